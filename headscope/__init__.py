@@ -1,0 +1,27 @@
+"""headscope: what exactly turns the hidden states into class scores, and which weights did the checkpoint give?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headscope.api import diff_weights, environment, inspect, snapshot
+
+__all__ = ["diff_weights", "environment", "inspect", "snapshot"]
+
+
+def __getattr__(name: str) -> Any:
+    """The public functions, imported on first use: `import headscope` costs nothing."""
+    if name in __all__:
+        from headscope import api
+
+        return getattr(api, name)
+    if name == "__version__":
+        from headscope.facts.version import tool_version
+
+        return tool_version()
+    raise AttributeError(f"module 'headscope' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,8 @@
+"""`python -m headscope`."""
+
+import sys
+
+from headscope.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

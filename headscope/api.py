@@ -1,0 +1,291 @@
+"""The use cases: each joins the rooms below into one report."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+from headscope.errors import Unsupported
+from headscope.facts import (
+    CheckpointFacts,
+    CheckpointManifest,
+    Environment,
+    Head,
+    HeadParameter,
+    HeadTrace,
+    Mismatch,
+    ModelFacts,
+    ParameterCounts,
+    Report,
+    Unavailable,
+    WeightDiff,
+    WeightsFormat,
+)
+from headscope.facts.settings import Surroundings
+from headscope.facts.version import tool_version
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from headscope.model.choice import Choice
+    from headscope.model.loading import Loaded
+
+Progress = Callable[[str], None]
+
+
+class Examination(Report):
+    """A report that shows itself: as text, in a Rich console, in a notebook."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        from headscope.render import report_text
+
+        return report_text(self)
+
+    def __rich__(self) -> RenderableType:
+        from headscope.render import report_screen
+
+        return report_screen(self)
+
+    def _repr_html_(self) -> str:
+        from headscope.render import report_html
+
+        return report_html(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to examine and as what; see `inspect` for the fields."""
+
+    reference: str
+    num_labels: int | None = None
+    labels: tuple[str, ...] = ()
+    task: str | None = None
+    model_class: str | None = None
+    revision: str | None = None
+    subfolder: str | None = None
+    cache_dir: str | None = None
+    token: str | None = None
+    offline: bool = False
+    trust_remote_code: bool = False
+
+
+def inspect(reference: str, *, progress: Progress | None = None, **options: Any) -> Examination:
+    """The whole examination of a checkpoint: its head path, and what the checkpoint gave of it.
+
+    `reference` is a Hub id, `id@revision`, an `hf://` URI, a pasted Hub URL, a local folder or weight file, or a
+    snapshot file. Options: `num_labels`, `labels` (names in order), `task`, `model_class`, `revision`, `subfolder`,
+    `cache_dir`, `token`, `offline`, `trust_remote_code`. `progress` is told each step in a short sentence.
+
+    >>> report = inspect("roberta-base", num_labels=3)  # doctest: +SKIP
+    >>> report.head.formula  # doctest: +SKIP
+    'logits = out_proj(tanh(dense(h[<s>])))'
+
+    Raises a `HeadscopeError` that says what was found, what was expected and what to do next.
+    """
+    return _examine("inspect", _request(reference, options), _trace, progress)
+
+
+def diff_weights(reference: str, *, progress: Progress | None = None, **options: Any) -> Examination:
+    """Every parameter's status against the checkpoint; `head` is None. Options as for `inspect`."""
+    return _examine("diff-weights", _request(reference, options), None, progress)
+
+
+def snapshot(reference: str, output: str, *, progress: Progress | None = None, **options: Any) -> CheckpointManifest:
+    """Writes a checkpoint's configuration and tensor headers to the file `output`, and returns them."""
+    from headscope.checkpoints import write_snapshot
+
+    manifest = _manifest(_request(reference, options), progress)
+    write_snapshot(manifest, output)
+    return manifest
+
+
+def environment() -> Environment:
+    """The versions that a report depends on, without importing what they belong to."""
+    return Environment(
+        python=platform.python_version(),
+        torch=_version("torch"),
+        transformers=_version("transformers"),
+        huggingface_hub=_version("huggingface_hub"),
+        safetensors=_version("safetensors"),
+    )
+
+
+def surroundings() -> Surroundings:
+    """Versions and the Hub's settings, for a bug report; no secrets."""
+    from headscope.checkpoints.settings import read_settings
+
+    return Surroundings(environment(), read_settings())
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _request(reference: str, options: dict[str, Any]) -> Request:
+    labels = options.pop("labels", None)
+    return Request(str(reference), labels=tuple(labels or ()), **options)
+
+
+def _manifest(request: Request, progress: Progress | None) -> CheckpointManifest:
+    from headscope.checkpoints import read_manifest
+
+    return read_manifest(
+        request.reference,
+        revision=request.revision,
+        subfolder=request.subfolder,
+        cache_dir=request.cache_dir,
+        token=request.token,
+        offline=request.offline,
+        progress=progress,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Traced:
+    """A head trace, or the reason why there is none."""
+
+    trace: HeadTrace | None
+    gaps: tuple[Unavailable, ...] = ()
+
+
+Tracer = Callable[["Loaded", "Choice"], _Traced]
+
+
+def _examine(command: str, request: Request, tracer: Tracer | None, progress: Progress | None) -> Examination:
+    tell = progress or (lambda sentence: None)
+    manifest = _manifest(request, progress)
+    tell("importing torch and transformers")
+    from headscope.model.choice import Wish, choose
+    from headscope.model.loading import load_skeleton
+
+    wish = Wish(request.num_labels, request.labels, request.task, request.model_class)
+    choice = choose(manifest.config, wish)
+    tell(f"building {choice.cls.__name__} and diffing {len(manifest.tensors)} checkpoint keys")
+    loaded = load_skeleton(choice, manifest)
+    tell("tracing the head")
+    traced = tracer(loaded, choice) if tracer else _Traced(None)
+    return _report(command, manifest, choice, loaded, traced)
+
+
+def _trace(loaded: Loaded, choice: Choice) -> _Traced:
+    from headscope.model.tokenizers import special_tokens_of
+    from headscope.trace import TokenNames, trace_head
+
+    tokens = special_tokens_of(str(loaded.model.config.model_type))
+    try:
+        return _Traced(trace_head(loaded.model, choice.task, TokenNames(tokens.cls, tokens.eos)))
+    except Unsupported as err:
+        return _Traced(None, (Unavailable("head path", err.message),))
+
+
+def _report(command: str, manifest: CheckpointManifest, choice: Choice, loaded: Loaded, traced: _Traced) -> Examination:
+    head = _head(traced.trace, loaded.diff) if traced.trace else None
+    return Examination(
+        tool_version=tool_version(),
+        command=command,
+        environment=environment(),
+        checkpoint=_checkpoint_facts(manifest),
+        model=_model_facts(choice, loaded, traced.trace, head),
+        weights=loaded.diff,
+        head=head,
+        notes=traced.trace.notes if traced.trace else (),
+        not_determined=(*_gaps_of(manifest), *traced.gaps, *(traced.trace.not_determined if traced.trace else ())),
+    )
+
+
+def _gaps_of(manifest: CheckpointManifest) -> tuple[Unavailable, ...]:
+    if manifest.format is WeightsFormat.NONE and not manifest.gaps:
+        return (Unavailable("weights", "the checkpoint holds no weight file"),)
+    return manifest.gaps
+
+
+def _checkpoint_facts(manifest: CheckpointManifest) -> CheckpointFacts:
+    config = manifest.config
+    architectures = config.get("architectures")
+    model_type = config.get("model_type")
+    return CheckpointFacts(
+        reference=manifest.reference,
+        kind=manifest.kind,
+        revision=manifest.revision,
+        commit=manifest.commit,
+        format=manifest.format,
+        files=tuple(file.name for file in manifest.files),
+        tensors=len(manifest.tensors),
+        bytes_read=manifest.bytes_read,
+        bytes_total=manifest.bytes_total,
+        architectures=tuple(str(name) for name in architectures) if isinstance(architectures, list) else (),
+        model_type=model_type if isinstance(model_type, str) else None,
+        notices=manifest.notices,
+    )
+
+
+def _model_facts(choice: Choice, loaded: Loaded, trace: HeadTrace | None, head: Head | None) -> ModelFacts:
+    from headscope.model.labels import activation_for, are_placeholders, problem_for, read_labels
+
+    labels = read_labels(choice.config)
+    loss = trace.loss if trace else ""
+    return ModelFacts(
+        class_name=choice.cls.__name__,
+        task=choice.task,
+        num_labels=len(labels),
+        labels=labels,
+        labels_are_placeholders=are_placeholders(labels),
+        problem_type=choice.config.problem_type or problem_for(loss),
+        loss=loss or "not determined",
+        activation=activation_for(loss),
+        parameters=_counts(loaded, head),
+        dtype=str(loaded.model.dtype).removeprefix("torch."),
+    )
+
+
+def _counts(loaded: Loaded, head: Head | None) -> ParameterCounts:
+    sizes = {name: parameter.numel() for name, parameter in loaded.model.named_parameters()}
+    total = sum(sizes.values())
+    in_head = sum(item.count for item in head.parameters) if head else _outside_base(loaded.diff)
+    live = sum(item.count for item in head.parameters if item.live) if head else 0
+    return ParameterCounts(total, total - in_head, in_head, live)
+
+
+def _outside_base(diff: WeightDiff) -> int:
+    return sum(item.count for item in diff.parameters if not (item.in_base or item.is_buffer))
+
+
+def _head(trace: HeadTrace, diff: WeightDiff) -> Head:
+    origins = {origin.name: origin for origin in diff.parameters}
+    mismatches = {item.parameter: item for item in diff.mismatched}
+    live = set(trace.live)
+
+    def parameter(name: str) -> HeadParameter:
+        origin, mismatch = origins[name], mismatches.get(name)
+        return HeadParameter(
+            name=name,
+            shape=origin.shape,
+            dtype=origin.dtype,
+            count=origin.count,
+            status=origin.status,
+            live=name in live,
+            checkpoint_keys=_keys_of(origin.checkpoint_keys, mismatch, name),
+            checkpoint_shape=mismatch.checkpoint_shape if mismatch else None,
+        )
+
+    return Head(
+        modules=trace.modules,
+        pooling=trace.pooling,
+        stages=trace.stages,
+        parameters=tuple(parameter(name) for name in trace.parameters if name in origins),
+        formula=trace.formula,
+        hidden_shape=trace.hidden_shape,
+        unused_modules=trace.unused_modules,
+    )
+
+
+def _keys_of(keys: tuple[str, ...], mismatch: Mismatch | None, name: str) -> tuple[str, ...]:
+    return keys if keys or mismatch is None else (name,)

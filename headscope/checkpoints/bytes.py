@@ -1,0 +1,118 @@
+"""Bytes read by range: a local file, or anything that can answer a range; counts what it read."""
+
+import io
+import stat
+from pathlib import Path
+from typing import Protocol
+
+from headscope.errors import Malformed, NotFound
+
+
+class ByteSource(Protocol):
+    """Random access to the bytes of one weight file."""
+
+    name: str
+    size: int
+    bytes_read: int
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        """Exactly `length` bytes from `offset`. Raises Malformed where the file ends before."""
+        ...
+
+
+class LocalBytes:
+    """A regular file on disk."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.name = name
+        self.bytes_read = 0
+        self._path = path
+        self.size = _regular_size(path, name)
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        """See `ByteSource`."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(offset)
+                data = file.read(length)
+        except OSError as err:
+            raise NotFound(f"{self.name} cannot be read: {err.strerror}", "check its permissions") from err
+        self.bytes_read += len(data)
+        return complete(data, length, self.name)
+
+
+def complete(data: bytes, length: int, name: str) -> bytes:
+    """`data`, if it is `length` bytes long. Raises Malformed otherwise."""
+    if len(data) != length:
+        raise Malformed(
+            f"{name} ends early: {length} bytes were expected, {len(data)} are there", "fetch the file again"
+        )
+    return data
+
+
+def _regular_size(path: Path, name: str) -> int:
+    """The size of a regular file; a FIFO or a device would hang a reader and is refused."""
+    try:
+        status = path.stat()
+    except OSError as err:
+        raise NotFound(f"{name} cannot be read: {err.strerror}", "check the path and its permissions") from err
+    if not stat.S_ISREG(status.st_mode):
+        raise Malformed(f"{name} is no regular file", "give a folder, a weight file or a snapshot")
+    return status.st_size
+
+
+class RangeFile(io.RawIOBase):
+    """A byte source as a seekable binary file, read in blocks so that neighbouring reads are one."""
+
+    _BLOCK = 1 << 16
+
+    def __init__(self, source: ByteSource) -> None:
+        super().__init__()
+        self._source = source
+        self._at = 0
+        self._start = 0
+        self._block = b""
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def seekable(self) -> bool:
+        """Always."""
+        return True
+
+    def tell(self) -> int:
+        """The position of the next byte."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Moves to a position; the end is the size of the source."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._source.size}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Up to `size` bytes; fewer at the end of the source."""
+        left = max(0, self._source.size - self._at)
+        wanted = left if size is None or size < 0 else min(size, left)
+        data = self._block_bytes(wanted)
+        self._at += len(data)
+        return data
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        """One line, which is how pickles hold names."""
+        line = bytearray()
+        while not line.endswith(b"\n"):
+            byte = self.read(1)
+            if not byte or (size is not None and 0 <= size <= len(line)):
+                break
+            line += byte
+        return bytes(line)
+
+    def _block_bytes(self, wanted: int) -> bytes:
+        inside = self._start <= self._at and self._at + wanted <= self._start + len(self._block)
+        if not inside:
+            self._start = self._at
+            self._block = self._source.read_at(self._at, min(max(wanted, self._BLOCK), self._source.size - self._at))
+        begin = self._at - self._start
+        return self._block[begin : begin + wanted]

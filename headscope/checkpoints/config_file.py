@@ -1,0 +1,43 @@
+"""`config.json`, read by our own rules: bounded, one meaning for every key, errors with line and column."""
+
+import json
+from typing import Any
+
+from headscope.errors import Malformed
+
+LARGEST_JSON = 20_000_000
+
+
+def parse_object(text: bytes, name: str, limit: int = LARGEST_JSON) -> dict[str, Any]:
+    """A JSON object of at most `limit` bytes. Raises Malformed with the file's name and the place of the fault."""
+    if len(text) > limit:
+        raise Malformed(f"{name} has {len(text)} bytes, over the limit of {limit}", "check what the file is")
+    try:
+        value = json.loads(text.decode("utf-8-sig"), object_pairs_hook=_unique)
+    except UnicodeDecodeError as err:
+        raise Malformed(f"{name} is no UTF-8 text", "save it as UTF-8") from err
+    except json.JSONDecodeError as err:
+        raise Malformed(
+            f"{name} is no valid JSON: {err.msg} at line {err.lineno}, column {err.colno}", f"correct {name}"
+        ) from err
+    except (ValueError, RecursionError) as err:
+        raise Malformed(f"{name} is no valid JSON: {err}", f"correct {name}") from err
+    if not isinstance(value, dict):
+        raise Malformed(f"{name} holds a {_kind(value)} where an object was expected", f"correct {name}")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return found
+
+
+def _kind(value: Any) -> str:
+    return {list: "list", str: "text", type(None): "null", bool: "truth value"}.get(type(value), "number")
+
+
+def canonical_text(value: dict[str, Any]) -> str:
+    """The object as one line of JSON with sorted keys."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))

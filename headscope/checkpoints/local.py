@@ -1,0 +1,79 @@
+"""Checkpoints on this machine: a folder, or a weight file beside its config.json."""
+
+from pathlib import Path
+
+from headscope.checkpoints.bytes import LocalBytes
+from headscope.checkpoints.config_file import LARGEST_JSON, canonical_text, parse_object
+from headscope.checkpoints.weights import Weights, read_weight_file, read_weights
+from headscope.errors import Malformed, NotFound, Unsupported
+from headscope.facts import CheckpointKind, CheckpointManifest
+
+CONFIG = "config.json"
+_ADAPTER_CONFIG = "adapter_config.json"
+WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth")
+
+
+class Folder:
+    """A folder as a storage; shards are read beside the index and nowhere else."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def names(self) -> tuple[str, ...]:
+        """The names of the entries of the folder."""
+        try:
+            return tuple(sorted(entry.name for entry in self._path.iterdir()))
+        except OSError as err:
+            raise NotFound(f"{self._path} cannot be listed: {err.strerror}", "check its permissions") from err
+
+    def read_text(self, name: str) -> bytes:
+        """See `Storage`."""
+        source = self.open(name)
+        if source.size > LARGEST_JSON:
+            raise Malformed(f"{name} has {source.size} bytes, too many for what it should be", "check what the file is")
+        return source.read_at(0, source.size)
+
+    def open(self, name: str) -> LocalBytes:
+        """See `Storage`."""
+        return LocalBytes(self._path / name, name)
+
+
+def read_folder(path: Path, reference: str) -> CheckpointManifest:
+    """The manifest of a folder. Raises NotFound where it holds no config.json."""
+    folder = Folder(path)
+    names = set(folder.names())
+    if CONFIG not in names:
+        _refuse_folder_without_config(names, reference)
+    return _manifest(folder, reference, read_weights(folder))
+
+
+def read_weight_path(path: Path, reference: str) -> CheckpointManifest:
+    """The manifest of one weight file; its configuration is the config.json beside it."""
+    folder = Folder(path.parent)
+    if CONFIG not in set(folder.names()):
+        raise NotFound(f"{reference} has no {CONFIG} beside it", "put the config.json of its model there")
+    return _manifest(folder, reference, read_weight_file(folder, path.name))
+
+
+def _refuse_folder_without_config(names: set[str], reference: str) -> None:
+    if _ADAPTER_CONFIG in names:
+        raise Unsupported(
+            f"{reference} is a PEFT adapter, which is not examined by itself", "give the base model it was trained on"
+        )
+    hint = "give a folder written by save_pretrained"
+    raise NotFound(f"{reference} is no checkpoint: it holds no {CONFIG}", hint)
+
+
+def _manifest(folder: Folder, reference: str, weights: Weights) -> CheckpointManifest:
+    text = folder.read_text(CONFIG)
+    return CheckpointManifest(
+        reference=reference,
+        kind=CheckpointKind.LOCAL,
+        format=weights.format,
+        config_text=canonical_text(parse_object(text, CONFIG)),
+        tensors=weights.tensors,
+        files=weights.files,
+        bytes_read=weights.bytes_read + len(text),
+        shared=weights.shared,
+        gaps=weights.gaps,
+    )

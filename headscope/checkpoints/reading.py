@@ -1,0 +1,65 @@
+"""From a user's reference to a manifest: one reader for each kind of place."""
+
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from headscope.checkpoints.local import WEIGHT_SUFFIXES, read_folder, read_weight_path
+from headscope.checkpoints.reference import HubReference, parse_reference
+from headscope.checkpoints.snapshot import LARGEST_SNAPSHOT, read_snapshot
+from headscope.errors import Malformed, NotFound, Unsupported, UsageError
+from headscope.facts import CheckpointManifest
+
+
+def read_manifest(
+    reference: str,
+    *,
+    revision: str | None = None,
+    subfolder: str | None = None,
+    cache_dir: str | None = None,
+    token: str | None = None,
+    offline: bool = False,
+    progress: Callable[[str], None] | None = None,
+) -> CheckpointManifest:
+    """The manifest of a Hub id, `id@revision`, Hub URL, folder, weight file or snapshot file.
+
+    `progress` is told each step in a short sentence. Raises a `HeadscopeError`.
+    """
+    found = parse_reference(reference)
+    if isinstance(found, HubReference):
+        from headscope.checkpoints.hub import HubAccess, read_hub
+
+        if revision and found.revision and revision != found.revision:
+            raise UsageError(
+                f"{reference} names the revision {found.revision}, and {revision} was asked for", "name one of them"
+            )
+        wanted = HubReference(found.repo, found.revision or revision)
+        access = HubAccess(cache_dir, token, offline, subfolder)
+        return read_hub(wanted, reference, access, progress or (lambda sentence: None))
+    return _read_path(found / subfolder if subfolder else found, reference)
+
+
+def _read_path(path: Path, reference: str) -> CheckpointManifest:
+    try:
+        mode = path.stat().st_mode
+    except OSError as err:
+        raise NotFound(f"{reference} cannot be read: {err.strerror}", "check the path and its permissions") from err
+    if stat.S_ISDIR(mode):
+        return read_folder(path, reference)
+    if not stat.S_ISREG(mode):
+        raise Malformed(f"{reference} is no regular file", "give a folder, a weight file or a snapshot")
+    if path.suffix in WEIGHT_SUFFIXES:
+        return read_weight_path(path, reference)
+    if path.suffix == ".json":
+        return _read_json(path, reference)
+    raise Unsupported(
+        f"{reference} is no weight file and no snapshot", f"weight files end in {', '.join(WEIGHT_SUFFIXES)}"
+    )
+
+
+def _read_json(path: Path, reference: str) -> CheckpointManifest:
+    if path.name == "config.json":
+        raise UsageError(f"{reference} is a configuration without weights", "give the folder that holds it")
+    if path.stat().st_size > LARGEST_SNAPSHOT:
+        raise Malformed(f"{reference} is too large for a snapshot", "give a file written by headscope snapshot")
+    return read_snapshot(path.read_bytes(), reference)

@@ -1,0 +1,91 @@
+"""What a user's MODEL names: something on this machine, or a repository of the Hub at a revision."""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from headscope.errors import NotFound, Unsupported, UsageError
+
+_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+_HUB_ID = re.compile(rf"(?P<id>{_NAME}(?:/{_NAME})?)(?:@(?P<revision>[^@\s]+))?")
+_PATH_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".json", ".gguf", ".onnx")
+_REVISION_WORDS = {"tree", "blob", "resolve", "raw", "commit", "edit"}
+_PUBLIC_HOSTS = {"huggingface.co", "www.huggingface.co", "hf.co"}
+_LONGEST = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class HubReference:
+    """A repository of the Hub and the revision asked for, if any."""
+
+    repo: str
+    revision: str | None = None
+
+
+Reference = Path | HubReference
+
+
+def parse_reference(text: str) -> Reference:
+    """The path or Hub reference that `text` means; what exists on this machine comes first, as in Transformers.
+
+    Raises UsageError for what can be neither, NotFound for a path that does not exist.
+    """
+    if not text or len(text) > _LONGEST or "\0" in text:
+        raise UsageError("MODEL is empty or no usable name", "give a Hub id, a folder or a file")
+    for recognise in (_url, _hf_uri, _existing_path, _missing_path, _hub_id):
+        found = recognise(text)
+        if found is not None:
+            return found
+    raise NotFound(
+        f"{text} is no path on this machine and no Hub id",
+        "a Hub id reads `name` or `owner/name`, with `@revision` if needed",
+    )
+
+
+def _url(text: str) -> HubReference | None:
+    if not text.lower().startswith(("http://", "https://")):
+        return None
+    parts = urlsplit(text)
+    endpoint = urlsplit(os.environ.get("HF_ENDPOINT", ""))
+    if parts.hostname not in _PUBLIC_HOSTS | ({endpoint.hostname} if endpoint.hostname else set()):
+        raise UsageError(f"{text} is no page of the Hub", "give a Hub URL, a Hub id, a folder or a file")
+    return _from_path_parts([unquote(part) for part in parts.path.split("/") if part], text)
+
+
+def _from_path_parts(parts: list[str], text: str) -> HubReference:
+    if parts and parts[0] in {"datasets", "spaces"}:
+        raise Unsupported(f"{text} is one of the Hub's {parts[0]}, not a model", "give the page of a model")
+    parts = parts[1:] if parts and parts[0] == "models" else parts
+    cut = next((at for at, part in enumerate(parts) if part in _REVISION_WORDS), len(parts))
+    match = _HUB_ID.fullmatch("/".join(parts[:cut]))
+    if match is None:
+        raise UsageError(f"{text} names no model", "a model's page is `owner/name`")
+    revision = parts[cut + 1] if cut + 1 < len(parts) else match["revision"]
+    return HubReference(match["id"], revision)
+
+
+def _hf_uri(text: str) -> HubReference | None:
+    if not text.startswith("hf://"):
+        return None
+    return _from_path_parts([part for part in text.removeprefix("hf://").split("/") if part], text)
+
+
+def _existing_path(text: str) -> Path | None:
+    path = Path(text).expanduser()
+    try:
+        return path if path.exists() else None
+    except OSError:
+        return None
+
+
+def _missing_path(text: str) -> None:
+    is_path = text.startswith((".", "/", "~", "\\")) or text.count("/") > 1 or "\\" in text
+    if is_path or text.lower().endswith(_PATH_SUFFIXES):
+        raise NotFound(f"{text} does not exist", "check the path; a Hub id reads `name` or `owner/name`")
+
+
+def _hub_id(text: str) -> HubReference | None:
+    match = _HUB_ID.fullmatch(text)
+    return HubReference(match["id"], match["revision"]) if match else None

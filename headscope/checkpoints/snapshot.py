@@ -1,0 +1,160 @@
+"""Snapshots: a checkpoint's configuration and tensor headers in one small JSON file, without weights."""
+
+import difflib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from headscope.checkpoints.config_file import canonical_text, parse_object
+from headscope.errors import Malformed, UsageError
+from headscope.facts import CheckpointKind, CheckpointManifest, TensorHeader, Unavailable, WeightFile, WeightsFormat
+
+FORMAT = "headscope-snapshot"
+VERSION = 1
+LARGEST_SNAPSHOT = 200_000_000
+
+
+def snapshot_text(manifest: CheckpointManifest, provenance: str = "") -> str:
+    """A manifest as the text of a snapshot: JSON, one tensor a line, the same for the same checkpoint."""
+    head = {
+        "format": FORMAT,
+        "version": VERSION,
+        "reference": manifest.reference,
+        "provenance": provenance or f"read from {manifest.kind.value}",
+        "revision": manifest.revision,
+        "commit": manifest.commit,
+        "weights_format": manifest.format.value,
+        "config": manifest.config,
+        "files": [{"name": file.name, "size": file.size} for file in manifest.files],
+        "shared": [list(group) for group in manifest.shared],
+        "gaps": [{"what": gap.what, "reason": gap.reason} for gap in manifest.gaps],
+    }
+    lines = [f"{json.dumps(name)}: {json.dumps(value, sort_keys=True)}" for name, value in head.items()]
+    tensors = [json.dumps(_tensor_entry(tensor)) for tensor in manifest.tensors]
+    return "{\n" + ",\n".join(lines) + ',\n"tensors": [\n' + ",\n".join(tensors) + "\n]\n}\n"
+
+
+def _tensor_entry(tensor: TensorHeader) -> dict[str, Any]:
+    return {"key": tensor.key, "dtype": tensor.dtype, "shape": list(tensor.shape), "file": tensor.file}
+
+
+def write_snapshot(manifest: CheckpointManifest, path: str | Path, provenance: str = "") -> None:
+    """Writes a snapshot whole or not at all. Raises UsageError where it cannot be written."""
+    target = Path(path)
+    if target.is_dir():
+        raise UsageError(f"{target} is a folder", "name a file")
+    try:
+        handle, temporary = tempfile.mkstemp(dir=target.parent or ".", prefix=".snapshot-")
+    except OSError as err:
+        raise UsageError(f"{target} cannot be written: {err.strerror}", "name a file in a folder that exists") from err
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(snapshot_text(manifest, provenance))
+        Path(temporary).chmod(0o666 & ~_umask())
+        Path(temporary).replace(target)
+    except OSError as err:
+        Path(temporary).unlink(missing_ok=True)
+        raise UsageError(f"{target} cannot be written: {err.strerror}", "check the disk and permissions") from err
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def read_snapshot(text: bytes, reference: str) -> CheckpointManifest:
+    """The manifest in the text of a snapshot. Raises Malformed where it is none."""
+    values = _parse(text, reference)
+    try:
+        return CheckpointManifest(
+            reference=reference,
+            kind=CheckpointKind.SNAPSHOT,
+            format=WeightsFormat(values["weights_format"]),
+            config_text=canonical_text(_expect(values["config"], dict)),
+            tensors=tuple(_tensors(values["tensors"])),
+            files=tuple(WeightFile(_expect(file["name"], str), file["size"]) for file in values["files"]),
+            revision=values["revision"],
+            commit=values["commit"],
+            bytes_read=len(text),
+            shared=tuple(tuple(group) for group in values["shared"]),
+            notices=(f"snapshot of {values['reference']} ({values['provenance']})",),
+            gaps=tuple(Unavailable(gap["what"], gap["reason"]) for gap in values["gaps"]),
+        )
+    except (KeyError, TypeError, ValueError) as err:
+        raise Malformed(
+            f"{reference} is no complete snapshot: {type(err).__name__} {err}", "write it anew with headscope snapshot"
+        ) from err
+
+
+def _parse(text: bytes, reference: str) -> dict[str, Any]:
+    values = parse_object(text, reference, LARGEST_SNAPSHOT)
+    if values.get("format") != FORMAT:
+        raise Malformed(
+            f"{reference} is a JSON file and no snapshot of headscope",
+            "give a checkpoint folder, a weight file, or a file written by headscope snapshot",
+        )
+    if values.get("version") != VERSION:
+        raise Malformed(
+            f"{reference} is a snapshot of version {values.get('version')}, and version {VERSION} is read",
+            "write it anew with this headscope, or upgrade",
+        )
+    return values
+
+
+def _expect(value: Any, kind: type) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(f"a {kind.__name__} was expected, found a {type(value).__name__}")
+    return value
+
+
+def _tensors(entries: Any) -> Iterator[TensorHeader]:
+    seen: set[str] = set()
+    for entry in _expect(entries, list):
+        key, shape = _expect(entry["key"], str), _expect(entry["shape"], list)
+        if key in seen:
+            raise ValueError(f"the tensor {key!r} stands twice")
+        if not all(type(size) is int and size >= 0 for size in shape):
+            raise ValueError(f"the shape of {key!r} is no list of sizes")
+        seen.add(key)
+        yield TensorHeader(key, _expect(entry["dtype"], str), tuple(shape), _expect(entry["file"], str))
+
+
+def bundled_snapshots() -> tuple[str, ...]:
+    """The ids of the checkpoints whose snapshots come with headscope, sorted."""
+    names = (entry.name for entry in _bundle().iterdir())
+    return tuple(sorted(name.removesuffix(".json") for name in names if name.endswith(".json")))
+
+
+def _bundle() -> Any:
+    return resources.files("headscope.checkpoints") / "bundled"
+
+
+def read_bundled(reference: str, reason: str) -> CheckpointManifest | None:
+    """The bundled snapshot of a checkpoint, with a notice that says why it stands in; None where there is none."""
+    name = reference.rpartition("/")[2] if reference in _alias_ids() else reference
+    if name not in bundled_snapshots():
+        return None
+    manifest = read_snapshot((_bundle() / f"{name}.json").read_bytes(), reference)
+    commit = f", commit {manifest.commit[:10]}" if manifest.commit else ""
+    notice = f"{reason}: using the bundled snapshot of {name} (reconstructed from published facts{commit})"
+    return replace(manifest, notices=(notice,))
+
+
+def _alias_ids() -> dict[str, str]:
+    """The ids under organisations that the bundled checkpoints moved to."""
+    owners = {
+        "google-bert/bert-base-uncased", "FacebookAI/roberta-base", "distilbert/distilbert-base-uncased",
+        "distilbert/distilbert-base-uncased-finetuned-sst-2-english", "xlnet/xlnet-base-cased", "openai-community/gpt2",
+    }  # fmt: skip
+    return {owner: owner.rpartition("/")[2] for owner in owners}
+
+
+def nearest_bundled(reference: str) -> str:
+    """A bundled id that looks like `reference`, or ""."""
+    return next(iter(difflib.get_close_matches(reference.rpartition("/")[2], bundled_snapshots(), n=1)), "")

@@ -1,0 +1,199 @@
+"""The weight files of a checkpoint: which of them `from_pretrained` would take, and the tensors in them."""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from headscope.checkpoints.bytes import ByteSource
+from headscope.checkpoints.config_file import parse_object
+from headscope.checkpoints.safetensors_header import read_safetensors_header
+from headscope.checkpoints.torch_file import read_torch_headers
+from headscope.errors import Malformed, NotFound, Unsupported
+from headscope.facts import TensorHeader, Unavailable, WeightFile, WeightsFormat
+
+_OTHER_FORMATS = {
+    "tf_model.h5": "TensorFlow",
+    "flax_model.msgpack": "Flax",
+    "model.onnx": "ONNX",
+}
+_OTHER_SUFFIXES = {
+    ".gguf": "GGUF",
+    ".onnx": "ONNX",
+    ".h5": "TensorFlow",
+    ".msgpack": "Flax",
+    ".ckpt.index": "TensorFlow",
+}
+_WORKERS = 8
+
+
+class Storage(Protocol):
+    """A place that holds the files of one checkpoint."""
+
+    def names(self) -> tuple[str, ...]:
+        """The names of the files there, as far as the place can list them."""
+        ...
+
+    def read_text(self, name: str) -> bytes:
+        """A small file whole. Raises NotFound."""
+        ...
+
+    def open(self, name: str) -> ByteSource:
+        """A large file by range. Raises NotFound."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What the weight files of a checkpoint hold."""
+
+    format: WeightsFormat
+    tensors: tuple[TensorHeader, ...] = ()
+    files: tuple[WeightFile, ...] = ()
+    shared: tuple[tuple[str, ...], ...] = ()
+    gaps: tuple[Unavailable, ...] = ()
+    bytes_read: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """A way to store weights: a single file, or an index that names the shards."""
+
+    name: str
+    format: WeightsFormat
+    is_index: bool
+
+
+_LAYOUTS = (
+    _Layout("model.safetensors", WeightsFormat.SAFETENSORS, False),
+    _Layout("model.safetensors.index.json", WeightsFormat.SAFETENSORS, True),
+    _Layout("pytorch_model.bin", WeightsFormat.TORCH, False),
+    _Layout("pytorch_model.bin.index.json", WeightsFormat.TORCH, True),
+)
+
+
+def read_weights(storage: Storage) -> Weights:
+    """The tensors of the weight files that `from_pretrained` would load, safetensors before PyTorch's.
+
+    Raises Unsupported where only other formats are there. A missing shard leaves a gap.
+    """
+    names = set(storage.names())
+    for layout in _LAYOUTS:
+        if layout.name in names:
+            return (
+                _read_index(storage, layout) if layout.is_index else _read_files(storage, layout.format, [layout.name])
+            )
+    _refuse_other_formats(names)
+    gap = Unavailable("weights", "the checkpoint holds no weight file that is read (safetensors or PyTorch's)")
+    return Weights(WeightsFormat.NONE, gaps=(gap,))
+
+
+def read_weight_file(storage: Storage, name: str) -> Weights:
+    """The tensors of one named weight file."""
+    is_safetensors = name.endswith(".safetensors")
+    return _read_files(storage, WeightsFormat.SAFETENSORS if is_safetensors else WeightsFormat.TORCH, [name])
+
+
+def _refuse_other_formats(names: Iterable[str]) -> None:
+    found = {}
+    for name in sorted(names):
+        kind = _OTHER_FORMATS.get(name) or next(
+            (kind for suffix, kind in _OTHER_SUFFIXES.items() if name.endswith(suffix)), None
+        )
+        if kind:
+            found[name] = kind
+    if found:
+        listed = ", ".join(f"{name} ({kind})" for name, kind in found.items())
+        raise Unsupported(f"the weights are in a format that is not examined: {listed}", "convert them to safetensors")
+
+
+def _read_index(storage: Storage, layout: _Layout) -> Weights:
+    text = storage.read_text(layout.name)
+    weight_map = parse_object(text, layout.name).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise Malformed(f"{layout.name} has no weight_map from tensor names to files", "save the checkpoint anew")
+    shards = sorted({_shard_name(shard, layout.name) for shard in weight_map.values()})
+    weights = _read_files(storage, layout.format, shards)
+    gaps = (*weights.gaps, *_unlisted(weights, weight_map))
+    return Weights(weights.format, weights.tensors, weights.files, weights.shared, gaps, weights.bytes_read + len(text))
+
+
+def _shard_name(value: Any, index: str) -> str:
+    """A file name beside the index. Raises Malformed for a path that could lead elsewhere."""
+    is_plain = isinstance(value, str) and value not in {"", ".", ".."} and not any(sign in value for sign in "/\\:\0")
+    if not is_plain:
+        raise Malformed(
+            f"{index} names the shard {str(value)[:80]!r}, which is no file name beside it",
+            "a weight_map holds plain file names; do not load this checkpoint before you know why",
+        )
+    return str(value)
+
+
+def _unlisted(weights: Weights, weight_map: dict[str, Any]) -> tuple[Unavailable, ...]:
+    """A gap for keys that the index promises and that no shard read holds."""
+    missing_files = {gap.what for gap in weights.gaps}
+    held = {tensor.key for tensor in weights.tensors}
+    absent = [key for key, shard in weight_map.items() if key not in held and shard not in missing_files]
+    if not absent:
+        return ()
+    return (Unavailable("weights", f"the index promises {len(absent)} tensors that no shard holds, first {absent[0]}"),)
+
+
+@dataclass(slots=True)
+class _Part:
+    file: WeightFile
+    tensors: tuple[TensorHeader, ...] = ()
+    shared: tuple[tuple[str, ...], ...] = ()
+    bytes_read: int = 0
+    gaps: tuple[Unavailable, ...] = field(default=())
+
+
+def _read_files(storage: Storage, format_: WeightsFormat, names: list[str]) -> Weights:
+    with ThreadPoolExecutor(max_workers=_WORKERS) as pool:
+        parts = list(pool.map(lambda name: _read_part(storage, format_, name, alone=len(names) == 1), names))
+    return Weights(
+        format=format_,
+        tensors=tuple({tensor.key: tensor for part in parts for tensor in part.tensors}.values()),
+        files=tuple(part.file for part in parts),
+        shared=tuple(group for part in parts for group in part.shared),
+        gaps=tuple(gap for part in parts for gap in part.gaps),
+        bytes_read=sum(part.bytes_read for part in parts),
+    )
+
+
+def _read_part(storage: Storage, format_: WeightsFormat, name: str, *, alone: bool) -> _Part:
+    try:
+        source = storage.open(name)
+    except NotFound:
+        if alone:
+            raise
+        return _Part(WeightFile(name), gaps=(Unavailable(name, "the shard is missing"),))
+    _refuse_stand_ins(source)
+    tensors, shared = _READERS[format_](source)
+    return _Part(WeightFile(name, source.size), tensors, shared, source.bytes_read)
+
+
+def _read_safetensors(source: ByteSource) -> tuple[tuple[TensorHeader, ...], tuple[tuple[str, ...], ...]]:
+    return read_safetensors_header(source), ()
+
+
+_READERS: dict[WeightsFormat, Callable[[ByteSource], tuple[tuple[TensorHeader, ...], tuple[tuple[str, ...], ...]]]] = {
+    WeightsFormat.SAFETENSORS: _read_safetensors,
+    WeightsFormat.TORCH: read_torch_headers,
+}
+
+_STAND_INS = {
+    b"version https://git-lfs": ("a Git LFS pointer", "run `git lfs pull` in the folder"),
+    b"<!doctype html": ("an HTML page", "fetch the file itself, not the page that shows it"),
+    b"<html": ("an HTML page", "fetch the file itself, not the page that shows it"),
+}
+
+
+def _refuse_stand_ins(source: ByteSource) -> None:
+    """Things that end up under a weight file's name: nothing, a pointer, a web page."""
+    if source.size == 0:
+        raise Malformed(f"{source.name} is empty", "fetch the file again")
+    start = source.read_at(0, min(source.size, 32)).lower()
+    for sign, (what, hint) in _STAND_INS.items():
+        if start.startswith(sign):
+            raise Malformed(f"{source.name} is {what}, not weights", hint)

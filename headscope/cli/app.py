@@ -1,0 +1,118 @@
+"""The application: its commands, and how a run of it ends."""
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import typer
+from typer.main import get_command
+
+from headscope.cli.diff_weights import diff_weights
+from headscope.cli.env import env
+from headscope.cli.failure import Bug, Interrupted, asks_for_json, report_failure
+from headscope.cli.grouping import with_option_groups
+from headscope.cli.inspect import inspect
+from headscope.cli.output import ReaderGone
+from headscope.cli.snapshot import snapshot
+from headscope.errors import ExitCode, HeadscopeError, UsageError
+
+_COMMANDS: dict[str, Callable[..., int]] = {
+    "inspect": inspect,
+    "diff-weights": diff_weights,
+    "snapshot": snapshot,
+    "env": env,
+}
+
+app = typer.Typer(
+    name="headscope",
+    help="What turns a classifier's hidden states into class scores, and which weights the checkpoint gave.",
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "token_normalize_func": lambda token: token.replace("_", "-"),
+    },
+    pretty_exceptions_enable=False,
+)
+for _name, _command in _COMMANDS.items():
+    app.command(_name)(with_option_groups(_command))
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from headscope.facts.version import tool_version
+
+        typer.echo(f"headscope {tool_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _globals(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="The version, and nothing else.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    pass
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code; what went wrong is said, never raised."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    _tolerate_any_encoding()
+    as_json = asks_for_json(given)
+    try:
+        return _run(given)
+    except HeadscopeError as error:
+        return _fail(error, as_json)
+    except typer.TyperException as error:
+        return _fail(UsageError(_sentence(error), _usage_hint(given)), as_json)
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail(Interrupted("interrupted"), as_json)
+    except ReaderGone:
+        return _leave_quietly()
+    except Exception as error:  # our own bug: its traceback, and an exit code that no finding has
+        traceback.print_exc()
+        return _fail(Bug(f"{type(error).__name__}: {error}", "This is a bug in headscope: please report it."), as_json)
+
+
+def _run(arguments: list[str]) -> int:
+    ended = get_command(app).main(args=arguments or ["--help"], prog_name="headscope", standalone_mode=False)
+    if not arguments:
+        return ExitCode.USAGE
+    if ended == ExitCode.INTERRUPTED:
+        raise KeyboardInterrupt  # Typer turned it into a number
+    return int(ended or 0)
+
+
+def _fail(error: HeadscopeError, as_json: bool) -> int:
+    try:
+        return report_failure(error, as_json=as_json)
+    except ReaderGone:
+        _leave_quietly()
+        return int(error.exit_code)
+
+
+def _sentence(error: typer.TyperException) -> str:
+    """Typer's message on one line, as a sentence."""
+    message = " ".join(error.format_message().split())
+    return message if message.endswith((".", "?")) else f"{message}."
+
+
+def _usage_hint(arguments: Sequence[str]) -> str:
+    named = next((word.replace("_", "-") for word in arguments if not word.startswith("-")), "")
+    command = f"headscope {named}" if named in _COMMANDS else "headscope"
+    return f"Try '{command} --help'."
+
+
+def _leave_quietly() -> int:
+    """Lets the interpreter flush stdout into nothing when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return ExitCode.OK
+
+
+def _tolerate_any_encoding() -> None:
+    """A character that a stream's encoding lacks is shown as an escape, never a crash."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")

@@ -1,0 +1,30 @@
+"""`headscope diff-weights MODEL`."""
+
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from headscope.cli.options import FailOnMissing, Output, Source, Wanted
+from headscope.cli.output import check_output, write_report
+from headscope.cli.progress import telling_progress
+from headscope.cli.status import exit_status
+
+Every = Annotated[bool, typer.Option("--all", help="List the loaded ones too.")]
+
+
+def diff_weights(
+    wanted: Wanted, source: Source, output: Output, every: Every = False, exit_code: FailOnMissing = False
+) -> int:
+    """Every parameter against the checkpoint: new, mismatched, unused, tied, renamed."""
+    check_output(output.output)
+    options = wanted.keywords()
+    with telling_progress(output.quiet) as tell:
+        from headscope import api
+
+        report = api.diff_weights(source.model, progress=tell, **source.keywords(), **options)
+    from headscope import render
+
+    screen = render.verdict_screen if output.quiet else partial(render.diff_screen, every=every)
+    write_report(output, lambda: screen(report), lambda: render.diff_document(report, every=every))
+    return exit_status(report, fail_on_missing=exit_code)

@@ -1,0 +1,14 @@
+"""`headscope env`."""
+
+from headscope.cli.options import Output
+from headscope.cli.output import check_output, write_report
+
+
+def env(output: Output) -> int:
+    """Versions and settings, for a bug report."""
+    check_output(output.output)
+    from headscope import api, render
+
+    surroundings = api.surroundings()
+    write_report(output, lambda: render.env_screen(surroundings), lambda: render.environment_document(surroundings))
+    return 0

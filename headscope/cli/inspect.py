@@ -1,0 +1,21 @@
+"""`headscope inspect MODEL`."""
+
+from headscope.cli.options import FailOnMissing, Output, Source, Wanted
+from headscope.cli.output import check_output, write_report
+from headscope.cli.progress import telling_progress
+from headscope.cli.status import exit_status
+
+
+def inspect(wanted: Wanted, source: Source, output: Output, exit_code: FailOnMissing = False) -> int:
+    """The head of a classifier: its operations, shapes, weights, pooling, labels and loss."""
+    check_output(output.output)
+    options = wanted.keywords()
+    with telling_progress(output.quiet) as tell:
+        from headscope import api
+
+        report = api.inspect(source.model, progress=tell, **source.keywords(), **options)
+    from headscope import render
+
+    screen = render.verdict_screen if output.quiet else render.inspect_screen
+    write_report(output, lambda: screen(report), lambda: render.inspect_document(report))
+    return exit_status(report, fail_on_missing=exit_code)

@@ -1,0 +1,186 @@
+"""The options that commands share: what to examine, where it comes from, where the output goes."""
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headscope.errors import UsageError
+
+_WHAT = "What to examine"
+_WHERE = "Where it comes from"
+_OUTPUT = "Output"
+
+
+class Format(str, Enum):  # noqa: UP042 - StrEnum shows its members differently in Typer's help
+    """How a report is written."""
+
+    text = "text"
+    json = "json"
+
+
+def _tasks(incomplete: str) -> list[str]:
+    from headscope.facts import Task
+
+    return [task.value for task in Task if task.value.startswith(incomplete)]
+
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="Hub id, id@revision, hf:// URI, Hub URL, folder, weight file, PEFT adapter, or snapshot.",
+        show_default=False,
+    ),
+]
+NumLabels = Annotated[
+    int | None,
+    typer.Option("--num-labels", metavar="N", help="How many classes; else as configured.", rich_help_panel=_WHAT),
+]
+Labels = Annotated[
+    str | None,
+    typer.Option("--labels", metavar="A,B,C", help="Names of the classes, in order.", rich_help_panel=_WHAT),
+]
+TaskName = Annotated[
+    str | None,
+    typer.Option(
+        "--task",
+        metavar="TASK",
+        help="Such as sequence-classification or token-classification; else as the checkpoint says.",
+        rich_help_panel=_WHAT,
+        autocompletion=_tasks,
+    ),
+]
+ModelClass = Annotated[
+    str | None,
+    typer.Option("--model-class", metavar="CLASS", help="A class of Transformers.", rich_help_panel=_WHAT),
+]
+Revision = Annotated[
+    str | None,
+    typer.Option("--revision", metavar="REV", help="Branch, tag or commit on the Hub.", rich_help_panel=_WHERE),
+]
+Subfolder = Annotated[
+    str | None,
+    typer.Option("--subfolder", metavar="PATH", help="Folder inside the repository.", rich_help_panel=_WHERE),
+]
+CacheDir = Annotated[
+    str | None,
+    typer.Option("--cache-dir", metavar="PATH", help="The Hub's cache, if not the usual one.", rich_help_panel=_WHERE),
+]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        "--token",
+        metavar="TOKEN",
+        help="For gated repositories; better set HF_TOKEN.",
+        rich_help_panel=_WHERE,
+    ),
+]
+Offline = Annotated[
+    bool,
+    typer.Option("--offline", help="Ask no server: cache and bundled snapshots only.", rich_help_panel=_WHERE),
+]
+TrustRemoteCode = Annotated[
+    bool,
+    typer.Option("--trust-remote-code", help="Run model code that comes with the checkpoint.", rich_help_panel=_WHAT),
+]
+FormatName = Annotated[Format, typer.Option("--format", help="How to write the report.", rich_help_panel=_OUTPUT)]
+Json = Annotated[bool, typer.Option("--json", help="Short for --format json.", rich_help_panel=_OUTPUT)]
+OutputFile = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="FILE", help="Write to FILE, whole or not at all.", rich_help_panel=_OUTPUT),
+]
+Quiet = Annotated[
+    bool, typer.Option("-q", "--quiet", help="The verdict only, and no progress.", rich_help_panel=_OUTPUT)
+]
+FailOnMissing = Annotated[
+    bool,
+    typer.Option(
+        "--exit-code",
+        help="Exit with 1 if a weight that the logits depend on is new or mismatched.",
+        rich_help_panel=_OUTPUT,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A checkpoint and how to reach it."""
+
+    model: Model
+    revision: Revision = None
+    subfolder: Subfolder = None
+    cache_dir: CacheDir = None
+    token: Token = None
+    offline: Offline = False
+
+    def keywords(self) -> dict[str, Any]:
+        """The keyword arguments of the api, the reference aside."""
+        names = ("revision", "subfolder", "cache_dir", "token", "offline")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the checkpoint is to be examined as."""
+
+    num_labels: NumLabels = None
+    labels: Labels = None
+    task: TaskName = None
+    model_class: ModelClass = None
+    trust_remote_code: TrustRemoteCode = False
+
+    def keywords(self) -> dict[str, Any]:
+        """The keyword arguments of the api. Raises UsageError where they cannot be meant."""
+        labels = read_labels(self.labels)
+        check_num_labels(self.num_labels, labels)
+        return {
+            "num_labels": self.num_labels,
+            "labels": labels,
+            "task": self.task,
+            "model_class": self.model_class,
+            "trust_remote_code": self.trust_remote_code,
+        }
+
+
+@dataclass(frozen=True)
+class Output:
+    """How the report is written, and where to."""
+
+    format: FormatName = Format.text
+    json: Json = False
+    output: OutputFile = None
+    quiet: Quiet = False
+
+    @property
+    def is_json(self) -> bool:
+        """Whether a machine reads the report."""
+        return self.json or self.format is Format.json
+
+
+def read_labels(joined: str | None) -> tuple[str, ...] | None:
+    """The names in `A,B,C`. Raises UsageError for an empty or a repeated name."""
+    if joined is None:
+        return None
+    names = tuple(name.strip() for name in joined.split(","))
+    if not all(names):
+        raise UsageError(f"--labels {joined!r} has an empty name.", "Write the names as A,B,C.")
+    if len(set(names)) < len(names):
+        raise UsageError(f"--labels {joined!r} names a class twice.", "Give every class a name of its own.")
+    return names
+
+
+def check_num_labels(num_labels: int | None, labels: tuple[str, ...] | None) -> None:
+    """Raises UsageError where `num_labels` is no count of classes, or not that of `labels`."""
+    if num_labels is not None and num_labels < 1:
+        raise UsageError(
+            f"--num-labels must be at least 1, not {num_labels}.",
+            "1 means regression, 2 or more are classes.",
+        )
+    if num_labels is not None and labels is not None and num_labels != len(labels):
+        raise UsageError(
+            f"--num-labels {num_labels} contradicts --labels, which names {len(labels)}.",
+            "Leave one of them out.",
+        )

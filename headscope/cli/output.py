@@ -1,0 +1,108 @@
+"""Where a report goes: stdout as it is, or a file that is written whole or not at all."""
+
+import os
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headscope.cli.options import Output
+from headscope.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from headscope.render.document import Document
+
+
+class ReaderGone(Exception):
+    """Whoever read stdout has closed it: nothing more to say, and no failure."""
+
+
+def write_report(output: Output, screen: "Callable[[], RenderableType]", document: "Callable[[], Document]") -> None:
+    """Writes the one or the other, as `output` asks; only that one is made."""
+    if output.is_json:
+        from headscope.render.document import json_text
+
+        _write_text(output.output, json_text(document()))
+    elif output.output is not None:
+        from headscope.render.console import plain_text
+
+        _write_text(output.output, plain_text(screen()))
+    else:
+        _print(screen())
+
+
+def _write_text(path: Path | None, text: str) -> None:
+    if path is None:
+        write_stdout(text)
+    else:
+        write_file(path, text)
+
+
+def write_stdout(text: str) -> None:
+    """Writes `text` as it is. Raises ReaderGone if nobody reads."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError as err:
+        raise ReaderGone from err
+
+
+def _print(renderable: "RenderableType") -> None:
+    from headscope.render.console import open_console
+
+    console = open_console(sys.stdout)
+    with console.capture() as capture:  # Rich would end the process where nobody reads
+        console.print(renderable)
+    write_stdout(capture.get())
+
+
+def check_output(path: Path | None) -> None:
+    """Raises UsageError where `path` cannot be written to; told before the work, not after it."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise UsageError(f"-o {path} is a folder.", "Name a file.")
+    if not path.parent.is_dir():
+        raise UsageError(f"-o {path}: there is no folder {path.parent}.", "Make the folder first.")
+
+
+def write_file(path: Path, text: str) -> None:
+    """Writes `text` to `path` through a temporary file beside it, so that no half report is ever seen there.
+
+    A link is followed; what is no regular file (`/dev/stdout`) is written to directly.
+    """
+    check_output(path)
+    target = Path(os.path.realpath(path))
+    try:
+        if target.exists() and not target.is_file():
+            path.write_text(text, encoding="utf-8")
+        else:
+            _replace(target, text)
+    except OSError as err:
+        raise UsageError(f"-o {path} cannot be written: {err.strerror}.", "Name a file you may write to.") from err
+
+
+def _replace(target: Path, text: str) -> None:
+    import tempfile  # slow to import, and seldom needed
+
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(name).chmod(_mode_of(target))
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _mode_of(target: Path) -> int:
+    """The permissions of the file that is replaced, or those that a new file gets."""
+    if target.exists():
+        return stat.S_IMODE(target.stat().st_mode)
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask

@@ -1,0 +1,82 @@
+"""A status line on stderr for what takes over a second; silent where nobody watches."""
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.status import Status
+
+_PATIENCE = 1.0  # seconds
+_TRUE = {"1", "on", "yes", "true"}
+
+Tell = Callable[[str], None]
+
+
+@contextmanager
+def telling_progress(quiet: bool) -> Iterator[Tell]:
+    """A function to tell each step to; the steps are shown from the second second on, if anybody watches."""
+    if quiet or not sys.stderr.isatty() or _is_disabled():
+        yield _silence
+        return
+    line = _StatusLine()
+    try:
+        yield line.tell
+    finally:
+        line.close()
+
+
+def _silence(step: str) -> None:
+    pass
+
+
+def _is_disabled() -> bool:
+    return os.environ.get("HF_HUB_DISABLE_PROGRESS_BARS", "").strip().lower() in _TRUE
+
+
+class _StatusLine:
+    """A spinner with the latest step, which appears only after a while."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._step = "starting"
+        self._closed = False
+        self._status: Status | None = None
+        self._timer = threading.Timer(_PATIENCE, self._show)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def tell(self, step: str) -> None:
+        with self._lock:
+            self._step = step
+            if self._status is not None:
+                self._status.update(_line(step))
+
+    def close(self) -> None:
+        self._timer.cancel()
+        with self._lock:
+            self._closed = True
+            if self._status is not None:
+                self._status.stop()
+            self._status = None
+
+    def _show(self) -> None:
+        from rich.console import Console
+        from rich.status import Status
+
+        console = Console(file=sys.stderr, highlight=False)
+        spinner = "dots" if console.encoding.startswith("utf") else "line"
+        with self._lock:
+            if not self._closed:
+                self._status = Status(_line(self._step), console=console, spinner=spinner)
+                self._status.start()
+
+
+def _line(step: str) -> "RenderableType":
+    from headscope.render.safe import label
+
+    return label(f"{step} ...", "dim")

@@ -1,0 +1,28 @@
+"""`headscope snapshot MODEL -o FILE`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headscope.cli.options import Json, Quiet, Source
+from headscope.cli.output import check_output, write_stdout
+from headscope.cli.progress import telling_progress
+
+SnapshotFile = Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The file to write.")]
+
+
+def snapshot(source: Source, output: SnapshotFile, json: Json = False, quiet: Quiet = False) -> int:
+    """Config and tensor headers in one small file that every command accepts as MODEL."""
+    check_output(output)
+    with telling_progress(quiet) as tell:
+        from headscope import api
+
+        manifest = api.snapshot(source.model, str(output), progress=tell, **source.keywords())
+    from headscope.render import document, snapshot_sentence
+
+    if json:
+        write_stdout(document.json_text(document.snapshot_document(manifest, str(output))))
+    elif not quiet:
+        write_stdout(snapshot_sentence(manifest, str(output)) + "\n")
+    return 0

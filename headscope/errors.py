@@ -1,0 +1,72 @@
+"""The one exception tree: what went wrong, what to do next, and the exit code it ends a command with."""
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Exit codes of every command."""
+
+    OK = 0
+    FINDINGS = 1
+    USAGE = 2
+    UNDETERMINED = 3
+    INTERRUPTED = 130
+
+
+class HeadscopeError(Exception):
+    """A failure that a person can act on: a sentence, a hint, and a stable code for scripts.
+
+    `message` says what was found and what was expected; `hint` says what to do next. Both may quote
+    hostile text: whoever shows them escapes it.
+    """
+
+    code = "error"
+    exit_code = ExitCode.UNDETERMINED
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(HeadscopeError):
+    """The request itself cannot be carried out: an unknown class, a label count of zero."""
+
+    code = "usage"
+    exit_code = ExitCode.USAGE
+
+
+class NotFound(HeadscopeError):
+    """Nothing by that name: no such folder, file, repository, revision, or no weights in it."""
+
+    code = "not_found"
+
+
+class Gated(HeadscopeError):
+    """The Hub refuses: the repository is gated or private, or the token does not reach it."""
+
+    code = "gated"
+
+
+class Offline(HeadscopeError):
+    """Offline was asked for, and neither the cache nor a bundled snapshot knows the checkpoint."""
+
+    code = "offline"
+
+
+class NetworkError(HeadscopeError):
+    """The Hub could not be reached, or it broke off."""
+
+    code = "network"
+
+
+class Malformed(HeadscopeError):
+    """A file is not what its name says: broken header, broken JSON, an unsafe path in an index."""
+
+    code = "malformed"
+
+
+class Unsupported(HeadscopeError):
+    """Well-formed, and nothing headscope can read or examine."""
+
+    code = "unsupported"

@@ -1,0 +1,75 @@
+"""Everything a report can say: frozen dataclasses of str, int, bool, enum and tuple. Read this first."""
+
+from headscope.facts.checkpoint import (
+    CheckpointFacts,
+    CheckpointKind,
+    CheckpointManifest,
+    TensorHeader,
+    Unavailable,
+    WeightFile,
+    WeightsFormat,
+)
+from headscope.facts.head import (
+    Evidence,
+    Head,
+    HeadParameter,
+    HeadTrace,
+    Pooling,
+    PoolingKind,
+    Shape,
+    Stage,
+    UnusedModule,
+)
+from headscope.facts.report import (
+    SCHEMA_VERSION,
+    Environment,
+    Finding,
+    ModelFacts,
+    ParameterCounts,
+    Report,
+    Severity,
+)
+from headscope.facts.tasks import Task
+from headscope.facts.weights import (
+    Mismatch,
+    ParameterOrigin,
+    ParameterStatus,
+    Rename,
+    Tie,
+    UnusedGroup,
+    WeightDiff,
+)
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "CheckpointFacts",
+    "CheckpointKind",
+    "CheckpointManifest",
+    "Environment",
+    "Evidence",
+    "Finding",
+    "Head",
+    "HeadParameter",
+    "HeadTrace",
+    "Mismatch",
+    "ModelFacts",
+    "ParameterCounts",
+    "ParameterOrigin",
+    "ParameterStatus",
+    "Pooling",
+    "PoolingKind",
+    "Rename",
+    "Report",
+    "Severity",
+    "Shape",
+    "Stage",
+    "Task",
+    "TensorHeader",
+    "Tie",
+    "Unavailable",
+    "UnusedGroup",
+    "UnusedModule",
+    "WeightDiff",
+    "WeightFile",
+    "WeightsFormat",
+]

@@ -1,0 +1,105 @@
+"""What a checkpoint is made of: files, tensor headers, configuration; no weights."""
+
+import json
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class CheckpointKind(StrEnum):
+    """Where the facts of a checkpoint were read."""
+
+    HUB = "hub"
+    LOCAL = "local"
+    SNAPSHOT = "snapshot"
+    ADAPTER = "adapter"
+    MEMORY = "memory"
+
+
+class WeightsFormat(StrEnum):
+    """How the weights are stored."""
+
+    SAFETENSORS = "safetensors"
+    TORCH = "torch"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Unavailable:
+    """Something that could not be determined, and why."""
+
+    what: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TensorHeader:
+    """One tensor of a checkpoint as its file's header describes it.
+
+    `dtype` is PyTorch's name (`float32`, `bfloat16`, `float8_e4m3fn`); `shape` is in elements as stored.
+    """
+
+    key: str
+    dtype: str
+    shape: tuple[int, ...]
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class WeightFile:
+    """One weight file: its name inside the checkpoint, and its size in bytes (None where unknown)."""
+
+    name: str
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointManifest:
+    """Everything read of a checkpoint: its configuration and every tensor's key, shape, dtype and file.
+
+    `config_text` is `config.json` as canonical JSON (sorted keys). `shared` groups the keys whose tensors
+    use one storage (PyTorch files only). `notices` are sentences a reader must see (a bundled
+    snapshot stood in for the Hub). `gaps` name what could not be read (a missing shard).
+    """
+
+    reference: str
+    kind: CheckpointKind
+    format: WeightsFormat
+    config_text: str
+    tensors: tuple[TensorHeader, ...]
+    files: tuple[WeightFile, ...]
+    revision: str | None = None
+    commit: str | None = None
+    bytes_read: int = 0
+    shared: tuple[tuple[str, ...], ...] = ()
+    notices: tuple[str, ...] = ()
+    gaps: tuple[Unavailable, ...] = ()
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The parsed configuration; a fresh dict at every call."""
+        parsed: dict[str, Any] = json.loads(self.config_text)
+        return parsed
+
+    @property
+    def bytes_total(self) -> int:
+        """Bytes of all weight files whose size is known."""
+        return sum(file.size or 0 for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFacts:
+    """The checkpoint as a report shows it."""
+
+    reference: str
+    kind: CheckpointKind
+    revision: str | None
+    commit: str | None
+    format: WeightsFormat
+    files: tuple[str, ...]
+    tensors: int
+    bytes_read: int
+    bytes_total: int
+    architectures: tuple[str, ...]
+    model_type: str | None
+    notices: tuple[str, ...] = field(default=())

@@ -1,0 +1,130 @@
+"""The head path: the operations from the hidden states to the logits, and which tokens they read."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from headscope.facts.checkpoint import Unavailable
+from headscope.facts.weights import ParameterStatus
+
+Shape = tuple[int | str, ...]
+"""Axis sizes; the axes that vary carry names: `("batch", "sequence", 768)`."""
+
+
+class PoolingKind(StrEnum):
+    """How the positions of the hidden states become what the classifier reads."""
+
+    FIRST_TOKEN = "first_token"
+    LAST_TOKEN = "last_token"
+    LAST_NON_PAD_TOKEN = "last_non_pad_token"
+    EOS_TOKEN = "eos_token"
+    TOKEN_AT = "token_at"
+    MEAN = "mean"
+    MASKED_MEAN = "masked_mean"
+    MAX = "max"
+    WEIGHTED = "weighted"
+    SPATIAL_MEAN = "spatial_mean"
+    CONCAT = "concat"
+    FLATTEN = "flatten"
+    NONE = "none"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Evidence:
+    """One observed operation: what ran, in which module, at which line of which source file."""
+
+    operation: str
+    module: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pooling:
+    """Which tokens reach the logits, by which rule, seen where."""
+
+    kind: PoolingKind
+    tokens: tuple[str, ...]
+    rule: str
+    evidence: tuple[Evidence, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One executed operation of the head path.
+
+    `module` is the module whose `forward` ran it ("" is the model itself); `functional` says that it is
+    no module of its own (a bare `torch.tanh`, `hidden[:, 0]`); `parameters` are full names; `detail` is a
+    short reading of its arguments (`[:, 0]`, `p=0.1`).
+    """
+
+    index: int
+    operation: str
+    module: str
+    module_class: str
+    functional: bool
+    input_shapes: tuple[Shape, ...]
+    output_shape: Shape
+    parameters: tuple[str, ...]
+    file: str
+    line: int
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class UnusedModule:
+    """A registered module that lies beside the head path: never executed, or executed without reaching the logits."""
+
+    path: str
+    module_class: str
+    executed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HeadTrace:
+    """What running the model's own `forward` showed of its head; knows nothing of checkpoints.
+
+    `live` are the names of all parameters on a path to the logits. `hidden_shape` is the shape of the hidden
+    states that the head reads. `loss` is PyTorch's name of the loss that ran on labels. `notes` are sentences on
+    what was observed (a forward that needs a pad token). `not_determined` says what could not be told.
+    """
+
+    modules: tuple[str, ...]
+    pooling: Pooling
+    stages: tuple[Stage, ...]
+    formula: str
+    parameters: tuple[str, ...]
+    live: tuple[str, ...]
+    base_module: str
+    hidden_shape: Shape
+    loss: str = ""
+    unused_modules: tuple[UnusedModule, ...] = ()
+    notes: tuple[str, ...] = ()
+    not_determined: tuple[Unavailable, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class HeadParameter:
+    """One parameter of the head, with what the checkpoint did for it."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    count: int
+    status: ParameterStatus
+    live: bool
+    checkpoint_keys: tuple[str, ...]
+    checkpoint_shape: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The head of one model with one checkpoint."""
+
+    modules: tuple[str, ...]
+    pooling: Pooling
+    stages: tuple[Stage, ...]
+    parameters: tuple[HeadParameter, ...]
+    formula: str
+    hidden_shape: Shape = ()
+    unused_modules: tuple[UnusedModule, ...] = field(default=())

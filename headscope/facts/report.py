@@ -1,0 +1,92 @@
+"""One whole examination, frozen; its fields are the JSON of `inspect`."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from headscope.facts.checkpoint import CheckpointFacts, Unavailable
+from headscope.facts.head import Head
+from headscope.facts.plain import to_dict
+from headscope.facts.tasks import Task
+from headscope.facts.weights import WeightDiff
+
+SCHEMA_VERSION = "1.0"
+
+
+class Severity(StrEnum):
+    """How much a finding matters."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing worth knowing: a rule's id, a sentence, and what to do."""
+
+    id: str
+    severity: Severity
+    title: str
+    message: str
+    remedy: str
+    parameters: tuple[str, ...] = ()
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Versions of everything whose behaviour the report depends on."""
+
+    python: str
+    torch: str
+    transformers: str
+    huggingface_hub: str
+    safetensors: str
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterCounts:
+    """Parameters in elements: all, in the base model, in the head, and those of the head that reach the logits."""
+
+    total: int
+    base: int
+    head: int
+    live_head: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """The model as the class and the configuration make it."""
+
+    class_name: str = field(metadata={"json": "class"})
+    task: Task
+    num_labels: int
+    labels: tuple[str, ...]
+    labels_are_placeholders: bool
+    problem_type: str | None
+    loss: str
+    activation: str
+    parameters: ParameterCounts
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The facts of one examination; `notes` are sentences on what was observed. `to_dict()` is what `--json` prints."""
+
+    tool_version: str
+    command: str
+    environment: Environment
+    checkpoint: CheckpointFacts
+    model: ModelFacts
+    weights: WeightDiff
+    head: Head | None
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+    not_determined: tuple[Unavailable, ...] = ()
+    schema_version: str = SCHEMA_VERSION
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain JSON values: lists, dicts, strings, numbers."""
+        return to_dict(self)

@@ -1,0 +1,93 @@
+"""Which parameters the checkpoint gave, and which it did not."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from headscope.facts.checkpoint import TensorHeader, Unavailable
+
+
+class ParameterStatus(StrEnum):
+    """What loading the checkpoint does to one parameter.
+
+    `ignored`: not in the checkpoint, and Transformers does not count it as missing (it makes it itself);
+    `unknown`: the checkpoint could not be read whole.
+    """
+
+    LOADED = "loaded"
+    NEW = "new"
+    MISMATCHED = "mismatched"
+    TIED = "tied"
+    IGNORED = "ignored"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Mismatch:
+    """A parameter whose shape in the checkpoint differs from the model's: it is newly initialised."""
+
+    parameter: str
+    checkpoint_shape: tuple[int, ...]
+    model_shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Tie:
+    """A parameter that is the same tensor as `source` and takes its values."""
+
+    parameter: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Rename:
+    """A parameter that was loaded from checkpoint keys of other names (renamed, fused or split)."""
+
+    parameter: str
+    checkpoint_keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class UnusedGroup:
+    """Unused checkpoint keys of one origin: `description` is a word on what they were, or empty.
+
+    `classes` are the classes of the family that would have used them.
+    """
+
+    keys: tuple[str, ...]
+    description: str
+    classes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ParameterOrigin:
+    """One parameter or persistent buffer of the model, with its status and the checkpoint keys that fill it."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    count: int
+    status: ParameterStatus
+    checkpoint_keys: tuple[str, ...]
+    in_base: bool
+    is_buffer: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WeightDiff:
+    """What Transformers' own loader does with a checkpoint's keys.
+
+    `new`, `mismatched` and `unused` equal Transformers' missing, mismatched and unexpected keys for the
+    same load. `parameters` holds every parameter in the model's order, the loaded ones included;
+    `unused_tensors` the headers of the unused keys, where they are known.
+    """
+
+    loaded: int
+    new: tuple[str, ...]
+    mismatched: tuple[Mismatch, ...]
+    unused: tuple[str, ...]
+    tied: tuple[Tie, ...]
+    renamed: tuple[Rename, ...]
+    unused_groups: tuple[UnusedGroup, ...] = ()
+    parameters: tuple[ParameterOrigin, ...] = field(default=(), metadata={"json": None})
+    gaps: tuple[Unavailable, ...] = field(default=(), metadata={"json": None})
+    unused_tensors: tuple[TensorHeader, ...] = field(default=(), metadata={"json": None})

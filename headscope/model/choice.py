@@ -1,0 +1,196 @@
+"""Which class and configuration a manifest and a request come to."""
+
+import difflib
+from dataclasses import dataclass
+from typing import Any
+
+import transformers
+from transformers import PreTrainedModel
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from headscope.errors import HeadscopeError, Malformed, Unsupported, UsageError
+from headscope.facts import Task
+from headscope.model.catalogue import HeadClass, class_for, classes_of_family, task_of_class
+from headscope.model.quiet import quiet
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the user asked the model to be; None and () leave it to the checkpoint."""
+
+    num_labels: int | None = None
+    labels: tuple[str, ...] = ()
+    task: str | None = None
+    model_class: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The class to build, its task, and the configuration to build it with."""
+
+    cls: type[PreTrainedModel]
+    task: Task
+    config: Any
+
+
+def choose(config: dict[str, Any], wish: Wish) -> Choice:
+    """The class and configuration for a parsed `config.json` and a wish.
+
+    Raises UsageError for a class, task or label count that cannot be; Unsupported for a model type that the
+    installed Transformers does not know; Malformed for a configuration that Transformers rejects.
+    """
+    _check_labels(wish)
+    task = _parsed_task(wish.task)
+    model_type = _model_type(config, wish)
+    head_class = _named_class(wish.model_class, task) if wish.model_class else _class_of(config, model_type, task)
+    cls = _class_object(head_class.name)
+    return Choice(cls, head_class.task, _build_config(cls, model_type, config, wish))
+
+
+def _check_labels(wish: Wish) -> None:
+    if wish.num_labels is not None and wish.num_labels < 1:
+        raise UsageError(
+            f"a classifier needs at least one label, and {wish.num_labels} were asked for",
+            "give --num-labels 1 or more (1 means regression)",
+        )
+    if wish.labels and wish.num_labels is not None and len(wish.labels) != wish.num_labels:
+        raise UsageError(
+            f"{len(wish.labels)} label names were given, and {wish.num_labels} labels asked for",
+            "leave out --num-labels, or name as many labels",
+        )
+    if len(set(wish.labels)) != len(wish.labels):
+        raise UsageError("the same label name was given twice", "name every label once")
+
+
+def _parsed_task(name: str | None) -> Task | None:
+    if name is None:
+        return None
+    spelled = name.replace("_", "-")
+    try:
+        return Task(spelled)
+    except ValueError as err:
+        close = difflib.get_close_matches(spelled, [task.value for task in Task], n=1)
+        hint = f"did you mean {close[0]}?" if close else "tasks: " + ", ".join(task.value for task in Task)
+        raise UsageError(f"no such task: {name}", hint) from err
+
+
+def _model_type(config: dict[str, Any], wish: Wish) -> str:
+    model_type = config.get("model_type")
+    if isinstance(model_type, str) and model_type in CONFIG_MAPPING:
+        return model_type
+    if wish.model_class is not None:
+        own = getattr(getattr(_class_object(wish.model_class), "config_class", None), "model_type", None)
+        if isinstance(own, str):
+            return own
+    if config.get("auto_map"):
+        raise Unsupported(
+            f"the model type {model_type!r} needs the repository's own code (auto_map), which is not run",
+            "name a class of Transformers with --model-class if one fits",
+        )
+    if not isinstance(model_type, str):
+        raise Malformed(
+            "config.json names no model_type, so the model's class cannot be told",
+            "name the class with --model-class, for example --model-class BertForSequenceClassification",
+        )
+    close = difflib.get_close_matches(model_type, list(CONFIG_MAPPING.keys()), n=1)
+    raise Unsupported(
+        f"the installed transformers {transformers.__version__} does not know the model type {model_type!r}"
+        + (f" (nearest: {close[0]})" if close else ""),
+        "upgrade transformers, or name a class with --model-class",
+    )
+
+
+def _named_class(name: str, task: Task | None) -> HeadClass:
+    mapped = task_of_class(name)
+    if task is not None and mapped is not None and task is not mapped:
+        raise UsageError(
+            f"{name} is a class for {mapped.value}, and {task.value} was asked for", "leave out --task or --model-class"
+        )
+    return HeadClass(name, mapped or task or Task.SEQUENCE_CLASSIFICATION)
+
+
+def _class_of(config: dict[str, Any], model_type: str, task: Task | None) -> HeadClass:
+    own = _class_of_architectures(config)
+    if own is not None and task in (None, own.task):
+        return own
+    if task is not None:
+        mapped = class_for(model_type, task)
+        if mapped is None:
+            raise UsageError(
+                f"{model_type} has no class for {task.value} in transformers {transformers.__version__}",
+                _family_hint(model_type),
+            )
+        return mapped
+    family = classes_of_family(model_type)
+    if not family:
+        raise Unsupported(
+            f"{model_type} has no classification class in transformers {transformers.__version__}",
+            "name a class with --model-class if one fits",
+        )
+    return family[0]
+
+
+def _class_of_architectures(config: dict[str, Any]) -> HeadClass | None:
+    architectures = config.get("architectures")
+    for name in architectures if isinstance(architectures, list) else []:
+        task = task_of_class(name) if isinstance(name, str) else None
+        if task is not None and hasattr(transformers, name):
+            return HeadClass(name, task)
+    return None
+
+
+def _family_hint(model_type: str) -> str:
+    family = classes_of_family(model_type)
+    if not family:
+        return "its family has no classification class; name a class with --model-class"
+    return "it has " + ", ".join(f"{head.task.value} ({head.name})" for head in family)
+
+
+def _class_object(name: str) -> type[PreTrainedModel]:
+    try:
+        cls = getattr(transformers, name)
+    except AttributeError as err:
+        close = difflib.get_close_matches(name, dir(transformers), n=1)
+        hint = f"did you mean {close[0]}?" if close else "name a class such as BertForSequenceClassification"
+        raise UsageError(f"transformers {transformers.__version__} has no class {name}", hint) from err
+    except ImportError as err:
+        raise Unsupported(f"{name} cannot be imported: {_first_line(err)}", "install what it needs") from err
+    if not (isinstance(cls, type) and issubclass(cls, PreTrainedModel)):
+        raise UsageError(
+            f"{name} is no model class of Transformers", "name a class such as BertForSequenceClassification"
+        )
+    return cls
+
+
+def _build_config(cls: type[PreTrainedModel], model_type: str, values: dict[str, Any], wish: Wish) -> Any:
+    config_class = CONFIG_MAPPING[model_type]
+    own_class = getattr(cls, "config_class", None)
+    if own_class is not None and not issubclass(config_class, own_class):
+        raise UsageError(
+            f"{cls.__name__} is built from {own_class.__name__}, and this checkpoint has a {config_class.__name__}",
+            "name a class of the checkpoint's own family",
+        )
+    try:
+        with quiet():
+            config = config_class.from_dict(dict(values))
+            _set_labels(config, wish)
+    except HeadscopeError:
+        raise
+    except Exception as err:
+        raise Malformed(
+            f"config.json does not make a {config_class.__name__}: {_first_line(err)}", "correct config.json"
+        ) from err
+    return config
+
+
+def _set_labels(config: Any, wish: Wish) -> None:
+    if wish.labels:
+        config.id2label = dict(enumerate(wish.labels))
+        config.label2id = {name: index for index, name in enumerate(wish.labels)}
+    elif wish.num_labels is not None:
+        config.num_labels = wish.num_labels
+
+
+def _first_line(err: BaseException) -> str:
+    lines = str(err).strip().splitlines()
+    return lines[0] if lines else type(err).__name__

@@ -1,0 +1,31 @@
+"""Sensible values where a default configuration leaves a field open that its own model needs."""
+
+from typing import Any
+
+_FIELDS: dict[str, Any] = {
+    "vocab_size": lambda config: 100,
+    "head_dim": lambda config: config.hidden_size // config.num_attention_heads,
+    "num_key_value_heads": lambda config: config.num_attention_heads,
+    "num_experts_per_tok": lambda config: 2,
+    "decoder_start_token_id": lambda config: 0,
+}
+_NEEDED_IF_ABSENT = ("decoder_start_token_id",)
+
+
+def fill_open_fields(config: Any) -> tuple[str, ...]:
+    """Sets open (None) fields that models compute with, in place; returns what was set, as `field=value`."""
+    filled = []
+    for name, value_for in _FIELDS.items():
+        is_open = hasattr(config, name) and getattr(config, name) is None
+        if is_open or (name in _NEEDED_IF_ABSENT and _lacks_decoder_start(config)):
+            try:
+                value = value_for(config)
+            except (AttributeError, TypeError):
+                continue
+            setattr(config, name, value)
+            filled.append(f"{name}={value}")
+    return tuple(filled)
+
+
+def _lacks_decoder_start(config: Any) -> bool:
+    return bool(getattr(config, "is_encoder_decoder", False)) and not hasattr(config, "decoder_start_token_id")

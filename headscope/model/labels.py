@@ -1,0 +1,33 @@
+"""The labels of a configuration, and what a loss says about the problem."""
+
+import re
+from typing import Any
+
+_PLACEHOLDER = re.compile(r"LABEL_\d+")
+_ACTIVATIONS = {"CrossEntropyLoss": "softmax", "BCEWithLogitsLoss": "sigmoid", "MSELoss": "none"}
+_PROBLEMS = {
+    "CrossEntropyLoss": "single_label_classification",
+    "BCEWithLogitsLoss": "multi_label_classification",
+    "MSELoss": "regression",
+}
+
+
+def read_labels(config: Any) -> tuple[str, ...]:
+    """The label names in the order of the scores."""
+    labels = config.id2label or {}
+    return tuple(str(labels[index]) for index in sorted(labels))
+
+
+def are_placeholders(labels: tuple[str, ...]) -> bool:
+    """Whether nobody named the labels: `LABEL_0`, `LABEL_1`, ..."""
+    return bool(labels) and all(_PLACEHOLDER.fullmatch(label) for label in labels)
+
+
+def activation_for(loss: str) -> str:
+    """The function that turns the scores into probabilities under `loss`."""
+    return _ACTIVATIONS.get(loss, "none")
+
+
+def problem_for(loss: str) -> str | None:
+    """The problem type, in Transformers' words, that `loss` belongs to."""
+    return _PROBLEMS.get(loss)

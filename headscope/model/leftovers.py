@@ -1,0 +1,70 @@
+"""What the unused keys of a checkpoint were: the family's other classes are asked which of them owns the key."""
+
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
+
+import torch
+import transformers
+from transformers import PreTrainedModel
+
+from headscope.facts import UnusedGroup
+from headscope.model.catalogue import kin_with_heads
+from headscope.model.quiet import quiet
+
+_DEPTHS = (
+    "num_hidden_layers",
+    "n_layers",
+    "n_layer",
+    "num_layers",
+    "encoder_layers",
+    "decoder_layers",
+    "num_decoder_layers",
+)
+
+
+def describe_unused(model: PreTrainedModel, unused: tuple[str, ...]) -> tuple[UnusedGroup, ...]:
+    """The unused keys grouped by the classes that would have used them, in the order of the keys.
+
+    A key that no class of the family owns stands in a group with no description.
+    """
+    if not unused:
+        return ()
+    owners = list(_owners(model))
+    groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for key in unused:
+        words = [(word, name) for word, name, keys in owners if key in keys]
+        description = words[0][0] if words else ""
+        classes = tuple(name for _, name in words)
+        groups.setdefault((description, classes[:1]), []).append(key)
+    return tuple(UnusedGroup(tuple(keys), word, classes) for (word, classes), keys in groups.items())
+
+
+def _owners(model: PreTrainedModel) -> Iterator[tuple[str, str, frozenset[str]]]:
+    shallow = _shallow(model.config)
+    for name, word in kin_with_heads(str(model.config.model_type)):
+        if name != type(model).__name__:
+            keys = _keys_of(name, shallow)
+            if keys:
+                yield word, name, keys
+
+
+def _keys_of(name: str, config: Any) -> frozenset[str]:
+    """The state-dict keys of a class built on the meta device; none where it cannot be built."""
+    try:
+        with quiet(), torch.device("meta"):
+            return frozenset(getattr(transformers, name)(deepcopy(config)).state_dict())
+    except Exception:  # a relative that cannot be built from this configuration owns nothing that we can name
+        return frozenset()
+
+
+def _shallow(config: Any) -> Any:
+    """The configuration with one layer: heads do not depend on the depth, and building is faster."""
+    shallow = deepcopy(config)
+    for field in _DEPTHS:
+        if isinstance(getattr(shallow, field, None), int):
+            try:
+                setattr(shallow, field, 1)
+            except Exception:  # a configuration may derive its depth and refuse to have it set
+                continue
+    return shallow

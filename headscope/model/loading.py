@@ -1,0 +1,202 @@
+"""The weight diff: what Transformers' own loader does with the keys of a checkpoint."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from headscope.errors import HeadscopeError, Unsupported
+from headscope.facts import (
+    CheckpointManifest,
+    Mismatch,
+    ParameterOrigin,
+    ParameterStatus,
+    Rename,
+    TensorHeader,
+    Tie,
+    WeightDiff,
+    WeightsFormat,
+)
+from headscope.model.choice import Choice
+from headscope.model.leftovers import describe_unused
+from headscope.model.origins import header_only_tensors, origin_of
+from headscope.model.quiet import quiet
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A skeleton on the meta device and what loading the checkpoint did to it."""
+
+    model: PreTrainedModel
+    diff: WeightDiff
+
+
+def load_skeleton(choice: Choice, manifest: CheckpointManifest) -> Loaded:
+    """Loads header-only tensors through `from_pretrained` and reads off every parameter's status.
+
+    Raises Unsupported where the class cannot be built or the loader refuses the checkpoint.
+    """
+    if choice.config.to_dict().get("quantization_config"):
+        method = choice.config.to_dict()["quantization_config"].get("quant_method", "unknown method")
+        raise Unsupported(
+            f"the checkpoint is quantised ({method}), and quantised weights are not examined",
+            "examine the checkpoint it was quantised from",
+        )
+    model, info = _run_loader(choice, header_only_tensors(manifest))
+    diff = _read_diff(model, info, manifest)
+    _strip_origins(model)
+    return Loaded(model, diff)
+
+
+def _run_loader(choice: Choice, state_dict: dict[str, torch.Tensor]) -> tuple[PreTrainedModel, dict[str, Any]]:
+    try:
+        with quiet():
+            loaded: Any = choice.cls.from_pretrained(
+                None,
+                config=choice.config,
+                state_dict=state_dict,
+                device_map="meta",
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+            )
+    except HeadscopeError:
+        raise
+    except Exception as err:
+        raise Unsupported(
+            f"Transformers cannot load this checkpoint into {choice.cls.__name__}: {type(err).__name__}: {err}",
+            "check config.json against the weights, or name another class with --model-class",
+        ) from err
+    model, info = loaded
+    return model, info
+
+
+def _read_diff(model: PreTrainedModel, info: dict[str, Any], manifest: CheckpointManifest) -> WeightDiff:
+    mismatched = tuple(
+        sorted(Mismatch(name, tuple(found), tuple(wanted)) for name, found, wanted in info["mismatched_keys"])
+    )
+    incomplete = manifest.format is WeightsFormat.NONE or bool(manifest.gaps)
+    ties = tuple(sorted(_ties(model)))
+    judge = _judge(set(info["missing_keys"]), mismatched, ties, incomplete)
+    parameters = _origins(model, judge)
+    unused = tuple(sorted(info["unexpected_keys"]))
+    return WeightDiff(
+        loaded=sum(item.status is ParameterStatus.LOADED for item in parameters),
+        new=() if incomplete else tuple(sorted(info["missing_keys"])),
+        mismatched=mismatched,
+        unused=unused,
+        tied=ties,
+        renamed=tuple(sorted(_renames(parameters))),
+        unused_groups=describe_unused(model, unused),
+        parameters=parameters,
+        gaps=manifest.gaps,
+        unused_tensors=_headers_of(unused, parameters, manifest),
+    )
+
+
+def _headers_of(
+    unused: tuple[str, ...], parameters: tuple[ParameterOrigin, ...], manifest: CheckpointManifest
+) -> tuple[TensorHeader, ...]:
+    """The headers of the unused keys under the names that Transformers reports (`gamma` has become `weight` there)."""
+    used = {key for item in parameters for key in item.checkpoint_keys}
+    spare = {_modern(header.key): header for header in manifest.tensors if header.key not in used}
+    spare |= {header.key: header for header in manifest.tensors}
+    return tuple(replace(spare[key], key=key) for key in unused if key in spare)
+
+
+def _modern(key: str) -> str:
+    """A key with the names that Transformers gives to LayerNorm weights of old checkpoints."""
+    for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
+        if key.endswith(old):
+            return key.removesuffix(old) + new
+    return key
+
+
+def _judge(
+    missing: set[str], mismatched: tuple[Mismatch, ...], ties: tuple[Tie, ...], incomplete: bool
+) -> Callable[[str, torch.Tensor], ParameterStatus]:
+    """A function from a parameter's name and tensor to its status."""
+    reshaped, tied = {item.parameter for item in mismatched}, {tie.parameter for tie in ties}
+    absent = ParameterStatus.UNKNOWN if incomplete else ParameterStatus.NEW
+
+    def status(name: str, tensor: torch.Tensor) -> ParameterStatus:
+        if name in reshaped:
+            return ParameterStatus.MISMATCHED
+        if name in missing:
+            return absent
+        if name in tied:
+            return ParameterStatus.TIED
+        return ParameterStatus.LOADED if origin_of(tensor) else ParameterStatus.IGNORED
+
+    return status
+
+
+def _origins(
+    model: PreTrainedModel, judge: Callable[[str, torch.Tensor], ParameterStatus]
+) -> tuple[ParameterOrigin, ...]:
+    buffers = {name for name, _ in model.named_buffers()}
+    base = base_prefix(model)
+    return tuple(
+        ParameterOrigin(
+            name=name,
+            shape=tuple(tensor.shape),
+            dtype=str(tensor.dtype).removeprefix("torch."),
+            count=tensor.numel(),
+            status=judge(name, tensor),
+            checkpoint_keys=origin_of(tensor),
+            in_base=bool(base) and name.startswith(f"{base}."),
+            is_buffer=name in buffers,
+        )
+        for name, tensor in _named_state(model)
+    )
+
+
+def _named_state(model: PreTrainedModel) -> list[tuple[str, torch.Tensor]]:
+    """Parameters and persistent buffers as the modules hold them: `state_dict` would detach them."""
+    held = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
+    return [(name, held[name]) for name in model.state_dict(keep_vars=True) if name in held]
+
+
+def _ties(model: PreTrainedModel) -> list[Tie]:
+    declared = getattr(model, "all_tied_weights_keys", None) or {}
+    by_tensor: dict[int, list[str]] = {}
+    for name, tensor in _named_state(model):
+        by_tensor.setdefault(id(tensor), []).append(name)
+    ties = []
+    for names in by_tensor.values():
+        source = next((name for name in names if name not in declared), names[0])
+        ties += [Tie(name, source) for name in names if name != source]
+    return ties
+
+
+def _renames(parameters: tuple[ParameterOrigin, ...]) -> list[Rename]:
+    return [
+        Rename(item.name, item.checkpoint_keys)
+        for item in parameters
+        if item.status is ParameterStatus.LOADED and item.checkpoint_keys not in ((), (item.name,))
+    ]
+
+
+def base_prefix(model: PreTrainedModel) -> str:
+    """The path of the base model inside `model`, or "" where it has none of its own."""
+    prefix = getattr(model, "base_model_prefix", "")
+    return prefix if prefix and isinstance(getattr(model, prefix, None), nn.Module) else ""
+
+
+def _strip_origins(model: PreTrainedModel) -> None:
+    """Plain meta parameters in place of the marked ones; tied parameters stay one tensor."""
+    plain: dict[int, nn.Parameter] = {}
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                module._parameters[name] = plain.setdefault(id(parameter), _plain(parameter))
+        for name, buffer in module._buffers.items():
+            if buffer is not None and type(buffer) is not torch.Tensor:
+                module._buffers[name] = torch.empty(buffer.shape, dtype=buffer.dtype, device=buffer.device)
+
+
+def _plain(parameter: nn.Parameter) -> nn.Parameter:
+    bare = torch.empty(parameter.shape, dtype=parameter.dtype, device=parameter.device)
+    return nn.Parameter(bare, requires_grad=parameter.requires_grad)

@@ -1,0 +1,48 @@
+"""Facts to text: screens, tables, JSON. Knows no torch and no network."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headscope.render.diff import diff_screen as diff_screen
+    from headscope.render.document import diff_document as diff_document
+    from headscope.render.document import environment_document as environment_document
+    from headscope.render.document import error_document as error_document
+    from headscope.render.document import inspect_document as inspect_document
+    from headscope.render.document import json_text as json_text
+    from headscope.render.document import snapshot_document as snapshot_document
+    from headscope.render.env import env_screen as env_screen
+    from headscope.render.inspect import inspect_screen as inspect_screen
+    from headscope.render.notebook import report_html as report_html
+    from headscope.render.screen import report_screen as report_screen
+    from headscope.render.screen import report_text as report_text
+    from headscope.render.verdict import is_missing_weights as is_missing_weights
+    from headscope.render.verdict import tell_verdict as tell_verdict
+    from headscope.render.verdict import verdict_screen as verdict_screen
+    from headscope.render.words import snapshot_sentence as snapshot_sentence
+
+_HOMES = {
+    "diff_document": "document",
+    "diff_screen": "diff",
+    "env_screen": "env",
+    "environment_document": "document",
+    "error_document": "document",
+    "inspect_document": "document",
+    "inspect_screen": "inspect",
+    "is_missing_weights": "verdict",
+    "json_text": "document",
+    "report_html": "notebook",
+    "report_screen": "screen",
+    "report_text": "screen",
+    "snapshot_document": "document",
+    "snapshot_sentence": "words",
+    "tell_verdict": "verdict",
+    "verdict_screen": "verdict",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Each name from its home, imported on first use: JSON needs no Rich."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

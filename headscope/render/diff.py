@@ -1,0 +1,179 @@
+"""The screen of `diff-weights`: every parameter whose values do not come from the key of its own name."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.text import Text
+
+from headscope.facts import ParameterOrigin, ParameterStatus, Report, TensorHeader, WeightDiff
+from headscope.render.columns import GAP, align
+from headscope.render.fold import Row, fold_keys, fold_rows
+from headscope.render.palette import QUIET, STATUS
+from headscope.render.paragraph import Paragraph
+from headscope.render.safe import label, safe
+from headscope.render.verdict import verdict_screen
+from headscope.render.words import size_of
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One row of the table: what is the same for all the names it stands for."""
+
+    status: str
+    style: str
+    shape: str
+    dtype: str
+    note: str = ""
+
+
+def diff_screen(report: Report, *, every: bool = False) -> RenderableType:
+    """The table of `report`'s weights as a Rich renderable; with `every`, the plainly loaded ones too."""
+    diff = report.weights
+    rows = fold_rows(_rows(diff, every))
+    parts: list[RenderableType] = [verdict_screen(report), Text(), Paragraph(_tally(diff))]
+    if rows:
+        parts += [Text(), *_tables(rows)]
+    notices = [*report.checkpoint.notices, *_gaps(report)]
+    if notices:
+        parts += [Text(), *(Paragraph(label(notice, "yellow")) for notice in notices)]
+    return Group(*parts)
+
+
+def _gaps(report: Report) -> Iterator[str]:
+    for gap in report.not_determined:
+        yield f"not determined: {gap.what}: {gap.reason}"
+
+
+def _tally(diff: WeightDiff) -> Text:
+    """How many of each: `197 loaded (12 of them under another name), 4 new, ...`."""
+    renamed = f" ({len(diff.renamed):,} from keys of other names)" if diff.renamed else ""
+    counts = (
+        ("new", diff.new),
+        ("mismatched", diff.mismatched),
+        ("tied", diff.tied),
+        ("unused", diff.unused),
+    )
+    parts = [f"{diff.loaded:,} loaded{renamed}", *(f"{len(items):,} {word}" for word, items in counts)]
+    return Text(", ".join(parts))
+
+
+def _rows(diff: WeightDiff, every: bool) -> Iterator[Row]:
+    origins = {origin.name: origin for origin in diff.parameters}
+    place = {name: number for number, name in enumerate(origins)}
+    for name in sorted(diff.new, key=lambda name: place.get(name, len(place))):
+        yield _row((name,), _missing(origins.get(name)))
+    for mismatch in diff.mismatched:
+        change = f"{size_of(mismatch.checkpoint_shape)} -> {size_of(mismatch.model_shape)}"
+        yield _row((mismatch.parameter,), _line("mismatched", change, origins.get(mismatch.parameter)))
+    for origin in diff.parameters:
+        if origin.status in _UNEXPLAINED:
+            yield _row((origin.name,), _told(origin.status.value, origin, _UNEXPLAINED[origin.status]))
+    yield from _unused_rows(diff)
+    for tie in diff.tied:
+        yield _row((tie.parameter, tie.source), _told("tied", origins.get(tie.parameter), "same tensor as"))
+    for rename in diff.renamed:
+        names = (rename.parameter, *fold_keys(rename.checkpoint_keys))
+        yield _row(names, _told("renamed", origins.get(rename.parameter), "from"))
+    if every:
+        yield from _loaded_rows(diff)
+
+
+_UNEXPLAINED = {
+    ParameterStatus.IGNORED: "not in the checkpoint, and Transformers does not report it",
+    ParameterStatus.UNKNOWN: "the checkpoint could not be read whole",
+}
+
+
+def _row(names: tuple[str, ...], line: Line) -> Row:
+    return Row(names, (line,))
+
+
+_STYLE = {status.value: style for status, style in STATUS.items()} | {"unused": "magenta", "renamed": "green"}
+
+
+def _line(status: str, shape: str, origin: ParameterOrigin | None, note: str = "") -> Line:
+    return Line(status, _STYLE[status], shape, origin.dtype if origin else "", note)
+
+
+def _told(status: str, origin: ParameterOrigin | None, note: str = "") -> Line:
+    return _line(status, size_of(origin.shape) if origin else "", origin, note)
+
+
+def _missing(origin: ParameterOrigin | None) -> Line:
+    return _told("new", origin, "" if origin is None or not origin.is_buffer else "a buffer")
+
+
+def _unused_rows(diff: WeightDiff) -> Iterator[Row]:
+    headers = {header.key: header for header in diff.unused_tensors}
+    described = {key: group.description for group in diff.unused_groups for key in group.keys}
+    for key in diff.unused:
+        yield _row((key,), _unused(headers.get(key), described.get(key, "")))
+
+
+def _unused(header: TensorHeader | None, description: str) -> Line:
+    shape, dtype = (size_of(header.shape), header.dtype) if header else ("", "")
+    return Line("unused", _STYLE["unused"], shape, dtype, description)
+
+
+def _loaded_rows(diff: WeightDiff) -> Iterator[Row]:
+    told = {rename.parameter for rename in diff.renamed}
+    for origin in diff.parameters:
+        if origin.status is ParameterStatus.LOADED and origin.name not in told:
+            yield _row((origin.name,), _told("loaded", origin))
+
+
+def _tables(rows: Sequence[Row]) -> Iterator["Table"]:
+    """One table for each status, so that long names of one kind do not push the others apart."""
+    lines = [(_line_of(row), row) for row in rows]
+    margin = max(len(line.status) for line, _ in lines) + GAP
+    for status, group in groupby(lines, key=lambda pair: pair[0].status):
+        pairs = list(group)
+        yield Table(Text(status, pairs[0][0].style), margin, tuple(_cells(line, row) for line, row in pairs))
+
+
+def _line_of(row: Row) -> Line:
+    line = row.same[0]
+    assert isinstance(line, Line)
+    return line
+
+
+def _cells(line: Line, row: Row) -> tuple[Text, ...]:
+    name, *others = row.names
+    note = " ".join(filter(None, (safe(line.note), ", ".join(map(safe, others)))))
+    return (
+        label(name),
+        Text(line.shape),
+        label(line.dtype),
+        Text(f"{row.count:,} tensors" if row.count > 1 else ""),
+        label(note, QUIET),
+    )
+
+
+_INLINE = (5, 4, 1)
+"""How many cells stand on a row's own line, from wide to narrow; the others go below it."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of one status in aligned columns; what does not fit the width goes below each row."""
+
+    status: Text
+    margin: int
+    rows: tuple[tuple[Text, ...], ...]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        room = options.max_width - self.margin
+        inline = next((count for count in _INLINE if self._width(count) <= room), _INLINE[-1])
+        for row, line in zip(self.rows, self._lines(inline), strict=True):
+            yield Paragraph(line, self.status, self.margin)
+            below = Text(", ").join(cell for cell in row[inline:] if cell.cell_len)
+            if below.cell_len:
+                yield Paragraph(below, Text(), self.margin + GAP)
+
+    def _lines(self, inline: int) -> list[Text]:
+        return align([row[:inline] for row in self.rows])
+
+    def _width(self, inline: int) -> int:
+        return max(line.cell_len for line in self._lines(inline))

@@ -1,0 +1,74 @@
+"""The JSON documents of the commands: deterministic text, safe in any terminal and any encoding."""
+
+import json
+from typing import Any
+
+from headscope.errors import HeadscopeError
+from headscope.facts import SCHEMA_VERSION, CheckpointManifest, Report
+from headscope.facts.plain import to_dict, to_json_value
+from headscope.facts.settings import Surroundings
+from headscope.facts.version import tool_version
+
+Document = dict[str, Any]
+
+OF_THE_DIFF = (
+    "schema_version",
+    "tool_version",
+    "command",
+    "environment",
+    "checkpoint",
+    "model",
+    "weights",
+    "notes",
+    "not_determined",
+)
+"""What `diff-weights` has of a report: all but the head and the findings."""
+
+
+def json_text(document: Document) -> str:
+    """`document` as indented JSON in ASCII: all else is escaped, control characters and surrogates too."""
+    return json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+
+
+def inspect_document(report: Report) -> Document:
+    """The document of `inspect`: the report as it is."""
+    return report.to_dict()
+
+
+def diff_document(report: Report, *, every: bool = False) -> Document:
+    """The document of `diff-weights`; with `every`, `weights.parameters` lists the loaded ones too."""
+    whole = report.to_dict()
+    document = {name: whole[name] for name in OF_THE_DIFF}
+    if every:
+        document["weights"]["parameters"] = to_json_value(report.weights.parameters)
+    return document
+
+
+def snapshot_document(manifest: CheckpointManifest, output: str) -> Document:
+    """The document of `snapshot`: what was written, and where."""
+    return {
+        **_opening("snapshot"),
+        "output": output,
+        "reference": manifest.reference,
+        "commit": manifest.commit,
+        "tensors": len(manifest.tensors),
+        "bytes_read": manifest.bytes_read,
+        "bytes_total": manifest.bytes_total,
+    }
+
+
+def environment_document(surroundings: Surroundings) -> Document:
+    """The document of `env`."""
+    return {**_opening("env"), **to_dict(surroundings)}
+
+
+def error_document(error: HeadscopeError) -> Document:
+    """The document of any command that failed."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "error": {"code": error.code, "message": error.message, "hint": error.hint},
+    }
+
+
+def _opening(command: str) -> Document:
+    return {"schema_version": SCHEMA_VERSION, "tool_version": tool_version(), "command": command}

@@ -1,0 +1,149 @@
+"""The screen of `inspect`: the verdict, the head path, and what else is known, in that order."""
+
+from collections.abc import Callable, Iterator
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from headscope.facts import Finding, Head, HeadParameter, ModelFacts, Report, UnusedGroup
+from headscope.render.fold import fold_keys
+from headscope.render.palette import QUIET, SEVERITY, STRONG
+from headscope.render.paragraph import Paragraph
+from headscope.render.safe import label, safe
+from headscope.render.tree import tree_of
+from headscope.render.verdict import verdict_screen
+from headscope.render.words import (
+    POOLING,
+    SOURCE,
+    TEXT_TASKS,
+    amount,
+    bytes_of,
+    list_of,
+    loss_of,
+    place_of,
+    share_of,
+    size_of,
+)
+
+_MARGIN = 12
+_LABELS = 12
+_COMMIT = 12
+_NO_PROBLEM = "problem_type not set: num_labels and the targets' dtype decide"
+
+Facts = Iterator[tuple[str, Text]]
+
+
+def inspect_screen(report: Report) -> RenderableType:
+    """The whole examination as a Rich renderable; at 80 columns it takes about one screen."""
+    parts: list[RenderableType] = [verdict_screen(report), Text()]
+    if report.head is not None:
+        parts += [tree_of(report, report.head), Text()]
+    facts = [item for section in _SECTIONS for item in section(report)]
+    return Group(*parts, *(Paragraph(body, Text(name, STRONG), _MARGIN) for name, body in facts))
+
+
+def _model(report: Report) -> Facts:
+    model = report.model
+    yield "model", label(f"{model.class_name}, {model.task.value}, {model.dtype}")
+
+
+def _pooling(report: Report) -> Facts:
+    if report.head is None:
+        return
+    pooling = report.head.pooling
+    body = label(f"{POOLING[pooling.kind]}: {pooling.rule}" if pooling.rule else POOLING[pooling.kind])
+    if pooling.evidence:
+        body.append(f" ({', '.join(safe(place_of(item)) for item in pooling.evidence)})", QUIET)
+    yield "pooling", body
+    yield "formula", label(report.head.formula)
+
+
+def _labels(report: Report) -> Facts:
+    model = report.model
+    named = list_of(model.labels, _LABELS, "more (--json lists all)")
+    kind = " placeholders, no names given" if model.labels_are_placeholders else ""
+    yield "labels", label(f"{model.num_labels:,}{kind}: {named}")
+    yield "problem", label(model.problem_type or _NO_PROBLEM)
+    yield "loss", label(loss_of(model))
+
+
+def _parameters(report: Report) -> Facts:
+    counts = report.model.parameters
+    body = Text(f"{counts.total:,} in all: base model {counts.base:,}, head {counts.head:,}")
+    body.append(f" ({share_of(counts.head, counts.total)})")
+    if counts.live_head != counts.head:
+        body.append(f"; {counts.live_head:,} of the head reach the logits")
+    yield "parameters", body
+    matrix = _last_matrix(report.head, report.model) if report.head else None
+    if matrix is not None:
+        yield "matrix", label(_matrix_sentence(matrix, report))
+
+
+def _last_matrix(head: Head, model: ModelFacts) -> HeadParameter | None:
+    """The weight of the last linear stage, if it makes the class scores."""
+    by_name = {parameter.name: parameter for parameter in head.parameters}
+    linear = [stage for stage in head.stages if stage.operation == "linear"]
+    owned = (by_name[name] for name in (linear[-1].parameters if linear else ()) if name in by_name)
+    return next((item for item in owned if len(item.shape) == 2 and item.shape[0] == model.num_labels), None)  # noqa: PLR2004
+
+
+def _matrix_sentence(matrix: HeadParameter, report: Report) -> str:
+    classes, width = matrix.shape
+    inner = "hidden" if report.head and report.head.hidden_shape[-1:] == (width,) else "features"
+    sentence = f"{matrix.name} is {inner} x classes, {width:,} x {classes:,}, stored as {size_of(matrix.shape)}"
+    return f"{sentence}; not vocabulary x classes" if report.model.task in TEXT_TASKS else sentence
+
+
+def _unused(report: Report) -> Facts:
+    diff = report.weights
+    if not diff.unused:
+        yield "unused", Text("no checkpoint tensor")
+    for group in diff.unused_groups or ((UnusedGroup(diff.unused, ""),) if diff.unused else ()):
+        body = label(f"{amount(len(group.keys), 'checkpoint tensor')}")
+        body.append(f" of the {safe(group.description)}" if group.description else "", STRONG)
+        body.append(f": {', '.join(map(safe, fold_keys(group.keys)))}")
+        yield "unused", body
+
+
+def _beside(report: Report) -> Facts:
+    for module in report.head.unused_modules if report.head else ():
+        ran = "executed, does not reach the logits" if module.executed else "never executed"
+        yield "not used", label(f"{module.path} ({module.module_class}): {ran}")
+
+
+def _checkpoint(report: Report) -> Facts:
+    facts = report.checkpoint
+    words = [facts.reference, SOURCE[facts.kind]]
+    if facts.revision:
+        words.append(f"revision {facts.revision}")
+    if facts.commit:
+        words.append(f"commit {facts.commit[:_COMMIT]}")
+    words += [facts.format.value, amount(facts.tensors, "tensor")]
+    if facts.bytes_total:
+        words.append(f"{bytes_of(facts.bytes_read)} read of {bytes_of(facts.bytes_total)}")
+    yield "checkpoint", label(", ".join(words))
+
+
+def _notices(report: Report) -> Facts:
+    for notice in report.checkpoint.notices:
+        yield "notice", label(notice, "yellow")
+    for note in report.notes:
+        yield "note", label(note)
+    for gap in report.not_determined:
+        yield "unknown", label(f"not determined: {gap.what}: {gap.reason}", "yellow")
+
+
+def _findings(report: Report) -> Facts:
+    for finding in report.findings:
+        yield finding.severity.value, _finding(finding)
+
+
+def _finding(finding: Finding) -> Text:
+    body = label(f"{finding.id} {finding.title}: ", SEVERITY[finding.severity])
+    body.append(safe(f"{finding.message} {finding.remedy}".strip()), "default")
+    return body
+
+
+_SECTIONS: tuple[Callable[[Report], Facts], ...] = (
+    _model, _pooling, _labels, _parameters, _unused, _beside, _checkpoint, _notices, _findings,
+)  # fmt: skip

@@ -1,0 +1,34 @@
+"""Colours: each goes with a word that says the same, for those who do not see it."""
+
+from enum import StrEnum
+
+from headscope.facts import ParameterStatus, Severity
+
+
+class Tone(StrEnum):
+    """How a sentence is meant."""
+
+    GOOD = "good"
+    NOTE = "note"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+TONE = {Tone.GOOD: "bold green", Tone.NOTE: "bold cyan", Tone.WARNING: "bold yellow", Tone.ERROR: "bold red"}
+
+STATUS = {
+    ParameterStatus.LOADED: "green",
+    ParameterStatus.NEW: "bold yellow",
+    ParameterStatus.MISMATCHED: "bold red",
+    ParameterStatus.TIED: "cyan",
+    ParameterStatus.IGNORED: "yellow",
+    ParameterStatus.UNKNOWN: "bold magenta",
+}
+
+SEVERITY = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold cyan"}
+
+QUIET = "dim"
+STRONG = "bold"
+OPERATION = "bold"
+MODULE = "cyan"
+POOLING = "bold magenta"

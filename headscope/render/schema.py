@@ -1,0 +1,124 @@
+"""The published JSON Schema of every document, made from the facts themselves.
+
+`python -m headscope.render.schema` prints it; `docs/schema/` holds the published copy.
+"""
+
+import dataclasses
+import inspect
+import json
+import sys
+from enum import Enum
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from headscope.facts import SCHEMA_VERSION, ParameterOrigin, Report
+from headscope.facts.plain import json_name
+from headscope.facts.settings import Surroundings
+from headscope.render.document import OF_THE_DIFF
+
+Schema = dict[str, Any]
+
+_ID = f"urn:headscope:schema:{SCHEMA_VERSION}"
+_PLAIN = {str: "string", int: "integer", bool: "boolean", float: "number", NoneType: "null"}
+
+
+def build_schema() -> Schema:
+    """The schema of all documents: one of `inspect`, `diff-weights`, `snapshot`, `env`, or an error."""
+    definitions: dict[str, Schema] = {}
+    documents = {
+        "inspect": _for_command(_object_of(Report, definitions), "inspect"),
+        "diff-weights": _diff_weights(definitions),
+        "snapshot": _snapshot(),
+        "env": _environment(definitions),
+        "error": _error(),
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": _ID,
+        "title": f"headscope documents, version {SCHEMA_VERSION}",
+        "oneOf": [{"$ref": f"#/$defs/{name}"} for name in documents],
+        "$defs": {**documents, **dict(sorted(definitions.items()))},
+    }
+
+
+def schema_text() -> str:
+    """The schema as it is published."""
+    return json.dumps(build_schema(), indent=2) + "\n"
+
+
+def _object(properties: dict[str, Schema], description: str, optional: frozenset[str] = frozenset()) -> Schema:
+    required = [name for name in properties if name not in optional]
+    return {"type": "object", "description": description, "properties": properties, "required": required}
+
+
+def _object_of(fact: type, definitions: dict[str, Schema]) -> Schema:
+    """A dataclass of facts as an object; the facts it is made of go to `definitions`."""
+    hints = get_type_hints(fact)
+    named = ((json_name(field), hints[field.name]) for field in dataclasses.fields(fact))
+    properties = {name: _schema_of(hint, definitions) for name, hint in named if name is not None}
+    return _object(properties, inspect.cleandoc(fact.__doc__ or "").split("\n\n")[0].replace("\n", " "))
+
+
+def _schema_of(hint: Any, definitions: dict[str, Schema]) -> Schema:
+    if hint in _PLAIN:
+        return {"type": _PLAIN[hint]}
+    origin = get_origin(hint)
+    if origin is tuple:
+        return {"type": "array", "items": _schema_of(get_args(hint)[0], definitions)}
+    if origin in (Union, UnionType):
+        return {"anyOf": [_schema_of(option, definitions) for option in get_args(hint)]}
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return {"enum": [member.value for member in hint]}
+    return _reference(hint, definitions)
+
+
+def _reference(fact: type, definitions: dict[str, Schema]) -> Schema:
+    if not dataclasses.is_dataclass(fact):
+        raise TypeError(f"not a fact: {fact}")
+    if fact.__name__ not in definitions:
+        definitions[fact.__name__] = {}
+        definitions[fact.__name__] = _object_of(fact, definitions)
+    return {"$ref": f"#/$defs/{fact.__name__}"}
+
+
+def _for_command(schema: Schema, command: str) -> Schema:
+    schema["properties"]["command"] = {"const": command}
+    schema["properties"]["schema_version"] = {"const": SCHEMA_VERSION}
+    return schema
+
+
+def _diff_weights(definitions: dict[str, Schema]) -> Schema:
+    """As `inspect`, less the head; `weights.parameters` is there with `--all`."""
+    whole = _object_of(Report, definitions)["properties"]
+    weights = dict(definitions["WeightDiff"])
+    listed = {"type": "array", "items": _reference(ParameterOrigin, definitions)}
+    weights["properties"] = {**weights["properties"], "parameters": listed}
+    properties = {name: whole[name] for name in OF_THE_DIFF} | {"weights": weights}
+    return _for_command(_object(properties, "Every parameter's status against the checkpoint."), "diff-weights")
+
+
+def _opened(command: str, properties: dict[str, Schema], description: str) -> Schema:
+    opening = {"schema_version": {}, "tool_version": {"type": "string"}, "command": {}}
+    return _for_command(_object({**opening, **properties}, description), command)
+
+
+def _snapshot() -> Schema:
+    texts = {name: {"type": "string"} for name in ("output", "reference")}
+    numbers = {name: {"type": "integer"} for name in ("tensors", "bytes_read", "bytes_total")}
+    commit: Schema = {"commit": {"anyOf": [{"type": "string"}, {"type": "null"}]}}
+    return _opened("snapshot", {**texts, **commit, **numbers}, "What was written, and where.")
+
+
+def _environment(definitions: dict[str, Schema]) -> Schema:
+    parts = _object_of(Surroundings, definitions)
+    return _opened("env", parts["properties"], parts["description"])
+
+
+def _error() -> Schema:
+    texts: dict[str, Schema] = {name: {"type": "string"} for name in ("code", "message", "hint")}
+    error = _object(texts, "A stable code, what was found and expected, and what to do next (may be empty).")
+    return _object({"schema_version": {"const": SCHEMA_VERSION}, "error": error}, "A command that failed.")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(schema_text())

@@ -1,0 +1,191 @@
+"""The head path as a tree: from the hidden states, stage by stage, to the logits."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+from rich.tree import Tree
+
+from headscope.facts import Head, HeadParameter, ParameterStatus, Report, Shape, Stage, Tie
+from headscope.render.columns import align
+from headscope.render.palette import MODULE, OPERATION, POOLING, QUIET, STATUS, STRONG
+from headscope.render.paragraph import Paragraph
+from headscope.render.safe import label, safe
+from headscope.render.words import axes_of, size_of
+
+_GUIDE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How much stands on the line of a stage.
+
+    `parameters`: its parameters too, instead of a line each below; `inputs`: the shapes it reads even where
+    they are what the stage before it made; `file`: the file's name, which else stands at the top, if all
+    stages share it; `aligned`: columns line up from stage to stage.
+    """
+
+    parameters: bool
+    inputs: bool
+    file: bool
+    aligned: bool = True
+
+
+LAYOUTS = (
+    Layout(parameters=True, inputs=True, file=True),
+    Layout(parameters=False, inputs=True, file=True),
+    Layout(parameters=False, inputs=False, file=True),
+    Layout(parameters=False, inputs=False, file=False),
+    Layout(parameters=False, inputs=False, file=False, aligned=False),
+)
+"""From roomy to narrow; the first that fits is taken."""
+
+
+@dataclass(frozen=True)
+class HeadTree:
+    """A Rich tree of the head path in the roomiest layout that fits the width."""
+
+    head: Head
+    model_type: str
+    ties: tuple[Tie, ...] = ()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        layouts = (lines_of(self.head, layout) for layout in LAYOUTS)
+        room = options.max_width - _GUIDE
+        chosen = next((lines for lines in layouts if max_width(lines) <= room), lines_of(self.head, LAYOUTS[-1]))
+        yield self._grown(chosen)
+
+    def _grown(self, lines: "StageLines") -> Tree:
+        tree = Tree(Paragraph(self._root(lines.file)), guide_style=QUIET)
+        marked = _pooling_stage(self.head)
+        sources = {tie.parameter: tie.source for tie in self.ties}
+        for stage, line in zip(self.head.stages, lines.lines, strict=True):
+            branch = tree.add(Paragraph(line))
+            if stage.index == marked:
+                branch.add(Paragraph(label(f"pooling: {self.head.pooling.rule}", POOLING)))
+            if not lines.layout.parameters:
+                for leaf in align(_parameter_rows(self.head, stage, sources), right=frozenset({3})):
+                    branch.add(Paragraph(leaf))
+        tree.add(Paragraph(self._logits()))
+        return tree
+
+    def _root(self, file: str) -> Text:
+        root = Text.assemble(("hidden states ", STRONG), axes_of(self.head.hidden_shape), overflow="fold")
+        root.append(f" of {safe(self.model_type)}" if self.model_type else "")
+        root.append(f"  {safe(file)}" if file else "", QUIET)
+        return root
+
+    def _logits(self) -> Text:
+        shape = self.head.stages[-1].output_shape if self.head.stages else self.head.hidden_shape
+        return Text.assemble(("logits ", STRONG), axes_of(shape), overflow="fold")
+
+
+@dataclass(frozen=True)
+class StageLines:
+    """One line for each stage in one layout; `file` is the source file that all of them leave out."""
+
+    layout: Layout
+    lines: tuple[Text, ...]
+    file: str = ""
+
+
+def max_width(lines: StageLines) -> int:
+    """The cells that the longest line takes."""
+    return max((line.cell_len for line in lines.lines), default=0)
+
+
+def lines_of(head: Head, layout: Layout) -> StageLines:
+    """The stages of `head` in aligned columns."""
+    files = {stage.file for stage in head.stages}
+    common = PurePosixPath(files.pop()).name if len(files) == 1 and not layout.file else ""
+    rows = list(_stage_rows(head, layout, bool(common)))
+    lines = align(rows) if layout.aligned else [line for row in rows for line in align([row])]
+    return StageLines(layout, tuple(lines), common)
+
+
+def _stage_rows(head: Head, layout: Layout, short: bool) -> Iterator[list[Text]]:
+    before: Shape = head.hidden_shape
+    for stage in head.stages:
+        row = [
+            label(f"{stage.operation} {stage.detail}".rstrip(), OPERATION),
+            label(_module_of(stage), MODULE),
+            Text(_shapes_of(stage, before, layout.inputs)),
+            label(_source_of(stage, short), QUIET),
+        ]
+        if layout.parameters:
+            row.append(_inline_parameters(head, stage))
+        yield row
+        before = stage.output_shape
+
+
+def _module_of(stage: Stage) -> str:
+    if not stage.functional:
+        return stage.module or "(the model)"
+    return f"in {stage.module}" if stage.module else "in forward"
+
+
+def _shapes_of(stage: Stage, before: Shape, inputs: bool) -> str:
+    output = axes_of(stage.output_shape)
+    if not inputs and stage.input_shapes == (before,):
+        return f"-> {output}"
+    return f"{', '.join(map(axes_of, stage.input_shapes))} -> {output}".lstrip()
+
+
+def _source_of(stage: Stage, short: bool) -> str:
+    return f":{stage.line}" if short else f"{PurePosixPath(stage.file).name}:{stage.line}"
+
+
+def _pooling_stage(head: Head) -> int | None:
+    """The last stage among the pooling's evidence."""
+    seen = {(item.operation, item.module, item.file, item.line) for item in head.pooling.evidence}
+    marked = (s.index for s in head.stages if (s.operation, s.module, s.file, s.line) in seen)
+    return max(marked, default=None)
+
+
+def _own_parameters(head: Head, stage: Stage) -> list[HeadParameter]:
+    by_name = {parameter.name: parameter for parameter in head.parameters}
+    return [by_name[name] for name in stage.parameters if name in by_name]
+
+
+def _inline_parameters(head: Head, stage: Stage) -> Text:
+    parts = (
+        Text.assemble(safe(item.name), f" {_size_of(item)} ", _status_of(item)) for item in _own_parameters(head, stage)
+    )
+    return Text(", ").join(parts)
+
+
+def _parameter_rows(head: Head, stage: Stage, sources: dict[str, str]) -> list[list[Text]]:
+    return [
+        [
+            _status_of(item),
+            label(item.name),
+            Text(_size_of(item)),
+            Text(f"{item.count:,}"),
+            _origin_of(item, sources),
+        ]
+        for item in _own_parameters(head, stage)
+    ]
+
+
+def _status_of(parameter: HeadParameter) -> Text:
+    word = Text(parameter.status.value, STATUS[parameter.status])
+    return word if parameter.live else word.append(", not used", QUIET)
+
+
+def _size_of(parameter: HeadParameter) -> str:
+    if parameter.status is ParameterStatus.MISMATCHED and parameter.checkpoint_shape is not None:
+        return f"{size_of(parameter.checkpoint_shape)} -> {size_of(parameter.shape)}"
+    return size_of(parameter.shape)
+
+
+def _origin_of(parameter: HeadParameter, sources: dict[str, str]) -> Text:
+    if parameter.name in sources:
+        return label(f"same as {sources[parameter.name]}", QUIET)
+    return Text()
+
+
+def tree_of(report: Report, head: Head) -> HeadTree:
+    """The tree of `report`'s head."""
+    return HeadTree(head, report.checkpoint.model_type or "", report.weights.tied)

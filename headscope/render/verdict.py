@@ -1,0 +1,180 @@
+"""The one sentence that answers the question: which weights of this model did the checkpoint not give?"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import RenderableType
+
+from headscope.facts import CheckpointKind, Head, HeadParameter, ParameterStatus, Report
+from headscope.render.fold import fold_keys
+from headscope.render.palette import TONE, Tone
+from headscope.render.paragraph import Paragraph
+from headscope.render.safe import label
+from headscope.render.words import amount, list_of, size_of
+
+_GIVEN = {ParameterStatus.LOADED, ParameterStatus.TIED}
+_NAMES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A sentence and how it is meant."""
+
+    tone: Tone
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Names of the parameters that the checkpoint did not give and that the logits depend on."""
+
+    head: tuple[str, ...]
+    elsewhere: tuple[str, ...]
+
+
+def find_missing(report: Report) -> Missing:
+    """The new and mismatched parameters in use; those beside every path to the logits are no loss."""
+    missing = (*report.weights.new, *(item.parameter for item in report.weights.mismatched))
+    if report.head is None:
+        return Missing((), missing)
+    own = {parameter.name: parameter for parameter in report.head.parameters}
+    return Missing(
+        tuple(name for name in missing if name in own and own[name].live),
+        tuple(name for name in missing if name not in own and not _is_beside(name, report.head)),
+    )
+
+
+def _is_beside(name: str, head: Head) -> bool:
+    return any(name.startswith(f"{module.path}.") for module in head.unused_modules)
+
+
+def is_missing_weights(report: Report) -> bool:
+    """Whether any weight that the logits depend on is new or mismatched: what `--exit-code` reports."""
+    missing = find_missing(report)
+    return bool(missing.head or missing.elsewhere)
+
+
+def tell_verdict(report: Report) -> Verdict:
+    """The verdict on the head and the base model, or, where no head is known, on all parameters alike."""
+    if report.head is None:
+        return _tell_whole_verdict(report)
+    if not report.checkpoint.tensors:
+        return _verdict_without_weights(report, report.head)
+    clauses = [_head_clause(report.head), _base_clause(report, report.head), *_gap_clauses(report)]
+    return Verdict(_tone(report), "; ".join(clauses))
+
+
+def _verdict_without_weights(report: Report, head: Head) -> Verdict:
+    extent = _extent(_live(head))
+    if report.checkpoint.kind is CheckpointKind.MEMORY:
+        return Verdict(Tone.NOTE, f"Head of a model in memory: {extent}; no checkpoint to compare it with")
+    return Verdict(
+        Tone.ERROR, f"Not determined: no weights could be read, so what the head ({extent}) would get is not known"
+    )
+
+
+def verdict_screen(report: Report) -> RenderableType:
+    """The verdict on `report` by itself: all that `-q` shows."""
+    verdict = tell_verdict(report)
+    return Paragraph(label(verdict.sentence, TONE[verdict.tone]))
+
+
+def _tell_whole_verdict(report: Report) -> Verdict:
+    diff = report.weights
+    missing = (*diff.new, *(item.parameter for item in diff.mismatched))
+    total = diff.loaded + len(diff.tied) + len(missing)
+    clauses = [f"{len(missing):,} of {amount(total, 'tensor')} newly initialised: {_names(missing)}"]
+    unknown = _unknown(report)
+    if not missing and not unknown:
+        clauses = [f"Fully pretrained: {_all(total)} loaded from the checkpoint"]
+    if unknown:
+        clauses = [f"Not determined for {len(unknown):,} tensors: {_names(unknown)}", *(clauses if missing else ())]
+    if diff.mismatched:
+        clauses.append(f"{len(diff.mismatched):,} of them because of shape mismatch")
+    clauses.append(f"{amount(len(diff.unused), 'checkpoint tensor')} unused")
+    return Verdict(_tone(report), "; ".join([*clauses, *_gap_clauses(report)]))
+
+
+def _unknown(report: Report) -> tuple[str, ...]:
+    """The parameters whose status is not known, because not all of the checkpoint could be read."""
+    return tuple(item.name for item in report.weights.parameters if item.status is ParameterStatus.UNKNOWN)
+
+
+def _tone(report: Report) -> Tone:
+    missing = find_missing(report)
+    if report.weights.mismatched or (report.head is not None and missing.elsewhere):
+        return Tone.ERROR
+    unsure = missing.head or missing.elsewhere or report.not_determined
+    return Tone.WARNING if unsure else Tone.GOOD
+
+
+def _all(total: int) -> str:
+    return amount(total, "tensor") if total == 1 else f"all {amount(total, 'tensor')}"
+
+
+def _head_clause(head: Head) -> str:
+    live = _live(head)
+    lost = [parameter for parameter in live if parameter.status not in _GIVEN]
+    unknown = [parameter for parameter in lost if parameter.status is ParameterStatus.UNKNOWN]
+    mismatched = [parameter for parameter in lost if parameter.status is ParameterStatus.MISMATCHED]
+    if not live:
+        return "Head has no parameters of its own"
+    if not lost:
+        return f"Head fully pretrained: {_extent(live)}"
+    if unknown:
+        return f"Head not determined: {_names([parameter.name for parameter in unknown])} ({_part(unknown, live)})"
+    if len(mismatched) == len(lost):
+        return f"Head re-initialised because of shape mismatch: {_shapes(mismatched)} ({_part(lost, live)})"
+    clause = f"Head is newly initialised: {_extent(live)}"
+    if len(lost) < len(live):
+        clause = f"Head partly new: {_names([parameter.name for parameter in lost])} ({_part(lost, live)})"
+    return f"{clause}; shape mismatch: {_shapes(mismatched)}" if mismatched else clause
+
+
+def _live(head: Head) -> list[HeadParameter]:
+    return [parameter for parameter in head.parameters if parameter.live]
+
+
+def _extent(parameters: Sequence[HeadParameter]) -> str:
+    count = sum(parameter.count for parameter in parameters)
+    return f"{amount(len(parameters), 'tensor')}, {amount(count, 'parameter')}"
+
+
+def _part(some: Sequence[HeadParameter], every: Sequence[HeadParameter]) -> str:
+    if len(some) == len(every):
+        return _extent(every)
+    count, total = (sum(parameter.count for parameter in group) for group in (some, every))
+    return f"{len(some):,} of {amount(len(every), 'tensor')}, {count:,} of {amount(total, 'parameter')}"
+
+
+def _shapes(mismatched: Sequence[HeadParameter]) -> str:
+    changes = (f"{item.name} {_change(item)}" for item in mismatched)
+    return list_of(changes, _NAMES)
+
+
+def _change(parameter: HeadParameter) -> str:
+    stored = "?" if parameter.checkpoint_shape is None else size_of(parameter.checkpoint_shape)
+    return f"{stored} -> {size_of(parameter.shape)}"
+
+
+def _names(names: Sequence[str]) -> str:
+    return list_of(fold_keys(names), _NAMES)
+
+
+def _base_clause(report: Report, head: Head) -> str:
+    missing = find_missing(report).elsewhere
+    own = {parameter.name for parameter in head.parameters}
+    unknown = [name for name in _unknown(report) if name not in own]
+    if unknown:
+        return f"base model not determined: {amount(len(unknown), 'tensor')} not seen: {_names(unknown)}"
+    if not missing:
+        return "base model fully pretrained"
+    base = [item for item in report.weights.parameters if item.in_base and item.name not in own]
+    extent = f"{len(missing):,} of {amount(len(base), 'tensor')}" if base else amount(len(missing), "tensor")
+    return f"base model incomplete: {extent} newly initialised: {_names(missing)}"
+
+
+def _gap_clauses(report: Report) -> list[str]:
+    if not report.not_determined:
+        return []
+    return [f"not determined: {list_of((gap.what for gap in report.not_determined), _NAMES)}"]

@@ -1,0 +1,117 @@
+"""Facts in words: shapes, amounts, byte sizes, losses, the places where something was read."""
+
+from collections.abc import Iterable, Sequence
+
+from headscope.facts import CheckpointKind, CheckpointManifest, Evidence, ModelFacts, PoolingKind, Shape, Task
+from headscope.render.safe import safe
+
+_UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
+_KILO = 1000
+
+
+def size_of(shape: Sequence[int | str]) -> str:
+    """The shape of a weight: `3x768`; a scalar is `scalar`."""
+    return "x".join(str(axis) for axis in shape) or "scalar"
+
+
+def axes_of(shape: Shape) -> str:
+    """The shape of hidden states: `[batch, sequence, 768]`."""
+    return f"[{', '.join(str(axis) for axis in shape)}]"
+
+
+def amount(number: int, noun: str, plural: str = "") -> str:
+    """A number and its noun: `1 tensor`, `592,899 parameters`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def bytes_of(number: int) -> str:
+    """A byte count in human units, powers of 1000 as the Hub shows them: `499 MB`, `24.3 kB`."""
+    value, unit = float(number), 0
+    while value >= _KILO - 0.5 and unit < len(_UNITS) - 1:
+        value, unit = value / _KILO, unit + 1
+    digits = f"{value:.0f}" if unit == 0 or value >= 100 else f"{value:.3g}"  # noqa: PLR2004 - three digits
+    return f"{digits} {_UNITS[unit]}"
+
+
+def share_of(part: int, whole: int) -> str:
+    """`part` of `whole` as a percentage with two significant digits: `0.48%`."""
+    if not whole:
+        return "0%"
+    percent = 100 * part / whole
+    return f"{percent:.0f}%" if percent >= 10 else f"{percent:.2g}%"  # noqa: PLR2004 - two digits
+
+
+def list_of(items: Iterable[str], limit: int, rest: str = "more") -> str:
+    """Up to `limit` items whole, and how many there are besides."""
+    every = tuple(items)
+    shown = ", ".join(every[:limit])
+    return shown if len(every) <= limit else f"{shown} and {len(every) - limit:,} {rest}"
+
+
+def place_of(evidence: Evidence) -> str:
+    """Where an operation was seen: `select at transformers/models/bert/modeling_bert.py:460`."""
+    return f"{evidence.operation} at {evidence.file}:{evidence.line}"
+
+
+POOLING = {
+    PoolingKind.FIRST_TOKEN: "first token",
+    PoolingKind.LAST_TOKEN: "last token",
+    PoolingKind.LAST_NON_PAD_TOKEN: "last non-pad token",
+    PoolingKind.EOS_TOKEN: "<eos> token",
+    PoolingKind.TOKEN_AT: "one token",
+    PoolingKind.MEAN: "mean over all positions",
+    PoolingKind.MASKED_MEAN: "mean over the positions that are not padding",
+    PoolingKind.MAX: "maximum over the positions",
+    PoolingKind.WEIGHTED: "weighted sum over the positions",
+    PoolingKind.SPATIAL_MEAN: "mean over the image",
+    PoolingKind.CONCAT: "several, concatenated",
+    PoolingKind.FLATTEN: "all positions, flattened",
+    PoolingKind.NONE: "none",
+    PoolingKind.OTHER: "other",
+}
+
+SOURCE = {
+    CheckpointKind.HUB: "from the Hub",
+    CheckpointKind.LOCAL: "local",
+    CheckpointKind.SNAPSHOT: "snapshot (header only, no weights)",
+    CheckpointKind.ADAPTER: "adapter",
+    CheckpointKind.MEMORY: "model in memory",
+}
+
+TEXT_TASKS = frozenset(
+    {
+        Task.SEQUENCE_CLASSIFICATION,
+        Task.TOKEN_CLASSIFICATION,
+        Task.MULTIPLE_CHOICE,
+        Task.QUESTION_ANSWERING,
+        Task.NEXT_SENTENCE_PREDICTION,
+    }
+)
+
+_CHOICE = {
+    Task.TOKEN_CLASSIFICATION: "one of {n} classes for each token",
+    Task.AUDIO_FRAME_CLASSIFICATION: "one of {n} classes for each frame",
+    Task.MULTIPLE_CHOICE: "one of the choices, each scored by itself",
+    Task.QUESTION_ANSWERING: "one start and one end among the positions",
+}
+
+_LOSS = {
+    ("CrossEntropyLoss", "softmax"): "CrossEntropyLoss over softmax: {choice}",
+    ("BCEWithLogitsLoss", "sigmoid"): "BCEWithLogitsLoss over sigmoid: {n} separate yes-or-no labels",
+    ("MSELoss", "none"): "MSELoss, no activation: {n} numbers (regression)",
+}
+
+
+def loss_of(model: ModelFacts) -> str:
+    """How the logits become a loss, in one phrase."""
+    choice = _CHOICE.get(model.task, "one of {n} classes").format(n=f"{model.num_labels:,}")
+    phrase = _LOSS.get((model.loss, model.activation))
+    if phrase is None:
+        return f"{model.loss}, activation: {model.activation}" if model.activation else model.loss
+    return phrase.format(choice=choice, n=f"{model.num_labels:,}").replace(": 1 numbers", ": 1 number")
+
+
+def snapshot_sentence(manifest: CheckpointManifest, output: str) -> str:
+    """What `snapshot` wrote, and where."""
+    size = f"{bytes_of(manifest.bytes_read)} read of {bytes_of(manifest.bytes_total)}"
+    return f"{safe(output)}: {amount(len(manifest.tensors), 'tensor')} of {safe(manifest.reference)}, {size}"

@@ -1,0 +1,121 @@
+"""Shape-only execution: floating tensors live on the meta device, integers and booleans stay real.
+
+So a real `forward` runs at no memory cost, and the rule by which it picks a token (an `argmax` over the
+attention mask, a search for `<eos>`) is computed on real integers and can be observed.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+META = torch.device("meta")
+CPU = torch.device("cpu")
+_INDEXING = {"index", "index_put", "index_put_"}
+_BFLOAT16_ONLY = {"_grouped_mm"}
+
+
+class ShapeOnlyMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # upstream has no annotations
+    """Runs every operator on meta tensors as soon as one of its operands is a floating tensor on meta.
+
+    `on_guess` is called for every decision that the forward takes on a value that does not exist here (the
+    truth of a comparison of floats): after one, the trace may have followed another branch than a real run.
+    """
+
+    def __init__(self, on_guess: Callable[[], None]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # upstream has no annotations
+        self._on_guess = on_guess
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        operands = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        name = func.overloadpacket.__name__
+        if name == "_local_scalar_dense" and operands[0].is_meta:
+            self._on_guess()
+            return _guessed_scalar(operands[0])
+        if any(operand.is_meta for operand in operands):
+            return _run_on_meta(func, name, args, kwargs)
+        return func(*args, **_integers_off_meta(func, name, args, kwargs, operands))
+
+
+def _guessed_scalar(tensor: torch.Tensor) -> bool | int | float:
+    if tensor.dtype == torch.bool:
+        return False
+    return 0.0 if tensor.dtype.is_floating_point else 0
+
+
+def _run_on_meta(func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if name in _INDEXING:
+        args = (args[0], _integer_indices(args[1]), *args[2:])
+    if _writes_meta_into_real(name, args):
+        return args[0]
+    if "device" in kwargs:
+        kwargs["device"] = META
+    args, kwargs = tree_map(_to_meta, args), tree_map(_to_meta, kwargs)
+    if name in _BFLOAT16_ONLY:
+        return _run_in_bfloat16(func, args, kwargs)
+    return func(*args, **kwargs)
+
+
+def _run_in_bfloat16(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Runs an operator whose meta kernel knows bfloat16 alone; the result has the dtype of the operands."""
+    dtype = args[0].dtype
+
+    def cast(value: Any) -> Any:
+        is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
+        return value.to(torch.bfloat16) if is_float else value
+
+    result = func(*tree_map(cast, args), **(tree_map(cast, kwargs) | {"out_dtype": None}))
+    return result.to(dtype)
+
+
+def _integer_indices(indices: Any) -> list[Any]:
+    """Real boolean masks as integer indices: a meta operator cannot count their true entries."""
+    spelled: list[Any] = []
+    for index in indices:
+        if isinstance(index, torch.Tensor) and index.dtype == torch.bool and not index.is_meta:
+            spelled.extend(index.nonzero(as_tuple=True))
+        else:
+            spelled.append(index)
+    return spelled
+
+
+def _writes_meta_into_real(name: str, args: tuple[Any, ...]) -> bool:
+    """Whether an in-place operator would write values that do not exist into a real tensor: it is left as it was."""
+    target = args[0] if args else None
+    return name.endswith("_") and isinstance(target, torch.Tensor) and not target.is_meta
+
+
+def _to_meta(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and not value.is_meta:
+        return value.to(META)
+    return value
+
+
+def _integers_off_meta(
+    func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any], operands: list[torch.Tensor]
+) -> dict[str, Any]:
+    """The keyword arguments with `device="meta"` replaced by the CPU where the result holds integers."""
+    device = kwargs.get("device")
+    if device is None or torch.device(device).type != "meta":
+        return kwargs
+    if _makes_integers(name, args, kwargs, operands):
+        kwargs["device"] = CPU
+    return kwargs
+
+
+def _makes_integers(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], operands: list[torch.Tensor]) -> bool:
+    dtype = kwargs.get("dtype")
+    if dtype is not None:
+        return not (dtype.is_floating_point or dtype.is_complex)
+    if operands:
+        return not (operands[0].is_floating_point() or operands[0].is_complex())
+    if name == "arange":
+        return all(isinstance(bound, int) for bound in args)
+    if name == "full":
+        return isinstance(args[1], int)
+    return False

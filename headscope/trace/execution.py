@@ -1,0 +1,115 @@
+"""One shape-only run of a model's own forward: the graph, the logits, and what had to be helped along."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from headscope.errors import Unsupported
+from headscope.trace.engine import ShapeOnlyMode
+from headscope.trace.probe import Probe
+from headscope.trace.recorder import Graph, recording
+
+_LOGITS = ("logits", "start_logits", "end_logits", "seq_relationship_logits", "logits_per_image")
+_LOSS = "loss"
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """What one forward ran. `logits` are the score tensors; `loss` is None where the forward gave none."""
+
+    model: PreTrainedModel
+    probe: Probe
+    graph: Graph
+    logits: tuple[torch.Tensor, ...]
+    loss: torch.Tensor | None
+    notes: tuple[str, ...] = ()
+
+
+def run_forward(model: PreTrainedModel, probe: Probe) -> Execution:
+    """Runs `model` on `probe`, with labels where it takes them; a missing pad token is lent for the run, and said.
+
+    Raises Unsupported where the forward fails or returns no scores.
+    """
+    try:
+        return _run(model, probe)
+    except Exception as failure:
+        lent = _pad_token_to_lend(model)
+        if lent is None:
+            return _run_without_labels(model, probe, failure)
+        with _pad_token(model, lent):
+            execution = _run_without_labels(model, _with_padding(probe, lent), failure)
+        note = f"no pad token is set: a batch of more than one text fails ({_sentence(failure)})"
+        return replace(execution, notes=(note,))
+
+
+def _run_without_labels(model: PreTrainedModel, probe: Probe, failure: Exception) -> Execution:
+    for attempt in (probe, replace(probe, labels={})):
+        try:
+            return _run(model, attempt)
+        except Exception as err:
+            failure = err
+    raise Unsupported(
+        f"the forward of {type(model).__name__} fails on dummy inputs ({', '.join(probe.inputs)}): "
+        f"{_sentence(failure)}",
+        "its head path cannot be traced; the weight status does not depend on it",
+    ) from failure
+
+
+def _run(model: PreTrainedModel, probe: Probe) -> Execution:
+    with recording() as recorder, torch.no_grad(), ShapeOnlyMode(recorder.note_guess):
+        outputs = model(**probe.inputs, **probe.labels)
+    named = _named_outputs(outputs)
+    logits = tuple(named[name] for name in _LOGITS if name in named) or _first_scores(named)
+    if not logits:
+        raise Unsupported(
+            f"{type(model).__name__} returns no scores (found: {', '.join(named) or 'nothing'})",
+            "name a classification class with --model-class",
+        )
+    return Execution(model, probe, recorder.graph, logits, named.get(_LOSS))
+
+
+def _named_outputs(outputs: Any) -> dict[str, torch.Tensor]:
+    if isinstance(outputs, torch.Tensor):
+        return {"logits": outputs}
+    items = outputs.items() if isinstance(outputs, Mapping) else enumerate(outputs)
+    return {str(name): value for name, value in items if isinstance(value, torch.Tensor)}
+
+
+def _first_scores(named: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    return next(((value,) for name, value in named.items() if name != _LOSS and value.dim() > 1), ())
+
+
+def _pad_token_to_lend(model: PreTrainedModel) -> int | None:
+    """A token id to pad with, where the configuration has none; None where it has one."""
+    config = model.config.get_text_config()
+    if getattr(config, "pad_token_id", 0) is not None:
+        return None
+    size = getattr(config, "vocab_size", None)
+    return size - 1 if isinstance(size, int) and size > 1 else None
+
+
+@contextmanager
+def _pad_token(model: PreTrainedModel, token: int) -> Iterator[None]:
+    config = model.config.get_text_config()
+    config.pad_token_id = token
+    try:
+        yield
+    finally:
+        config.pad_token_id = None
+
+
+def _with_padding(probe: Probe, token: int) -> Probe:
+    ids = probe.inputs["input_ids"].clone()
+    for at, row in enumerate(probe.rows):
+        ids[at, : row.first] = token
+        ids[at, row.last + 1 :] = token
+    return replace(probe, inputs=probe.inputs | {"input_ids": ids})
+
+
+def _sentence(err: BaseException) -> str:
+    lines = str(err).strip().splitlines()
+    return f"{type(err).__name__}: {lines[0]}" if lines else type(err).__name__

@@ -1,0 +1,114 @@
+"""The head trace: everything that one shape-only run of a model tells about its head."""
+
+from torch import nn
+from transformers import PreTrainedModel
+
+from headscope.facts import HeadTrace, Stage, Task, Unavailable, UnusedModule
+from headscope.trace.execution import Execution, run_forward
+from headscope.trace.formula import hidden_of, write_formula
+from headscope.trace.loss import observed_loss
+from headscope.trace.pooling import TokenNames, read_pooling
+from headscope.trace.probe import build_probe
+from headscope.trace.slicing import HeadSlice, locate_head
+from headscope.trace.stages import ModelNames, Step, build_stages, read_steps, short_path
+
+
+def trace_head(model: PreTrainedModel, task: Task, tokens: TokenNames | None = None) -> HeadTrace:
+    """Runs `model` (on the meta device) on a probe batch and reads its head off the recorded operations.
+
+    Raises Unsupported where the forward fails or returns no scores. The model's mode is restored.
+    """
+    was_training = model.training
+    model.train(False)
+    try:
+        execution = run_forward(model, build_probe(model, task))
+    finally:
+        model.train(was_training)
+    return read_head(execution, base_module(model), tokens or TokenNames())
+
+
+def base_module(model: PreTrainedModel) -> nn.Module | None:
+    """The base model inside `model`, or None where it has none of its own."""
+    prefix = getattr(model, "base_model_prefix", "")
+    inner = getattr(model, prefix, None) if prefix else None
+    return inner if isinstance(inner, nn.Module) else None
+
+
+def read_head(execution: Execution, base: nn.Module | None, tokens: TokenNames) -> HeadTrace:
+    """The head trace of one execution."""
+    head = locate_head(execution, base)
+    steps = read_steps(head)
+    stages = build_stages(execution, head, steps)
+    pooling = read_pooling(execution, head, steps, tokens)
+    names = ModelNames(execution.model)
+    hidden = hidden_of(head)
+    return HeadTrace(
+        modules=_head_modules(steps, names, base),
+        pooling=pooling,
+        stages=stages,
+        formula=write_formula(execution, head, steps, pooling),
+        parameters=_head_parameters(stages, names, base),
+        live=tuple(sorted(head.live)),
+        base_module=names.modules.get(id(base), "") if base is not None else "",
+        hidden_shape=() if hidden is None else execution.probe.shape(hidden.shape),
+        loss=observed_loss(execution),
+        unused_modules=_unused_modules(execution, head, names),
+        notes=execution.notes,
+        not_determined=_not_determined(execution, base),
+    )
+
+
+def _head_modules(steps: tuple[Step, ...], names: ModelNames, base: nn.Module | None) -> tuple[str, ...]:
+    """The topmost registered modules that the head runs through: `bert.pooler`, `classifier`."""
+    prefix = names.modules.get(id(base), "") if base is not None else ""
+    found: dict[str, None] = {}
+    for step in steps:
+        for path in (names.modules.get(id(module), "") for module in step.last.modules):
+            top = _topmost(path, prefix)
+            if top:
+                found[top] = None
+    return tuple(found)
+
+
+def _topmost(path: str, prefix: str) -> str:
+    """The head module that `path` lies in: a direct child of the model, or of the base model."""
+    if not path or path == prefix:
+        return ""
+    if prefix and path.startswith(f"{prefix}."):
+        return f"{prefix}.{path.removeprefix(f'{prefix}.').partition('.')[0]}"
+    return path.partition(".")[0]
+
+
+def _head_parameters(stages: tuple[Stage, ...], names: ModelNames, base: nn.Module | None) -> tuple[str, ...]:
+    """Parameters that the stages use, and those that lie outside the base model, in the model's order."""
+    used = {name for stage in stages for name in stage.parameters}
+    prefix = names.modules.get(id(base), "") if base is not None else ""
+    return tuple(
+        name for name in names.parameters.values() if name in used or (prefix and not name.startswith(f"{prefix}."))
+    )
+
+
+def _unused_modules(execution: Execution, head: HeadSlice, names: ModelNames) -> tuple[UnusedModule, ...]:
+    """The topmost modules that own parameters of which none reaches the logits."""
+    found: list[UnusedModule] = []
+    for path, module in execution.model.named_modules():
+        if not path or any(path.startswith(f"{item.path}.") for item in found):
+            continue
+        own = [names.parameters.get(id(parameter), "") for parameter in module.parameters()]
+        if own and not any(name in head.live for name in own):
+            executed = any(inner in execution.graph.executed for inner in module.modules())
+            found.append(UnusedModule(path, type(module).__name__, executed))
+    return tuple(found)
+
+
+def _not_determined(execution: Execution, base: nn.Module | None) -> tuple[Unavailable, ...]:
+    """Guesses outside the base model leave the head path open; those inside come before the hidden states."""
+    return tuple(
+        Unavailable(
+            "head path",
+            f"the forward branches on a floating-point value at {short_path(guess.file)}:{guess.line}, "
+            "which a shape-only run does not have",
+        )
+        for guess in dict.fromkeys(execution.graph.guesses)
+        if base is None or base not in guess.modules
+    )

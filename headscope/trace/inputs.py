@@ -1,0 +1,249 @@
+"""Dummy values for every input that a classification model takes, by the name of the argument."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from headscope.facts import Task
+
+_SAMPLES = (16000, 16400, 17200, 18800, 19600, 21200)
+_AUDIO_FRAMES = 49
+_FRAMES = 16
+_ENTITIES = 2
+_VISUAL_FEATURES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of the probe: the positions of its first and last real token, and of its `<eos>`."""
+
+    first: int
+    last: int
+    eos: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Examples, tokens of a row (0: no tokens), and choices of an example (1: no multiple choice)."""
+
+    batch: int
+    length: int
+    choices: int = 1
+
+    @property
+    def leading(self) -> tuple[int, ...]:
+        """The axes before the tokens."""
+        return (self.batch, self.choices) if self.choices > 1 else (self.batch,)
+
+
+Maker = Callable[[PreTrainedModel, Sizes, tuple[Row, ...], Task], Any]
+
+
+def _token_ids(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
+    config = model.config.get_text_config()
+    ordinary = _ordinary_ids(config)
+    pad, eos, sep = (_special(config, f"{name}_token_id") for name in ("pad", "eos", "sep"))
+    separators = sep is not None and task is Task.QUESTION_ANSWERING
+
+    def token(row: Row, at: int) -> int:
+        if not row.first <= at <= row.last:
+            return pad if pad is not None else ordinary(at)
+        if separators and at in (row.first + 1, row.first + 2, row.eos + 1):
+            return int(sep or 0)
+        return eos if eos is not None and at == row.eos and not separators else ordinary(at)
+
+    ids = [[token(row, at) for at in range(sizes.length)] for row in rows]
+    return torch.tensor(ids).reshape(*sizes.leading, sizes.length)
+
+
+def _special(config: Any, name: str) -> int | None:
+    """A special token's id; the first where the configuration has several."""
+    value = getattr(config, name, None)
+    if isinstance(value, list | tuple):
+        value = value[0] if value else None
+    return value if isinstance(value, int) else None
+
+
+def _ordinary_ids(config: Any) -> Callable[[int], int]:
+    """Position to a token id that is none of the special ones."""
+    size = getattr(config, "vocab_size", None) or 100
+    names = [name for name in config.to_dict() if name.endswith("_token_id")]
+    special = {_special(config, name) for name in names}
+    free = [candidate for candidate in range(min(size, 200)) if candidate not in special] or [0]
+    return lambda at: free[(at + len(free) // 2) % len(free)]
+
+
+def _attention_mask(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
+    if sizes.length:
+        mask = [[int(row.first <= at <= row.last) for at in range(sizes.length)] for row in rows]
+        return torch.tensor(mask).reshape(*sizes.leading, sizes.length)
+    if model.main_input_name == "input_values" and not _is_spectrogram(model.config):
+        return _right_padded(sizes.batch, _samples(model))
+    if model.main_input_name == "input_features" and hasattr(model.config, "feature_projection_input_dim"):
+        return _right_padded(sizes.batch, _AUDIO_FRAMES)
+    return None
+
+
+def _right_padded(batch: int, length: int) -> torch.Tensor:
+    kept = [length - (row % 3) * (length // 5) for row in range(batch)]
+    return torch.tensor([[int(at < real) for at in range(length)] for real in kept])
+
+
+def _pixel_values(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
+    config = model.config
+    if model.main_input_name == "input_ids":
+        return None
+    channels = _first(config, ("num_channels", "in_channels", "in_chans")) or 3
+    if hasattr(model, "forward") and "spatial_shapes" in _arguments(model):
+        vision = getattr(config, "vision_config", config)
+        return _floats(model, sizes.batch, vision.num_patches, channels * vision.patch_size**2)
+    height, width = _image_size(config)
+    if task is Task.VIDEO_CLASSIFICATION:
+        frames = _first(config, ("num_frames", "frames_per_clip")) or _FRAMES
+        return _floats(model, sizes.batch, frames, channels, height, width)
+    return _floats(model, sizes.batch, channels, height, width)
+
+
+def _arguments(model: PreTrainedModel) -> tuple[str, ...]:
+    return model.forward.__code__.co_varnames if hasattr(model.forward, "__code__") else ()
+
+
+def _first(config: Any, names: tuple[str, ...]) -> int | None:
+    """The first integer that a configuration, or its vision part, has under one of `names`."""
+    for part in (config, getattr(config, "vision_config", None), getattr(config, "backbone_config", None)):
+        for name in names:
+            value = getattr(part, name, None)
+            if isinstance(value, int):
+                return value
+    return None
+
+
+def _image_size(config: Any) -> tuple[int, int]:
+    for part in (config, getattr(config, "vision_config", None)):
+        size = getattr(part, "image_size", None) or getattr(part, "crop_size", None)
+        if isinstance(size, dict):
+            return int(size["height"]), int(size["width"])
+        if isinstance(size, int):
+            return size, size
+        if isinstance(size, list | tuple):
+            return int(size[0]), int(size[1])
+    return 224, 224
+
+
+def _floats(model: PreTrainedModel, *shape: int) -> torch.Tensor:
+    return torch.empty(*shape, device="meta", dtype=model.dtype)
+
+
+def _pixel_attention_mask(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
+    if "spatial_shapes" not in _arguments(model):
+        return None
+    vision = getattr(model.config, "vision_config", model.config)
+    return torch.ones(sizes.batch, vision.num_patches, dtype=torch.long)
+
+
+def _spatial_shapes(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
+    vision = getattr(model.config, "vision_config", model.config)
+    side = int(vision.num_patches**0.5)
+    return torch.tensor([[side, side]] * sizes.batch)
+
+
+def _input_values(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
+    if _is_spectrogram(model.config):
+        return _floats(model, sizes.batch, model.config.max_length, model.config.num_mel_bins)
+    return _floats(model, sizes.batch, _samples(model))
+
+
+def _is_spectrogram(config: Any) -> bool:
+    return hasattr(config, "num_mel_bins") and hasattr(config, "max_length")
+
+
+def _samples(model: PreTrainedModel) -> int:
+    """A length of waveform whose number of frames nothing else in the model has."""
+    taken = {size for parameter in model.parameters() for size in parameter.shape}
+    count = getattr(model, "_get_feat_extract_output_lengths", None)
+    if count is None:
+        return _SAMPLES[0]
+    return next((size for size in _SAMPLES if int(count(torch.tensor(size))) not in taken), _SAMPLES[0])
+
+
+def _input_features(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
+    config = model.config
+    if hasattr(config, "feature_projection_input_dim"):
+        return _floats(model, sizes.batch, _AUDIO_FRAMES, config.feature_projection_input_dim)
+    if hasattr(config, "max_source_positions"):
+        return _floats(model, sizes.batch, config.num_mel_bins, 2 * config.max_source_positions)
+    audio = getattr(config, "audio_config", config)
+    bins = _first(audio, ("num_mel_bins", "feature_size")) or 80
+    return _floats(model, sizes.batch, 8 * _AUDIO_FRAMES, bins)
+
+
+def _boxes(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
+    """Bounding boxes; a model that projects them takes them as fractions, the others as integers up to 1000."""
+    if hasattr(model.config, "dim_bbox_projection") or hasattr(model.config, "dim_bbox"):
+        return _floats(model, *sizes.leading, sizes.length, 4)
+    return torch.tensor([1, 1, 2, 2]).expand(*sizes.leading, sizes.length, 4).clone()
+
+
+def _first_language(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
+    return torch.zeros(sizes.batch * sizes.choices, dtype=torch.long)
+
+
+def _entities(value: int, *trailing: int) -> Maker:
+    def make(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
+        return torch.full((*sizes.leading, _ENTITIES, *trailing), value)
+
+    return make
+
+
+def _entity_positions(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
+    width = getattr(model.config, "max_mention_length", 30)
+    positions = torch.full((*sizes.leading, _ENTITIES, width), -1)
+    positions[..., 0] = 1
+    return positions
+
+
+def _entity_ends(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
+    return torch.full((*sizes.leading, _ENTITIES), 1)
+
+
+def _visual_features(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
+    if not hasattr(model.config, "visual_feat_dim"):
+        return None
+    return _floats(model, sizes.batch, _VISUAL_FEATURES, model.config.visual_feat_dim)
+
+
+def _visual_positions(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
+    if not hasattr(model.config, "visual_pos_dim"):
+        return None
+    return _floats(model, sizes.batch, _VISUAL_FEATURES, model.config.visual_pos_dim)
+
+
+def _perceiver_inputs(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
+    if task in (Task.SEQUENCE_CLASSIFICATION, Task.TOKEN_CLASSIFICATION):
+        return None
+    return _pixel_values(model, sizes, rows, task)
+
+
+MAKERS: dict[str, Maker] = {
+    "input_ids": _token_ids,
+    "attention_mask": _attention_mask,
+    "pixel_values": _pixel_values,
+    "pixel_values_videos": _pixel_values,
+    "pixel_attention_mask": _pixel_attention_mask,
+    "spatial_shapes": _spatial_shapes,
+    "input_values": _input_values,
+    "input_features": _input_features,
+    "bbox": _boxes,
+    "lang_ids": _first_language,
+    "entity_ids": _entities(1),
+    "entity_attention_mask": _entities(1),
+    "entity_position_ids": _entity_positions,
+    "entity_start_positions": _entity_ends,
+    "entity_end_positions": _entity_ends,
+    "visual_feats": _visual_features,
+    "visual_pos": _visual_positions,
+    "inputs": _perceiver_inputs,
+}

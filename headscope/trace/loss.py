@@ -1,0 +1,30 @@
+"""Which loss a forward computed from the logits."""
+
+from headscope.trace.execution import Execution
+
+_LOSSES = {
+    "cross_entropy": "CrossEntropyLoss",
+    "nll_loss": "CrossEntropyLoss",
+    "binary_cross_entropy_with_logits": "BCEWithLogitsLoss",
+    "mse_loss": "MSELoss",
+    "l1_loss": "L1Loss",
+    "smooth_l1_loss": "SmoothL1Loss",
+}
+
+
+def observed_loss(execution: Execution) -> str:
+    """PyTorch's name of the loss that the forward ran on labels, or "" where it ran none that is known."""
+    if execution.loss is None:
+        return ""
+    graph = execution.graph
+    waiting, seen = [graph.producer(execution.loss)], set[int]()
+    while waiting:
+        index = waiting.pop(0)
+        if index < 0 or index in seen:
+            continue
+        seen.add(index)
+        operation = graph.operations[index]
+        if operation.name in _LOSSES:
+            return _LOSSES[operation.name]
+        waiting.extend(producer for _, producer in operation.inputs)
+    return ""

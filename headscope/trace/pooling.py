@@ -1,0 +1,316 @@
+"""The pooling: how the token axis of the hidden states disappears on the way to the logits, read step by step."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+
+from headscope.facts import Evidence, Pooling, PoolingKind
+from headscope.trace.execution import Execution
+from headscope.trace.indexing import Picked, picked_positions
+from headscope.trace.recorder import Operation
+from headscope.trace.slicing import IMAGE_RANK, HeadSlice, token_sizes
+from headscope.trace.stages import ModelNames, Step, entering_tensors, short_path
+
+
+@dataclass(frozen=True, slots=True)
+class TokenNames:
+    """What the family's tokenizer calls its first and its end token; None where it has none."""
+
+    first: str | None = None
+    eos: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One thing the head reads of the tokens: a kind, the tokens in words, and the rule in words."""
+
+    kind: PoolingKind
+    tokens: str
+    rule: str
+    evidence: tuple[Step, ...] = ()
+    is_bare_sum: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The state of a tensor that still has its token axis, with what was done to its positions so far."""
+
+    masked: bool = False
+    weighted: bool = False
+    touched_by: tuple[Step, ...] = ()
+
+
+State = Tokens | tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What is known while a head is read: `sizes` are those of the token axes, `states` the tensors by id."""
+
+    execution: Execution
+    head: HeadSlice
+    names: TokenNames
+    sizes: frozenset[int]
+    states: dict[int, State]
+
+
+def read_pooling(execution: Execution, head: HeadSlice, steps: tuple[Step, ...], names: TokenNames) -> Pooling:
+    """The pooling of a head, with the operations that show it."""
+    sizes = token_sizes(execution, head.hidden)
+    reading = Reading(execution, head, names, sizes, {id(tensor): Tokens() for tensor in head.hidden})
+    for step in steps:
+        state = _state_after(step, reading)
+        for operation in step.operations:
+            for output in operation.outputs:
+                reading.states[id(output)] = state
+    parts = _parts_at_the_logits(reading)
+    return _pooling(parts, reading)
+
+
+def _parts_at_the_logits(reading: Reading) -> tuple[Part, ...]:
+    found: dict[Part, None] = {}
+    for logits in reading.execution.logits:
+        state = reading.states.get(id(logits), ())
+        for part in (_each_token(state),) if isinstance(state, Tokens) else state:
+            found[part] = None
+    return tuple(found)
+
+
+def _each_token(state: Tokens) -> Part:
+    return Part(PoolingKind.NONE, "each", "one score per token: nothing is pooled", state.touched_by)
+
+
+def _state_after(step: Step, reading: Reading) -> State:
+    entering = [(tensor, reading.states.get(id(tensor), ())) for tensor in entering_tensors(step, reading.head)]
+    open_ones = [(tensor, state) for tensor, state in entering if isinstance(state, Tokens)]
+    closed = [part for _, state in entering if not isinstance(state, Tokens) for part in state]
+    if not open_ones:
+        return _after_pooling(step, _unique(closed), reading)
+    merged = _merged([state for _, state in open_ones])
+    if _keeps_tokens(step, reading):
+        return _touched(step, merged, reading)
+    return _unique([*closed, *_collapse(step, open_ones[0][0], merged, reading)])
+
+
+def _unique(parts: list[Part]) -> tuple[Part, ...]:
+    return tuple(dict.fromkeys(parts))
+
+
+def _merged(states: list[Tokens]) -> Tokens:
+    return Tokens(
+        masked=any(state.masked for state in states),
+        weighted=any(state.weighted for state in states),
+        touched_by=tuple(dict.fromkeys(step for state in states for step in state.touched_by)),
+    )
+
+
+def _keeps_tokens(step: Step, reading: Reading) -> bool:
+    return any(size in reading.sizes for size in step.last.outputs[0].shape)
+
+
+def _touched(step: Step, state: Tokens, reading: Reading) -> Tokens:
+    if step.name in {"mul", "masked_fill", "where"}:
+        if _side_inputs(step, reading) & {"attention_mask", "input_ids"}:
+            return replace(state, masked=True, touched_by=(*state.touched_by, step))
+        if step.name == "mul" and len(entering_tensors(step, reading.head)) > 1:
+            return replace(state, weighted=True, touched_by=(*state.touched_by, step))
+    return state
+
+
+def _side_inputs(step: Step, reading: Reading) -> set[str]:
+    """The names of the model inputs that reach a step beside the hidden states."""
+    graph, derived = reading.execution.graph, reading.head.derived
+    inputs = {id(value): name for name, value in reading.execution.probe.inputs.items()}
+    waiting = [pair for operation in step.operations for pair in operation.inputs if id(pair[0]) not in derived]
+    found: set[str] = set()
+    seen: set[int] = set()
+    while waiting:
+        tensor, producer = waiting.pop()
+        if id(tensor) in inputs:
+            found.add(inputs[id(tensor)])
+        elif producer >= 0 and producer not in seen:
+            seen.add(producer)
+            waiting.extend(graph.operations[producer].inputs)
+    return found
+
+
+def _after_pooling(step: Step, parts: tuple[Part, ...], reading: Reading) -> tuple[Part, ...]:
+    if step.name == "div":
+        return tuple(_averaged(part, step, reading) for part in parts)
+    return parts
+
+
+def _averaged(part: Part, step: Step, reading: Reading) -> Part:
+    """A sum over tokens divided by their number is their mean."""
+    if not part.is_bare_sum:
+        return part
+    if part.kind is PoolingKind.MASKED_MEAN or "attention_mask" in _side_inputs(step, reading):
+        kind, tokens, rule = PoolingKind.MASKED_MEAN, "all non-pad", "mean over the positions that the mask keeps"
+    else:
+        kind, tokens, rule = PoolingKind.MEAN, "all", "mean over all positions, padding included"
+    return replace(part, kind=kind, tokens=tokens, rule=rule, evidence=(*part.evidence, step), is_bare_sum=False)
+
+
+def _collapse(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
+    classify = _COLLAPSES.get(step.name, _read_other)
+    return tuple(replace(part, evidence=(*state.touched_by, step)) for part in classify(step, entering, state, reading))
+
+
+def _read_pick(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
+    picked = picked_positions(step.last, step.name, reading.execution.probe, reading.sizes)
+    if picked is None:
+        return _read_other(step, entering, state, reading)
+    return (_part_of_pick(picked, step, reading),)
+
+
+def _part_of_pick(picked: Picked, step: Step, reading: Reading) -> Part:
+    """The rule that explains the positions read in every row, the plainest first."""
+    for explains in _PICKS:
+        part = explains(picked, step, reading)
+        if part is not None:
+            return part
+    rows = ", ".join(str(position) for position in picked.positions)
+    return Part(PoolingKind.OTHER, "by row", f"one position per row by a rule not recognised (read here: {rows})")
+
+
+def _first(picked: Picked, step: Step, reading: Reading) -> Part | None:
+    if any(picked.positions):
+        return None
+    name = reading.names.first
+    called = f", where the family's tokenizer puts {name}" if name else ""
+    return Part(PoolingKind.FIRST_TOKEN, name or "0", f"first position (index 0), padding or not{called}")
+
+
+def _last(picked: Picked, step: Step, reading: Reading) -> Part | None:
+    length = reading.execution.probe.length
+    if not length or set(picked.positions) != {length - 1}:
+        return None
+    return Part(PoolingKind.LAST_TOKEN, "-1", "last position, padding or not")
+
+
+def _last_non_pad(picked: Picked, step: Step, reading: Reading) -> Part | None:
+    if picked.positions != tuple(row.last for row in reading.execution.probe.rows):
+        return None
+    return Part(
+        PoolingKind.LAST_NON_PAD_TOKEN, "last non-pad", f"last position that is not padding{_found(step, reading)}"
+    )
+
+
+def _eos(picked: Picked, step: Step, reading: Reading) -> Part | None:
+    if picked.positions != tuple(row.eos for row in reading.execution.probe.rows):
+        return None
+    name = reading.names.eos or "eos"
+    return Part(PoolingKind.EOS_TOKEN, name, f"position of the {name} token{_found(step, reading)}")
+
+
+def _constant_index(picked: Picked, step: Step, reading: Reading) -> Part | None:
+    if picked.index is None:
+        return None
+    return Part(PoolingKind.TOKEN_AT, str(picked.index), f"position {picked.index}, padding or not")
+
+
+def _found(step: Step, reading: Reading) -> str:
+    sources = sorted(_side_inputs(step, reading))
+    return f", found from {' and '.join(sources)}" if sources else ""
+
+
+_PICKS: tuple[Callable[[Picked, Step, Reading], Part | None], ...] = (
+    _first,
+    _last,
+    _last_non_pad,
+    _eos,
+    _constant_index,
+)
+
+
+def _read_mean(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
+    if state.weighted:
+        return (Part(PoolingKind.WEIGHTED, "all", "mean of the positions, each with a weight of its own"),)
+    if state.masked:
+        return (Part(PoolingKind.OTHER, "all", "mean over all positions of values that a mask has set to zero"),)
+    if _is_spatial(entering, reading):
+        return (Part(PoolingKind.SPATIAL_MEAN, "all", "mean over all spatial positions"),)
+    return (Part(PoolingKind.MEAN, "all", "mean over all positions, padding included"),)
+
+
+def _is_spatial(entering: torch.Tensor, reading: Reading) -> bool:
+    return not reading.execution.probe.length and entering.dim() == IMAGE_RANK
+
+
+def _read_sum(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
+    if state.weighted:
+        return (Part(PoolingKind.WEIGHTED, "all", "weighted sum of the positions"),)
+    kind = PoolingKind.MASKED_MEAN if state.masked else PoolingKind.OTHER
+    return (Part(kind, "all", "sum over the positions", is_bare_sum=True),)
+
+
+def _read_max(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
+    kept = "that the mask keeps" if state.masked else ", padding included"
+    return (Part(PoolingKind.MAX, "all", f"largest value of each feature over the positions {kept}"),)
+
+
+def _read_weighted(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
+    return (Part(PoolingKind.WEIGHTED, "all", "weighted sum of the positions"),)
+
+
+def _read_flatten(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
+    probe, output = reading.execution.probe, step.last.outputs[0]
+    if entering.numel() == output.numel() and output.shape[0] == probe.batch:
+        return (Part(PoolingKind.FLATTEN, "all", "all positions side by side, one weight for each"),)
+    return _read_other(step, entering, state, reading)
+
+
+def _read_other(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
+    return (Part(PoolingKind.OTHER, "all", f"the token axis disappears in {step.name}, by a rule not recognised"),)
+
+
+_COLLAPSES: dict[str, Callable[[Step, torch.Tensor, Tokens, Reading], tuple[Part, ...]]] = {
+    "select": _read_pick,
+    "index": _read_pick,
+    "slice": _read_pick,
+    "gather": _read_pick,
+    "take_along_dim": _read_pick,
+    "mean": _read_mean,
+    "adaptive_avg_pool1d": _read_mean,
+    "adaptive_avg_pool2d": _read_mean,
+    "avg_pool2d": _read_mean,
+    "sum": _read_sum,
+    "max": _read_max,
+    "adaptive_max_pool1d": _read_max,
+    "matmul": _read_weighted,
+    "bmm": _read_weighted,
+    "einsum": _read_weighted,
+    "flatten": _read_flatten,
+    "reshape": _read_flatten,
+    "view": _read_flatten,
+}
+
+
+def _pooling(parts: tuple[Part, ...], reading: Reading) -> Pooling:
+    if not parts:
+        return Pooling(PoolingKind.OTHER, (), "the scores do not depend on the hidden states seen here", ())
+    names = ModelNames(reading.execution.model)
+    steps = tuple(dict.fromkeys(step for part in parts for step in part.evidence))
+    evidence = tuple(_evidence(step.last, step.name, names) for step in steps)
+    if len(parts) == 1:
+        part = _settled(parts[0])
+        return Pooling(part.kind, (part.tokens,), _summary_prefix(steps) + part.rule, evidence)
+    settled = [_settled(part) for part in parts]
+    rule = "side by side: " + "; ".join(part.rule for part in settled)
+    return Pooling(PoolingKind.CONCAT, tuple(part.tokens for part in settled), rule, evidence)
+
+
+def _settled(part: Part) -> Part:
+    """A sum that nothing divided is no mean."""
+    return replace(part, kind=PoolingKind.OTHER) if part.is_bare_sum else part
+
+
+def _summary_prefix(steps: tuple[Step, ...]) -> str:
+    """SequenceSummary modules carry their name into the rule: their `summary_type` decides it."""
+    modules = (type(module).__name__ for step in steps for module in step.last.modules)
+    return "summary: " if any(name.endswith("SequenceSummary") for name in modules) else ""
+
+
+def _evidence(operation: Operation, name: str, names: ModelNames) -> Evidence:
+    return Evidence(name, names.path(operation), short_path(operation.file), operation.line)

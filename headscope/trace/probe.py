@@ -1,0 +1,127 @@
+"""The probe batch: dummy inputs on which a head shows which tokens it reads.
+
+Rows differ in padding (none, right, left), every row holds one `<eos>` that is not its last token, and the batch and
+sequence sizes occur nowhere else in the model, so that every axis of every shape can be told by its size.
+"""
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from headscope.facts import Shape, Task
+from headscope.trace.inputs import MAKERS, Row, Sizes
+from headscope.trace.targets import make_labels
+
+_BATCH_SIZES = (5, 7, 9, 11, 13, 17, 19, 21, 22, 23)
+_LENGTHS = (11, 13, 17, 19, 23, 27, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73)
+_CHOICES = (3, 6, 10, 14, 15, 18, 20)
+_PADDING = ((0, 0), (0, 2), (3, 0), (0, 4), (1, 0))
+_EOS_FROM_END = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Dummy inputs with the sizes and positions that let an observer name what is read.
+
+    `length` is 0 for inputs that have no token axis of free length (pixels); `rows` are those that the
+    base model sees: every choice of every example is one.
+    """
+
+    inputs: dict[str, Any]
+    labels: dict[str, Any]
+    sizes: Sizes
+    rows: tuple[Row, ...]
+
+    @property
+    def length(self) -> int:
+        """Tokens in a row; 0 where the inputs count no tokens."""
+        return self.sizes.length
+
+    @property
+    def batch(self) -> int:
+        """Rows that the base model sees."""
+        return self.sizes.batch * self.sizes.choices
+
+    def shape(self, sizes: torch.Size | tuple[int, ...]) -> Shape:
+        """`sizes` with the varying axes named."""
+        names = self._names()
+        return tuple(names.get(size, size) for size in sizes)
+
+    def _names(self) -> dict[int, str]:
+        sizes = self.sizes
+        rows = "batch*choices" if sizes.choices > 1 else "batch"
+        names = {sizes.batch: "batch"}
+        if sizes.choices > 1:
+            names |= {sizes.choices: "choices", self.batch: rows}
+        if sizes.length:
+            names |= {sizes.length: "sequence", self.batch * sizes.length: f"{rows}*sequence"}
+        return names
+
+
+def build_probe(model: PreTrainedModel, task: Task) -> Probe:
+    """Inputs that `model.forward` accepts for `task`."""
+    wanted = [name for name in inspect.signature(model.forward).parameters if name in MAKERS]
+    if model.main_input_name in MAKERS and model.main_input_name not in wanted:
+        wanted.insert(0, model.main_input_name)
+    sizes = _free_sizes(_sizes_in(model), task, "input_ids" in wanted)
+    rows = tuple(_row(index // sizes.choices, sizes.length) for index in range(sizes.batch * sizes.choices))
+    inputs: dict[str, Any] = {}
+    for name in wanted:
+        value = MAKERS[name](model, sizes, rows, task)
+        if value is not None:
+            inputs[name] = value
+    return Probe(inputs, make_labels(model, task, sizes), sizes, rows if sizes.length else ())
+
+
+def _sizes_in(model: PreTrainedModel) -> set[int]:
+    """Every size that an axis could have by chance: parameter dimensions and integers of the configuration."""
+    dimensions = {size for parameter in model.parameters() for size in parameter.shape}
+    return dimensions | set(integers(model.config.to_dict()))
+
+
+def integers(value: Any) -> Iterator[int]:
+    """Every integer in nested configuration values; truth values are none."""
+    match value:
+        case bool():
+            return
+        case int():
+            yield value
+        case dict():
+            for item in value.values():
+                yield from integers(item)
+        case list() | tuple():
+            for item in value:
+                yield from integers(item)
+
+
+def _free_sizes(taken: set[int], task: Task, has_tokens: bool) -> Sizes:
+    """The first batch, length and number of choices that nothing else in the model has."""
+    lengths = _LENGTHS if has_tokens else (0,)
+    choices = _CHOICES if task is Task.MULTIPLE_CHOICE else (1,)
+    for length in lengths:
+        for batch in _BATCH_SIZES:
+            for choice in choices:
+                sizes = Sizes(batch, length, choice)
+                if not _collide(sizes, taken):
+                    return sizes
+    return Sizes(_BATCH_SIZES[0], lengths[0], choices[0])
+
+
+def _collide(sizes: Sizes, taken: set[int]) -> bool:
+    rows = sizes.batch * sizes.choices
+    used = [sizes.batch]
+    if sizes.choices > 1:
+        used += [sizes.choices, rows]
+    if sizes.length:
+        used += [sizes.length, rows * sizes.length]
+    return len(set(used)) < len(used) or bool(set(used) & taken)
+
+
+def _row(index: int, length: int) -> Row:
+    left, right = _PADDING[index % len(_PADDING)]
+    last = length - 1 - right
+    return Row(left, last, last - _EOS_FROM_END)

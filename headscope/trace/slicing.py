@@ -1,0 +1,149 @@
+"""The head as a slice of the graph: from the hidden states that the base model hands over to the logits."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from headscope.trace.execution import Execution
+from headscope.trace.recorder import Operation
+
+
+@dataclass(frozen=True, slots=True)
+class HeadSlice:
+    """The operations of the head in execution order.
+
+    `hidden` are the tensors at which the slice begins; `derived` are the ids of all tensors on the way from
+    there to the logits; `live` are the names of the parameters with a path to the logits.
+    """
+
+    operations: tuple[Operation, ...]
+    hidden: tuple[torch.Tensor, ...]
+    derived: frozenset[int]
+    live: frozenset[str]
+    base: nn.Module | None
+
+
+def locate_head(execution: Execution, base: nn.Module | None) -> HeadSlice:
+    """The head slice: backward from the logits to where the path leaves the base model or the token axis
+    collapses, whichever is earlier; forward again over what depends on the hidden states.
+    """
+    names = _names_of_leaves(execution.model)
+    leaves = _reached_leaves(execution)
+    weighted = _made_from_parameters(execution, names)
+    candidates, hidden = _candidates(execution, base, weighted)
+    operations, derived = _descendants(execution, candidates, hidden)
+    return HeadSlice(
+        operations=operations,
+        hidden=tuple(hidden.values()),
+        derived=frozenset(derived),
+        live=frozenset(names[leaf] for leaf in leaves if leaf in names),
+        base=base,
+    )
+
+
+def _names_of_leaves(model: nn.Module) -> dict[int, str]:
+    names: dict[int, str] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), name)
+    return names
+
+
+def _reached_leaves(execution: Execution) -> set[int]:
+    """Ids of the leaf tensors that the logits depend on."""
+    graph = execution.graph
+    waiting = [graph.producer(tensor) for tensor in execution.logits]
+    seen: set[int] = set()
+    leaves: set[int] = set()
+    while waiting:
+        index = waiting.pop()
+        if index < 0 or index in seen:
+            continue
+        seen.add(index)
+        for tensor, producer in graph.operations[index].inputs:
+            if producer < 0:
+                leaves.add(id(tensor))
+            waiting.append(producer)
+    return leaves
+
+
+def _made_from_parameters(execution: Execution, names: dict[int, str]) -> set[int]:
+    """Indices of the operations whose result depends on a parameter: masks and positions do not."""
+    found: set[int] = set()
+    for operation in execution.graph.operations:
+        if any(id(tensor) in names or producer in found for tensor, producer in operation.inputs):
+            found.add(operation.index)
+    return found
+
+
+def _candidates(
+    execution: Execution, base: nn.Module | None, weighted: set[int]
+) -> tuple[set[int], dict[int, torch.Tensor]]:
+    """Operations between the boundary and the logits, and the boundary tensors by id."""
+    graph = execution.graph
+    waiting = [graph.producer(tensor) for tensor in execution.logits]
+    seen: set[int] = set()
+    hidden: dict[int, torch.Tensor] = {}
+    while waiting:
+        index = waiting.pop()
+        if index < 0 or index in seen:
+            continue
+        seen.add(index)
+        for tensor, producer in graph.operations[index].inputs:
+            if producer < 0:
+                continue
+            if producer in weighted and _is_hidden(execution, base, graph.operations[producer], tensor):
+                hidden[id(tensor)] = tensor
+            else:
+                waiting.append(producer)
+    return seen, hidden
+
+
+def _is_hidden(execution: Execution, base: nn.Module | None, made_by: Operation, tensor: torch.Tensor) -> bool:
+    if base is None or base not in made_by.modules:
+        return False
+    return has_token_axis(execution, tensor)
+
+
+def has_token_axis(execution: Execution, tensor: torch.Tensor) -> bool:
+    """Whether `tensor` still holds one entry per token (or patch, or pixel): two axes beside the batch."""
+    probe = execution.probe
+    if not tensor.is_floating_point():
+        return False
+    if probe.length and any(size in (probe.length, probe.batch * probe.length) for size in tensor.shape):
+        return True
+    return sum(size > 1 for size in tensor.shape[1:]) > 1
+
+
+def token_sizes(execution: Execution, hidden: tuple[torch.Tensor, ...]) -> frozenset[int]:
+    """The sizes of the axes that count tokens (or patches, or pixels) in the hidden states."""
+    probe = execution.probe
+    found: set[int] = set()
+    for tensor in hidden:
+        if probe.length in tensor.shape or probe.batch * probe.length in tensor.shape:
+            found |= {probe.length, probe.batch * probe.length}
+        else:
+            found |= set(_sizes_beside_features(tensor))
+    return frozenset(found - {0, 1})
+
+
+def _sizes_beside_features(tensor: torch.Tensor) -> tuple[int, ...]:
+    """All sizes but those of the batch axis and the feature axis (the second of an image, else the last)."""
+    feature_axis = 1 if tensor.dim() == IMAGE_RANK else tensor.dim() - 1
+    return tuple(size for axis, size in enumerate(tensor.shape) if axis not in (0, feature_axis))
+
+
+IMAGE_RANK = 4
+
+
+def _descendants(
+    execution: Execution, candidates: set[int], hidden: dict[int, torch.Tensor]
+) -> tuple[tuple[Operation, ...], set[int]]:
+    derived = set(hidden)
+    operations = []
+    for index in sorted(candidates):
+        operation = execution.graph.operations[index]
+        if any(id(tensor) in derived for tensor, _ in operation.inputs):
+            operations.append(operation)
+            derived.update(id(output) for output in operation.outputs)
+    return tuple(operations), derived

@@ -1,0 +1,220 @@
+"""The stages of a head: its operations by PyTorch's names, with shapes, module, parameters and source line."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from headscope.facts import Stage
+from headscope.trace.execution import Execution
+from headscope.trace.indexing import index_operation, spell_index
+from headscope.trace.recorder import Operation
+from headscope.trace.slicing import HeadSlice
+
+_NAMES = {
+    "__add__": "add",
+    "__radd__": "add",
+    "__iadd__": "add",
+    "__sub__": "sub",
+    "__rsub__": "sub",
+    "__isub__": "sub",
+    "subtract": "sub",
+    "__mul__": "mul",
+    "__rmul__": "mul",
+    "__imul__": "mul",
+    "multiply": "mul",
+    "__truediv__": "div",
+    "__rtruediv__": "div",
+    "__itruediv__": "div",
+    "divide": "div",
+    "true_divide": "div",
+    "__matmul__": "matmul",
+    "__rmatmul__": "matmul",
+    "__neg__": "neg",
+    "__pow__": "pow",
+    "__get__": "transpose",
+    "concat": "cat",
+    "concatenate": "cat",
+    "amax": "max",
+    "__setitem__": "index_put",
+    "_softmax": "softmax",
+}
+_SILENT = {
+    "to", "float", "half", "bfloat16", "double", "type", "type_as", "contiguous", "clone", "detach", "requires_grad_",
+    "cpu", "cuda", "alias", "expand_as", "__deepcopy__",
+}  # fmt: skip
+_NORMS = (("RMSNorm", "rms_norm"), ("LayerNorm", "layer_norm"), ("GELU", "gelu"), ("SiLU", "silu"))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One or several operations that a reader takes for one: a leaf module written in several lines counts once."""
+
+    operations: tuple[Operation, ...]
+    name: str
+
+    @property
+    def last(self) -> Operation:
+        """The operation whose result the step hands on."""
+        return self.operations[-1]
+
+
+def read_steps(head: HeadSlice) -> tuple[Step, ...]:
+    """The steps of a head in execution order, silent conversions included."""
+    return tuple(_step(group) for group in _grouped(head))
+
+
+def _grouped(head: HeadSlice) -> Iterator[tuple[Operation, ...]]:
+    group: list[Operation] = []
+    for operation in head.operations:
+        if group and not _same_leaf_call(group[-1], operation):
+            yield from _folded_or_single(group, head)
+            group = []
+        group.append(operation)
+    if group:
+        yield from _folded_or_single(group, head)
+
+
+def _same_leaf_call(one: Operation, other: Operation) -> bool:
+    return one.call == other.call and bool(one.modules) and _is_leaf(one.modules[-1])
+
+
+def _is_leaf(module: nn.Module) -> bool:
+    return next(module.children(), None) is None
+
+
+def _folded_or_single(group: list[Operation], head: HeadSlice) -> Iterator[tuple[Operation, ...]]:
+    """The group as one step where it keeps the shape (a norm, an activation); else each operation by itself."""
+    entering = next(tensor for tensor, _ in group[0].inputs if id(tensor) in head.derived)
+    if len(group) > 1 and entering.shape == group[-1].outputs[0].shape:
+        yield tuple(group)
+    else:
+        yield from ((operation,) for operation in group)
+
+
+def _step(group: tuple[Operation, ...]) -> Step:
+    if len(group) > 1 and sum(operation.name not in _SILENT for operation in group) > 1:
+        return Step(group, _name_of_class(type(group[-1].modules[-1]).__name__))
+    loud = next((operation for operation in group if operation.name not in _SILENT), group[-1])
+    return Step(group, _name_of_operation(loud))
+
+
+def _name_of_operation(operation: Operation) -> str:
+    if operation.name == "__getitem__":
+        return index_operation(operation)
+    return _NAMES.get(operation.name, operation.name)
+
+
+def _name_of_class(name: str) -> str:
+    for part, known in _NORMS:
+        if part in name:
+            return known
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def is_silent(step: Step) -> bool:
+    """Whether a step only converts or copies: the same values in the same shape."""
+    return step.name in _SILENT
+
+
+def build_stages(execution: Execution, head: HeadSlice, steps: tuple[Step, ...]) -> tuple[Stage, ...]:
+    """The stages to report, numbered from 0 in execution order."""
+    names = ModelNames(execution.model)
+    loud = [step for step in steps if not is_silent(step)]
+    return tuple(_build_stage(index, step, execution, head, names) for index, step in enumerate(loud))
+
+
+class ModelNames:
+    """Full names of a model's modules and parameters, by identity."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.modules = {id(module): name for name, module in model.named_modules()}
+        self.parameters: dict[int, str] = {}
+        for name, parameter in model.named_parameters(remove_duplicate=False):
+            self.parameters.setdefault(id(parameter), name)
+
+    def path(self, operation: Operation) -> str:
+        """The path of the innermost registered module that ran `operation`; "" is the model itself."""
+        return next((self.modules[id(item)] for item in reversed(operation.modules) if id(item) in self.modules), "")
+
+
+def _build_stage(index: int, step: Step, execution: Execution, head: HeadSlice, names: ModelNames) -> Stage:
+    shown = next((item for item in step.operations if item.name not in _SILENT), step.last)
+    innermost = shown.modules[-1] if shown.modules else execution.model
+    probe = execution.probe
+    entering = entering_tensors(step, head)
+    return Stage(
+        index=index,
+        operation=step.name,
+        module=names.path(shown),
+        module_class=type(innermost).__name__,
+        functional=not (_is_leaf(innermost) and id(innermost) in names.modules),
+        input_shapes=tuple(probe.shape(tensor.shape) for tensor in entering),
+        output_shape=probe.shape(step.last.outputs[0].shape),
+        parameters=_parameters_of(step, execution, head, names),
+        file=short_path(shown.file),
+        line=shown.line,
+        detail=_detail(shown),
+    )
+
+
+def _parameters_of(step: Step, execution: Execution, head: HeadSlice, names: ModelNames) -> tuple[str, ...]:
+    """Parameters that enter a step beside the hidden states, directly or through operations on them alone."""
+    found: dict[str, None] = {}
+    waiting = [pair for operation in reversed(step.operations) for pair in reversed(operation.inputs)]
+    seen: set[int] = set()
+    while waiting:
+        tensor, producer = waiting.pop()
+        if id(tensor) in head.derived:
+            continue
+        if id(tensor) in names.parameters:
+            found[names.parameters[id(tensor)]] = None
+        elif producer >= 0 and producer not in seen:
+            seen.add(producer)
+            waiting.extend(reversed(execution.graph.operations[producer].inputs))
+    return tuple(found)
+
+
+def short_path(file: str) -> str:
+    """A source path without the machine in it: from the package's folder on, else relative to here, else its name."""
+    path = Path(file)
+    for marker in ("site-packages", "dist-packages"):
+        if marker in path.parts:
+            return "/".join(path.parts[path.parts.index(marker) + 1 :])
+    try:
+        return path.relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return path.name
+
+
+def _detail(operation: Operation) -> str:
+    if operation.name == "__getitem__":
+        return spell_index(operation)
+    arguments = _named_arguments(operation)
+    return ", ".join(f"{name}={value}" for name, value in arguments.items())
+
+
+def _named_arguments(operation: Operation) -> dict[str, Any]:
+    """The few arguments worth a reader's eye: `p` of a dropout, `dim` of a reduction."""
+    if "dropout" in operation.name:
+        value = operation.kwargs.get("p", operation.args[1] if len(operation.args) > 1 else None)
+        return {} if value is None else {"p": value}
+    if operation.name in {"mean", "sum", "max", "amax", "softmax", "cat"}:
+        value = operation.kwargs.get("dim", operation.args[1] if len(operation.args) > 1 else None)
+        return {"dim": value} if isinstance(value, int | tuple | list) and not isinstance(value, bool) else {}
+    return {}
+
+
+def entering_tensors(step: Step, head: HeadSlice) -> list[torch.Tensor]:
+    """The tensors derived from the hidden states that a step reads from outside itself, in order, each once."""
+    own = {id(output) for operation in step.operations for output in operation.outputs}
+    found: dict[int, torch.Tensor] = {}
+    for operation in step.operations:
+        for tensor, _ in operation.inputs:
+            if id(tensor) in head.derived and id(tensor) not in own:
+                found[id(tensor)] = tensor
+    return list(found.values())

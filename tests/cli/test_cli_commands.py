@@ -1,0 +1,324 @@
+"""What commands print and how they end, with an api that answers from reports made by hand."""
+
+import io
+import json
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from reports import REPORTS
+
+from headscope import api
+from headscope.cli import main
+from headscope.errors import (
+    ExitCode,
+    Gated,
+    HeadscopeError,
+    Malformed,
+    NetworkError,
+    NotFound,
+    Offline,
+    UsageError,
+)
+from headscope.facts import CheckpointKind, CheckpointManifest, Report, WeightsFormat
+
+PERMISSIONS = 0o640
+
+
+class FakeApi:
+    """Answers with the report of the name asked for, raises what it is told to, and remembers the options."""
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+        self.options: dict[str, Any] = {}
+
+    def inspect(self, reference: str, **options: Any) -> Report:
+        self.options = options
+        if self.error is not None:
+            raise self.error
+        options["progress"]("reading")
+        return REPORTS[reference]()
+
+    def diff_weights(self, reference: str, **options: Any) -> Report:
+        return replace(self.inspect(reference, **options), command="diff-weights", head=None)
+
+    def snapshot(self, reference: str, output: str, **options: Any) -> CheckpointManifest:
+        self.inspect(reference, **options)
+        return CheckpointManifest(reference, CheckpointKind.HUB, WeightsFormat.SAFETENSORS, "{}", (), ())
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApi]:
+    answers = FakeApi()
+    for name in ("inspect", "diff_weights", "snapshot"):
+        monkeypatch.setattr(api, name, getattr(answers, name))
+    monkeypatch.delenv("COLUMNS", raising=False)
+    yield answers
+
+
+def test_inspect_prints_the_screen(fake: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", "roberta"]) == ExitCode.OK
+    out, err = capsys.readouterr()
+    assert out.startswith("Head is newly initialised: 4 tensors, 592,899 parameters; base model fully pretrained\n")
+    assert "hidden states" in out
+    assert err == ""
+
+
+def test_inspect_json_is_the_report(fake: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", "bert", "--json"]) == ExitCode.OK
+    assert json.loads(capsys.readouterr().out) == REPORTS["bert"]().to_dict()
+
+
+@pytest.mark.parametrize("spelling", [["--json"], ["--format", "json"], ["--format=json"]])
+def test_json_has_three_spellings(fake: FakeApi, capsys: pytest.CaptureFixture[str], spelling: list[str]) -> None:
+    main(["inspect", "bert", *spelling])
+    assert json.loads(capsys.readouterr().out)["command"] == "inspect"
+
+
+def test_diff_weights_lists_the_loaded_only_with_all(fake: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["diff-weights", "bert"])
+    short = capsys.readouterr().out
+    main(["diff-weights", "bert", "--all"])
+    long = capsys.readouterr().out
+    assert "query.weight" not in short
+    assert "bert.encoder.layer.{0...11}.attention.self.query.weight" in long
+
+
+def test_diff_weights_json_has_no_head(fake: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["diff-weights", "bert", "--json", "--all"])
+    document = json.loads(capsys.readouterr().out)
+    assert "head" not in document
+    assert document["weights"]["parameters"][0]["name"].startswith("bert.")
+
+
+@pytest.mark.parametrize("command", ["inspect", "diff-weights", "diff_weights"])
+def test_quiet_is_the_verdict_only(fake: FakeApi, capsys: pytest.CaptureFixture[str], command: str) -> None:
+    main([command, "roberta", "-q"])
+    assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+EXIT_CODES = (("roberta", ExitCode.FINDINGS), ("distilbert-mismatch", ExitCode.FINDINGS))
+
+
+@pytest.mark.parametrize(("name", "code"), EXIT_CODES)
+@pytest.mark.parametrize("command", ["inspect", "diff-weights"])
+def test_missing_weights_are_an_exit_code_only_if_asked(
+    fake: FakeApi, capsys: pytest.CaptureFixture[str], command: str, name: str, code: ExitCode
+) -> None:
+    assert main([command, name]) == ExitCode.OK
+    assert main([command, name, "--exit-code"]) == code
+    capsys.readouterr()
+
+
+def test_options_take_hyphens_and_underscores(fake: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["inspect", "bert", "--num_labels", "2", "--model_class=X", "--trust_remote_code", "--cache-dir", "c"])
+    capsys.readouterr()
+    wanted = {
+        "num_labels": 2,
+        "model_class": "X",
+        "trust_remote_code": True,
+        "cache_dir": "c",
+        "labels": None,
+    }
+    assert {name: fake.options[name] for name in wanted} == wanted
+
+
+def test_labels_are_split_at_commas(fake: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["inspect", "bert", "--labels", "bad, good"])
+    capsys.readouterr()
+    assert fake.options["labels"] == ("bad", "good")
+
+
+USAGE = (
+    (["inspect"], "Missing argument 'MODEL'.", "Try 'headscope inspect --help'."),
+    (["inspect", "bert", "--bogus"], "No such option: --bogus.", "Try 'headscope inspect --help'."),
+    (["inspct", "bert"], "No such command 'inspct'. Did you mean 'inspect'?", "Try 'headscope --help'."),
+    (
+        ["inspect", "bert", "--num-labels", "0"],
+        "--num-labels must be at least 1, not 0.",
+        "1 means regression, 2 or more are classes.",
+    ),
+    (
+        ["inspect", "bert", "--num-labels", "-3"],
+        "--num-labels must be at least 1, not -3.",
+        "1 means regression, 2 or more are classes.",
+    ),
+    (
+        ["diff-weights", "bert", "--num-labels", "3", "--labels", "a,b"],
+        "--num-labels 3 contradicts --labels, which names 2.",
+        "Leave one of them out.",
+    ),
+    (
+        ["inspect", "bert", "--labels", "a,,b"],
+        "--labels 'a,,b' has an empty name.",
+        "Write the names as A,B,C.",
+    ),
+    (
+        ["inspect", "bert", "--labels", "a,a"],
+        "--labels 'a,a' names a class twice.",
+        "Give every class a name of its own.",
+    ),
+)
+
+
+@pytest.mark.parametrize(("arguments", "message", "hint"), USAGE, ids=[" ".join(row[0]) for row in USAGE])
+def test_wrong_usage_is_told_in_one_sentence_with_a_hint(
+    fake: FakeApi, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str, hint: str
+) -> None:
+    assert main(arguments) == ExitCode.USAGE
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", f"error: {message}\nhint: {hint}\n")
+
+
+@pytest.mark.parametrize("arguments", [row[0] for row in USAGE])
+def test_wrong_usage_is_an_object_with_json(
+    fake: FakeApi, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    assert main([*arguments, "--json"]) == ExitCode.USAGE
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "usage"
+
+
+ERRORS = (
+    (NotFound("no\x1b[2J such", "look"), 3, "not_found"),
+    (Gated("gated"), 3, "gated"),
+    (Offline("offline"), 3, "offline"),
+    (NetworkError("network"), 3, "network"),
+    (Malformed("broken"), 3, "malformed"),
+    (UsageError("no class X"), 2, "usage"),
+    (KeyboardInterrupt(), 130, "interrupted"),
+    (RuntimeError("ours"), 3, "internal"),
+)
+
+
+@pytest.mark.parametrize(("error", "code", "name"), ERRORS, ids=[row[2] for row in ERRORS])
+def test_a_failure_has_its_exit_code_and_its_object(
+    fake: FakeApi, capsys: pytest.CaptureFixture[str], error: BaseException, code: int, name: str
+) -> None:
+    fake.error = error
+    assert main(["inspect", "bert", "--json"]) == code
+    out, err = capsys.readouterr()
+    assert json.loads(out)["error"]["code"] == name
+    assert "\x1b" not in err
+    assert ("Traceback" in err) is (name == "internal")
+
+
+def test_a_failure_without_json_leaves_stdout_empty(fake: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.error = HeadscopeError("it failed", "try again")
+    assert main(["inspect", "bert"]) == ExitCode.UNDETERMINED
+    assert capsys.readouterr() == ("", "error: it failed\nhint: try again\n")
+
+
+def test_a_file_holds_the_whole_report(fake: FakeApi, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    target = tmp_path / "report.json"
+    target.write_text("old")
+    target.chmod(PERMISSIONS)
+    assert main(["inspect", "hostile", "--json", "-o", str(target)]) == ExitCode.OK
+    assert json.loads(target.read_text()) == REPORTS["hostile"]().to_dict()
+    assert target.stat().st_mode & 0o777 == PERMISSIONS
+    assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
+    assert capsys.readouterr().out == ""
+
+
+def test_a_link_is_followed(fake: FakeApi, tmp_path: Path) -> None:
+    link, target = tmp_path / "link", tmp_path / "target"
+    link.symlink_to(target)
+    assert main(["inspect", "bert", "-o", str(link)]) == ExitCode.OK
+    assert link.is_symlink()
+    assert "classifier.weight" in target.read_text()
+
+
+def test_a_file_that_fails_keeps_its_old_content(
+    fake: FakeApi, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    target = tmp_path / "report.txt"
+    target.write_text("old")
+    fake.error = NotFound("gone")
+    main(["inspect", "bert", "-o", str(target)])
+    capsys.readouterr()
+    assert target.read_text() == "old"
+
+
+@pytest.mark.parametrize("place", [".", "no/such/folder/file"])
+def test_a_place_that_cannot_be_written_is_told_before_the_work(
+    fake: FakeApi, capsys: pytest.CaptureFixture[str], tmp_path: Path, place: str
+) -> None:
+    assert main(["inspect", "bert", "-o", str(tmp_path / place)]) == ExitCode.USAGE
+    assert fake.options == {}
+    assert "hint: " in capsys.readouterr().err
+
+
+def test_snapshot_says_what_it_wrote(fake: FakeApi, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    target = str(tmp_path / "bert.json")
+    assert main(["snapshot", "bert", "-o", target]) == ExitCode.OK
+    assert capsys.readouterr().out.startswith(f"{target}: 0 tensors of bert")
+    assert main(["snapshot", "bert", "-o", target, "--json"]) == ExitCode.OK
+    assert json.loads(capsys.readouterr().out)["output"] == target
+    assert main(["snapshot", "bert", "-o", target, "-q"]) == ExitCode.OK
+    assert capsys.readouterr().out == ""
+
+
+class Terminal(io.StringIO):
+    """A stream that somebody watches."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variable", "shown"),
+    [([], "", True), (["-q"], "", False), ([], "1", False)],
+    ids=["watched", "quiet", "disabled"],
+)
+def test_progress_is_shown_on_a_terminal_unless_it_is_unwanted(
+    fake: FakeApi, monkeypatch: pytest.MonkeyPatch, arguments: list[str], variable: str, shown: bool
+) -> None:
+    from headscope.cli import progress
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", variable)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
+    monkeypatch.setattr(api, "inspect", lambda *_, progress, **__: slow_report(progress))
+    assert main(["inspect", "bert", *arguments]) == ExitCode.OK
+    assert ("reading" in terminal.getvalue()) is shown
+
+
+def slow_report(progress: Any) -> Report:
+    from time import sleep
+
+    progress("reading")
+    sleep(0.2)
+    return REPORTS["bert"]()
+
+
+def test_env_tells_settings_and_no_secret(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "https://me:secret@hub.example")
+    assert main(["env", "--json"]) == ExitCode.OK
+    out = capsys.readouterr().out
+    settings = json.loads(out)["settings"]
+    assert settings["token_set"] is True
+    assert settings["hf_endpoint"] == "https://***@hub.example"
+    assert "secret" not in out
+    assert main(["env"]) == ExitCode.OK
+    assert "token_set        yes" in capsys.readouterr().out
+
+
+def test_no_command_shows_the_help_as_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == ExitCode.USAGE
+    assert "Usage: headscope" in capsys.readouterr().out
+
+
+def test_a_reader_who_leaves_is_no_failure(fake: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with open(write, "w", closefd=False) as closed:
+        monkeypatch.setattr(sys, "stdout", closed)
+        assert main(["inspect", "bert"]) == ExitCode.OK
+        assert main(["inspect", "bert", "--json"]) == ExitCode.OK

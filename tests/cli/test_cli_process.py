@@ -1,0 +1,82 @@
+"""The command line as a process: exit codes, and how little it imports."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from headscope.errors import ExitCode
+
+HEAVY = ("torch", "transformers", "huggingface_hub", "tokenizers", "numpy", "safetensors")
+_IMPORT = re.compile(r"^import time:.*\| +(\S+)$", re.MULTILINE)
+
+
+def run(*arguments: str, flags: tuple[str, ...] = (), **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *flags, "-m", "headscope", *arguments]
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | variables,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+LIGHT: tuple[tuple[tuple[str, ...], dict[str, str]], ...] = (
+    (("--help",), {}),
+    (("inspect", "--help"), {}),
+    (("--version",), {}),
+    (("inspect",), {}),
+    (("--bogus",), {}),
+    ((), {"_HEADSCOPE_COMPLETE": "complete_bash", "COMP_WORDS": "headscope inspect --ta", "COMP_CWORD": "2"}),
+    (
+        (),
+        {
+            "_HEADSCOPE_COMPLETE": "complete_bash",
+            "COMP_WORDS": "headscope inspect --task i",
+            "COMP_CWORD": "3",
+        },
+    ),
+)
+
+
+@pytest.mark.parametrize(("arguments", "variables"), LIGHT)
+def test_what_needs_no_model_imports_no_library_of_models(
+    arguments: tuple[str, ...], variables: dict[str, str]
+) -> None:
+    ended = run(*arguments, flags=("-X", "importtime"), **variables)
+    imported = {name.partition(".")[0] for name in _IMPORT.findall(ended.stderr)}
+    assert "headscope" in imported
+    assert imported.isdisjoint(HEAVY)
+
+
+def test_help_imports_neither_facts_nor_screens() -> None:
+    imported = _IMPORT.findall(run("--help", flags=("-X", "importtime")).stderr)
+    rooms = {".".join(name.split(".")[:2]) for name in imported if name.startswith("headscope.")}
+    assert rooms == {"headscope.cli", "headscope.errors"}
+
+
+def test_completion_knows_the_tasks() -> None:
+    words = "headscope inspect --task image"
+    ended = run(_HEADSCOPE_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD="3")
+    assert ended.stdout.split() == ["image-classification"]
+
+
+def test_version_is_one_line() -> None:
+    ended = run("--version")
+    assert re.fullmatch(r"headscope \S+\n", ended.stdout)
+    assert ended.returncode == ExitCode.OK
+
+
+@pytest.mark.parametrize("arguments", [("--bogus",), ("inspect",), ("inspect", "x", "--num-labels", "0"), ()])
+def test_wrong_usage_ends_with_2(arguments: tuple[str, ...]) -> None:
+    assert run(*arguments).returncode == ExitCode.USAGE
+
+
+def test_an_encoding_without_the_characters_shows_escapes() -> None:
+    ended = run("inspect", "x", "--labels", "é正,é正", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert ended.returncode == ExitCode.USAGE
+    assert "\\xe9\\u6b63" in ended.stderr

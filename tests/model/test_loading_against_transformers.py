@@ -1,0 +1,133 @@
+"""The weight diff against its oracle: a real load of the same files with `output_loading_info=True`."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from families import FAMILIES
+from saving import FORMATS
+from transformers.utils import logging
+
+from headscope.checkpoints import read_manifest
+from headscope.facts import ParameterStatus, WeightDiff
+from headscope.model.choice import Wish, choose
+from headscope.model.loading import load_skeleton
+
+CASES = [(name, source) for name, family in FAMILIES.items() for source in family.sources]
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+
+
+def really_load(folder: Path, class_name: str, **changes: Any) -> tuple[Any, dict[str, Any]]:
+    """What Transformers does with the files themselves."""
+    return getattr(transformers, class_name).from_pretrained(
+        folder, ignore_mismatched_sizes=True, output_loading_info=True, **changes
+    )
+
+
+def diff(folder: Path, class_name: str, num_labels: int | None) -> WeightDiff:
+    manifest = read_manifest(str(folder))
+    choice = choose(manifest.config, Wish(num_labels=num_labels, model_class=class_name))
+    return load_skeleton(choice, manifest).diff
+
+
+def assert_same(found: WeightDiff, info: dict[str, Any]) -> None:
+    assert set(found.new) == set(info["missing_keys"])
+    assert set(found.unused) == set(info["unexpected_keys"])
+    mismatched = {(item.parameter, item.checkpoint_shape, item.model_shape) for item in found.mismatched}
+    assert mismatched == {(name, tuple(one), tuple(other)) for name, one, other in info["mismatched_keys"]}
+
+
+@pytest.mark.parametrize("saved_as", FORMATS)
+@pytest.mark.parametrize(("family_name", "source"), CASES, ids=str)
+def test_new_mismatched_and_unused_equal_a_real_load(
+    family_name: str, source: str, saved_as: str, tmp_path: Path
+) -> None:
+    family = FAMILIES[family_name]
+    FORMATS[saved_as](family.build(source), tmp_path)
+    _, info = really_load(tmp_path, family.classifier, num_labels=3)
+    assert_same(diff(tmp_path, family.classifier, 3), info)
+
+
+@pytest.mark.parametrize(("family_name", "source"), CASES, ids=str)
+def test_a_loaded_parameter_holds_the_values_of_the_keys_it_names(
+    family_name: str, source: str, tmp_path: Path
+) -> None:
+    family = FAMILIES[family_name]
+    model = family.build(source)
+    FORMATS["torch-zip"](model, tmp_path)
+    saved = torch.load(tmp_path / "pytorch_model.bin", weights_only=True)
+    loaded, _ = really_load(tmp_path, family.classifier, num_labels=3)
+    values = dict(loaded.named_parameters(remove_duplicate=False)) | dict(loaded.named_buffers())
+    for item in diff(tmp_path, family.classifier, 3).parameters:
+        if item.status is ParameterStatus.LOADED and len(item.checkpoint_keys) == 1:
+            assert torch.equal(values[item.name], saved[item.checkpoint_keys[0]]), item
+        if item.status is ParameterStatus.LOADED:
+            assert item.checkpoint_keys, item
+
+
+@pytest.mark.parametrize("family_name", FAMILIES)
+def test_tied_parameters_are_one_tensor_in_a_real_load(family_name: str, tmp_path: Path) -> None:
+    family = FAMILIES[family_name]
+    FORMATS["safetensors"](family.build(family.sources[1]), tmp_path)
+    loaded, _ = really_load(tmp_path, family.classifier, num_labels=3)
+    state = loaded.state_dict()
+    for tie in diff(tmp_path, family.classifier, 3).tied:
+        assert state[tie.parameter].data_ptr() == state[tie.source].data_ptr()
+
+
+def test_an_unchanged_label_count_loads_a_classifier_whole(tmp_path: Path) -> None:
+    family = FAMILIES["distilbert"]
+    FORMATS["safetensors"](family.build(family.classifier, num_labels=4), tmp_path)
+    found = diff(tmp_path, family.classifier, None)
+    assert (found.new, found.mismatched, found.unused) == ((), (), ())
+
+
+def test_gamma_and_beta_are_loaded_under_their_new_names(tmp_path: Path) -> None:
+    family = FAMILIES["bert"]
+    model = family.build("BertForPreTraining")
+    model.config.save_pretrained(tmp_path)
+    old = {
+        key.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): value
+        for key, value in model.state_dict().items()
+    }
+    torch.save(old, tmp_path / "pytorch_model.bin")
+    _, info = really_load(tmp_path, family.classifier, num_labels=3)
+    found = diff(tmp_path, family.classifier, 3)
+    assert_same(found, info)
+    renamed = {item.parameter: item.checkpoint_keys for item in found.renamed}
+    assert renamed["bert.embeddings.LayerNorm.weight"] == ("bert.embeddings.LayerNorm.gamma",)
+
+
+def test_fused_experts_name_every_key_they_were_made_from(tmp_path: Path) -> None:
+    config = transformers.MixtralConfig(
+        vocab_size=99,
+        hidden_size=32,
+        intermediate_size=37,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        num_local_experts=4,
+        pad_token_id=0,
+    )
+    transformers.MixtralForCausalLM(config).save_pretrained(tmp_path)
+    _, info = really_load(tmp_path, "MixtralForSequenceClassification", num_labels=3)
+    found = diff(tmp_path, "MixtralForSequenceClassification", 3)
+    assert_same(found, info)
+    fused = max(found.renamed, key=lambda item: len(item.checkpoint_keys))
+    assert fused.parameter == "model.layers.0.mlp.experts.gate_up_proj"
+    assert len(fused.checkpoint_keys) == 8
+
+
+def test_unused_keys_are_grouped_by_the_classes_that_own_them(tmp_path: Path) -> None:
+    family = FAMILIES["bert"]
+    FORMATS["safetensors"](family.build("BertForPreTraining"), tmp_path)
+    groups = {group.description: group for group in diff(tmp_path, family.classifier, 3).unused_groups}
+    assert set(groups) == {"masked-LM head", "next-sentence head"}
+    assert groups["next-sentence head"].keys == ("cls.seq_relationship.bias", "cls.seq_relationship.weight")

@@ -1,0 +1,111 @@
+"""JSON documents: deterministic, in ASCII, and valid against the published schema."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]
+import pytest
+from reports import ENVIRONMENT, REPORTS, bert, hostile
+
+from headscope.errors import NotFound
+from headscope.facts import (
+    CheckpointKind,
+    CheckpointManifest,
+    Finding,
+    Report,
+    Severity,
+    TensorHeader,
+    Unavailable,
+    WeightFile,
+    WeightsFormat,
+)
+from headscope.facts.settings import Settings, Surroundings
+from headscope.render.document import (
+    Document,
+    diff_document,
+    environment_document,
+    error_document,
+    inspect_document,
+    json_text,
+    snapshot_document,
+)
+from headscope.render.schema import build_schema, schema_text
+
+PUBLISHED = Path(__file__).parents[2] / "docs" / "schema" / "headscope-1.0.schema.json"
+SETTINGS = Settings("Linux", "/home/me/.cache/huggingface", "https://huggingface.co", False, "/cache", True)
+MANIFEST = CheckpointManifest(
+    "bert", CheckpointKind.HUB, WeightsFormat.SAFETENSORS, "{}",
+    (TensorHeader("w", "float32", (2,)),), (WeightFile("model.safetensors", 100),),
+)  # fmt: skip
+
+
+def as_diff(report: Report) -> Report:
+    return replace(report, command="diff-weights", head=None)
+
+
+def with_everything() -> Report:
+    finding = Finding("HS101", Severity.WARNING, "New head", "It is new.", "Train it.", ("classifier.weight",), "")
+    return replace(bert(), findings=(finding,), notes=("note",), not_determined=(Unavailable("loss", "why"),))
+
+
+DOCUMENTS: dict[str, Document] = {
+    **{f"inspect {name}": inspect_document(make()) for name, make in REPORTS.items()},
+    **{f"diff {name}": diff_document(as_diff(make())) for name, make in REPORTS.items()},
+    "inspect with everything": inspect_document(with_everything()),
+    "inspect without a head": inspect_document(replace(bert(), head=None)),
+    "diff, every weight": diff_document(as_diff(bert()), every=True),
+    "error": error_document(NotFound("no such thing: \ud800", "look elsewhere")),
+    "env": environment_document(Surroundings(ENVIRONMENT, SETTINGS)),
+    "snapshot": snapshot_document(MANIFEST, "bert.json"),
+}
+
+
+def closed(schema: Any) -> Any:
+    """The schema with no room for properties that it does not name."""
+    if isinstance(schema, list):
+        return [closed(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    extra = {"additionalProperties": False} if schema.get("type") == "object" else {}
+    return {name: closed(value) for name, value in schema.items()} | extra
+
+
+def test_the_published_schema_is_what_the_facts_say() -> None:
+    assert PUBLISHED.read_text(encoding="utf-8") == schema_text(), (
+        f"run: python -m headscope.render.schema > {PUBLISHED.relative_to(Path.cwd())}"
+    )
+
+
+def test_the_schema_is_a_schema() -> None:
+    jsonschema.Draft202012Validator.check_schema(build_schema())
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_document_is_valid_and_holds_nothing_unannounced(name: str) -> None:
+    jsonschema.Draft202012Validator(closed(build_schema())).validate(json.loads(json_text(DOCUMENTS[name])))
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_document_comes_back_from_its_text(name: str) -> None:
+    assert json.loads(json_text(DOCUMENTS[name])) == DOCUMENTS[name]
+
+
+def test_json_is_ascii_even_with_hostile_labels() -> None:
+    text = json_text(inspect_document(hostile()))
+    assert text.isascii()
+    assert all(char.isprintable() or char == "\n" for char in text)
+
+
+def test_the_diff_lists_every_parameter_only_if_asked() -> None:
+    report = as_diff(bert())
+    assert "parameters" not in diff_document(report)["weights"]
+    listed = diff_document(report, every=True)["weights"]["parameters"]
+    assert [item["name"] for item in listed] == [item.name for item in report.weights.parameters]
+
+
+def test_a_wrong_document_is_refused() -> None:
+    document = inspect_document(bert()) | {"schema_version": "9"}
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft202012Validator(build_schema()).validate(document)

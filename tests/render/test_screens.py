@@ -1,0 +1,130 @@
+"""Whole screens against golden files, and what holds for every screen at every width."""
+
+import io
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from reports import REPORTS, bert, gpt2, hostile, roberta
+from rich.console import Console, RenderableType
+
+from headscope.facts import Report
+from headscope.render.console import WIDE, open_console, plain_text
+from headscope.render.diff import diff_screen
+from headscope.render.inspect import inspect_screen
+
+COLUMNS, ROWS = 80, 45
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def every_weight(report: Report) -> RenderableType:
+    return diff_screen(as_diff(report), every=True)
+
+
+def only_differences(report: Report) -> RenderableType:
+    return diff_screen(as_diff(report))
+
+
+def as_diff(report: Report) -> Report:
+    return replace(report, command="diff-weights", head=None)
+
+
+SCREENS: dict[str, Callable[[Report], RenderableType]] = {
+    "inspect": inspect_screen,
+    "diff": only_differences,
+    "diff-all": every_weight,
+}
+
+
+@pytest.mark.parametrize("width", [80, 200])
+@pytest.mark.parametrize("name", REPORTS)
+@pytest.mark.parametrize("screen", SCREENS)
+def test_a_screen_is_as_its_golden_file(
+    screen: str, name: str, width: int, same_as_golden: Callable[[Path, str], bool]
+) -> None:
+    text = plain_text(SCREENS[screen](REPORTS[name]()), width)
+    assert same_as_golden(GOLDEN / f"{screen}-{name}-{width}.txt", text)
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 100, 120, 200, WIDE])
+@pytest.mark.parametrize("name", REPORTS)
+@pytest.mark.parametrize("screen", SCREENS)
+def test_no_line_is_too_long_ends_in_spaces_or_is_cut(screen: str, name: str, width: int) -> None:
+    text = plain_text(SCREENS[screen](REPORTS[name]()), width)
+    for line in text.splitlines():
+        assert len(line) <= width
+        assert line == line.rstrip()
+    assert "…" not in text
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 200, WIDE])
+def test_every_parameter_of_the_head_is_named_whole(width: int) -> None:
+    report = roberta()
+    text = plain_text(inspect_screen(report), width)
+    assert report.head is not None
+    for parameter in report.head.parameters:
+        assert parameter.name in text
+
+
+def test_a_status_is_a_word_beside_its_colour() -> None:
+    text = plain_text(inspect_screen(bert()), 80)
+    assert "loaded  bert.pooler.dense.weight" in text
+    assert "new  classifier.weight" in text
+
+
+def test_the_roberta_screen_fits_one_terminal() -> None:
+    assert len(plain_text(inspect_screen(roberta()), 80).splitlines()) <= ROWS
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_hostile_names_reach_no_terminal(screen: str) -> None:
+    text = plain_text(SCREENS[screen](hostile()), 120)
+    assert all(char.isprintable() or char == "\n" for char in text)
+
+
+def test_markup_in_names_is_shown_as_it_is() -> None:
+    text = plain_text(inspect_screen(hostile()), 200)
+    assert "[red]a[/0]" in text
+    assert "[link=http://x]e" in text
+    assert ":smile:" in text
+
+
+def test_guides_are_ascii_where_the_stream_is_not_utf_8() -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    open_console(stream).print(inspect_screen(gpt2()))
+    stream.flush()
+    shown = stream.buffer.getvalue().decode("ascii")
+    assert "+-- linear" in shown
+    assert "`-- logits" in shown
+
+
+def test_lines_stay_whole_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    stream = io.StringIO()
+    open_console(stream).print(inspect_screen(roberta()))
+    [stage] = [line for line in stream.getvalue().splitlines() if "linear" in line and "out_proj" in line]
+    assert stage.endswith("classifier.out_proj.weight 3x768 new, classifier.out_proj.bias 3 new")
+
+
+def test_columns_sets_the_width_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(COLUMNS))
+    stream = io.StringIO()
+    open_console(stream).print(inspect_screen(roberta()))
+    assert max(map(len, stream.getvalue().splitlines())) <= COLUMNS
+
+
+def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    stream = io.StringIO()
+    open_console(stream).print(inspect_screen(roberta()))
+    assert "\x1b[33m" not in stream.getvalue()
+    assert "\x1b[1;33m" not in stream.getvalue()
+
+
+def test_a_screen_has_colours_on_a_terminal() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, color_system="standard", width=80, no_color=False)
+    with console.capture() as capture:
+        console.print(inspect_screen(roberta()))
+    assert "\x1b[1;33mnew" in capture.get()

@@ -1,0 +1,149 @@
+"""The verdict: one table of reports and the sentences they deserve."""
+
+from dataclasses import replace
+
+import pytest
+from reports import bert, distilbert_mismatch, gpt2, roberta
+
+from headscope.facts import (
+    CheckpointKind,
+    Head,
+    HeadParameter,
+    ParameterStatus,
+    Report,
+    Unavailable,
+    UnusedModule,
+    WeightsFormat,
+)
+from headscope.render.palette import Tone
+from headscope.render.verdict import is_missing_weights, tell_verdict
+
+
+def head_of(report: Report) -> Head:
+    assert report.head is not None
+    return report.head
+
+
+def with_head(report: Report, *parameters: HeadParameter) -> Report:
+    return replace(report, head=replace(head_of(report), parameters=parameters))
+
+
+def pretrained() -> Report:
+    report = bert()
+    loaded = (replace(item, status=ParameterStatus.LOADED) for item in head_of(report).parameters)
+    return replace(with_head(report, *loaded), weights=replace(report.weights, new=()))
+
+
+def without_base_weights() -> Report:
+    report = roberta()
+    return replace(report, weights=replace(report.weights, new=(*report.weights.new, "roberta.embeddings.x")))
+
+
+def with_dead_pooler() -> Report:
+    report = gpt2()
+    weights = replace(report.weights, new=("pooler.dense.bias", "pooler.dense.weight"))
+    loaded = replace(head_of(report).parameters[0], status=ParameterStatus.LOADED)
+    head = replace(head_of(report), parameters=(loaded,), unused_modules=(UnusedModule("pooler", "Pooler", True),))
+    return replace(report, weights=weights, head=head)
+
+
+def without_weights() -> Report:
+    report = roberta()
+    return replace(report, checkpoint=replace(report.checkpoint, tensors=0, format=WeightsFormat.NONE))
+
+
+def in_memory() -> Report:
+    report = without_weights()
+    return replace(report, checkpoint=replace(report.checkpoint, kind=CheckpointKind.MEMORY))
+
+
+def with_a_gap() -> Report:
+    return replace(pretrained(), not_determined=(Unavailable("model-00002-of-00003.safetensors", "missing"),))
+
+
+VERDICTS = (
+    (
+        roberta,
+        Tone.WARNING,
+        "Head is newly initialised: 4 tensors, 592,899 parameters; base model fully pretrained",
+    ),
+    (
+        bert,
+        Tone.WARNING,
+        "Head partly new: classifier.{weight,bias} (2 of 4 tensors, 2,307 of 592,899 parameters); "
+        "base model fully pretrained",
+    ),
+    (
+        distilbert_mismatch,
+        Tone.ERROR,
+        "Head re-initialised because of shape mismatch: classifier.weight 2x768 -> 3x768, "
+        "classifier.bias 2 -> 3 (2 of 4 tensors, 2,307 of 592,899 parameters); base model fully pretrained",
+    ),
+    (
+        pretrained,
+        Tone.GOOD,
+        "Head fully pretrained: 4 tensors, 592,899 parameters; base model fully pretrained",
+    ),
+    (
+        without_base_weights,
+        Tone.ERROR,
+        "Head is newly initialised: 4 tensors, 592,899 parameters; "
+        "base model incomplete: 1 of 49 tensors newly initialised: roberta.embeddings.x",
+    ),
+    (
+        with_dead_pooler,
+        Tone.GOOD,
+        "Head fully pretrained: 1 tensor, 2,304 parameters; base model fully pretrained",
+    ),
+    (
+        without_weights,
+        Tone.ERROR,
+        "Not determined: no weights could be read, so what the head (4 tensors, 592,899 parameters) would get is not known",
+    ),
+    (
+        in_memory,
+        Tone.NOTE,
+        "Head of a model in memory: 4 tensors, 592,899 parameters; no checkpoint to compare it with",
+    ),
+    (
+        with_a_gap,
+        Tone.WARNING,
+        "Head fully pretrained: 4 tensors, 592,899 parameters; base model fully pretrained; "
+        "not determined: model-00002-of-00003.safetensors",
+    ),
+)
+
+
+@pytest.mark.parametrize(("make", "tone", "sentence"), VERDICTS, ids=[row[0].__name__ for row in VERDICTS])
+def test_a_report_gets_the_verdict_it_deserves(make: object, tone: Tone, sentence: str) -> None:
+    assert callable(make)
+    verdict = tell_verdict(make())
+    assert (verdict.tone, verdict.sentence) == (tone, sentence)
+
+
+MISSING = (
+    (roberta, True),
+    (bert, True),
+    (distilbert_mismatch, True),
+    (without_base_weights, True),
+    (pretrained, False),
+    (with_dead_pooler, False),
+)
+
+
+@pytest.mark.parametrize(("make", "missing"), MISSING, ids=[row[0].__name__ for row in MISSING])
+def test_only_weights_that_the_logits_depend_on_count_as_missing(make: object, missing: bool) -> None:
+    assert callable(make)
+    assert is_missing_weights(make()) is missing
+
+
+def test_a_diff_has_a_verdict_on_the_whole_model() -> None:
+    report = replace(bert(), command="diff-weights", head=None)
+    assert tell_verdict(report).sentence == (
+        "2 of 201 tensors newly initialised: classifier.{weight,bias}; 8 checkpoint tensors unused"
+    )
+
+
+def test_an_inspection_without_a_head_says_so() -> None:
+    report = replace(bert(), head=None, not_determined=(Unavailable("head path", "forward failed"),))
+    assert tell_verdict(report).sentence.endswith("; not determined: head path")

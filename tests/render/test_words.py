@@ -1,0 +1,59 @@
+"""Facts in words."""
+
+from dataclasses import replace
+
+import pytest
+from reports import roberta
+
+from headscope.facts import ModelFacts, PoolingKind, Task
+from headscope.render.words import POOLING, axes_of, bytes_of, list_of, loss_of, share_of, size_of
+
+BYTES = (
+    (0, "0 bytes"),
+    (999, "999 bytes"),
+    (1000, "1 kB"),
+    (26_431, "26.4 kB"),
+    (999_600, "1 MB"),
+    (498_818_054, "499 MB"),
+    (141_107_412_992, "141 GB"),
+)
+
+
+@pytest.mark.parametrize(("number", "words"), BYTES)
+def test_bytes_are_told_in_three_digits(number: int, words: str) -> None:
+    assert bytes_of(number) == words
+
+
+def about(**changes: object) -> ModelFacts:
+    return replace(roberta().model, **changes)  # type: ignore[arg-type]
+
+
+LOSSES = (
+    (about(), "CrossEntropyLoss over softmax: one of 3 classes"),
+    (
+        about(loss="BCEWithLogitsLoss", activation="sigmoid", num_labels=1000),
+        "BCEWithLogitsLoss over sigmoid: 1,000 separate yes-or-no labels",
+    ),
+    (about(loss="MSELoss", activation="none", num_labels=1), "MSELoss, no activation: 1 number (regression)"),
+    (about(task=Task.TOKEN_CLASSIFICATION), "CrossEntropyLoss over softmax: one of 3 classes for each token"),
+    (about(loss="not determined", activation=""), "not determined"),
+    (about(loss="CTCLoss", activation="softmax"), "CTCLoss, activation: softmax"),
+)
+
+
+@pytest.mark.parametrize(("model", "words"), LOSSES)
+def test_a_loss_is_told_in_one_phrase(model: ModelFacts, words: str) -> None:
+    assert loss_of(model) == words
+
+
+def test_every_pooling_kind_has_words() -> None:
+    assert set(POOLING) == set(PoolingKind)
+
+
+def test_shapes_shares_and_lists() -> None:
+    assert size_of((3, 768)) == "3x768"
+    assert size_of(()) == "scalar"
+    assert axes_of(("batch", "sequence", 768)) == "[batch, sequence, 768]"
+    assert share_of(592_899, 124_647_939) == "0.48%"
+    assert share_of(1, 0) == "0%"
+    assert list_of("abc", 2) == "a, b and 1 more"

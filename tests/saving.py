@@ -1,0 +1,68 @@
+"""Checkpoints on disk in every format that `from_pretrained` reads, written from a model."""
+
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel
+
+
+def _state(model: PreTrainedModel) -> dict[str, torch.Tensor]:
+    return dict(model.state_dict())
+
+
+def save_safetensors(model: PreTrainedModel, folder: Path) -> None:
+    model.save_pretrained(folder)
+
+
+def save_sharded_safetensors(model: PreTrainedModel, folder: Path) -> None:
+    model.save_pretrained(folder, max_shard_size="20KB")
+    assert (folder / "model.safetensors.index.json").exists()
+
+
+def save_torch_zip(model: PreTrainedModel, folder: Path) -> None:
+    model.config.save_pretrained(folder)
+    torch.save(_state(model), folder / "pytorch_model.bin")
+
+
+def save_torch_older_zip(model: PreTrainedModel, folder: Path) -> None:
+    """The zip layout of PyTorch 1.6: only `data.pkl`, `data/*` and `version`, under `archive/`."""
+    save_torch_zip(model, folder)
+    path = folder / "pytorch_model.bin"
+    with zipfile.ZipFile(path) as archive:
+        members = {name.partition("/")[2]: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as older:
+        for name, content in members.items():
+            if name in {"data.pkl", "version"} or name.startswith("data/"):
+                older.writestr(f"archive/{name}", content)
+
+
+def save_torch_legacy(model: PreTrainedModel, folder: Path) -> None:
+    """The format before zip: a row of pickles, then the raw storages."""
+    model.config.save_pretrained(folder)
+    torch.save(_state(model), folder / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+
+
+def save_sharded_torch(model: PreTrainedModel, folder: Path) -> None:
+    model.config.save_pretrained(folder)
+    items = list(_state(model).items())
+    half = len(items) // 2
+    weight_map: dict[str, str] = {}
+    for number, part in enumerate((items[:half], items[half:]), start=1):
+        name = f"pytorch_model-0000{number}-of-00002.bin"
+        torch.save(dict(part), folder / name)
+        weight_map |= dict.fromkeys((key for key, _ in part), name)
+    index = {"metadata": {"total_size": 0}, "weight_map": weight_map}
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index), encoding="utf-8")
+
+
+FORMATS: dict[str, Callable[[PreTrainedModel, Path], None]] = {
+    "safetensors": save_safetensors,
+    "sharded-safetensors": save_sharded_safetensors,
+    "torch-zip": save_torch_zip,
+    "torch-older-zip": save_torch_older_zip,
+    "torch-legacy": save_torch_legacy,
+    "sharded-torch": save_sharded_torch,
+}
