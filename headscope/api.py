@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headscope.errors import Unsupported
 from headscope.facts import (
     CheckpointFacts,
+    CheckpointKind,
     CheckpointManifest,
     Environment,
     Head,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from headscope.model.choice import Choice
     from headscope.model.loading import Loaded
+    from headscope.model.remote_code import CodeSource
 
 Progress = Callable[[str], None]
 
@@ -45,6 +47,8 @@ class Examination(Report):
         from headscope.render import report_text
 
         return report_text(self)
+
+    __repr__ = __str__
 
     def __rich__(self) -> RenderableType:
         from headscope.render import report_screen
@@ -166,13 +170,24 @@ def _examine(command: str, request: Request, tracer: Tracer | None, progress: Pr
     from headscope.model.choice import Wish, choose
     from headscope.model.loading import load_skeleton
 
-    wish = Wish(request.num_labels, request.labels, request.task, request.model_class)
+    code = _code_source(request, manifest)
+    wish = Wish(request.num_labels, request.labels, request.task, request.model_class, code)
     choice = choose(manifest.config, wish)
     tell(f"building {choice.cls.__name__} and diffing {len(manifest.tensors)} checkpoint keys")
     loaded = load_skeleton(choice, manifest)
     tell("tracing the head")
     traced = tracer(loaded, choice) if tracer else _Traced(None)
     return _report(command, manifest, choice, loaded, traced)
+
+
+def _code_source(request: Request, manifest: CheckpointManifest) -> CodeSource | None:
+    """Where the repository's own code may be run from, if the user trusts it and it is at hand."""
+    from headscope.model.remote_code import CodeSource
+
+    if not request.trust_remote_code or manifest.kind not in (CheckpointKind.LOCAL, CheckpointKind.HUB):
+        return None
+    place = request.reference.removeprefix("hf://").partition("@")[0]
+    return CodeSource(place, manifest.commit or manifest.revision)
 
 
 def _trace(loaded: Loaded, choice: Choice) -> _Traced:

@@ -12,16 +12,21 @@ from headscope.errors import HeadscopeError, Malformed, Unsupported, UsageError
 from headscope.facts import Task
 from headscope.model.catalogue import HeadClass, class_for, classes_of_family, task_of_class
 from headscope.model.quiet import quiet
+from headscope.model.remote_code import CodeSource, load_remote_classes
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the user asked the model to be; None and () leave it to the checkpoint."""
+    """What the user asked the model to be; None and () leave it to the checkpoint.
+
+    `code` is where the repository's own code may be run from; None where it may not.
+    """
 
     num_labels: int | None = None
     labels: tuple[str, ...] = ()
     task: str | None = None
     model_class: str | None = None
+    code: CodeSource | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,9 @@ def choose(config: dict[str, Any], wish: Wish) -> Choice:
     """
     _check_labels(wish)
     task = _parsed_task(wish.task)
+    if wish.code is not None and isinstance(config.get("auto_map"), dict):
+        remote = load_remote_classes(config, task, wish.code)
+        return Choice(remote.model_class, remote.task, _configured(remote.config_class, config, wish))
     model_type = _model_type(config, wish)
     head_class = _named_class(wish.model_class, task) if wish.model_class else _class_of(config, model_type, task)
     cls = _class_object(head_class.name)
@@ -85,7 +93,7 @@ def _model_type(config: dict[str, Any], wish: Wish) -> str:
     if config.get("auto_map"):
         raise Unsupported(
             f"the model type {model_type!r} needs the repository's own code (auto_map), which is not run",
-            "name a class of Transformers with --model-class if one fits",
+            "pass --trust-remote-code after reading that code, or name a class of Transformers with --model-class",
         )
     if not isinstance(model_type, str):
         raise Malformed(
@@ -170,6 +178,10 @@ def _build_config(cls: type[PreTrainedModel], model_type: str, values: dict[str,
             f"{cls.__name__} is built from {own_class.__name__}, and this checkpoint has a {config_class.__name__}",
             "name a class of the checkpoint's own family",
         )
+    return _configured(config_class, values, wish)
+
+
+def _configured(config_class: Any, values: dict[str, Any], wish: Wish) -> Any:
     try:
         with quiet():
             config = config_class.from_dict(dict(values))

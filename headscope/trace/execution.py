@@ -1,9 +1,10 @@
 """One shape-only run of a model's own forward: the graph, the logits, and what had to be helped along."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from transformers import PreTrainedModel
@@ -60,7 +61,7 @@ def _run_without_labels(model: PreTrainedModel, probe: Probe, failure: Exception
 
 
 def _run(model: PreTrainedModel, probe: Probe) -> Execution:
-    with recording() as recorder, torch.no_grad(), ShapeOnlyMode(recorder.note_guess):
+    with recording() as recorder, torch.no_grad(), _autocast_on_meta(), ShapeOnlyMode(recorder.note_guess):
         outputs = model(**probe.inputs, **probe.labels)
     named = _named_outputs(outputs)
     logits = tuple(named[name] for name in _LOGITS if name in named) or _first_scores(named)
@@ -70,6 +71,24 @@ def _run(model: PreTrainedModel, probe: Probe) -> Execution:
             "name a classification class with --model-class",
         )
     return Execution(model, probe, recorder.graph, logits, named.get(_LOSS))
+
+
+@contextmanager
+def _autocast_on_meta() -> Iterator[None]:
+    """Autocast on the meta device is off and turning it off does nothing; PyTorch alone would raise.
+
+    Rotary embeddings of early Transformers 5 ask for it, by `torch.is_autocast_enabled(device_type)`.
+    """
+
+    def autocast(device_type: str, *args: Any, **kwargs: Any) -> Any:
+        return nullcontext() if device_type == "meta" else real_autocast(device_type, *args, **kwargs)
+
+    def is_autocast_enabled(*args: Any) -> bool:
+        return False if args == ("meta",) else real_is_enabled(*args)
+
+    real_autocast, real_is_enabled = torch.autocast, torch.is_autocast_enabled
+    with patch.object(torch, "autocast", autocast), patch.object(torch, "is_autocast_enabled", is_autocast_enabled):
+        yield
 
 
 def _named_outputs(outputs: Any) -> dict[str, torch.Tensor]:

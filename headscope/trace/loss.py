@@ -1,5 +1,7 @@
 """Which loss a forward computed from the logits."""
 
+from inspect import signature
+
 from headscope.trace.execution import Execution
 
 _LOSSES = {
@@ -13,7 +15,12 @@ _LOSSES = {
 
 
 def observed_loss(execution: Execution) -> str:
-    """PyTorch's name of the loss that the forward ran on labels, or "" where it ran none that is known."""
+    """PyTorch's name of the loss that the forward ran on labels.
+
+    "none" where the forward takes no labels, "" where it ran no loss that is known.
+    """
+    if not any(name in signature(execution.model.forward).parameters for name in ("labels", "start_positions")):
+        return "none"
     if execution.loss is None:
         return ""
     graph = execution.graph

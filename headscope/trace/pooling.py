@@ -289,7 +289,9 @@ _COLLAPSES: dict[str, Callable[[Step, torch.Tensor, Tokens, Reading], tuple[Part
 
 def _pooling(parts: tuple[Part, ...], reading: Reading) -> Pooling:
     if not parts:
-        return Pooling(PoolingKind.OTHER, (), "the scores do not depend on the hidden states seen here", ())
+        return Pooling(
+            PoolingKind.OTHER, (), "no hidden states with a token axis were found on the way to the scores", ()
+        )
     names = ModelNames(reading.execution.model)
     steps = tuple(dict.fromkeys(step for part in parts for step in part.evidence))
     evidence = tuple(_evidence(step.last, step.name, names) for step in steps)

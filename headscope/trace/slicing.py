@@ -1,5 +1,6 @@
 """The head as a slice of the graph: from the hidden states that the base model hands over to the logits."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -79,7 +80,25 @@ def _made_from_parameters(execution: Execution, names: dict[int, str]) -> set[in
 def _candidates(
     execution: Execution, base: nn.Module | None, weighted: set[int]
 ) -> tuple[set[int], dict[int, torch.Tensor]]:
-    """Operations between the boundary and the logits, and the boundary tensors by id."""
+    """Operations between the boundary and the logits, and the boundary tensors by id.
+
+    The boundary is where the path leaves the base model; without a base model, where the token axis collapses.
+    """
+    operations = execution.graph.operations
+
+    def leaves_base(tensor: torch.Tensor, producer: int) -> bool:
+        return producer in weighted and _is_hidden(execution, base, operations[producer], tensor)
+
+    seen, hidden = _walk_back(execution, leaves_base)
+    if hidden:
+        return seen, hidden
+    boundary = _collapsing_tensors(execution, seen, weighted)
+    return _walk_back(execution, lambda tensor, producer: id(tensor) in boundary)
+
+
+def _walk_back(
+    execution: Execution, is_boundary: Callable[[torch.Tensor, int], bool]
+) -> tuple[set[int], dict[int, torch.Tensor]]:
     graph = execution.graph
     waiting = [graph.producer(tensor) for tensor in execution.logits]
     seen: set[int] = set()
@@ -90,13 +109,36 @@ def _candidates(
             continue
         seen.add(index)
         for tensor, producer in graph.operations[index].inputs:
-            if producer < 0:
-                continue
-            if producer in weighted and _is_hidden(execution, base, graph.operations[producer], tensor):
+            if producer >= 0 and is_boundary(tensor, producer):
                 hidden[id(tensor)] = tensor
             else:
                 waiting.append(producer)
     return seen, hidden
+
+
+def _collapsing_tensors(execution: Execution, path: set[int], weighted: set[int]) -> set[int]:
+    """Ids of the tensors whose token axis the next operation on the path removes, or that feed the class scores."""
+    found: set[int] = set()
+    for index in path:
+        operation = execution.graph.operations[index]
+        if any(has_token_axis(execution, output) for output in operation.outputs):
+            continue
+        for tensor, producer in operation.inputs:
+            if producer in weighted and has_token_axis(execution, tensor):
+                found.add(_before_class_axis(execution, tensor))
+    return found or {_before_class_axis(execution, tensor) for tensor in execution.logits}
+
+
+def _before_class_axis(execution: Execution, tensor: torch.Tensor) -> int:
+    """The id of the tensor that a projection to the classes reads, where `tensor` is already scores; else its own."""
+    classes = execution.logits[0].shape[-1]
+    while tensor.shape[-1] == classes and execution.graph.producer(tensor) >= 0:
+        inputs = execution.graph.operations[execution.graph.producer(tensor)].inputs
+        before = next((item for item, _ in inputs if has_token_axis(execution, item)), None)
+        if before is None:
+            break
+        tensor = before
+    return id(tensor)
 
 
 def _is_hidden(execution: Execution, base: nn.Module | None, made_by: Operation, tensor: torch.Tensor) -> bool:
