@@ -12,10 +12,11 @@ from headscope.trace.stages import ModelNames, Step, entering_tensors, is_silent
 
 _PASSING = {
     "dropout", "dropout1d", "dropout2d", "alpha_dropout", "view", "reshape", "flatten", "squeeze", "unsqueeze",
-    "transpose", "permute", "swapaxes", "expand", "movedim", "unflatten", "masked_fill", "split", "chunk", "unbind",
+    "transpose", "permute", "swapaxes", "expand", "movedim", "unflatten", "masked_fill",
+    "index_put", "slice", "split", "chunk", "unbind",
 }  # fmt: skip
 _INFIX = {"add": " + ", "sub": " - ", "div": " / ", "mul": " * ", "matmul": " @ "}
-_PICKS = {"select", "index", "gather", "take_along_dim", "slice"}
+_PICKS = {"select", "index", "gather", "take_along_dim"}
 _LONGEST = 160
 
 

@@ -4,6 +4,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from headscope.facts import HeadTrace, Stage, Task, Unavailable, UnusedModule
+from headscope.trace.base import base_module
 from headscope.trace.execution import Execution, run_forward
 from headscope.trace.formula import hidden_of, write_formula
 from headscope.trace.loss import observed_loss
@@ -27,13 +28,6 @@ def trace_head(model: PreTrainedModel, task: Task, tokens: TokenNames | None = N
     return read_head(execution, base_module(model), tokens or TokenNames())
 
 
-def base_module(model: PreTrainedModel) -> nn.Module | None:
-    """The base model inside `model`, or None where it has none of its own."""
-    prefix = getattr(model, "base_model_prefix", "")
-    inner = getattr(model, prefix, None) if prefix else None
-    return inner if isinstance(inner, nn.Module) else None
-
-
 def read_head(execution: Execution, base: nn.Module | None, tokens: TokenNames) -> HeadTrace:
     """The head trace of one execution."""
     head = locate_head(execution, base)
@@ -54,7 +48,7 @@ def read_head(execution: Execution, base: nn.Module | None, tokens: TokenNames) 
         loss=observed_loss(execution),
         unused_modules=_unused_modules(execution, head, names),
         notes=execution.notes,
-        not_determined=_not_determined(execution, base),
+        not_determined=_not_determined(execution, base, stages),
     )
 
 
@@ -101,8 +95,10 @@ def _unused_modules(execution: Execution, head: HeadSlice, names: ModelNames) ->
     return tuple(found)
 
 
-def _not_determined(execution: Execution, base: nn.Module | None) -> tuple[Unavailable, ...]:
+def _not_determined(execution: Execution, base: nn.Module | None, stages: tuple[Stage, ...]) -> tuple[Unavailable, ...]:
     """Guesses outside the base model leave the head path open; those inside come before the hidden states."""
+    if not stages:
+        return (Unavailable("head path", "no operation between hidden states and scores was recorded"),)
     return tuple(
         Unavailable(
             "head path",

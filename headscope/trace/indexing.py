@@ -70,7 +70,7 @@ def _spell_item(item: Any) -> str:
     return str(item)
 
 
-def picked_positions(operation: Operation, name: str, probe: Probe, sizes: frozenset[int]) -> Picked | None:
+def picked_positions(operation: Operation, name: str, probe: Probe, sizes: set[int]) -> Picked | None:
     """The positions on the token axis that `operation` keeps, one per row; None where it cannot be told.
 
     `sizes` are the sizes by which the token axis is known.
@@ -84,7 +84,7 @@ def picked_positions(operation: Operation, name: str, probe: Probe, sizes: froze
     return None
 
 
-def _picked_by_items(operation: Operation, probe: Probe, sizes: frozenset[int]) -> Picked | None:
+def _picked_by_items(operation: Operation, probe: Probe, sizes: set[int]) -> Picked | None:
     source = operation.args[0]
     items = index_items(operation)
     mask = next((item for item in items if isinstance(item, torch.Tensor) and item.dtype == torch.bool), None)

@@ -80,6 +80,8 @@ def _attention_mask(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...],
     if sizes.length:
         mask = [[int(row.first <= at <= row.last) for at in range(sizes.length)] for row in rows]
         return torch.tensor(mask).reshape(*sizes.leading, sizes.length)
+    if task is Task.AUDIO_XVECTOR:  # it pools a batch with padding row by row; without padding all at once
+        return None
     if model.main_input_name == "input_values" and not _is_spectrogram(model.config):
         return _right_padded(sizes.batch, _samples(model))
     if model.main_input_name == "input_features" and hasattr(model.config, "feature_projection_input_dim"):
@@ -94,7 +96,7 @@ def _right_padded(batch: int, length: int) -> torch.Tensor:
 
 def _pixel_values(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
     config = model.config
-    if model.main_input_name == "input_ids":
+    if model.main_input_name in {"input_ids", "inputs"}:
         return None
     channels = _first(config, ("num_channels", "in_channels", "in_chans")) or 3
     if hasattr(model, "forward") and "spatial_shapes" in _arguments(model):
@@ -221,10 +223,11 @@ def _visual_positions(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...
     return _floats(model, sizes.batch, _VISUAL_FEATURES, model.config.visual_pos_dim)
 
 
-def _perceiver_inputs(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
-    if task in (Task.SEQUENCE_CLASSIFICATION, Task.TOKEN_CLASSIFICATION):
-        return None
-    return _pixel_values(model, sizes, rows, task)
+def _inputs(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
+    """Perceiver's one argument for every modality."""
+    if task is Task.IMAGE_CLASSIFICATION:
+        return _floats(model, sizes.batch, getattr(model.config, "num_channels", 3), *_image_size(model.config))
+    return _token_ids(model, sizes, rows, task)
 
 
 MAKERS: dict[str, Maker] = {
@@ -245,5 +248,5 @@ MAKERS: dict[str, Maker] = {
     "entity_end_positions": _entity_ends,
     "visual_feats": _visual_features,
     "visual_pos": _visual_positions,
-    "inputs": _perceiver_inputs,
+    "inputs": _inputs,
 }

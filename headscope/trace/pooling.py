@@ -51,14 +51,15 @@ class Reading:
     execution: Execution
     head: HeadSlice
     names: TokenNames
-    sizes: frozenset[int]
+    sizes: set[int]
     states: dict[int, State]
+    joins: list[Step]
 
 
 def read_pooling(execution: Execution, head: HeadSlice, steps: tuple[Step, ...], names: TokenNames) -> Pooling:
     """The pooling of a head, with the operations that show it."""
     sizes = token_sizes(execution, head.hidden)
-    reading = Reading(execution, head, names, sizes, {id(tensor): Tokens() for tensor in head.hidden})
+    reading = Reading(execution, head, names, sizes, {id(tensor): Tokens() for tensor in head.hidden}, [])
     for step in steps:
         state = _state_after(step, reading)
         for operation in step.operations:
@@ -86,15 +87,19 @@ def _state_after(step: Step, reading: Reading) -> State:
     open_ones = [(tensor, state) for tensor, state in entering if isinstance(state, Tokens)]
     closed = [part for _, state in entering if not isinstance(state, Tokens) for part in state]
     if not open_ones:
-        return _after_pooling(step, _unique(closed), reading)
+        return _after_pooling(step, _joined(step, closed, len(entering), reading), reading)
     merged = _merged([state for _, state in open_ones])
-    if _keeps_tokens(step, reading):
+    if _keeps_tokens(step, open_ones[0][0], reading):
         return _touched(step, merged, reading)
-    return _unique([*closed, *_collapse(step, open_ones[0][0], merged, reading)])
+    return _joined(step, [*closed, *_collapse(step, open_ones[0][0], merged, reading)], len(entering), reading)
 
 
-def _unique(parts: list[Part]) -> tuple[Part, ...]:
-    return tuple(dict.fromkeys(parts))
+def _joined(step: Step, parts: list[Part], operands: int, reading: Reading) -> tuple[Part, ...]:
+    """The parts of a step's operands, each once; where it joins different ones, how is remembered."""
+    unique = tuple(dict.fromkeys(parts))
+    if operands > 1 and len(unique) > 1:
+        reading.joins.append(step)
+    return unique
 
 
 def _merged(states: list[Tokens]) -> Tokens:
@@ -105,12 +110,23 @@ def _merged(states: list[Tokens]) -> Tokens:
     )
 
 
-def _keeps_tokens(step: Step, reading: Reading) -> bool:
-    return any(size in reading.sizes for size in step.last.outputs[0].shape)
+def _keeps_tokens(step: Step, entering: torch.Tensor, reading: Reading) -> bool:
+    """Whether the token axis is still there: an axis of a known size, or a window over it that changed its size."""
+    output = step.last.outputs[0]
+    if any(size in reading.sizes for size in output.shape):
+        return True
+    resized = step.name in _RESIZING and _long_axes(output) >= _long_axes(entering) > 1
+    if resized:
+        reading.sizes.update(size for size in output.shape[1:] if size not in entering.shape)
+    return resized
+
+
+def _long_axes(tensor: torch.Tensor) -> int:
+    return sum(size > 1 for size in tensor.shape[1:])
 
 
 def _touched(step: Step, state: Tokens, reading: Reading) -> Tokens:
-    if step.name in {"mul", "masked_fill", "where"}:
+    if step.name in {"mul", "masked_fill", "where", "index_put"}:
         if _side_inputs(step, reading) & {"attention_mask", "input_ids"}:
             return replace(state, masked=True, touched_by=(*state.touched_by, step))
         if step.name == "mul" and len(entering_tensors(step, reading.head)) > 1:
@@ -175,7 +191,7 @@ def _part_of_pick(picked: Picked, step: Step, reading: Reading) -> Part:
 
 
 def _first(picked: Picked, step: Step, reading: Reading) -> Part | None:
-    if any(picked.positions):
+    if any(picked.positions) or not picked.positions:
         return None
     name = reading.names.first
     called = f", where the family's tokenizer puts {name}" if name else ""
@@ -187,6 +203,21 @@ def _last(picked: Picked, step: Step, reading: Reading) -> Part | None:
     if not length or set(picked.positions) != {length - 1}:
         return None
     return Part(PoolingKind.LAST_TOKEN, "-1", "last position, padding or not")
+
+
+def _first_non_pad(picked: Picked, step: Step, reading: Reading) -> Part | None:
+    if picked.positions != tuple(row.first for row in reading.execution.probe.rows):
+        return None
+    name = reading.names.first or "first non-pad"
+    return Part(PoolingKind.FIRST_TOKEN, name, f"first position that is not padding{_found(step, reading)}")
+
+
+def _after_last_non_pad(picked: Picked, step: Step, reading: Reading) -> Part | None:
+    probe = reading.execution.probe
+    if picked.positions != tuple(min(row.last + 1, probe.length - 1) for row in probe.rows):
+        return None
+    rule = f"the position after the last that is not padding, within the row{_found(step, reading)}"
+    return Part(PoolingKind.LAST_NON_PAD_TOKEN, "after last non-pad", rule)
 
 
 def _last_non_pad(picked: Picked, step: Step, reading: Reading) -> Part | None:
@@ -220,6 +251,8 @@ _PICKS: tuple[Callable[[Picked, Step, Reading], Part | None], ...] = (
     _last,
     _last_non_pad,
     _eos,
+    _first_non_pad,
+    _after_last_non_pad,
     _constant_index,
 )
 
@@ -243,6 +276,10 @@ def _read_sum(step: Step, entering: torch.Tensor, state: Tokens, reading: Readin
         return (Part(PoolingKind.WEIGHTED, "all", "weighted sum of the positions"),)
     kind = PoolingKind.MASKED_MEAN if state.masked else PoolingKind.OTHER
     return (Part(kind, "all", "sum over the positions", is_bare_sum=True),)
+
+
+def _read_deviation(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
+    return (Part(PoolingKind.OTHER, "spread of all", "standard deviation of each feature over all positions"),)
 
 
 def _read_max(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
@@ -275,16 +312,30 @@ _COLLAPSES: dict[str, Callable[[Step, torch.Tensor, Tokens, Reading], tuple[Part
     "adaptive_avg_pool1d": _read_mean,
     "adaptive_avg_pool2d": _read_mean,
     "avg_pool2d": _read_mean,
+    "adaptive_avg_pool3d": _read_mean,
+    "avg_pool1d": _read_mean,
     "sum": _read_sum,
+    "std": _read_deviation,
+    "var": _read_deviation,
     "max": _read_max,
     "adaptive_max_pool1d": _read_max,
     "matmul": _read_weighted,
     "bmm": _read_weighted,
     "einsum": _read_weighted,
+    "scaled_dot_product_attention": _read_weighted,
+    "multi_head_attention_forward": _read_weighted,
     "flatten": _read_flatten,
     "reshape": _read_flatten,
     "view": _read_flatten,
 }
+
+
+_RESIZING = {
+    "conv1d", "conv2d", "unfold", "im2col", "max_pool1d", "max_pool2d", "avg_pool1d", "avg_pool2d", "pad", "slice",
+    "interpolate", "narrow", "view", "reshape",
+}  # fmt: skip
+
+_JOINS = {"cat": "side by side", "stack": "side by side", "add": "added", "sub": "subtracted", "mul": "multiplied"}
 
 
 def _pooling(parts: tuple[Part, ...], reading: Reading) -> Pooling:
@@ -299,7 +350,8 @@ def _pooling(parts: tuple[Part, ...], reading: Reading) -> Pooling:
         part = _settled(parts[0])
         return Pooling(part.kind, (part.tokens,), _summary_prefix(steps) + part.rule, evidence)
     settled = [_settled(part) for part in parts]
-    rule = "side by side: " + "; ".join(part.rule for part in settled)
+    how = " and ".join(dict.fromkeys(_JOINS.get(step.name, f"joined by {step.name}") for step in reading.joins))
+    rule = f"{how or 'together'}: " + "; ".join(part.rule for part in settled)
     return Pooling(PoolingKind.CONCAT, tuple(part.tokens for part in settled), rule, evidence)
 
 

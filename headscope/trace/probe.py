@@ -17,6 +17,7 @@ from headscope.trace.inputs import MAKERS, Row, Sizes
 from headscope.trace.targets import make_labels
 
 _BATCH_SIZES = (5, 7, 9, 11, 13, 17, 19, 21, 22, 23)
+_BATCH_SIZES_OF_IMAGES = (13, 17, 19, 23, 29, 31, 37)
 _LENGTHS = (11, 13, 17, 19, 23, 27, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73)
 _CHOICES = (3, 6, 10, 14, 15, 18, 20)
 _PADDING = ((0, 0), (0, 2), (3, 0), (0, 4), (1, 0))
@@ -67,7 +68,8 @@ def build_probe(model: PreTrainedModel, task: Task) -> Probe:
     wanted = [name for name in inspect.signature(model.forward).parameters if name in MAKERS]
     if model.main_input_name in MAKERS and model.main_input_name not in wanted:
         wanted.insert(0, model.main_input_name)
-    sizes = _free_sizes(_sizes_in(model), task, "input_ids" in wanted)
+    is_text = "input_ids" in wanted or ("inputs" in wanted and task is not Task.IMAGE_CLASSIFICATION)
+    sizes = _free_sizes(_sizes_in(model), task, is_text)
     rows = tuple(_row(index // sizes.choices, sizes.length) for index in range(sizes.batch * sizes.choices))
     inputs: dict[str, Any] = {}
     for name in wanted:
@@ -103,7 +105,7 @@ def _free_sizes(taken: set[int], task: Task, has_tokens: bool) -> Sizes:
     lengths = _LENGTHS if has_tokens else (0,)
     choices = _CHOICES if task is Task.MULTIPLE_CHOICE else (1,)
     for length in lengths:
-        for batch in _BATCH_SIZES:
+        for batch in _BATCH_SIZES if has_tokens else _BATCH_SIZES_OF_IMAGES:
             for choice in choices:
                 sizes = Sizes(batch, length, choice)
                 if not _collide(sizes, taken):

@@ -54,12 +54,13 @@ class Guess:
 
 @dataclass(slots=True, eq=False)
 class Graph:
-    """All operations of one forward, in execution order."""
+    """All operations of one forward, in execution order; `returned` holds what each module returned last."""
 
     operations: list[Operation] = field(default_factory=list)
     producers: dict[int, int] = field(default_factory=dict)
     executed: set[nn.Module] = field(default_factory=set)
     guesses: list[Guess] = field(default_factory=list)
+    returned: dict[nn.Module, Any] = field(default_factory=dict)
 
     def producer(self, tensor: torch.Tensor) -> int:
         """The index of the operation that made `tensor` last, or -1."""
@@ -128,6 +129,7 @@ class Recorder(TorchFunctionMode):
 
     def leave_module(self, module: nn.Module, args: Any, output: Any) -> None:
         """Hook: `module`'s forward has ended, or failed."""
+        self.graph.returned[module] = output
         self._modules.pop()
         self._calls.pop()
 

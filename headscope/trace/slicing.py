@@ -1,6 +1,7 @@
 """The head as a slice of the graph: from the hidden states that the base model hands over to the logits."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -85,15 +86,43 @@ def _candidates(
     The boundary is where the path leaves the base model; without a base model, where the token axis collapses.
     """
     operations = execution.graph.operations
+    last = _last_hidden_state(execution, base)
+    after = _derived_from(execution, last)
 
     def leaves_base(tensor: torch.Tensor, producer: int) -> bool:
-        return producer in weighted and _is_hidden(execution, base, operations[producer], tensor)
+        if tensor is last:
+            return True
+        in_time = producer in weighted and producer not in after
+        return in_time and _is_hidden(execution, base, operations[producer], tensor)
 
     seen, hidden = _walk_back(execution, leaves_base)
     if hidden:
         return seen, hidden
     boundary = _collapsing_tensors(execution, seen, weighted)
     return _walk_back(execution, lambda tensor, producer: id(tensor) in boundary)
+
+
+def _last_hidden_state(execution: Execution, base: nn.Module | None) -> torch.Tensor | None:
+    """What the base model returned first, or as `last_hidden_state`, if it still has its token axis."""
+    returned = execution.graph.returned.get(base) if base is not None else None
+    if isinstance(returned, Mapping):
+        returned = returned.get("last_hidden_state")
+    elif isinstance(returned, tuple | list) and returned:
+        returned = returned[0]
+    if isinstance(returned, torch.Tensor) and has_token_axis(execution, returned):
+        return returned
+    return None
+
+
+def _derived_from(execution: Execution, tensor: torch.Tensor | None) -> set[int]:
+    """Indices of the operations whose result depends on `tensor`."""
+    found: set[int] = set()
+    if tensor is None:
+        return found
+    for operation in execution.graph.operations[execution.graph.producer(tensor) + 1 :]:
+        if any(item is tensor or producer in found for item, producer in operation.inputs):
+            found.add(operation.index)
+    return found
 
 
 def _walk_back(
@@ -157,16 +186,17 @@ def has_token_axis(execution: Execution, tensor: torch.Tensor) -> bool:
     return sum(size > 1 for size in tensor.shape[1:]) > 1
 
 
-def token_sizes(execution: Execution, hidden: tuple[torch.Tensor, ...]) -> frozenset[int]:
-    """The sizes of the axes that count tokens (or patches, or pixels) in the hidden states."""
+def token_sizes(execution: Execution, hidden: tuple[torch.Tensor, ...]) -> set[int]:
+    """The sizes by which axes that count tokens (or patches, or pixels) are known, flattened ones included."""
     probe = execution.probe
     found: set[int] = set()
     for tensor in hidden:
         if probe.length in tensor.shape or probe.batch * probe.length in tensor.shape:
             found |= {probe.length, probe.batch * probe.length}
         else:
-            found |= set(_sizes_beside_features(tensor))
-    return frozenset(found - {0, 1})
+            sizes = _sizes_beside_features(tensor)
+            found |= {*sizes, math.prod(sizes)}
+    return found - {0, 1}
 
 
 def _sizes_beside_features(tensor: torch.Tensor) -> tuple[int, ...]:

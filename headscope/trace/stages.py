@@ -106,7 +106,8 @@ def _step(group: tuple[Operation, ...]) -> Step:
 def _name_of_operation(operation: Operation) -> str:
     if operation.name == "__getitem__":
         return index_operation(operation)
-    return _NAMES.get(operation.name, operation.name)
+    name = _NAMES.get(operation.name, operation.name)
+    return name if name.startswith("__") else name.rstrip("_")
 
 
 def _name_of_class(name: str) -> str:
@@ -211,10 +212,10 @@ def _named_arguments(operation: Operation) -> dict[str, Any]:
 
 def entering_tensors(step: Step, head: HeadSlice) -> list[torch.Tensor]:
     """The tensors derived from the hidden states that a step reads from outside itself, in order, each once."""
-    own = {id(output) for operation in step.operations for output in operation.outputs}
+    own = {operation.index for operation in step.operations}
     found: dict[int, torch.Tensor] = {}
     for operation in step.operations:
-        for tensor, _ in operation.inputs:
-            if id(tensor) in head.derived and id(tensor) not in own:
+        for tensor, producer in operation.inputs:
+            if id(tensor) in head.derived and producer not in own:
                 found[id(tensor)] = tensor
     return list(found.values())
