@@ -1,19 +1,27 @@
 """`headscope inspect MODEL`."""
 
+from typing import Annotated
+
+import typer
+
 from headscope.cli.options import FailOnMissing, Output, Source, Wanted
 from headscope.cli.output import check_output, write_report
 from headscope.cli.progress import telling_progress
 from headscope.cli.status import exit_status
 
+Verify = Annotated[bool, typer.Option("--verify", help="Hold the head's gradients against the traced pooling.")]
 
-def inspect(wanted: Wanted, source: Source, output: Output, exit_code: FailOnMissing = False) -> int:
+
+def inspect(
+    wanted: Wanted, source: Source, output: Output, verify: Verify = False, exit_code: FailOnMissing = False
+) -> int:
     """The head of a classifier: its operations, shapes, weights, pooling, labels and loss."""
     check_output(output.output)
     options = wanted.keywords()
     with telling_progress(output.quiet) as tell:
         from headscope import api
 
-        report = api.inspect(source.model, progress=tell, **source.keywords(), **options)
+        report = api.inspect(source.model, progress=tell, verify=verify, **source.keywords(), **options)
     from headscope import render
 
     screen = render.verdict_screen if output.quiet else render.inspect_screen

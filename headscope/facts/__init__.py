@@ -19,6 +19,7 @@ from headscope.facts.head import (
     Shape,
     Stage,
     UnusedModule,
+    Verification,
 )
 from headscope.facts.report import (
     SCHEMA_VERSION,
@@ -69,6 +70,7 @@ __all__ = [
     "Unavailable",
     "UnusedGroup",
     "UnusedModule",
+    "Verification",
     "WeightDiff",
     "WeightFile",
     "WeightsFormat",

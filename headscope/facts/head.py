@@ -50,6 +50,19 @@ class Pooling:
 
 
 @dataclass(frozen=True, slots=True)
+class Verification:
+    """Whether gradients of the head on random hidden states agree with the pooling that was traced.
+
+    `agrees` is None where nothing could be compared; `positions` are those that move the scores, for each row of
+    the probe batch (rows without, with right and with left padding).
+    """
+
+    agrees: bool | None
+    told: str
+    positions: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Stage:
     """One executed operation of the head path.
 
@@ -98,6 +111,7 @@ class HeadTrace:
     base_module: str
     hidden_shape: Shape
     loss: str = ""
+    verification: Verification | None = None
     unused_modules: tuple[UnusedModule, ...] = ()
     notes: tuple[str, ...] = ()
     not_determined: tuple[Unavailable, ...] = ()
@@ -128,3 +142,4 @@ class Head:
     formula: str
     hidden_shape: Shape = ()
     unused_modules: tuple[UnusedModule, ...] = field(default=())
+    verification: Verification | None = None

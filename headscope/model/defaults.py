@@ -3,6 +3,7 @@
 from typing import Any
 
 _FIELDS: dict[str, Any] = {
+    "pad_token_id": lambda config: 1 if config.vocab_size is None else None,
     "vocab_size": lambda config: 100,
     "head_dim": lambda config: config.hidden_size // config.num_attention_heads,
     "num_key_value_heads": lambda config: config.num_attention_heads,
@@ -21,6 +22,8 @@ def fill_open_fields(config: Any) -> tuple[str, ...]:
             try:
                 value = value_for(config)
             except (AttributeError, TypeError):
+                continue
+            if value is None:
                 continue
             setattr(config, name, value)
             filled.append(f"{name}={value}")

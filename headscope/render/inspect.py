@@ -7,7 +7,7 @@ from rich.text import Text
 
 from headscope.facts import Finding, Head, HeadParameter, ModelFacts, Report, UnusedGroup
 from headscope.render.fold import fold_keys
-from headscope.render.palette import QUIET, SEVERITY, STRONG
+from headscope.render.palette import QUIET, SEVERITY, STRONG, TONE, Tone
 from headscope.render.paragraph import Paragraph
 from headscope.render.safe import label, safe
 from headscope.render.tree import tree_of
@@ -55,6 +55,10 @@ def _pooling(report: Report) -> Facts:
     if pooling.evidence:
         body.append(f" ({', '.join(safe(place_of(item)) for item in pooling.evidence)})", QUIET)
     yield "pooling", body
+    verification = report.head.verification
+    if verification is not None:
+        tone = {True: Tone.GOOD, False: Tone.ERROR, None: Tone.WARNING}[verification.agrees]
+        yield "verified", label(verification.told, TONE[tone])
     yield "formula", label(report.head.formula)
 
 

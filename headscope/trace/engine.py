@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 META = torch.device("meta")
 CPU = torch.device("cpu")
 _INDEXING = {"index", "index_put", "index_put_"}
-_BFLOAT16_ONLY = {"_grouped_mm"}
+_MATRIX = 2
 
 
 class ShapeOnlyMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # upstream has no annotations
@@ -56,21 +56,18 @@ def _run_on_meta(func: Callable[..., Any], name: str, args: tuple[Any, ...], kwa
     if "device" in kwargs:
         kwargs["device"] = META
     args, kwargs = tree_map(_to_meta, args), tree_map(_to_meta, kwargs)
-    if name in _BFLOAT16_ONLY:
-        return _run_in_bfloat16(func, args, kwargs)
+    if name == "_grouped_mm":
+        return _grouped_product(*args, **kwargs)
     return func(*args, **kwargs)
 
 
-def _run_in_bfloat16(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Runs an operator whose meta kernel knows bfloat16 alone; the result has the dtype of the operands."""
-    dtype = args[0].dtype
+def _grouped_product(one: torch.Tensor, other: torch.Tensor, offsets: Any = None, *rest: Any, **named: Any) -> Any:
+    """The shape of `torch._grouped_mm` (one matrix product a group of rows); its meta kernel wants aligned bfloat16.
 
-    def cast(value: Any) -> Any:
-        is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
-        return value.to(torch.bfloat16) if is_float else value
-
-    result = func(*tree_map(cast, args), **(tree_map(cast, kwargs) | {"out_dtype": None}))
-    return result.to(dtype)
+    [M, K] x [G, K, N] -> [M, N]; [G, M, K] x [G, K, N] -> [G, M, N]; [M, K] x [K, N] -> [G, M, N].
+    """
+    groups = (named.get("offs", offsets).shape[0],) if one.dim() == other.dim() == _MATRIX else ()
+    return one.new_empty(*groups, *one.shape[:-1], other.shape[-1])
 
 
 def _integer_indices(indices: Any) -> list[Any]:

@@ -3,7 +3,7 @@
 from torch import nn
 from transformers import PreTrainedModel
 
-from headscope.facts import HeadTrace, Stage, Task, Unavailable, UnusedModule
+from headscope.facts import HeadTrace, Stage, Task, Unavailable, UnusedModule, Verification
 from headscope.trace.base import base_module
 from headscope.trace.execution import Execution, run_forward
 from headscope.trace.formula import hidden_of, write_formula
@@ -12,12 +12,16 @@ from headscope.trace.pooling import TokenNames, read_pooling
 from headscope.trace.probe import build_probe
 from headscope.trace.slicing import HeadSlice, locate_head
 from headscope.trace.stages import ModelNames, Step, build_stages, read_steps, short_path
+from headscope.trace.verify import verify_pooling
 
 
-def trace_head(model: PreTrainedModel, task: Task, tokens: TokenNames | None = None) -> HeadTrace:
+def trace_head(
+    model: PreTrainedModel, task: Task, tokens: TokenNames | None = None, *, verify: bool = False
+) -> HeadTrace:
     """Runs `model` (on the meta device) on a probe batch and reads its head off the recorded operations.
 
-    Raises Unsupported where the forward fails or returns no scores. The model's mode is restored.
+    With `verify` the head is replayed on random numbers and its gradients are held against the pooling. Raises
+    Unsupported where the forward fails or returns no scores. The model's mode is restored.
     """
     was_training = model.training
     model.train(False)
@@ -25,10 +29,10 @@ def trace_head(model: PreTrainedModel, task: Task, tokens: TokenNames | None = N
         execution = run_forward(model, build_probe(model, task))
     finally:
         model.train(was_training)
-    return read_head(execution, base_module(model), tokens or TokenNames())
+    return read_head(execution, base_module(model), tokens or TokenNames(), verify=verify)
 
 
-def read_head(execution: Execution, base: nn.Module | None, tokens: TokenNames) -> HeadTrace:
+def read_head(execution: Execution, base: nn.Module | None, tokens: TokenNames, *, verify: bool = False) -> HeadTrace:
     """The head trace of one execution."""
     head = locate_head(execution, base)
     steps = read_steps(head)
@@ -36,6 +40,7 @@ def read_head(execution: Execution, base: nn.Module | None, tokens: TokenNames) 
     pooling = read_pooling(execution, head, steps, tokens)
     names = ModelNames(execution.model)
     hidden = hidden_of(head)
+    verification = verify_pooling(execution, head, pooling) if verify else None
     return HeadTrace(
         modules=_head_modules(steps, names, base),
         pooling=pooling,
@@ -46,10 +51,18 @@ def read_head(execution: Execution, base: nn.Module | None, tokens: TokenNames) 
         base_module=names.modules.get(id(base), "") if base is not None else "",
         hidden_shape=() if hidden is None else execution.probe.shape(hidden.shape),
         loss=observed_loss(execution),
+        verification=verification,
         unused_modules=_unused_modules(execution, head, names),
         notes=execution.notes,
-        not_determined=_not_determined(execution, base, stages),
+        not_determined=(*_not_determined(execution, base, stages), *_contradictions(verification)),
     )
+
+
+def _contradictions(verification: Verification | None) -> tuple[Unavailable, ...]:
+    """A pooling that its own gradients contradict is not known."""
+    if verification is None or verification.agrees is not False:
+        return ()
+    return (Unavailable("pooling", f"the gradients contradict the traced rule: {verification.told}"),)
 
 
 def _head_modules(steps: tuple[Step, ...], names: ModelNames, base: nn.Module | None) -> tuple[str, ...]:

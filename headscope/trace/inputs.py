@@ -1,5 +1,6 @@
 """Dummy values for every input that a classification model takes, by the name of the argument."""
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -43,10 +44,11 @@ Maker = Callable[[PreTrainedModel, Sizes, tuple[Row, ...], Task], Any]
 
 
 def _token_ids(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
+    """Ordinary tokens with padding, an `<eos>`, and, for pairs of texts, the three separators that some count."""
     config = model.config.get_text_config()
     ordinary = _ordinary_ids(config)
     pad, eos, sep = (_special(config, f"{name}_token_id") for name in ("pad", "eos", "sep"))
-    separators = sep is not None and task is Task.QUESTION_ANSWERING
+    separators = sep is not None and task in (Task.QUESTION_ANSWERING, Task.MULTIPLE_CHOICE)
 
     def token(row: Row, at: int) -> int:
         if not row.first <= at <= row.last:
@@ -99,7 +101,7 @@ def _pixel_values(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], t
     if model.main_input_name in {"input_ids", "inputs"}:
         return None
     channels = _first(config, ("num_channels", "in_channels", "in_chans")) or 3
-    if hasattr(model, "forward") and "spatial_shapes" in _arguments(model):
+    if "spatial_shapes" in _arguments(model):
         vision = getattr(config, "vision_config", config)
         return _floats(model, sizes.batch, vision.num_patches, channels * vision.patch_size**2)
     height, width = _image_size(config)
@@ -110,7 +112,7 @@ def _pixel_values(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], t
 
 
 def _arguments(model: PreTrainedModel) -> tuple[str, ...]:
-    return model.forward.__code__.co_varnames if hasattr(model.forward, "__code__") else ()
+    return tuple(inspect.signature(model.forward).parameters)
 
 
 def _first(config: Any, names: tuple[str, ...]) -> int | None:
@@ -230,8 +232,13 @@ def _inputs(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: T
     return _token_ids(model, sizes, rows, task)
 
 
+def _ids_by_name(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
+    """Token ids, but for Perceiver, which takes them as `inputs`."""
+    return None if "inputs" in _arguments(model) else _token_ids(model, sizes, rows, task)
+
+
 MAKERS: dict[str, Maker] = {
-    "input_ids": _token_ids,
+    "input_ids": _ids_by_name,
     "attention_mask": _attention_mask,
     "pixel_values": _pixel_values,
     "pixel_values_videos": _pixel_values,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import torch
 
@@ -65,8 +66,27 @@ def read_pooling(execution: Execution, head: HeadSlice, steps: tuple[Step, ...],
         for operation in step.operations:
             for output in operation.outputs:
                 reading.states[id(output)] = state
+        if step.name in _SPLITS:
+            _read_split(step, reading)
     parts = _parts_at_the_logits(reading)
     return _pooling(parts, reading)
+
+
+def _read_split(step: Step, reading: Reading) -> None:
+    """Each output of a split along the token axis by itself: a piece of one token is that token."""
+    entering = entering_tensors(step, reading.head)[0]
+    if not isinstance(reading.states.get(id(entering)), Tokens):
+        return
+    axis = next((at for at, size in enumerate(entering.shape) if size in reading.sizes), None)
+    pieces = step.last.outputs
+    sizes = [1 if piece.dim() < entering.dim() else piece.shape[axis or 0] for piece in pieces]
+    if axis is None or sum(sizes) != entering.shape[axis]:
+        return
+    reading.sizes.update(size for size in sizes if size > 1)
+    for piece, size, start in zip(pieces, sizes, accumulate(sizes, initial=0), strict=False):
+        picked = Picked((start,) * max(len(reading.execution.probe.rows), 1), start)
+        part = replace(_part_of_pick(picked, step, reading), evidence=(step,))
+        reading.states[id(piece)] = Tokens() if size > 1 else (part,)
 
 
 def _parts_at_the_logits(reading: Reading) -> tuple[Part, ...]:
@@ -127,7 +147,7 @@ def _long_axes(tensor: torch.Tensor) -> int:
 
 def _touched(step: Step, state: Tokens, reading: Reading) -> Tokens:
     if step.name in {"mul", "masked_fill", "where", "index_put"}:
-        if _side_inputs(step, reading) & {"attention_mask", "input_ids"}:
+        if any("mask" in name or name == "input_ids" for name in _side_inputs(step, reading)):
             return replace(state, masked=True, touched_by=(*state.touched_by, step))
         if step.name == "mul" and len(entering_tensors(step, reading.head)) > 1:
             return replace(state, weighted=True, touched_by=(*state.touched_by, step))
@@ -161,7 +181,7 @@ def _averaged(part: Part, step: Step, reading: Reading) -> Part:
     """A sum over tokens divided by their number is their mean."""
     if not part.is_bare_sum:
         return part
-    if part.kind is PoolingKind.MASKED_MEAN or "attention_mask" in _side_inputs(step, reading):
+    if part.kind is PoolingKind.MASKED_MEAN or any("mask" in name for name in _side_inputs(step, reading)):
         kind, tokens, rule = PoolingKind.MASKED_MEAN, "all non-pad", "mean over the positions that the mask keeps"
     else:
         kind, tokens, rule = PoolingKind.MEAN, "all", "mean over all positions, padding included"
@@ -334,6 +354,8 @@ _RESIZING = {
     "conv1d", "conv2d", "unfold", "im2col", "max_pool1d", "max_pool2d", "avg_pool1d", "avg_pool2d", "pad", "slice",
     "interpolate", "narrow", "view", "reshape",
 }  # fmt: skip
+
+_SPLITS = {"split", "chunk", "unbind", "tensor_split"}
 
 _JOINS = {"cat": "side by side", "stack": "side by side", "add": "added", "sub": "subtracted", "mul": "multiplied"}
 

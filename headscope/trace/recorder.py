@@ -84,7 +84,7 @@ class Recorder(TorchFunctionMode):
         result = func(*args, **kwargs)
         name = getattr(func, "__name__", "")
         if name in _WRITES or (name.endswith("_") and not name.startswith("__")):
-            self._record(func, name, args, kwargs, (args[0],))
+            self._record(func, name, args, kwargs, _first_tensor(args, kwargs))
             return result
         if isinstance(result, torch.Tensor):
             if _returns_operand(result, args, kwargs):
@@ -146,6 +146,12 @@ def recording() -> Iterator[Recorder]:
     finally:
         entered.remove()
         left.remove()
+
+
+def _first_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
+    """What an in-place function writes into: its first tensor."""
+    found = next((leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)), None)
+    return () if found is None else (found,)
 
 
 def _returns_operand(result: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -98,7 +98,8 @@ VERDICTS = (
     (
         without_weights,
         Tone.ERROR,
-        "Not determined: no weights could be read, so what the head (4 tensors, 592,899 parameters) would get is not known",
+        "Not determined: no weights could be read, so what the head (4 tensors, 592,899 parameters) would get "
+        "is not known",
     ),
     (
         in_memory,

@@ -1,19 +1,18 @@
-"""The use cases: each joins the rooms below into one report."""
+"""The examination of a checkpoint: manifest, class, weight diff and head trace joined into one report."""
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import metadata
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from headscope.api.environment import environment
 from headscope.errors import Unsupported
 from headscope.facts import (
     CheckpointFacts,
     CheckpointKind,
     CheckpointManifest,
-    Environment,
     Head,
     HeadParameter,
     HeadTrace,
@@ -25,7 +24,6 @@ from headscope.facts import (
     WeightDiff,
     WeightsFormat,
 )
-from headscope.facts.settings import Surroundings
 from headscope.facts.version import tool_version
 
 if TYPE_CHECKING:
@@ -76,6 +74,7 @@ class Request:
     token: str | None = None
     offline: bool = False
     trust_remote_code: bool = False
+    verify: bool = False
 
 
 def inspect(reference: str, *, progress: Progress | None = None, **options: Any) -> Examination:
@@ -83,7 +82,8 @@ def inspect(reference: str, *, progress: Progress | None = None, **options: Any)
 
     `reference` is a Hub id, `id@revision`, an `hf://` URI, a pasted Hub URL, a local folder or weight file, or a
     snapshot file. Options: `num_labels`, `labels` (names in order), `task`, `model_class`, `revision`, `subfolder`,
-    `cache_dir`, `token`, `offline`, `trust_remote_code`. `progress` is told each step in a short sentence.
+    `cache_dir`, `token`, `offline`, `trust_remote_code`, `verify` (holds the gradients of the head against the
+    traced pooling). `progress` is told each step in a short sentence.
 
     >>> report = inspect("roberta-base", num_labels=3)  # doctest: +SKIP
     >>> report.head.formula  # doctest: +SKIP
@@ -91,7 +91,11 @@ def inspect(reference: str, *, progress: Progress | None = None, **options: Any)
 
     Raises a `HeadscopeError` that says what was found, what was expected and what to do next.
     """
-    return _examine("inspect", _request(reference, options), _trace, progress)
+    return _inspect(_request(reference, options), progress)
+
+
+def _inspect(request: Request, progress: Progress | None) -> Examination:
+    return _examine("inspect", request, partial(_trace, verify=request.verify), progress)
 
 
 def diff_weights(reference: str, *, progress: Progress | None = None, **options: Any) -> Examination:
@@ -106,31 +110,6 @@ def snapshot(reference: str, output: str, *, progress: Progress | None = None, *
     manifest = _manifest(_request(reference, options), progress)
     write_snapshot(manifest, output)
     return manifest
-
-
-def environment() -> Environment:
-    """The versions that a report depends on, without importing what they belong to."""
-    return Environment(
-        python=platform.python_version(),
-        torch=_version("torch"),
-        transformers=_version("transformers"),
-        huggingface_hub=_version("huggingface_hub"),
-        safetensors=_version("safetensors"),
-    )
-
-
-def surroundings() -> Surroundings:
-    """Versions and the Hub's settings, for a bug report; no secrets."""
-    from headscope.checkpoints.settings import read_settings
-
-    return Surroundings(environment(), read_settings())
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def _request(reference: str, options: dict[str, Any]) -> Request:
@@ -190,13 +169,13 @@ def _code_source(request: Request, manifest: CheckpointManifest) -> CodeSource |
     return CodeSource(place, manifest.commit or manifest.revision)
 
 
-def _trace(loaded: Loaded, choice: Choice) -> _Traced:
+def _trace(loaded: Loaded, choice: Choice, *, verify: bool = False) -> _Traced:
     from headscope.model.tokenizers import special_tokens_of
     from headscope.trace import TokenNames, trace_head
 
     tokens = special_tokens_of(str(loaded.model.config.model_type))
     try:
-        return _Traced(trace_head(loaded.model, choice.task, TokenNames(tokens.cls, tokens.eos)))
+        return _Traced(trace_head(loaded.model, choice.task, TokenNames(tokens.cls, tokens.eos), verify=verify))
     except Unsupported as err:
         return _Traced(None, (Unavailable("head path", err.message),))
 
@@ -298,6 +277,7 @@ def _head(trace: HeadTrace, diff: WeightDiff) -> Head:
         parameters=tuple(parameter(name) for name in trace.parameters if name in origins),
         formula=trace.formula,
         hidden_shape=trace.hidden_shape,
+        verification=trace.verification,
         unused_modules=trace.unused_modules,
     )
 

@@ -1,0 +1,6 @@
+"""The use cases: each joins the rooms below into one result."""
+
+from headscope.api.environment import environment, surroundings
+from headscope.api.examination import Examination, Request, diff_weights, inspect, snapshot
+
+__all__ = ["Examination", "Request", "diff_weights", "environment", "inspect", "snapshot", "surroundings"]

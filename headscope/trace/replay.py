@@ -1,0 +1,141 @@
+"""The recorded head run again, on real numbers: the same functions with the same arguments, floats made up.
+
+Hidden states and parameters are drawn at random; integers are those of the probe. What the head reads beside the
+hidden states (a mask made floating, a count of tokens) is computed again from the probe's integers.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from headscope.errors import Unsupported
+from headscope.trace.execution import Execution
+from headscope.trace.recorder import Operation
+from headscope.trace.slicing import HeadSlice
+
+_MOST_SIDE_OPERATIONS = 2000
+_SPREAD = 0.5
+_SEED = 20
+
+
+@dataclass(slots=True)
+class Replay:
+    """One run of the head on real numbers: the hidden states it began with and the logits it came to."""
+
+    hidden: tuple[torch.Tensor, ...]
+    logits: tuple[torch.Tensor, ...]
+
+
+@dataclass(slots=True)
+class _Machine:
+    execution: Execution
+    head: HeadSlice
+    generator: torch.Generator
+    given: dict[int, torch.Tensor]
+    results: dict[tuple[int, int], torch.Tensor] = field(default_factory=dict)
+    leaves: dict[int, torch.Tensor] = field(default_factory=dict)
+    done: set[int] = field(default_factory=set)
+
+
+def replay_head(execution: Execution, head: HeadSlice, given: dict[int, torch.Tensor] | None = None) -> Replay:
+    """Runs the slice again. `given` may hold real values for meta tensors, by their id: parameters, hidden states.
+
+    Raises Unsupported where an operation cannot be run again. Global random state is untouched.
+    """
+    machine = _Machine(execution, head, torch.Generator().manual_seed(_SEED), given or {})
+    hidden = {id(tensor): _leaf(machine, tensor).requires_grad_() for tensor in head.hidden}
+    wanted = [(tensor, execution.graph.producer(tensor)) for tensor in execution.logits]
+    with torch.enable_grad(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(_SEED)
+        for index in _needed(machine):
+            _run(machine, execution.graph.operations[index])
+    logits = tuple(_value(machine, tensor, producer) for tensor, producer in wanted)
+    return Replay(tuple(hidden.values()), logits)
+
+
+def _needed(machine: _Machine) -> list[int]:
+    """Indices of the slice's operations and of the side branches that feed them, in execution order."""
+    graph, boundary = machine.execution.graph, {id(tensor) for tensor in machine.head.hidden}
+    waiting = [operation.index for operation in machine.head.operations]
+    found: set[int] = set()
+    while waiting:
+        index = waiting.pop()
+        if index < 0 or index in found:
+            continue
+        found.add(index)
+        waiting += [
+            producer
+            for tensor, producer in graph.operations[index].inputs
+            if id(tensor) not in boundary and _is_missing(tensor)
+        ]
+    if len(found) > len(machine.head.operations) + _MOST_SIDE_OPERATIONS:
+        raise Unsupported("the head reads too much of the base model beside the hidden states to be run again", "")
+    return sorted(found)
+
+
+def _is_missing(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's values were not computed in the shape-only run."""
+    return tensor.is_meta
+
+
+def _run(machine: _Machine, operation: Operation) -> None:
+    producers = {id(tensor): producer for tensor, producer in operation.inputs}
+
+    def real(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return _value(machine, value, producers.get(id(value), -1))
+        if isinstance(value, torch.device):
+            return torch.device("cpu")
+        if isinstance(value, torch.dtype) and value.is_floating_point:
+            return torch.float32
+        return value
+
+    args, kwargs = tree_map(real, operation.args), tree_map(real, operation.kwargs)
+    try:
+        outputs = _outputs(operation, *_call(operation, args, kwargs))
+    except Exception as err:
+        raise Unsupported(f"{operation.name} cannot be run again on real numbers: {err}", "") from err
+    for recorded, output in zip(operation.outputs, outputs, strict=True):
+        machine.results[id(recorded), operation.index] = output
+
+
+def _call(operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    """The result of the function, and its first argument: what an in-place function has changed."""
+    is_write = operation.name == "__setitem__" or (operation.name.endswith("_") and not operation.name.endswith("__"))
+    if is_write and args:
+        args = (args[0].clone(), *args[1:])
+    return operation.function(*args, **kwargs), args[0] if is_write and args else None
+
+
+def _outputs(operation: Operation, result: Any, written: Any) -> tuple[torch.Tensor, ...]:
+    if written is not None:
+        return (written,)
+    if isinstance(result, torch.Tensor):
+        return (result,)
+    return tuple(leaf for leaf in _flat(result) if isinstance(leaf, torch.Tensor))
+
+
+def _flat(value: Any) -> list[Any]:
+    return [leaf for item in value for leaf in (_flat(item) if isinstance(item, tuple | list) else [item])]
+
+
+def _value(machine: _Machine, tensor: torch.Tensor, producer: int) -> torch.Tensor:
+    if id(tensor) in machine.leaves:
+        return machine.leaves[id(tensor)]
+    known = machine.results.get((id(tensor), producer))
+    return _leaf(machine, tensor) if known is None else known
+
+
+def _leaf(machine: _Machine, tensor: torch.Tensor) -> torch.Tensor:
+    """A real tensor for one that nothing in the slice made; the same at every use."""
+    if not tensor.is_meta:
+        return tensor.float() if tensor.is_floating_point() else tensor
+    made = machine.given.get(id(tensor))
+    if made is None:
+        made = torch.randn(tensor.shape, generator=machine.generator) * _SPREAD
+        if not (tensor.is_floating_point() or tensor.is_complex()):
+            made = torch.zeros(tensor.shape, dtype=tensor.dtype)
+    machine.leaves[id(tensor)] = made.detach()
+    return machine.leaves[id(tensor)]
