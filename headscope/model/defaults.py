@@ -1,6 +1,12 @@
 """Sensible values where a default configuration leaves a field open that its own model needs."""
 
+from collections.abc import Iterator
+from copy import deepcopy
 from typing import Any
+
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from headscope.model.shallow import shallow_config
 
 _FIELDS: dict[str, Any] = {
     "pad_token_id": lambda config: 1 if config.vocab_size is None else None,
@@ -32,3 +38,25 @@ def fill_open_fields(config: Any) -> tuple[str, ...]:
 
 def _lacks_decoder_start(config: Any) -> bool:
     return bool(getattr(config, "is_encoder_decoder", False)) and not hasattr(config, "decoder_start_token_id")
+
+
+_SMALLER = {"crop_size": 64, "frames_per_clip": 4}
+
+
+def default_configs(model_type: str) -> Iterator[tuple[Any, tuple[str, ...]]]:
+    """The default configuration of a family, with the fields that had to be set: with few layers first.
+
+    A hybrid model may need its whole pattern of layers, so the second one has the default depth.
+    """
+    for reduce in (_few_layers, deepcopy):
+        config = CONFIG_MAPPING[model_type]()
+        filled = fill_open_fields(config)
+        yield reduce(config), filled
+
+
+def _few_layers(config: Any) -> Any:
+    shallow = shallow_config(config, depth=2)
+    for name, value in _SMALLER.items():
+        if getattr(shallow, name, None) is not None:
+            setattr(shallow, name, value)
+    return shallow

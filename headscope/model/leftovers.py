@@ -11,16 +11,7 @@ from transformers import PreTrainedModel
 from headscope.facts import UnusedGroup
 from headscope.model.catalogue import kin_with_heads
 from headscope.model.quiet import quiet
-
-_DEPTHS = (
-    "num_hidden_layers",
-    "n_layers",
-    "n_layer",
-    "num_layers",
-    "encoder_layers",
-    "decoder_layers",
-    "num_decoder_layers",
-)
+from headscope.model.shallow import shallow_config
 
 
 def describe_unused(model: PreTrainedModel, unused: tuple[str, ...]) -> tuple[UnusedGroup, ...]:
@@ -41,7 +32,7 @@ def describe_unused(model: PreTrainedModel, unused: tuple[str, ...]) -> tuple[Un
 
 
 def _owners(model: PreTrainedModel) -> Iterator[tuple[str, str, frozenset[str]]]:
-    shallow = _shallow(model.config)
+    shallow = shallow_config(model.config)
     for name, word in kin_with_heads(str(model.config.model_type)):
         if name != type(model).__name__:
             keys = _keys_of(name, shallow)
@@ -56,15 +47,3 @@ def _keys_of(name: str, config: Any) -> frozenset[str]:
             return frozenset(getattr(transformers, name)(deepcopy(config)).state_dict())
     except Exception:  # a relative that cannot be built from this configuration owns nothing that we can name
         return frozenset()
-
-
-def _shallow(config: Any) -> Any:
-    """The configuration with one layer: heads do not depend on the depth, and building is faster."""
-    shallow = deepcopy(config)
-    for field in _DEPTHS:
-        if isinstance(getattr(shallow, field, None), int):
-            try:
-                setattr(shallow, field, 1)
-            except Exception:  # a configuration may derive its depth and refuse to have it set
-                continue
-    return shallow

@@ -7,12 +7,13 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from torch import nn
 from transformers import PreTrainedModel
 
 from headscope.errors import Unsupported
 from headscope.trace.engine import ShapeOnlyMode
 from headscope.trace.probe import Probe
-from headscope.trace.recorder import Graph, recording
+from headscope.trace.recorder import Graph, Recorder, recording
 
 _LOGITS = ("logits", "start_logits", "end_logits", "seq_relationship_logits", "logits_per_image")
 _LOSS = "loss"
@@ -61,7 +62,7 @@ def _run_without_labels(model: PreTrainedModel, probe: Probe, failure: Exception
 
 
 def _run(model: PreTrainedModel, probe: Probe) -> Execution:
-    with recording() as recorder, torch.no_grad(), _autocast_on_meta(), ShapeOnlyMode(recorder.note_guess):
+    with recording() as recorder, torch.no_grad(), _engine(model, recorder):
         outputs = model(**probe.inputs, **probe.labels)
     named = _named_outputs(outputs)
     logits = tuple(named[name] for name in _LOGITS if name in named) or _first_scores(named)
@@ -71,6 +72,16 @@ def _run(model: PreTrainedModel, probe: Probe) -> Execution:
             "name a classification class with --model-class",
         )
     return Execution(model, probe, recorder.graph, logits, named.get(_LOSS))
+
+
+@contextmanager
+def _engine(model: nn.Module, recorder: Recorder) -> Iterator[None]:
+    """Shape-only execution for a model on the meta device; a model with real weights runs as it is."""
+    if not any(parameter.is_meta for parameter in model.parameters()):
+        yield
+        return
+    with _autocast_on_meta(), ShapeOnlyMode(recorder.note_guess):
+        yield
 
 
 @contextmanager

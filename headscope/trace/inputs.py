@@ -138,20 +138,24 @@ def _image_size(config: Any) -> tuple[int, int]:
 
 
 def _floats(model: PreTrainedModel, *shape: int) -> torch.Tensor:
-    return torch.empty(*shape, device="meta", dtype=model.dtype)
+    """Floats where the model is: shapes alone on the meta device, small random numbers elsewhere."""
+    if model.device.type == "meta":
+        return torch.empty(*shape, device="meta", dtype=model.dtype)
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(0)).to(model.device, model.dtype)
 
 
 def _pixel_attention_mask(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
     if "spatial_shapes" not in _arguments(model):
         return None
-    vision = getattr(model.config, "vision_config", model.config)
-    return torch.ones(sizes.batch, vision.num_patches, dtype=torch.long)
+    patches = getattr(model.config, "vision_config", model.config).num_patches
+    kept = [int(height) * int(width) for height, width in _spatial_shapes(model, sizes, rows, task)]
+    return torch.tensor([[int(at < real) for at in range(patches)] for real in kept])
 
 
 def _spatial_shapes(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
-    vision = getattr(model.config, "vision_config", model.config)
-    side = int(vision.num_patches**0.5)
-    return torch.tensor([[side, side]] * sizes.batch)
+    """Patches of each image, high and wide: every second image is half as high, so that the rest is padding."""
+    side = int(getattr(model.config, "vision_config", model.config).num_patches ** 0.5)
+    return torch.tensor([[side // (1 + row % 2), side] for row in range(sizes.batch)])
 
 
 def _input_values(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:

@@ -8,7 +8,7 @@ import torch
 
 from headscope.facts import Evidence, Pooling, PoolingKind
 from headscope.trace.execution import Execution
-from headscope.trace.indexing import Picked, picked_positions
+from headscope.trace.indexing import Picked, index_items, picked_positions
 from headscope.trace.recorder import Operation
 from headscope.trace.slicing import IMAGE_RANK, HeadSlice, token_sizes
 from headscope.trace.stages import ModelNames, Step, entering_tensors, short_path
@@ -35,10 +35,15 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The state of a tensor that still has its token axis, with what was done to its positions so far."""
+    """The state of a tensor that still has its token axis, with what was done to its positions so far.
+
+    `mixed`: a position already holds something of others; `skipped`: so many first positions were cut off.
+    """
 
     masked: bool = False
     weighted: bool = False
+    mixed: bool = False
+    skipped: int = 0
     touched_by: tuple[Step, ...] = ()
 
 
@@ -99,6 +104,9 @@ def _parts_at_the_logits(reading: Reading) -> tuple[Part, ...]:
 
 
 def _each_token(state: Tokens) -> Part:
+    if state.mixed:
+        rule = "one score per token, computed from other positions too"
+        return Part(PoolingKind.OTHER, "each", rule, state.touched_by)
     return Part(PoolingKind.NONE, "each", "one score per token: nothing is pooled", state.touched_by)
 
 
@@ -110,7 +118,8 @@ def _state_after(step: Step, reading: Reading) -> State:
         return _after_pooling(step, _joined(step, closed, len(entering), reading), reading)
     merged = _merged([state for _, state in open_ones])
     if _keeps_tokens(step, open_ones[0][0], reading):
-        return _touched(step, merged, reading)
+        is_product = step.name in _PRODUCTS and len(open_ones) > 1
+        return _touched(step, replace(merged, mixed=merged.mixed or bool(closed) or is_product), reading)
     return _joined(step, [*closed, *_collapse(step, open_ones[0][0], merged, reading)], len(entering), reading)
 
 
@@ -126,6 +135,8 @@ def _merged(states: list[Tokens]) -> Tokens:
     return Tokens(
         masked=any(state.masked for state in states),
         weighted=any(state.weighted for state in states),
+        mixed=any(state.mixed for state in states),
+        skipped=max(state.skipped for state in states),
         touched_by=tuple(dict.fromkeys(step for state in states for step in state.touched_by)),
     )
 
@@ -151,7 +162,19 @@ def _touched(step: Step, state: Tokens, reading: Reading) -> Tokens:
             return replace(state, masked=True, touched_by=(*state.touched_by, step))
         if step.name == "mul" and len(entering_tensors(step, reading.head)) > 1:
             return replace(state, weighted=True, touched_by=(*state.touched_by, step))
+    if step.name == "slice":
+        return replace(state, skipped=state.skipped + _cut_off(step, reading), touched_by=(*state.touched_by, step))
     return state
+
+
+def _cut_off(step: Step, reading: Reading) -> int:
+    """How many first positions a slice leaves out: the start that is written for the token axis."""
+    source = step.last.args[0]
+    axis = next((at for at, size in enumerate(source.shape) if size in reading.sizes), None)
+    items = index_items(step.last) if step.last.name == "__getitem__" else ()
+    item = items[axis] if axis is not None and axis < len(items) else None
+    start = item.start if isinstance(item, slice) else None
+    return start if isinstance(start, int) and start > 0 else 0
 
 
 def _side_inputs(step: Step, reading: Reading) -> set[str]:
@@ -284,6 +307,9 @@ def _read_mean(step: Step, entering: torch.Tensor, state: Tokens, reading: Readi
         return (Part(PoolingKind.OTHER, "all", "mean over all positions of values that a mask has set to zero"),)
     if _is_spatial(entering, reading):
         return (Part(PoolingKind.SPATIAL_MEAN, "all", "mean over all spatial positions"),)
+    if state.skipped:
+        left_out = "the first" if state.skipped == 1 else f"the first {state.skipped}"
+        return (Part(PoolingKind.MEAN, f"{state.skipped}:", f"mean over all positions but {left_out}"),)
     return (Part(PoolingKind.MEAN, "all", "mean over all positions, padding included"),)
 
 
@@ -355,6 +381,7 @@ _RESIZING = {
     "interpolate", "narrow", "view", "reshape",
 }  # fmt: skip
 
+_PRODUCTS = {"matmul", "bmm", "einsum", "scaled_dot_product_attention", "multi_head_attention_forward"}
 _SPLITS = {"split", "chunk", "unbind", "tensor_split"}
 
 _JOINS = {"cat": "side by side", "stack": "side by side", "add": "added", "sub": "subtracted", "mul": "multiplied"}

@@ -17,7 +17,7 @@ from headscope.trace.inputs import MAKERS, Row, Sizes
 from headscope.trace.targets import make_labels
 
 _BATCH_SIZES = (5, 7, 9, 11, 13, 17, 19, 21, 22, 23)
-_BATCH_SIZES_OF_IMAGES = (13, 17, 19, 23, 29, 31, 37)
+_BATCH_SIZES_OF_IMAGES = (5, 11, 13, 17, 19, 23, 29, 31, 37)
 _LENGTHS = (11, 13, 17, 19, 23, 27, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73)
 _CHOICES = (3, 6, 10, 14, 15, 18, 20)
 _PADDING = ((0, 0), (0, 2), (3, 0), (0, 4), (1, 0))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils._pytree import tree_map
 
 from headscope.errors import Unsupported
@@ -130,11 +131,13 @@ def _value(machine: _Machine, tensor: torch.Tensor, producer: int) -> torch.Tens
 
 def _leaf(machine: _Machine, tensor: torch.Tensor) -> torch.Tensor:
     """A real tensor for one that nothing in the slice made; the same at every use."""
-    if not tensor.is_meta:
-        return tensor.float() if tensor.is_floating_point() else tensor
+    if not tensor.is_meta and not tensor.is_floating_point():
+        return tensor
     made = machine.given.get(id(tensor))
     if made is None:
         made = torch.randn(tensor.shape, generator=machine.generator) * _SPREAD
+        if not (isinstance(tensor, nn.Parameter) or id(tensor) in {id(item) for item in machine.head.hidden}):
+            made = made.abs() + _SPREAD  # a buffer may be a variance
         if not (tensor.is_floating_point() or tensor.is_complex()):
             made = torch.zeros(tensor.shape, dtype=tensor.dtype)
     machine.leaves[id(tensor)] = made.detach()

@@ -26,7 +26,7 @@ def make_labels(model: PreTrainedModel, task: Task, sizes: Sizes) -> dict[str, A
 def _sequence_labels(model: PreTrainedModel, batch: int) -> torch.Tensor:
     count, problem = model.config.num_labels or 1, getattr(model.config, "problem_type", None)
     if problem == "multi_label_classification":
-        return torch.zeros(batch, count, device="meta")
+        return torch.zeros(batch, count, device=model.device)
     if problem == "regression" or (problem is None and count == 1):
-        return torch.zeros(batch, *((count,) if count > 1 else ()), device="meta")
+        return torch.zeros(batch, *((count,) if count > 1 else ()), device=model.device)
     return torch.zeros(batch, dtype=torch.long)

@@ -104,7 +104,10 @@ def _rows_are(positions: tuple[Positions, ...]) -> Claim:
 
 
 def _everywhere(pooling: Pooling, probe: Probe) -> Claim:
-    return lambda influence: all(row == tuple(range(influence.length)) for row in influence.rows)
+    """All positions, or all from the one that `tokens` names (`1:`)."""
+    start = pooling.tokens[0].removesuffix(":") if pooling.tokens else ""
+    first = int(start) if start.isdigit() else 0
+    return lambda influence: all(row == tuple(range(first, influence.length)) for row in influence.rows)
 
 
 def _first(pooling: Pooling, probe: Probe) -> Claim:

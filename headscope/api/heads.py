@@ -1,0 +1,230 @@
+"""The atlas: every classification class of the installed Transformers traced, in several processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headscope.errors import UsageError
+from headscope.facts import Task
+from headscope.facts.atlas import AtlasHead, AtlasParameter, HeadEntry
+
+if TYPE_CHECKING:
+    from headscope.facts import HeadTrace
+    from headscope.trace import TokenNames
+
+_BATCH = 6
+_LARGEST_REDUCED = 400_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """A class by name, with the model type and task that map to it."""
+
+    name: str
+    model_type: str
+    task: Task
+
+
+def heads(
+    pattern: str = "",
+    *,
+    task: str | None = None,
+    workers: int | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> tuple[HeadEntry, ...]:
+    """The atlas entries of all classes whose name or model type contains `pattern`, sorted by task and name.
+
+    No checkpoint is needed: each class is built at its default configuration (with few layers: heads do not depend on
+    the depth). A class that cannot be traced is an entry with its reason.
+    """
+    tell = progress or (lambda sentence: None)
+    tell("importing transformers")
+    targets = _targets(pattern, task)
+    found = _trace_all(targets, workers or os.cpu_count() or 1, tell)
+    order = {item: number for number, item in enumerate(Task)}
+    return tuple(sorted(found, key=lambda entry: (order[entry.task], entry.class_name, entry.model_type)))
+
+
+def _targets(pattern: str, task: str | None) -> list[_Target]:
+    from headscope.model.catalogue import classes_of_task
+
+    wanted = tuple(Task) if task is None else (_parsed(task),)
+    return [
+        _Target(name, model_type, item)
+        for item in wanted
+        for model_type, name in classes_of_task(item).items()
+        if pattern.lower() in name.lower() or pattern.lower() in model_type.lower()
+    ]
+
+
+def _parsed(task: str) -> Task:
+    try:
+        return Task(task.replace("_", "-"))
+    except ValueError as err:
+        raise UsageError(f"no such task: {task}", "tasks: " + ", ".join(item.value for item in Task)) from err
+
+
+def _trace_all(targets: list[_Target], workers: int, tell: Callable[[str], None]) -> list[HeadEntry]:
+    if len(targets) <= _BATCH or workers == 1:
+        return [_entry(target) for target in _told(targets, tell)]
+    batches = [targets[at : at + _BATCH] for at in range(0, len(targets), _BATCH)]
+    context = multiprocessing.get_context("spawn")
+    found: list[HeadEntry] = []
+    with ProcessPoolExecutor(min(workers, len(batches)), mp_context=context, initializer=_calm) as pool:
+        for done in as_completed([pool.submit(_entries, batch) for batch in batches]):
+            found += done.result()
+            tell(f"traced {len(found)} of {len(targets)} classes")
+    return found
+
+
+def _told(targets: list[_Target], tell: Callable[[str], None]) -> Iterator[_Target]:
+    for target in targets:
+        tell(f"tracing {target.name}")
+        yield target
+
+
+def _calm() -> None:
+    """One thread a worker, and no looking for cycles: a worker lives for a minute."""
+    import gc
+
+    import torch
+
+    torch.set_num_threads(1)
+    gc.set_threshold(200_000, 20, 100)
+
+
+def _entries(targets: list[_Target]) -> list[HeadEntry]:
+    return [_entry(target) for target in targets]
+
+
+def _entry(target: _Target) -> HeadEntry:
+    import transformers
+
+    try:
+        cls = getattr(transformers, target.name)
+    except ImportError as err:
+        return _untraced(target, _sentence(err))
+    try:
+        return _traced_entry(target, cls)
+    except ImportError as err:
+        return _untraced(target, f"an optional dependency is missing: {_sentence(err)}")
+    except Exception as err:  # one class that cannot be built must not take the others with it
+        return _untraced(target, _sentence(err))
+
+
+def _untraced(target: _Target, reason: str) -> HeadEntry:
+    return HeadEntry(target.name, target.task, target.model_type, traced=False, reason=reason)
+
+
+def _sentence(err: BaseException) -> str:
+    lines = [line.strip() for line in str(err).splitlines() if line.strip()]
+    return lines[0] if lines else type(err).__name__
+
+
+def _traced_entry(target: _Target, cls: Any) -> HeadEntry:
+    from headscope.model.kin import inherit
+    from headscope.model.quiet import quiet
+
+    with quiet():
+        config, filled, trace, by, reason = _first_trace(cls, target)
+        head = _atlas_head(trace, cls, config)
+        inheritance = inherit(cls, config, trace.parameters)
+    return HeadEntry(
+        class_name=target.name,
+        task=target.task,
+        model_type=target.model_type,
+        traced=True,
+        by=by,
+        reason=reason,
+        pretraining_class=inheritance.pretraining_class,
+        new_from_pretraining=inheritance.new,
+        filled=filled,
+        head=head,
+    )
+
+
+def _first_trace(cls: Any, target: _Target) -> tuple[Any, tuple[str, ...], HeadTrace, str, str]:
+    """The first configuration that can be traced by shapes, else the smallest with real weights; the fields that were
+    set, the trace, how it was made, and why not by shapes."""
+    from headscope.model.defaults import default_configs
+
+    failures = []
+    for config, filled in default_configs(target.model_type):
+        try:
+            return config, filled, _trace_shapes(cls, config, target.task), "shapes", ""
+        except ImportError:
+            raise
+        except Exception as err:
+            failures.append((config, filled, err))
+    config, filled, failure = failures[0]
+    return config, filled, _trace_reduced(cls, config, target.task, failure), "reduced", _sentence(failure)
+
+
+def _trace_shapes(cls: Any, config: Any, task: Task) -> HeadTrace:
+    import torch
+
+    from headscope.trace import trace_head
+
+    with torch.device("meta"):
+        model = cls(config)
+    return trace_head(model, task, _token_names(config), verify=True)
+
+
+def _trace_reduced(cls: Any, config: Any, task: Task, failure: Exception) -> HeadTrace:
+    """The trace of a smaller model with real weights. Raises `failure` where even that would be too large."""
+    import torch
+
+    from headscope.model.shallow import reduced_config
+    from headscope.trace import trace_head
+
+    reduced = reduced_config(config)
+    with torch.device("meta"):
+        size = sum(parameter.numel() for parameter in cls(reduced).parameters())
+    if size > _LARGEST_REDUCED:
+        raise failure
+    with torch.random.fork_rng(devices=[]):
+        model = cls(reduced)
+    return trace_head(model, task, _token_names(config), verify=True)
+
+
+def _token_names(config: Any) -> TokenNames:
+    from headscope.model.tokenizers import special_tokens_of
+    from headscope.trace import TokenNames
+
+    special = special_tokens_of(str(config.model_type))
+    return TokenNames(special.cls, special.eos)
+
+
+def _atlas_head(trace: HeadTrace, cls: Any, config: Any) -> AtlasHead:
+    import torch
+
+    with torch.device("meta"):
+        shapes = {name: tuple(value.shape) for name, value in cls(config).named_parameters(remove_duplicate=False)}
+    live = set(trace.live)
+    return AtlasHead(
+        modules=trace.modules,
+        pooling=trace.pooling,
+        stages=trace.stages,
+        parameters=tuple(
+            AtlasParameter(name, shapes[name], _count(shapes[name]), name in live)
+            for name in trace.parameters
+            if name in shapes
+        ),
+        formula=trace.formula,
+        loss=trace.loss,
+        hidden_shape=trace.hidden_shape,
+        unused_modules=trace.unused_modules,
+        verification=trace.verification,
+    )
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    total = 1
+    for size in shape:
+        total *= size
+    return total

@@ -1,0 +1,67 @@
+"""What the usual pretraining checkpoint of a family brings of a classifier's head."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import transformers
+from transformers import PreTrainedModel
+from transformers.models.auto import modeling_auto
+
+from headscope.model.quiet import quiet
+
+_PRETRAINING = (
+    "MODEL_FOR_PRETRAINING_MAPPING_NAMES",
+    "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
+    "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
+    "MODEL_MAPPING_NAMES",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Inheritance:
+    """The pretraining class of a family, and the classifier's parameters that its checkpoints lack."""
+
+    pretraining_class: str | None
+    new: tuple[str, ...]
+
+
+def inherit(cls: type[PreTrainedModel], config: Any, wanted: tuple[str, ...]) -> Inheritance:
+    """Which of the `wanted` parameters of `cls` would be new when loaded from the family's pretraining checkpoint.
+
+    The checkpoint is the state dict of the pretraining class at the same configuration, on the meta device, and the
+    answer is that of Transformers' own loader.
+    """
+    for name in pretraining_classes_of(str(config.model_type), cls.__name__):
+        try:
+            return Inheritance(name, _missing(cls, config, name, wanted))
+        except Exception:  # a relative that this configuration does not build brings nothing that we can name
+            continue
+    return Inheritance(None, ())
+
+
+def _missing(cls: type[PreTrainedModel], config: Any, name: str, wanted: tuple[str, ...]) -> tuple[str, ...]:
+    with quiet():
+        with torch.device("meta"):
+            state = dict(getattr(transformers, name)(config).state_dict())
+        loaded: Any = cls.from_pretrained(
+            None,
+            config=config,
+            state_dict=state,
+            device_map="meta",
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+        )
+    missing = set(loaded[1]["missing_keys"])
+    return tuple(parameter for parameter in wanted if parameter in missing)
+
+
+def pretraining_classes_of(model_type: str, other_than: str) -> tuple[str, ...]:
+    """The classes of the family that its pretraining checkpoints are saved from, the likeliest first."""
+    found: dict[str, None] = {}
+    for mapping in _PRETRAINING:
+        names = getattr(modeling_auto, mapping, {}).get(model_type)
+        name = names if isinstance(names, str) or names is None else names[0]
+        if name and name != other_than and hasattr(transformers, name):
+            found[str(name)] = None
+    return tuple(found)
