@@ -89,7 +89,8 @@ def test_a_known_checkpoint_shows_its_head(known: Known) -> None:
     report = headscope.inspect(known.reference, num_labels=known.num_labels, offline=True)
     assert report.weights.new == known.new
     assert tuple(item.parameter for item in report.weights.mismatched) == known.mismatched
-    ours = [key for key in report.weights.unused if not key.endswith("position_ids")]  # Transformers before 5.1
+    buffers = ("position_ids", "attn.bias")  # early Transformers 5 counts these old buffers as unexpected
+    ours = [key for key in report.weights.unused if not key.endswith(buffers)]
     assert len(ours) == known.unused
     assert all(key.startswith(known.unused_prefix) for key in ours)
     assert report.head is not None

@@ -2,5 +2,6 @@
 
 from headscope.api.environment import environment, surroundings
 from headscope.api.examination import Examination, Request, diff_weights, inspect, snapshot
+from headscope.api.heads import heads
 
-__all__ = ["Examination", "Request", "diff_weights", "environment", "inspect", "snapshot", "surroundings"]
+__all__ = ["Examination", "Request", "diff_weights", "environment", "heads", "inspect", "snapshot", "surroundings"]

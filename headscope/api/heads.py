@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headscope.errors import UsageError
-from headscope.facts import Task
+from headscope.facts import PoolingKind, Task
 from headscope.facts.atlas import AtlasHead, AtlasParameter, HeadEntry
 
 if TYPE_CHECKING:
@@ -34,18 +34,24 @@ def heads(
     pattern: str = "",
     *,
     task: str | None = None,
+    pooling: str | None = None,
+    operation: str | None = None,
     workers: int | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> tuple[HeadEntry, ...]:
     """The atlas entries of all classes whose name or model type contains `pattern`, sorted by task and name.
 
+    `pooling` and `operation` keep the traced heads with that pooling kind, or that run that operation.
+
     No checkpoint is needed: each class is built at its default configuration (with few layers: heads do not depend on
     the depth). A class that cannot be traced is an entry with its reason.
     """
     tell = progress or (lambda sentence: None)
+    kind = _parsed_kind(pooling)
     tell("importing transformers")
     targets = _targets(pattern, task)
     found = _trace_all(targets, workers or os.cpu_count() or 1, tell)
+    found = [entry for entry in found if _matches(entry, kind, operation)]
     order = {item: number for number, item in enumerate(Task)}
     return tuple(sorted(found, key=lambda entry: (order[entry.task], entry.class_name, entry.model_type)))
 
@@ -60,6 +66,25 @@ def _targets(pattern: str, task: str | None) -> list[_Target]:
         for model_type, name in classes_of_task(item).items()
         if pattern.lower() in name.lower() or pattern.lower() in model_type.lower()
     ]
+
+
+def _parsed_kind(pooling: str | None) -> PoolingKind | None:
+    if pooling is None:
+        return None
+    try:
+        return PoolingKind(pooling.replace("-", "_"))
+    except ValueError as err:
+        kinds = ", ".join(kind.value for kind in PoolingKind)
+        raise UsageError(f"no such pooling: {pooling}", f"poolings: {kinds}") from err
+
+
+def _matches(entry: HeadEntry, kind: PoolingKind | None, operation: str | None) -> bool:
+    if kind is None and operation is None:
+        return True
+    if entry.head is None:
+        return False
+    runs = operation is None or any(stage.operation == operation for stage in entry.head.stages)
+    return runs and kind in (None, entry.head.pooling.kind)
 
 
 def _parsed(task: str) -> Task:
@@ -143,6 +168,7 @@ def _traced_entry(target: _Target, cls: Any) -> HeadEntry:
         reason=reason,
         pretraining_class=inheritance.pretraining_class,
         new_from_pretraining=inheritance.new,
+        depends_on=trace.config_fields,
         filled=filled,
         head=head,
     )

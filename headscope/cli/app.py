@@ -14,6 +14,7 @@ from headscope.cli.diff_weights import diff_weights
 from headscope.cli.env import env
 from headscope.cli.failure import Bug, Interrupted, asks_for_json, report_failure
 from headscope.cli.grouping import with_option_groups
+from headscope.cli.heads import heads
 from headscope.cli.inspect import inspect
 from headscope.cli.output import ReaderGone
 from headscope.cli.snapshot import snapshot
@@ -22,6 +23,7 @@ from headscope.errors import ExitCode, HeadscopeError, UsageError
 _COMMANDS: dict[str, Callable[..., int]] = {
     "inspect": inspect,
     "diff-weights": diff_weights,
+    "heads": heads,
     "snapshot": snapshot,
     "env": env,
 }

@@ -98,8 +98,9 @@ class HeadTrace:
     """What running the model's own `forward` showed of its head; knows nothing of checkpoints.
 
     `live` are the names of all parameters on a path to the logits. `hidden_shape` is the shape of the hidden
-    states that the head reads. `loss` is PyTorch's name of the loss that ran on labels. `notes` are sentences on
-    what was observed (a forward that needs a pad token). `not_determined` says what could not be told.
+    states that the head reads. `loss` is PyTorch's name of the loss that ran on labels, `config_fields` are the
+    configuration fields that the head's source reads. `notes` are sentences on what was observed (a forward that needs
+    a pad token). `not_determined` says what could not be told.
     """
 
     modules: tuple[str, ...]
@@ -112,6 +113,7 @@ class HeadTrace:
     hidden_shape: Shape
     loss: str = ""
     verification: Verification | None = None
+    config_fields: tuple[str, ...] = ()
     unused_modules: tuple[UnusedModule, ...] = ()
     notes: tuple[str, ...] = ()
     not_determined: tuple[Unavailable, ...] = ()

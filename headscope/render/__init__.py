@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from headscope.render.document import json_text as json_text
     from headscope.render.document import snapshot_document as snapshot_document
     from headscope.render.env import env_screen as env_screen
+    from headscope.render.heads import atlas_page as atlas_page
+    from headscope.render.heads import heads_document as heads_document
+    from headscope.render.heads import heads_screen as heads_screen
     from headscope.render.inspect import inspect_screen as inspect_screen
     from headscope.render.notebook import report_html as report_html
     from headscope.render.screen import report_screen as report_screen
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
     from headscope.render.words import snapshot_sentence as snapshot_sentence
 
 _HOMES = {
+    "atlas_page": "heads",
+    "heads_document": "heads",
+    "heads_screen": "heads",
     "diff_document": "document",
     "diff_screen": "diff",
     "env_screen": "env",

@@ -47,7 +47,7 @@ def diff_document(report: Report, *, every: bool = False) -> Document:
 def snapshot_document(manifest: CheckpointManifest, output: str) -> Document:
     """The document of `snapshot`: what was written, and where."""
     return {
-        **_opening("snapshot"),
+        **opening("snapshot"),
         "output": output,
         "reference": manifest.reference,
         "commit": manifest.commit,
@@ -59,7 +59,7 @@ def snapshot_document(manifest: CheckpointManifest, output: str) -> Document:
 
 def environment_document(surroundings: Surroundings) -> Document:
     """The document of `env`."""
-    return {**_opening("env"), **to_dict(surroundings)}
+    return {**opening("env"), **to_dict(surroundings)}
 
 
 def error_document(error: HeadscopeError) -> Document:
@@ -70,5 +70,6 @@ def error_document(error: HeadscopeError) -> Document:
     }
 
 
-def _opening(command: str) -> Document:
+def opening(command: str) -> Document:
+    """The fields that every document begins with."""
     return {"schema_version": SCHEMA_VERSION, "tool_version": tool_version(), "command": command}

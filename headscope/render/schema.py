@@ -12,6 +12,7 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from headscope.facts import SCHEMA_VERSION, ParameterOrigin, Report
+from headscope.facts.atlas import HeadEntry
 from headscope.facts.plain import json_name
 from headscope.facts.settings import Surroundings
 from headscope.render.document import OF_THE_DIFF
@@ -23,11 +24,12 @@ _PLAIN = {str: "string", int: "integer", bool: "boolean", float: "number", NoneT
 
 
 def build_schema() -> Schema:
-    """The schema of all documents: one of `inspect`, `diff-weights`, `snapshot`, `env`, or an error."""
+    """The schema of all documents: one of `inspect`, `diff-weights`, `heads`, `snapshot`, `env`, or an error."""
     definitions: dict[str, Schema] = {}
     documents = {
         "inspect": _for_command(_object_of(Report, definitions), "inspect"),
         "diff-weights": _diff_weights(definitions),
+        "heads": _heads(definitions),
         "snapshot": _snapshot(),
         "env": _environment(definitions),
         "error": _error(),
@@ -107,6 +109,11 @@ def _snapshot() -> Schema:
     numbers = {name: {"type": "integer"} for name in ("tensors", "bytes_read", "bytes_total")}
     commit: Schema = {"commit": {"anyOf": [{"type": "string"}, {"type": "null"}]}}
     return _opened("snapshot", {**texts, **commit, **numbers}, "What was written, and where.")
+
+
+def _heads(definitions: dict[str, Schema]) -> Schema:
+    entries = {"heads": {"type": "array", "items": _reference(HeadEntry, definitions)}}
+    return _opened("heads", entries, "The atlas: classification classes of the installed Transformers.")
 
 
 def _environment(definitions: dict[str, Schema]) -> Schema:

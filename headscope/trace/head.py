@@ -10,6 +10,7 @@ from headscope.trace.formula import hidden_of, write_formula
 from headscope.trace.loss import observed_loss
 from headscope.trace.pooling import TokenNames, read_pooling
 from headscope.trace.probe import build_probe
+from headscope.trace.reads import config_fields_read
 from headscope.trace.slicing import HeadSlice, locate_head
 from headscope.trace.stages import ModelNames, Step, build_stages, read_steps, short_path
 from headscope.trace.verify import verify_pooling
@@ -52,6 +53,7 @@ def read_head(execution: Execution, base: nn.Module | None, tokens: TokenNames, 
         hidden_shape=() if hidden is None else execution.probe.shape(hidden.shape),
         loss=observed_loss(execution),
         verification=verification,
+        config_fields=config_fields_read(execution.model, head) if verify else (),
         unused_modules=_unused_modules(execution, head, names),
         notes=execution.notes,
         not_determined=(*_not_determined(execution, base, stages), *_contradictions(verification)),

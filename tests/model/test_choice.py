@@ -48,7 +48,7 @@ FAULTS: list[tuple[dict[str, Any], Wish, type[HeadscopeError], str]] = [
     ({}, Wish(), Malformed, "no model_type"),
     ({"model_type": "barrt"}, Wish(), Unsupported, "nearest: bart"),
     ({"model_type": "mine", "auto_map": {"AutoConfig": "a.B"}}, Wish(), Unsupported, "own code"),
-    (BERT | {"hidden_size": "wide"}, Wish(), Malformed, "BertConfig"),
+    (BERT | {"label2id": 3, "id2label": [1]}, Wish(), Malformed, "BertConfig"),
     (BERT | {"id2label": 7}, Wish(), Malformed, "BertConfig"),
 ]
 

@@ -1,0 +1,38 @@
+"""`headscope heads [PATTERN]`."""
+
+from typing import Annotated
+
+import typer
+
+from headscope.cli.options import Output, TaskName
+from headscope.cli.output import check_output, write_report
+from headscope.cli.progress import telling_progress
+
+Pattern = Annotated[str, typer.Argument(metavar="[PATTERN]", help="Part of a class name or model type.")]
+Pooling = Annotated[
+    str | None, typer.Option("--pooling", metavar="KIND", help="Only heads with this pooling, such as masked_mean.")
+]
+Operation = Annotated[
+    str | None, typer.Option("--operation", metavar="NAME", help="Only heads that run this operation, such as tanh.")
+]
+Workers = Annotated[int | None, typer.Option("--workers", metavar="N", min=1, help="Processes; else one a core.")]
+
+
+def heads(  # noqa: PLR0917  Typer passes every option by name
+    output: Output,
+    pattern: Pattern = "",
+    task: TaskName = None,
+    pooling: Pooling = None,
+    operation: Operation = None,
+    workers: Workers = None,
+) -> int:
+    """The atlas: every classification class of the installed Transformers, no checkpoint needed."""
+    check_output(output.output)
+    with telling_progress(output.quiet) as tell:
+        from headscope import api
+
+        found = api.heads(pattern, task=task, pooling=pooling, operation=operation, workers=workers, progress=tell)
+    from headscope import render
+
+    write_report(output, lambda: render.heads_screen(found), lambda: render.heads_document(found))
+    return 0

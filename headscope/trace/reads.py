@@ -1,0 +1,64 @@
+"""Which fields of the configuration a head reads: found in the source of the classes that make it."""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from torch import nn
+from transformers import PreTrainedModel
+
+from headscope.trace.slicing import HeadSlice
+
+_GENERIC = {
+    "return_dict", "use_return_dict", "output_attentions", "output_hidden_states", "use_cache", "problem_type",
+    "model_type", "to_dict", "get_text_config", "name_or_path", "dtype", "torchscript", "is_encoder_decoder",
+    "chunk_size_feed_forward", "gradient_checkpointing", "loss_type", "architectures",
+}  # fmt: skip
+
+
+def config_fields_read(model: nn.Module, head: HeadSlice) -> tuple[str, ...]:
+    """The names of the configuration fields that the classifier's class and the modules of its head read, sorted."""
+    modules = (module for operation in head.operations for module in operation.modules if module is not head.base)
+    own = dict.fromkeys(type(module) for module in modules if _is_within(module, head.base))
+    classes = dict.fromkeys([type(model), *own])
+    return tuple(sorted({name for cls in classes for part in _family(cls) for name in _fields_in(part)}))
+
+
+def _is_within(module: nn.Module, base: nn.Module | None) -> bool:
+    """Whether a module holds less than the base model does: a pooler, not the whole encoder."""
+    return base is None or base not in module.modules()
+
+
+def _family(cls: type) -> Iterable[type]:
+    """The class and those it inherits from that are model code."""
+    for part in cls.__mro__:
+        if part is PreTrainedModel or part is nn.Module:
+            return
+        if not part.__module__.startswith("torch"):
+            yield part
+
+
+@lru_cache(maxsize=512)
+def _fields_in(cls: type) -> tuple[str, ...]:
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
+    except (OSError, TypeError, SyntaxError):
+        return ()
+    return tuple(sorted(set(_attributes_of_config(tree)) - _GENERIC))
+
+
+def _attributes_of_config(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and _is_config(node.value):
+            yield node.attr
+
+
+def _is_config(node: ast.AST) -> bool:
+    match node:
+        case ast.Name(id="config") | ast.Attribute(attr="config"):
+            return True
+        case ast.Call(func=ast.Attribute(value=inner, attr="get_text_config")):
+            return _is_config(inner)
+    return False
