@@ -12,6 +12,7 @@ from headscope.facts import TensorHeader
 _PREFIX = 8
 _LARGEST_HEADER = 25_000_000
 _LARGEST_INDEX = 2**64 - 1
+_METADATA = "__metadata__"
 _TENSOR_FIELDS = {"dtype", "shape", "data_offsets"}
 
 
@@ -22,10 +23,9 @@ def read_safetensors_header(source: ByteSource) -> tuple[TensorHeader, ...]:
     """
     text = _header_text(source)
     entries = _parsed(text, source.name)
-    metadata = entries.pop("__metadata__", None)
-    if metadata is not None and not _is_text_map(metadata):
-        raise _bad(source.name, "__metadata__ is no map of text to text")
-    tensors = [_tensor(key, entry, source.name) for key, entry in entries.items()]
+    _check_metadata(entries, source.name)
+    described = {key: _tensor(key, entry, source.name) for key, entry in entries if key != _METADATA}
+    tensors = list(described.values())
     tensors.sort(key=lambda item: (item[1], item[2]))
     _check_layout(tensors, source.size - _PREFIX - len(text), source.name)
     return tuple(header for header, _, _ in tensors)
@@ -43,56 +43,75 @@ def _header_text(source: ByteSource) -> bytes:
         raise _bad(source.name, f"its header claims {length} bytes, and the file has {source.size}")
     if length > _LARGEST_HEADER:
         raise _bad(source.name, f"its header of {length} bytes is over the limit of {_LARGEST_HEADER}")
-    text = source.read_at(_PREFIX, length)
-    if not text.startswith(b"{"):
-        raise _bad(source.name, "its header does not begin with {")
-    return text
+    return source.read_at(_PREFIX, length)
 
 
-def _parsed(text: bytes, name: str) -> dict[str, Any]:
+class _Object(list[tuple[str, Any]]):
+    """A JSON object as its pairs, doubles included: what they mean depends on where the object stands."""
+
+
+class _NoIndex:
+    """A number that is no whole number of 64 bits."""
+
+
+def _parsed(text: bytes, name: str) -> _Object:
     try:
         entries = json.loads(
             text.decode("utf-8"),
-            object_pairs_hook=_unique,
+            object_pairs_hook=_Object,
             parse_constant=_refuse_constant,
-            parse_float=_refuse_constant,
-            parse_int=_bounded_int,
+            parse_float=lambda text: _NoIndex(),
+            parse_int=_index,
         )
     except (ValueError, RecursionError) as err:
         raise _bad(name, f"its header is no valid JSON ({err})") from err
-    if not isinstance(entries, dict):
+    if not isinstance(entries, _Object):
         raise _bad(name, "its header is no JSON object")
+    if any(_is_broken(key) for key, _ in entries):
+        raise _bad(name, "a key holds half a surrogate pair")
     return entries
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key stands twice")
-    if any("\ud800" <= character <= "\udfff" for key in found for character in key):
-        raise ValueError("a key holds half a surrogate pair")
-    return found
+def _is_broken(text: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _refuse_constant(text: str) -> Any:
-    raise ValueError(f"{text} where a whole number belongs")
+    raise ValueError(f"{text} is no JSON")
 
 
-def _bounded_int(text: str) -> int:
-    value = int(text) if len(text) <= len(str(_LARGEST_INDEX)) else -1
-    if not 0 <= value <= _LARGEST_INDEX or text.startswith("-"):
-        raise ValueError(f"the number {text[:24]} is out of range")
-    return value
+def _index(text: str) -> int | _NoIndex:
+    is_index = not text.startswith("-") and len(text) <= len(str(_LARGEST_INDEX)) and int(text) <= _LARGEST_INDEX
+    return int(text) if is_index else _NoIndex()
 
 
-def _is_text_map(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
+def _check_metadata(entries: _Object, name: str) -> None:
+    """At most one `__metadata__`, null or a map of text to text."""
+    found = [value for key, value in entries if key == _METADATA]
+    if len(found) > 1:
+        raise _bad(name, "__metadata__ stands twice")
+    for metadata in found:
+        is_map = isinstance(metadata, _Object) and all(
+            isinstance(value, str) and not _is_broken(key + value) for key, value in metadata
+        )
+        if metadata is not None and not is_map:
+            raise _bad(name, "__metadata__ is no map of text to text")
+
+
+def _fields(key: str, entry: Any, name: str) -> dict[str, Any]:
+    """The fields of a tensor's entry; unknown ones are left out, as the official parser does."""
+    if not isinstance(entry, _Object):
+        raise _bad(name, f"the entry of {key!r} is no object")
+    known = [(field, value) for field, value in entry if field in _TENSOR_FIELDS]
+    fields = dict(known)
+    if len(known) != len(_TENSOR_FIELDS) or len(fields) != len(known):
+        raise _bad(name, f"the entry of {key!r} has not each of dtype, shape and data_offsets once")
+    return fields
 
 
 def _tensor(key: str, entry: Any, name: str) -> tuple[TensorHeader, int, int]:
-    if not isinstance(entry, dict) or set(entry) != _TENSOR_FIELDS:
-        raise _bad(name, f"the entry of {key!r} is not {{dtype, shape, data_offsets}}")
-    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    fields = _fields(key, entry, name)
+    dtype, shape, offsets = fields["dtype"], fields["shape"], fields["data_offsets"]
     if not isinstance(dtype, str) or dtype not in SAFETENSORS:
         raise _bad(name, f"{key!r} has the unknown dtype {dtype!r}")
     if not _are_indices(shape):

@@ -1,0 +1,190 @@
+"""Checkpoints of the Hub through the real client, against a Hub on loopback."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from families import FAMILIES
+from hub import COMMIT, Hub, serve
+from safetensors.torch import load
+from saving import FORMATS
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def keys_in(files: dict[str, bytes]) -> set[str]:
+    """The tensors in the weight files, read by the libraries that wrote them."""
+    keys: set[str] = set()
+    for name, content in files.items():
+        if name.endswith(".safetensors"):
+            keys |= set(load(content))
+        elif name.endswith(".bin"):
+            keys |= set(torch.load(io.BytesIO(content), weights_only=True))
+    return keys
+
+
+FETCH = """
+import sys
+from huggingface_hub import hf_hub_download
+for name in ("config.json", "model.safetensors"):
+    hf_hub_download(sys.argv[1], name)
+"""
+
+
+@pytest.fixture(scope="module")
+def repos(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, bytes]]:
+    """Tiny models of every format, and one whose weights are too large to be fetched unseen."""
+    found = {}
+    for name in ("safetensors", "sharded-safetensors", "torch-zip"):
+        folder = tmp_path_factory.mktemp(name)
+        FORMATS[name](FAMILIES["bert"].build("BertForPreTraining", vocab_size=5000), folder)
+        found[f"someone/{name}"] = files_of(folder)
+    found["someone/empty"] = {"README.md": b"nothing here"}
+    found["someone/tensorflow"] = {"config.json": b'{"model_type": "bert"}', "tf_model.h5": b"0"}
+    return found
+
+
+@pytest.fixture
+def hub(repos: dict[str, dict[str, bytes]]) -> Iterator[Hub]:
+    with serve(Hub({name: dict(files) for name, files in repos.items()}, gated={"someone/gated"})) as running:
+        yield running
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a command ended, and the snapshot it wrote."""
+
+    code: int
+    answer: dict[str, Any]
+    snapshot: dict[str, Any]
+    seconds: float
+
+
+def snapshot(reference: str, endpoint: str, home: Path, *options: str, **environment: str) -> Ran:
+    """`headscope snapshot REFERENCE` in a process of its own: the client reads its settings once."""
+    output = home / "snapshot.json"
+    output.unlink(missing_ok=True)
+    settings = {"HF_ENDPOINT": endpoint, "HF_HOME": str(home / "hf"), "HF_HUB_DISABLE_TELEMETRY": "1"}
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    began = time.monotonic()
+    ran = subprocess.run(
+        [sys.executable, "-m", "headscope", "snapshot", reference, "-o", str(output), "--json", *options],
+        capture_output=True, text=True, check=False, timeout=60, env=clean | settings | environment,
+    )  # fmt: skip
+    assert "Traceback" not in ran.stderr, ran.stderr
+    written = json.loads(output.read_text()) if output.exists() else {}
+    return Ran(ran.returncode, json.loads(ran.stdout), written, time.monotonic() - began)
+
+
+@pytest.mark.parametrize("name", ["safetensors", "sharded-safetensors", "torch-zip"])
+def test_only_headers_are_fetched(name: str, hub: Hub, tmp_path: Path) -> None:
+    ran = snapshot(f"someone/{name}", hub.endpoint, tmp_path)
+    assert ran.code == 0, ran.answer
+    assert {tensor["key"] for tensor in ran.snapshot["tensors"]} == keys_in(hub.repos[f"someone/{name}"])
+    total = sum(len(content) for file, content in hub.repos[f"someone/{name}"].items() if file.endswith((".bin", "rs")))
+    assert hub.weight_bytes() < total / 3
+    assert ran.snapshot["commit"] == COMMIT
+
+
+def test_a_revision_is_pinned_to_its_commit(hub: Hub, tmp_path: Path) -> None:
+    ran = snapshot("someone/safetensors@v1", hub.endpoint, tmp_path)
+    assert (ran.code, ran.snapshot["revision"], ran.snapshot["commit"]) == (0, "v1", COMMIT)
+
+
+def test_a_pasted_url_is_the_repository_it_shows(hub: Hub, tmp_path: Path) -> None:
+    ran = snapshot(f"{hub.endpoint}/someone/safetensors/tree/v1", hub.endpoint, tmp_path)
+    assert (ran.code, ran.snapshot["revision"]) == (0, "v1")
+
+
+FAILURES = [
+    ("someone/unknown", "not_found", "has no repository"),
+    ("someone/safetensors@v9", "not_found", "no revision v9"),
+    ("someone/gated", "gated", "gated"),
+    ("someone/empty", "not_found", "holds no config.json"),
+    ("someone/tensorflow", "unsupported", "TensorFlow"),
+]
+
+
+@pytest.mark.parametrize(("reference", "code", "part"), FAILURES, ids=[row[0] for row in FAILURES])
+def test_what_the_hub_refuses_is_said_with_a_next_step(
+    reference: str, code: str, part: str, hub: Hub, tmp_path: Path
+) -> None:
+    ran = snapshot(reference, hub.endpoint, tmp_path)
+    assert ran.code == 3
+    assert ran.answer["error"]["code"] == code
+    assert part in ran.answer["error"]["message"]
+    assert ran.answer["error"]["hint"]
+
+
+def test_a_server_that_ignores_ranges_does_not_send_the_weights(hub: Hub, tmp_path: Path) -> None:
+    hub.ignore_range = True
+    ran = snapshot("someone/safetensors", hub.endpoint, tmp_path)
+    assert (ran.code, ran.answer["error"]["code"]) == (3, "network")
+
+
+@pytest.mark.parametrize("status", [403, 404, 500])
+def test_a_failing_store_is_a_network_error(status: int, hub: Hub, tmp_path: Path) -> None:
+    hub.weight_status = status
+    ran = snapshot("someone/safetensors", hub.endpoint, tmp_path)
+    assert (ran.code, ran.answer["error"]["code"]) == (3, "network")
+    assert str(status) in ran.answer["error"]["message"]
+
+
+def test_the_token_goes_to_the_hub_and_not_to_the_store(hub: Hub, tmp_path: Path) -> None:
+    assert snapshot("someone/safetensors", hub.endpoint, tmp_path, HF_TOKEN="hf_secret").code == 0
+    assert any(request.has_token for request in hub.log if request.origin == "hub")
+    assert not any(request.has_token for request in hub.log if request.origin == "cdn")
+
+
+def test_cached_weights_are_read_where_they_are(hub: Hub, tmp_path: Path) -> None:
+    settings = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_XET": "1"}
+    subprocess.run([sys.executable, "-c", FETCH, "someone/safetensors"], check=True, env=os.environ | settings)
+    hub.log.clear()
+    ran = snapshot("someone/safetensors", hub.endpoint, tmp_path)
+    assert ran.code == 0
+    assert hub.weight_bytes() == 0
+
+
+def test_offline_reads_the_cache_and_says_so(hub: Hub, tmp_path: Path) -> None:
+    settings = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_XET": "1"}
+    subprocess.run([sys.executable, "-c", FETCH, "someone/safetensors"], check=True, env=os.environ | settings)
+    hub.log.clear()
+    ran = snapshot("someone/safetensors", hub.endpoint, tmp_path, "--offline")
+    assert (ran.code, hub.log) == (0, [])
+    assert ran.snapshot["commit"] == COMMIT
+
+
+def test_offline_without_a_cache_is_said(hub: Hub, tmp_path: Path) -> None:
+    ran = snapshot("someone/safetensors", hub.endpoint, tmp_path, "--offline")
+    assert (ran.code, ran.answer["error"]["code"], hub.log) == (3, "offline", [])
+
+
+def test_an_unreachable_hub_is_noticed_soon_and_a_known_checkpoint_still_shown(tmp_path: Path) -> None:
+    closed = "http://127.0.0.1:9"
+    unknown, known = snapshot("someone/else", closed, tmp_path), snapshot("roberta-base", closed, tmp_path)
+    assert (unknown.code, unknown.answer["error"]["code"]) == (3, "network")
+    assert (known.code, known.snapshot["reference"]) == (0, "roberta-base")
+    assert max(unknown.seconds, known.seconds) < 15
+
+
+def test_a_misspelled_known_id_gets_a_suggestion(tmp_path: Path) -> None:
+    ran = snapshot("robert-base", "http://127.0.0.1:9", tmp_path)
+    assert "roberta-base" in ran.answer["error"]["hint"]
+
+
+def test_a_tensor_is_what_the_file_says(hub: Hub, tmp_path: Path) -> None:
+    ran = snapshot("someone/torch-zip", hub.endpoint, tmp_path)
+    model = FAMILIES["bert"].build("BertForPreTraining", vocab_size=5000)
+    shapes = {tensor["key"]: tuple(tensor["shape"]) for tensor in ran.snapshot["tensors"]}
+    assert shapes == {key: tuple(value.shape) for key, value in model.state_dict().items()}

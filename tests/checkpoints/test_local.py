@@ -1,0 +1,191 @@
+"""Checkpoints on disk: what a folder may hold, and what is said where it does not add up."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from families import FAMILIES
+from safetensors.torch import save_file
+from saving import save_safetensors, save_sharded_safetensors, save_torch_zip
+
+from headscope.checkpoints import read_manifest
+from headscope.errors import HeadscopeError, Malformed, NotFound, Unsupported, UsageError
+from headscope.facts import WeightsFormat
+
+CONFIG = json.dumps({"model_type": "bert", "architectures": ["BertModel"]})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a configuration and one small weight file."""
+    (tmp_path / "config.json").write_text(CONFIG)
+    save_file({"x": torch.zeros(2, 3)}, tmp_path / "model.safetensors")
+    return tmp_path
+
+
+def test_a_folder_is_read_by_its_headers(folder: Path) -> None:
+    manifest = read_manifest(str(folder))
+    assert [(item.key, item.dtype, item.shape) for item in manifest.tensors] == [("x", "float32", (2, 3))]
+    assert manifest.config["model_type"] == "bert"
+    assert (manifest.format, manifest.files[0].name) == (WeightsFormat.SAFETENSORS, "model.safetensors")
+    assert manifest.bytes_total == (folder / "model.safetensors").stat().st_size
+
+
+def test_safetensors_come_before_pytorch_files(folder: Path) -> None:
+    torch.save({"y": torch.zeros(1)}, folder / "pytorch_model.bin")
+    assert [item.key for item in read_manifest(str(folder)).tensors] == ["x"]
+
+
+def test_a_single_weight_file_is_read_with_the_configuration_beside_it(folder: Path) -> None:
+    torch.save({"y": torch.zeros(1)}, folder / "epoch3.bin")
+    assert [item.key for item in read_manifest(str(folder / "epoch3.bin")).tensors] == ["y"]
+
+
+def test_a_subfolder_can_be_named(folder: Path) -> None:
+    assert read_manifest(str(folder.parent), subfolder=folder.name).tensors
+
+
+def test_a_missing_shard_leaves_a_gap(tmp_path: Path) -> None:
+    save_sharded_safetensors(FAMILIES["bert"].build("BertModel"), tmp_path)
+    lost = sorted(tmp_path.glob("*.safetensors"))[0]
+    lost.unlink()
+    manifest = read_manifest(str(tmp_path))
+    assert manifest.tensors
+    assert [gap.what for gap in manifest.gaps] == [lost.name]
+
+
+@pytest.mark.parametrize("shard", ["../model.safetensors", "/etc/passwd", "a\\b", "C:x", "", "..", 7, None, "a/b"])
+def test_an_index_that_leads_elsewhere_is_refused(shard: object, folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    index = {"weight_map": {"x": shard}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(Malformed, match="no file name beside it"):
+        read_manifest(str(folder))
+
+
+def test_a_promised_tensor_that_no_shard_holds_is_a_gap(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "part.safetensors")
+    index = {"weight_map": {"x": "part.safetensors", "z": "part.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert "promises 1 tensors" in read_manifest(str(folder)).gaps[0].reason
+
+
+def test_a_configuration_alone_is_a_gap(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(CONFIG)
+    manifest = read_manifest(str(tmp_path))
+    assert manifest.format is WeightsFormat.NONE
+    assert manifest.gaps
+
+
+CONFIGS = {
+    "no JSON": (b"{", "line 1, column"),
+    "list": (b"[]", "list"),
+    "null": (b"null", "null"),
+    "text": (b'"x"', "text"),
+    "doubled key": (b'{"a": 1, "a": 2}', "twice"),
+    "no UTF-8": (b'{"a": "\xff"}', "UTF-8"),
+    "deep": (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "JSON"),
+    "empty": (b"", "line 1"),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_broken_configuration_is_named_with_its_fault(name: str, folder: Path) -> None:
+    content, part = CONFIGS[name]
+    (folder / "config.json").write_bytes(content)
+    with pytest.raises(Malformed) as caught:
+        read_manifest(str(folder))
+    assert "config.json" in caught.value.message
+    assert part in caught.value.message
+
+
+def test_a_byte_order_mark_and_infinity_are_read(folder: Path) -> None:
+    (folder / "config.json").write_bytes(b'\xef\xbb\xbf{"model_type": "bert", "x": Infinity}')
+    assert read_manifest(str(folder)).config["x"] == float("inf")
+
+
+STAND_INS = {
+    b"": "empty",
+    b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n": "Git LFS pointer",
+    b"<!DOCTYPE html><html></html>": "HTML page",
+    b"\x05\0\0": "fewer than",
+}
+
+
+@pytest.mark.parametrize("content", STAND_INS, ids=STAND_INS.values())
+def test_what_is_no_weight_file_is_called_by_its_name(content: bytes, folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(content)
+    with pytest.raises(Malformed, match=STAND_INS[content]):
+        read_manifest(str(folder))
+
+
+def test_a_pipe_does_not_hang_the_reader(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    os.mkfifo(folder / "model.safetensors")
+    with pytest.raises(Malformed, match="no regular file"):
+        read_manifest(str(folder))
+
+
+def test_a_link_as_the_cache_makes_them_is_followed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    blob = tmp_path_factory.mktemp("blobs") / "abc"
+    (folder / "model.safetensors").rename(blob)
+    (folder / "model.safetensors").symlink_to(blob)
+    assert read_manifest(str(folder)).tensors
+
+
+FOLDERS: list[tuple[dict[str, str], type[HeadscopeError], str]] = [
+    ({}, NotFound, "holds no config.json"),
+    ({"adapter_config.json": "{}"}, Unsupported, "PEFT adapter"),
+    ({"config.json": CONFIG, "tf_model.h5": "0"}, Unsupported, "TensorFlow"),
+    ({"config.json": CONFIG, "model-q4.gguf": "0"}, Unsupported, "GGUF"),
+]
+
+
+@pytest.mark.parametrize(("files", "error", "part"), FOLDERS, ids=[row[2] for row in FOLDERS])
+def test_a_folder_that_is_no_checkpoint_is_said_with_a_next_step(
+    files: dict[str, str], error: type[HeadscopeError], part: str, tmp_path: Path
+) -> None:
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    with pytest.raises(error) as caught:
+        read_manifest(str(tmp_path))
+    assert part in caught.value.message
+    assert caught.value.hint
+
+
+REFERENCES: list[tuple[str, type[HeadscopeError]]] = [
+    ("", UsageError),
+    ("no/such/folder", NotFound),
+    ("./nothing", NotFound),
+    ("model.safetensors", NotFound),
+    ("a b", NotFound),
+    ("x@", NotFound),
+    ("https://example.org/a/b", UsageError),
+    ("hf://datasets/a/b", Unsupported),
+    ("nul\0", UsageError),
+    ("../../etc", NotFound),
+]
+
+
+@pytest.mark.parametrize(("reference", "error"), REFERENCES, ids=[repr(row[0]) for row in REFERENCES])
+def test_a_reference_that_means_nothing_is_said(reference: str, error: type[HeadscopeError]) -> None:
+    with pytest.raises(error) as caught:
+        read_manifest(reference, offline=True)
+    assert caught.value.hint
+
+
+def test_the_shared_real_checkpoints_are_read() -> None:
+    shared = Path(__file__).resolve().parents[3] / "shared" / "real" / "checkpoints"
+    if not shared.is_dir():
+        pytest.skip("the real checkpoints are not beside this checkout")
+    manifests = [read_manifest(str(folder)) for folder in sorted(shared.iterdir())]
+    assert [len(manifest.tensors) for manifest in manifests] == [21, 13, 134]
+
+
+def test_saved_models_are_whole(tmp_path: Path) -> None:
+    model = FAMILIES["roberta"].build("RobertaForSequenceClassification")
+    for number, save in enumerate((save_safetensors, save_torch_zip)):
+        save(model, tmp_path / str(number))
+        assert {item.key for item in read_manifest(str(tmp_path / str(number))).tensors} == set(model.state_dict())

@@ -1,0 +1,87 @@
+"""Snapshots: written, read back, bundled, refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from headscope.checkpoints import bundled_snapshots, read_manifest, snapshot_text, write_snapshot
+from headscope.checkpoints.dtypes import SAFETENSORS
+from headscope.errors import Malformed, UsageError
+from headscope.facts import CheckpointKind, CheckpointManifest
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> CheckpointManifest:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"model_type": "bert", "x": [1, null]}')
+    save_file({"a": torch.zeros(2, 3), "b": torch.zeros(1, dtype=torch.int64)}, folder / "model.safetensors")
+    return read_manifest(str(folder))
+
+
+def test_a_snapshot_holds_what_the_checkpoint_holds(manifest: CheckpointManifest, tmp_path: Path) -> None:
+    write_snapshot(manifest, tmp_path / "s.json")
+    again = read_manifest(str(tmp_path / "s.json"))
+    assert again.kind is CheckpointKind.SNAPSHOT
+    assert (again.tensors, again.files, again.config) == (manifest.tensors, manifest.files, manifest.config)
+
+
+def test_the_same_checkpoint_gives_the_same_text(manifest: CheckpointManifest) -> None:
+    assert snapshot_text(manifest) == snapshot_text(manifest)
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing(manifest: CheckpointManifest, tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        write_snapshot(manifest, tmp_path / "missing" / "s.json")
+    with pytest.raises(UsageError, match="folder"):
+        write_snapshot(manifest, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
+
+
+FAULTS = {
+    "another JSON": ("format", "else"),
+    "another version": ("version", 2),
+    "no tensors": ("tensors", None),
+    "config no object": ("config", []),
+    "negative size": ("tensors", [{"key": "a", "dtype": "float32", "shape": [-1], "file": ""}]),
+    "tensor twice": ("tensors", [{"key": "a", "dtype": "float32", "shape": [1], "file": ""}] * 2),
+    "unknown format": ("weights_format", "stone"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_broken_snapshot_is_refused(name: str, manifest: CheckpointManifest, tmp_path: Path) -> None:
+    values = json.loads(snapshot_text(manifest))
+    field, value = FAULTS[name]
+    (tmp_path / "s.json").write_text(json.dumps(values | {field: value}))
+    with pytest.raises(Malformed) as caught:
+        read_manifest(str(tmp_path / "s.json"))
+    assert caught.value.hint
+
+
+def test_six_checkpoints_come_bundled_and_say_that_they_are_reconstructions() -> None:
+    assert len(bundled_snapshots()) == 6
+    for name in bundled_snapshots():
+        manifest = read_manifest(name, offline=True)
+        assert manifest.tensors
+        assert "reconstructed from published facts" in manifest.notices[0]
+
+
+def test_an_id_under_its_organisation_is_known_too() -> None:
+    assert read_manifest("google-bert/bert-base-uncased", offline=True).tensors
+
+
+def test_the_bundled_facts_are_those_of_their_source() -> None:
+    source = Path(__file__).resolve().parents[3] / "shared" / "snapshots"
+    if not source.is_dir():
+        pytest.skip("the source of the bundled snapshots is not beside this checkout")
+    for name in bundled_snapshots():
+        facts = json.loads((source / f"{name}.json").read_text())
+        manifest = read_manifest(name, offline=True)
+        assert manifest.config == facts["config"]
+        assert [(item.key, item.dtype, list(item.shape)) for item in manifest.tensors] == [
+            (item["key"], SAFETENSORS[item["dtype"]][0], item["shape"]) for item in facts["tensors"]
+        ]

@@ -1,0 +1,173 @@
+"""PyTorch files: what we interpret equals what PyTorch unpickles, and nothing hostile runs."""
+
+import collections
+import io
+import os
+import pickle
+import random
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from headscope.checkpoints.bytes import LocalBytes
+from headscope.checkpoints.torch_file import read_torch_headers
+from headscope.errors import HeadscopeError, Malformed, Unsupported
+
+base = torch.zeros(6, 4)
+STATES: dict[str, dict[str, Any]] = {
+    "plain": {"a.weight": torch.zeros(3, 4), "a.bias": torch.zeros(3)},
+    "ordered": collections.OrderedDict(a=torch.zeros(2), b=torch.zeros(())),
+    "parameters": {"w": torch.nn.Parameter(torch.zeros(2, 3))},
+    "dtypes": {
+        str(dtype): torch.zeros(2, dtype=dtype)
+        for dtype in (
+            torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
+            torch.uint8, torch.bool, torch.complex64, torch.float8_e4m3fn,
+        )
+    },
+    "views": {"head": base[:2], "column": base[:, 1], "whole": base},
+    "empty": {"none": torch.zeros(0, 7)},
+}  # fmt: skip
+
+
+def read(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
+    headers, _ = read_torch_headers(LocalBytes(path, path.name))
+    return {header.key: (header.dtype, header.shape) for header in headers}
+
+
+@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])
+@pytest.mark.parametrize("name", STATES)
+def test_names_shapes_and_dtypes_equal_what_pytorch_loads(name: str, zipped: bool, tmp_path: Path) -> None:
+    path = tmp_path / "pytorch_model.bin"
+    state = {key: item for key, item in STATES[name].items() if zipped or "float8" not in key}  # legacy knows none
+    torch.save(state, path, _use_new_zipfile_serialization=zipped)
+    loaded = torch.load(path, map_location="cpu", weights_only=True)
+    assert read(path) == {
+        key: (str(item.dtype).removeprefix("torch."), tuple(item.shape)) for key, item in loaded.items()
+    }
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_every_pickle_protocol_is_read(protocol: int, tmp_path: Path) -> None:
+    path = tmp_path / "pytorch_model.bin"
+    torch.save(STATES["plain"], path, pickle_protocol=protocol)
+    assert set(read(path)) == set(STATES["plain"])
+
+
+def test_keys_that_share_a_storage_are_grouped(tmp_path: Path) -> None:
+    path = tmp_path / "pytorch_model.bin"
+    torch.save(STATES["views"] | {"other": torch.zeros(1)}, path)
+    _, shared = read_torch_headers(LocalBytes(path, path.name))
+    assert shared == (("head", "column", "whole"),)
+
+
+def test_the_data_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "pytorch_model.bin"
+    torch.save({"large": torch.zeros(4_000_000)}, path)
+    source = LocalBytes(path, path.name)
+    read_torch_headers(source)
+    assert source.bytes_read < 300_000 < source.size
+
+
+class Payload:
+    """Runs a command when it is unpickled."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+
+    def __reduce__(self) -> Any:
+        return os.system, (self.command,)
+
+
+@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])
+def test_a_payload_is_named_and_never_runs(zipped: bool, tmp_path: Path) -> None:
+    path, canary = tmp_path / "pytorch_model.bin", tmp_path / "canary"
+    torch.save({"w": torch.zeros(2), "x": Payload(f"touch {canary}")}, path, _use_new_zipfile_serialization=zipped)
+    with pytest.raises(Malformed) as caught:
+        read(path)
+    assert "system" in caught.value.message
+    assert not canary.exists()
+
+
+PICKLES: dict[str, bytes] = {
+    "eval": b"cbuiltins\neval\n(V1\ntR.",
+    "import by stack": b"\x80\x04\x8c\x05posix\x8c\x06system\x93\x8c\x02id\x85R.",
+    "instance": b"(S'ls'\nios\nsystem\n.",
+    "empty stack": b"R.",
+    "unwritten memo": b"h\x05.",
+    "no stop": b"}",
+    "mark missing": b"u.",
+    "list": b"].",
+    "number": b"K\x01.",
+    "nested": pickle.dumps({"state_dict": {"a": 1}}, 2),
+    "objects": pickle.dumps({"a": [1, 2]}, 2),
+    "extension": b"\x82\x01.",
+    "build on nothing": b"}b.",
+    "key that cannot be one": b"}]K\x01s.",
+}
+
+
+def zipped_pickle(path: Path, content: bytes, name: str = "archive/data.pkl", method: int = zipfile.ZIP_STORED) -> None:
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr(name, content)
+
+
+@pytest.mark.parametrize("name", PICKLES)
+def test_a_pickle_that_is_no_state_dict_is_refused(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "pytorch_model.bin"
+    zipped_pickle(path, PICKLES[name])
+    with pytest.raises(Malformed) as caught:
+        read(path)
+    assert "pytorch_model.bin" in caught.value.message
+
+
+def test_archives_that_pytorch_never_writes_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "pytorch_model.bin"
+    zipped_pickle(path, pickle.dumps({}), method=zipfile.ZIP_DEFLATED)
+    with pytest.raises(Malformed, match="compressed"):
+        read(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a/data.pkl", pickle.dumps({}))
+        archive.writestr("b/data.pkl", pickle.dumps({}))
+    with pytest.raises(Malformed, match="2 data"):
+        read(path)
+
+
+def test_a_missing_storage_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "pytorch_model.bin"
+    torch.save(STATES["plain"], path)
+    with zipfile.ZipFile(path) as archive:
+        kept = {name: archive.read(name) for name in archive.namelist() if not name.endswith("/data/0")}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in kept.items():
+            archive.writestr(name, content)
+    with pytest.raises(Malformed, match="missing or short"):
+        read(path)
+
+
+def test_the_tar_format_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "pytorch_model.bin"
+    with tarfile.open(path, "w") as archive:
+        archive.addfile(tarfile.TarInfo("storages"), io.BytesIO())
+    with pytest.raises(Unsupported, match="tar format"):
+        read(path)
+
+
+def test_mutated_files_never_raise_anything_else(tmp_path: Path) -> None:
+    chance, path = random.Random(11), tmp_path / "pytorch_model.bin"
+    for zipped in (True, False):
+        torch.save(STATES["plain"], path, _use_new_zipfile_serialization=zipped)
+        good = path.read_bytes()
+        for _ in range(400):
+            changed = bytearray(good)
+            for _ in range(chance.randint(1, 6)):
+                changed[chance.randrange(len(changed))] = chance.randrange(256)
+            path.write_bytes(changed[: chance.randint(1, len(changed))] if chance.random() < 0.2 else changed)
+            try:
+                read(path)
+            except HeadscopeError:
+                continue

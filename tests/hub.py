@@ -1,0 +1,155 @@
+"""A Hub on loopback: two origins, LFS redirects, ranges, error codes, a log of every request, faults on demand."""
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import unquote
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+LARGE = (".safetensors", ".bin")
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request that a server answered."""
+
+    origin: str
+    method: str
+    path: str
+    range: str
+    has_token: bool
+    sent: int
+
+
+@dataclass
+class Hub:
+    """Repositories by id, the log, and the faults: `ignore_range`, `status` of weight requests, `gated` ids."""
+
+    repos: dict[str, dict[str, bytes]]
+    gated: set[str] = field(default_factory=set)
+    ignore_range: bool = False
+    weight_status: int | None = None
+    log: list[Request] = field(default_factory=list)
+    endpoint: str = ""
+    cdn: str = ""
+
+    def weight_bytes(self) -> int:
+        """Bytes of weight files that were sent."""
+        return sum(request.sent for request in self.log if request.path.endswith(LARGE) and request.method == "GET")
+
+
+@contextmanager
+def serve(hub: Hub) -> Iterator[Hub]:
+    """The hub and its CDN, each on a port of their own, until the block ends."""
+    servers = [ThreadingHTTPServer(("127.0.0.1", 0), _handler(hub, origin)) for origin in ("hub", "cdn")]
+    hub.endpoint, hub.cdn = (f"http://127.0.0.1:{server.server_address[1]}" for server in servers)
+    threads = [threading.Thread(target=server.serve_forever, daemon=True) for server in servers]
+    for thread in threads:
+        thread.start()
+    try:
+        yield hub
+    finally:
+        for server in servers:
+            server.shutdown()
+            server.server_close()
+
+
+def _handler(hub: Hub, origin: str) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_HEAD(self) -> None:
+            self.answer(with_body=False)
+
+        def do_GET(self) -> None:
+            self.answer(with_body=True)
+
+        def answer(self, *, with_body: bool) -> None:
+            path = unquote(self.path.partition("?")[0])
+            status, headers, body = _cdn(hub, path, self.headers) if origin == "cdn" else _hub(hub, path, self.headers)
+            size = str(len(body))
+            self.send_response(status)
+            for name, value in ({"Content-Length": size} | headers).items():
+                self.send_header(name, value)
+            self.end_headers()
+            sent = 0
+            if with_body and body:
+                try:
+                    sent = self.wfile.write(body)
+                except OSError:
+                    sent = 0
+            token = "authorization" in {name.lower() for name in self.headers}
+            hub.log.append(Request(origin, self.command, path, self.headers.get("Range", ""), token, sent))
+
+        def log_message(self, format: str, *args: Any) -> None:
+            return
+
+    return Handler
+
+
+Answer = tuple[int, dict[str, str], bytes]
+
+
+def _error(status: int, code: str) -> Answer:
+    return status, {"X-Error-Code": code, "X-Error-Message": code}, b""
+
+
+def _hub(hub: Hub, path: str, headers: Any) -> Answer:
+    if path.startswith("/api/models/"):
+        return _api(hub, path.removeprefix("/api/models/"))
+    if "/resolve/" not in path:
+        return 404, {}, b"{}"
+    repo, _, rest = path.lstrip("/").partition("/resolve/")
+    revision, _, name = rest.partition("/")
+    problem = _problem(hub, repo, revision)
+    if problem:
+        return problem
+    if name not in hub.repos[repo]:
+        return _error(404, "EntryNotFound")
+    return _file(hub, repo, name, hub.repos[repo][name], headers)
+
+
+def _problem(hub: Hub, repo: str, revision: str) -> Answer | None:
+    if repo in hub.gated:
+        return _error(403, "GatedRepo")
+    if repo not in hub.repos:
+        return _error(404, "RepoNotFound")
+    return None if revision in {"main", "v1", COMMIT} else _error(404, "RevisionNotFound")
+
+
+def _api(hub: Hub, rest: str) -> Answer:
+    repo, _, revision = rest.partition("/revision/")
+    problem = _problem(hub, repo, revision or "main")
+    if problem:
+        return problem
+    siblings = [{"rfilename": name} for name in hub.repos[repo]]
+    body = json.dumps({"id": repo, "modelId": repo, "sha": COMMIT, "siblings": siblings, "private": False})
+    return 200, {"Content-Type": "application/json", "X-Repo-Commit": COMMIT}, body.encode()
+
+
+def _file(hub: Hub, repo: str, name: str, content: bytes, headers: Any) -> Answer:
+    etag = f'"{hashlib.sha256(content).hexdigest()}"'
+    common = {"X-Repo-Commit": COMMIT, "ETag": etag}
+    if name.endswith(LARGE):
+        linked = {"X-Linked-Size": str(len(content)), "X-Linked-Etag": etag, "Location": f"{hub.cdn}/{repo}/{name}"}
+        return 302, common | linked | {"Content-Length": "0"}, b""
+    return 200, common | {"Content-Type": "text/plain"}, content
+
+
+def _cdn(hub: Hub, path: str, headers: Any) -> Answer:
+    if hub.weight_status:
+        return hub.weight_status, {}, b""
+    repo, _, name = path.lstrip("/").rpartition("/")
+    content = hub.repos[repo][name]
+    wanted = headers.get("Range", "")
+    if not wanted or hub.ignore_range:
+        return 200, {}, content
+    start, _, end = wanted.removeprefix("bytes=").partition("-")
+    last = min(int(end), len(content) - 1)
+    part = content[int(start) : last + 1]
+    return 206, {"Content-Range": f"bytes {start}-{last}/{len(content)}"}, part
