@@ -2,6 +2,17 @@
 
 from headscope.api.environment import environment, surroundings
 from headscope.api.examination import Examination, Request, diff_weights, inspect, snapshot
+from headscope.api.forward import forward
 from headscope.api.heads import heads
 
-__all__ = ["Examination", "Request", "diff_weights", "environment", "heads", "inspect", "snapshot", "surroundings"]
+__all__ = [
+    "Examination",
+    "Request",
+    "diff_weights",
+    "environment",
+    "forward",
+    "heads",
+    "inspect",
+    "snapshot",
+    "surroundings",
+]

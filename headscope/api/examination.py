@@ -91,33 +91,36 @@ def inspect(reference: str, *, progress: Progress | None = None, **options: Any)
 
     Raises a `HeadscopeError` that says what was found, what was expected and what to do next.
     """
-    return _inspect(_request(reference, options), progress)
+    return examine("inspect", make_request(reference, options), progress)
 
 
-def _inspect(request: Request, progress: Progress | None) -> Examination:
-    return _examine("inspect", request, partial(_trace, verify=request.verify), progress)
+def examine(command: str, request: Request, progress: Progress | None) -> Examination:
+    """The examination that a request asks for, under the name of a command."""
+    return _examine(command, request, partial(_trace, verify=request.verify), progress)
 
 
 def diff_weights(reference: str, *, progress: Progress | None = None, **options: Any) -> Examination:
     """Every parameter's status against the checkpoint; `head` is None. Options as for `inspect`."""
-    return _examine("diff-weights", _request(reference, options), None, progress)
+    return _examine("diff-weights", make_request(reference, options), None, progress)
 
 
 def snapshot(reference: str, output: str, *, progress: Progress | None = None, **options: Any) -> CheckpointManifest:
     """Writes a checkpoint's configuration and tensor headers to the file `output`, and returns them."""
     from headscope.checkpoints import write_snapshot
 
-    manifest = _manifest(_request(reference, options), progress)
+    manifest = read_checkpoint(make_request(reference, options), progress)
     write_snapshot(manifest, output)
     return manifest
 
 
-def _request(reference: str, options: dict[str, Any]) -> Request:
+def make_request(reference: str, options: dict[str, Any]) -> Request:
+    """The request that the arguments of a use case make."""
     labels = options.pop("labels", None)
     return Request(str(reference), labels=tuple(labels or ()), **options)
 
 
-def _manifest(request: Request, progress: Progress | None) -> CheckpointManifest:
+def read_checkpoint(request: Request, progress: Progress | None) -> CheckpointManifest:
+    """The manifest of the checkpoint that a request names."""
     from headscope.checkpoints import read_manifest
 
     return read_manifest(
@@ -144,19 +147,24 @@ Tracer = Callable[["Loaded", "Choice"], _Traced]
 
 def _examine(command: str, request: Request, tracer: Tracer | None, progress: Progress | None) -> Examination:
     tell = progress or (lambda sentence: None)
-    manifest = _manifest(request, progress)
+    manifest = read_checkpoint(request, progress)
     tell("importing torch and transformers")
-    from headscope.model.choice import Wish, choose
     from headscope.model.loading import load_skeleton
 
-    code = _code_source(request, manifest)
-    wish = Wish(request.num_labels, request.labels, request.task, request.model_class, code)
-    choice = choose(manifest.config, wish)
+    choice = choose_class(request, manifest)
     tell(f"building {choice.cls.__name__} and diffing {len(manifest.tensors)} checkpoint keys")
     loaded = load_skeleton(choice, manifest)
     tell("tracing the head")
     traced = tracer(loaded, choice) if tracer else _Traced(None)
     return _report(command, manifest, choice, loaded, traced)
+
+
+def choose_class(request: Request, manifest: CheckpointManifest) -> Choice:
+    """The class and configuration that a request and a checkpoint come to."""
+    from headscope.model.choice import Wish, choose
+
+    code = _code_source(request, manifest)
+    return choose(manifest.config, Wish(request.num_labels, request.labels, request.task, request.model_class, code))
 
 
 def _code_source(request: Request, manifest: CheckpointManifest) -> CodeSource | None:

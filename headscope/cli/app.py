@@ -13,6 +13,7 @@ from typer.main import get_command
 from headscope.cli.diff_weights import diff_weights
 from headscope.cli.env import env
 from headscope.cli.failure import Bug, Interrupted, asks_for_json, report_failure
+from headscope.cli.forward import forward
 from headscope.cli.grouping import with_option_groups
 from headscope.cli.heads import heads
 from headscope.cli.inspect import inspect
@@ -23,6 +24,7 @@ from headscope.errors import ExitCode, HeadscopeError, UsageError
 _COMMANDS: dict[str, Callable[..., int]] = {
     "inspect": inspect,
     "diff-weights": diff_weights,
+    "forward": forward,
     "heads": heads,
     "snapshot": snapshot,
     "env": env,

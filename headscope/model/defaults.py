@@ -15,15 +15,18 @@ _FIELDS: dict[str, Any] = {
     "num_key_value_heads": lambda config: config.num_attention_heads,
     "num_experts_per_tok": lambda config: 2,
     "decoder_start_token_id": lambda config: 0,
+    "rope_parameters": lambda config: {
+        kind: {"rope_type": "default", "rope_theta": 10000.0} for kind in config.layer_types
+    },
 }
 _NEEDED_IF_ABSENT = ("decoder_start_token_id",)
 
 
 def fill_open_fields(config: Any) -> tuple[str, ...]:
-    """Sets open (None) fields that models compute with, in place; returns what was set, as `field=value`."""
+    """Sets open (None or empty) fields that models compute with, in place; returns what was set, as `field=value`."""
     filled = []
     for name, value_for in _FIELDS.items():
-        is_open = hasattr(config, name) and getattr(config, name) is None
+        is_open = hasattr(config, name) and getattr(config, name) in (None, {})
         if is_open or (name in _NEEDED_IF_ABSENT and _lacks_decoder_start(config)):
             try:
                 value = value_for(config)

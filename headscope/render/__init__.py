@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from headscope.render.document import json_text as json_text
     from headscope.render.document import snapshot_document as snapshot_document
     from headscope.render.env import env_screen as env_screen
+    from headscope.render.forward import forward_document as forward_document
+    from headscope.render.forward import forward_screen as forward_screen
     from headscope.render.heads import atlas_page as atlas_page
     from headscope.render.heads import heads_document as heads_document
     from headscope.render.heads import heads_screen as heads_screen
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "atlas_page": "heads",
+    "forward_document": "forward",
+    "forward_screen": "forward",
     "heads_document": "heads",
     "heads_screen": "heads",
     "diff_document": "document",

@@ -11,8 +11,9 @@ from enum import Enum
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from headscope.facts import SCHEMA_VERSION, ParameterOrigin, Report
+from headscope.facts import SCHEMA_VERSION, ParameterOrigin, Report, Stage
 from headscope.facts.atlas import HeadEntry
+from headscope.facts.forward import ForwardReport, SeenStage
 from headscope.facts.plain import json_name
 from headscope.facts.settings import Surroundings
 from headscope.render.document import OF_THE_DIFF
@@ -24,11 +25,13 @@ _PLAIN = {str: "string", int: "integer", bool: "boolean", float: "number", NoneT
 
 
 def build_schema() -> Schema:
-    """The schema of all documents: one of `inspect`, `diff-weights`, `heads`, `snapshot`, `env`, or an error."""
+    """The schema of all documents: one of `inspect`, `diff-weights`, `forward`,
+    `heads`, `snapshot`, `env`, or an error."""
     definitions: dict[str, Schema] = {}
     documents = {
         "inspect": _for_command(_object_of(Report, definitions), "inspect"),
         "diff-weights": _diff_weights(definitions),
+        "forward": _forward(definitions),
         "heads": _heads(definitions),
         "snapshot": _snapshot(),
         "env": _environment(definitions),
@@ -109,6 +112,18 @@ def _snapshot() -> Schema:
     numbers = {name: {"type": "integer"} for name in ("tensors", "bytes_read", "bytes_total")}
     commit: Schema = {"commit": {"anyOf": [{"type": "string"}, {"type": "null"}]}}
     return _opened("snapshot", {**texts, **commit, **numbers}, "What was written, and where.")
+
+
+def _forward(definitions: dict[str, Schema]) -> Schema:
+    """Each stage is that of `inspect` with the shape and the statistics that were seen."""
+    seen = _object_of(SeenStage, definitions)["properties"]
+    stage = dict(_object_of(Stage, definitions)["properties"]) | {name: seen[name] for name in ("shape", "statistics")}
+    named = _object({"name": {"type": "string"}, "shape": seen["shape"]}, "One input tensor.")
+    properties = _object_of(ForwardReport, definitions)["properties"] | {
+        "stages": {"type": "array", "items": _object(stage, "A stage as it ran.")},
+        "inputs": {"type": "array", "items": named},
+    }
+    return _for_command(_object(properties, "What a forward pass showed."), "forward")
 
 
 def _heads(definitions: dict[str, Schema]) -> Schema:

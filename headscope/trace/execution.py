@@ -37,7 +37,7 @@ def run_forward(model: PreTrainedModel, probe: Probe) -> Execution:
     Raises Unsupported where the forward fails or returns no scores.
     """
     try:
-        return _run(model, probe)
+        return run_once(model, probe)
     except Exception as failure:
         lent = _pad_token_to_lend(model)
         if lent is None:
@@ -51,7 +51,7 @@ def run_forward(model: PreTrainedModel, probe: Probe) -> Execution:
 def _run_without_labels(model: PreTrainedModel, probe: Probe, failure: Exception) -> Execution:
     for attempt in (probe, replace(probe, labels={})):
         try:
-            return _run(model, attempt)
+            return run_once(model, attempt)
         except Exception as err:
             failure = err
     raise Unsupported(
@@ -61,7 +61,8 @@ def _run_without_labels(model: PreTrainedModel, probe: Probe, failure: Exception
     ) from failure
 
 
-def _run(model: PreTrainedModel, probe: Probe) -> Execution:
+def run_once(model: PreTrainedModel, probe: Probe) -> Execution:
+    """One recorded forward, as it is. Raises what the forward raises, and Unsupported where it returns no scores."""
     with recording() as recorder, torch.no_grad(), _engine(model, recorder):
         outputs = model(**probe.inputs, **probe.labels)
     named = _named_outputs(outputs)

@@ -51,8 +51,12 @@ def _fields_in(cls: type) -> tuple[str, ...]:
 
 def _attributes_of_config(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and _is_config(node.value):
-            yield node.attr
+        match node:
+            case ast.Attribute(value=holder, attr=name) if _is_config(holder):
+                yield name
+            case ast.Call(func=ast.Name(id="getattr" | "hasattr"), args=[holder, ast.Constant(value=str(name)), *_]):
+                if _is_config(holder):
+                    yield name
 
 
 def _is_config(node: ast.AST) -> bool:

@@ -1,0 +1,217 @@
+"""The forward pass: shapes at every stage of the head, and with real weights the scores of real inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headscope.api.environment import environment
+from headscope.api.examination import (
+    Examination,
+    Progress,
+    Request,
+    choose_class,
+    examine,
+    make_request,
+    read_checkpoint,
+)
+from headscope.errors import Unsupported, UsageError
+from headscope.facts import CheckpointKind, CheckpointManifest
+from headscope.facts.forward import ForwardReport, LabelScore, Scored
+from headscope.facts.version import tool_version
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import torch
+    from transformers import PreTrainedModel
+
+    from headscope.model.choice import Choice
+    from headscope.model.real import Place
+    from headscope.trace.observe import Observation
+
+_META = "meta"
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What to run through the model; at most one kind."""
+
+    texts: tuple[str, ...] = ()
+    pairs: tuple[str, ...] = ()
+    image: str | None = None
+    audio: str | None = None
+
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds that were given."""
+        given = {"text": self.texts, "image": self.image, "audio": self.audio}
+        return tuple(kind for kind, value in given.items() if value)
+
+
+def forward(
+    reference: str,
+    *,
+    device: str = _META,
+    text: Any = (),
+    text_pair: Any = (),
+    image: str | None = None,
+    audio: str | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> ForwardReport:
+    """Runs a forward pass and tells the shape of the tensor at each stage of the head.
+
+    On the `meta` device (the default) no weights are read and shapes carry names. On `cpu` or `cuda` the weights are
+    loaded; `text` (one or several), `image` or `audio` go through the checkpoint's own tokenizer or processor, and the
+    scores and probabilities come back by label. Options as for `inspect`. Raises a `HeadscopeError`.
+    """
+    material = Material(_several(text), _several(text_pair), image, audio)
+    _check(material, device)
+    request = make_request(reference, options)
+    report = examine("forward", request, progress)
+    manifest = read_checkpoint(request, None)
+    choice = choose_class(request, manifest)
+    if device == _META:
+        return _report(report, device, _observe_shapes(choice), material)
+    place = _place(request, manifest)
+    (progress or (lambda sentence: None))(f"loading {_gigabytes(manifest)} of weights")
+    observation = _observe_values(choice, place, material, device)
+    return _report(report, device, observation, material)
+
+
+def _several(value: Any) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def _check(material: Material, device: str) -> None:
+    kinds = material.kinds()
+    if len(kinds) > 1:
+        raise UsageError(f"{' and '.join(kinds)} were given at once", "give one kind of input")
+    if material.pairs and not material.texts:
+        raise UsageError("--text-pair was given without --text", "give the first text of each pair with --text")
+    if kinds and device == _META:
+        raise UsageError(f"{kinds[0]} needs real weights, and the device is meta", "add --device cpu")
+
+
+def _gigabytes(manifest: CheckpointManifest) -> str:
+    return f"{manifest.bytes_total / 1e9:.2f} GB"
+
+
+def _place(request: Request, manifest: CheckpointManifest) -> Place:
+    from headscope.model.real import Place
+
+    if manifest.kind not in (CheckpointKind.LOCAL, CheckpointKind.HUB):
+        raise Unsupported(
+            f"{request.reference} is a {manifest.kind.value} and holds no weights to run",
+            "give the folder or the Hub id of the checkpoint, or leave out --device",
+        )
+    name = request.reference
+    if manifest.kind is CheckpointKind.HUB:
+        name = name.removeprefix("hf://").partition("@")[0]
+    return Place(
+        name,
+        manifest.commit or manifest.revision,
+        request.subfolder,
+        request.cache_dir,
+        request.token,
+        request.offline,
+    )
+
+
+def _observe_shapes(choice: Choice) -> Observation:
+    import torch
+
+    from headscope.model.quiet import quiet
+    from headscope.trace.observe import observe_probe
+
+    with quiet(), torch.device(_META):
+        model = choice.cls(choice.config)
+    return observe_probe(model, choice.task)
+
+
+def _observe_values(choice: Choice, place: Place, material: Material, device: str) -> Observation:
+    from headscope.model.real import check_device, load_model
+    from headscope.trace.observe import observe_inputs
+
+    where = check_device(device)
+    inputs = _encoded(place, material)
+    model = load_model(choice, place, where)
+    return observe_inputs(model, inputs or _dummies(model, choice))
+
+
+def _encoded(place: Place, material: Material) -> Mapping[str, Any] | None:
+    from headscope.model.real import encode_audio, encode_image, encode_texts
+
+    if material.texts:
+        return encode_texts(place, material.texts, material.pairs)
+    if material.image:
+        return encode_image(place, material.image)
+    return encode_audio(place, material.audio) if material.audio else None
+
+
+def _dummies(model: PreTrainedModel, choice: Choice) -> Mapping[str, Any]:
+    from headscope.trace.probe import build_probe
+
+    return build_probe(model, choice.task).inputs
+
+
+def _report(report: Examination, device: str, observation: Observation, material: Material) -> ForwardReport:
+    logits = observation.logits
+    return ForwardReport(
+        tool_version=tool_version(),
+        environment=environment(),
+        checkpoint=report.checkpoint,
+        model=report.model,
+        device=device,
+        dtype=report.model.dtype,
+        inputs=observation.inputs,
+        hidden_shape=observation.hidden_shape,
+        stages=observation.stages,
+        logits_shape=observation.logits_shape,
+        logits=() if logits is None else _rows(logits),
+        scored=() if logits is None else _scored(logits, report, material),
+        notes=(*report.notes, *_warnings(report, device)),
+        not_determined=report.not_determined,
+    )
+
+
+def _warnings(report: Examination, device: str) -> tuple[str, ...]:
+    from headscope.render.verdict import find_missing
+
+    missing = find_missing(report).head
+    if device == _META or not missing:
+        return ()
+    return (f"the scores mean nothing yet: {len(missing)} tensors of the head are newly initialised at every load",)
+
+
+def _rows(logits: torch.Tensor) -> tuple[tuple[float | None, ...], ...]:
+    flat = logits.reshape(-1, logits.shape[-1])
+    return tuple(tuple(_finite(value) for value in row) for row in flat.tolist())
+
+
+def _finite(value: float) -> float | None:
+    return value if abs(value) != float("inf") and value == value else None  # noqa: PLR0124  NaN is not itself
+
+
+def _scored(logits: torch.Tensor, report: Examination, material: Material) -> tuple[Scored, ...]:
+    """The labels of each input with their scores, where there is one score for each label."""
+    import torch
+
+    labels = report.model.labels
+    if logits.dim() != len(("batch", "labels")) or logits.shape[-1] != len(labels):
+        return ()
+    functions = {"softmax": lambda scores: scores.softmax(-1), "sigmoid": torch.sigmoid}
+    probabilities = functions.get(report.model.activation, lambda scores: scores)(logits)
+    names = material.texts or tuple(f"input {number}" for number in range(len(logits)))
+    return tuple(
+        Scored(name, _ranked(labels, row, chance))
+        for name, row, chance in zip(names, logits.tolist(), probabilities.tolist(), strict=False)
+    )
+
+
+def _ranked(labels: tuple[str, ...], scores: list[float], chances: list[float]) -> tuple[LabelScore, ...]:
+    rows = [
+        LabelScore(label, _finite(score), _finite(chance))
+        for label, score, chance in zip(labels, scores, chances, strict=True)
+    ]
+    return tuple(sorted(rows, key=lambda row: -(row.logit if row.logit is not None else float("-inf"))))

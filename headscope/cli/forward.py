@@ -1,0 +1,57 @@
+"""`headscope forward MODEL`."""
+
+from typing import Annotated
+
+import typer
+
+from headscope.cli.options import Output, Source, Wanted
+from headscope.cli.output import check_output, write_report
+from headscope.cli.progress import telling_progress
+from headscope.errors import ExitCode
+
+_INPUT = "What to run"
+Device = Annotated[
+    str, typer.Option("--device", metavar="DEVICE", help="meta (no weights), cpu, cuda, ...", rich_help_panel=_INPUT)
+]
+Texts = Annotated[
+    list[str] | None, typer.Option("--text", metavar="TEXT", help="A text; may be repeated.", rich_help_panel=_INPUT)
+]
+Pairs = Annotated[
+    list[str] | None,
+    typer.Option("--text-pair", metavar="TEXT", help="The second text of a pair.", rich_help_panel=_INPUT),
+]
+Image = Annotated[str | None, typer.Option("--image", metavar="FILE", help="A picture.", rich_help_panel=_INPUT)]
+Audio = Annotated[str | None, typer.Option("--audio", metavar="FILE", help="A WAV file.", rich_help_panel=_INPUT)]
+
+
+def forward(  # noqa: PLR0917  Typer passes every option by name
+    wanted: Wanted,
+    source: Source,
+    output: Output,
+    device: Device = "meta",
+    text: Texts = None,
+    text_pair: Pairs = None,
+    image: Image = None,
+    audio: Audio = None,
+) -> int:
+    """Runs a forward pass: the shape at each stage; with real weights the values and the scores by label."""
+    check_output(output.output)
+    options = wanted.keywords()
+    with telling_progress(output.quiet) as tell:
+        from headscope import api
+
+        report = api.forward(
+            source.model,
+            device=device,
+            text=text or (),
+            text_pair=text_pair or (),
+            image=image,
+            audio=audio,
+            progress=tell,
+            **source.keywords(),
+            **options,
+        )
+    from headscope import render
+
+    write_report(output, lambda: render.forward_screen(report), lambda: render.forward_document(report))
+    return ExitCode.UNDETERMINED if report.not_determined else ExitCode.OK

@@ -1,0 +1,133 @@
+"""Real models and real inputs: weights on a device; texts, pictures and sounds through the checkpoint's own tools."""
+
+import wave
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import PreTrainedModel
+
+from headscope.errors import HeadscopeError, NotFound, Unsupported, UsageError
+from headscope.model.choice import Choice
+from headscope.model.quiet import quiet
+
+_SAMPLE_BYTES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a checkpoint's files are: a folder or a Hub id, with how to reach it."""
+
+    name: str
+    revision: str | None = None
+    subfolder: str | None = None
+    cache_dir: str | None = None
+    token: str | None = None
+    offline: bool = False
+
+    def keywords(self) -> dict[str, Any]:
+        """The keyword arguments of `from_pretrained`."""
+        return {
+            "revision": self.revision or "main",
+            "subfolder": self.subfolder or "",
+            "cache_dir": self.cache_dir,
+            "token": self.token,
+            "local_files_only": self.offline,
+        }
+
+
+def check_device(name: str) -> torch.device:
+    """The device called `name`. Raises UsageError for an unknown one, Unsupported for one that is not there."""
+    try:
+        device = torch.device(name)
+    except RuntimeError as err:
+        raise UsageError(f"no such device: {name}", "devices: meta, cpu, cuda, cuda:0, mps") from err
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise Unsupported(f"{name} was asked for, and PyTorch {torch.__version__} sees no CUDA device", "use cpu")
+    return device
+
+
+def load_model(choice: Choice, place: Place, device: torch.device) -> PreTrainedModel:
+    """The model with its real weights on `device`. Raises Unsupported where they cannot be loaded."""
+    try:
+        with quiet():
+            loaded: Any = choice.cls.from_pretrained(
+                place.name, config=choice.config, ignore_mismatched_sizes=True, **place.keywords()
+            )
+        model: PreTrainedModel = loaded.to(device).train(False)
+        return model
+    except HeadscopeError:
+        raise
+    except Exception as err:
+        raise Unsupported(
+            f"the weights of {place.name} cannot be loaded into {choice.cls.__name__}: {type(err).__name__}: {err}",
+            "see what diff-weights says",
+        ) from err
+
+
+def encode_texts(place: Place, texts: tuple[str, ...], pairs: tuple[str, ...]) -> Mapping[str, Any]:
+    """Texts, or pairs of texts, as a padded batch of the checkpoint's own tokenizer."""
+    if pairs and len(pairs) != len(texts):
+        raise UsageError(f"{len(pairs)} --text-pair for {len(texts)} --text", "give as many of the one as of the other")
+    tokenizer = _tool("AutoTokenizer", place, "a tokenizer")
+    if len(tokenizer) <= len(set(tokenizer.all_special_ids)):  # Transformers makes an empty one where there is none
+        raise Unsupported(
+            f"{place.name} has no tokenizer with a vocabulary", "put the tokenizer's files beside the weights"
+        )
+    if tokenizer.pad_token is None:
+        if len(texts) > 1:
+            raise Unsupported(
+                "the tokenizer has no pad token, so several texts make no batch", "give one --text at a time"
+            )
+        return dict(tokenizer(list(texts), list(pairs) or None, return_tensors="pt"))
+    return dict(tokenizer(list(texts), list(pairs) or None, return_tensors="pt", padding=True, truncation=True))
+
+
+def encode_image(place: Place, path: str) -> Mapping[str, Any]:
+    """A picture through the checkpoint's own image processor."""
+    try:
+        from PIL import Image  # type: ignore[import-not-found,unused-ignore]  # optional
+    except ImportError as err:
+        raise Unsupported("reading a picture needs Pillow, which is not installed", "pip install pillow") from err
+    try:
+        picture = Image.open(path).convert("RGB")
+    except OSError as err:
+        raise NotFound(f"{path} is no picture that can be read: {err}", "give a PNG or JPEG file") from err
+    return dict(_tool("AutoImageProcessor", place, "an image processor")(images=picture, return_tensors="pt"))
+
+
+def encode_audio(place: Place, path: str) -> Mapping[str, Any]:
+    """A WAV file of 16-bit samples through the checkpoint's own feature extractor; channels are averaged."""
+    extractor = _tool("AutoFeatureExtractor", place, "a feature extractor")
+    samples, rate = read_wave(path)
+    wanted = getattr(extractor, "sampling_rate", rate)
+    if wanted != rate:
+        raise Unsupported(f"{path} has {rate} samples a second, and the model takes {wanted}", "resample the file")
+    return dict(extractor(samples.numpy(), sampling_rate=rate, return_tensors="pt"))
+
+
+def read_wave(path: str) -> tuple[torch.Tensor, int]:
+    """The samples of a 16-bit WAV file between -1 and 1, and how many there are in a second."""
+    try:
+        with wave.open(str(Path(path))) as file:
+            if file.getsampwidth() != _SAMPLE_BYTES:
+                raise Unsupported(f"{path} has samples of {8 * file.getsampwidth()} bits", "give a 16-bit WAV file")
+            data = torch.frombuffer(bytearray(file.readframes(file.getnframes())), dtype=torch.int16)
+            return data.reshape(-1, file.getnchannels()).float().mean(1) / 32768, file.getframerate()
+    except (OSError, EOFError, wave.Error) as err:
+        raise NotFound(f"{path} is no WAV file that can be read: {err}", "give a 16-bit WAV file") from err
+
+
+def _tool(auto_class: str, place: Place, what: str) -> Any:
+    try:
+        with quiet():
+            return getattr(transformers, auto_class).from_pretrained(place.name, **place.keywords())
+    except Exception as err:
+        lines = str(err).strip().splitlines() or [type(err).__name__]
+        raise Unsupported(
+            f"{place.name} has no {what.removeprefix('a ').removeprefix('an ')} that can be loaded: {lines[0]}",
+            f"put {what} beside the weights, or leave its input out",
+        ) from err

@@ -1,0 +1,118 @@
+"""One forward of a model with its inputs as given: the stages of its head with the tensors that were really there."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from headscope.errors import Unsupported
+from headscope.facts import Shape, Task
+from headscope.facts.forward import SeenStage, Statistics
+from headscope.trace.base import base_module
+from headscope.trace.execution import Execution, run_once
+from headscope.trace.inputs import Row, Sizes
+from headscope.trace.probe import Probe, build_probe
+from headscope.trace.slicing import HeadSlice, locate_head
+from headscope.trace.stages import build_stages, is_silent, read_steps
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What one forward showed. `logits` are the first score tensor's values, None on the meta device."""
+
+    inputs: tuple[tuple[str, Shape], ...]
+    hidden_shape: Shape
+    stages: tuple[SeenStage, ...]
+    logits_shape: Shape
+    logits: torch.Tensor | None
+
+
+def observe_probe(model: PreTrainedModel, task: Task) -> Observation:
+    """The stages of `model` on the probe batch: shapes by names."""
+    model.train(False)
+    probe = replace(build_probe(model, task), labels={})
+    return _observe(run_once(model, probe), named=True)
+
+
+def observe_inputs(model: PreTrainedModel, inputs: Mapping[str, Any]) -> Observation:
+    """The stages of `model` on real inputs, with shapes in numbers and statistics of every result.
+
+    Raises Unsupported where the forward fails or no head is found on the way to the scores.
+    """
+    model.train(False)
+    moved = {name: _moved(value, model) for name, value in inputs.items()}
+    try:
+        execution = run_once(model, Probe(moved, {}, *_sizes(moved)))
+    except Unsupported:
+        raise
+    except Exception as err:
+        raise Unsupported(
+            f"the forward of {type(model).__name__} fails on these inputs ({', '.join(moved)}): {err}",
+            "check that the inputs are of the kind that the model takes",
+        ) from err
+    return _observe(execution, named=False)
+
+
+def _moved(value: Any, model: PreTrainedModel) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.to(model.device, model.dtype if value.is_floating_point() else value.dtype)
+
+
+def _sizes(inputs: dict[str, Any]) -> tuple[Sizes, tuple[Row, ...]]:
+    ids = inputs.get("input_ids")
+    if not isinstance(ids, torch.Tensor):
+        first = next(value for value in inputs.values() if isinstance(value, torch.Tensor))
+        return Sizes(first.shape[0], 0), ()
+    choices = ids.shape[1] if ids.dim() > len(("batch", "tokens")) else 1
+    length = ids.shape[-1]
+    return Sizes(ids.shape[0], length, choices), (Row(0, length - 1, length - 1),) * (ids.shape[0] * choices)
+
+
+def _observe(execution: Execution, *, named: bool) -> Observation:
+    head = locate_head(execution, base_module(execution.model))
+    if not head.operations:
+        raise Unsupported(
+            f"no head was found between the hidden states and the scores of {type(execution.model).__name__}", ""
+        )
+    shape = execution.probe.shape if named else _numbers
+    return Observation(
+        inputs=tuple((name, shape(value.shape)) for name, value in _tensors(execution.probe.inputs)),
+        hidden_shape=shape(head.hidden[0].shape) if head.hidden else (),
+        stages=_seen(execution, head, named=named),
+        logits_shape=shape(execution.logits[0].shape),
+        logits=None if execution.logits[0].is_meta else execution.logits[0].detach().float().cpu(),
+    )
+
+
+def _tensors(inputs: dict[str, Any]) -> list[tuple[str, torch.Tensor]]:
+    return [(name, value) for name, value in inputs.items() if isinstance(value, torch.Tensor)]
+
+
+def _numbers(sizes: torch.Size) -> Shape:
+    return tuple(sizes)
+
+
+def _seen(execution: Execution, head: HeadSlice, *, named: bool) -> tuple[SeenStage, ...]:
+    steps = read_steps(head)
+    stages = build_stages(execution, head, steps)
+    results = [step.last.outputs[0] for step in steps if not is_silent(step)]
+    return tuple(
+        SeenStage(stage, stage.output_shape if named else tuple(result.shape), measure(result))
+        for stage, result in zip(stages, results, strict=True)
+    )
+
+
+def measure(tensor: torch.Tensor) -> Statistics | None:
+    """Minimum, mean, maximum and standard deviation of the finite values; None on the meta device."""
+    if tensor.is_meta or not tensor.is_floating_point():
+        return None
+    values = tensor.detach().float()
+    finite = values[values.isfinite()]
+    nan, inf = int(values.isnan().sum()), int(values.isinf().sum())
+    if not finite.numel():
+        return Statistics(None, None, None, None, nan, inf)
+    spread = float(finite.std(unbiased=False))
+    return Statistics(float(finite.min()), float(finite.mean()), float(finite.max()), spread, nan, inf)

@@ -1,0 +1,129 @@
+"""The sweep: every classification class of the installed Transformers is traced, and its gradients agree."""
+
+import subprocess
+import sys
+from collections import Counter
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from headscope import api
+from headscope.errors import UsageError
+from headscope.facts import PoolingKind, Task
+from headscope.facts.atlas import HeadEntry
+from headscope.render import atlas_page
+
+ROOT = Path(__file__).resolve().parents[2]
+MISSING_DEPENDENCY = "an optional dependency is missing"
+
+
+@pytest.fixture(scope="module")
+def atlas() -> tuple[HeadEntry, ...]:
+    return api.heads(workers=2)
+
+
+def test_every_class_is_traced_or_says_what_is_missing(atlas: tuple[HeadEntry, ...]) -> None:
+    untraced = [entry for entry in atlas if not entry.traced]
+    print(Counter((entry.task.value, entry.by) for entry in atlas))
+    for entry in untraced:
+        print(entry.class_name, entry.reason)
+    assert {entry.task for entry in atlas} == set(Task)
+    assert all(entry.reason for entry in untraced)
+    if metadata.version("transformers") >= "5.23":
+        others = [entry.class_name for entry in untraced if not entry.reason.startswith(MISSING_DEPENDENCY)]
+        assert others == []
+
+
+def test_no_gradient_contradicts_a_traced_pooling(atlas: tuple[HeadEntry, ...]) -> None:
+    verdicts = {entry: entry.head.verification for entry in atlas if entry.head}
+    wrong = [entry.class_name for entry, verdict in verdicts.items() if verdict and verdict.agrees is False]
+    open_ones = [entry.class_name for entry, verdict in verdicts.items() if verdict is None or verdict.agrees is None]
+    assert wrong == []
+    assert len(open_ones) <= 1, open_ones
+
+
+def test_every_head_reaches_the_logits_through_live_parameters(atlas: tuple[HeadEntry, ...]) -> None:
+    for entry in atlas:
+        if entry.head:
+            assert entry.head.stages, entry.class_name
+            own = entry.head.parameters  # ShieldGemma2 reads two scores of its language model and owns none
+            assert any(item.live for item in own) or not own, entry.class_name
+
+
+def test_the_page_of_the_atlas_is_what_the_code_makes(
+    atlas: tuple[HeadEntry, ...], request: pytest.FixtureRequest
+) -> None:
+    page = ROOT / "docs" / "atlas.md"
+    version = metadata.version("transformers")
+    if f"Transformers {version} " not in page.read_text(encoding="utf-8"):
+        pytest.skip(f"the page shows another Transformers than {version}")
+    fresh = atlas_page(atlas, version)
+    if request.config.getoption("--update-golden"):
+        page.write_text(fresh, encoding="utf-8")
+    assert page.read_text(encoding="utf-8") == fresh
+
+
+READINGS = {  # from the modeling source of each class
+    "EuroBertForSequenceClassification": PoolingKind.MASKED_MEAN,
+    "BeitForImageClassification": PoolingKind.MEAN,
+    "ConvNextForImageClassification": PoolingKind.SPATIAL_MEAN,
+    "SwinForImageClassification": PoolingKind.MEAN,
+    "ResNetForImageClassification": PoolingKind.SPATIAL_MEAN,
+    "Wav2Vec2ForSequenceClassification": PoolingKind.MASKED_MEAN,
+    "Wav2Vec2ForXVector": PoolingKind.CONCAT,
+    "Dinov2ForImageClassification": PoolingKind.CONCAT,
+    "CLIPForImageClassification": PoolingKind.MEAN,
+    "VideoMAEForVideoClassification": PoolingKind.MEAN,
+    "PerceiverForSequenceClassification": PoolingKind.WEIGHTED,
+    "XLMForSequenceClassification": PoolingKind.FIRST_TOKEN,
+    "BertForMultipleChoice": PoolingKind.FIRST_TOKEN,
+    "BertForNextSentencePrediction": PoolingKind.FIRST_TOKEN,
+    "BertForQuestionAnswering": PoolingKind.NONE,
+    "SplinterForQuestionAnswering": PoolingKind.OTHER,
+    "Wav2Vec2ForAudioFrameClassification": PoolingKind.NONE,
+}
+
+
+@pytest.mark.parametrize("name", READINGS)
+def test_the_pooling_is_the_one_in_the_source(name: str, atlas: tuple[HeadEntry, ...]) -> None:
+    entry = next((item for item in atlas if item.class_name == name and item.head), None)
+    if entry is None or entry.head is None:
+        pytest.skip(f"{name} is not in this Transformers")
+    assert entry.head.pooling.kind is READINGS[name], entry.head.pooling
+
+
+def test_a_pooler_that_is_not_used_is_beside_the_head(atlas: tuple[HeadEntry, ...]) -> None:
+    entry = next(item for item in atlas if item.class_name == "BigBirdForSequenceClassification")
+    assert entry.head is not None
+    assert "bert.pooler" in [module.path for module in entry.head.unused_modules]
+
+
+def test_what_pretraining_brings_is_told(atlas: tuple[HeadEntry, ...]) -> None:
+    by_name = {entry.class_name: entry for entry in atlas}
+    assert by_name["BertForSequenceClassification"].new_from_pretraining == ("classifier.weight", "classifier.bias")
+    assert len(by_name["RobertaForSequenceClassification"].new_from_pretraining) == 4
+
+
+def test_the_fields_that_the_head_reads_are_told(atlas: tuple[HeadEntry, ...]) -> None:
+    fields = {entry.class_name: entry.depends_on for entry in atlas}
+    assert "classifier_pooling" in fields["ModernBertForSequenceClassification"]
+    assert "summary_type" in fields["XLNetForSequenceClassification"]
+    assert "use_mean_pooling" in fields["BeitForImageClassification"]
+
+
+def test_filters_keep_what_they_name() -> None:
+    found = api.heads("roberta", task="sequence-classification", operation="tanh", pooling="first_token", workers=1)
+    assert "RobertaForSequenceClassification" in [entry.class_name for entry in found]
+    with pytest.raises(UsageError):
+        api.heads(pooling="magic")
+    with pytest.raises(UsageError):
+        api.heads(task="magic")
+
+
+def test_the_command_prints_a_line_for_each_class() -> None:
+    command = [sys.executable, "-m", "headscope", "heads", "xlnet", "--task", "sequence-classification"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0
+    assert "XLNetForSequenceClassification" in ran.stdout
+    assert "1 head: 1 traced, 1 confirmed by gradients" in ran.stdout
