@@ -6,13 +6,15 @@ import os
 import re
 import shlex
 import sys
+import tempfile
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = (ROOT / "README.md", ROOT / "docs" / "questions.md")
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 WIDTH = 100
 _BLOCK = re.compile(r"```console\n(?P<body>\$ headscope .*?)```", re.DOTALL)
+_COLOURS = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
 
 
 def fresh_page(text: str) -> str:
@@ -27,7 +29,6 @@ def _fresh_block(body: str) -> str:
 
 def _output_of(command: str) -> str:
     """What a command prints on both streams, on a terminal without colour of the documented width."""
-    os.environ |= {"COLUMNS": str(WIDTH), "NO_COLOR": "1", "HF_HUB_OFFLINE": "1"}
     from headscope.cli import main
 
     captured = io.StringIO()
@@ -36,20 +37,33 @@ def _output_of(command: str) -> str:
     return captured.getvalue()
 
 
+def _settle_surroundings(empty: str) -> None:
+    """The documented width, no colour, no network, and an empty cache: the bundled snapshots answer."""
+    for name in _COLOURS:
+        os.environ.pop(name, None)
+    os.environ |= {"COLUMNS": str(WIDTH), "NO_COLOR": "1", "TERM": "dumb", "HF_HUB_OFFLINE": "1"}
+    os.environ |= {"HF_HOME": empty, "HF_HUB_CACHE": empty}
+
+
+def _is_up_to_date(page: Path, fresh: str) -> bool:
+    """Whether a page is as it would be written; prints the difference where it is not."""
+    text = page.read_text(encoding="utf-8").splitlines()
+    lines = list(difflib.unified_diff(text, fresh.splitlines(), page.name, "now", lineterm=""))
+    if lines:
+        print("\n".join(lines))
+    return not lines
+
+
 def main(arguments: list[str]) -> int:
     """Rewrites the pages; with `--check` shows the difference instead and returns 1 where there is one."""
-    stale = 0
-    for page in PAGES:
-        text = page.read_text(encoding="utf-8")
-        fresh = fresh_page(text)
-        if "--check" in arguments:
-            difference = difflib.unified_diff(text.splitlines(), fresh.splitlines(), page.name, "now", lineterm="")
-            lines = list(difference)
-            stale += bool(lines)
-            print("\n".join(lines))
-        else:
-            page.write_text(fresh, encoding="utf-8")
-    return int(stale > 0)
+    with tempfile.TemporaryDirectory() as empty:
+        _settle_surroundings(empty)
+        fresh = {page: fresh_page(page.read_text(encoding="utf-8")) for page in PAGES}
+    if "--check" in arguments:
+        return int(not all([_is_up_to_date(page, text) for page, text in fresh.items()]))
+    for page, text in fresh.items():
+        page.write_text(text, encoding="utf-8")
+    return 0
 
 
 if __name__ == "__main__":

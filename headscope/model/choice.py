@@ -13,6 +13,9 @@ from headscope.facts import Task
 from headscope.model.catalogue import HeadClass, class_for, classes_of_family, task_of_class
 from headscope.model.quiet import quiet
 from headscope.model.remote_code import CodeSource, load_remote_classes
+from headscope.model.shallow import DEPTHS
+
+_MOST_LAYERS = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +195,19 @@ def _configured(config_class: Any, values: dict[str, Any], wish: Wish) -> Any:
         raise Malformed(
             f"config.json does not make a {config_class.__name__}: {_first_line(err)}", "correct config.json"
         ) from err
+    _check_sizes(config)
     return config
+
+
+def _check_sizes(config: Any) -> None:
+    """Sizes that no model has: they would take minutes to build and mean a broken file."""
+    labels = config.num_labels
+    if labels is not None and labels < 1:
+        raise Malformed(f"config.json describes {labels} labels", "correct id2label, or give --num-labels")
+    for name in DEPTHS:
+        depth = getattr(config, name, None)
+        if isinstance(depth, int) and depth > _MOST_LAYERS:
+            raise Malformed(f"config.json asks for {depth:,} layers ({name})", f"correct {name}")
 
 
 def _set_labels(config: Any, wish: Wish) -> None:

@@ -3,7 +3,7 @@
 from copy import deepcopy
 from typing import Any
 
-_DEPTHS = (
+DEPTHS = (
     "num_hidden_layers",
     "n_layers",
     "n_layer",
@@ -20,7 +20,7 @@ def shallow_config(config: Any, depth: int = 1) -> Any:
     """A copy with at most `depth` layers, also in its parts."""
     shallow = deepcopy(config)
     for part in _with_parts(shallow):
-        _reduce(part, _DEPTHS, depth)
+        _reduce(part, DEPTHS, depth)
     return shallow
 
 
