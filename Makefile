@@ -14,7 +14,7 @@ setup: $(VENV)/.dev
 
 ## test: set everything up and pass the tests
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -q -n $(WORKERS)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

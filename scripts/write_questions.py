@@ -60,7 +60,8 @@ def main(arguments: list[str]) -> int:
         _settle_surroundings(empty)
         fresh = {page: fresh_page(page.read_text(encoding="utf-8")) for page in PAGES}
     if "--check" in arguments:
-        return int(not all([_is_up_to_date(page, text) for page, text in fresh.items()]))
+        stale = [page for page, text in fresh.items() if not _is_up_to_date(page, text)]
+        return int(bool(stale))
     for page, text in fresh.items():
         page.write_text(text, encoding="utf-8")
     return 0

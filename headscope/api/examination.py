@@ -77,7 +77,7 @@ class Request:
     verify: bool = False
 
 
-def inspect(reference: str, *, progress: Progress | None = None, **options: Any) -> Examination:
+def inspect(reference: Any, *, progress: Progress | None = None, **options: Any) -> Examination:
     """The whole examination of a checkpoint: its head path, and what the checkpoint gave of it.
 
     `reference` is a Hub id, `id@revision`, an `hf://` URI, a pasted Hub URL, a local folder or weight file, or a
@@ -89,8 +89,14 @@ def inspect(reference: str, *, progress: Progress | None = None, **options: Any)
     >>> report.head.formula  # doctest: +SKIP
     'logits = out_proj(tanh(dense(h[<s>])))'
 
+    `reference` may also be a module in memory; then the options are `example_inputs`, `labels`, `task` and `verify`.
+
     Raises a `HeadscopeError` that says what was found, what was expected and what to do next.
     """
+    if callable(getattr(reference, "named_parameters", None)):
+        from headscope.api.live import inspect_module
+
+        return inspect_module(reference, **options)
     return examine("inspect", make_request(reference, options), progress)
 
 
@@ -189,7 +195,7 @@ def _trace(loaded: Loaded, choice: Choice, *, verify: bool = False) -> _Traced:
 
 
 def _report(command: str, manifest: CheckpointManifest, choice: Choice, loaded: Loaded, traced: _Traced) -> Examination:
-    head = _head(traced.trace, loaded.diff) if traced.trace else None
+    head = join_head(traced.trace, loaded.diff) if traced.trace else None
     return Examination(
         tool_version=tool_version(),
         command=command,
@@ -260,7 +266,8 @@ def _outside_base(diff: WeightDiff) -> int:
     return sum(item.count for item in diff.parameters if not (item.in_base or item.is_buffer))
 
 
-def _head(trace: HeadTrace, diff: WeightDiff) -> Head:
+def join_head(trace: HeadTrace, diff: WeightDiff) -> Head:
+    """The head of a trace with the status of its parameters."""
     origins = {origin.name: origin for origin in diff.parameters}
     mismatches = {item.parameter: item for item in diff.mismatched}
     live = set(trace.live)

@@ -23,7 +23,7 @@ _LOSS = "loss"
 class Execution:
     """What one forward ran. `logits` are the score tensors; `loss` is None where the forward gave none."""
 
-    model: PreTrainedModel
+    model: nn.Module
     probe: Probe
     graph: Graph
     logits: tuple[torch.Tensor, ...]
@@ -61,7 +61,7 @@ def _run_without_labels(model: PreTrainedModel, probe: Probe, failure: Exception
     ) from failure
 
 
-def run_once(model: PreTrainedModel, probe: Probe) -> Execution:
+def run_once(model: nn.Module, probe: Probe) -> Execution:
     """One recorded forward, as it is. Raises what the forward raises, and Unsupported where it returns no scores."""
     with recording() as recorder, torch.no_grad(), _engine(model, recorder):
         outputs = model(**probe.inputs, **probe.labels)

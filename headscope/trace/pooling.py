@@ -31,19 +31,22 @@ class Part:
     rule: str
     evidence: tuple[Step, ...] = ()
     is_bare_sum: bool = False
+    source: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
     """The state of a tensor that still has its token axis, with what was done to its positions so far.
 
-    `mixed`: a position already holds something of others; `skipped`: so many first positions were cut off.
+    `mixed`: a position already holds something of others; `skipped`: so many first positions were cut
+    off; `source`: which of the hidden states it is, counted from 0.
     """
 
     masked: bool = False
     weighted: bool = False
     mixed: bool = False
     skipped: int = 0
+    source: int = 0
     touched_by: tuple[Step, ...] = ()
 
 
@@ -65,16 +68,29 @@ class Reading:
 def read_pooling(execution: Execution, head: HeadSlice, steps: tuple[Step, ...], names: TokenNames) -> Pooling:
     """The pooling of a head, with the operations that show it."""
     sizes = token_sizes(execution, head.hidden)
-    reading = Reading(execution, head, names, sizes, {id(tensor): Tokens() for tensor in head.hidden}, [])
+    states: dict[int, State] = {id(tensor): Tokens(source=number) for number, tensor in enumerate(head.hidden)}
+    reading = Reading(execution, head, names, sizes, states, [])
     for step in steps:
         state = _state_after(step, reading)
         for operation in step.operations:
             for output in operation.outputs:
-                reading.states[id(output)] = state
+                reading.states[id(output)] = _state_of_output(output, state, step, reading)
         if step.name in _SPLITS:
             _read_split(step, reading)
     parts = _parts_at_the_logits(reading)
     return _pooling(parts, reading)
+
+
+def _state_of_output(output: torch.Tensor, state: State, step: Step, reading: Reading) -> State:
+    """The state after a step, but for a second output that has lost the token axis: the end state of an LSTM."""
+    if not isinstance(state, Tokens) or step.name not in _RECURRENT or _has_tokens(output, reading):
+        return state
+    rule = f"end state of {step.name} over all positions"
+    return (Part(PoolingKind.OTHER, "all", rule, (*state.touched_by, step)),)
+
+
+def _has_tokens(tensor: torch.Tensor, reading: Reading) -> bool:
+    return any(size in reading.sizes for size in tensor.shape)
 
 
 def _read_split(step: Step, reading: Reading) -> None:
@@ -118,14 +134,18 @@ def _state_after(step: Step, reading: Reading) -> State:
         return _after_pooling(step, _joined(step, closed, len(entering), reading), reading)
     merged = _merged([state for _, state in open_ones])
     if _keeps_tokens(step, open_ones[0][0], reading):
-        is_product = step.name in _PRODUCTS and len(open_ones) > 1
-        return _touched(step, replace(merged, mixed=merged.mixed or bool(closed) or is_product), reading)
+        mixes = step.name in _RECURRENT or (step.name in _PRODUCTS and len(open_ones) > 1)
+        by = (*merged.touched_by, step) if mixes else merged.touched_by
+        return _touched(step, replace(merged, mixed=merged.mixed or bool(closed) or mixes, touched_by=by), reading)
     return _joined(step, [*closed, *_collapse(step, open_ones[0][0], merged, reading)], len(entering), reading)
 
 
 def _joined(step: Step, parts: list[Part], operands: int, reading: Reading) -> tuple[Part, ...]:
     """The parts of a step's operands, each once; where it joins different ones, how is remembered."""
-    unique = tuple(dict.fromkeys(parts))
+    found: dict[tuple[PoolingKind, str, str, int], Part] = {}
+    for part in parts:
+        found.setdefault((part.kind, part.tokens, part.rule, part.source), part)
+    unique = tuple(found.values())
     if operands > 1 and len(unique) > 1:
         reading.joins.append(step)
     return unique
@@ -137,6 +157,7 @@ def _merged(states: list[Tokens]) -> Tokens:
         weighted=any(state.weighted for state in states),
         mixed=any(state.mixed for state in states),
         skipped=max(state.skipped for state in states),
+        source=min(state.source for state in states),
         touched_by=tuple(dict.fromkeys(step for state in states for step in state.touched_by)),
     )
 
@@ -213,7 +234,14 @@ def _averaged(part: Part, step: Step, reading: Reading) -> Part:
 
 def _collapse(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
     classify = _COLLAPSES.get(step.name, _read_other)
-    return tuple(replace(part, evidence=(*state.touched_by, step)) for part in classify(step, entering, state, reading))
+    parts = classify(step, entering, state, reading)
+    if state.mixed and classify is _read_pick:
+        mixer = state.touched_by[-1].name if state.touched_by else "another operation"
+        parts = tuple(
+            replace(part, kind=PoolingKind.OTHER, rule=f"{part.rule}, after {mixer} over all positions")
+            for part in parts
+        )
+    return tuple(replace(part, evidence=(*state.touched_by, step), source=state.source) for part in parts)
 
 
 def _read_pick(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
@@ -381,6 +409,7 @@ _RESIZING = {
     "interpolate", "narrow", "view", "reshape",
 }  # fmt: skip
 
+_RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
 _PRODUCTS = {"matmul", "bmm", "einsum", "scaled_dot_product_attention", "multi_head_attention_forward"}
 _SPLITS = {"split", "chunk", "unbind", "tensor_split"}
 
@@ -401,7 +430,9 @@ def _pooling(parts: tuple[Part, ...], reading: Reading) -> Pooling:
     settled = [_settled(part) for part in parts]
     how = " and ".join(dict.fromkeys(_JOINS.get(step.name, f"joined by {step.name}") for step in reading.joins))
     rule = f"{how or 'together'}: " + "; ".join(part.rule for part in settled)
-    return Pooling(PoolingKind.CONCAT, tuple(part.tokens for part in settled), rule, evidence)
+    several = len({part.source for part in settled}) > 1
+    tokens = tuple(f"{part.tokens} of hidden states {part.source}" if several else part.tokens for part in settled)
+    return Pooling(PoolingKind.CONCAT, tokens, rule, evidence)
 
 
 def _settled(part: Part) -> Part:

@@ -69,8 +69,8 @@ def build_probe(model: PreTrainedModel, task: Task) -> Probe:
     if model.main_input_name in MAKERS and model.main_input_name not in wanted:
         wanted.insert(0, model.main_input_name)
     is_text = "input_ids" in wanted or ("inputs" in wanted and task is not Task.IMAGE_CLASSIFICATION)
-    sizes = _free_sizes(_sizes_in(model), task, is_text)
-    rows = tuple(_row(index // sizes.choices, sizes.length) for index in range(sizes.batch * sizes.choices))
+    sizes = free_sizes(_sizes_in(model), has_tokens=is_text, has_choices=task is Task.MULTIPLE_CHOICE)
+    rows = make_rows(sizes)
     inputs: dict[str, Any] = {}
     for name in wanted:
         value = MAKERS[name](model, sizes, rows, task)
@@ -100,10 +100,15 @@ def integers(value: Any) -> Iterator[int]:
                 yield from integers(item)
 
 
-def _free_sizes(taken: set[int], task: Task, has_tokens: bool) -> Sizes:
+def make_rows(sizes: Sizes) -> tuple[Row, ...]:
+    """The rows of a probe, padded differently in turn; the choices of one example alike."""
+    return tuple(_row(index // sizes.choices, sizes.length) for index in range(sizes.batch * sizes.choices))
+
+
+def free_sizes(taken: set[int], *, has_tokens: bool, has_choices: bool = False) -> Sizes:
     """The first batch, length and number of choices that nothing else in the model has."""
     lengths = _LENGTHS if has_tokens else (0,)
-    choices = _CHOICES if task is Task.MULTIPLE_CHOICE else (1,)
+    choices = _CHOICES if has_choices else (1,)
     for length in lengths:
         for batch in _BATCH_SIZES if has_tokens else _BATCH_SIZES_OF_IMAGES:
             for choice in choices:

@@ -131,12 +131,13 @@ def _value(machine: _Machine, tensor: torch.Tensor, producer: int) -> torch.Tens
 
 def _leaf(machine: _Machine, tensor: torch.Tensor) -> torch.Tensor:
     """A real tensor for one that nothing in the slice made; the same at every use."""
-    if not tensor.is_meta and not tensor.is_floating_point():
-        return tensor
+    is_hidden = id(tensor) in {id(item) for item in machine.head.hidden}
+    if not tensor.is_meta and not is_hidden:
+        return tensor.detach().float() if tensor.is_floating_point() else tensor
     made = machine.given.get(id(tensor))
     if made is None:
         made = torch.randn(tensor.shape, generator=machine.generator) * _SPREAD
-        if not (isinstance(tensor, nn.Parameter) or id(tensor) in {id(item) for item in machine.head.hidden}):
+        if not (isinstance(tensor, nn.Parameter) or is_hidden):
             made = made.abs() + _SPREAD  # a buffer may be a variance
         if not (tensor.is_floating_point() or tensor.is_complex()):
             made = torch.zeros(tensor.shape, dtype=tensor.dtype)

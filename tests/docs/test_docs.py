@@ -1,0 +1,102 @@
+"""What the documentation shows is run: Python examples here, console blocks by `scripts/write_questions.py`."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+WRITTEN = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    found = BLOCK.findall(page.read_text(encoding="utf-8"))
+    return [body for name, body in found if name == language]
+
+
+def examples() -> list[pytest.param]:
+    return [
+        pytest.param(code, id=f"{page.relative_to(ROOT)}-{number}")
+        for page in PAGES
+        for number, code in enumerate(blocks(page, "python"), 1)
+    ]
+
+
+def told_value(expression: ast.Expr, lines: list[str]) -> object:
+    """The literal in the comment after an expression, on its last line or alone on the next; else NotImplemented."""
+    after = lines[expression.end_lineno - 1].encode()[expression.end_col_offset :].decode().strip()
+    beneath = lines[expression.end_lineno] if expression.end_lineno < len(lines) else ""
+    comment = after or beneath
+    try:
+        return ast.literal_eval(comment.removeprefix("#").strip()) if comment.startswith("#") else NotImplemented
+    except (SyntaxError, ValueError):
+        return NotImplemented
+
+
+def checked(code: str) -> str:
+    """`code` in which every expression must have the value told; a tuple that ends in `...` tells its beginning."""
+    lines = code.splitlines()
+    told = []
+    for node in ast.parse(code).body:
+        source = ast.get_source_segment(code, node) or ""
+        value = told_value(node, lines) if isinstance(node, ast.Expr) else NotImplemented
+        if value is NotImplemented:
+            told.append(source)
+        elif isinstance(value, tuple) and value[-1:] == (...,):
+            told.append(f"_is({source.join('()')}[:{len(value) - 1}], {value[:-1]!r})")
+        else:
+            told.append(f"_is({source.join('()')}, {value!r})")
+    return "\n".join(["def _is(found, told):", "    assert found == told, found", "", *told])
+
+
+@pytest.mark.parametrize("code", examples())
+def test_a_python_example_gives_what_its_comments_say(code: str, tmp_path: Path) -> None:
+    surroundings = os.environ | {
+        "HF_HUB_OFFLINE": "1",
+        "HF_HOME": str(tmp_path / "cache"),
+        "HF_HUB_CACHE": str(tmp_path / "cache"),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+    }
+    ran = subprocess.run(
+        [sys.executable, "-c", checked(code)],
+        capture_output=True, text=True, check=False, cwd=tmp_path, env=surroundings,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_a_wrong_comment_is_noticed() -> None:
+    with pytest.raises(AssertionError):
+        exec(checked("1 + 1  # 3"), {})
+    with pytest.raises(AssertionError):
+        exec(checked("(1, 2, 3)  # (1, 3, ...)"), {})
+    exec(checked("1 + 1  # 2\n(1, 2, 3)\n# (1, 2, ...)\n1 + 1  # the sum"), {})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_with_a_prompt_stands_where_the_script_runs_it(page: Path) -> None:
+    prompts = [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("$ ")]
+    console = [line for body in blocks(page, "console") for line in body.splitlines() if line.startswith("$ ")]
+    assert prompts == console
+    assert all(line.startswith("$ headscope ") for line in console)
+    assert all(body.startswith("$ ") for body in blocks(page, "console"))
+    assert page in WRITTEN or not console
+
+
+def test_no_shown_command_fails() -> None:
+    shown = "\n".join(body for page in WRITTEN for body in blocks(page, "console"))
+    assert not re.search(r"^(error|hint): |^Traceback", shown, re.MULTILINE)
+
+
+def test_every_documented_command_exists() -> None:
+    from headscope.cli.app import _COMMANDS
+
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for name in re.findall(r"(?:^\$ |`)headscope ([a-z][a-z-]*)", text, re.MULTILINE):
+            assert name in _COMMANDS, f"{page.relative_to(ROOT)} speaks of headscope {name}"
