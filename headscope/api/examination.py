@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.api.environment import environment
-from headscope.errors import Unsupported
+from headscope.errors import Unsupported, UsageError
 from headscope.facts import (
     CheckpointFacts,
     CheckpointKind,
@@ -18,6 +20,7 @@ from headscope.facts import (
     HeadTrace,
     Mismatch,
     ModelFacts,
+    PaddingEffect,
     ParameterCounts,
     Report,
     Unavailable,
@@ -121,6 +124,12 @@ def snapshot(reference: str, output: str, *, progress: Progress | None = None, *
 
 def make_request(reference: str, options: dict[str, Any]) -> Request:
     """The request that the arguments of a use case make."""
+    known = [item.name for item in fields(Request)]
+    for name in options:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"options: {', '.join(known[1:])}"
+            raise UsageError(f"no such option: {name}", hint)
     labels = options.pop("labels", None)
     return Request(str(reference), labels=tuple(labels or ()), **options)
 
@@ -179,17 +188,30 @@ def _code_source(request: Request, manifest: CheckpointManifest) -> CodeSource |
 
     if not request.trust_remote_code or manifest.kind not in (CheckpointKind.LOCAL, CheckpointKind.HUB):
         return None
-    place = request.reference.removeprefix("hf://").partition("@")[0]
-    return CodeSource(place, manifest.commit or manifest.revision)
+    return CodeSource(place_of(request, manifest), manifest.commit or manifest.revision)
+
+
+def place_of(request: Request, manifest: CheckpointManifest) -> str:
+    """The folder or Hub id that a request names, as `from_pretrained` takes it."""
+    from headscope.checkpoints.reference import HubReference, parse_reference
+
+    found = parse_reference(request.reference)
+    if manifest.kind is CheckpointKind.HUB and isinstance(found, HubReference):
+        return found.repo
+    path = Path(request.reference)
+    return str(path if path.is_dir() else path.parent)
 
 
 def _trace(loaded: Loaded, choice: Choice, *, verify: bool = False) -> _Traced:
+    from headscope.model.quiet import quiet
     from headscope.model.tokenizers import special_tokens_of
     from headscope.trace import TokenNames, trace_head
 
     tokens = special_tokens_of(str(loaded.model.config.model_type))
     try:
-        return _Traced(trace_head(loaded.model, choice.task, TokenNames(tokens.cls, tokens.eos), verify=verify))
+        with quiet():
+            trace = trace_head(loaded.model, choice.task, TokenNames(tokens.cls, tokens.eos), verify=True)
+        return _Traced(_with_padding(trace, choice) if verify else unless_contradicted(trace))
     except Unsupported as err:
         return _Traced(None, (Unavailable("head path", err.message),))
 
@@ -204,9 +226,41 @@ def _report(command: str, manifest: CheckpointManifest, choice: Choice, loaded: 
         model=_model_facts(choice, loaded, traced.trace, head),
         weights=loaded.diff,
         head=head,
-        notes=traced.trace.notes if traced.trace else (),
+        notes=(*_mismatch_notes(loaded.diff), *(traced.trace.notes if traced.trace else ())),
         not_determined=(*_gaps_of(manifest), *traced.gaps, *(traced.trace.not_determined if traced.trace else ())),
     )
+
+
+def unless_contradicted(trace: HeadTrace) -> HeadTrace:
+    """The trace without its proof, which was not asked for, unless the proof failed."""
+    failed = trace.verification is not None and trace.verification.agrees is False
+    return trace if failed else replace(trace, verification=None)
+
+
+def _mismatch_notes(diff: WeightDiff) -> tuple[str, ...]:
+    if not diff.mismatched:
+        return ()
+    return ("shapes differ: from_pretrained raises unless it is given ignore_mismatched_sizes=True",)
+
+
+def _with_padding(trace: HeadTrace, choice: Choice) -> HeadTrace:
+    """The trace with the effect of padding, measured on a small random model of the class and configuration."""
+    import torch
+
+    from headscope.model.quiet import quiet
+    from headscope.model.shallow import reduced_config
+    from headscope.trace.invariance import measure_padding
+
+    if trace.verification is None:
+        return trace
+    try:
+        with quiet(), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            model = choice.cls(reduced_config(choice.config)).train(False)
+            effects = measure_padding(model, choice.task)
+    except Exception as err:  # a class that cannot be built small is not measured, which is said
+        effects = (PaddingEffect("any", None, reason=f"{type(err).__name__}: {err}"),)
+    return replace(trace, verification=replace(trace.verification, padding=effects))
 
 
 def _gaps_of(manifest: CheckpointManifest) -> tuple[Unavailable, ...]:
@@ -236,7 +290,7 @@ def _checkpoint_facts(manifest: CheckpointManifest) -> CheckpointFacts:
 
 
 def _model_facts(choice: Choice, loaded: Loaded, trace: HeadTrace | None, head: Head | None) -> ModelFacts:
-    from headscope.model.labels import activation_for, are_placeholders, problem_for, read_labels
+    from headscope.model.labels import activation_for, are_placeholders, read_labels
 
     labels = read_labels(choice.config)
     loss = trace.loss if trace else ""
@@ -246,9 +300,9 @@ def _model_facts(choice: Choice, loaded: Loaded, trace: HeadTrace | None, head: 
         num_labels=len(labels),
         labels=labels,
         labels_are_placeholders=are_placeholders(labels),
-        problem_type=choice.config.problem_type or problem_for(loss),
+        problem_type=choice.config.problem_type or ("regression" if len(labels) == 1 and loss == "MSELoss" else None),
         loss=loss or "not determined",
-        activation=activation_for(loss),
+        activation=activation_for(loss) if trace else "not determined",
         parameters=_counts(loaded, head),
         dtype=str(loaded.model.dtype).removeprefix("torch."),
     )
@@ -293,6 +347,7 @@ def join_head(trace: HeadTrace, diff: WeightDiff) -> Head:
         formula=trace.formula,
         hidden_shape=trace.hidden_shape,
         verification=trace.verification,
+        not_live=tuple(name for name, item in origins.items() if name not in live and not item.is_buffer),
         unused_modules=trace.unused_modules,
     )
 

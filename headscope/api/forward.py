@@ -13,6 +13,7 @@ from headscope.api.examination import (
     choose_class,
     examine,
     make_request,
+    place_of,
     read_checkpoint,
 )
 from headscope.errors import Unsupported, UsageError
@@ -105,11 +106,8 @@ def _place(request: Request, manifest: CheckpointManifest) -> Place:
             f"{request.reference} is a {manifest.kind.value} and holds no weights to run",
             "give the folder or the Hub id of the checkpoint, or leave out --device",
         )
-    name = request.reference
-    if manifest.kind is CheckpointKind.HUB:
-        name = name.removeprefix("hf://").partition("@")[0]
     return Place(
-        name,
+        place_of(request, manifest),
         manifest.commit or manifest.revision,
         request.subfolder,
         request.cache_dir,

@@ -50,6 +50,8 @@ def heads(
     kind = _parsed_kind(pooling)
     tell("importing transformers")
     targets = _targets(pattern, task)
+    if not targets:
+        raise UsageError(f"no class matches {pattern!r}" + (f" for {task}" if task else ""), "try a shorter pattern")
     found = _trace_all(targets, workers or os.cpu_count() or 1, tell)
     found = [entry for entry in found if _matches(entry, kind, operation)]
     order = {item: number for number, item in enumerate(Task)}

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from headscope.api.environment import environment
-from headscope.api.examination import Examination, join_head
+from headscope.api.examination import Examination, join_head, unless_contradicted
 from headscope.errors import Unsupported, UsageError
 from headscope.facts import (
     CheckpointFacts,
@@ -46,7 +46,8 @@ def inspect_module(
     unwrap = getattr(module, "get_base_model", None)  # PEFT's wrappers have it
     inner: nn.Module = unwrap() if callable(unwrap) else module
     with _untouched(inner):
-        trace = _trace(inner, example_inputs, _task_of(inner, task), verify=verify)
+        proven = _trace(inner, example_inputs, _task_of(inner, task))
+        trace = proven if verify else unless_contradicted(proven)
     diff = _nothing_loaded(inner, trace)
     head = join_head(trace, diff)
     names = labels or _labels_of(inner, trace)
@@ -104,7 +105,7 @@ def _task_of(module: nn.Module, task: str | None) -> Task:
     return task_of_class(type(module).__name__) or Task.SEQUENCE_CLASSIFICATION
 
 
-def _trace(module: nn.Module, example_inputs: Any, task: Task, *, verify: bool) -> HeadTrace:
+def _trace(module: nn.Module, example_inputs: Any, task: Task) -> HeadTrace:
     from headscope.trace import TokenNames
     from headscope.trace.base import base_module
     from headscope.trace.execution import run_once
@@ -121,7 +122,7 @@ def _trace(module: nn.Module, example_inputs: Any, task: Task, *, verify: bool) 
             f"the forward of {type(module).__name__} fails ({type(err).__name__}: {err}); tried: {tried}",
             "give example_inputs that its forward takes",
         ) from err
-    return read_head(execution, base_module(module), TokenNames(), verify=verify)
+    return read_head(execution, base_module(module), TokenNames(), verify=True)
 
 
 def _probe(module: nn.Module, example_inputs: Any, task: Task) -> Probe:

@@ -7,6 +7,8 @@ from typing import Protocol
 
 from headscope.errors import Malformed, NotFound
 
+_LARGEST_READ = 64_000_000
+
 
 class ByteSource(Protocol):
     """Random access to the bytes of one weight file."""
@@ -95,6 +97,8 @@ class RangeFile(io.RawIOBase):
         """Up to `size` bytes; fewer at the end of the source."""
         left = max(0, self._source.size - self._at)
         wanted = left if size is None or size < 0 else min(size, left)
+        if wanted > _LARGEST_READ:
+            raise ValueError(f"{wanted} bytes at once are over the limit of {_LARGEST_READ}")
         data = self._block_bytes(wanted)
         self._at += len(data)
         return data

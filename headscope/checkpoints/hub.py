@@ -120,7 +120,9 @@ def _inside(access: HubAccess, name: str) -> str:
 def _commit_of(path: str, access: HubAccess) -> str | None:
     """The commit in the path of a cached file: `.../snapshots/<commit>/...`."""
     parts = Path(path).parts
-    return parts[parts.index("snapshots") + 1] if "snapshots" in parts else None
+    repository = next((at for at, part in enumerate(parts) if part.startswith("models--")), None)
+    inside = parts[repository + 1 :] if repository is not None else ()
+    return inside[1] if len(inside) > 1 and inside[0] == "snapshots" else None
 
 
 def _with_network(

@@ -163,10 +163,9 @@ def _set_pairs(machine: _Machine, items: list[Any]) -> None:
     if len(items) % 2:
         raise machine.bad("a key has no value")
     for key, value in zip(items[::2], items[1::2], strict=True):
-        try:
-            target[key] = value
-        except TypeError as err:
-            raise machine.bad("a key is no simple value") from err
+        if not isinstance(key, str | int):  # hashing anything else may cost more than there is time
+            raise machine.bad("a key is no simple value")
+        target[key] = value
 
 
 def _append(machine: _Machine, argument: Any) -> None:
@@ -243,7 +242,8 @@ def _reduce(machine: _Machine, argument: Any) -> None:
     arguments, function = machine.pop(), machine.pop()
     rebuild = _REBUILDERS.get(function) if isinstance(function, Global) else None
     if rebuild is None or not isinstance(arguments, tuple):
-        raise machine.bad(f"it would call {function}, which was not done")
+        called = str(function) if isinstance(function, Global) else f"a {type(function).__name__}"
+        raise machine.bad(f"it would call {called}, which was not done")
     machine.stack.append(rebuild(machine, arguments))
 
 
@@ -258,7 +258,7 @@ def _rebuild_dict(machine: _Machine, arguments: tuple[Any, ...]) -> Any:
         case ():
             return {}
         case (list() as pairs,) if all(isinstance(pair, list | tuple) and len(pair) == len("kv") for pair in pairs):
-            return {pair[0]: pair[1] for pair in pairs}
+            return {pair[0]: pair[1] for pair in pairs if isinstance(pair[0], str | int)}
     raise machine.bad("an ordered dict is made from something that is no list of pairs")
 
 

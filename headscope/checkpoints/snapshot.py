@@ -78,7 +78,7 @@ def read_snapshot(text: bytes, reference: str) -> CheckpointManifest:
             format=WeightsFormat(values["weights_format"]),
             config_text=canonical_text(_expect(values["config"], dict)),
             tensors=tuple(_tensors(values["tensors"])),
-            files=tuple(WeightFile(_expect(file["name"], str), file["size"]) for file in values["files"]),
+            files=tuple(WeightFile(_expect(file["name"], str), _size(file["size"])) for file in values["files"]),
             revision=values["revision"],
             commit=values["commit"],
             bytes_read=len(text),
@@ -110,6 +110,12 @@ def _parse(text: bytes, reference: str) -> dict[str, Any]:
 def _expect(value: Any, kind: type) -> Any:
     if not isinstance(value, kind):
         raise TypeError(f"a {kind.__name__} was expected, found a {type(value).__name__}")
+    return value
+
+
+def _size(value: Any) -> int | None:
+    if value is not None and (type(value) is not int or value < 0):
+        raise TypeError("a file size is no number of bytes")
     return value
 
 

@@ -75,7 +75,19 @@ def _legacy(source: ByteSource) -> Any:
         raise _bad(source.name, "it begins with no magic number of PyTorch")
     read_pickle(file, source.name)  # protocol version
     read_pickle(file, source.name)  # byte order and sizes of the machine that wrote it
-    return read_pickle(file, source.name)
+    value = read_pickle(file, source.name)
+    read_pickle(file, source.name)  # the keys of the storages, whose data follow
+    _check_length(value, source, file.tell())
+    return value
+
+
+def _check_length(value: Any, source: ByteSource, start: int) -> None:
+    """The data of every storage, each after its length in 8 bytes, fit between `start` and the end of the file."""
+    tensors = value.values() if isinstance(value, dict) else ()
+    storages = {item.storage.key: item.storage for item in tensors if isinstance(item, PickledTensor)}
+    needed = sum(8 + item.count * _ELEMENT_BYTES.get(item.dtype, 1) for item in storages.values())
+    if start + needed > source.size:
+        raise _bad(source.name, f"it ends early: {start + needed} bytes were expected, {source.size} are there")
 
 
 def _refuse_what_it_is_not(source: ByteSource) -> None:

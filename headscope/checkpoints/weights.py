@@ -151,12 +151,15 @@ class _Part:
 def _read_files(storage: Storage, format_: WeightsFormat, names: list[str]) -> Weights:
     with ThreadPoolExecutor(max_workers=_WORKERS) as pool:
         parts = list(pool.map(lambda name: _read_part(storage, format_, name, alone=len(names) == 1), names))
+    gaps = tuple(gap for part in parts for gap in part.gaps)
+    if not gaps and not any(part.tensors for part in parts):
+        gaps = (Unavailable("weights", "the weight files hold no tensor"),)
     return Weights(
         format=format_,
         tensors=tuple({tensor.key: tensor for part in parts for tensor in part.tensors}.values()),
         files=tuple(part.file for part in parts),
         shared=tuple(group for part in parts for group in part.shared),
-        gaps=tuple(gap for part in parts for gap in part.gaps),
+        gaps=gaps,
         bytes_read=sum(part.bytes_read for part in parts),
     )
 

@@ -9,7 +9,7 @@ from headscope.cli.output import check_output, write_report
 from headscope.cli.progress import telling_progress
 from headscope.cli.status import exit_status
 
-Verify = Annotated[bool, typer.Option("--verify", help="Hold the head's gradients against the traced pooling.")]
+Verify = Annotated[bool, typer.Option("--verify", help="Show the proof of the pooling, and what padding does.")]
 
 
 def inspect(

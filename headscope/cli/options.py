@@ -31,7 +31,7 @@ Model = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="Hub id, id@revision, hf:// URI, Hub URL, folder, weight file, PEFT adapter, or snapshot.",
+        help="Hub id, id@revision, hf:// URI, Hub URL, folder, weight file, or snapshot.",
         show_default=False,
     ),
 ]

@@ -49,6 +49,20 @@ class Pooling:
     evidence: tuple[Evidence, ...]
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class PaddingEffect:
+    """Whether padding a short text on one side (with its mask) changes its scores; None where it was not measured.
+
+    Measured on a small model of the same class and configuration with random weights; `difference` is the largest
+    change of a score relative to the largest score.
+    """
+
+    side: str
+    changes: bool | None
+    difference: float | None = None
+    reason: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Verification:
     """Whether gradients of the head on random hidden states agree with the pooling that was traced.
@@ -60,6 +74,7 @@ class Verification:
     agrees: bool | None
     told: str
     positions: tuple[tuple[int, ...], ...]
+    padding: tuple[PaddingEffect, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +150,7 @@ class HeadParameter:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head of one model with one checkpoint."""
+    """The head of one model with one checkpoint; `not_live` are all parameters with no path to the logits."""
 
     modules: tuple[str, ...]
     pooling: Pooling
@@ -145,3 +160,4 @@ class Head:
     hidden_shape: Shape = ()
     unused_modules: tuple[UnusedModule, ...] = field(default=())
     verification: Verification | None = None
+    not_live: tuple[str, ...] = field(default=(), metadata={"json": None})

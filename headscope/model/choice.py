@@ -117,6 +117,12 @@ def _named_class(name: str, task: Task | None) -> HeadClass:
         raise UsageError(
             f"{name} is a class for {mapped.value}, and {task.value} was asked for", "leave out --task or --model-class"
         )
+    if mapped is None and task is None:
+        _class_object(name)
+        raise UsageError(
+            f"{name} is mapped to no classification task",
+            "name a classification class such as BertForSequenceClassification, or say with --task what its scores are",
+        )
     return HeadClass(name, mapped or task or Task.SEQUENCE_CLASSIFICATION)
 
 

@@ -5,11 +5,6 @@ from typing import Any
 
 _PLACEHOLDER = re.compile(r"LABEL_\d+")
 _ACTIVATIONS = {"CrossEntropyLoss": "softmax", "BCEWithLogitsLoss": "sigmoid", "MSELoss": "none"}
-_PROBLEMS = {
-    "CrossEntropyLoss": "single_label_classification",
-    "BCEWithLogitsLoss": "multi_label_classification",
-    "MSELoss": "regression",
-}
 
 
 def read_labels(config: Any) -> tuple[str, ...]:
@@ -26,8 +21,3 @@ def are_placeholders(labels: tuple[str, ...]) -> bool:
 def activation_for(loss: str) -> str:
     """The function that turns the scores into probabilities under `loss`."""
     return _ACTIVATIONS.get(loss, "none")
-
-
-def problem_for(loss: str) -> str | None:
-    """The problem type, in Transformers' words, that `loss` belongs to."""
-    return _PROBLEMS.get(loss)

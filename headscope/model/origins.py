@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from headscope.errors import Unsupported
+from headscope.errors import Malformed, Unsupported
 from headscope.facts import CheckpointManifest, TensorHeader
 
 
@@ -46,7 +46,10 @@ def _header_only(header: TensorHeader) -> torch.Tensor:
             f"the tensor {header.key} has the dtype {header.dtype}, which PyTorch {torch.__version__} does not have",
             "a newer PyTorch may know it",
         )
-    tensor = torch.empty(header.shape, dtype=dtype, device="meta").as_subclass(OriginTensor)
+    try:
+        tensor = torch.empty(header.shape, dtype=dtype, device="meta").as_subclass(OriginTensor)
+    except (TypeError, RuntimeError, OverflowError) as err:
+        raise Malformed(f"the tensor {header.key} has the impossible shape {header.shape}", "save it anew") from err
     tensor.origin = frozenset((header.key,))
     return tensor
 

@@ -1,11 +1,11 @@
 """The screen of `inspect`: the verdict, the head path, and what else is known, in that order."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from headscope.facts import Finding, Head, HeadParameter, ModelFacts, Report, UnusedGroup
+from headscope.facts import Finding, Head, HeadParameter, ModelFacts, PaddingEffect, Report, UnusedGroup
 from headscope.render.fold import fold_keys
 from headscope.render.palette import QUIET, SEVERITY, STRONG, TONE, Tone
 from headscope.render.paragraph import Paragraph
@@ -59,14 +59,29 @@ def _pooling(report: Report) -> Facts:
     if verification is not None:
         tone = {True: Tone.GOOD, False: Tone.ERROR, None: Tone.WARNING}[verification.agrees]
         yield "verified", label(verification.told, TONE[tone])
+        if verification.padding:
+            yield "padding", _padding(verification.padding)
     yield "formula", label(report.head.formula)
+
+
+def _padding(effects: Sequence[PaddingEffect]) -> Text:
+    """What padding does to the scores, side by side; measured on a small random model."""
+    words = {True: "changes the scores", False: "leaves the scores alone", None: "not determined"}
+    told = []
+    for effect in effects:
+        more = f" (by {effect.difference:.1%})" if effect.changes else f" ({effect.reason})" if effect.reason else ""
+        told.append(f"{effect.side}: {words[effect.changes]}{more}")
+    worst = any(effect.changes is not False for effect in effects)
+    return label("; ".join(told), TONE[Tone.WARNING if worst else Tone.GOOD])
 
 
 def _labels(report: Report) -> Facts:
     model = report.model
     named = list_of(model.labels, _LABELS, "more (--json lists all)")
-    kind = " placeholders, no names given" if model.labels_are_placeholders else ""
-    yield "labels", label(f"{model.num_labels:,}{kind}: {named}")
+    count = f"{model.num_labels:,}"
+    if model.labels_are_placeholders:
+        count = f"{amount(model.num_labels, 'placeholder')}, no names given"
+    yield "labels", label(f"{count}: {named}")
     yield "problem", label(model.problem_type or _NO_PROBLEM)
     yield "loss", label(loss_of(model))
 
@@ -75,7 +90,7 @@ def _parameters(report: Report) -> Facts:
     counts = report.model.parameters
     body = Text(f"{counts.total:,} in all: base model {counts.base:,}, head {counts.head:,}")
     body.append(f" ({share_of(counts.head, counts.total)})")
-    if counts.live_head != counts.head:
+    if report.head is not None and counts.live_head != counts.head:
         body.append(f"; {counts.live_head:,} of the head reach the logits")
     yield "parameters", body
     matrix = _last_matrix(report.head, report.model) if report.head else None
@@ -100,7 +115,7 @@ def _matrix_sentence(matrix: HeadParameter, report: Report) -> str:
 
 def _unused(report: Report) -> Facts:
     diff = report.weights
-    if not diff.unused:
+    if not diff.unused and report.checkpoint.tensors:
         yield "unused", Text("no checkpoint tensor")
     for group in diff.unused_groups or ((UnusedGroup(diff.unused, ""),) if diff.unused else ()):
         body = label(f"{amount(len(group.keys), 'checkpoint tensor')}")

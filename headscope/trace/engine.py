@@ -38,6 +38,8 @@ class ShapeOnlyMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # upst
             self._on_guess()
             return _guessed_scalar(operands[0])
         if any(operand.is_meta for operand in operands):
+            if _writes_meta_into_real(name, args):
+                self._on_guess()
             return _run_on_meta(func, name, args, kwargs)
         return func(*args, **_integers_off_meta(func, name, args, kwargs, operands))
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from threading import RLock
 from typing import Any
 from unittest.mock import patch
 
@@ -17,6 +18,8 @@ from headscope.trace.recorder import Graph, Recorder, recording
 
 _LOGITS = ("logits", "start_logits", "end_logits", "seq_relationship_logits", "logits_per_image")
 _LOSS = "loss"
+_ONE_AT_A_TIME = RLock()
+"""Recording uses hooks of the whole process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +40,21 @@ def run_forward(model: PreTrainedModel, probe: Probe) -> Execution:
     Raises Unsupported where the forward fails or returns no scores.
     """
     try:
-        return run_once(model, probe)
-    except Exception as failure:
+        return _run_without_labels(model, probe)
+    except Unsupported as failure:
         lent = _pad_token_to_lend(model)
-        if lent is None:
-            return _run_without_labels(model, probe, failure)
-        with _pad_token(model, lent):
-            execution = _run_without_labels(model, _with_padding(probe, lent), failure)
-        note = f"no pad token is set: a batch of more than one text fails ({_sentence(failure)})"
-        return replace(execution, notes=(note,))
+        if lent is None or "input_ids" not in probe.inputs:
+            raise
+        cause = failure.__cause__ or failure
+    with _pad_token(model, lent):
+        execution = _run_without_labels(model, _with_padding(probe, lent))
+    note = f"no pad token is set: a batch of more than one text fails ({_sentence(cause)})"
+    return replace(execution, notes=(note,))
 
 
-def _run_without_labels(model: PreTrainedModel, probe: Probe, failure: Exception) -> Execution:
+def _run_without_labels(model: PreTrainedModel, probe: Probe) -> Execution:
+    """One run with labels, or, where their form does not fit, without. Raises Unsupported."""
+    failure: Exception | None = None
     for attempt in (probe, replace(probe, labels={})):
         try:
             return run_once(model, attempt)
@@ -56,14 +62,14 @@ def _run_without_labels(model: PreTrainedModel, probe: Probe, failure: Exception
             failure = err
     raise Unsupported(
         f"the forward of {type(model).__name__} fails on dummy inputs ({', '.join(probe.inputs)}): "
-        f"{_sentence(failure)}",
+        f"{_sentence(failure) if failure else 'no reason given'}",
         "its head path cannot be traced; the weight status does not depend on it",
     ) from failure
 
 
 def run_once(model: nn.Module, probe: Probe) -> Execution:
     """One recorded forward, as it is. Raises what the forward raises, and Unsupported where it returns no scores."""
-    with recording() as recorder, torch.no_grad(), _engine(model, recorder):
+    with _ONE_AT_A_TIME, recording() as recorder, torch.no_grad(), _engine(model, recorder):
         outputs = model(**probe.inputs, **probe.labels)
     named = _named_outputs(outputs)
     logits = tuple(named[name] for name in _LOGITS if name in named) or _first_scores(named)
@@ -135,9 +141,10 @@ def _pad_token(model: PreTrainedModel, token: int) -> Iterator[None]:
 
 def _with_padding(probe: Probe, token: int) -> Probe:
     ids = probe.inputs["input_ids"].clone()
+    rows = ids.view(-1, ids.shape[-1])
     for at, row in enumerate(probe.rows):
-        ids[at, : row.first] = token
-        ids[at, row.last + 1 :] = token
+        rows[at, : row.first] = token
+        rows[at, row.last + 1 :] = token
     return replace(probe, inputs=probe.inputs | {"input_ids": ids})
 
 

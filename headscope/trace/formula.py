@@ -47,10 +47,14 @@ def write_formula(execution: Execution, head: HeadSlice, steps: tuple[Step, ...]
 
 
 def _short_names(steps: tuple[Step, ...], names: ModelNames) -> dict[str, str]:
-    """Module paths by their last component, and by more where two of them end alike."""
+    """Module paths by their last component, and whole where two of them end alike or in a number."""
     paths = {names.path(step.last) for step in steps if step.last.modules}
     ends = Counter(path.rpartition(".")[2] for path in paths)
-    return {path: path.rpartition(".")[2] if ends[path.rpartition(".")[2]] == 1 else path for path in paths}
+    return {path: end if ends[end] == 1 and not end.isdigit() else path for path, end in _with_ends(paths)}
+
+
+def _with_ends(paths: set[str]) -> list[tuple[str, str]]:
+    return [(path, path.rpartition(".")[2]) for path in paths]
 
 
 def _expression(step: Step, writer: _Writer, picked: bool) -> tuple[str, bool]:

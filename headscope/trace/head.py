@@ -4,7 +4,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from headscope.facts import HeadTrace, Stage, Task, Unavailable, UnusedModule, Verification
-from headscope.trace.base import base_module
+from headscope.trace.base import base_module, declared_base
 from headscope.trace.execution import Execution, run_forward
 from headscope.trace.formula import hidden_of, write_formula
 from headscope.trace.loss import observed_loss
@@ -24,12 +24,14 @@ def trace_head(
     With `verify` the head is replayed on random numbers and its gradients are held against the pooling. Raises
     Unsupported where the forward fails or returns no scores. The model's mode is restored.
     """
-    was_training = model.training
+    modes, problem = {part: part.training for part in model.modules()}, getattr(model.config, "problem_type", None)
     model.train(False)
     try:
         execution = run_forward(model, build_probe(model, task))
     finally:
-        model.train(was_training)
+        for part, mode in modes.items():
+            part.training = mode
+        model.config.problem_type = problem  # a forward with labels writes it
     return read_head(execution, base_module(model), tokens or TokenNames(), verify=verify)
 
 
@@ -47,7 +49,7 @@ def read_head(execution: Execution, base: nn.Module | None, tokens: TokenNames, 
         pooling=pooling,
         stages=stages,
         formula=write_formula(execution, head, steps, pooling),
-        parameters=_head_parameters(stages, names, base),
+        parameters=_head_parameters(stages, names, declared_base(execution.model)),
         live=tuple(sorted(head.live)),
         base_module=names.modules.get(id(base), "") if base is not None else "",
         hidden_shape=() if hidden is None else execution.probe.shape(hidden.shape),
@@ -89,7 +91,7 @@ def _topmost(path: str, prefix: str) -> str:
 
 
 def _head_parameters(stages: tuple[Stage, ...], names: ModelNames, base: nn.Module | None) -> tuple[str, ...]:
-    """Parameters that the stages use, and those that lie outside the base model, in the model's order."""
+    """Parameters that the stages use, and those that lie outside a declared base model, in the model's order."""
     used = {name for stage in stages for name in stage.parameters}
     prefix = names.modules.get(id(base), "") if base is not None else ""
     return tuple(

@@ -37,7 +37,7 @@ def verify_pooling(execution: Execution, head: HeadSlice, pooling: Pooling) -> V
     told = _tell(influence, execution.probe)
     if expected is None:
         return Verification(None, f"the traced rule makes no claim to compare; by gradient: {told}", influence.rows)
-    agrees = expected(influence)
+    agrees = expected(influence) and _is_even(execution, head, pooling)
     verb = "agrees" if agrees else "disagrees"
     return Verification(agrees, f"{verb} with the traced rule; by gradient: {told}", influence.rows)
 
@@ -94,6 +94,39 @@ def _is_own_only(replay: Replay, axis: int) -> bool:
 def _expected(pooling: Pooling, probe: Probe) -> Callable[[Influence], bool] | None:
     claim = _CLAIMS.get(pooling.kind)
     return claim(pooling, probe) if claim else None
+
+
+def _is_even(execution: Execution, head: HeadSlice, pooling: Pooling) -> bool:
+    """For means and maxima: when every position holds the same vector, each counts alike and every row scores alike.
+
+    A mean of equal vectors is that vector however many are padding: a sum, a weighted mean, or a maximum in which zeros
+    compete is found out.
+    """
+    if pooling.kind not in _EVEN:
+        return True
+    replay = replay_head(execution, head, _constant_hidden(execution, head))
+    scores = [logits.detach().flatten(1) for logits in replay.logits if logits.shape[0] == execution.probe.batch]
+    if not all(torch.allclose(item, item[:1].expand_as(item), rtol=1e-3, atol=1e-4) for item in scores):
+        return False
+    axis = _token_axis(execution, head)
+    if pooling.kind is PoolingKind.MAX or axis is None:
+        return True
+    strengths = [row.movedim(axis - 1, 0).flatten(1).abs().sum(1) for row in _row_gradients(replay)]
+    kept = [row[row > _NEGLIGIBLE * row.max().clamp(min=1e-30)] for row in strengths]
+    return all(torch.allclose(row, row[:1].expand_as(row), rtol=1e-2) for row in kept if len(row))
+
+
+_EVEN = {PoolingKind.MEAN, PoolingKind.MASKED_MEAN, PoolingKind.SPATIAL_MEAN, PoolingKind.MAX}
+
+
+def _constant_hidden(execution: Execution, head: HeadSlice) -> dict[int, torch.Tensor]:
+    """For each of the hidden states one random vector, the same in every row and at every position."""
+    sizes, generator = token_sizes(execution, head.hidden), torch.Generator().manual_seed(5)
+    given = {}
+    for tensor in head.hidden:
+        narrow = [1 if at == 0 or size in sizes else size for at, size in enumerate(tensor.shape)]
+        given[id(tensor)] = torch.randn(narrow, generator=generator).expand(tensor.shape).clone()
+    return given
 
 
 Claim = Callable[[Influence], bool]
@@ -163,10 +196,8 @@ _CLAIMS: dict[PoolingKind, Callable[[Pooling, Probe], Claim | None]] = {
     PoolingKind.MEAN: _everywhere,
     PoolingKind.MASKED_MEAN: _masked,
     PoolingKind.MAX: _some,
-    PoolingKind.WEIGHTED: _some,
     PoolingKind.SPATIAL_MEAN: _everywhere,
     PoolingKind.FLATTEN: _everywhere,
-    PoolingKind.CONCAT: _some,
     PoolingKind.NONE: _own,
 }
 

@@ -116,6 +116,46 @@ def test_the_layers_of_a_concatenation_are_told_apart() -> None:
     assert len(report.head.pooling.tokens) == 4
 
 
+def weighted_by_position(self: nn.Module, hidden: tuple[Tensor, ...], mask: Tensor) -> Tensor:
+    weights = (mask * torch.arange(1, mask.shape[1] + 1)).unsqueeze(-1).float()
+    return (hidden[-1] * weights).sum(1) / weights.sum(1)
+
+
+def masked_sum(self: nn.Module, hidden: tuple[Tensor, ...], mask: Tensor) -> Tensor:
+    return (hidden[-1] * mask.unsqueeze(-1)).sum(1) / 512
+
+
+def zeros_compete(self: nn.Module, hidden: tuple[Tensor, ...], mask: Tensor) -> Tensor:
+    return (hidden[-1] * mask.unsqueeze(-1)).max(1).values
+
+
+def sum_by_length(self: nn.Module, hidden: tuple[Tensor, ...], mask: Tensor) -> Tensor:
+    return hidden[-1].sum(1) / mask.sum(1, keepdim=True)
+
+
+def first_half(self: nn.Module, hidden: tuple[Tensor, ...], mask: Tensor) -> Tensor:
+    return hidden[-1][:, :5].mean(1)
+
+
+def flipped(self: nn.Module, hidden: tuple[Tensor, ...], mask: Tensor) -> Tensor:
+    return hidden[-1].flip(1)[:, 0]
+
+
+def running_sum(self: nn.Module, hidden: tuple[Tensor, ...], mask: Tensor) -> Tensor:
+    return hidden[-1].cumsum(1)[:, -1]
+
+
+DECEIVING = (weighted_by_position, masked_sum, zeros_compete, sum_by_length, first_half, flipped, running_sum)
+
+
+@pytest.mark.parametrize("pool", DECEIVING, ids=lambda pool: pool.__name__)
+def test_a_head_that_looks_like_another_is_never_shown_as_that(pool: Pool) -> None:
+    report = headscope.inspect(Custom(pool), example_inputs=EXAMPLES)
+    assert report.head is not None
+    named = report.head.pooling.kind not in (PoolingKind.OTHER, PoolingKind.WEIGHTED)
+    assert not named or "contradict" in report.not_determined[0].reason, report.head.pooling
+
+
 class Flat(nn.Module):
     def __init__(self) -> None:
         super().__init__()

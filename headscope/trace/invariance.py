@@ -1,0 +1,62 @@
+"""Padding invariance: do the scores of a short text change when it is padded to the length of a batch?"""
+
+import inspect
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from headscope.facts import PaddingEffect
+from headscope.trace.inputs import MAKERS, Row, Sizes
+
+_LENGTH = 9
+_PADDING = 4
+_TOLERANCE = 1e-3
+_SIDES = ("right", "left")
+
+
+def measure_padding(model: PreTrainedModel, task: Any) -> tuple[PaddingEffect, ...]:
+    """The effect of padding on each side, for a model with real (random) weights that reads whole texts.
+
+    Empty for models that read no texts or give a score to each token.
+    """
+    names = inspect.signature(model.forward).parameters
+    if "input_ids" not in names or "attention_mask" not in names:
+        return ()
+    pad = getattr(model.config.get_text_config(), "pad_token_id", None)
+    if pad is None:
+        return tuple(PaddingEffect(side, None, reason="no pad token is set") for side in _SIDES)
+    ids = MAKERS["input_ids"](model, Sizes(1, _LENGTH), (Row(0, _LENGTH - 1, _LENGTH - 3),), task)
+    if ids is None or ids.dim() != len(("batch", "tokens")):
+        return ()
+    alone = _scores(model, ids, torch.ones_like(ids))
+    if isinstance(alone, str):
+        return tuple(PaddingEffect(side, None, reason=alone) for side in _SIDES)
+    if _LENGTH in alone.shape:
+        return ()
+    return tuple(_effect(model, ids, pad, side, alone) for side in _SIDES)
+
+
+def _effect(model: PreTrainedModel, ids: torch.Tensor, pad: int, side: str, alone: torch.Tensor) -> PaddingEffect:
+    padding, nothing = ids.new_full((1, _PADDING), pad), ids.new_zeros(1, _PADDING)
+    real = torch.ones_like(ids)
+    pieces = ([ids, padding], [real, nothing]) if side == "right" else ([padding, ids], [nothing, real])
+    padded = _scores(model, torch.cat(pieces[0], 1), torch.cat(pieces[1], 1))
+    if isinstance(padded, str):
+        return PaddingEffect(side, None, reason=padded)
+    if padded.shape != alone.shape:
+        return PaddingEffect(side, None, reason="the scores change their shape")
+    difference = float((padded - alone).abs().max() / alone.abs().max().clamp(min=1e-12))
+    return PaddingEffect(side, difference > _TOLERANCE, round(difference, 6))
+
+
+def _scores(model: PreTrainedModel, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor | str:
+    """The first score tensor in double precision, or why there is none."""
+    try:
+        with torch.no_grad():
+            outputs = model(input_ids=ids, attention_mask=mask)
+    except Exception as err:  # whatever a forward raises means that this was not measured
+        lines = str(err).strip().splitlines()
+        return f"{type(err).__name__}: {lines[0]}" if lines else type(err).__name__
+    logits = getattr(outputs, "logits", None)
+    return logits.double() if isinstance(logits, torch.Tensor) else "the forward gives no logits"
