@@ -28,12 +28,17 @@ class Request:
 
 @dataclass
 class Hub:
-    """Repositories by id, the log, and the faults: `ignore_range`, `status` of weight requests, `gated` ids."""
+    """Repositories by id, the log, `gated` ids, and the faults: of weight requests `ignore_range`, `wrong_range`,
+    `encoding` and `weight_status`, of the API `api_status`.
+    """
 
     repos: dict[str, dict[str, bytes]]
     gated: set[str] = field(default_factory=set)
     ignore_range: bool = False
+    wrong_range: bool = False
+    encoding: str = ""
     weight_status: int | None = None
+    api_status: int | None = None
     log: list[Request] = field(default_factory=list)
     endpoint: str = ""
     cdn: str = ""
@@ -100,6 +105,8 @@ def _error(status: int, code: str) -> Answer:
 
 
 def _hub(hub: Hub, path: str, headers: Any) -> Answer:
+    if path.startswith("/api/models/") and hub.api_status:
+        return hub.api_status, {}, b""
     if path.startswith("/api/models/"):
         return _api(hub, path.removeprefix("/api/models/"))
     if "/resolve/" not in path:
@@ -152,4 +159,6 @@ def _cdn(hub: Hub, path: str, headers: Any) -> Answer:
     start, _, end = wanted.removeprefix("bytes=").partition("-")
     last = min(int(end), len(content) - 1)
     part = content[int(start) : last + 1]
-    return 206, {"Content-Range": f"bytes {start}-{last}/{len(content)}"}, part
+    shift = int(hub.wrong_range)
+    encoding = {"Content-Encoding": hub.encoding} if hub.encoding else {}
+    return 206, encoding | {"Content-Range": f"bytes {int(start) + shift}-{last + shift}/{len(content)}"}, part

@@ -8,6 +8,7 @@ from typing import Protocol
 from headscope.errors import Malformed, NotFound
 
 _LARGEST_READ = 64_000_000
+_MOST_BYTES = 4 * _LARGEST_READ
 
 
 class ByteSource(Protocol):
@@ -74,6 +75,7 @@ class RangeFile(io.RawIOBase):
         self._at = 0
         self._start = 0
         self._block = b""
+        self._fetched = 0
 
     def readable(self) -> bool:
         """Always."""
@@ -116,6 +118,9 @@ class RangeFile(io.RawIOBase):
     def _block_bytes(self, wanted: int) -> bytes:
         inside = self._start <= self._at and self._at + wanted <= self._start + len(self._block)
         if not inside:
+            self._fetched += max(wanted, self._BLOCK)
+            if self._fetched > _MOST_BYTES:
+                raise ValueError(f"more than {_MOST_BYTES} bytes of it would be read")
             self._start = self._at
             self._block = self._source.read_at(self._at, min(max(wanted, self._BLOCK), self._source.size - self._at))
         begin = self._at - self._start

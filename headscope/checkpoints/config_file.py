@@ -12,6 +12,8 @@ def parse_object(text: bytes, name: str, limit: int = LARGEST_JSON) -> dict[str,
     """A JSON object of at most `limit` bytes. Raises Malformed with the file's name and the place of the fault."""
     if len(text) > limit:
         raise Malformed(f"{name} has {len(text)} bytes, over the limit of {limit}", "check what the file is")
+    if text.startswith(b"version https://git-lfs"):
+        raise Malformed(f"{name} is a Git LFS pointer, not JSON", "run `git lfs pull` in the folder")
     try:
         value = json.loads(text.decode("utf-8-sig"), object_pairs_hook=_unique)
     except UnicodeDecodeError as err:

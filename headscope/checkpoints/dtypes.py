@@ -42,3 +42,6 @@ TORCH_STORAGES = {
     "UntypedStorage": "uint8",
 }
 """PyTorch's storage classes to the dtype of the tensors on them."""
+
+TORCH_DTYPES = frozenset({name for name, _ in SAFETENSORS.values()} | set(TORCH_STORAGES.values()))
+"""Every name that a `TensorHeader` can carry."""

@@ -8,19 +8,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
-from urllib.request import getproxies
+from urllib.request import getproxies, proxy_bypass
 
-from headscope.checkpoints.bytes import ByteSource, LocalBytes, complete
+from headscope.checkpoints.bytes import ByteSource, LocalBytes
 from headscope.checkpoints.config_file import canonical_text, parse_object
-from headscope.checkpoints.local import CONFIG, Folder
+from headscope.checkpoints.local import ADAPTER_CONFIG, CONFIG, Folder, adapter_refusal
 from headscope.checkpoints.reference import HubReference
 from headscope.checkpoints.snapshot import nearest_bundled, read_bundled
 from headscope.checkpoints.weights import read_weights
-from headscope.errors import Gated, HeadscopeError, NetworkError, NotFound, Offline, Unsupported
+from headscope.errors import Gated, HeadscopeError, NetworkError, NotFound, Offline, Unsupported, UsageError
 from headscope.facts import CheckpointKind, CheckpointManifest
 
 _PROBE_SECONDS = 3.0
-_REQUEST_SECONDS = 20.0
+REQUEST_SECONDS = 20.0
 _PARTIAL_CONTENT = 206
 _UNAUTHORISED = (401, 403)
 
@@ -33,6 +33,7 @@ class HubAccess:
     token: str | None = None
     offline: bool = False
     subfolder: str | None = None
+    seconds: float = REQUEST_SECONDS
 
 
 def read_hub(wanted: HubReference, text: str, access: HubAccess, progress: Callable[[str], None]) -> CheckpointManifest:
@@ -41,29 +42,32 @@ def read_hub(wanted: HubReference, text: str, access: HubAccess, progress: Calla
     Where the Hub is out of reach the cache is read, then a bundled snapshot of a known checkpoint, which a notice says.
     Raises NotFound, Gated, Offline or NetworkError.
     """
-    reason = _why_offline(access)
-    if reason is not None:
-        return _without_network(wanted, text, access, reason)
+    barred = _why_offline(access)
+    if barred is not None:
+        return _without_network(wanted, text, access, barred)
     try:
         return _with_network(wanted, text, access, progress)
     except NetworkError as err:
-        known = (
-            read_bundled(wanted.repo, f"the Hub was not reached ({err.message})") if wanted.revision is None else None
-        )
+        barred = NetworkError(f"the Hub was not reached ({err.message})")
+        cached = _cached(wanted, text, access, barred)
+        whole = cached if cached is not None and cached.tensors and not cached.gaps else None
+        known = whole or _bundled(wanted, text, access, barred)
         if known is None:
             raise
-        return replace(known, reference=text)
+        return known
 
 
-def _why_offline(access: HubAccess) -> str | None:
-    """Why no request is to be made, or None where the Hub answers."""
+def _why_offline(access: HubAccess) -> Offline | NetworkError | None:
+    """Why no request is to be made, as the error it becomes where nothing else helps; None where the Hub answers."""
     from huggingface_hub import constants
 
     if access.offline:
-        return "offline was asked for"
+        return Offline("offline was asked for")
     if constants.HF_HUB_OFFLINE:
-        return "HF_HUB_OFFLINE is set"
-    return None if _answers(constants.ENDPOINT) else f"{_host(constants.ENDPOINT)} cannot be reached"
+        return Offline("HF_HUB_OFFLINE is set")
+    if _answers(constants.ENDPOINT):
+        return None
+    return NetworkError(f"{_host(constants.ENDPOINT)} cannot be reached")
 
 
 def _host(endpoint: str) -> str:
@@ -71,46 +75,66 @@ def _host(endpoint: str) -> str:
 
 
 def _answers(endpoint: str) -> bool:
-    """Whether the Hub's host takes a connection; not asked where a proxy stands between.
+    """Whether the Hub's host takes a connection, or the proxy that stands between.
 
     The client retries an unreachable host for many seconds, so one short look comes first.
     """
-    if getproxies():
-        return True
-    parts = urlsplit(endpoint)
-    port = parts.port or (80 if parts.scheme == "http" else 443)
     try:
+        parts = urlsplit(_first_hop(endpoint))
+        port = parts.port or (443 if parts.scheme == "https" else 80)
         with socket.create_connection((parts.hostname or "", port), timeout=_PROBE_SECONDS):
             return True
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a setting that is no URL
         return False
 
 
-def _without_network(wanted: HubReference, text: str, access: HubAccess, reason: str) -> CheckpointManifest:
+def _first_hop(endpoint: str) -> str:
+    """The URL that a request to the Hub connects to first."""
+    parts = urlsplit(endpoint)
+    proxy = getproxies().get(parts.scheme) or getproxies().get("all")
+    if not proxy or proxy_bypass(parts.hostname or ""):
+        return endpoint
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _without_network(
+    wanted: HubReference, text: str, access: HubAccess, barred: Offline | NetworkError
+) -> CheckpointManifest:
+    """The cache if it holds weights, else a bundled snapshot, else what the cache holds."""
+    cached = _cached(wanted, text, access, barred)
+    if cached is not None and cached.tensors:
+        return cached
+    found = _bundled(wanted, text, access, barred) or cached
+    if found is None:
+        raise _offline_error(wanted, barred)
+    return found
+
+
+def _cached(wanted: HubReference, text: str, access: HubAccess, barred: HeadscopeError) -> CheckpointManifest | None:
     from huggingface_hub import try_to_load_from_cache
 
-    cached = try_to_load_from_cache(
+    path = try_to_load_from_cache(
         wanted.repo, _inside(access, CONFIG), cache_dir=access.cache_dir, revision=wanted.revision
     )
-    if isinstance(cached, str):
-        manifest = _manifest(Folder(Path(cached).parent), text, wanted, _commit_of(cached, access))
-        notice = f"{reason}: read from the local cache"
-        if manifest.tensors:
-            return replace(manifest, notices=(notice,))
-    known = read_bundled(wanted.repo, reason) if wanted.revision is None else None
-    if known is not None:
-        return replace(known, reference=text)
-    if isinstance(cached, str):
-        return replace(manifest, notices=(notice,))
-    raise _offline_error(wanted, reason)
+    if not isinstance(path, str):
+        return None
+    manifest = _manifest(Folder(Path(path).parent), text, wanted, _commit_of(path, access))
+    return replace(manifest, notices=(f"{barred.message}: read from the local cache", *manifest.notices))
 
 
-def _offline_error(wanted: HubReference, reason: str) -> HeadscopeError:
+def _bundled(wanted: HubReference, text: str, access: HubAccess, barred: HeadscopeError) -> CheckpointManifest | None:
+    """The bundled snapshot, which is of the main revision and has no subfolders."""
+    if wanted.revision is not None or access.subfolder:
+        return None
+    known = read_bundled(wanted.repo, barred.message)
+    return None if known is None else replace(known, reference=text)
+
+
+def _offline_error(wanted: HubReference, barred: Offline | NetworkError) -> HeadscopeError:
     near = nearest_bundled(wanted.repo)
     hint = f"did you mean {near} (bundled)? " if near else ""
     hint += "without the Hub, give a local folder or a snapshot written by `headscope snapshot`"
-    kind = NetworkError if "cannot be reached" in reason else Offline
-    return kind(f"{wanted.repo} is not in the local cache, and {reason}", hint)
+    return type(barred)(f"{wanted.repo} is not in the local cache, and {barred.message}", hint)
 
 
 def _inside(access: HubAccess, name: str) -> str:
@@ -130,27 +154,43 @@ def _with_network(
 ) -> CheckpointManifest:
     progress(f"reading the configuration of {wanted.repo}")
     with _translated(wanted):
-        path = _download(wanted.repo, CONFIG, wanted.revision, access)
+        path = _config_path(wanted, access)
         commit = _commit_of(path, access)
         storage = Repository(wanted, commit, access)
         progress(f"reading the headers of {wanted.repo}")
         return _manifest(storage, text, wanted, commit)
 
 
+def _config_path(wanted: HubReference, access: HubAccess) -> str:
+    """The cached config.json. Raises Unsupported where the repository is an adapter, which has none."""
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    try:
+        return _download(wanted.repo, CONFIG, wanted.revision, access)
+    except LocalEntryNotFoundError:
+        raise
+    except EntryNotFoundError as err:
+        if ADAPTER_CONFIG in Repository(wanted, None, access).names():
+            raise adapter_refusal(wanted.repo) from err
+        raise
+
+
 def _manifest(storage: Any, text: str, wanted: HubReference, commit: str | None) -> CheckpointManifest:
-    config = storage.read_text(CONFIG)
-    weights = read_weights(storage)
+    content = storage.read_text(CONFIG)
+    config = parse_object(content, CONFIG)
+    weights = read_weights(storage, config)
     return CheckpointManifest(
         reference=text,
         kind=CheckpointKind.HUB,
         format=weights.format,
-        config_text=canonical_text(parse_object(config, CONFIG)),
+        config_text=canonical_text(config),
         tensors=weights.tensors,
         files=weights.files,
         revision=wanted.revision,
         commit=commit,
-        bytes_read=weights.bytes_read + len(config),
+        bytes_read=weights.bytes_read + len(content),
         shared=weights.shared,
+        notices=weights.notices,
         gaps=weights.gaps,
     )
 
@@ -167,7 +207,7 @@ def _download(repo: str, name: str, revision: str | None, access: HubAccess) -> 
             subfolder=access.subfolder,
             cache_dir=access.cache_dir,
             token=access.token,
-            etag_timeout=_REQUEST_SECONDS,
+            etag_timeout=access.seconds,
         )
     )
 
@@ -185,7 +225,7 @@ class Repository:
         from huggingface_hub import HfApi
 
         info = HfApi(token=self._access.token).model_info(
-            self._wanted.repo, revision=self._revision, timeout=_REQUEST_SECONDS
+            self._wanted.repo, revision=self._revision, timeout=self._access.seconds
         )
         prefix = f"{self._access.subfolder}/" if self._access.subfolder else ""
         names = (sibling.rfilename for sibling in info.siblings or ())
@@ -212,23 +252,24 @@ class Repository:
 
         url = hf_hub_url(self._wanted.repo, name, subfolder=self._access.subfolder, revision=self._revision)
         try:
-            metadata = get_hf_file_metadata(url, token=self._access.token, timeout=_REQUEST_SECONDS)
+            metadata = get_hf_file_metadata(url, token=self._access.token, timeout=self._access.seconds)
         except EntryNotFoundError as err:
             raise NotFound(f"{self._wanted.repo} holds no {name}", "the repository may be incomplete") from err
         if metadata.size is None:
             raise Unsupported(f"the Hub does not say the size of {name}", "fetch it and give the folder")
-        return RangeBytes(url, name, metadata.size, self._access.token)
+        return RangeBytes(url, name, metadata.size, self._access.token, self._access.seconds)
 
 
 class RangeBytes:
     """A file behind a URL, read by HTTP ranges."""
 
-    def __init__(self, url: str, name: str, size: int, token: str | None) -> None:
+    def __init__(self, url: str, name: str, size: int, token: str | None, seconds: float = REQUEST_SECONDS) -> None:
         self.name = name
         self.size = size
         self.bytes_read = 0
         self._url = url
         self._token = token
+        self._seconds = seconds
 
     def read_at(self, offset: int, length: int) -> bytes:
         """See `ByteSource`. Raises NetworkError where the server does not answer with just that range."""
@@ -241,18 +282,26 @@ class RangeBytes:
             return b""
         wanted = f"bytes={offset}-{offset + length - 1}"
         headers = build_hf_headers(token=self._token) | {"Range": wanted, "Accept-Encoding": "identity"}
-        request = get_session().stream(
-            "GET", self._url, headers=headers, follow_redirects=True, timeout=_REQUEST_SECONDS
-        )
+        request = get_session().stream("GET", self._url, headers=headers, follow_redirects=True, timeout=self._seconds)
         with request as response:
             if response.status_code != _PARTIAL_CONTENT:
                 raise NetworkError(
                     f"the server answered {response.status_code} to a request for a part of {self.name}",
                     "weights are never fetched whole; fetch the checkpoint with `hf download` and give the folder",
                 )
-            data = b"".join(_bounded(response.iter_bytes(), length, self.name))
+            _check_part(response.headers, offset, length, self.size, self.name)
+            data = b"".join(_bounded(response.iter_raw(), length, self.name))
         self.bytes_read += len(data)
-        return complete(data, length, self.name)
+        if len(data) != length:
+            raise NetworkError(f"the server broke off within {self.name}", "try again later")
+        return data
+
+
+def _check_part(headers: Any, offset: int, length: int, size: int, name: str) -> None:
+    """The part is the one that was asked for, of a file of the size that was told, and as it is stored."""
+    wanted = f"bytes {offset}-{offset + length - 1}/{size}"
+    if headers.get("Content-Range") != wanted or headers.get("Content-Encoding", "identity") != "identity":
+        raise NetworkError(f"the server sent another part of {name} than was asked for", "try again later")
 
 
 def _bounded(chunks: Iterator[bytes], length: int, name: str) -> Iterator[bytes]:
@@ -293,6 +342,10 @@ def _translated(wanted: HubReference) -> Iterator[None]:
         raise NotFound(f"{repo} is no possible Hub id: {err}", "a Hub id reads `name` or `owner/name`") from err
     except errors.HfHubHTTPError as err:
         raise _http_error(repo, err) from err
+    except (PermissionError, FileNotFoundError, NotADirectoryError, IsADirectoryError, FileExistsError) as err:
+        raise UsageError(
+            f"the local cache cannot be written: {err.strerror}", "set HF_HOME or --cache-dir to a folder of yours"
+        ) from err
     except (_transport_error(), OSError) as err:
         raise NetworkError(f"{repo} could not be read from the Hub: {type(err).__name__}", "try again later") from err
 

@@ -1,6 +1,7 @@
 """Checkpoints on this machine: a folder, or a weight file beside its config.json."""
 
 from pathlib import Path
+from typing import Any
 
 from headscope.checkpoints.bytes import LocalBytes
 from headscope.checkpoints.config_file import LARGEST_JSON, canonical_text, parse_object
@@ -9,7 +10,7 @@ from headscope.errors import Malformed, NotFound, Unsupported
 from headscope.facts import CheckpointKind, CheckpointManifest
 
 CONFIG = "config.json"
-_ADAPTER_CONFIG = "adapter_config.json"
+ADAPTER_CONFIG = "adapter_config.json"
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth")
 
 
@@ -20,9 +21,9 @@ class Folder:
         self._path = path
 
     def names(self) -> tuple[str, ...]:
-        """The names of the entries of the folder."""
+        """The names of the entries of the folder, but for folders."""
         try:
-            return tuple(sorted(entry.name for entry in self._path.iterdir()))
+            return tuple(sorted(entry.name for entry in self._path.iterdir() if not entry.is_dir()))
         except OSError as err:
             raise NotFound(f"{self._path} cannot be listed: {err.strerror}", "check its permissions") from err
 
@@ -44,7 +45,9 @@ def read_folder(path: Path, reference: str) -> CheckpointManifest:
     names = set(folder.names())
     if CONFIG not in names:
         _refuse_folder_without_config(names, reference)
-    return _manifest(folder, reference, read_weights(folder))
+    text = folder.read_text(CONFIG)
+    config = parse_object(text, CONFIG)
+    return _manifest(reference, config, len(text), read_weights(folder, config))
 
 
 def read_weight_path(path: Path, reference: str) -> CheckpointManifest:
@@ -52,28 +55,34 @@ def read_weight_path(path: Path, reference: str) -> CheckpointManifest:
     folder = Folder(path.parent)
     if CONFIG not in set(folder.names()):
         raise NotFound(f"{reference} has no {CONFIG} beside it", "put the config.json of its model there")
-    return _manifest(folder, reference, read_weight_file(folder, path.name))
+    text = folder.read_text(CONFIG)
+    return _manifest(reference, parse_object(text, CONFIG), len(text), read_weight_file(folder, path.name))
+
+
+def adapter_refusal(reference: str) -> Unsupported:
+    """What is said of a PEFT adapter."""
+    return Unsupported(
+        f"{reference} is a PEFT adapter, which is not examined by itself", "give the base model it was trained on"
+    )
 
 
 def _refuse_folder_without_config(names: set[str], reference: str) -> None:
-    if _ADAPTER_CONFIG in names:
-        raise Unsupported(
-            f"{reference} is a PEFT adapter, which is not examined by itself", "give the base model it was trained on"
-        )
+    if ADAPTER_CONFIG in names:
+        raise adapter_refusal(reference)
     hint = "give a folder written by save_pretrained"
     raise NotFound(f"{reference} is no checkpoint: it holds no {CONFIG}", hint)
 
 
-def _manifest(folder: Folder, reference: str, weights: Weights) -> CheckpointManifest:
-    text = folder.read_text(CONFIG)
+def _manifest(reference: str, config: dict[str, Any], config_bytes: int, weights: Weights) -> CheckpointManifest:
     return CheckpointManifest(
         reference=reference,
         kind=CheckpointKind.LOCAL,
         format=weights.format,
-        config_text=canonical_text(parse_object(text, CONFIG)),
+        config_text=canonical_text(config),
         tensors=weights.tensors,
         files=weights.files,
-        bytes_read=weights.bytes_read + len(text),
+        bytes_read=weights.bytes_read + config_bytes,
         shared=weights.shared,
+        notices=weights.notices,
         gaps=weights.gaps,
     )

@@ -12,6 +12,7 @@ from headscope.checkpoints.dtypes import TORCH_STORAGES
 from headscope.errors import Malformed
 
 _MOST_OPERATIONS = 5_000_000
+_MOST_AXES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +37,12 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class PickledTensor:
-    """A tensor as a pickle describes it."""
+    """A tensor as a pickle describes it; `extent` elements of its storage, counted from the start, hold all of it."""
 
     storage: Storage
     shape: tuple[int, ...]
     dtype: str
+    extent: int = 0
 
 
 @dataclass(slots=True)
@@ -62,9 +64,16 @@ class _Machine:
     name: str
     stack: list[Any] = field(default_factory=list)
     memo: dict[int, Any] = field(default_factory=dict)
+    work: int = 0
 
     def bad(self, what: str) -> Malformed:
         return Malformed(f"{self.name} holds a pickle that is no state dict: {what}", "save it as safetensors")
+
+    def spend(self, work: int) -> None:
+        """Counts operations, and what an operation goes through. Raises Malformed over the limit."""
+        self.work += work
+        if self.work > _MOST_OPERATIONS:
+            raise self.bad(f"it has more than {_MOST_OPERATIONS:,} operations")
 
     def pop(self) -> Any:
         if not self.stack:
@@ -91,9 +100,8 @@ def read_pickle(file: IO[bytes], name: str) -> Any:
     Raises Malformed for what would import or call anything that building a state dict does not need.
     """
     machine = _Machine(name)
-    for count, (opcode, argument, position) in enumerate(_operations(file, machine)):
-        if count > _MOST_OPERATIONS:
-            raise machine.bad(f"it has more than {_MOST_OPERATIONS:,} operations")
+    for opcode, argument, position in _operations(file, machine):
+        machine.spend(1)
         if opcode.name == "STOP":
             return machine.pop()
         act = _ACTIONS.get(opcode.name)
@@ -254,6 +262,7 @@ def _build(machine: _Machine, argument: Any) -> None:
 
 
 def _rebuild_dict(machine: _Machine, arguments: tuple[Any, ...]) -> Any:
+    machine.spend(sum(len(item) for item in arguments if isinstance(item, list)))
     match arguments:
         case ():
             return {}
@@ -264,16 +273,25 @@ def _rebuild_dict(machine: _Machine, arguments: tuple[Any, ...]) -> Any:
 
 def _rebuild_tensor(machine: _Machine, arguments: tuple[Any, ...]) -> PickledTensor:
     match arguments:
-        case (Storage() as storage, int(), tuple() as shape, tuple(), *_) if all(_is_size(size) for size in shape):
-            return PickledTensor(storage, shape, storage.dtype)
+        case (Storage() as storage, int() as offset, tuple() as shape, tuple() as strides, *_) if len(shape) == len(
+            strides
+        ) <= _MOST_AXES and all(map(_is_size, (offset, *shape, *strides))):
+            return PickledTensor(storage, shape, storage.dtype, _extent(offset, shape, strides))
     raise machine.bad("a tensor is made from something that is no storage and shape")
+
+
+def _extent(offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """How many elements of a storage a view needs; none where it is empty."""
+    if 0 in shape:
+        return 0
+    return offset + 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
 def _rebuild_tensor_v3(machine: _Machine, arguments: tuple[Any, ...]) -> PickledTensor:
     """Like `_rebuild_tensor_v2` with the dtype as the sixth argument: storages without a dtype of their own."""
     tensor = _rebuild_tensor(machine, arguments)
     dtype = next((item for item in arguments[4:] if _is_dtype(item)), None)
-    return tensor if dtype is None else PickledTensor(tensor.storage, tensor.shape, dtype.name)
+    return tensor if dtype is None else PickledTensor(tensor.storage, tensor.shape, dtype.name, tensor.extent)
 
 
 def _is_size(value: Any) -> bool:

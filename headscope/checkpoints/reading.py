@@ -4,6 +4,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
+from headscope.checkpoints.bytes import LocalBytes
 from headscope.checkpoints.local import WEIGHT_SUFFIXES, read_folder, read_weight_path
 from headscope.checkpoints.reference import HubReference, parse_reference
 from headscope.checkpoints.snapshot import LARGEST_SNAPSHOT, read_snapshot
@@ -19,22 +20,24 @@ def read_manifest(
     cache_dir: str | None = None,
     token: str | None = None,
     offline: bool = False,
+    timeout: float | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> CheckpointManifest:
     """The manifest of a Hub id, `id@revision`, Hub URL, folder, weight file or snapshot file.
 
-    `progress` is told each step in a short sentence. Raises a `HeadscopeError`.
+    `timeout` is how many seconds each answer of the Hub may take. `progress` is told each step in a short sentence.
+    Raises a `HeadscopeError`.
     """
     found = parse_reference(reference)
     if isinstance(found, HubReference):
-        from headscope.checkpoints.hub import HubAccess, read_hub
+        from headscope.checkpoints.hub import REQUEST_SECONDS, HubAccess, read_hub
 
         if revision and found.revision and revision != found.revision:
             raise UsageError(
                 f"{reference} names the revision {found.revision}, and {revision} was asked for", "name one of them"
             )
         wanted = HubReference(found.repo, found.revision or revision)
-        access = HubAccess(cache_dir, token, offline, subfolder)
+        access = HubAccess(cache_dir, token, offline, subfolder, timeout or REQUEST_SECONDS)
         return read_hub(wanted, reference, access, progress or (lambda sentence: None))
     return _read_path(found / subfolder if subfolder else found, reference)
 
@@ -60,6 +63,7 @@ def _read_path(path: Path, reference: str) -> CheckpointManifest:
 def _read_json(path: Path, reference: str) -> CheckpointManifest:
     if path.name == "config.json":
         raise UsageError(f"{reference} is a configuration without weights", "give the folder that holds it")
-    if path.stat().st_size > LARGEST_SNAPSHOT:
+    source = LocalBytes(path, reference)
+    if source.size > LARGEST_SNAPSHOT:
         raise Malformed(f"{reference} is too large for a snapshot", "give a file written by headscope snapshot")
-    return read_snapshot(path.read_bytes(), reference)
+    return read_snapshot(source.read_at(0, source.size), reference)

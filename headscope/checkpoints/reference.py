@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 from headscope.errors import NotFound, Unsupported, UsageError
 
-_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+_NAME = r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?"
 _HUB_ID = re.compile(rf"(?P<id>{_NAME}(?:/{_NAME})?)(?:@(?P<revision>[^@\s]+))?")
 _PATH_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".json", ".gguf", ".onnx")
 _REVISION_WORDS = {"tree", "blob", "resolve", "raw", "commit", "edit"}
@@ -47,7 +47,10 @@ def parse_reference(text: str) -> Reference:
 def _url(text: str) -> HubReference | None:
     if not text.lower().startswith(("http://", "https://")):
         return None
-    parts = urlsplit(text)
+    try:
+        parts = urlsplit(text)
+    except ValueError as err:
+        raise UsageError(f"{text} is no URL: {err}", "give a Hub URL, a Hub id, a folder or a file") from err
     endpoint = urlsplit(os.environ.get("HF_ENDPOINT", ""))
     if parts.hostname not in _PUBLIC_HOSTS | ({endpoint.hostname} if endpoint.hostname else set()):
         raise UsageError(f"{text} is no page of the Hub", "give a Hub URL, a Hub id, a folder or a file")
@@ -69,14 +72,14 @@ def _from_path_parts(parts: list[str], text: str) -> HubReference:
 def _hf_uri(text: str) -> HubReference | None:
     if not text.startswith("hf://"):
         return None
-    return _from_path_parts([part for part in text.removeprefix("hf://").split("/") if part], text)
+    return _from_path_parts([unquote(part) for part in text.removeprefix("hf://").split("/") if part], text)
 
 
 def _existing_path(text: str) -> Path | None:
-    path = Path(text).expanduser()
     try:
+        path = Path(text).expanduser()
         return path if path.exists() else None
-    except OSError:
+    except (OSError, RuntimeError):  # a home directory that is not known
         return None
 
 

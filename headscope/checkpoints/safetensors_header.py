@@ -1,6 +1,7 @@
 """The header of a safetensors file: read, and checked as strictly as the official parser does."""
 
 import json
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,8 +13,9 @@ from headscope.facts import TensorHeader
 _PREFIX = 8
 _LARGEST_HEADER = 25_000_000
 _LARGEST_INDEX = 2**64 - 1
+_DEEPEST = 127
 _METADATA = "__metadata__"
-_TENSOR_FIELDS = {"dtype", "shape", "data_offsets"}
+_TENSOR_FIELDS = ("dtype", "shape", "data_offsets")
 
 
 def read_safetensors_header(source: ByteSource) -> tuple[TensorHeader, ...]:
@@ -60,16 +62,34 @@ def _parsed(text: bytes, name: str) -> _Object:
             text.decode("utf-8"),
             object_pairs_hook=_Object,
             parse_constant=_refuse_constant,
-            parse_float=lambda text: _NoIndex(),
+            parse_float=_number,
             parse_int=_index,
         )
     except (ValueError, RecursionError) as err:
         raise _bad(name, f"its header is no valid JSON ({err})") from err
     if not isinstance(entries, _Object):
         raise _bad(name, "its header is no JSON object")
-    if any(_is_broken(key) for key, _ in entries):
-        raise _bad(name, "a key holds half a surrogate pair")
+    _check_values(entries, name)
     return entries
+
+
+def _check_values(entries: _Object, name: str) -> None:
+    """What Python's JSON lets pass and the official parser does not, anywhere: depth, half characters."""
+    level: list[Any] = [entries]
+    for _ in range(_DEEPEST):
+        if any(isinstance(value, str) and _is_broken(value) for value in level):
+            raise _bad(name, "a text holds half a surrogate pair")
+        level = [inner for value in level for inner in _inside(value)]
+        if not level:
+            return
+    if any(isinstance(value, list) for value in level):
+        raise _bad(name, f"its header is nested deeper than {_DEEPEST} levels")
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, _Object):
+        return (part for pair in value for part in pair)
+    return value if isinstance(value, list) else ()
 
 
 def _is_broken(text: str) -> bool:
@@ -80,7 +100,14 @@ def _refuse_constant(text: str) -> Any:
     raise ValueError(f"{text} is no JSON")
 
 
+def _number(text: str) -> _NoIndex:
+    if math.isinf(float(text)):
+        raise ValueError("a number is out of range")
+    return _NoIndex()
+
+
 def _index(text: str) -> int | _NoIndex:
+    _number(text)
     is_index = not text.startswith("-") and len(text) <= len(str(_LARGEST_INDEX)) and int(text) <= _LARGEST_INDEX
     return int(text) if is_index else _NoIndex()
 
@@ -99,7 +126,9 @@ def _check_metadata(entries: _Object, name: str) -> None:
 
 
 def _fields(key: str, entry: Any, name: str) -> dict[str, Any]:
-    """The fields of a tensor's entry; unknown ones are left out, as the official parser does."""
+    """The fields of a tensor's entry, by name or position; unknown names are left out, as by the official parser."""
+    if isinstance(entry, list) and not isinstance(entry, _Object) and len(entry) == len(_TENSOR_FIELDS):
+        return dict(zip(_TENSOR_FIELDS, entry, strict=True))
     if not isinstance(entry, _Object):
         raise _bad(name, f"the entry of {key!r} is no object")
     known = [(field, value) for field, value in entry if field in _TENSOR_FIELDS]

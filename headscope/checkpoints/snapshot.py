@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from headscope.checkpoints.config_file import canonical_text, parse_object
+from headscope.checkpoints.dtypes import TORCH_DTYPES
 from headscope.errors import Malformed, UsageError
 from headscope.facts import CheckpointKind, CheckpointManifest, TensorHeader, Unavailable, WeightFile, WeightsFormat
 
 FORMAT = "headscope-snapshot"
 VERSION = 1
 LARGEST_SNAPSHOT = 200_000_000
+_SIZES = 2**63
 
 
 def snapshot_text(manifest: CheckpointManifest, provenance: str = "") -> str:
@@ -25,7 +27,7 @@ def snapshot_text(manifest: CheckpointManifest, provenance: str = "") -> str:
         "format": FORMAT,
         "version": VERSION,
         "reference": manifest.reference,
-        "provenance": provenance or f"read from {manifest.kind.value}",
+        "provenance": provenance or _provenance(manifest),
         "revision": manifest.revision,
         "commit": manifest.commit,
         "weights_format": manifest.format.value,
@@ -37,6 +39,12 @@ def snapshot_text(manifest: CheckpointManifest, provenance: str = "") -> str:
     lines = [f"{json.dumps(name)}: {json.dumps(value, sort_keys=True)}" for name, value in head.items()]
     tensors = [json.dumps(_tensor_entry(tensor)) for tensor in manifest.tensors]
     return "{\n" + ",\n".join(lines) + ',\n"tensors": [\n' + ",\n".join(tensors) + "\n]\n}\n"
+
+
+def _provenance(manifest: CheckpointManifest) -> str:
+    """Where the facts are from; a snapshot of a snapshot says what the first one said."""
+    source = () if manifest.kind is CheckpointKind.SNAPSHOT else (f"read from {manifest.kind.value}",)
+    return "; ".join((*source, *manifest.notices))
 
 
 def _tensor_entry(tensor: TensorHeader) -> dict[str, Any]:
@@ -72,19 +80,24 @@ def read_snapshot(text: bytes, reference: str) -> CheckpointManifest:
     """The manifest in the text of a snapshot. Raises Malformed where it is none."""
     values = _parse(text, reference)
     try:
+        files = tuple(WeightFile(_expect(file["name"], str), _size(file["size"])) for file in values["files"])
+        tensors = tuple(_tensors(values["tensors"], {"", *(file.name for file in files)}))
         return CheckpointManifest(
             reference=reference,
             kind=CheckpointKind.SNAPSHOT,
             format=WeightsFormat(values["weights_format"]),
             config_text=canonical_text(_expect(values["config"], dict)),
-            tensors=tuple(_tensors(values["tensors"])),
-            files=tuple(WeightFile(_expect(file["name"], str), _size(file["size"])) for file in values["files"]),
-            revision=values["revision"],
-            commit=values["commit"],
+            tensors=tensors,
+            files=files,
+            revision=_optional_text(values["revision"]),
+            commit=_optional_text(values["commit"]),
             bytes_read=len(text),
-            shared=tuple(tuple(group) for group in values["shared"]),
-            notices=(f"snapshot of {values['reference']} ({values['provenance']})",),
-            gaps=tuple(Unavailable(gap["what"], gap["reason"]) for gap in values["gaps"]),
+            shared=tuple(_shared(values["shared"], {tensor.key for tensor in tensors})),
+            notices=(f"snapshot of {_expect(values['reference'], str)} ({_expect(values['provenance'], str)})",),
+            gaps=tuple(
+                Unavailable(_expect(gap["what"], str), _expect(gap["reason"], str))
+                for gap in _expect(values["gaps"], list)
+            ),
         )
     except (KeyError, TypeError, ValueError) as err:
         raise Malformed(
@@ -99,7 +112,7 @@ def _parse(text: bytes, reference: str) -> dict[str, Any]:
             f"{reference} is a JSON file and no snapshot of headscope",
             "give a checkpoint folder, a weight file, or a file written by headscope snapshot",
         )
-    if values.get("version") != VERSION:
+    if type(values.get("version")) is not int or values["version"] != VERSION:
         raise Malformed(
             f"{reference} is a snapshot of version {values.get('version')}, and version {VERSION} is read",
             "write it anew with this headscope, or upgrade",
@@ -119,14 +132,27 @@ def _size(value: Any) -> int | None:
     return value
 
 
-def _tensors(entries: Any) -> Iterator[TensorHeader]:
+def _optional_text(value: Any) -> str | None:
+    return None if value is None else str(_expect(value, str))
+
+
+def _shared(groups: Any, keys: set[str]) -> Iterator[tuple[str, ...]]:
+    for group in _expect(groups, list):
+        if len(_expect(group, list)) < len("ab") or not all(isinstance(key, str) and key in keys for key in group):
+            raise ValueError("a shared group is no list of at least two tensors")
+        yield tuple(group)
+
+
+def _tensors(entries: Any, files: set[str]) -> Iterator[TensorHeader]:
     seen: set[str] = set()
     for entry in _expect(entries, list):
         key, shape = _expect(entry["key"], str), _expect(entry["shape"], list)
         if key in seen:
             raise ValueError(f"the tensor {key!r} stands twice")
-        if not all(type(size) is int and size >= 0 for size in shape):
+        if not all(type(size) is int and 0 <= size < _SIZES for size in shape):
             raise ValueError(f"the shape of {key!r} is no list of sizes")
+        if entry["dtype"] not in TORCH_DTYPES or entry["file"] not in files:
+            raise ValueError(f"the dtype or the file of {key!r} is unknown")
         seen.add(key)
         yield TensorHeader(key, _expect(entry["dtype"], str), tuple(shape), _expect(entry["file"], str))
 

@@ -1,5 +1,6 @@
 """PyTorch weight files: where their pickles are in the zip format of today, the older zip and the legacy format."""
 
+import io
 import zipfile
 from typing import Any
 
@@ -12,6 +13,7 @@ _MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
 _LARGEST_PICKLE = 64_000_000
 _TAR_MAGIC_AT, _TAR_MAGIC = 257, b"ustar"
 _ELEMENT_BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2}
+_ELEMENT_BYTES |= {"complex64": 8, "complex128": 16}
 
 
 def read_torch_headers(source: ByteSource) -> tuple[tuple[TensorHeader, ...], tuple[tuple[str, ...], ...]]:
@@ -33,14 +35,21 @@ def _zipped(source: ByteSource) -> Any:
     try:
         with zipfile.ZipFile(RangeFile(source)) as archive:
             member = _pickle_member(archive, source.name)
-            with archive.open(member) as file:
-                value = read_pickle(file, source.name)
+            value = _whole_pickle(archive.read(member), source.name)
             _check_storages(value, archive, member.filename.removesuffix("data.pkl"), source.name)
             return value
     except HeadscopeError:
         raise
     except (zipfile.BadZipFile, ValueError, EOFError, OSError, NotImplementedError, RuntimeError) as err:
         raise _bad(source.name, f"its zip archive cannot be read ({err})") from err
+
+
+def _whole_pickle(content: bytes, name: str) -> Any:
+    file = io.BytesIO(content)
+    value = read_pickle(file, name)
+    if file.tell() != len(content):
+        raise _bad(name, f"{len(content) - file.tell()} bytes follow the end of its pickle")
+    return value
 
 
 def _pickle_member(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
@@ -98,6 +107,13 @@ def _refuse_what_it_is_not(source: ByteSource) -> None:
         )
 
 
+def _check_view(key: str, tensor: PickledTensor, name: str) -> None:
+    """A tensor lies within its storage, as PyTorch demands; storages in bytes are counted in elements."""
+    sizes = [_ELEMENT_BYTES.get(dtype, 1) for dtype in (tensor.dtype, tensor.storage.dtype)]
+    if tensor.extent * sizes[0] > tensor.storage.count * sizes[1]:
+        raise _bad(name, f"{key[:80]!r} of shape {tensor.shape} does not fit into its storage")
+
+
 def _tensors(value: Any, name: str) -> tuple[tuple[TensorHeader, ...], tuple[tuple[str, ...], ...]]:
     if not isinstance(value, dict):
         raise _bad(name, f"it holds a {type(value).__name__} where a dict of tensors was expected")
@@ -105,6 +121,7 @@ def _tensors(value: Any, name: str) -> tuple[tuple[TensorHeader, ...], tuple[tup
     for key, tensor in value.items():
         if not isinstance(key, str) or not isinstance(tensor, PickledTensor):
             raise _bad(name, f"the entry {str(key)[:80]!r} is no tensor; expected a flat dict from names to tensors")
+        _check_view(key, tensor, name)
         headers.append(TensorHeader(key, tensor.dtype, tensor.shape, name))
         by_storage.setdefault(tensor.storage.key, []).append(key)
     return tuple(headers), tuple(tuple(keys) for keys in by_storage.values() if len(keys) > 1)

@@ -1,8 +1,9 @@
 """The weight files of a checkpoint: which of them `from_pretrained` would take, and the tensors in them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from typing import Any, Protocol
 
 from headscope.checkpoints.bytes import ByteSource
@@ -52,6 +53,7 @@ class Weights:
     files: tuple[WeightFile, ...] = ()
     shared: tuple[tuple[str, ...], ...] = ()
     gaps: tuple[Unavailable, ...] = ()
+    notices: tuple[str, ...] = ()
     bytes_read: int = 0
 
 
@@ -72,11 +74,14 @@ _LAYOUTS = (
 )
 
 
-def read_weights(storage: Storage) -> Weights:
-    """The tensors of the weight files that `from_pretrained` would load, safetensors before PyTorch's.
+def read_weights(storage: Storage, config: Mapping[str, Any]) -> Weights:
+    """The tensors of the weight files that `from_pretrained` would load: those that the configuration names, else
+    safetensors before PyTorch's.
 
     Raises Unsupported where only other formats are there. A missing shard leaves a gap.
     """
+    if config.get("transformers_weights") is not None:
+        return _read_chosen(storage, config["transformers_weights"])
     names = set(storage.names())
     for layout in _LAYOUTS:
         if layout.name in names:
@@ -86,6 +91,23 @@ def read_weights(storage: Storage) -> Weights:
     _refuse_other_formats(names)
     gap = Unavailable("weights", "the checkpoint holds no weight file that is read (safetensors or PyTorch's)")
     return Weights(WeightsFormat.NONE, gaps=(gap,))
+
+
+def _read_chosen(storage: Storage, name: Any) -> Weights:
+    """The file that `transformers_weights` of the configuration names, which must lie inside the checkpoint."""
+    plain = isinstance(name, str) and not any(sign in name for sign in "\\:\0")
+    if not plain or PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+        raise Malformed(
+            f"transformers_weights in config.json is {str(name)[:80]!r}, which is no file inside the checkpoint",
+            "do not load this checkpoint before you know why",
+        )
+    if name.endswith(".safetensors.index.json"):
+        return _read_index(storage, _Layout(name, WeightsFormat.SAFETENSORS, True))
+    if name.endswith(".safetensors"):
+        return _read_files(storage, WeightsFormat.SAFETENSORS, [name])
+    raise Unsupported(
+        f"transformers_weights in config.json names {name}, which is no safetensors file", "correct config.json"
+    )
 
 
 def read_weight_file(storage: Storage, name: str) -> Weights:
@@ -113,9 +135,9 @@ def _read_index(storage: Storage, layout: _Layout) -> Weights:
     if not isinstance(weight_map, dict) or not weight_map:
         raise Malformed(f"{layout.name} has no weight_map from tensor names to files", "save the checkpoint anew")
     shards = sorted({_shard_name(shard, layout.name) for shard in weight_map.values()})
-    weights = _read_files(storage, layout.format, shards)
-    gaps = (*weights.gaps, *_unlisted(weights, weight_map))
-    return Weights(weights.format, weights.tensors, weights.files, weights.shared, gaps, weights.bytes_read + len(text))
+    weights = _read_files(storage, layout.format, shards, listed=True)
+    notices = _unheld(weights, weight_map, layout.name)
+    return replace(weights, notices=notices, bytes_read=weights.bytes_read + len(text))
 
 
 def _shard_name(value: Any, index: str) -> str:
@@ -129,14 +151,17 @@ def _shard_name(value: Any, index: str) -> str:
     return str(value)
 
 
-def _unlisted(weights: Weights, weight_map: dict[str, Any]) -> tuple[Unavailable, ...]:
-    """A gap for keys that the index promises and that no shard read holds."""
+def _unheld(weights: Weights, weight_map: dict[str, Any], index: str) -> tuple[str, ...]:
+    """A sentence on keys that the index promises and no shard holds.
+
+    It is no gap: `from_pretrained` loads what the shards hold, whatever the index says, and so these are missing.
+    """
     missing_files = {gap.what for gap in weights.gaps}
     held = {tensor.key for tensor in weights.tensors}
     absent = [key for key, shard in weight_map.items() if key not in held and shard not in missing_files]
     if not absent:
         return ()
-    return (Unavailable("weights", f"the index promises {len(absent)} tensors that no shard holds, first {absent[0]}"),)
+    return (f"{index} promises {len(absent)} tensors that no shard holds, first {absent[0]}",)
 
 
 @dataclass(slots=True)
@@ -148,9 +173,9 @@ class _Part:
     gaps: tuple[Unavailable, ...] = field(default=())
 
 
-def _read_files(storage: Storage, format_: WeightsFormat, names: list[str]) -> Weights:
+def _read_files(storage: Storage, format_: WeightsFormat, names: list[str], *, listed: bool = False) -> Weights:
     with ThreadPoolExecutor(max_workers=_WORKERS) as pool:
-        parts = list(pool.map(lambda name: _read_part(storage, format_, name, alone=len(names) == 1), names))
+        parts = list(pool.map(lambda name: _read_part(storage, format_, name, listed=listed), names))
     gaps = tuple(gap for part in parts for gap in part.gaps)
     if not gaps and not any(part.tensors for part in parts):
         gaps = (Unavailable("weights", "the weight files hold no tensor"),)
@@ -164,11 +189,11 @@ def _read_files(storage: Storage, format_: WeightsFormat, names: list[str]) -> W
     )
 
 
-def _read_part(storage: Storage, format_: WeightsFormat, name: str, *, alone: bool) -> _Part:
+def _read_part(storage: Storage, format_: WeightsFormat, name: str, *, listed: bool) -> _Part:
     try:
         source = storage.open(name)
     except NotFound:
-        if alone:
+        if not listed:
             raise
         return _Part(WeightFile(name), gaps=(Unavailable(name, "the shard is missing"),))
     _refuse_stand_ins(source)
@@ -196,7 +221,7 @@ def _refuse_stand_ins(source: ByteSource) -> None:
     """Things that end up under a weight file's name: nothing, a pointer, a web page."""
     if source.size == 0:
         raise Malformed(f"{source.name} is empty", "fetch the file again")
-    start = source.read_at(0, min(source.size, 32)).lower()
+    start = source.read_at(0, min(source.size, 64)).lstrip().lower()
     for sign, (what, hint) in _STAND_INS.items():
         if start.startswith(sign):
             raise Malformed(f"{source.name} is {what}, not weights", hint)

@@ -50,6 +50,7 @@ def repos(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, bytes
         folder = tmp_path_factory.mktemp(name)
         FORMATS[name](FAMILIES["bert"].build("BertForPreTraining", vocab_size=5000), folder)
         found[f"someone/{name}"] = files_of(folder)
+    found["someone/adapter"] = {"adapter_config.json": b"{}", "adapter_model.safetensors": b"0"}
     found["someone/empty"] = {"README.md": b"nothing here"}
     found["someone/tensorflow"] = {"config.json": b'{"model_type": "bert"}', "tf_model.h5": b"0"}
     return found
@@ -112,6 +113,7 @@ FAILURES = [
     ("someone/safetensors@v9", "not_found", "no revision v9"),
     ("someone/gated", "gated", "gated"),
     ("someone/empty", "not_found", "holds no config.json"),
+    ("someone/adapter", "unsupported", "PEFT adapter"),
     ("someone/tensorflow", "unsupported", "TensorFlow"),
 ]
 
@@ -131,6 +133,14 @@ def test_a_server_that_ignores_ranges_does_not_send_the_weights(hub: Hub, tmp_pa
     hub.ignore_range = True
     ran = snapshot("someone/safetensors", hub.endpoint, tmp_path)
     assert (ran.code, ran.answer["error"]["code"]) == (3, "network")
+
+
+@pytest.mark.parametrize("fault", [{"wrong_range": True}, {"encoding": "gzip"}], ids=str)
+def test_another_part_than_was_asked_for_is_not_taken(fault: dict[str, Any], hub: Hub, tmp_path: Path) -> None:
+    vars(hub).update(fault)
+    ran = snapshot("someone/safetensors", hub.endpoint, tmp_path)
+    assert (ran.code, ran.answer["error"]["code"]) == (3, "network")
+    assert "another part" in ran.answer["error"]["message"]
 
 
 @pytest.mark.parametrize("status", [403, 404, 500])
@@ -176,6 +186,34 @@ def test_an_unreachable_hub_is_noticed_soon_and_a_known_checkpoint_still_shown(t
     assert (unknown.code, unknown.answer["error"]["code"]) == (3, "network")
     assert (known.code, known.snapshot["reference"]) == (0, "roberta-base")
     assert max(unknown.seconds, known.seconds) < 15
+
+
+def test_a_proxy_that_is_down_is_noticed_soon(tmp_path: Path) -> None:
+    proxies = {"HTTP_PROXY": "http://127.0.0.1:9", "NO_PROXY": ""}
+    ran = snapshot("roberta-base", "http://hub.invalid", tmp_path, **proxies)
+    assert (ran.code, ran.snapshot["reference"]) == (0, "roberta-base")
+    assert ran.seconds < 15
+
+
+def test_a_proxy_for_other_hosts_is_not_asked(hub: Hub, tmp_path: Path) -> None:
+    proxies = {"HTTP_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1"}
+    assert snapshot("someone/safetensors", hub.endpoint, tmp_path, **proxies).code == 0
+
+
+def test_a_cache_that_cannot_be_written_is_said(hub: Hub, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    ran = snapshot("someone/safetensors", hub.endpoint, tmp_path, "--cache-dir", str(tmp_path / "file" / "cache"))
+    assert (ran.code, ran.answer["error"]["code"]) == (2, "usage")
+    assert "cache" in ran.answer["error"]["message"]
+
+
+def test_a_store_that_breaks_off_is_no_reason_to_drop_what_is_cached(hub: Hub, tmp_path: Path) -> None:
+    settings = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_XET": "1"}
+    subprocess.run([sys.executable, "-c", FETCH, "someone/safetensors"], check=True, env=os.environ | settings)
+    hub.api_status = 500
+    ran = snapshot("someone/safetensors", hub.endpoint, tmp_path)
+    assert (ran.code, ran.snapshot["commit"]) == (0, COMMIT)
+    assert "read from the local cache" in ran.snapshot["provenance"]
 
 
 def test_a_misspelled_known_id_gets_a_suggestion(tmp_path: Path) -> None:

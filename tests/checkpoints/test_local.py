@@ -9,8 +9,10 @@ import torch
 from families import FAMILIES
 from safetensors.torch import save_file
 from saving import save_safetensors, save_sharded_safetensors, save_torch_zip
+from transformers import BertModel
 
 from headscope.checkpoints import read_manifest
+from headscope.checkpoints.reference import HubReference, parse_reference
 from headscope.errors import HeadscopeError, Malformed, NotFound, Unsupported, UsageError
 from headscope.facts import WeightsFormat
 
@@ -65,11 +67,58 @@ def test_an_index_that_leads_elsewhere_is_refused(shard: object, folder: Path) -
         read_manifest(str(folder))
 
 
-def test_a_promised_tensor_that_no_shard_holds_is_a_gap(folder: Path) -> None:
-    (folder / "model.safetensors").rename(folder / "part.safetensors")
-    index = {"weight_map": {"x": "part.safetensors", "z": "part.safetensors"}}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert "promises 1 tensors" in read_manifest(str(folder)).gaps[0].reason
+Index = dict[str, dict[str, str]]
+
+
+def loads(folder: Path) -> tuple[set[str], set[str]]:
+    """The keys that Transformers' loader misses, and those that our manifest leaves to be missed."""
+    model, info = BertModel.from_pretrained(folder, output_loading_info=True)
+    manifest = read_manifest(str(folder))
+    assert not manifest.gaps
+    return set(info["missing_keys"]), set(model.state_dict()) - {item.key for item in manifest.tensors}
+
+
+@pytest.mark.parametrize("dropped", ["shard", "index"])
+def test_where_index_and_shards_differ_the_shards_count_as_in_transformers(dropped: str, tmp_path: Path) -> None:
+    model = FAMILIES["bert"].build("BertModel")
+    model.config.save_pretrained(tmp_path)
+    state = dict(model.state_dict())
+    index: Index = {"metadata": {}, "weight_map": dict.fromkeys(state, "part.safetensors")}
+    state.pop("pooler.dense.bias") if dropped == "shard" else index["weight_map"].pop("pooler.dense.bias")
+    save_file(state, tmp_path / "part.safetensors", {"format": "pt"})
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    theirs, ours = loads(tmp_path)
+    assert theirs == ours == ({"pooler.dense.bias"} if dropped == "shard" else set())
+    told = [notice for notice in read_manifest(str(tmp_path)).notices if "promises 1 tensors" in notice]
+    assert bool(told) is (dropped == "shard")
+
+
+def test_the_file_that_the_configuration_names_is_read_as_in_transformers(tmp_path: Path) -> None:
+    model = FAMILIES["bert"].build("BertModel")
+    config = model.config.to_dict() | {"transformers_weights": "other.safetensors"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    save_file({"x": torch.zeros(1)}, tmp_path / "model.safetensors", {"format": "pt"})
+    save_file(dict(model.state_dict()), tmp_path / "other.safetensors", {"format": "pt"})
+    assert loads(tmp_path) == (set(), set())
+
+
+@pytest.mark.parametrize("name", ["../x.safetensors", "/x.safetensors", "a\\x.safetensors", 7, "x.bin"])
+def test_a_configuration_that_names_another_place_is_refused(name: object, folder: Path) -> None:
+    (folder / "config.json").write_text(json.dumps({"transformers_weights": name}))
+    with pytest.raises(HeadscopeError, match="transformers_weights"):
+        read_manifest(str(folder))
+
+
+def test_a_folder_under_a_weight_files_name_is_passed_over_as_in_transformers(tmp_path: Path) -> None:
+    save_torch_zip(FAMILIES["bert"].build("BertModel"), tmp_path)
+    (tmp_path / "model.safetensors").mkdir()
+    assert loads(tmp_path) == (set(), set())
+
+
+def test_the_only_shard_missing_is_a_gap_too(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": "lost.safetensors"}}))
+    assert [gap.what for gap in read_manifest(str(folder)).gaps] == ["lost.safetensors"]
 
 
 def test_a_configuration_alone_is_a_gap(tmp_path: Path) -> None:
@@ -88,6 +137,7 @@ CONFIGS = {
     "no UTF-8": (b'{"a": "\xff"}', "UTF-8"),
     "deep": (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "JSON"),
     "empty": (b"", "line 1"),
+    "pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS pointer"),
 }
 
 
@@ -110,6 +160,7 @@ STAND_INS = {
     b"": "empty",
     b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n": "Git LFS pointer",
     b"<!DOCTYPE html><html></html>": "HTML page",
+    b"\n\n  <html></html>": "an HTML page",
     b"\x05\0\0": "fewer than",
 }
 
@@ -166,6 +217,8 @@ REFERENCES: list[tuple[str, type[HeadscopeError]]] = [
     ("hf://datasets/a/b", Unsupported),
     ("nul\0", UsageError),
     ("../../etc", NotFound),
+    ("http://[::1/a", UsageError),
+    ("~no-such-user/x", NotFound),
 ]
 
 
@@ -174,6 +227,19 @@ def test_a_reference_that_means_nothing_is_said(reference: str, error: type[Head
     with pytest.raises(error) as caught:
         read_manifest(reference, offline=True)
     assert caught.value.hint
+
+
+HUB_NAMES = [
+    ("owner/_name_", HubReference("owner/_name_")),
+    ("hf://a/b@refs%2Fpr%2F1", HubReference("a/b", "refs/pr/1")),
+    ("hf://models/a/b@v1", HubReference("a/b", "v1")),
+    ("https://huggingface.co/a/b/tree/refs%2Fpr%2F1", HubReference("a/b", "refs/pr/1")),
+]
+
+
+@pytest.mark.parametrize(("text", "meant"), HUB_NAMES, ids=[row[0] for row in HUB_NAMES])
+def test_a_hub_name_is_understood(text: str, meant: HubReference) -> None:
+    assert parse_reference(text) == meant
 
 
 def test_the_shared_real_checkpoints_are_read() -> None:

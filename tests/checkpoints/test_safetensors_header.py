@@ -74,6 +74,10 @@ def entry(dtype: str = "F32", shape: object = (1,), offsets: object = (0, 4), **
     return {"dtype": dtype, "shape": shape, "data_offsets": offsets, **more}
 
 
+def extra(value: bytes) -> bytes:
+    return b'{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"y":' + value + b"}}"
+
+
 HEADERS: dict[str, bytes] = {
     "fine": json.dumps({"x": entry()}).encode(),
     "padded with spaces": json.dumps({"x": entry()}).encode() + b"    ",
@@ -109,6 +113,19 @@ HEADERS: dict[str, bytes] = {
     "field twice": b'{"x":{"dtype":"F32","dtype":"F32","shape":[1],"data_offsets":[0,4]}}',
     "extra field with floats": b'{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"y":[1.5,{"z":-3}]}}',
     "half a byte": json.dumps({"x": entry("F4", (1,), (0, 4))}).encode(),
+    "extra field, deep": extra(b"[" * 126 + b"]" * 126),
+    "extra field, as deep as may be": extra(b"[" * 125 + b"]" * 125),
+    "extra field, objects": extra(b'{"a":' * 125 + b"1" + b"}" * 125),
+    "extra field, very deep": extra(b"[" * 900 + b"]" * 900),
+    "extra field, half a surrogate": extra(b'"\\ud800"'),
+    "extra field, half a surrogate as name": extra(b'{"\\ud800":1}'),
+    "extra field, number out of range": extra(b"1e999"),
+    "extra field, large number": extra(b"1e308"),
+    "extra field, long number": extra(b"9" * 5000),
+    "extra field, number over 64 bits": extra(b"9" * 300),
+    "entry by position": b'{"x":["F32",[1],[0,4]]}',
+    "entry by position, too long": b'{"x":["F32",[1],[0,4],0]}',
+    "entry by position, mixed": b'{"x":["F32",[0,4],[1]]}',
     "minus zero": b'{"x":{"dtype":"F32","shape":[1],"data_offsets":[-0,4]}}',
 }
 

@@ -48,6 +48,19 @@ FAULTS = {
     "config no object": ("config", []),
     "negative size": ("tensors", [{"key": "a", "dtype": "float32", "shape": [-1], "file": ""}]),
     "tensor twice": ("tensors", [{"key": "a", "dtype": "float32", "shape": [1], "file": ""}] * 2),
+    "size no number": ("files", [{"name": "model.safetensors", "size": "7"}]),
+    "size too large": ("tensors", [{"key": "a", "dtype": "float32", "shape": [2**63], "file": ""}]),
+    "unknown dtype": ("tensors", [{"key": "a", "dtype": "evil", "shape": [1], "file": ""}]),
+    "unknown file": ("tensors", [{"key": "a", "dtype": "float32", "shape": [1], "file": "other"}]),
+    "shared text": ("shared", ["ab"]),
+    "shared with nothing": ("shared", [["a"]]),
+    "shared stranger": ("shared", [["a", "z"]]),
+    "revision a list": ("revision", [1]),
+    "commit a number": ("commit", 5),
+    "gap of numbers": ("gaps", [{"what": 1, "reason": 2}]),
+    "reference a list": ("reference", []),
+    "provenance an object": ("provenance", {}),
+    "version a truth value": ("version", True),
     "unknown format": ("weights_format", "stone"),
 }
 
@@ -68,6 +81,13 @@ def test_six_checkpoints_come_bundled_and_say_that_they_are_reconstructions() ->
         manifest = read_manifest(name, offline=True)
         assert manifest.tensors
         assert "reconstructed from published facts" in manifest.notices[0]
+
+
+def test_a_snapshot_of_a_bundled_one_still_says_that_it_is_a_reconstruction(tmp_path: Path) -> None:
+    write_snapshot(read_manifest("gpt2", offline=True), tmp_path / "1.json")
+    write_snapshot(read_manifest(str(tmp_path / "1.json")), tmp_path / "2.json")
+    for name in ("1.json", "2.json"):
+        assert "reconstructed from published facts" in read_manifest(str(tmp_path / name)).notices[0]
 
 
 def test_an_id_under_its_organisation_is_known_too() -> None:

@@ -93,6 +93,13 @@ def test_a_payload_is_named_and_never_runs(zipped: bool, tmp_path: Path) -> None
     assert not canary.exists()
 
 
+MANY_DICTS = (
+    b"ccollections\nOrderedDict\nq\x01]("
+    + b"(X\x01\x00\x00\x00aK\x01l" * 2000
+    + b"e\x85q\x02"
+    + b"h\x01h\x02R0" * 200_000
+    + b"}."
+)
 PICKLES: dict[str, bytes] = {
     "eval": b"cbuiltins\neval\n(V1\ntR.",
     "import by stack": b"\x80\x04\x8c\x05posix\x8c\x06system\x93\x8c\x02id\x85R.",
@@ -107,6 +114,11 @@ PICKLES: dict[str, bytes] = {
     "objects": pickle.dumps({"a": [1, 2]}, 2),
     "extension": b"\x82\x01.",
     "build on nothing": b"}b.",
+    "key too deep to be hashed": b"})" + b"\x85" * 100_000 + b"K\x01s.",
+    "key that doubles": b"})" + b"q\x00h\x00\x86" * 60 + b"K\x01s.",
+    "call that doubles": b")" + b"q\x00h\x00\x86" * 60 + b")R.",
+    "bytes after the end": pickle.dumps({}, 2) + b"more",
+    "one long list, many dicts": MANY_DICTS,
     "key that cannot be one": b"}]K\x01s.",
 }
 
@@ -147,6 +159,56 @@ def test_a_missing_storage_is_said(tmp_path: Path) -> None:
             archive.writestr(name, content)
     with pytest.raises(Malformed, match="missing or short"):
         read(path)
+
+
+def rewritten(path: Path, old: bytes, new: bytes) -> None:
+    """Replaces bytes of the archive's pickle."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content.replace(old, new, 1) if name.endswith("data.pkl") else content)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [(b"K\x02K\x03\x86", b"K\x7fK\x03\x86"), (b"K\x03K\x01\x86", b"K\x09K\x01\x86")]
+)
+def test_a_tensor_beyond_its_storage_is_refused_as_by_pytorch(old: bytes, new: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "pytorch_model.bin"
+    torch.save({"w": torch.zeros(2, 3)}, path)
+    assert read(path) == {"w": ("float32", (2, 3))}
+    rewritten(path, old, new)
+    with pytest.raises(Malformed, match="does not fit"):
+        read(path)
+    with pytest.raises(RuntimeError):
+        torch.load(path, weights_only=True)
+
+
+def test_views_without_data_of_their_own_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "pytorch_model.bin"
+    torch.save(
+        {
+            "wide": torch.zeros(1, 3).expand(5000, 3),
+            "tail": base[5:, 3:],
+            "complex": torch.zeros(2).to(torch.complex128),
+        },
+        path,
+    )
+    assert read(path) == {"wide": ("float32", (5000, 3)), "tail": ("float32", (1, 1)), "complex": ("complex128", (2,))}
+
+
+def test_a_file_of_endless_text_is_not_read_through(tmp_path: Path) -> None:
+    path = tmp_path / "pytorch_model.bin"
+    with path.open("wb") as file:
+        file.write(b"\x80\x02" + b"")
+        for _ in range(40):
+            file.write(b"X" + (60_000_000).to_bytes(4, "little"))
+            file.seek(60_000_000, io.SEEK_CUR)
+        file.truncate()
+    source = LocalBytes(path, path.name)
+    with pytest.raises(Malformed):
+        read_torch_headers(source)
+    assert source.bytes_read < 300_000_000 < source.size
 
 
 def test_the_tar_format_is_refused_by_name(tmp_path: Path) -> None:
