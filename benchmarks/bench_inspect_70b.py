@@ -1,13 +1,16 @@
 """`inspect` of an 80-layer Llama from a snapshot file against the bare import of its class."""
 
+import sys
+
 from benchmarks.checkpoints import LLAMA_70B, llama_snapshot
-from benchmarks.goals import Goal, print_results, slowdown
+from benchmarks.goals import Goal, print_results, run_alone, slowdown
 from benchmarks.timing import headscope, measure, python
 
+ROUNDS = 5
 IMPORT = "import torch; from transformers import LlamaForSequenceClassification"
 
 
-def main(rounds: int = 11) -> list[Goal]:
+def measure_goals(rounds: int) -> list[Goal]:
     """Prints the measurement and returns its goals."""
     snapshot = str(llama_snapshot(LLAMA_70B))
     commands = (headscope("inspect", snapshot, "--num-labels", "3"), python("bare import", IMPORT))
@@ -18,4 +21,4 @@ def main(rounds: int = 11) -> list[Goal]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_alone(measure_goals, ROUNDS))

@@ -1,9 +1,12 @@
 """`inspect` of a local BERT-base against the bare import of its class, and against a real load."""
 
+import sys
+
 from benchmarks.checkpoints import bert_base
-from benchmarks.goals import Goal, print_results, slowdown
+from benchmarks.goals import Goal, print_results, run_alone, slowdown
 from benchmarks.timing import headscope, measure, python
 
+ROUNDS = 5
 IMPORT = "import torch; from transformers import BertForSequenceClassification"
 LOAD = (
     f"import sys; {IMPORT}; "
@@ -11,7 +14,7 @@ LOAD = (
 )
 
 
-def main(rounds: int = 11) -> list[Goal]:
+def measure_goals(rounds: int) -> list[Goal]:
     """Prints the measurement and returns its goals."""
     folder = str(bert_base())
     commands = (
@@ -29,4 +32,4 @@ def main(rounds: int = 11) -> list[Goal]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_alone(measure_goals, ROUNDS))

@@ -4,7 +4,6 @@ The large ones are sparse: real headers and sizes, and holes where the weights w
 """
 
 import json
-import shutil
 import struct
 import subprocess
 from collections.abc import Iterator
@@ -12,7 +11,9 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from benchmarks.timing import PYTHON, WORK, headscope, run_once
+from benchmarks.timing import PYTHON, WORK
+from headscope.checkpoints import write_snapshot
+from headscope.facts import CheckpointKind, CheckpointManifest, TensorHeader, WeightFile, WeightsFormat
 
 SHARD_BYTES = 4_900_000_000
 BYTES_PER_ELEMENT = 2  # bfloat16
@@ -97,18 +98,29 @@ def sparse_llama(shape: LlamaShape) -> Path:
 
 
 def llama_snapshot(shape: LlamaShape) -> Path:
-    """A snapshot file of a checkpoint of `shape`, written by `headscope snapshot`."""
+    """A snapshot file of a checkpoint of `shape`, written anew: it takes no time, and is never out of date."""
+    names, shards = _named_shards(shape)
+    manifest = CheckpointManifest(
+        reference=shape.name,
+        kind=CheckpointKind.LOCAL,
+        format=WeightsFormat.SAFETENSORS,
+        config_text=json.dumps(shape.config()),
+        tensors=tuple(
+            TensorHeader(key, "bfloat16", sizes, name)
+            for name, tensors in zip(names, shards, strict=True)
+            for key, sizes in tensors
+        ),
+        files=tuple(
+            WeightFile(name, sum(map(_bytes_of, tensors))) for name, tensors in zip(names, shards, strict=True)
+        ),
+    )
     file = WORK / f"{shape.name}.json"
-    if not file.exists():
-        folder = sparse_llama(shape)
-        run_once(headscope("snapshot", str(folder), "-o", str(file)))
-        shutil.rmtree(folder)
+    write_snapshot(manifest, file, "a shape without weights, for benchmarks")
     return file
 
 
 def _write_sharded(folder: Path, shape: LlamaShape) -> None:
-    shards = list(_shards(shape.tensors()))
-    names = [f"model-{number:05}-of-{len(shards):05}.safetensors" for number in range(1, len(shards) + 1)]
+    names, shards = _named_shards(shape)
     for name, tensors in zip(names, shards, strict=True):
         _write_sparse(folder / name, tensors)
     total = sum(_bytes_of(tensor) for tensor in shape.tensors())
@@ -117,6 +129,11 @@ def _write_sharded(folder: Path, shape: LlamaShape) -> None:
     # last, as its presence says that the folder is whole
     index = {"metadata": {"total_size": total}, "weight_map": weight_map}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2))
+
+
+def _named_shards(shape: LlamaShape) -> tuple[list[str], list[list[Tensor]]]:
+    shards = list(_shards(shape.tensors()))
+    return [f"model-{number:05}-of-{len(shards):05}.safetensors" for number in range(1, len(shards) + 1)], shards
 
 
 def _shards(tensors: Iterator[Tensor]) -> Iterator[list[Tensor]]:

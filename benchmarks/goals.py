@@ -1,9 +1,22 @@
-"""What a benchmark promises: one ratio against its limit, and the table that shows the measurement."""
+"""What a benchmark promises: one ratio against its limit, and the tables that show the measurement."""
 
-from collections.abc import Sequence
+import argparse
+import statistics
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from benchmarks.timing import MIB, Sample
+from benchmarks.timing import MIB, WORK, Sample
+
+Benchmark = Callable[[int], list["Goal"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A measured ratio, and between which values it lay in the single rounds."""
+
+    value: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +27,7 @@ class Goal:
     """
 
     what: str
-    ratio: float | None
+    ratio: Ratio | None
     limit: float | None = None
     at_least: bool = False
 
@@ -25,39 +38,91 @@ class Goal:
             return True
         if self.ratio is None:
             return False
-        return self.ratio >= self.limit if self.at_least else self.ratio <= self.limit
+        return self.ratio.value >= self.limit if self.at_least else self.ratio.value <= self.limit
 
     def __str__(self) -> str:
-        measured = "not measured" if self.ratio is None else f"{self.ratio:.2f}x"
-        if self.limit is None:
-            return f"{'':6}  {measured:>12}  {'(no goal)':<15}  {self.what}"
-        bound = f"(at {'least' if self.at_least else 'most'} {self.limit:g}x)"
-        return f"{'met' if self.met else 'MISSED':<6}  {measured:>12}  {bound:<15}  {self.what}"
+        verdict = "" if self.limit is None else "met" if self.met else "MISSED"
+        bound = "none" if self.limit is None else f"at {'least' if self.at_least else 'most'} {self.limit:g}x"
+        if self.ratio is None:
+            return f"{verdict:<6}  {bound:<14}  {'not measured':<22}  {self.what}"
+        span = f"({self.ratio.low:.2f} - {self.ratio.high:.2f})"
+        return f"{verdict:<6}  {bound:<14}  {self.ratio.value:>6.2f}x {span:<14}  {self.what}"
 
 
-def slowdown(sample: Sample, baseline: Sample) -> float | None:
-    """How many times the baseline's median seconds `sample` takes."""
-    return sample.median / baseline.median if sample.runs and baseline.runs else None
+def slowdown(sample: Sample, baseline: Sample) -> Ratio | None:
+    """How many times the baseline's median seconds `sample` takes; the span is that of the ratio round by round."""
+    if not (sample.runs and baseline.runs):
+        return None
+    rounds = [ours / theirs for ours, theirs in zip(sample.seconds, baseline.seconds, strict=False)]
+    return Ratio(sample.median / baseline.median, min(rounds), max(rounds))
 
 
-def memory_growth(sample: Sample, over: Sample) -> float:
-    """Bytes of peak memory beyond the peak of `over`; at least one MiB, below which nothing is told apart."""
-    return max(sample.peak - over.peak, MIB)
+def memory_growth(sample: Sample, ours: Sample, bare: Sample) -> Ratio | None:
+    """How many times the memory of `ours` beyond the median peak of `bare` `sample` takes.
+
+    A growth counts as one MiB at least, below which nothing is told apart.
+    """
+    if not (sample.runs and ours.runs and bare.runs):
+        return None
+    theirs = [max(run.peak - bare.peak, MIB) for run in sample.runs]
+    mine = [max(run.peak - bare.peak, MIB) for run in ours.runs]
+    return Ratio(statistics.median(theirs) / statistics.median(mine), min(theirs) / max(mine), max(theirs) / min(mine))
 
 
 def print_results(title: str, samples: Sequence[Sample], goals: Sequence[Goal]) -> None:
-    """One table: a line for each command, then a line for each goal."""
+    """One table of the commands, and one of the ratios between them."""
     width = max(len(sample.name) for sample in samples)
-    print(f"{title}\n  {'command':<{width}}  {'median':>8}  {'min - max':>17}  {'peak memory':>11}")
+    header = f"{'median':>8}  {'min - max':>17}  {'processor':>9}  {'peak memory':>11}"
+    print(f"{title}\n  {'command':<{width}}  {'runs':>4}  {header}")
     for sample in samples:
-        print(f"  {sample.name:<{width}}  {_figures(sample)}")
+        print(f"  {sample.name:<{width}}  {len(sample.runs):>4}  {_figures(sample)}")
+    print_goals(goals)
+
+
+def print_goals(goals: Sequence[Goal]) -> None:
+    """The ratios: met or missed, the goal, the measured ratio with the span of its rounds, and what it compares."""
+    print(f"  {'':6}  {'goal':<14}  {'measured (min - max)':<22}  ratio")
     for goal in goals:
         print(f"  {goal}")
     print(flush=True)
+
+
+def run(benchmarks: Sequence[tuple[Benchmark, int]]) -> int:
+    """Runs benchmarks with their numbers of rounds; the table of all goals if they are several; the exit code."""
+    WORK.mkdir(exist_ok=True)
+    results = [benchmark(rounds) for benchmark, rounds in benchmarks]
+    goals = [goal for result in results for goal in result]
+    if len(results) > 1:
+        print("All")
+        print_goals(goals)
+    promised = [goal for goal in goals if goal.limit is not None]
+    missed = [goal for goal in promised if not goal.met]
+    print(f"{len(promised) - len(missed)} of {len(promised)} goals met")
+    return int(bool(missed))
+
+
+def run_alone(benchmark: Benchmark, rounds: int) -> int:
+    """One benchmark as a script of its own, with `--rounds`."""
+    parser = argparse.ArgumentParser()
+    add_rounds(parser)
+    return run([(benchmark, parser.parse_args().rounds or rounds)])
+
+
+def add_rounds(parser: argparse.ArgumentParser) -> None:
+    """The option `--rounds N`; None leaves each benchmark its own number."""
+    parser.add_argument(
+        "--rounds", type=_positive, metavar="N", help="timed runs of each command, by default 5 (help: 21)"
+    )
+
+
+def _positive(text: str) -> int:
+    if (count := int(text)) < 1:
+        raise ValueError
+    return count
 
 
 def _figures(sample: Sample) -> str:
     if not sample.runs:
         return f"failed: {sample.failure}"
     span = f"{min(sample.seconds):.3f} - {max(sample.seconds):.3f} s"
-    return f"{sample.median:>6.3f} s  {span:>17}  {sample.peak / MIB:>7.0f} MiB"
+    return f"{sample.median:>6.3f} s  {span:>17}  {sample.processor:>7.3f} s  {sample.peak / MIB:>7.0f} MiB"

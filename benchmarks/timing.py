@@ -1,4 +1,4 @@
-"""Whole commands timed side by side in one run: wall-clock seconds and peak memory of each process."""
+"""Whole commands timed side by side in one run: wall-clock and processor seconds, and peak memory of each process."""
 
 import os
 import statistics
@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-WORK = Path(__file__).resolve().parent / ".work"
+ROOT = Path(__file__).resolve().parent.parent
+WORK = ROOT / "benchmarks" / ".work"
 KIB, MIB = 2**10, 2**20
 PYTHON = sys.executable
 
@@ -25,9 +26,10 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One finished process: seconds from start to exit, and its largest resident set in bytes."""
+    """One finished process: seconds from start to exit and of processor time, largest resident set in bytes."""
 
     seconds: float
+    processor: float
     peak: int
 
 
@@ -50,6 +52,11 @@ class Sample:
         return statistics.median(self.seconds)
 
     @property
+    def processor(self) -> float:
+        """The median of the processor seconds, which other work on the machine disturbs less."""
+        return statistics.median(run.processor for run in self.runs)
+
+    @property
     def peak(self) -> float:
         """The median of the peak memory in bytes."""
         return statistics.median(run.peak for run in self.runs)
@@ -60,10 +67,13 @@ class CommandFailed(Exception):
 
 
 def headscope(*arguments: str) -> Command:
-    """`headscope ARGUMENTS` as a user starts it: the console script where it is installed."""
-    script = Path(PYTHON).with_name("headscope")
-    start = (str(script),) if script.exists() else (PYTHON, "-m", "headscope")
-    return Command(f"headscope {arguments[0]}", (*start, *arguments))
+    """`python -m headscope ARGUMENTS` on the interpreter that every baseline uses too."""
+    return module(f"headscope {arguments[0]}", "headscope", *arguments)
+
+
+def module(name: str, target: str, *arguments: str) -> Command:
+    """`python -m TARGET ARGUMENTS`, under a name for the table."""
+    return Command(name, (PYTHON, "-m", target, *arguments))
 
 
 def python(name: str, code: str, *arguments: str) -> Command:
@@ -71,14 +81,14 @@ def python(name: str, code: str, *arguments: str) -> Command:
     return Command(name, (PYTHON, "-c", code, *arguments))
 
 
-def measure(commands: Sequence[Command], rounds: int) -> tuple[Sample, ...]:
-    """Runs the commands in turn (A B A B ...), after one discarded run of each that warms the caches.
+def measure(commands: Sequence[Command], rounds: int, warm: bool = True) -> tuple[Sample, ...]:
+    """Runs the commands in turn (A B A B ...), if `warm` after one discarded run of each that warms the caches.
 
     A command that fails once is left out of the further rounds.
     """
     runs: dict[str, list[Run]] = {command.name: [] for command in commands}
     failures: dict[str, str] = {}
-    for round_ in range(rounds + 1):
+    for round_ in range(0 if warm else 1, rounds + 1):
         for command in commands:
             if command.name in failures:
                 continue
@@ -111,20 +121,26 @@ def run_once(command: Command) -> Run:
     with tempfile.TemporaryFile() as errors:
         begun = time.perf_counter()
         with subprocess.Popen(
-            command.arguments, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors, env=_environment()
+            command.arguments,
+            cwd=ROOT,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
         ) as process:
             _, status, usage = os.wait4(process.pid, 0)
             seconds = time.perf_counter() - begun
             process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
             raise CommandFailed(_reason(process.returncode, _tail(errors.fileno())))
-    return Run(seconds, usage.ru_maxrss * (1 if sys.platform == "darwin" else KIB))
+    return Run(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * (1 if sys.platform == "darwin" else KIB))
 
 
 def _environment() -> dict[str, str]:
     """Bytecode may be cached, as for an installed package; nothing asks the network; progress bars are off."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return {**kept, "HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    path = os.pathsep.join(filter(None, (str(ROOT), str(WORK), kept.get("PYTHONPATH"))))
+    return {**kept, "PYTHONPATH": path, "HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 
 
 def _reason(code: int, tail: str) -> str:
