@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from headscope.api.environment import environment
 from headscope.errors import Unsupported, UsageError
 from headscope.facts import (
+    AdapterFacts,
     CheckpointFacts,
     CheckpointKind,
     CheckpointManifest,
@@ -78,15 +79,17 @@ class Request:
     offline: bool = False
     trust_remote_code: bool = False
     verify: bool = False
+    adapter: str | None = None
 
 
 def inspect(reference: Any, *, progress: Progress | None = None, **options: Any) -> Examination:
     """The whole examination of a checkpoint: its head path, and what the checkpoint gave of it.
 
-    `reference` is a Hub id, `id@revision`, an `hf://` URI, a pasted Hub URL, a local folder or weight file, or a
-    snapshot file. Options: `num_labels`, `labels` (names in order), `task`, `model_class`, `revision`, `subfolder`,
-    `cache_dir`, `token`, `offline`, `trust_remote_code`, `verify` (holds the gradients of the head against the
-    traced pooling). `progress` is told each step in a short sentence.
+    `reference` is a Hub id, `id@revision`, an `hf://` URI, a pasted Hub URL, a local folder or weight file, a
+    snapshot file, or a PEFT adapter. Options: `num_labels`, `labels` (names in order), `task`, `model_class`,
+    `revision`, `subfolder`, `cache_dir`, `token`, `offline`, `trust_remote_code`, `adapter` (one to put on
+    `reference`), `verify` (shows how the gradients of the head agree with the traced pooling). `progress` is told
+    each step in a short sentence.
 
     >>> report = inspect("roberta-base", num_labels=3)  # doctest: +SKIP
     >>> report.head.formula  # doctest: +SKIP
@@ -100,17 +103,17 @@ def inspect(reference: Any, *, progress: Progress | None = None, **options: Any)
         from headscope.api.live import inspect_module
 
         return inspect_module(reference, **options)
-    return examine("inspect", make_request(reference, options), progress)
+    return examine("inspect", make_request(reference, options), progress).report
 
 
-def examine(command: str, request: Request, progress: Progress | None) -> Examination:
-    """The examination that a request asks for, under the name of a command."""
+def examine(command: str, request: Request, progress: Progress | None) -> Examined:
+    """The examination that a request asks for, under the name of a command, with what it came from."""
     return _examine(command, request, partial(_trace, verify=request.verify), progress)
 
 
 def diff_weights(reference: str, *, progress: Progress | None = None, **options: Any) -> Examination:
     """Every parameter's status against the checkpoint; `head` is None. Options as for `inspect`."""
-    return _examine("diff-weights", make_request(reference, options), None, progress)
+    return _examine("diff-weights", make_request(reference, options), None, progress).report
 
 
 def snapshot(reference: str, output: str, *, progress: Progress | None = None, **options: Any) -> CheckpointManifest:
@@ -145,8 +148,18 @@ def read_checkpoint(request: Request, progress: Progress | None) -> CheckpointMa
         cache_dir=request.cache_dir,
         token=request.token,
         offline=request.offline,
+        adapter=request.adapter,
         progress=progress,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """A report, what was read for it, and as what."""
+
+    report: Examination
+    manifest: CheckpointManifest
+    choice: Choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,18 +173,40 @@ class _Traced:
 Tracer = Callable[["Loaded", "Choice"], _Traced]
 
 
-def _examine(command: str, request: Request, tracer: Tracer | None, progress: Progress | None) -> Examination:
+def _examine(command: str, request: Request, tracer: Tracer | None, progress: Progress | None) -> Examined:
     tell = progress or (lambda sentence: None)
     manifest = read_checkpoint(request, progress)
     tell("importing torch and transformers")
+    choice, loaded = _load(request, manifest, tell)
+    tell("tracing the head")
+    traced = tracer(loaded, choice) if tracer else _Traced(None)
+    return Examined(_report(command, manifest, choice, loaded, traced), manifest, choice)
+
+
+def _load(request: Request, manifest: CheckpointManifest, tell: Progress) -> tuple[Choice, Loaded]:
+    """The skeleton with its diff; an adapter's head says how many classes there are, where the request does not."""
+    from headscope.model.adapters import classes_in_adapter, with_adapter
     from headscope.model.loading import load_skeleton
 
     choice = choose_class(request, manifest)
     tell(f"building {choice.cls.__name__} and diffing {len(manifest.tensors)} checkpoint keys")
     loaded = load_skeleton(choice, manifest)
-    tell("tracing the head")
-    traced = tracer(loaded, choice) if tracer else _Traced(None)
-    return _report(command, manifest, choice, loaded, traced)
+    if manifest.adapter is None:
+        return choice, loaded
+    loaded = with_adapter(loaded, manifest.adapter)
+    given = request.num_labels is not None or request.labels
+    count = None if given else classes_in_adapter(loaded.diff, choice.config.num_labels)
+    if count is None:
+        return choice, loaded
+    choice, loaded = _load(replace(request, num_labels=count), manifest, tell)
+    return choice, replace(loaded, notes=(*loaded.notes, _told_by_adapter(count)))
+
+
+def _told_by_adapter(count: int) -> str:
+    return (
+        f"the class count {count} is that of the adapter's own tensors; the base model's configuration says another: "
+        f"load the base model with num_labels={count}"
+    )
 
 
 def choose_class(request: Request, manifest: CheckpointManifest) -> Choice:
@@ -179,7 +214,18 @@ def choose_class(request: Request, manifest: CheckpointManifest) -> Choice:
     from headscope.model.choice import Wish, choose
 
     code = _code_source(request, manifest)
-    return choose(manifest.config, Wish(request.num_labels, request.labels, request.task, request.model_class, code))
+    task = request.task or _task_of_adapter(request, manifest)
+    return choose(manifest.config, Wish(request.num_labels, request.labels, task, request.model_class, code))
+
+
+def _task_of_adapter(request: Request, manifest: CheckpointManifest) -> str | None:
+    """The task that an adapter was trained for, which its base model need not say."""
+    from headscope.model.adapters import task_of_adapter
+
+    if manifest.adapter is None or request.model_class is not None:
+        return None
+    task = task_of_adapter(manifest.adapter.config)
+    return task.value if task else None
 
 
 def _code_source(request: Request, manifest: CheckpointManifest) -> CodeSource | None:
@@ -226,9 +272,16 @@ def _report(command: str, manifest: CheckpointManifest, choice: Choice, loaded: 
         model=_model_facts(choice, loaded, traced.trace, head),
         weights=loaded.diff,
         head=head,
-        notes=(*_mismatch_notes(loaded.diff), *(traced.trace.notes if traced.trace else ())),
+        notes=(*_mismatch_notes(loaded.diff), *loaded.notes, *(traced.trace.notes if traced.trace else ())),
         not_determined=(*_gaps_of(manifest), *traced.gaps, *(traced.trace.not_determined if traced.trace else ())),
+        adapter=_adapter_facts(manifest, loaded, head),
     )
+
+
+def _adapter_facts(manifest: CheckpointManifest, loaded: Loaded, head: Head | None) -> AdapterFacts | None:
+    from headscope.model.adapters import adapter_facts
+
+    return None if manifest.adapter is None else adapter_facts(loaded, manifest.adapter, manifest.base, head)
 
 
 def unless_contradicted(trace: HeadTrace) -> HeadTrace:
@@ -337,6 +390,7 @@ def join_head(trace: HeadTrace, diff: WeightDiff) -> Head:
             live=name in live,
             checkpoint_keys=_keys_of(origin.checkpoint_keys, mismatch, name),
             checkpoint_shape=mismatch.checkpoint_shape if mismatch else None,
+            adapter=origin.adapter,
         )
 
     return Head(

@@ -10,11 +10,9 @@ from headscope.api.examination import (
     Examination,
     Progress,
     Request,
-    choose_class,
     examine,
     make_request,
     place_of,
-    read_checkpoint,
 )
 from headscope.errors import Unsupported, UsageError
 from headscope.facts import CheckpointKind, CheckpointManifest
@@ -69,9 +67,8 @@ def forward(
     material = Material(_several(text), _several(text_pair), image, audio)
     _check(material, device)
     request = make_request(reference, options)
-    report = examine("forward", request, progress)
-    manifest = read_checkpoint(request, None)
-    choice = choose_class(request, manifest)
+    examined = examine("forward", request, progress)
+    report, manifest, choice = examined.report, examined.manifest, examined.choice
     if device == _META:
         return _report(report, device, _observe_shapes(choice), material)
     place = _place(request, manifest)

@@ -10,12 +10,13 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from headscope.checkpoints.adapter import ADAPTER_CONFIG
 from headscope.checkpoints.bytes import ByteSource, LocalBytes
 from headscope.checkpoints.config_file import canonical_text, parse_object
-from headscope.checkpoints.local import ADAPTER_CONFIG, CONFIG, Folder, adapter_refusal
+from headscope.checkpoints.local import CONFIG, Folder
 from headscope.checkpoints.reference import HubReference
 from headscope.checkpoints.snapshot import nearest_bundled, read_bundled
-from headscope.checkpoints.weights import read_weights
+from headscope.checkpoints.weights import read_adapter_weights, read_weights
 from headscope.errors import Gated, HeadscopeError, NetworkError, NotFound, Offline, Unsupported, UsageError
 from headscope.facts import CheckpointKind, CheckpointManifest
 
@@ -113,12 +114,14 @@ def _without_network(
 def _cached(wanted: HubReference, text: str, access: HubAccess, barred: HeadscopeError) -> CheckpointManifest | None:
     from huggingface_hub import try_to_load_from_cache
 
-    path = try_to_load_from_cache(
-        wanted.repo, _inside(access, CONFIG), cache_dir=access.cache_dir, revision=wanted.revision
+    found = (
+        try_to_load_from_cache(wanted.repo, _inside(access, name), cache_dir=access.cache_dir, revision=wanted.revision)
+        for name in (CONFIG, ADAPTER_CONFIG)
     )
-    if not isinstance(path, str):
+    path = next((item for item in found if isinstance(item, str)), None)
+    if path is None:
         return None
-    manifest = _manifest(Folder(Path(path).parent), text, wanted, _commit_of(path, access))
+    manifest = _manifest(Folder(Path(path).parent), text, wanted, _commit_of(path, access), Path(path).name)
     return replace(manifest, notices=(f"{barred.message}: read from the local cache", *manifest.notices))
 
 
@@ -158,30 +161,31 @@ def _with_network(
         commit = _commit_of(path, access)
         storage = Repository(wanted, commit, access)
         progress(f"reading the headers of {wanted.repo}")
-        return _manifest(storage, text, wanted, commit)
+        return _manifest(storage, text, wanted, commit, Path(path).name)
 
 
 def _config_path(wanted: HubReference, access: HubAccess) -> str:
-    """The cached config.json. Raises Unsupported where the repository is an adapter, which has none."""
+    """The cached config.json, or the adapter_config.json of an adapter, which has no other."""
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     try:
         return _download(wanted.repo, CONFIG, wanted.revision, access)
     except LocalEntryNotFoundError:
         raise
-    except EntryNotFoundError as err:
+    except EntryNotFoundError:
         if ADAPTER_CONFIG in Repository(wanted, None, access).names():
-            raise adapter_refusal(wanted.repo) from err
+            return _download(wanted.repo, ADAPTER_CONFIG, wanted.revision, access)
         raise
 
 
-def _manifest(storage: Any, text: str, wanted: HubReference, commit: str | None) -> CheckpointManifest:
-    content = storage.read_text(CONFIG)
-    config = parse_object(content, CONFIG)
-    weights = read_weights(storage, config)
+def _manifest(storage: Any, text: str, wanted: HubReference, commit: str | None, name: str) -> CheckpointManifest:
+    """The manifest of what `storage` holds; `name` is that of its configuration."""
+    content = storage.read_text(name)
+    config = parse_object(content, name)
+    weights = read_adapter_weights(storage) if name == ADAPTER_CONFIG else read_weights(storage, config)
     return CheckpointManifest(
         reference=text,
-        kind=CheckpointKind.HUB,
+        kind=CheckpointKind.ADAPTER if name == ADAPTER_CONFIG else CheckpointKind.HUB,
         format=weights.format,
         config_text=canonical_text(config),
         tensors=weights.tensors,

@@ -1,16 +1,17 @@
 """Checkpoints on this machine: a folder, or a weight file beside its config.json."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from headscope.checkpoints.adapter import ADAPTER_CONFIG
 from headscope.checkpoints.bytes import LocalBytes
 from headscope.checkpoints.config_file import LARGEST_JSON, canonical_text, parse_object
-from headscope.checkpoints.weights import Weights, read_weight_file, read_weights
-from headscope.errors import Malformed, NotFound, Unsupported
+from headscope.checkpoints.weights import Weights, read_adapter_weights, read_weight_file, read_weights
+from headscope.errors import Malformed, NotFound
 from headscope.facts import CheckpointKind, CheckpointManifest
 
 CONFIG = "config.json"
-ADAPTER_CONFIG = "adapter_config.json"
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth")
 
 
@@ -43,11 +44,20 @@ def read_folder(path: Path, reference: str) -> CheckpointManifest:
     """The manifest of a folder. Raises NotFound where it holds no config.json."""
     folder = Folder(path)
     names = set(folder.names())
+    if ADAPTER_CONFIG in names and not any(name.startswith(("model.", "pytorch_model.")) for name in names):
+        return _read_adapter(folder, reference)
     if CONFIG not in names:
-        _refuse_folder_without_config(names, reference)
+        hint = "give a folder written by save_pretrained"
+        raise NotFound(f"{reference} is no checkpoint: it holds no {CONFIG}", hint)
     text = folder.read_text(CONFIG)
     config = parse_object(text, CONFIG)
     return _manifest(reference, config, len(text), read_weights(folder, config))
+
+
+def _read_adapter(folder: Folder, reference: str) -> CheckpointManifest:
+    text = folder.read_text(ADAPTER_CONFIG)
+    manifest = _manifest(reference, parse_object(text, ADAPTER_CONFIG), len(text), read_adapter_weights(folder))
+    return replace(manifest, kind=CheckpointKind.ADAPTER)
 
 
 def read_weight_path(path: Path, reference: str) -> CheckpointManifest:
@@ -57,20 +67,6 @@ def read_weight_path(path: Path, reference: str) -> CheckpointManifest:
         raise NotFound(f"{reference} has no {CONFIG} beside it", "put the config.json of its model there")
     text = folder.read_text(CONFIG)
     return _manifest(reference, parse_object(text, CONFIG), len(text), read_weight_file(folder, path.name))
-
-
-def adapter_refusal(reference: str) -> Unsupported:
-    """What is said of a PEFT adapter."""
-    return Unsupported(
-        f"{reference} is a PEFT adapter, which is not examined by itself", "give the base model it was trained on"
-    )
-
-
-def _refuse_folder_without_config(names: set[str], reference: str) -> None:
-    if ADAPTER_CONFIG in names:
-        raise adapter_refusal(reference)
-    hint = "give a folder written by save_pretrained"
-    raise NotFound(f"{reference} is no checkpoint: it holds no {CONFIG}", hint)
 
 
 def _manifest(reference: str, config: dict[str, Any], config_bytes: int, weights: Weights) -> CheckpointManifest:

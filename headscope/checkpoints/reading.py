@@ -2,13 +2,15 @@
 
 import stat
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from headscope.checkpoints.adapter import base_of, is_adapter, joined, without_base
 from headscope.checkpoints.bytes import LocalBytes
 from headscope.checkpoints.local import WEIGHT_SUFFIXES, read_folder, read_weight_path
 from headscope.checkpoints.reference import HubReference, parse_reference
 from headscope.checkpoints.snapshot import LARGEST_SNAPSHOT, read_snapshot
-from headscope.errors import Malformed, NotFound, Unsupported, UsageError
+from headscope.errors import HeadscopeError, Malformed, NotFound, Unsupported, UsageError
 from headscope.facts import CheckpointManifest
 
 
@@ -21,14 +23,54 @@ def read_manifest(
     token: str | None = None,
     offline: bool = False,
     timeout: float | None = None,
+    adapter: str | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> CheckpointManifest:
-    """The manifest of a Hub id, `id@revision`, Hub URL, folder, weight file or snapshot file.
+    """The manifest of a Hub id, `id@revision`, Hub URL, folder, weight file, snapshot file, or PEFT adapter.
 
+    An adapter's base model is read from where its configuration says; `adapter` names one to put on `reference`.
     `timeout` is how many seconds each answer of the Hub may take. `progress` is told each step in a short sentence.
     Raises a `HeadscopeError`.
     """
+    place = _Place(revision, subfolder, cache_dir, token, offline, timeout, progress or (lambda sentence: None))
+    manifest = _read(reference, place)
+    if adapter is not None:
+        return _on_base(_read(adapter, replace(place, revision=None, subfolder=None)), manifest)
+    if not is_adapter(manifest):
+        return manifest
+    base, base_revision = base_of(manifest)
+    place.progress(f"reading the base model {base}")
+    try:
+        return joined(manifest, _read(base, replace(place, revision=base_revision, subfolder=None)))
+    except HeadscopeError as err:
+        raise without_base(manifest, base, err) from err
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """How to reach a reference; see `read_manifest`."""
+
+    revision: str | None
+    subfolder: str | None
+    cache_dir: str | None
+    token: str | None
+    offline: bool
+    timeout: float | None
+    progress: Callable[[str], None]
+
+
+def _on_base(adapter: CheckpointManifest, base: CheckpointManifest) -> CheckpointManifest:
+    if not is_adapter(adapter):
+        raise UsageError(
+            f"--adapter {adapter.reference} is no PEFT adapter: it holds no adapter_config.json",
+            "give the folder or Hub id of an adapter, or leave out --adapter",
+        )
+    return joined(adapter, base)
+
+
+def _read(reference: str, place: _Place) -> CheckpointManifest:
     found = parse_reference(reference)
+    revision = place.revision
     if isinstance(found, HubReference):
         from headscope.checkpoints.hub import REQUEST_SECONDS, HubAccess, read_hub
 
@@ -37,9 +79,10 @@ def read_manifest(
                 f"{reference} names the revision {found.revision}, and {revision} was asked for", "name one of them"
             )
         wanted = HubReference(found.repo, found.revision or revision)
-        access = HubAccess(cache_dir, token, offline, subfolder, timeout or REQUEST_SECONDS)
-        return read_hub(wanted, reference, access, progress or (lambda sentence: None))
-    return _read_path(found / subfolder if subfolder else found, reference)
+        seconds = place.timeout or REQUEST_SECONDS
+        access = HubAccess(place.cache_dir, place.token, place.offline, place.subfolder, seconds)
+        return read_hub(wanted, reference, access, place.progress)
+    return _read_path(found / place.subfolder if place.subfolder else found, reference)
 
 
 def _read_path(path: Path, reference: str) -> CheckpointManifest:

@@ -36,6 +36,8 @@ def snapshot_text(manifest: CheckpointManifest, provenance: str = "") -> str:
         "shared": [list(group) for group in manifest.shared],
         "gaps": [{"what": gap.what, "reason": gap.reason} for gap in manifest.gaps],
     }
+    if manifest.adapter is not None:
+        head |= {"base": manifest.base, "adapter": json.loads(snapshot_text(manifest.adapter, "the adapter"))}
     lines = [f"{json.dumps(name)}: {json.dumps(value, sort_keys=True)}" for name, value in head.items()]
     tensors = [json.dumps(_tensor_entry(tensor)) for tensor in manifest.tensors]
     return "{\n" + ",\n".join(lines) + ',\n"tensors": [\n' + ",\n".join(tensors) + "\n]\n}\n"
@@ -78,7 +80,10 @@ def _umask() -> int:
 
 def read_snapshot(text: bytes, reference: str) -> CheckpointManifest:
     """The manifest in the text of a snapshot. Raises Malformed where it is none."""
-    values = _parse(text, reference)
+    return _from_values(_parse(text, reference), reference, len(text))
+
+
+def _from_values(values: dict[str, Any], reference: str, size: int) -> CheckpointManifest:
     try:
         files = tuple(WeightFile(_expect(file["name"], str), _size(file["size"])) for file in values["files"])
         tensors = tuple(_tensors(values["tensors"], {"", *(file.name for file in files)}))
@@ -91,18 +96,29 @@ def read_snapshot(text: bytes, reference: str) -> CheckpointManifest:
             files=files,
             revision=_optional_text(values["revision"]),
             commit=_optional_text(values["commit"]),
-            bytes_read=len(text),
+            bytes_read=size,
             shared=tuple(_shared(values["shared"], {tensor.key for tensor in tensors})),
             notices=(f"snapshot of {_expect(values['reference'], str)} ({_expect(values['provenance'], str)})",),
             gaps=tuple(
                 Unavailable(_expect(gap["what"], str), _expect(gap["reason"], str))
                 for gap in _expect(values["gaps"], list)
             ),
+            base=_expect(values.get("base", ""), str),
+            adapter=_adapter_in(values),
         )
     except (KeyError, TypeError, ValueError) as err:
         raise Malformed(
             f"{reference} is no complete snapshot: {type(err).__name__} {err}", "write it anew with headscope snapshot"
         ) from err
+
+
+def _adapter_in(values: dict[str, Any]) -> CheckpointManifest | None:
+    if values.get("adapter") is None:
+        return None
+    adapter = _expect(values["adapter"], dict)
+    if "adapter" in adapter:
+        raise ValueError("an adapter holds an adapter")
+    return _from_values(adapter, _expect(adapter["reference"], str), 0)
 
 
 def _parse(text: bytes, reference: str) -> dict[str, Any]:

@@ -25,6 +25,7 @@ _OTHER_SUFFIXES = {
     ".msgpack": "Flax",
     ".ckpt.index": "TensorFlow",
 }
+_ADAPTER_LAYOUTS = ("adapter_model.safetensors", "adapter_model.bin")
 _WORKERS = 8
 
 
@@ -90,6 +91,16 @@ def read_weights(storage: Storage, config: Mapping[str, Any]) -> Weights:
             )
     _refuse_other_formats(names)
     gap = Unavailable("weights", "the checkpoint holds no weight file that is read (safetensors or PyTorch's)")
+    return Weights(WeightsFormat.NONE, gaps=(gap,))
+
+
+def read_adapter_weights(storage: Storage) -> Weights:
+    """The tensors of a PEFT adapter's weight file. One that is not there leaves a gap."""
+    names = set(storage.names())
+    for name in _ADAPTER_LAYOUTS:
+        if name in names:
+            return read_weight_file(storage, name)
+    gap = Unavailable("adapter weights", f"the adapter holds neither {' nor '.join(_ADAPTER_LAYOUTS)}")
     return Weights(WeightsFormat.NONE, gaps=(gap,))
 
 

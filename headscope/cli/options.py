@@ -31,7 +31,7 @@ Model = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="Hub id, id@revision, hf:// URI, Hub URL, folder, weight file, or snapshot.",
+        help="Hub id, id@revision, hf:// URI, Hub URL, folder, weight file, PEFT adapter, or snapshot.",
         show_default=False,
     ),
 ]
@@ -56,6 +56,10 @@ TaskName = Annotated[
 ModelClass = Annotated[
     str | None,
     typer.Option("--model-class", metavar="CLASS", help="A class of Transformers.", rich_help_panel=_WHAT),
+]
+Adapter = Annotated[
+    str | None,
+    typer.Option("--adapter", metavar="ADAPTER", help="A PEFT adapter to put on MODEL.", rich_help_panel=_WHERE),
 ]
 Revision = Annotated[
     str | None,
@@ -115,10 +119,11 @@ class Source:
     cache_dir: CacheDir = None
     token: Token = None
     offline: Offline = False
+    adapter: Adapter = None
 
     def keywords(self) -> dict[str, Any]:
         """The keyword arguments of the api, the reference aside."""
-        names = ("revision", "subfolder", "cache_dir", "token", "offline")
+        names = ("revision", "subfolder", "cache_dir", "token", "offline", "adapter")
         return {name: getattr(self, name) for name in names}
 
 

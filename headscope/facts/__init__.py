@@ -1,5 +1,6 @@
 """Everything a report can say: frozen dataclasses of str, int, bool, enum and tuple. Read this first."""
 
+from headscope.facts.adapter import AdapterFacts, Carried
 from headscope.facts.checkpoint import (
     CheckpointFacts,
     CheckpointKind,
@@ -44,6 +45,8 @@ from headscope.facts.weights import (
 
 __all__ = [
     "SCHEMA_VERSION",
+    "AdapterFacts",
+    "Carried",
     "CheckpointFacts",
     "CheckpointKind",
     "CheckpointManifest",

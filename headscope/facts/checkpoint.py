@@ -59,7 +59,8 @@ class CheckpointManifest:
 
     `config_text` is `config.json` as canonical JSON (sorted keys). `shared` groups the keys whose tensors
     use one storage (PyTorch files only). `notices` are sentences a reader must see (a bundled
-    snapshot stood in for the Hub). `gaps` name what could not be read (a missing shard).
+    snapshot stood in for the Hub). `gaps` name what could not be read (a missing shard). With a PEFT adapter the
+    manifest is that of the base model: `adapter` is the adapter's own, and `base` the reference of the base model.
     """
 
     reference: str
@@ -74,6 +75,8 @@ class CheckpointManifest:
     shared: tuple[tuple[str, ...], ...] = ()
     notices: tuple[str, ...] = ()
     gaps: tuple[Unavailable, ...] = ()
+    adapter: "CheckpointManifest | None" = None
+    base: str = ""
 
     @property
     def config(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from headscope.facts.adapter import Carried
 from headscope.facts.checkpoint import Unavailable
 from headscope.facts.weights import ParameterStatus
 
@@ -146,6 +147,7 @@ class HeadParameter:
     live: bool
     checkpoint_keys: tuple[str, ...]
     checkpoint_shape: tuple[int, ...] | None = None
+    adapter: Carried | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from headscope.facts.adapter import AdapterFacts
 from headscope.facts.checkpoint import CheckpointFacts, Unavailable
 from headscope.facts.head import Head
 from headscope.facts.plain import to_dict
@@ -85,6 +86,7 @@ class Report:
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     not_determined: tuple[Unavailable, ...] = ()
+    adapter: AdapterFacts | None = None
     schema_version: str = SCHEMA_VERSION
 
     def to_dict(self) -> dict[str, Any]:

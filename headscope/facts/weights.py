@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from headscope.facts.adapter import Carried
 from headscope.facts.checkpoint import TensorHeader, Unavailable
 
 
@@ -60,7 +61,10 @@ class UnusedGroup:
 
 @dataclass(frozen=True, slots=True, order=True)
 class ParameterOrigin:
-    """One parameter or persistent buffer of the model, with its status and the checkpoint keys that fill it."""
+    """One parameter or persistent buffer of the model, with its status and the checkpoint keys that fill it.
+
+    `adapter` says how a PEFT adapter carries it, where there is one and it does.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -70,6 +74,7 @@ class ParameterOrigin:
     checkpoint_keys: tuple[str, ...]
     in_base: bool
     is_buffer: bool = False
+    adapter: Carried | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,10 +28,11 @@ from headscope.model.quiet import quiet
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A skeleton on the meta device and what loading the checkpoint did to it."""
+    """A skeleton on the meta device and what loading the checkpoint did to it; `notes` are sentences on the loading."""
 
     model: PreTrainedModel
     diff: WeightDiff
+    notes: tuple[str, ...] = ()
 
 
 def load_skeleton(choice: Choice, manifest: CheckpointManifest) -> Loaded:
@@ -88,7 +89,7 @@ def _read_diff(model: PreTrainedModel, info: dict[str, Any], manifest: Checkpoin
         mismatched=mismatched,
         unused=unused,
         tied=ties,
-        renamed=tuple(sorted(_renames(parameters))),
+        renamed=tuple(sorted(renames_of(parameters))),
         unused_groups=describe_unused(model, unused),
         parameters=parameters,
         gaps=manifest.gaps,
@@ -171,7 +172,8 @@ def _ties(model: PreTrainedModel) -> list[Tie]:
     return ties
 
 
-def _renames(parameters: tuple[ParameterOrigin, ...]) -> list[Rename]:
+def renames_of(parameters: tuple[ParameterOrigin, ...]) -> list[Rename]:
+    """The loaded parameters whose checkpoint keys bear other names."""
     return [
         Rename(item.name, item.checkpoint_keys)
         for item in parameters

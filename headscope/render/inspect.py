@@ -143,6 +143,26 @@ def _checkpoint(report: Report) -> Facts:
     yield "checkpoint", label(", ".join(words))
 
 
+def _adapter(report: Report) -> Facts:
+    """What the adapter is, what it leaves out, and the setting that would save it."""
+    facts = report.adapter
+    if facts is None:
+        return
+    task = f" for {facts.task_type}" if facts.task_type else ""
+    saved = f"saves {', '.join(fold_keys(facts.saved))}" if facts.saved else "saves no weight whole"
+    body = f"{facts.method}{task} on {facts.base}, {amount(facts.tensors, 'tensor')}; {saved}"
+    body += f"; changes {', '.join(facts.adapted)} of the head" if facts.adapted else ""
+    yield "adapter", label(body)
+    if facts.promised:
+        told = f"PeftModel.from_pretrained raises KeyError: the file lacks weights of {', '.join(facts.promised)}"
+        yield "error", label(told, "bold red")
+    if facts.not_carried:
+        lost = label(f"random at every load, not carried: {', '.join(fold_keys(facts.not_carried))}. ", "bold red")
+        if facts.modules_to_save:
+            lost.append(f"Train again with modules_to_save={list(map(safe, facts.modules_to_save))}", "default")
+        yield "error", lost
+
+
 def _notices(report: Report) -> Facts:
     for notice in report.checkpoint.notices:
         yield "notice", label(notice, "yellow")
@@ -164,5 +184,5 @@ def _finding(finding: Finding) -> Text:
 
 
 _SECTIONS: tuple[Callable[[Report], Facts], ...] = (
-    _model, _pooling, _labels, _parameters, _unused, _beside, _checkpoint, _notices, _findings,
+    _model, _pooling, _labels, _parameters, _unused, _beside, _checkpoint, _adapter, _notices, _findings,
 )  # fmt: skip

@@ -8,7 +8,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 from rich.tree import Tree
 
-from headscope.facts import Head, HeadParameter, ParameterStatus, Report, Shape, Stage, Tie
+from headscope.facts import Carried, Head, HeadParameter, ParameterStatus, Report, Shape, Stage, Tie
 from headscope.render.columns import align
 from headscope.render.palette import MODULE, OPERATION, POOLING, QUIET, STATUS, STRONG
 from headscope.render.paragraph import Paragraph
@@ -16,6 +16,7 @@ from headscope.render.safe import label, safe
 from headscope.render.words import axes_of, size_of
 
 _GUIDE = 4
+_ADAPTER = {Carried.SAVED: "from the adapter", Carried.ADAPTED: "changed by the adapter"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,13 @@ def _own_parameters(head: Head, stage: Stage) -> list[HeadParameter]:
 
 def _inline_parameters(head: Head, stage: Stage) -> Text:
     parts = (
-        Text.assemble(safe(item.name), f" {_size_of(item)} ", _status_of(item)) for item in _own_parameters(head, stage)
+        Text.assemble(
+            safe(item.name),
+            f" {_size_of(item)} ",
+            _status_of(item),
+            f" {_ADAPTER[item.adapter]}" if item.adapter else "",
+        )
+        for item in _own_parameters(head, stage)
     )
     return Text(", ").join(parts)
 
@@ -183,7 +190,7 @@ def _size_of(parameter: HeadParameter) -> str:
 def _origin_of(parameter: HeadParameter, sources: dict[str, str]) -> Text:
     if parameter.name in sources:
         return label(f"same as {sources[parameter.name]}", QUIET)
-    return Text()
+    return Text(_ADAPTER[parameter.adapter] if parameter.adapter else "", QUIET)
 
 
 def tree_of(report: Report, head: Head) -> HeadTree:

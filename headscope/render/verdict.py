@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rich.console import RenderableType
 
-from headscope.facts import CheckpointKind, Head, HeadParameter, ParameterStatus, Report
+from headscope.facts import Carried, CheckpointKind, Head, HeadParameter, ParameterStatus, Report
 from headscope.render.fold import fold_keys
 from headscope.render.palette import TONE, Tone
 from headscope.render.paragraph import Paragraph
@@ -72,8 +72,34 @@ def tell_verdict(report: Report) -> Verdict:
         return _tell_whole_verdict(report)
     if not report.checkpoint.tensors:
         return _verdict_without_weights(report, report.head)
-    clauses = [_head_clause(report.head), _base_clause(report, report.head), *_gap_clauses(report)]
+    clauses = [
+        _head_clause(report.head) + _from_adapter(report.head),
+        *_adapter_clauses(report),
+        _base_clause(report, report.head),
+        *_gap_clauses(report),
+    ]
     return Verdict(_tone(report), "; ".join(clauses))
+
+
+def _from_adapter(head: Head) -> str:
+    """How many of the head's tensors a PEFT adapter gives whole."""
+    live = _live(head)
+    given = [item for item in live if item.adapter is Carried.SAVED]
+    if not given:
+        return ""
+    return f", {'all' if len(given) == len(live) else f'{len(given):,} of them'} from the adapter"
+
+
+def _adapter_clauses(report: Report) -> list[str]:
+    """What a PEFT adapter leaves out."""
+    if report.adapter is None:
+        return []
+    clauses = []
+    if report.adapter.promised:
+        clauses.append(f"PEFT cannot load the adapter, which lacks {_names(report.adapter.promised)}")
+    if report.adapter.not_carried:
+        clauses.append(f"random at every load: the adapter does not carry {_names(report.adapter.not_carried)}")
+    return clauses
 
 
 def _verdict_without_weights(report: Report, head: Head) -> Verdict:
@@ -114,7 +140,8 @@ def _unknown(report: Report) -> tuple[str, ...]:
 
 def _tone(report: Report) -> Tone:
     missing = find_missing(report)
-    if report.weights.mismatched or (report.head is not None and missing.elsewhere):
+    broken = report.adapter is not None and (report.adapter.promised or report.adapter.not_carried)
+    if broken or report.weights.mismatched or (report.head is not None and missing.elsewhere):
         return Tone.ERROR
     unsure = missing.head or missing.elsewhere or report.not_determined
     return Tone.WARNING if unsure else Tone.GOOD

@@ -15,7 +15,7 @@ import pytest
 import torch
 from families import FAMILIES
 from hub import COMMIT, Hub, serve
-from safetensors.torch import load
+from safetensors.torch import load, save
 from saving import FORMATS
 
 
@@ -50,7 +50,9 @@ def repos(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, bytes
         folder = tmp_path_factory.mktemp(name)
         FORMATS[name](FAMILIES["bert"].build("BertForPreTraining", vocab_size=5000), folder)
         found[f"someone/{name}"] = files_of(folder)
-    found["someone/adapter"] = {"adapter_config.json": b"{}", "adapter_model.safetensors": b"0"}
+    head = save({"base_model.model.classifier.weight": torch.zeros(3, 32)})
+    for name, config in (("adapter", b'{"base_model_name_or_path": "someone/safetensors"}'), ("lone-adapter", b"{}")):
+        found[f"someone/{name}"] = {"adapter_config.json": config, "adapter_model.safetensors": head}
     found["someone/empty"] = {"README.md": b"nothing here"}
     found["someone/tensorflow"] = {"config.json": b'{"model_type": "bert"}', "tf_model.h5": b"0"}
     return found
@@ -98,6 +100,14 @@ def test_only_headers_are_fetched(name: str, hub: Hub, tmp_path: Path) -> None:
     assert ran.snapshot["commit"] == COMMIT
 
 
+def test_an_adapter_brings_its_base_model(hub: Hub, tmp_path: Path) -> None:
+    ran = snapshot("someone/adapter", hub.endpoint, tmp_path)
+    assert ran.code == 0, ran.answer
+    assert ran.snapshot["base"] == "someone/safetensors"
+    assert [tensor["key"] for tensor in ran.snapshot["adapter"]["tensors"]] == ["base_model.model.classifier.weight"]
+    assert {tensor["key"] for tensor in ran.snapshot["tensors"]} == keys_in(hub.repos["someone/safetensors"])
+
+
 def test_a_revision_is_pinned_to_its_commit(hub: Hub, tmp_path: Path) -> None:
     ran = snapshot("someone/safetensors@v1", hub.endpoint, tmp_path)
     assert (ran.code, ran.snapshot["revision"], ran.snapshot["commit"]) == (0, "v1", COMMIT)
@@ -113,7 +123,7 @@ FAILURES = [
     ("someone/safetensors@v9", "not_found", "no revision v9"),
     ("someone/gated", "gated", "gated"),
     ("someone/empty", "not_found", "holds no config.json"),
-    ("someone/adapter", "unsupported", "PEFT adapter"),
+    ("someone/lone-adapter", "malformed", "names no base model"),
     ("someone/tensorflow", "unsupported", "TensorFlow"),
 ]
 

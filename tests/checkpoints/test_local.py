@@ -188,7 +188,7 @@ def test_a_link_as_the_cache_makes_them_is_followed(folder: Path, tmp_path_facto
 
 FOLDERS: list[tuple[dict[str, str], type[HeadscopeError], str]] = [
     ({}, NotFound, "holds no config.json"),
-    ({"adapter_config.json": "{}"}, Unsupported, "PEFT adapter"),
+    ({"adapter_config.json": "{}"}, Malformed, "names no base model"),
     ({"config.json": CONFIG, "tf_model.h5": "0"}, Unsupported, "TensorFlow"),
     ({"config.json": CONFIG, "model-q4.gguf": "0"}, Unsupported, "GGUF"),
 ]

@@ -1,0 +1,68 @@
+"""PEFT adapters: read like a checkpoint of their own, then joined with the base model they were trained on."""
+
+from dataclasses import replace
+from typing import Any
+
+from headscope.errors import HeadscopeError, Malformed, UsageError
+from headscope.facts import CheckpointKind, CheckpointManifest
+
+ADAPTER_CONFIG = "adapter_config.json"
+_NAMES = 4
+
+
+def is_adapter(manifest: CheckpointManifest) -> bool:
+    """Whether the manifest is that of an adapter alone, whose configuration is `adapter_config.json`."""
+    return manifest.kind is CheckpointKind.ADAPTER and manifest.adapter is None
+
+
+def base_of(adapter: CheckpointManifest) -> tuple[str, str | None]:
+    """The reference and the revision of the base model that an adapter names.
+
+    Raises Malformed where it names none.
+    """
+    config = adapter.config
+    base, revision = config.get("base_model_name_or_path"), config.get("revision")
+    if not isinstance(base, str) or not base:
+        raise Malformed(
+            f"the adapter {adapter.reference} names no base model (base_model_name_or_path is {str(base)[:40]!r})",
+            f"name it: headscope inspect BASE --adapter {adapter.reference}",
+        )
+    return base, revision if isinstance(revision, str) and revision else None
+
+
+def without_base(adapter: CheckpointManifest, base: str, reason: HeadscopeError) -> HeadscopeError:
+    """The error for an adapter whose base cannot be read, of the kind of the reason; it says what the adapter holds."""
+    whole = [tensor.key for tensor in adapter.tensors if ".lora_" not in tensor.key]
+    held = f"beside low-rank changes it holds {', '.join(whole[:_NAMES])}" if whole else "all of them low-rank changes"
+    message = f"the base model {base} of the adapter {adapter.reference} cannot be read: {reason.message} "
+    message += f"(the adapter was read: {len(adapter.tensors)} tensors; {held}{', ...' if len(whole) > _NAMES else ''})"
+    kind = Malformed if isinstance(reason, UsageError) else type(reason)
+    return kind(message, f"give the base model: headscope inspect BASE --adapter {adapter.reference}")
+
+
+def joined(adapter: CheckpointManifest, base: CheckpointManifest) -> CheckpointManifest:
+    """The base model's manifest with the adapter on it."""
+    if base.kind is CheckpointKind.ADAPTER:
+        raise UsageError(
+            f"{base.reference} is itself an adapter, and {adapter.reference} is to be put on it",
+            "give the base model that both were trained on",
+        )
+    return replace(
+        base,
+        reference=adapter.reference,
+        kind=CheckpointKind.ADAPTER,
+        revision=adapter.revision,
+        commit=adapter.commit,
+        bytes_read=base.bytes_read + adapter.bytes_read,
+        notices=(*base.notices, *adapter.notices),
+        gaps=(*base.gaps, *adapter.gaps),
+        files=(*base.files, *adapter.files),
+        adapter=adapter,
+        base=base.reference,
+    )
+
+
+def text_in(config: dict[str, Any], name: str) -> str | None:
+    """A text of an adapter's configuration; None where it is none."""
+    value = config.get(name)
+    return value if isinstance(value, str) else None

@@ -1,0 +1,219 @@
+"""What `PeftModel.from_pretrained` does to a base model: which parameters the adapter gives whole, which it changes.
+
+PEFT matches `modules_to_save` against the ends of module names, adds names of its own for a task, and saves the
+modules it matched whole, under the parameter names of the model. So the file is believed, not the configuration.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headscope.facts import (
+    AdapterFacts,
+    Carried,
+    CheckpointManifest,
+    Head,
+    Mismatch,
+    ParameterOrigin,
+    ParameterStatus,
+    Task,
+    TensorHeader,
+    WeightDiff,
+)
+from headscope.model.loading import Loaded, renames_of
+
+_PREFIXES = ("base_model.model.", "base_model.", "")
+_TASKS = {
+    "SEQ_CLS": Task.SEQUENCE_CLASSIFICATION,
+    "TOKEN_CLS": Task.TOKEN_CLASSIFICATION,
+    "QUESTION_ANS": Task.QUESTION_ANSWERING,
+}
+_SAVED_BY_PEFT = {
+    "SEQ_CLS": ("classifier", "score"),
+    "TOKEN_CLS": ("classifier", "score"),
+    "QUESTION_ANS": ("qa_outputs",),
+}
+"""What PEFT adds to `modules_to_save` for a task; source: peft/peft_model.py."""
+_RANDOM = (ParameterStatus.NEW, ParameterStatus.MISMATCHED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a tensor of an adapter goes: to a parameter whole, or to a module as a change of its output."""
+
+    carried: Carried
+    name: str
+    header: TensorHeader
+
+
+def task_of_adapter(config: Mapping[str, Any]) -> Task | None:
+    """The task that an adapter's configuration names; None where it names none of a classifier."""
+    name = config.get("task_type")
+    return _TASKS.get(name) if isinstance(name, str) else None
+
+
+def with_adapter(loaded: Loaded, adapter: CheckpointManifest) -> Loaded:
+    """The base model's diff after the adapter was put on it."""
+    diff = loaded.diff
+    names = {item.name: item for item in diff.parameters}
+    modules = {path for path, _ in loaded.model.named_modules()}
+    placed = [(header, _place(header, names, modules)) for header in adapter.tensors]
+    saved = {place.name: place.header for _, place in placed if place and place.carried is Carried.SAVED}
+    changed = {place.name for _, place in placed if place and place.carried is Carried.ADAPTED}
+    parameters = tuple(_carried(item, saved.get(item.name), changed) for item in diff.parameters)
+    reshaped = [_mismatch(names[name], header) for name, header in saved.items()]
+    mismatched = [item for item in diff.mismatched if item.parameter not in saved]
+    mismatched += [item for item in reshaped if item is not None]
+    return replace(
+        loaded,
+        diff=replace(
+            diff,
+            loaded=sum(item.status is ParameterStatus.LOADED for item in parameters),
+            new=tuple(name for name in diff.new if name not in saved),
+            mismatched=tuple(sorted(mismatched)),
+            unused=tuple(sorted((*diff.unused, *(header.key for header, place in placed if place is None)))),
+            renamed=tuple(sorted(item for item in renames_of(parameters) if item.parameter not in saved)),
+            parameters=parameters,
+            gaps=(*diff.gaps, *adapter.gaps),
+        ),
+    )
+
+
+def _place(header: TensorHeader, names: Mapping[str, ParameterOrigin], modules: set[str]) -> _Place | None:
+    """Where a key goes; PEFT prefixes names, and puts `base_layer` where it wraps a module."""
+    for prefix in _PREFIXES:
+        if not header.key.startswith(prefix):
+            continue
+        name = header.key.removeprefix(prefix)
+        whole = name.replace(".base_layer.", ".")
+        if whole in names:
+            return _Place(Carried.SAVED, whole, header)
+        module = _module_of(name, modules)
+        if module:
+            return _Place(Carried.ADAPTED, module, header)
+    return None
+
+
+def _module_of(name: str, modules: set[str]) -> str:
+    """The longest module path that `name` begins with, or ""."""
+    path = name
+    while path:
+        path = path.rpartition(".")[0]
+        if path in modules:
+            return path
+    return ""
+
+
+def _carried(item: ParameterOrigin, saved: TensorHeader | None, changed: set[str]) -> ParameterOrigin:
+    if saved is not None:
+        fits = saved.shape == item.shape
+        status = ParameterStatus.LOADED if fits else ParameterStatus.MISMATCHED
+        return replace(item, status=status, checkpoint_keys=(saved.key,), adapter=Carried.SAVED)
+    if item.name.rpartition(".")[0] in changed:
+        return replace(item, adapter=Carried.ADAPTED)
+    return item
+
+
+def _mismatch(item: ParameterOrigin, header: TensorHeader) -> Mismatch | None:
+    return None if header.shape == item.shape else Mismatch(item.name, header.shape, item.shape)
+
+
+def classes_in_adapter(diff: WeightDiff, num_labels: int) -> int | None:
+    """The class count that the adapter's own tensors have, where it is another than the model's; else None.
+
+    Told by the tensors that the adapter saved whole and that differ from the model's in the first axis only.
+    """
+    saved = {item.name for item in diff.parameters if item.adapter is Carried.SAVED}
+    counts = {
+        item.checkpoint_shape[0]
+        for item in diff.mismatched
+        if item.parameter in saved
+        and item.model_shape[:1] == (num_labels,)
+        and item.checkpoint_shape[1:] == item.model_shape[1:]
+        and item.checkpoint_shape
+    }
+    return counts.pop() if len(counts) == 1 else None
+
+
+def adapter_facts(loaded: Loaded, adapter: CheckpointManifest, base: str, head: Head | None) -> AdapterFacts:
+    """What a report says of the adapter. Without a head, what the logits depend on is not known: all is listed."""
+    config = adapter.config
+    task_type = config.get("task_type")
+    wanted = _names_in(config.get("modules_to_save"))
+    automatic = _SAVED_BY_PEFT.get(task_type, ()) if isinstance(task_type, str) else ()
+    modules = [path for path, _ in loaded.model.named_modules() if path]
+    lost = _not_carried(loaded.diff, head)
+    in_head = {item.name.rpartition(".")[0] for item in head.parameters} if head else set()
+    saved = {item.name for item in loaded.diff.parameters if item.adapter is Carried.SAVED}
+    return AdapterFacts(
+        reference=adapter.reference,
+        method=str(config.get("peft_type") or "unknown"),
+        task_type=task_type if isinstance(task_type, str) else None,
+        base=base,
+        tensors=len(adapter.tensors),
+        saved=tuple(sorted(saved)),
+        adapted=tuple(
+            sorted(
+                {
+                    item.name.rpartition(".")[0]
+                    for item in loaded.diff.parameters
+                    if item.adapter is Carried.ADAPTED and item.name.rpartition(".")[0] in in_head
+                }
+            )
+        ),
+        not_carried=lost,
+        modules_to_save=_modules_to_save(lost, _others(loaded.diff, head), modules, wanted),
+        promised=tuple(_promised(modules, {*wanted, *automatic}, saved, loaded)),
+    )
+
+
+def _names_in(value: Any) -> tuple[str, ...]:
+    return tuple(name for name in value if isinstance(name, str)) if isinstance(value, list) else ()
+
+
+def _not_carried(diff: WeightDiff, head: Head | None) -> tuple[str, ...]:
+    if head is None:
+        return ()
+    return tuple(item.name for item in head.parameters if item.live and item.status in _RANDOM)
+
+
+def _others(diff: WeightDiff, head: Head | None) -> list[str]:
+    """The parameters outside the head."""
+    own = {item.name for item in head.parameters} if head else set()
+    return [item.name for item in diff.parameters if item.name not in own]
+
+
+def _modules_to_save(
+    lost: Sequence[str], others: Sequence[str], modules: Sequence[str], wanted: Sequence[str]
+) -> tuple[str, ...]:
+    """The setting that would save the lost parameters, with what the configuration already names and is there."""
+    if not lost:
+        return ()
+    needed = {_shortest(_outermost(name, others), modules) for name in lost if "." in name}
+    kept = {name for name in wanted if any(path.endswith(name) for path in modules)}
+    return tuple(sorted(kept | needed))
+
+
+def _outermost(name: str, others: Sequence[str]) -> str:
+    """The outermost module around a parameter that holds parameters of the head alone."""
+    best = path = name.rpartition(".")[0]
+    while path := path.rpartition(".")[0]:
+        if any(other.startswith(f"{path}.") for other in others):
+            break
+        best = path
+    return best
+
+
+def _shortest(path: str, modules: Sequence[str]) -> str:
+    """The last part of a path if PEFT, which compares ends, finds no other module by it; else the whole path."""
+    last = path.rpartition(".")[2]
+    return last if [module for module in modules if module.endswith(last)] == [path] else path
+
+
+def _promised(modules: Iterable[str], names: set[str], saved: set[str], loaded: Loaded) -> Iterable[str]:
+    """The modules that PEFT wraps and looks for in the file, and whose parameters the file does not hold."""
+    for path in modules:
+        if any(path.endswith(name) for name in names):
+            inside = [item.name for item in loaded.diff.parameters if item.name.startswith(f"{path}.")]
+            if any(name not in saved for name in inside):
+                yield path

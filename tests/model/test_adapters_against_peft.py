@@ -1,0 +1,194 @@
+"""Adapters against PEFT itself: what differs between two loads of one adapter is what nobody gave."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from transformers.pytorch_utils import Conv1D
+
+import headscope
+from headscope.errors import HeadscopeError, NotFound, UsageError
+from tests.families import FAMILIES
+
+peft = pytest.importorskip("peft")
+
+_TEXT = [family for family in FAMILIES.values() if not family.classifier.endswith("ImageClassification")]
+_LABELS = 3
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A base model and an adapter on disk."""
+
+    base: Path
+    adapter: Path
+    classifier: str
+
+
+def _save(family: Any, folder: Path, *, classifier: str = "", task: str = "SEQ_CLS", **settings: Any) -> Saved:
+    """A base checkpoint, and an adapter trained on a classifier made from it."""
+    name = classifier or family.classifier
+    family.build(family.base).save_pretrained(folder / "base")
+    model = _classifier(name, folder / "base", seed=1)
+    settings = {"target_modules": _linear_layers_of_the_base(model)} | settings
+    wrapped = peft.get_peft_model(model, peft.LoraConfig(task_type=task, r=2, **settings))
+    wrapped.save_pretrained(folder / "adapter")
+    return Saved(folder / "base", folder / "adapter", name)
+
+
+def _linear_layers_of_the_base(model: Any) -> list[str]:
+    """The names that layers of the base model end with; in encoder-decoders, those of the head among them."""
+    kinds = (torch.nn.Linear, Conv1D)
+    base = model.base_model.named_modules()
+    names = {path.rpartition(".")[2] for path, module in base if isinstance(module, kinds)}
+    return sorted(names - {"dense"}) or ["dense"]
+
+
+def _classifier(name: str, base: Path, seed: int, num_labels: int = _LABELS) -> Any:
+    torch.manual_seed(seed)
+    extra = {} if name.endswith("QuestionAnswering") else {"num_labels": num_labels}
+    return getattr(transformers, name).from_pretrained(base, **extra)
+
+
+def _random_after_load(saved: Saved) -> set[str]:
+    """The parameters whose values differ between two loads of base and adapter, under the classifier's names."""
+    first, second = (_loaded_state(saved, seed) for seed in (11, 12))
+    return {name for name in first if not torch.equal(first[name], second[name])}
+
+
+def _loaded_state(saved: Saved, seed: int) -> dict[str, torch.Tensor]:
+    model = _classifier(saved.classifier, saved.base, seed)
+    wrapped = peft.PeftModel.from_pretrained(model, saved.adapter)
+    state = {}
+    for name, tensor in wrapped.base_model.model.state_dict().items():
+        plain = name.replace(".modules_to_save.default.", ".").replace(".base_layer.", ".")
+        if ".original_module." not in name and ".lora_" not in plain:
+            state[plain] = tensor.clone()
+    return state
+
+
+def _expected(saved: Saved, report: Any) -> set[str]:
+    """What the oracle finds random, less what does not reach the scores and zeros, which are the same in both."""
+    live = {item.name for item in report.head.parameters if item.live}
+    return _random_after_load(saved) & live
+
+
+def _inspect(saved: Saved, **options: Any) -> Any:
+    return headscope.inspect(str(saved.adapter), model_class=saved.classifier, offline=True, **options)
+
+
+@pytest.mark.parametrize("family", _TEXT, ids=lambda family: family.name)
+def test_what_is_not_carried_is_what_differs_between_two_loads(family: Any, tmp_path: Path) -> None:
+    saved = _save(family, tmp_path)
+    report = _inspect(saved, num_labels=_LABELS)
+    weights = {name for name in report.adapter.not_carried if not _is_constant(name)}
+    assert weights == _expected(saved, report)
+    assert not report.adapter.promised
+
+
+@pytest.mark.parametrize("family", _TEXT, ids=lambda family: family.name)
+def test_the_setting_that_is_printed_saves_everything(family: Any, tmp_path: Path) -> None:
+    lost = _inspect(_save(family, tmp_path / "before"), num_labels=_LABELS).adapter
+    if not lost.not_carried:
+        assert lost.modules_to_save == ()
+        return
+    saved = _save(family, tmp_path / "after", modules_to_save=list(lost.modules_to_save))
+    report = _inspect(saved, num_labels=_LABELS)
+    assert not report.adapter.not_carried
+    assert _expected(saved, report) == set()
+
+
+@pytest.mark.parametrize(
+    ("suffix", "task"), [("ForTokenClassification", "TOKEN_CLS"), ("ForQuestionAnswering", "QUESTION_ANS")]
+)
+def test_other_tasks(suffix: str, task: str, tmp_path: Path) -> None:
+    bert = next(family for family in _TEXT if family.name == "bert")
+    saved = _save(bert, tmp_path, classifier=f"Bert{suffix}", task=task)
+    report = headscope.inspect(str(saved.adapter))
+    assert report.model.class_name == f"Bert{suffix}"
+    assert report.model.num_labels == (2 if task == "QUESTION_ANS" else _LABELS)
+    assert not report.adapter.not_carried
+    assert _expected(saved, report) == set()
+
+
+def _is_constant(name: str) -> bool:
+    """Biases and norms start from constants, which are the same at every load, and still nobody's."""
+    return name.endswith((".bias", "LayerNorm.weight")) or ".norm." in name or "layer_norm" in name
+
+
+@pytest.fixture
+def bert(tmp_path: Path) -> Saved:
+    return _save(next(family for family in _TEXT if family.name == "bert"), tmp_path)
+
+
+def test_the_class_count_is_that_of_the_adapters_head(bert: Saved) -> None:
+    report = _inspect(bert)
+    assert report.model.num_labels == _LABELS
+    assert any(f"num_labels={_LABELS}" in note for note in report.notes)
+
+
+def test_a_wrong_class_count_is_a_mismatch(bert: Saved) -> None:
+    report = _inspect(bert, num_labels=5)
+    assert [item.parameter for item in report.weights.mismatched] == ["classifier.bias", "classifier.weight"]
+    assert set(report.adapter.not_carried) >= {"classifier.weight"}
+
+
+def test_a_head_that_was_promised_and_is_not_there_makes_peft_fail(bert: Saved) -> None:
+    file = bert.adapter / "adapter_model.safetensors"
+    save_file({key: value for key, value in load_file(file).items() if "classifier" not in key}, file)
+    with pytest.raises(KeyError):
+        _loaded_state(bert, 1)
+    report = _inspect(bert, num_labels=_LABELS)
+    assert report.adapter.promised == ("classifier",)
+    assert "classifier.weight" in report.adapter.not_carried
+    assert "PEFT cannot load the adapter" in str(report)
+
+
+def test_the_file_is_believed_before_the_configuration(bert: Saved) -> None:
+    config = bert.adapter / "adapter_config.json"
+    values = json.loads(config.read_text()) | {"task_type": None, "modules_to_save": None}
+    config.write_text(json.dumps(values))
+    report = _inspect(bert, num_labels=_LABELS)
+    assert {"classifier.weight", "classifier.bias"} <= set(report.adapter.saved)
+    assert _expected(bert, report) == set(report.adapter.not_carried) == set()
+
+
+def test_a_base_that_is_not_there_is_said_with_what_the_adapter_holds(bert: Saved) -> None:
+    bert.base.rename(bert.base.with_name("moved"))
+    with pytest.raises(NotFound, match=r"base model .*base of the adapter .*classifier\.bias") as caught:
+        _inspect(bert)
+    assert "--adapter" in caught.value.hint
+    report = headscope.inspect(str(bert.base.with_name("moved")), adapter=str(bert.adapter))
+    assert {item.adapter for item in report.head.parameters if item.name.startswith("classifier")} == {"saved"}
+
+
+def test_an_adapter_that_is_none(bert: Saved) -> None:
+    with pytest.raises(UsageError, match="is no PEFT adapter"):
+        headscope.inspect(str(bert.base), adapter=str(bert.base))
+
+
+def test_an_adapter_without_weights_is_not_determined(bert: Saved) -> None:
+    (bert.adapter / "adapter_model.safetensors").unlink()
+    report = _inspect(bert, num_labels=_LABELS)
+    assert [gap.what for gap in report.not_determined] == ["adapter weights"]
+
+
+@pytest.mark.parametrize("value", [None, 3, "", ["a"], {}])
+def test_a_base_that_is_no_name(bert: Saved, value: Any) -> None:
+    config = bert.adapter / "adapter_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"base_model_name_or_path": value}))
+    with pytest.raises(HeadscopeError, match="names no base model"):
+        _inspect(bert)
+
+
+def test_a_snapshot_keeps_the_adapter(bert: Saved, tmp_path: Path) -> None:
+    file = tmp_path / "snapshot.json"
+    headscope.api.snapshot(str(bert.adapter), str(file))
+    once, again = _inspect(bert), headscope.inspect(str(file), model_class=bert.classifier)
+    assert again.adapter == once.adapter
+    assert again.head == once.head
