@@ -1,5 +1,6 @@
 """The use cases: each joins the rooms below into one result."""
 
+from headscope.api.check import check
 from headscope.api.environment import environment, surroundings
 from headscope.api.examination import Examination, Request, diff_weights, inspect, snapshot
 from headscope.api.forward import forward
@@ -8,6 +9,7 @@ from headscope.api.heads import heads
 __all__ = [
     "Examination",
     "Request",
+    "check",
     "diff_weights",
     "environment",
     "forward",

@@ -171,7 +171,7 @@ def _report(report: Examination, device: str, observation: Observation, material
 
 
 def _warnings(report: Examination, device: str) -> tuple[str, ...]:
-    from headscope.render.verdict import find_missing
+    from headscope.facts.missing import find_missing
 
     missing = find_missing(report).head
     if device == _META or not missing:

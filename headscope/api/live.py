@@ -43,8 +43,7 @@ def inspect_module(
     `example_inputs` is what its `forward` takes (a mapping, a tensor, or several in order); a model of Transformers
     needs none. Raises Unsupported where the forward fails or gives no scores.
     """  # fmt: skip
-    unwrap = getattr(module, "get_base_model", None)  # PEFT's wrappers have it
-    inner: nn.Module = unwrap() if callable(unwrap) else module
+    inner = unwrapped(module)
     with _untouched(inner):
         proven = _trace(inner, example_inputs, _task_of(inner, task))
         trace = proven if verify else unless_contradicted(proven)
@@ -77,6 +76,13 @@ def inspect_module(
         notes=trace.notes,
         not_determined=trace.not_determined,
     )
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """The model inside PEFT's wrapper, adapters and all; any other module as it is."""
+    unwrap = getattr(module, "get_base_model", None)
+    inner: nn.Module = unwrap() if callable(unwrap) else module
+    return inner
 
 
 @contextmanager

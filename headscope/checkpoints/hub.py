@@ -125,6 +125,19 @@ def _cached(wanted: HubReference, text: str, access: HubAccess, barred: Headscop
     return replace(manifest, notices=(f"{barred.message}: read from the local cache", *manifest.notices))
 
 
+def cached_folder(wanted: HubReference, revision: str | None, access: HubAccess) -> Path | None:
+    """The folder of the Hub's cache that holds the configuration of a checkpoint; None where none does."""
+    from huggingface_hub import try_to_load_from_cache
+
+    for name in (CONFIG, ADAPTER_CONFIG):
+        path = try_to_load_from_cache(
+            wanted.repo, _inside(access, name), cache_dir=access.cache_dir, revision=wanted.revision or revision
+        )
+        if isinstance(path, str):
+            return Path(path).parent
+    return None
+
+
 def _bundled(wanted: HubReference, text: str, access: HubAccess, barred: HeadscopeError) -> CheckpointManifest | None:
     """The bundled snapshot, which is of the main revision and has no subfolders."""
     if wanted.revision is not None or access.subfolder:

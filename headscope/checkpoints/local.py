@@ -37,7 +37,11 @@ class Folder:
 
     def open(self, name: str) -> LocalBytes:
         """See `Storage`."""
-        return LocalBytes(self._path / name, name)
+        return LocalBytes(self.path(name), name)
+
+    def path(self, name: str) -> Path:
+        """Where a file of that name lies or would lie."""
+        return self._path / name
 
 
 def read_folder(path: Path, reference: str) -> CheckpointManifest:

@@ -23,6 +23,17 @@ def read_safetensors_header(source: ByteSource) -> tuple[TensorHeader, ...]:
 
     Reads 8 bytes and the header. Raises Malformed for anything that the official parser rejects.
     """
+    return tuple(header for header, _, _ in _read(source)[0])
+
+
+def read_safetensors_places(source: ByteSource) -> dict[str, tuple[int, int]]:
+    """Where each tensor lies in the file: its first byte, and the byte after its last. Raises as the header does."""
+    tensors, start = _read(source)
+    return {header.key: (start + begin, start + end) for header, begin, end in tensors}
+
+
+def _read(source: ByteSource) -> tuple[list[tuple[TensorHeader, int, int]], int]:
+    """The tensors with the places of their data, and where all data begins."""
     text = _header_text(source)
     entries = _parsed(text, source.name)
     _check_metadata(entries, source.name)
@@ -30,7 +41,7 @@ def read_safetensors_header(source: ByteSource) -> tuple[TensorHeader, ...]:
     tensors = list(described.values())
     tensors.sort(key=lambda item: (item[1], item[2]))
     _check_layout(tensors, source.size - _PREFIX - len(text), source.name)
-    return tuple(header for header, _, _ in tensors)
+    return tensors, _PREFIX + len(text)
 
 
 def _bad(name: str, what: str) -> Malformed:

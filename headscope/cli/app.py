@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
+from headscope.cli.check import check
 from headscope.cli.diff_weights import diff_weights
 from headscope.cli.env import env
 from headscope.cli.failure import Bug, Interrupted, asks_for_json, report_failure
@@ -24,6 +25,7 @@ from headscope.errors import ExitCode, HeadscopeError, UsageError
 _COMMANDS: dict[str, Callable[..., int]] = {
     "inspect": inspect,
     "diff-weights": diff_weights,
+    "check": check,
     "forward": forward,
     "heads": heads,
     "snapshot": snapshot,

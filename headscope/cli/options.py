@@ -110,10 +110,9 @@ FailOnMissing = Annotated[
 
 
 @dataclass(frozen=True)
-class Source:
-    """A checkpoint and how to reach it."""
+class Reach:
+    """How to reach a checkpoint."""
 
-    model: Model
     revision: Revision = None
     subfolder: Subfolder = None
     cache_dir: CacheDir = None
@@ -122,9 +121,16 @@ class Source:
     adapter: Adapter = None
 
     def keywords(self) -> dict[str, Any]:
-        """The keyword arguments of the api, the reference aside."""
+        """The keyword arguments of the api."""
         names = ("revision", "subfolder", "cache_dir", "token", "offline", "adapter")
         return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source(Reach):
+    """A checkpoint and how to reach it."""
+
+    model: Model
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ def write_report(output: Output, screen: "Callable[[], RenderableType]", documen
 
         _write_text(output.output, plain_text(screen()))
     else:
-        _print(screen())
+        print_screen(screen())
 
 
 def _write_text(path: Path | None, text: str) -> None:
@@ -50,7 +50,8 @@ def write_stdout(text: str) -> None:
         raise ReaderGone from err
 
 
-def _print(renderable: "RenderableType") -> None:
+def print_screen(renderable: "RenderableType") -> None:
+    """Shows a screen on stdout. Raises ReaderGone if nobody reads."""
     from headscope.render.console import open_console
 
     console = open_console(sys.stdout)

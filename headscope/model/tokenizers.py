@@ -23,6 +23,19 @@ def special_tokens_of(model_type: str) -> SpecialTokens:
     return SpecialTokens(defaults.get("cls_token"), defaults.get("eos_token"))
 
 
+def padding_side_of(model_type: str) -> str:
+    """The side on which the family's tokenizer pads unless it is told otherwise: `left` or `right`."""
+    name = _tokenizer_class(model_type)
+    for path in _candidate_files(name.removesuffix("Fast")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Assign(targets=[ast.Name("padding_side")], value=ast.Constant(str() as side)):
+                    return side
+                case ast.keyword(arg="padding_side", value=ast.Constant(str() as side)):
+                    return side
+    return "right"
+
+
 def _tokenizer_class(model_type: str) -> str:
     names = TOKENIZER_MAPPING_NAMES.get(model_type)
     if isinstance(names, tuple | list):

@@ -1,10 +1,12 @@
 """The JSON documents of the commands: deterministic text, safe in any terminal and any encoding."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from headscope.errors import HeadscopeError
 from headscope.facts import SCHEMA_VERSION, CheckpointManifest, Report
+from headscope.facts.check import CheckResult
 from headscope.facts.plain import to_dict, to_json_value
 from headscope.facts.settings import Surroundings
 from headscope.facts.version import tool_version
@@ -55,6 +57,17 @@ def snapshot_document(manifest: CheckpointManifest, output: str) -> Document:
         "bytes_read": manifest.bytes_read,
         "bytes_total": manifest.bytes_total,
     }
+
+
+def check_document(results: Sequence[CheckResult]) -> Document:
+    """The document of `check`: the result beside the facts it judges, or for several models `results`."""
+    if len(results) == 1:
+        return _result(results[0])
+    return {**opening("check"), "results": [_result(result) for result in results]}
+
+
+def _result(result: CheckResult) -> Document:
+    return {**(result.report.to_dict() if result.report is not None else {}), **result.to_dict()}
 
 
 def environment_document(surroundings: Surroundings) -> Document:

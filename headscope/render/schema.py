@@ -13,6 +13,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from headscope.facts import SCHEMA_VERSION, ParameterOrigin, Report, Stage
 from headscope.facts.atlas import HeadEntry
+from headscope.facts.check import CheckResult
 from headscope.facts.forward import ForwardReport, SeenStage
 from headscope.facts.plain import json_name
 from headscope.facts.settings import Surroundings
@@ -25,12 +26,14 @@ _PLAIN = {str: "string", int: "integer", bool: "boolean", float: "number", NoneT
 
 
 def build_schema() -> Schema:
-    """The schema of all documents: one of `inspect`, `diff-weights`, `forward`,
+    """The schema of all documents: one of `inspect`, `diff-weights`, `check`, `forward`,
     `heads`, `snapshot`, `env`, or an error."""
     definitions: dict[str, Schema] = {}
     documents = {
         "inspect": _for_command(_object_of(Report, definitions), "inspect"),
         "diff-weights": _diff_weights(definitions),
+        "check": _check(definitions),
+        "check-several": _check_several(definitions),
         "forward": _forward(definitions),
         "heads": _heads(definitions),
         "snapshot": _snapshot(),
@@ -124,6 +127,19 @@ def _forward(definitions: dict[str, Schema]) -> Schema:
         "inputs": {"type": "array", "items": named},
     }
     return _for_command(_object(properties, "What a forward pass showed."), "forward")
+
+
+def _check(definitions: dict[str, Schema]) -> Schema:
+    """The result; beside it the fields of `inspect`, where the checkpoint could be read."""
+    result = _object_of(CheckResult, definitions)
+    facts = _object_of(Report, definitions)["properties"]
+    optional = frozenset(facts) - frozenset(result["properties"])
+    return _for_command(_object(facts | result["properties"], result["description"], optional), "check")
+
+
+def _check_several(definitions: dict[str, Schema]) -> Schema:
+    entries: Schema = {"results": {"type": "array", "items": {"$ref": "#/$defs/check"}}}
+    return _opened("check", entries, "The results of several models.")
 
 
 def _heads(definitions: dict[str, Schema]) -> Schema:

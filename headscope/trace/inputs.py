@@ -62,11 +62,13 @@ def _token_ids(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task
 
 
 def _special(config: Any, name: str) -> int | None:
-    """A special token's id; the first where the configuration has several."""
+    """A special token's id; the first where the configuration has several; None for one outside the vocabulary."""
     value = getattr(config, name, None)
     if isinstance(value, list | tuple):
         value = value[0] if value else None
-    return value if isinstance(value, int) else None
+    size = getattr(config, "vocab_size", None)
+    known = isinstance(value, int) and (not isinstance(size, int) or 0 <= value < size)
+    return value if known else None
 
 
 def _ordinary_ids(config: Any) -> Callable[[int], int]:

@@ -1,0 +1,311 @@
+"""The pipeline gate: the rules asked of one model or several."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from headscope.api.examination import Examined, Progress, Request, examine, make_request
+from headscope.checks import judge, select
+from headscope.checks.selection import Ignore, Selection
+from headscope.errors import HeadscopeError, UsageError
+from headscope.facts import CheckpointKind, HeadParameter, ParameterStatus, Report, Task, Unavailable, WeightsFormat
+from headscope.facts.adapter import Carried
+from headscope.facts.check import (
+    BuiltFacts,
+    CheckResult,
+    ConfigFacts,
+    Profile,
+    Subject,
+    TensorValues,
+    TokenizerFacts,
+)
+
+if TYPE_CHECKING:
+    from headscope.checkpoints import Sidecar
+    from headscope.facts import CheckpointManifest
+
+_TEXT = (
+    Task.SEQUENCE_CLASSIFICATION,
+    Task.TOKEN_CLASSIFICATION,
+    Task.MULTIPLE_CHOICE,
+    Task.QUESTION_ANSWERING,
+    Task.NEXT_SENTENCE_PREDICTION,
+)
+_LOCAL_BYTES = 16_000_000
+_REMOTE_BYTES = 64_000
+_LANGUAGE_MODELS = ("MaskedLM", "CausalLM", "LMHeadModel", "ForConditionalGeneration", "ForPreTraining")
+
+
+def check(
+    reference: Any,
+    profile: str = "training",
+    *,
+    rules: Iterable[str] = (),
+    ignore: Iterable[str | Ignore] = (),
+    fail_on: str = "error",
+    progress: Progress | None = None,
+    **options: Any,
+) -> CheckResult:
+    """What the rules say of a checkpoint that is to be used for `profile` (`training` or `inference`).
+
+    `rules` are ids, names or beginnings of ids (all by default), `ignore` those that are not to fail, `fail_on` the
+    least severity that fails. Options as for `inspect`; a model in memory may be given with `optimizer`.
+
+    >>> check("roberta-base", "inference", num_labels=3).verdict  # doctest: +SKIP
+    <Verdict.FAILED: 'failed'>
+
+    Raises a `HeadscopeError` where the checkpoint cannot be read, and UsageError for rules that do not exist.
+    """
+    ignores = tuple(item if isinstance(item, Ignore) else Ignore(item) for item in ignore)
+    selection = select(rules, ignores, fail_on)
+    wanted = read_profile(profile)
+    if callable(getattr(reference, "named_parameters", None)):
+        from headscope.api.training import live_subject
+
+        return judge(live_subject(reference, wanted, **options), selection)
+    return check_one(make_request(reference, options), wanted, selection, progress)
+
+
+def read_profile(name: str) -> Profile:
+    """The profile of that name. Raises UsageError."""
+    try:
+        return Profile(name)
+    except ValueError as err:
+        raise UsageError(f"no such profile: {name}", "profiles: training, inference") from err
+
+
+def check_one(request: Request, profile: Profile, selection: Selection, progress: Progress | None) -> CheckResult:
+    """The result for one checkpoint."""
+    examined = examine("check", replace(request, verify=True), progress)
+    (progress or (lambda sentence: None))("asking the rules")
+    return judge(gather(examined, request, profile), selection)
+
+
+def gather(examined: Examined, request: Request, profile: Profile) -> Subject:
+    """Everything the rules look at, for a checkpoint that was examined."""
+    report, manifest = examined.report, examined.manifest
+    places = _Places(request, manifest)
+    unknown: list[Unavailable] = []
+    inapplicable: list[Unavailable] = []
+    tokenizer = _tokenizer(report, places, unknown, inapplicable)
+    values = _values(report, manifest, places, unknown, inapplicable)
+    return Subject(
+        report=report,
+        profile=profile,
+        config=config_facts(manifest.config),
+        built=built_facts(examined.choice.config),
+        tokenizer=tokenizer,
+        values=values,
+        wanted_num_labels=request.num_labels,
+        wanted_labels=request.labels,
+        kind=_kind(manifest),
+        unknown=tuple(unknown),
+        inapplicable=tuple(inapplicable),
+    )
+
+
+def config_facts(config: dict[str, Any]) -> ConfigFacts:
+    """What a parsed `config.json` says of its labels; what is no map or number counts as absent."""
+    count = config.get("num_labels")
+    problem = config.get("problem_type")
+    return ConfigFacts(
+        num_labels=count if type(count) is int else None,
+        id2label=_pairs(config.get("id2label")),
+        label2id=_pairs(config.get("label2id")),
+        problem_type=problem if isinstance(problem, str) else None,
+        has_auto_map=isinstance(config.get("auto_map"), dict),
+    )
+
+
+def _pairs(value: Any) -> tuple[tuple[str, str], ...]:
+    if not isinstance(value, dict):
+        return ()
+    pairs = [(str(key), str(item)) for key, item in value.items()]
+    return tuple(sorted(pairs, key=lambda pair: (len(pair[0]), pair[0])))
+
+
+def built_facts(config: Any) -> BuiltFacts:
+    """What a configuration says once Transformers has built it."""
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    eos = getattr(text, "eos_token_id", None)
+    spread = getattr(config, "initializer_range", None)
+    return BuiltFacts(
+        num_labels=int(getattr(config, "num_labels", 0) or 0),
+        vocab_size=_whole(getattr(text, "vocab_size", None)),
+        pad_token_id=_whole(getattr(text, "pad_token_id", None)),
+        eos_token_ids=tuple(item for item in (eos if isinstance(eos, list) else [eos]) if isinstance(item, int)),
+        initializer_range=float(spread) if isinstance(spread, int | float) else None,
+    )
+
+
+def _whole(value: Any) -> int | None:
+    return value if type(value) is int else None
+
+
+def _kind(manifest: CheckpointManifest) -> str | None:
+    """A word for what the checkpoint was made for; None for a classifier, or where it does not say."""
+    from headscope.model.catalogue import task_of_class
+
+    names = manifest.config.get("architectures")
+    name = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else None
+    if name is None or task_of_class(name) is not None or "Classification" in name or manifest.adapter is not None:
+        return None
+    return "language model" if name.endswith(_LANGUAGE_MODELS) else "base model"
+
+
+@dataclass(slots=True)
+class _Place:
+    """A place with weights: the checkpoint's own or its adapter's."""
+
+    sidecar: Sidecar
+    manifest: CheckpointManifest
+
+
+class _Places:
+    """Where the files of a checkpoint lie, the adapter's first; opened on first use."""
+
+    def __init__(self, request: Request, manifest: CheckpointManifest) -> None:
+        self._request = request
+        self._manifest = manifest
+
+    def open(self) -> list[_Place]:
+        """Each place that holds files. Raises a HeadscopeError."""
+        manifest = self._manifest
+        if manifest.adapter is None:
+            return self._opened(self._request.reference, manifest)
+        adapter = self._opened(manifest.adapter.reference, manifest.adapter)
+        return [*adapter, *self._opened(manifest.base, replace(manifest, adapter=None, kind=CheckpointKind.LOCAL))]
+
+    def _opened(self, reference: str, manifest: CheckpointManifest) -> list[_Place]:
+        from headscope.checkpoints import open_sidecar
+
+        if manifest.kind is CheckpointKind.SNAPSHOT:
+            return []
+        request = self._request
+        own = reference == request.reference
+        sidecar = open_sidecar(
+            reference,
+            manifest.commit,
+            revision=request.revision if own else None,
+            subfolder=request.subfolder if own else None,
+            cache_dir=request.cache_dir,
+            token=request.token,
+            offline=request.offline,
+        )
+        return [] if sidecar is None else [_Place(sidecar, manifest)]
+
+
+def _tokenizer(
+    report: Report, places: _Places, unknown: list[Unavailable], inapplicable: list[Unavailable]
+) -> TokenizerFacts | None:
+    if report.model.task not in _TEXT:
+        inapplicable.append(Unavailable("tokenizer", "the model reads no text"))
+        return None
+    from headscope.checkpoints import read_tokenizer_settings
+
+    try:
+        opened = places.open()
+        read = (read_tokenizer_settings(place.sidecar) for place in opened)
+        settings = next((found for found in read if found is not None), None)
+    except HeadscopeError as err:
+        unknown.append(Unavailable("tokenizer", f"its settings could not be read: {err.message}"))
+        return None
+    if settings is None:
+        where = "the checkpoint holds no tokenizer" if opened else "a snapshot holds no tokenizer"
+        inapplicable.append(Unavailable("tokenizer", where))
+        return None
+    return _tokenizer_facts(settings, report.checkpoint.model_type or "")
+
+
+def _tokenizer_facts(settings: dict[str, Any], model_type: str) -> TokenizerFacts:
+    from headscope.model.tokenizers import padding_side_of
+
+    side = settings.get("padding_side")
+    return TokenizerFacts(
+        padding_side=side if side in ("left", "right") else padding_side_of(model_type),
+        pad_token=_token(settings.get("pad_token")),
+        eos_token=_token(settings.get("eos_token")),
+    )
+
+
+def _token(value: Any) -> str | None:
+    """A special token as settings write it: a text, or an object with its content."""
+    content = value.get("content") if isinstance(value, dict) else value
+    return content if isinstance(content, str) else None
+
+
+def _values(
+    report: Report,
+    manifest: CheckpointManifest,
+    places: _Places,
+    unknown: list[Unavailable],
+    inapplicable: list[Unavailable],
+) -> tuple[TensorValues, ...] | None:
+    """Statistics of the stored tensors of the head that are loaded as they are."""
+    given = [item for item in report.head.parameters if _is_given(item)] if report.head else []
+    if not given:
+        inapplicable.append(Unavailable("values", "the checkpoint gives no weight of the head"))
+        return None
+    try:
+        opened = places.open()
+        measured = tuple(value for place in opened for value in _measured(place, given, inapplicable))
+    except HeadscopeError as err:
+        unknown.append(Unavailable("values", f"they could not be read: {err.message}"))
+        return None
+    if not opened:
+        inapplicable.append(Unavailable("values", "a snapshot holds no weights"))
+    return measured or None
+
+
+def _is_given(item: HeadParameter) -> bool:
+    return item.live and item.status is ParameterStatus.LOADED and len(item.checkpoint_keys) == 1
+
+
+def _measured(place: _Place, given: Sequence[HeadParameter], inapplicable: list[Unavailable]) -> Iterator[TensorValues]:
+    from headscope.checkpoints import path_in, read_first_bytes
+    from headscope.model.values import stored_values, values_of
+
+    of_adapter = place.manifest.kind is CheckpointKind.ADAPTER
+    headers = {tensor.key: tensor for tensor in place.manifest.tensors}
+    by_file: dict[str, list[HeadParameter]] = {}
+    for item in given:
+        header = headers.get(item.checkpoint_keys[0])
+        if header is not None and header.shape == item.shape and (item.adapter is Carried.SAVED) == of_adapter:
+            by_file.setdefault(header.file, []).append(item)
+    for file, items in by_file.items():
+        keys = {item.checkpoint_keys[0]: item.name for item in items}
+        shapes = {item.name: item.shape for item in items}
+        if place.manifest.format is WeightsFormat.SAFETENSORS:
+            limit = _LOCAL_BYTES if place.sidecar.reads_cheaply else _REMOTE_BYTES
+            for key, data in read_first_bytes(place.sidecar, file, keys, limit).items():
+                found = values_of(keys[key], data, headers[key].dtype, shapes[keys[key]])
+                if found is not None:
+                    yield found
+            continue
+        path = path_in(place.sidecar, file)
+        if path is None:
+            inapplicable.append(Unavailable("values", "the numbers in a pickle on the Hub are not read"))
+            continue
+        yield from stored_values(path, keys, shapes)
+
+
+def read_baseline(text: str, name: str) -> frozenset[tuple[str, str, tuple[str, ...]]]:
+    """The findings in a baseline. Raises UsageError for a text that is none."""
+    try:
+        entries = json.loads(text)["findings"]
+        return frozenset((str(item["reference"]), str(item["id"]), tuple(item["parameters"])) for item in entries)
+    except (ValueError, KeyError, TypeError) as err:
+        raise UsageError(f"{name} is no baseline: {type(err).__name__}", "write one with --write-baseline") from err
+
+
+def baseline_text(results: Sequence[CheckResult]) -> str:
+    """The findings of results as a baseline, which a later run takes as known."""
+    findings = [
+        {"reference": result.reference, "id": finding.id, "parameters": list(finding.parameters)}
+        for result in results
+        for finding in result.findings
+    ]
+    return json.dumps({"format": "headscope-baseline", "version": 1, "findings": findings}, indent=2) + "\n"

@@ -1,0 +1,123 @@
+"""The gate for a model in memory on its way into training: what the load gave it, and what training will leave out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headscope.api.check import built_facts, config_facts, gather
+from headscope.api.examination import Examined, Request, examine
+from headscope.api.live import inspect_module, unwrapped
+from headscope.errors import HeadscopeError
+from headscope.facts import Report, Unavailable
+from headscope.facts.check import LiveFacts, Profile, Subject, TensorValues
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_FROM_CONFIG = ("", ".", None)
+
+
+def live_subject(
+    module: nn.Module,
+    profile: Profile,
+    *,
+    optimizer: Any = None,
+    reference: str | None = None,
+    example_inputs: Any = None,
+    labels: tuple[str, ...] = (),
+    task: str | None = None,
+    offline: bool = False,
+) -> Subject:
+    """Everything the rules look at, for a model in memory.
+
+    What the load gave it is told by the checkpoint it came from: `reference`, or the name that `from_pretrained` leaves
+    in the configuration. Where that cannot be read, the rules on weights are not determined; a model made from a
+    configuration has no checkpoint, and they do not apply.
+    """
+    inner = unwrapped(module)
+    name = reference or getattr(getattr(inner, "config", None), "_name_or_path", None)
+    live = inspect_module(module, example_inputs=example_inputs, labels=labels, task=task)
+    facts = _training_facts(inner, live, optimizer)
+    if name in _FROM_CONFIG:
+        return _alone(inner, live, profile, facts, inapplicable=Unavailable("checkpoint", "the model names none"))
+    try:
+        examined, request = _examined(inner, str(name), live, offline)
+    except HeadscopeError as err:
+        gap = Unavailable("checkpoint", f"what the load of {name} gave is not known: {err.message}")
+        return _alone(inner, live, profile, facts, unknown=gap)
+    subject = gather(examined, request, profile)
+    return _replaced(subject, values=_live_values(inner, live), live=facts, unknown=_without(subject, "values"))
+
+
+def _examined(module: nn.Module, name: str, live: Report, offline: bool) -> tuple[Examined, Request]:
+    request = Request(
+        name,
+        num_labels=live.model.num_labels,
+        model_class=live.model.class_name,
+        offline=offline,
+        verify=True,
+    )
+    return examine("check", request, None), request
+
+
+def _alone(
+    module: nn.Module,
+    live: Report,
+    profile: Profile,
+    facts: LiveFacts,
+    *,
+    unknown: Unavailable | None = None,
+    inapplicable: Unavailable | None = None,
+) -> Subject:
+    """The subject of a model of which nothing is known but what is in memory."""
+    config = getattr(module, "config", None)
+    values = config.to_dict() if config is not None and hasattr(config, "to_dict") else {}
+    return Subject(
+        report=live,
+        profile=profile,
+        config=config_facts(values),
+        built=built_facts(config),
+        values=_live_values(module, live),
+        live=facts,
+        unknown=() if unknown is None else (unknown,),
+        inapplicable=tuple(
+            item for item in (inapplicable, Unavailable("tokenizer", "a model in memory has no tokenizer")) if item
+        ),
+    )
+
+
+def _replaced(subject: Subject, **changes: Any) -> Subject:
+    from dataclasses import replace
+
+    return replace(subject, **changes)
+
+
+def _without(subject: Subject, what: str) -> tuple[Unavailable, ...]:
+    return tuple(gap for gap in subject.unknown if gap.what != what)
+
+
+def _training_facts(module: nn.Module, report: Report, optimizer: Any) -> LiveFacts:
+    """Which parameters of the head training will leave as they are."""
+    live = [item.name for item in report.head.parameters if item.live] if report.head else []
+    held = dict(module.named_parameters(remove_duplicate=False))
+    trained = {name for name in live if name in held and held[name].requires_grad}
+    frozen = tuple(name for name in live if name in held and name not in trained and not _adapted(name, trained))
+    if optimizer is None:
+        return LiveFacts(frozen)
+    optimized = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    return LiveFacts(frozen, tuple(name for name in live if name in trained and id(held[name]) not in optimized))
+
+
+def _adapted(name: str, trained: set[str]) -> bool:
+    """Whether a frozen weight is that of a layer which an adapter trains (`out_proj.base_layer.weight`)."""
+    layer, found, _ = name.rpartition(".base_layer.")
+    return bool(found) and any(other.startswith(f"{layer}.") for other in trained)
+
+
+def _live_values(module: nn.Module, report: Report) -> tuple[TensorValues, ...]:
+    from headscope.model.values import live_values
+
+    held = dict(module.named_parameters(remove_duplicate=False))
+    live = [item.name for item in report.head.parameters if item.live] if report.head else []
+    measured = (live_values(name, held[name]) for name in live if name in held)
+    return tuple(value for value in measured if value is not None)

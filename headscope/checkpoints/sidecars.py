@@ -1,0 +1,90 @@
+"""What lies beside the weights of a checkpoint: its tokenizer's settings, and the first bytes of a few tensors."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headscope.checkpoints.config_file import parse_object
+from headscope.checkpoints.local import WEIGHT_SUFFIXES, Folder
+from headscope.checkpoints.reference import HubReference, parse_reference
+from headscope.checkpoints.safetensors_header import read_safetensors_places
+from headscope.checkpoints.weights import Storage
+from headscope.errors import NotFound
+
+TOKENIZER_CONFIG = "tokenizer_config.json"
+_TOKENIZER_FILES = (TOKENIZER_CONFIG, "tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "tokenizer.model")
+
+
+@dataclass(frozen=True, slots=True)
+class Sidecar:
+    """A place that holds the files of a checkpoint, its weights among them.
+
+    `reads_cheaply` says that a few megabytes cost nothing; over a network a few kilobytes are read.
+    """
+
+    storage: Storage
+    reads_cheaply: bool
+
+    def names(self) -> tuple[str, ...]:
+        """The files there."""
+        return self.storage.names()
+
+
+def open_sidecar(
+    reference: str,
+    commit: str | None,
+    *,
+    revision: str | None = None,
+    subfolder: str | None = None,
+    cache_dir: str | None = None,
+    token: str | None = None,
+    offline: bool = False,
+) -> Sidecar | None:
+    """The place that a reference names, at the commit that was examined; None for a snapshot, which holds no files."""
+    found = parse_reference(reference)
+    if isinstance(found, HubReference):
+        from headscope.checkpoints.hub import HubAccess, Repository, cached_folder
+
+        access = HubAccess(cache_dir, token, offline, subfolder)
+        folder = cached_folder(found, commit or revision, access)
+        if offline:
+            return Sidecar(Folder(folder), True) if folder is not None else None
+        return Sidecar(Repository(HubReference(found.repo, found.revision or revision), commit, access), False)
+    path = found / subfolder if subfolder else found
+    if path.is_dir():
+        return Sidecar(Folder(path), True)
+    return Sidecar(Folder(path.parent), True) if path.suffix in WEIGHT_SUFFIXES else None
+
+
+def read_tokenizer_settings(sidecar: Sidecar) -> dict[str, Any] | None:
+    """The tokenizer's own settings, {} where it has files without settings; None where there is no tokenizer.
+
+    Raises Malformed for settings that are no JSON object.
+    """
+    names = set(sidecar.names())
+    if TOKENIZER_CONFIG in names:
+        text = sidecar.storage.read_text(TOKENIZER_CONFIG)
+        return parse_object(text, TOKENIZER_CONFIG)
+    return {} if names & set(_TOKENIZER_FILES) else None
+
+
+def read_first_bytes(sidecar: Sidecar, file: str, keys: Iterable[str], limit: int) -> dict[str, bytes]:
+    """The first `limit` bytes at most of the data of each tensor of a safetensors file.
+
+    Raises NotFound for a tensor that is not there.
+    """
+    source = sidecar.storage.open(file)
+    places = read_safetensors_places(source)
+    found = {}
+    for key in keys:
+        if key not in places:
+            raise NotFound(f"{file} holds no tensor {key}", "the file has changed; run the command again")
+        begin, end = places[key]
+        found[key] = source.read_at(begin, min(end - begin, limit))
+    return found
+
+
+def path_in(sidecar: Sidecar, file: str) -> Path | None:
+    """The file on this machine; None where it lies elsewhere."""
+    return sidecar.storage.path(file) if isinstance(sidecar.storage, Folder) else None

@@ -1,0 +1,103 @@
+"""From a subject and a selection to a verdict."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from headscope.checks.rule import NotKnown, Rule
+from headscope.checks.selection import GRAVITY, Ignore, Selection
+from headscope.facts import Finding, Unavailable
+from headscope.facts.check import CheckResult, Ignored, Subject, Verdict
+from headscope.facts.version import tool_version
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """What the rules came to, before it is weighed. `grave` gaps could hide a finding that fails the check."""
+
+    findings: list[Finding] = field(default_factory=list)
+    gaps: list[Unavailable] = field(default_factory=list)
+    grave: bool = False
+    inapplicable: list[Unavailable] = field(default_factory=list)
+
+
+def judge(subject: Subject, selection: Selection) -> CheckResult:
+    """What the selected rules say of a subject: failed before not determined, passed only if nothing was left out."""
+    reference = subject.report.checkpoint.reference
+    gathered = _gather(subject, selection)
+    counted, ignored = _sift(gathered.findings, selection, reference)
+    failing = [item for item in counted if GRAVITY[item.severity] >= GRAVITY[selection.fail_on]]
+    unsure = bool(subject.report.not_determined) or gathered.grave
+    verdict = Verdict.FAILED if failing else Verdict.NOT_DETERMINED if unsure else Verdict.PASSED
+    return CheckResult(
+        tool_version=tool_version(),
+        command="check",
+        reference=reference,
+        profile=subject.profile,
+        verdict=verdict,
+        findings=tuple(sorted(counted, key=lambda item: (-GRAVITY[item.severity], item.id))),
+        ignored=tuple(ignored),
+        not_determined=(*subject.report.not_determined, *gathered.gaps),
+        not_applicable=tuple(gathered.inapplicable),
+        rules=tuple(rule.id for rule in selection.rules),
+        notices=subject.report.checkpoint.notices,
+        report=subject.report,
+    )
+
+
+def unused_ignores(selection: Selection, results: tuple[CheckResult, ...]) -> tuple[Ignore, ...]:
+    """The ignores that no finding of any result needed."""
+    used = [(item.finding, result.reference) for result in results for item in result.ignored]
+    return tuple(
+        ignore
+        for ignore in selection.ignores
+        if not any(ignore.covers(finding, reference) for finding, reference in used)
+    )
+
+
+def fingerprint(reference: str, finding: Finding) -> tuple[str, str, tuple[str, ...]]:
+    """What tells one finding from another between two runs: model, rule, parameters."""
+    return reference, finding.id, finding.parameters
+
+
+def _gather(subject: Subject, selection: Selection) -> _Gathered:
+    gathered = _Gathered()
+    unknown = {gap.what: gap.reason for gap in subject.unknown}
+    without = {gap.what: gap.reason for gap in subject.inapplicable}
+    for rule in selection.rules:
+        lacking = next((name for name in rule.needs if name in without), None)
+        unread = next((name for name in rule.needs if name in unknown), None)
+        if lacking is not None:
+            gathered.inapplicable.append(Unavailable(f"{rule.id} {rule.name}", without[lacking]))
+        elif unread is not None:
+            _add_gap(gathered, rule, unknown[unread], selection)
+        else:
+            try:
+                gathered.findings += rule.judge(rule, subject)
+            except NotKnown as gap:
+                _add_gap(gathered, rule, str(gap), selection)
+    return gathered
+
+
+def _add_gap(gathered: _Gathered, rule: Rule, reason: str, selection: Selection) -> None:
+    gathered.gaps.append(Unavailable(f"{rule.id} {rule.name}", reason))
+    gathered.grave |= GRAVITY[rule.worst] >= GRAVITY[selection.fail_on]
+
+
+def _sift(findings: list[Finding], selection: Selection, reference: str) -> tuple[list[Finding], list[Ignored]]:
+    counted, ignored = [], []
+    for finding in findings:
+        reason = next(_reasons(finding, selection, reference), None)
+        if reason is None:
+            counted.append(finding)
+        else:
+            ignored.append(Ignored(finding, reason))
+    return counted, ignored
+
+
+def _reasons(finding: Finding, selection: Selection, reference: str) -> Iterator[str]:
+    """Why a finding does not count."""
+    for item in selection.ignores:
+        if item.covers(finding, reference):
+            yield item.reason or "ignored"
+    if fingerprint(reference, finding) in selection.baseline:
+        yield "in the baseline"

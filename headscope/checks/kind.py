@@ -1,0 +1,58 @@
+"""Rules on what the checkpoint is: its kind, its number format, its code."""
+
+from headscope.checks.rule import Findings, Rule, at, live_parameters, named, rule, told
+from headscope.facts import Severity
+from headscope.facts.check import Profile, Subject
+
+_NO_FLOAT = ("int8", "uint8", "int4", "float8_e4m3fn", "float8_e5m2")
+
+
+@rule("HS401", "wrong-kind", "The checkpoint was made for something else", worst=Severity.WARNING)
+def wrong_kind(this: Rule, subject: Subject) -> Findings:
+    """A language model, a base model or a sentence embedder, about to be used as a classifier."""
+    if subject.kind is None:
+        return
+    names = subject.report.checkpoint.architectures
+    made = f" (architectures: {named(names)})" if names else ""
+    yield this.find(
+        at(subject, training=Severity.NOTE, inference=Severity.WARNING),
+        f"The checkpoint is a {subject.kind}{made} and has no classifier of its own.",
+        told(
+            subject,
+            training="This is what fine-tuning usually starts from.",
+            inference="Fine-tune it as a classifier before you serve it.",
+        ),
+    )
+
+
+@rule("HS402", "head-dtype", "The head is in a number format that its loss dislikes")
+def head_dtype(this: Rule, subject: Subject) -> Findings:
+    """Weights of the head in half precision (training) or in no floating point that a layer computes in."""
+    live = live_parameters(subject)
+    packed = [item.name for item in live if item.dtype in _NO_FLOAT]
+    half = [item.name for item in live if item.dtype == "float16"]
+    if packed:
+        yield this.find(
+            at(subject, training=Severity.ERROR, inference=Severity.WARNING),
+            f"Weights of the head are stored as {live[0].dtype}: {named(packed)}.",
+            "Leave the head out of the quantisation (modules_to_not_convert or the like).",
+            packed,
+        )
+    if half and subject.profile is Profile.TRAINING:
+        yield this.find(
+            Severity.WARNING,
+            f"The head would be trained in float16, whose small range loses gradients: {named(half)}.",
+            "Load with dtype=torch.float32 or bfloat16, and leave half precision to autocast (fp16=True).",
+            half,
+        )
+
+
+@rule("HS403", "remote-code", "The checkpoint brings its own code", worst=Severity.WARNING)
+def remote_code(this: Rule, subject: Subject) -> Findings:
+    """auto_map in the configuration: loading with trust_remote_code runs code from the repository."""
+    if subject.config.has_auto_map:
+        yield this.find(
+            Severity.WARNING,
+            "config.json names model code in the repository (auto_map), which trust_remote_code=True would run.",
+            "Read that code, and pin the revision that you have read.",
+        )

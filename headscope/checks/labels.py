@@ -1,0 +1,156 @@
+"""Rules on the classes: how many, what they are called, and what loss they come to."""
+
+from collections import Counter
+
+from headscope.checks.rule import Findings, Rule, at, live_parameters, named, rule
+from headscope.facts import ParameterStatus, Severity, Task
+from headscope.facts.check import Subject
+
+_PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
+_WITHOUT_LABELS = (Task.MULTIPLE_CHOICE, Task.QUESTION_ANSWERING, Task.NEXT_SENTENCE_PREDICTION)
+_CLASSIFIED_WHOLE = (Task.SEQUENCE_CLASSIFICATION, Task.IMAGE_CLASSIFICATION, Task.AUDIO_CLASSIFICATION)
+
+
+@rule("HS201", "class-count", "The class counts differ")
+def class_count(this: Rule, subject: Subject) -> Findings:
+    """The stored classifier, the configuration, and what was asked for do not have the same number of classes."""
+    if subject.report.model.task in _WITHOUT_LABELS:
+        return
+    configured = _configured_count(subject)
+    yield from _against_itself(this, subject)
+    stored = _stored_count(subject)
+    wanted = subject.wanted_num_labels or len(subject.wanted_labels) or None
+    model = subject.report.model.num_labels
+    if stored is not None and stored != model:
+        lost = _names_in_config(subject)
+        told = f" Its labels would be lost: {named(lost)}." if lost and wanted else ""
+        yield this.find(
+            at(subject, training=Severity.WARNING, inference=Severity.ERROR),
+            f"The checkpoint's classifier has {stored} classes and the model {model}: from_pretrained raises, or with "
+            f"ignore_mismatched_sizes=True makes a new classifier.{told}",
+            f"Use num_labels={stored}, or know that the classifier starts anew.",
+        )
+    elif wanted is not None and configured is not None and wanted != configured and subject.config.id2label:
+        yield this.find(
+            at(subject, training=Severity.NOTE, inference=Severity.ERROR),
+            f"The configuration has {configured} classes, and {wanted} were asked for: its labels would be lost: "
+            f"{named(_names_in_config(subject))}.",
+            f"Leave out --num-labels, or know that the {configured} labels go.",
+        )
+
+
+def _against_itself(this: Rule, subject: Subject) -> Findings:
+    """The configuration's own contradiction."""
+    config = subject.config
+    if config.num_labels is not None and config.id2label and len(config.id2label) != config.num_labels:
+        yield this.find(
+            Severity.ERROR,
+            f"config.json says num_labels {config.num_labels}, and its id2label names {len(config.id2label)}.",
+            "Correct config.json: Transformers believes id2label.",
+        )
+
+
+def _configured_count(subject: Subject) -> int | None:
+    return len(subject.config.id2label) or subject.config.num_labels
+
+
+def _stored_count(subject: Subject) -> int | None:
+    """The classes of the stored classifier, told by the one axis in which it differs from the model's."""
+    counts = set()
+    for item in live_parameters(subject):
+        stored = item.checkpoint_shape
+        if item.status is not ParameterStatus.MISMATCHED or not stored or len(stored) != len(item.shape):
+            continue
+        differing = [axis for axis, size in enumerate(item.shape) if size != stored[axis]]
+        if len(differing) == 1 and item.shape[differing[0]] == subject.report.model.num_labels:
+            counts.add(stored[differing[0]])
+    return counts.pop() if len(counts) == 1 else None
+
+
+def _names_in_config(subject: Subject) -> list[str]:
+    return [name for _, name in subject.config.id2label]
+
+
+@rule("HS202", "placeholder-labels", "The classes have no names", worst=Severity.WARNING)
+def placeholder_labels(this: Rule, subject: Subject) -> Findings:
+    """Labels like LABEL_0, which tell nobody what a score means."""
+    model = subject.report.model
+    if model.task in _WITHOUT_LABELS or not model.labels_are_placeholders or model.num_labels == 1:
+        return
+    yield this.find(
+        at(subject, training=Severity.NOTE, inference=Severity.WARNING),
+        f"The {model.num_labels} classes are called {named(model.labels)}.",
+        "Set id2label and label2id in the configuration before training: they are saved with the model.",
+    )
+
+
+@rule("HS203", "label-maps", "The label maps contradict each other")
+def label_maps(this: Rule, subject: Subject) -> Findings:
+    """id2label has gaps or repeated names, or label2id is not its inverse."""
+    faults = [*_faults_of_ids(subject), *_faults_of_inverse(subject)]
+    if faults and subject.report.model.task not in _WITHOUT_LABELS:
+        yield this.find(
+            at(subject, training=Severity.WARNING, inference=Severity.ERROR),
+            f"In config.json {'; '.join(faults)}.",
+            "Write id2label as {0: ..., 1: ...} without gaps, and label2id as its inverse.",
+        )
+
+
+def _faults_of_ids(subject: Subject) -> list[str]:
+    entries = subject.config.id2label
+    faults = []
+    expected = {str(number) for number in range(len(entries))}
+    strange = [key for key, _ in entries if key not in expected]
+    if strange:
+        faults.append(f"id2label has {len(entries)} entries and the ids {named(strange)}")
+    repeated = [name for name, count in Counter(name for _, name in entries).items() if count > 1]
+    if repeated:
+        faults.append(f"id2label gives the name {named(repeated)} to several ids")
+    return faults
+
+
+def _faults_of_inverse(subject: Subject) -> list[str]:
+    forward, back = subject.config.id2label, dict(subject.config.label2id)
+    if not forward or not back:
+        return []
+    wrong = [name for key, name in forward if back.get(name) != key]
+    spare = [name for name in back if name not in {label for _, label in forward}]
+    faults = [f"label2id does not lead {named(wrong)} back to the same id"] if wrong else []
+    return [*faults, f"label2id names {named(spare)}, which id2label does not have"] if spare else faults
+
+
+@rule("HS204", "problem-type", "The problem type does not fit the class count")
+def problem_type(this: Rule, subject: Subject) -> Findings:
+    """A loss that cannot learn anything, or an unknown word."""
+    kind, count = subject.report.model.problem_type, subject.report.model.num_labels
+    if subject.config.problem_type is not None and subject.config.problem_type not in _PROBLEMS:
+        yield this.find(
+            Severity.ERROR,
+            f"problem_type is {subject.config.problem_type!r}, which no loss of Transformers knows.",
+            f"Set it to one of {', '.join(_PROBLEMS)}, or leave it out.",
+        )
+    if kind == "single_label_classification" and count == 1:
+        yield this.find(
+            Severity.ERROR,
+            "One class and problem_type single_label_classification: softmax over one score is always 1, the loss 0.",
+            "Use num_labels=2, or problem_type regression or multi_label_classification.",
+        )
+    if kind == "regression" and count > 1 and not subject.report.model.labels_are_placeholders:
+        yield this.find(
+            Severity.WARNING,
+            f"problem_type is regression, and there are {count} named classes: the loss is MSELoss over all of them.",
+            "Set problem_type to single_label_classification if the names are classes.",
+        )
+
+
+@rule("HS205", "one-label", "One label means regression", worst=Severity.WARNING)
+def one_label(this: Rule, subject: Subject) -> Findings:
+    """num_labels is 1 and nobody said what for."""
+    model = subject.report.model
+    if model.num_labels != 1 or model.task not in _CLASSIFIED_WHOLE or subject.config.problem_type is not None:
+        return
+    yield this.find(
+        at(subject, training=Severity.WARNING, inference=Severity.NOTE),
+        "num_labels is 1 and problem_type is not set: the loss is MSELoss, and softmax over the one score is always 1.",
+        "For a yes-or-no question use num_labels=2; for a number, or a reward, set problem_type to regression.",
+    )

@@ -1,0 +1,97 @@
+"""What a rule is: one function from a subject to findings, with a stable id."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from headscope.facts import Finding, Head, HeadParameter, ParameterStatus, Severity
+from headscope.facts.check import Profile, Subject
+
+Findings = Iterable[Finding]
+Judge = Callable[["Rule", Subject], Findings]
+
+_NAMES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule. `worst` is the gravest severity it can give; `needs` names facts that not every checkpoint has."""
+
+    id: str
+    name: str
+    title: str
+    worst: Severity
+    needs: tuple[str, ...]
+    judge: Judge
+
+    def find(
+        self, severity: Severity, message: str, remedy: str, parameters: Iterable[str] = (), title: str = ""
+    ) -> Finding:
+        """A finding of this rule."""
+        page = f"docs/rules.md#{self.id.lower()}"
+        return Finding(self.id, severity, title or self.title, message, remedy, tuple(parameters), page)
+
+
+class NotKnown(Exception):
+    """A rule could not be decided; its text says why."""
+
+
+RULES: dict[str, Rule] = {}
+
+
+def rule(
+    identifier: str, name: str, title: str, worst: Severity = Severity.ERROR, needs: tuple[str, ...] = ()
+) -> Callable[[Judge], Judge]:
+    """Enters a function into the rules under a stable id."""
+
+    def enter(judge: Judge) -> Judge:
+        if identifier in RULES:
+            raise ValueError(f"two rules have the id {identifier}")
+        RULES[identifier] = Rule(identifier, name, title, worst, needs, judge)
+        return judge
+
+    return enter
+
+
+def at(subject: Subject, *, training: Severity, inference: Severity) -> Severity:
+    """The severity for the profile of a subject."""
+    return training if subject.profile is Profile.TRAINING else inference
+
+
+def told(subject: Subject, *, training: str, inference: str) -> str:
+    """The text for the profile of a subject."""
+    return training if subject.profile is Profile.TRAINING else inference
+
+
+def head_of(subject: Subject) -> Head:
+    """The head. Raises NotKnown where its path could not be traced."""
+    if subject.report.head is None:
+        raise NotKnown("the head path is not known")
+    return subject.report.head
+
+
+def live_parameters(subject: Subject) -> list[HeadParameter]:
+    """The parameters of the head that the scores depend on."""
+    return [item for item in head_of(subject).parameters if item.live]
+
+
+def live_of(subject: Subject) -> list[HeadParameter]:
+    """The parameters of the head that the scores depend on. Raises NotKnown for one of unknown status."""
+    live = live_parameters(subject)
+    unknown = [item.name for item in live if item.status is ParameterStatus.UNKNOWN]
+    if unknown:
+        raise NotKnown(f"whether the checkpoint gives {named(unknown)} is not known")
+    return live
+
+
+def classifier_of(subject: Subject) -> HeadParameter | None:
+    """The weight that makes the class scores: the matrix of the last stage that has one; None without parameters."""
+    live = {item.name: item for item in live_parameters(subject)}
+    stages = [stage for stage in head_of(subject).stages if any(name in live for name in stage.parameters)]
+    owned = [live[name] for stage in stages[-1:] for name in stage.parameters if name in live]
+    return max(owned, key=lambda item: len(item.shape), default=None)
+
+
+def named(names: Sequence[str]) -> str:
+    """A few names, and how many there are besides."""
+    shown = ", ".join(names[:_NAMES])
+    return shown if len(names) <= _NAMES else f"{shown} and {len(names) - _NAMES:,} more"

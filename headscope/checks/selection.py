@@ -1,0 +1,99 @@
+"""Which rules are asked, which findings are ignored, and from which severity on a finding fails the check."""
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import date
+from fnmatch import fnmatchcase
+
+from headscope.checks.rule import RULES, Rule
+from headscope.errors import UsageError
+from headscope.facts import Finding, Severity
+
+GRAVITY = {Severity.NOTE: 0, Severity.WARNING: 1, Severity.ERROR: 2}
+"""Severities in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ignore:
+    """A rule that is not to fail: why, until when, and for which models (a pattern with `*`)."""
+
+    rule: str
+    reason: str = ""
+    until: date | None = None
+    model: str = "*"
+
+    def covers(self, finding: Finding, reference: str) -> bool:
+        """Whether a finding on a model is to be ignored."""
+        return _names(self.rule, RULES[finding.id]) and fnmatchcase(reference, self.model)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What a check asks. `baseline` holds the findings of an earlier run, which do not count again."""
+
+    rules: tuple[Rule, ...]
+    ignores: tuple[Ignore, ...] = ()
+    fail_on: Severity = Severity.ERROR
+    baseline: frozenset[tuple[str, str, tuple[str, ...]]] = field(default=frozenset())
+
+
+def select(
+    wanted: Iterable[str] = (),
+    ignores: Iterable[Ignore] = (),
+    fail_on: str = "error",
+    *,
+    today: date | None = None,
+    baseline: frozenset[tuple[str, str, tuple[str, ...]]] = frozenset(),
+) -> Selection:
+    """The selection for rule ids or names or beginnings of ids (`HS3`); all rules where none is named.
+
+    Raises UsageError for unknown rules, contradictions and ignores past their date.
+    """
+    names, ignored = tuple(wanted), tuple(ignores)
+    for name in (*names, *(item.rule for item in ignored)):
+        _check_known(name)
+    _check_contradiction(names, ignored)
+    _check_dates(ignored, today or date.today())
+    every = (RULES[identifier] for identifier in sorted(RULES))
+    chosen = tuple(rule for rule in every if not names or any(_names(name, rule) for name in names))
+    return Selection(chosen, ignored, _severity(fail_on), baseline)
+
+
+def _names(name: str, rule: Rule) -> bool:
+    return rule.name == name.lower() or bool(re.fullmatch(r"HS\d*", name.upper()) and rule.id.startswith(name.upper()))
+
+
+def _check_known(name: str) -> None:
+    if any(_names(name, rule) for rule in RULES.values()):
+        return
+    known = [*RULES, *(rule.name for rule in RULES.values())]
+    close = difflib.get_close_matches(name.upper(), known, 1) or difflib.get_close_matches(name.lower(), known, 1)
+    hint = f"did you mean {close[0]}?" if close else f"rules: {', '.join(RULES)}"
+    raise UsageError(f"no such rule: {name}", hint)
+
+
+def _check_contradiction(names: tuple[str, ...], ignores: tuple[Ignore, ...]) -> None:
+    both = {name.upper() for name in names} & {item.rule.upper() for item in ignores if item.model == "*"}
+    if both:
+        raise UsageError(f"{', '.join(sorted(both))} is selected and ignored at once", "leave out one of the two")
+
+
+def _check_dates(ignores: tuple[Ignore, ...], today: date) -> None:
+    for item in ignores:
+        if item.until is not None and item.until < today:
+            why = f" ({item.reason})" if item.reason else ""
+            raise UsageError(
+                f"the ignore of {item.rule}{why} ended on {item.until}",
+                "look at the finding again, then remove the ignore or give it a later date",
+            )
+
+
+def _severity(name: str) -> Severity:
+    try:
+        return Severity(name.lower())
+    except ValueError as err:
+        raise UsageError(
+            f"no such severity: {name}", f"severities: {', '.join(level.value for level in Severity)}"
+        ) from err

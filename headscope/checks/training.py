@@ -1,0 +1,38 @@
+"""Rules on a model in memory that is about to be trained."""
+
+from headscope.checks.rule import Findings, Rule, classifier_of, live_parameters, named, rule
+from headscope.facts import ParameterStatus, Severity
+from headscope.facts.check import Profile, Subject
+
+
+@rule("HS601", "head-frozen", "Weights of the head are frozen")
+def head_frozen(this: Rule, subject: Subject) -> Findings:
+    """requires_grad is off for weights that the scores depend on."""
+    live, last = subject.live, classifier_of(subject)
+    if live is None or not live.frozen or subject.profile is not Profile.TRAINING:
+        return
+    fresh = {
+        item.name
+        for item in live_parameters(subject)
+        if item.status in (ParameterStatus.NEW, ParameterStatus.MISMATCHED)
+    }
+    grave = (last is not None and last.name in live.frozen) or bool(fresh & set(live.frozen))
+    yield this.find(
+        Severity.ERROR if grave else Severity.NOTE,
+        f"requires_grad is False for {named(live.frozen)}, so training leaves it as it is.",
+        "Set requires_grad_(True) on the head after freezing the base model.",
+        live.frozen,
+    )
+
+
+@rule("HS602", "head-not-optimized", "Weights of the head are not in the optimizer")
+def head_not_optimized(this: Rule, subject: Subject) -> Findings:
+    """Trainable weights of the head that no parameter group of the optimizer holds."""
+    live = subject.live
+    if live is not None and live.not_optimized and subject.profile is Profile.TRAINING:
+        yield this.find(
+            Severity.ERROR,
+            f"The optimizer does not hold {named(live.not_optimized)}, so training leaves it as it is.",
+            "Make the optimizer after the head was replaced, from model.parameters().",
+            live.not_optimized,
+        )

@@ -1,0 +1,66 @@
+"""Rules on the numbers in the head: read from the file, a few kilobytes of each tensor."""
+
+from headscope.checks.rule import Findings, Rule, at, classifier_of, named, rule
+from headscope.facts import Severity
+from headscope.facts.check import Subject, TensorValues
+
+_CLOSE = 0.15
+_ENOUGH = 256
+
+
+@rule("HS501", "values-broken", "Weights of the head are broken", needs=("values",))
+def values_broken(this: Rule, subject: Subject) -> Findings:
+    """NaN, infinity, a matrix of zeros, or classes whose weights are all the same number."""
+    values = subject.values or ()
+    lost = [item.name for item in values if item.nan or item.inf]
+    if lost:
+        yield this.find(
+            Severity.ERROR,
+            f"NaN or infinity in {named(lost)}: every score is NaN.",
+            "Take an earlier checkpoint; the training diverged.",
+            lost,
+        )
+    matrices = [item for item in values if item.constant_rows or _is_matrix(item, subject)]
+    empty = [item.name for item in matrices if item.zeros == item.sampled]
+    if empty:
+        yield this.find(
+            at(subject, training=Severity.WARNING, inference=Severity.ERROR),
+            f"{named(empty)} holds zeros only: all classes get the same score for every input.",
+            "The weights were never trained or never saved; save the checkpoint again.",
+            empty,
+        )
+    flat = [item.name for item in matrices if item.constant_rows and item.name not in empty and item.name not in lost]
+    if flat:
+        yield this.find(
+            Severity.WARNING,
+            f"{named(flat)} has rows whose elements are all the same: such a class does not look at its input.",
+            "See whether those classes occur in the training data.",
+            flat,
+        )
+
+
+def _is_matrix(item: TensorValues, subject: Subject) -> bool:
+    head = subject.report.head
+    shapes = {parameter.name: parameter.shape for parameter in head.parameters} if head else {}
+    return len(shapes.get(item.name, ())) > 1
+
+
+@rule("HS502", "looks-untrained", "The classifier looks as if it was never trained", Severity.NOTE, needs=("values",))
+def looks_untrained(this: Rule, subject: Subject) -> Findings:
+    """A classifier that the checkpoint gives, and whose numbers are those of a fresh initialisation."""
+    last, spread = classifier_of(subject), subject.built.initializer_range
+    values = {item.name: item for item in subject.values or ()}
+    if last is None or not spread or last.name not in values:
+        return
+    weight = values[last.name]
+    bias = values.get(f"{last.name.rpartition('.')[0]}.bias")
+    zero_bias = bias is None or bias.zeros == bias.sampled
+    close = abs(weight.std - spread) <= _CLOSE * spread and abs(weight.mean) <= _CLOSE * spread
+    if close and zero_bias and weight.sampled >= _ENOUGH:
+        yield this.find(
+            Severity.NOTE,
+            f"{last.name} is in the checkpoint, and its spread {weight.std:.4f} is that of initializer_range {spread}"
+            + (", its bias is zero." if bias is not None else "."),
+            "If it was trained, little has changed; compare it with the base checkpoint.",
+            (last.name,),
+        )

@@ -1,0 +1,178 @@
+"""Rules on which weights the checkpoint gives."""
+
+from headscope.checks.rule import Findings, Rule, at, classifier_of, head_of, live_of, named, rule, told
+from headscope.facts import HeadParameter, ParameterStatus, Severity, WeightsFormat
+from headscope.facts.check import Subject
+from headscope.facts.missing import find_missing
+
+_LOST = (ParameterStatus.NEW, ParameterStatus.MISMATCHED, ParameterStatus.IGNORED)
+_MANY = 0.5
+
+
+@rule("HS101", "base-weights-missing", "Weights of the base model are new", needs=("checkpoint",))
+def base_weights_missing(this: Rule, subject: Subject) -> Findings:
+    """Parameters outside the head that the scores depend on and that the checkpoint does not give."""
+    head_of(subject)
+    missing = find_missing(subject.report).elsewhere
+    if not missing:
+        return
+    weights = subject.report.weights
+    base = sum(1 for item in weights.parameters if item.in_base and not item.is_buffer)
+    message = f"{len(missing):,} tensors outside the head are newly initialised: {named(missing)}."
+    remedy = "Give the checkpoint that holds them, or the class that it was saved from (--model-class)."
+    if weights.unused and len(missing) >= _MANY * max(base, 1):
+        message += (
+            f" At the same time {len(weights.unused):,} checkpoint tensors find no place, the first is "
+            f"{weights.unused[0]}: the names do not match, as with a wrong prefix or another class."
+        )
+        remedy = "Load it into the class it was saved from (--model-class), or rename its keys."
+    yield this.find(Severity.ERROR, message, remedy, missing)
+
+
+@rule("HS102", "head-new", "The head is newly initialised", needs=("checkpoint",))
+def head_new(this: Rule, subject: Subject) -> Findings:
+    """Every weight of the head that the scores depend on is new."""
+    live = live_of(subject)
+    lost = [item for item in live if item.status in _LOST]
+    if not live or len(lost) < len(live) or subject.report.adapter is not None:
+        return
+    count = sum(item.count for item in lost)
+    yield this.find(
+        at(subject, training=Severity.NOTE, inference=Severity.ERROR),
+        f"Random at every load: {_all(len(lost))} of the head, {count:,} parameters: {_names(lost)}.",
+        told(
+            subject,
+            training="This is what training starts from.",
+            inference="Train it first.",
+        ),
+        [item.name for item in lost],
+    )
+
+
+@rule("HS103", "head-partly-new", "A part of the head is newly initialised", needs=("checkpoint",))
+def head_partly_new(this: Rule, subject: Subject) -> Findings:
+    """Some weights of the head are the checkpoint's and some are new."""
+    live = live_of(subject)
+    lost = [item for item in live if item.status in _LOST and not _is_reshaped_classifier(item, subject)]
+    if not lost or len(lost) == len(live) or subject.report.adapter is not None:
+        return
+    last = classifier_of(subject)
+    if last is not None and last.status not in _LOST:
+        severity = at(subject, training=Severity.WARNING, inference=Severity.ERROR)
+        what = f"The classifier {last.name} is the checkpoint's, and reads through weights that are random"
+        remedy = "Look for a checkpoint that holds them too: a classifier was trained on what stands before it."
+    else:
+        severity = at(subject, training=Severity.NOTE, inference=Severity.ERROR)
+        what = "Weights in front of the classifier are the checkpoint's, the rest is random at every load"
+        remedy = told(subject, training="This is what training starts from.", inference="Train it first.")
+    yield this.find(severity, f"{what}: {_names(lost)}.", remedy, [item.name for item in lost])
+
+
+@rule("HS104", "head-mismatched", "Weights of the head have another shape in the checkpoint", needs=("checkpoint",))
+def head_mismatched(this: Rule, subject: Subject) -> Findings:
+    """Tensors of the head that the checkpoint holds in another shape, for another reason than the class count."""
+    reshaped = [item for item in live_of(subject) if item.status is ParameterStatus.MISMATCHED]
+    other = [item for item in reshaped if not _is_reshaped_classifier(item, subject)]
+    if not other:
+        return
+    shapes = ", ".join(f"{item.name} {list(item.checkpoint_shape or ())} -> {list(item.shape)}" for item in other)
+    yield this.find(
+        Severity.ERROR,
+        f"from_pretrained raises, or with ignore_mismatched_sizes=True throws the checkpoint's weights away: {shapes}.",
+        "Use the configuration that the checkpoint was saved with.",
+        [item.name for item in other],
+    )
+
+
+@rule(
+    "HS105",
+    "unused-weights-new",
+    "New weights that the scores do not depend on",
+    worst=Severity.NOTE,
+    needs=("checkpoint",),
+)
+def unused_weights_new(this: Rule, subject: Subject) -> Findings:
+    """New parameters with no path to the scores: harmless."""
+    beside = set(head_of(subject).not_live)
+    idle = [name for name in subject.report.weights.new if name in beside]
+    if idle:
+        yield this.find(
+            Severity.NOTE,
+            f"{named(idle)}: newly initialised, and without effect on the scores.",
+            "Nothing to do.",
+            idle,
+        )
+
+
+@rule(
+    "HS106",
+    "classifier-unused",
+    "A trained classifier in the checkpoint is not loaded",
+    worst=Severity.WARNING,
+    needs=("checkpoint",),
+)
+def classifier_unused(this: Rule, subject: Subject) -> Findings:
+    """The classifier is new while an unused checkpoint tensor has just its shape."""
+    last = classifier_of(subject)
+    if last is None or last.status not in _LOST:
+        return
+    same = [item.key for item in subject.report.weights.unused_tensors if item.shape == last.shape]
+    if same and len(last.shape) > 1:
+        yield this.find(
+            Severity.WARNING,
+            f"{last.name} is new, and the checkpoint holds {named(same)} of the same shape, which nothing loads.",
+            "If that is the classifier, load the class it was saved from, or rename the tensor.",
+            same,
+        )
+
+
+@rule("HS107", "adapter-without-head", "The adapter does not carry the head")
+def adapter_without_head(this: Rule, subject: Subject) -> Findings:
+    """Weights of the head that neither the base model nor the adapter gives."""
+    adapter = subject.report.adapter
+    if adapter is None:
+        return
+    if adapter.promised:
+        yield this.find(
+            Severity.ERROR,
+            f"PEFT looks for {named(adapter.promised)} in the adapter's file and raises a KeyError: it is not there.",
+            "Save the adapter anew with PeftModel.save_pretrained, which writes the modules to save.",
+            adapter.promised,
+        )
+    if adapter.not_carried:
+        setting = f"modules_to_save={list(adapter.modules_to_save)}"
+        yield this.find(
+            Severity.ERROR,
+            f"Neither the base model nor the adapter gives {named(adapter.not_carried)}: random at every load.",
+            f"Train again with {setting} in the LoraConfig.",
+            adapter.not_carried,
+        )
+
+
+@rule("HS108", "pickled-weights", "The weights are a pickle", worst=Severity.WARNING)
+def pickled_weights(this: Rule, subject: Subject) -> Findings:
+    """Weights in PyTorch's own format, which is a program."""
+    if subject.report.checkpoint.format is WeightsFormat.TORCH:
+        yield this.find(
+            Severity.WARNING,
+            "The weights are stored as a pickle, which loaders other than PyTorch's weights_only run as a program.",
+            "Save them with save_pretrained, which writes safetensors.",
+            subject.report.checkpoint.files,
+        )
+
+
+def _is_reshaped_classifier(item: HeadParameter, subject: Subject) -> bool:
+    """Whether a tensor differs from the checkpoint's in the axis of the classes only: the class count's own rule."""
+    stored = item.checkpoint_shape
+    if item.status is not ParameterStatus.MISMATCHED or not stored or len(stored) != len(item.shape):
+        return False
+    differing = [axis for axis, size in enumerate(item.shape) if size != stored[axis]]
+    return len(differing) == 1 and item.shape[differing[0]] == subject.report.model.num_labels
+
+
+def _all(count: int) -> str:
+    return "the one tensor" if count == 1 else f"all {count} tensors"
+
+
+def _names(items: list[HeadParameter]) -> str:
+    return named([item.name for item in items])

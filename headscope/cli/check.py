@@ -1,0 +1,175 @@
+"""`headscope check MODEL... --for training|inference`."""
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headscope.cli.options import OutputFile, Quiet, Reach, Wanted
+from headscope.cli.output import check_output, print_screen, write_file, write_stdout
+from headscope.cli.progress import telling_progress
+from headscope.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headscope.api.gate import Gate, Gated
+    from headscope.facts.check import CheckResult
+
+_RULES = "Rules"
+_OUTPUT = "Output"
+
+
+class CheckFormat(str, Enum):  # noqa: UP042 - StrEnum shows its members differently in Typer's help
+    """How the results are written."""
+
+    text = "text"
+    json = "json"
+    github = "github"
+    junit = "junit"
+    sarif = "sarif"
+    markdown = "markdown"
+
+
+class ProfileName(str, Enum):  # noqa: UP042
+    """What the model is to be used for next."""
+
+    training = "training"
+    inference = "inference"
+
+
+Models = Annotated[
+    list[str],
+    typer.Argument(metavar="MODEL...", help="One model or several, each as for inspect.", show_default=False),
+]
+For = Annotated[
+    ProfileName | None,
+    typer.Option("--for", metavar="PROFILE", help="training or inference; else as pyproject.toml says, else training."),
+]
+FailOn = Annotated[
+    str | None,
+    typer.Option("--fail-on", metavar="SEVERITY", help="error (the default), warning, note.", rich_help_panel=_RULES),
+]
+Select = Annotated[
+    str | None,
+    typer.Option("--select", metavar="IDS", help="Only these: HS101,HS3 or head-new.", rich_help_panel=_RULES),
+]
+IgnoreRules = Annotated[
+    str | None, typer.Option("--ignore", metavar="IDS", help="These do not fail.", rich_help_panel=_RULES)
+]
+Baseline = Annotated[
+    Path | None,
+    typer.Option("--baseline", metavar="FILE", help="Findings in FILE do not fail.", rich_help_panel=_RULES),
+]
+WriteBaseline = Annotated[
+    Path | None,
+    typer.Option("--write-baseline", metavar="FILE", help="Write the findings to FILE.", rich_help_panel=_RULES),
+]
+FormatOption = Annotated[CheckFormat, typer.Option("--format", help="How to write them.", rich_help_panel=_OUTPUT)]
+JsonOption = Annotated[bool, typer.Option("--json", help="Short for --format json.", rich_help_panel=_OUTPUT)]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Which rules are asked and what they count for."""
+
+    profile: For = None
+    fail_on: FailOn = None
+    select: Select = None
+    ignore: IgnoreRules = None
+    baseline: Baseline = None
+    write_baseline: WriteBaseline = None
+
+
+@dataclass(frozen=True)
+class Written:
+    """How the results are written, and where to."""
+
+    format: FormatOption = CheckFormat.text
+    json: JsonOption = False
+    output: OutputFile = None
+    quiet: Quiet = False
+
+    @property
+    def kind(self) -> str:
+        """The name of the format."""
+        return "json" if self.json else self.format.value
+
+
+def check(models: Models, wanted: Wanted, reach: Reach, rules: Rules, written: Written) -> int:
+    """The pipeline gate: findings with remedies, and an exit code (1 failed, 3 not determined)."""
+    check_output(written.output)
+    check_output(rules.write_baseline)
+    options = wanted.keywords() | reach.keywords()
+    with telling_progress(written.quiet or written.kind != "text") as tell:
+        from headscope.api.gate import run_gate
+
+        gate = _gate(rules)
+        gated = run_gate(tuple(models), gate, tell, **options)
+    if rules.write_baseline is not None:
+        from headscope.api.check import baseline_text
+
+        write_file(rules.write_baseline, baseline_text(gated.results))
+    _write(written, gated)
+    return _exit_code(gated.results)
+
+
+def _gate(rules: Rules) -> "Gate":
+    from headscope.api.gate import read_gate
+
+    return read_gate(
+        Path.cwd(),
+        profile=rules.profile.value if rules.profile else None,
+        select_rules=_names(rules.select),
+        ignore=_names(rules.ignore),
+        fail_on=rules.fail_on,
+        baseline=rules.baseline,
+    )
+
+
+def _names(joined: str | None) -> tuple[str, ...] | None:
+    if joined is None:
+        return None
+    names = tuple(name.strip() for name in joined.split(",") if name.strip())
+    if not names:
+        raise UsageError(f"{joined!r} names no rule.", "Write rules as HS101,HS202.")
+    return names
+
+
+def _write(written: Written, gated: "Gated") -> None:
+    kind = written.kind
+    if kind == "text":
+        from headscope.render.check import check_screen, check_verdicts
+        from headscope.render.console import plain_text
+
+        screen = check_verdicts(gated.results) if written.quiet else check_screen(gated.results, gated.notes)
+        if written.output is None:
+            print_screen(screen)
+        else:
+            write_file(written.output, plain_text(screen))
+        return
+    text = _text(kind, gated)
+    if written.output is None:
+        write_stdout(text)
+    else:
+        write_file(written.output, text)
+
+
+def _text(kind: str, gated: "Gated") -> str:
+    if kind == "json":
+        from headscope.render.document import check_document, json_text
+
+        return json_text(check_document(gated.results))
+    from headscope.render.ci import FORMATS
+
+    return FORMATS[kind](gated.results, gated.rules)
+
+
+def _exit_code(results: "Sequence[CheckResult]") -> int:
+    """1 if any model failed, else 3 if any could not be determined, else 0."""
+    verdicts = {result.verdict.value for result in results}
+    if "failed" in verdicts:
+        return ExitCode.FINDINGS
+    return ExitCode.UNDETERMINED if "not_determined" in verdicts else ExitCode.OK

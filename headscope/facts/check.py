@@ -1,0 +1,145 @@
+"""What a check starts from and what it comes to."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from headscope.facts.checkpoint import Unavailable
+from headscope.facts.plain import to_dict
+from headscope.facts.report import SCHEMA_VERSION, Finding, Report
+
+
+class Profile(StrEnum):
+    """What the model is to be used for next."""
+
+    TRAINING = "training"
+    INFERENCE = "inference"
+
+
+class Verdict(StrEnum):
+    """What a check comes to."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    NOT_DETERMINED = "not_determined"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFacts:
+    """What `config.json` itself says, before Transformers fills in defaults; None and () where it says nothing.
+
+    `id2label` and `label2id` keep their entries as written: pairs of key and value as text.
+    """
+
+    num_labels: int | None = None
+    id2label: tuple[tuple[str, str], ...] = ()
+    label2id: tuple[tuple[str, str], ...] = ()
+    problem_type: str | None = None
+    has_auto_map: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltFacts:
+    """What the configuration is once Transformers has built it. Ids are token ids."""
+
+    num_labels: int
+    vocab_size: int | None = None
+    pad_token_id: int | None = None
+    eos_token_ids: tuple[int, ...] = ()
+    initializer_range: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerFacts:
+    """What the checkpoint's tokenizer files say; `padding_side` is the family's default where they say nothing."""
+
+    padding_side: str
+    pad_token: str | None
+    eos_token: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TensorValues:
+    """Statistics of the first `sampled` elements of a stored tensor of `count`.
+
+    `constant_rows` counts rows of a matrix whose elements are all the same; `std` and `mean` leave NaN and Inf out.
+    """
+
+    name: str
+    count: int
+    sampled: int
+    nan: int
+    inf: int
+    zeros: int
+    constant_rows: int
+    mean: float
+    std: float
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFacts:
+    """A model in memory on its way into training: which parameters that the scores depend on will not be trained.
+
+    `not_optimized` is None where no optimizer was given.
+    """
+
+    frozen: tuple[str, ...]
+    not_optimized: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Everything a rule may look at.
+
+    `tokenizer`, `values` and `live` are None where there are none; then `unknown` (it should have been there and could
+    not be read) or `inapplicable` (the checkpoint is of a kind that has none) names it with a reason.
+    `wanted_num_labels` and `wanted_labels` are what the user asked for. `kind` is a word for what the checkpoint was
+    made for where that is no classifier: `language model`, `base model`, `sentence embedder`.
+    """
+
+    report: Report
+    profile: Profile
+    config: ConfigFacts
+    built: BuiltFacts
+    tokenizer: TokenizerFacts | None = None
+    values: tuple[TensorValues, ...] | None = None
+    live: LiveFacts | None = None
+    wanted_num_labels: int | None = None
+    wanted_labels: tuple[str, ...] = ()
+    kind: str | None = None
+    unknown: tuple[Unavailable, ...] = ()
+    inapplicable: tuple[Unavailable, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """A finding that the user chose to ignore, and why."""
+
+    finding: Finding
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What the rules say of one model; its fields are the JSON of `check`.
+
+    `not_applicable` names rules that the kind of checkpoint gives nothing to look at, with the reason.
+    """
+
+    tool_version: str
+    command: str
+    reference: str
+    profile: Profile
+    verdict: Verdict
+    findings: tuple[Finding, ...]
+    ignored: tuple[Ignored, ...]
+    not_determined: tuple[Unavailable, ...]
+    not_applicable: tuple[Unavailable, ...]
+    rules: tuple[str, ...]
+    notices: tuple[str, ...] = ()
+    report: Report | None = field(default=None, metadata={"json": None})
+    schema_version: str = SCHEMA_VERSION
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as plain JSON values."""
+        return to_dict(self)

@@ -1,0 +1,101 @@
+"""The screen of `check`: a verdict for each model, its findings with their remedies, and what was not looked at."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from headscope.facts import Finding, Severity, Unavailable
+from headscope.facts.check import CheckResult, Verdict
+from headscope.render.palette import QUIET, SEVERITY, STRONG, TONE, Tone
+from headscope.render.paragraph import Paragraph
+from headscope.render.safe import label, safe
+from headscope.render.words import amount
+
+_MARGIN = 12
+_TONE = {Verdict.PASSED: Tone.GOOD, Verdict.FAILED: Tone.ERROR, Verdict.NOT_DETERMINED: Tone.WARNING}
+WORDS = {Verdict.PASSED: "Passed", Verdict.FAILED: "Failed", Verdict.NOT_DETERMINED: "Not determined"}
+"""Verdicts as words."""
+
+
+def check_screen(results: Sequence[CheckResult], notes: Sequence[str] = ()) -> RenderableType:
+    """The results of all models, and for several a table of them at the end."""
+    parts: list[RenderableType] = []
+    for result in results:
+        parts += [*_result(result), Text()]
+    if len(results) > 1:
+        parts += [_table(results)]
+    parts += [Paragraph(label(note, "yellow")) for note in notes]
+    return Group(*(parts[:-1] if parts and isinstance(parts[-1], Text) else parts))
+
+
+def check_verdicts(results: Sequence[CheckResult]) -> RenderableType:
+    """One line for each model: all that `-q` shows."""
+    return Group(*(Paragraph(_headline(result)) for result in results))
+
+
+def verdict_of(result: CheckResult) -> str:
+    """The verdict in one sentence: `Failed for inference: 1 error, 2 warnings`."""
+    tally = counts_of(result.findings)
+    gaps = f"; not determined: {', '.join(gap.what for gap in result.not_determined)}" if result.not_determined else ""
+    ignored = f"; {amount(len(result.ignored), 'finding')} ignored" if result.ignored else ""
+    return f"{WORDS[result.verdict]} for {result.profile.value}: {tally}{gaps}{ignored}"
+
+
+def counts_of(findings: Sequence[Finding]) -> str:
+    """Findings counted by severity."""
+    counted = {level: sum(item.severity is level for item in findings) for level in Severity}
+    words = [amount(number, level.value) for level, number in counted.items() if number]
+    return ", ".join(words) or "no findings"
+
+
+def _headline(result: CheckResult) -> Text:
+    text = label(verdict_of(result), TONE[_TONE[result.verdict]])
+    return Text.assemble((f"{safe(result.reference)}  ", STRONG), text)
+
+
+def _result(result: CheckResult) -> Iterator[RenderableType]:
+    yield Paragraph(_headline(result))
+    yield Text()
+    for finding in result.findings:
+        yield Paragraph(_finding(finding), Text(finding.severity.value, SEVERITY[finding.severity]), _MARGIN)
+    for item in result.ignored:
+        body = label(f"{item.finding.id} {item.finding.title} ({item.reason})", QUIET)
+        yield Paragraph(body, Text("ignored", QUIET), _MARGIN)
+    for gap in result.not_determined:
+        yield Paragraph(label(f"{gap.what}: {gap.reason}", "yellow"), Text("unknown", "yellow"), _MARGIN)
+    if result.not_applicable:
+        yield Paragraph(label(_left_out(result.not_applicable), QUIET), Text("not asked", QUIET), _MARGIN)
+    yield Paragraph(
+        label(f"{amount(len(result.rules), 'rule')}; headscope explain HS... tells more", QUIET),
+        Text("rules", QUIET),
+        _MARGIN,
+    )
+    for notice in result.notices:
+        yield Paragraph(label(notice, "yellow"), Text("notice", STRONG), _MARGIN)
+
+
+def _finding(finding: Finding) -> Text:
+    body = label(f"{finding.id} {finding.title}. ", STRONG)
+    body.append(safe(finding.message))
+    body.append(f" {safe(finding.remedy)}", QUIET)
+    return body
+
+
+def _left_out(gaps: Sequence[Unavailable]) -> str:
+    """Rules with nothing to look at, by reason."""
+    by_reason: dict[str, list[str]] = {}
+    for gap in gaps:
+        by_reason.setdefault(gap.reason, []).append(gap.what.split()[0])
+    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in by_reason.items())
+
+
+def _table(results: Sequence[CheckResult]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style=STRONG)
+    for name in ("verdict", "findings", "model"):
+        table.add_column(name, overflow="fold")
+    for result in results:
+        verdict = Text(WORDS[result.verdict].lower(), TONE[_TONE[result.verdict]])
+        table.add_row(verdict, counts_of(result.findings), label(result.reference))
+    return table
