@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headscope.api import check, diff_weights, environment, forward, heads, inspect, snapshot
+    from headscope.api import check, compare, diff_weights, environment, forward, heads, inspect, snapshot
 
-__all__ = ["check", "diff_weights", "environment", "forward", "heads", "inspect", "snapshot"]
+__all__ = ["check", "compare", "diff_weights", "environment", "forward", "heads", "inspect", "snapshot"]
 
 
 def __getattr__(name: str) -> Any:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headscope.api.examination import Examined, Progress, Request, examine, make_request
+from headscope.api.places import Place, open_places
 from headscope.checks import judge, select
 from headscope.checks.selection import Ignore, Selection
 from headscope.errors import HeadscopeError, UsageError
-from headscope.facts import CheckpointKind, HeadParameter, ParameterStatus, Report, Task, Unavailable, WeightsFormat
+from headscope.facts import CheckpointKind, HeadParameter, ParameterStatus, Task, Unavailable, WeightsFormat
 from headscope.facts.adapter import Carried
 from headscope.facts.check import (
     BuiltFacts,
@@ -24,7 +25,6 @@ from headscope.facts.check import (
 )
 
 if TYPE_CHECKING:
-    from headscope.checkpoints import Sidecar
     from headscope.facts import CheckpointManifest
 
 _TEXT = (
@@ -87,11 +87,10 @@ def check_one(request: Request, profile: Profile, selection: Selection, progress
 def gather(examined: Examined, request: Request, profile: Profile) -> Subject:
     """Everything the rules look at, for a checkpoint that was examined."""
     report, manifest = examined.report, examined.manifest
-    places = _Places(request, manifest)
     unknown: list[Unavailable] = []
     inapplicable: list[Unavailable] = []
-    tokenizer = _tokenizer(report, places, unknown, inapplicable)
-    values = _values(report, manifest, places, unknown, inapplicable)
+    tokenizer = _tokenizer(examined, request, unknown, inapplicable)
+    values = _values(examined, request, unknown, inapplicable)
     return Subject(
         report=report,
         profile=profile,
@@ -156,58 +155,17 @@ def _kind(manifest: CheckpointManifest) -> str | None:
     return "language model" if name.endswith(_LANGUAGE_MODELS) else "base model"
 
 
-@dataclass(slots=True)
-class _Place:
-    """A place with weights: the checkpoint's own or its adapter's."""
-
-    sidecar: Sidecar
-    manifest: CheckpointManifest
-
-
-class _Places:
-    """Where the files of a checkpoint lie, the adapter's first; opened on first use."""
-
-    def __init__(self, request: Request, manifest: CheckpointManifest) -> None:
-        self._request = request
-        self._manifest = manifest
-
-    def open(self) -> list[_Place]:
-        """Each place that holds files. Raises a HeadscopeError."""
-        manifest = self._manifest
-        if manifest.adapter is None:
-            return self._opened(self._request.reference, manifest)
-        adapter = self._opened(manifest.adapter.reference, manifest.adapter)
-        return [*adapter, *self._opened(manifest.base, replace(manifest, adapter=None, kind=CheckpointKind.LOCAL))]
-
-    def _opened(self, reference: str, manifest: CheckpointManifest) -> list[_Place]:
-        from headscope.checkpoints import open_sidecar
-
-        if manifest.kind is CheckpointKind.SNAPSHOT:
-            return []
-        request = self._request
-        own = reference == request.reference
-        sidecar = open_sidecar(
-            reference,
-            manifest.commit,
-            revision=request.revision if own else None,
-            subfolder=request.subfolder if own else None,
-            cache_dir=request.cache_dir,
-            token=request.token,
-            offline=request.offline,
-        )
-        return [] if sidecar is None else [_Place(sidecar, manifest)]
-
-
 def _tokenizer(
-    report: Report, places: _Places, unknown: list[Unavailable], inapplicable: list[Unavailable]
+    examined: Examined, request: Request, unknown: list[Unavailable], inapplicable: list[Unavailable]
 ) -> TokenizerFacts | None:
+    report = examined.report
     if report.model.task not in _TEXT:
         inapplicable.append(Unavailable("tokenizer", "the model reads no text"))
         return None
     from headscope.checkpoints import read_tokenizer_settings
 
     try:
-        opened = places.open()
+        opened = open_places(request, examined.manifest)
         read = (read_tokenizer_settings(place.sidecar) for place in opened)
         settings = next((found for found in read if found is not None), None)
     except HeadscopeError as err:
@@ -238,19 +196,16 @@ def _token(value: Any) -> str | None:
 
 
 def _values(
-    report: Report,
-    manifest: CheckpointManifest,
-    places: _Places,
-    unknown: list[Unavailable],
-    inapplicable: list[Unavailable],
+    examined: Examined, request: Request, unknown: list[Unavailable], inapplicable: list[Unavailable]
 ) -> tuple[TensorValues, ...] | None:
     """Statistics of the stored tensors of the head that are loaded as they are."""
+    report = examined.report
     given = [item for item in report.head.parameters if _is_given(item)] if report.head else []
     if not given:
         inapplicable.append(Unavailable("values", "the checkpoint gives no weight of the head"))
         return None
     try:
-        opened = places.open()
+        opened = open_places(request, examined.manifest)
         measured = tuple(value for place in opened for value in _measured(place, given, inapplicable))
     except HeadscopeError as err:
         unknown.append(Unavailable("values", f"they could not be read: {err.message}"))
@@ -264,7 +219,7 @@ def _is_given(item: HeadParameter) -> bool:
     return item.live and item.status is ParameterStatus.LOADED and len(item.checkpoint_keys) == 1
 
 
-def _measured(place: _Place, given: Sequence[HeadParameter], inapplicable: list[Unavailable]) -> Iterator[TensorValues]:
+def _measured(place: Place, given: Sequence[HeadParameter], inapplicable: list[Unavailable]) -> Iterator[TensorValues]:
     from headscope.checkpoints import path_in, read_first_bytes
     from headscope.model.values import stored_values, values_of
 

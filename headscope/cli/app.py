@@ -11,6 +11,7 @@ import typer
 from typer.main import get_command
 
 from headscope.cli.check import check
+from headscope.cli.compare import compare
 from headscope.cli.diff_weights import diff_weights
 from headscope.cli.env import env
 from headscope.cli.failure import Bug, Interrupted, asks_for_json, report_failure
@@ -26,6 +27,7 @@ _COMMANDS: dict[str, Callable[..., int]] = {
     "inspect": inspect,
     "diff-weights": diff_weights,
     "check": check,
+    "compare": compare,
     "forward": forward,
     "heads": heads,
     "snapshot": snapshot,

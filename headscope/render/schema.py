@@ -14,6 +14,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from headscope.facts import SCHEMA_VERSION, ParameterOrigin, Report, Stage
 from headscope.facts.atlas import HeadEntry
 from headscope.facts.check import CheckResult
+from headscope.facts.comparison import Comparison
 from headscope.facts.forward import ForwardReport, SeenStage
 from headscope.facts.plain import json_name
 from headscope.facts.settings import Surroundings
@@ -34,6 +35,7 @@ def build_schema() -> Schema:
         "diff-weights": _diff_weights(definitions),
         "check": _check(definitions),
         "check-several": _check_several(definitions),
+        "compare": _for_command(_object_of(Comparison, definitions), "compare"),
         "forward": _forward(definitions),
         "heads": _heads(definitions),
         "snapshot": _snapshot(),

@@ -1,0 +1,195 @@
+"""Heads side by side: where they differ, and whether their stored numbers are the same."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headscope.api.examination import Examined, Progress, Request, examine, make_request
+from headscope.api.places import Place, open_places
+from headscope.errors import HeadscopeError, UsageError
+from headscope.facts import Carried, CheckpointKind, Head, HeadParameter, ParameterStatus, Report, Stage, WeightsFormat
+from headscope.facts.comparison import PARAMETER, Comparison, Difference, SameValues
+from headscope.facts.version import tool_version
+
+_LARGEST_TENSOR = 2_000_000_000
+
+
+def compare(*references: str, values: bool = False, progress: Progress | None = None, **options: Any) -> Comparison:
+    """The heads of several checkpoints, and where they differ.
+
+    With `values`, the stored numbers of the parameters that all heads have are compared bit by bit. Options as for
+    `inspect`, and the same for all. Raises UsageError for fewer than two references, and a `HeadscopeError` where one
+    of the checkpoints cannot be read.
+    """
+    if len(references) < len("AB"):
+        raise UsageError(f"{len(references)} model was given, and two are needed to compare", "name another model")
+    requests = [make_request(reference, dict(options)) for reference in references]
+    examined = [examine("compare", request, progress) for request in requests]
+    reports = tuple(item.report for item in examined)
+    return Comparison(
+        tool_version=tool_version(),
+        command="compare",
+        reports=reports,
+        differences=tuple(_differences(reports)),
+        stages=align_stages([report.head.stages if report.head else () for report in reports]),
+        values=tuple(_same_values(requests, examined)) if values else (),
+    )
+
+
+def _differences(reports: Sequence[Report]) -> Iterator[Difference]:
+    for what, read in _ASPECTS.items():
+        values = tuple(read(report) for report in reports)
+        if len(set(values)) > 1:
+            yield Difference(what, values)
+    heads = [report.head for report in reports]
+    for name in dict.fromkeys(item.name for head in heads if head for item in head.parameters):
+        values = tuple(_parameter(head, name) for head in heads)
+        if len(set(values)) > 1:
+            yield Difference(f"{PARAMETER}{name}", values)
+
+
+def _of_head(read: Callable[[Head], str]) -> Callable[[Report], str]:
+    return lambda report: read(report.head) if report.head else "not determined"
+
+
+def _operations(head: Head) -> str:
+    return " > ".join(f"{stage.operation} {stage.detail}".strip() for stage in head.stages)
+
+
+def _parameter(head: Head | None, name: str) -> str:
+    if head is None:
+        return "not determined"
+    found = next((item for item in head.parameters if item.name == name), None)
+    if found is None:
+        return "none"
+    live = "" if found.live else ", not used"
+    return f"{'x'.join(map(str, found.shape))} {found.dtype} {found.status.value}{live}"
+
+
+_ASPECTS: dict[str, Callable[[Report], str]] = {
+    "class": lambda report: report.model.class_name,
+    "task": lambda report: report.model.task.value,
+    "pooling": _of_head(lambda head: f"{head.pooling.kind.value}: {head.pooling.rule}"),
+    "operations": _of_head(_operations),
+    "formula": _of_head(lambda head: head.formula),
+    "classes": lambda report: str(report.model.num_labels),
+    "labels": lambda report: ", ".join(report.model.labels),
+    "problem type": lambda report: report.model.problem_type or "not set",
+    "loss": lambda report: report.model.loss,
+    "activation": lambda report: report.model.activation,
+    "dtype": lambda report: report.model.dtype,
+    "model size": lambda report: f"{report.model.parameters.total:,} parameters",
+    "head size": lambda report: f"{report.model.parameters.head:,} parameters",
+}
+"""What is compared, in this order."""
+
+
+def align_stages(sequences: Sequence[Sequence[Stage]]) -> tuple[tuple[Stage | None, ...], ...]:
+    """Stages of several heads in rows: the same operation in a row where that keeps the order of each head."""
+    rows: list[list[Stage | None]] = []
+    for column, stages in enumerate(sequences):
+        rows = _with_column(rows, stages, column)
+    return tuple(tuple(row) for row in rows)
+
+
+def _with_column(rows: list[list[Stage | None]], stages: Sequence[Stage], column: int) -> list[list[Stage | None]]:
+    """`rows` with one more head; a stage that fits no row gets a row of its own."""
+    keys = [next(stage.operation for stage in row if stage is not None) for row in rows]
+    merged: list[list[Stage | None]] = []
+    at, done = 0, 0
+    for row, stage in [*_common(keys, [stage.operation for stage in stages]), (len(rows), len(stages))]:
+        merged += [[*other, None] for other in rows[at:row]]
+        merged += [[*[None] * column, own] for own in stages[done:stage]]
+        if row < len(rows):
+            merged.append([*rows[row], stages[stage]])
+        at, done = row + 1, stage + 1
+    return merged
+
+
+def _common(first: Sequence[str], second: Sequence[str]) -> list[tuple[int, int]]:
+    """The places of a longest common subsequence, as late as they can stand: heads are alike at their ends."""
+    lengths = [[0] * (len(second) + 1) for _ in range(len(first) + 1)]
+    for row, own in enumerate(first):
+        for column, other in enumerate(second):
+            diagonal = lengths[row][column] + 1 if own == other else 0
+            lengths[row + 1][column + 1] = max(diagonal, lengths[row][column + 1], lengths[row + 1][column])
+    pairs, row, column = [], len(first), len(second)
+    while row and column:
+        if first[row - 1] == second[column - 1]:
+            row, column = row - 1, column - 1
+            pairs.append((row, column))
+        elif lengths[row - 1][column] >= lengths[row][column - 1]:
+            row -= 1
+        else:
+            column -= 1
+    return pairs[::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Fingerprint:
+    """The digest of a parameter's stored bytes, or why there is none."""
+
+    digest: str | None
+    reason: str = ""
+
+
+def _same_values(requests: Sequence[Request], examined: Sequence[Examined]) -> Iterator[SameValues]:
+    """For each parameter that all heads have: whether its stored bytes are the same everywhere."""
+    heads = [item.report.head for item in examined]
+    if any(head is None for head in heads):
+        yield SameValues("head", None, "the head path of a model is not known")
+        return
+    prints = [_fingerprints(request, item) for request, item in zip(requests, examined, strict=True)]
+    common = [name for name in prints[0] if all(name in other for other in prints)]
+    for name in common:
+        found = [other[name] for other in prints]
+        unread = next((item for item in found if item.digest is None), None)
+        if unread is not None:
+            yield SameValues(name, None, unread.reason)
+        else:
+            yield SameValues(name, len({item.digest for item in found}) == 1)
+
+
+def _fingerprints(request: Request, examined: Examined) -> dict[str, _Fingerprint]:
+    head = examined.report.head
+    live = [item for item in head.parameters if item.live] if head else []
+    found = {item.name: _Fingerprint(None, _why_unread(examined.report, item)) for item in live}
+    readable = [item for item in live if item.status is ParameterStatus.LOADED and len(item.checkpoint_keys) == 1]
+    try:
+        places = open_places(request, examined.manifest)
+        for place in places:
+            found |= _stored(place, readable)
+    except HeadscopeError as err:
+        found |= {item.name: _Fingerprint(None, err.message) for item in readable}
+    return found
+
+
+def _why_unread(report: Report, item: HeadParameter) -> str:
+    if item.status is not ParameterStatus.LOADED:
+        return f"{report.checkpoint.reference} does not give it ({item.status.value})"
+    if report.checkpoint.kind is CheckpointKind.SNAPSHOT:
+        return f"{report.checkpoint.reference} is a snapshot, which holds no weights"
+    return f"{report.checkpoint.reference} makes it from several tensors"
+
+
+def _stored(place: Place, parameters: Sequence[HeadParameter]) -> dict[str, _Fingerprint]:
+    """Digests of the parameters that lie in this place; the dtype and shape go in."""
+    from headscope.checkpoints import read_first_bytes
+
+    of_adapter = place.manifest.kind is CheckpointKind.ADAPTER
+    headers = {tensor.key: tensor for tensor in place.manifest.tensors}
+    found = {}
+    for item in parameters:
+        header = headers.get(item.checkpoint_keys[0])
+        if header is None or (item.adapter is Carried.SAVED) != of_adapter:
+            continue
+        if place.manifest.format is not WeightsFormat.SAFETENSORS:
+            found[item.name] = _Fingerprint(None, f"{header.file} is a pickle, whose numbers are not compared")
+            continue
+        data = read_first_bytes(place.sidecar, header.file, [header.key], _LARGEST_TENSOR)[header.key]
+        digest = hashlib.sha256(f"{header.dtype} {header.shape} ".encode() + data).hexdigest()
+        found[item.name] = _Fingerprint(digest)
+    return found

@@ -1,0 +1,45 @@
+"""`headscope compare MODEL MODEL ...`."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from headscope.cli.options import Output, Reach, Wanted
+from headscope.cli.output import check_output, write_report
+from headscope.cli.progress import telling_progress
+from headscope.errors import ExitCode
+
+Models = Annotated[
+    list[str],
+    typer.Argument(metavar="MODEL...", help="Two models or more, each as for inspect.", show_default=False),
+]
+Values = Annotated[bool, typer.Option("--values", help="Compare the stored numbers of the head too, bit by bit.")]
+ExitOnDifference = Annotated[bool, typer.Option("--exit-code", help="Exit with 1 if the heads differ.")]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What is compared, and whether a difference counts."""
+
+    values: Values = False
+    exit_code: ExitOnDifference = False
+
+
+def compare(models: Models, compared: Compared, wanted: Wanted, reach: Reach, output: Output) -> int:
+    """Heads side by side: class, pooling, stages, shapes, weights, labels, loss."""
+    check_output(output.output)
+    options = wanted.keywords() | reach.keywords()
+    with telling_progress(output.quiet) as tell:
+        from headscope import api
+
+        comparison = api.compare(*models, values=compared.values, progress=tell, **options)
+    from headscope.render.compare import compare_screen, compare_verdict
+
+    screen = compare_verdict if output.quiet else compare_screen
+    write_report(output, lambda: screen(comparison), comparison.to_dict)
+    if any(report.not_determined for report in comparison.reports):
+        return ExitCode.UNDETERMINED
+    if compared.values and any(item.identical is None for item in comparison.values):
+        return ExitCode.UNDETERMINED
+    return ExitCode.FINDINGS if compared.exit_code and comparison.differences else ExitCode.OK

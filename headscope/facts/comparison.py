@@ -1,0 +1,49 @@
+"""Heads side by side."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from headscope.facts.head import Stage
+from headscope.facts.plain import to_dict
+from headscope.facts.report import SCHEMA_VERSION, Report
+
+PARAMETER = "weight of the head "
+"""What the differences in single parameters are called, before the parameter's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing in which heads differ: what it is, and its value for each of them as text."""
+
+    what: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SameValues:
+    """Whether the stored numbers of a parameter are the same, bit by bit; None where they were not read, and why."""
+
+    parameter: str
+    identical: bool | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Several examinations and where they differ.
+
+    `stages` are the stages of all heads in rows: those in a row do the same, None where a head has none there.
+    `values` is empty unless the numbers were compared.
+    """
+
+    tool_version: str
+    command: str
+    reports: tuple[Report, ...]
+    differences: tuple[Difference, ...]
+    stages: tuple[tuple[Stage | None, ...], ...] = field(default=(), metadata={"json": None})
+    values: tuple[SameValues, ...] = ()
+    schema_version: str = SCHEMA_VERSION
+
+    def to_dict(self) -> dict[str, Any]:
+        """The comparison as plain JSON values."""
+        return to_dict(self)

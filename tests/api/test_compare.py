@@ -1,0 +1,117 @@
+"""Heads side by side: what differs is found, and what was not read is never called the same."""
+
+import json
+import shutil
+from pathlib import Path
+
+import jsonschema
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+import headscope
+from headscope.api.compare import align_stages
+from headscope.cli import main
+from headscope.errors import UsageError
+from headscope.facts import Stage
+from tests.families import FAMILIES
+from tests.saving import save_safetensors, save_torch_zip
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs/schema/headscope-1.0.schema.json").read_text())
+
+
+@pytest.fixture
+def classifier(tmp_path: Path) -> Path:
+    folder = tmp_path / "a"
+    folder.mkdir()
+    family = FAMILIES["bert"]
+    save_safetensors(family.build(family.classifier, num_labels=3), folder)
+    return folder
+
+
+def copy(folder: Path) -> Path:
+    return Path(shutil.copytree(folder, folder.with_name("b")))
+
+
+def test_a_copy_is_alike_to_the_bit(classifier: Path) -> None:
+    found = headscope.compare(str(classifier), str(copy(classifier)), values=True)
+    assert found.differences == ()
+    assert {item.parameter for item in found.values if item.identical} == {
+        "bert.pooler.dense.weight", "bert.pooler.dense.bias", "classifier.weight", "classifier.bias",
+    }  # fmt: skip
+
+
+def test_one_changed_number_is_found(classifier: Path) -> None:
+    other = copy(classifier)
+    state = load_file(other / "model.safetensors")
+    state["classifier.weight"][2, 31] += 1e-7
+    save_file(state, other / "model.safetensors", metadata={"format": "pt"})
+    found = headscope.compare(str(classifier), str(other), values=True)
+    assert [item.parameter for item in found.values if item.identical is False] == ["classifier.weight"]
+
+
+def test_another_number_format_is_another_value(classifier: Path) -> None:
+    other = copy(classifier)
+    state = load_file(other / "model.safetensors")
+    save_file(state | {"classifier.bias": state["classifier.bias"].to(torch.bfloat16)}, other / "model.safetensors")
+    found = headscope.compare(str(classifier), str(other), values=True)
+    assert [item.parameter for item in found.values if item.identical is False] == ["classifier.bias"]
+
+
+def test_what_was_not_read_is_not_called_the_same(classifier: Path, tmp_path: Path, capsys: object) -> None:
+    pickled = tmp_path / "pickled"
+    pickled.mkdir()
+    save_torch_zip(FAMILIES["bert"].build("BertForSequenceClassification", num_labels=3), pickled)
+    found = headscope.compare(str(classifier), str(pickled), values=True)
+    assert {item.identical for item in found.values} == {None}
+    assert "pickle" in found.values[0].reason
+    assert main(["compare", str(classifier), str(pickled), "--values", "-q"]) == 3
+
+
+def test_families_differ_in_what_they_differ(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["bert-base-uncased", "roberta-base"]
+    assert main(["compare", *names, "--num-labels", "3", "--offline", "--json", "--exit-code"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    jsonschema.validate(document, SCHEMA)
+    kinds = {item["what"] for item in document["differences"]}
+    assert {"class", "formula", "operations", "weight of the head classifier.weight"} <= kinds
+    assert not {"classes", "labels", "loss"} & kinds
+    assert [report["checkpoint"]["reference"] for report in document["reports"]] == names
+
+
+@pytest.mark.parametrize("width", ["60", "80", "200"])
+def test_no_name_is_cut(width: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    assert main(["compare", "bert-base-uncased", "roberta-base", "--offline"]) == 0
+    shown = capsys.readouterr().out
+    assert "classifier.out_proj.weight 2x768 new" in shown
+    assert "bert.pooler.dense.weight 768x768 loaded" in shown
+    assert "…" not in shown
+
+
+def test_one_model_is_not_enough(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UsageError, match="two are needed"):
+        headscope.compare("roberta-base")
+    assert main(["compare", "roberta-base", "--offline"]) == 2
+    assert "name another model" in capsys.readouterr().err
+
+
+def stage(operation: str) -> Stage:
+    return Stage(0, operation, "", "", True, (), (), (), "", 0)
+
+
+@given(st.lists(st.lists(st.sampled_from("abc"), max_size=6), min_size=2, max_size=4))
+def test_rows_keep_the_order_of_every_head(sequences: list[list[str]]) -> None:
+    rows = align_stages([[stage(operation) for operation in sequence] for sequence in sequences])
+    for column, sequence in enumerate(sequences):
+        assert [row[column].operation for row in rows if row[column] is not None] == sequence
+    assert all(len({item.operation for item in row if item is not None}) == 1 for row in rows)
+
+
+def test_alike_heads_take_one_row_a_stage() -> None:
+    stages = [stage(operation) for operation in ("select", "linear", "tanh", "linear")]
+    assert len(align_stages([stages, stages])) == len(stages)
+    rows = align_stages([stages, [stages[0], stages[3]]])
+    assert [row[1] is not None for row in rows] == [True, False, False, True]
