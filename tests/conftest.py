@@ -1,5 +1,6 @@
-"""What all tests share: `--update-golden` rewrites the golden files instead of comparing with them."""
+"""What all tests share: no cache, and `--update-golden`, which rewrites the golden files instead of comparing."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +9,11 @@ import pytest
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="Rewrite golden files with what is made now.")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Every test examines anew; those of the cache itself switch it on."""
+    os.environ["HEADSCOPE_NO_CACHE"] = "1"
 
 
 @pytest.fixture

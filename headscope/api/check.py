@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from headscope.api.cache import open_cache, state_of
 from headscope.api.examination import Examined, Progress, Request, examine, make_request
 from headscope.api.places import Place, open_places
 from headscope.checks import judge, select
@@ -15,9 +17,9 @@ from headscope.errors import HeadscopeError, UsageError
 from headscope.facts import CheckpointKind, HeadParameter, ParameterStatus, Task, Unavailable, WeightsFormat
 from headscope.facts.adapter import Carried
 from headscope.facts.check import (
-    BuiltFacts,
     CheckResult,
     ConfigFacts,
+    Evidence,
     Profile,
     Subject,
     TensorValues,
@@ -86,24 +88,53 @@ def check_one(request: Request, profile: Profile, selection: Selection, progress
 
 def gather(examined: Examined, request: Request, profile: Profile) -> Subject:
     """Everything the rules look at, for a checkpoint that was examined."""
-    report, manifest = examined.report, examined.manifest
-    unknown: list[Unavailable] = []
-    inapplicable: list[Unavailable] = []
-    tokenizer = _tokenizer(examined, request, unknown, inapplicable)
-    values = _values(examined, request, unknown, inapplicable)
+    evidence = _evidence(examined, request)
     return Subject(
-        report=report,
+        report=examined.report,
         profile=profile,
-        config=config_facts(manifest.config),
-        built=built_facts(examined.choice.config),
-        tokenizer=tokenizer,
-        values=values,
+        config=config_facts(examined.manifest.config),
+        built=examined.built,
+        tokenizer=evidence.tokenizer,
+        values=evidence.values,
         wanted_num_labels=request.num_labels,
         wanted_labels=request.labels,
-        kind=_kind(manifest),
+        kind=evidence.kind,
+        unknown=evidence.unknown,
+        inapplicable=evidence.inapplicable,
+    )
+
+
+def _evidence(examined: Examined, request: Request) -> Evidence:
+    """What lies beside the report: from the cache, if no file has changed; only what could be read is remembered."""
+    cache = open_cache(request.cache and bool(examined.key))
+    key = f"{examined.key}{_state_of_files(examined, request)}" if cache.is_open else ""
+    known = cache.load(Evidence, key)
+    if known is not None:
+        return known
+    unknown: list[Unavailable] = []
+    inapplicable: list[Unavailable] = []
+    evidence = Evidence(
+        kind=_kind(examined.manifest),
+        tokenizer=_tokenizer(examined, request, unknown, inapplicable),
+        values=_values(examined, request, unknown, inapplicable),
         unknown=tuple(unknown),
         inapplicable=tuple(inapplicable),
     )
+    if not unknown:
+        cache.save(key, evidence)
+    return evidence
+
+
+def _state_of_files(examined: Examined, request: Request) -> str:
+    """A digest of what tells that a file beside the weights, or a weight, has changed."""
+    from headscope.checkpoints import files_beside
+
+    try:
+        places = open_places(request, examined.manifest)
+    except HeadscopeError:
+        return ""
+    found = [state_of(files_beside(place.sidecar, [file.name for file in place.manifest.files])) for place in places]
+    return "-" + hashlib.sha256(repr(found).encode()).hexdigest()[:16]
 
 
 def config_facts(config: dict[str, Any]) -> ConfigFacts:
@@ -124,24 +155,6 @@ def _pairs(value: Any) -> tuple[tuple[str, str], ...]:
         return ()
     pairs = [(str(key), str(item)) for key, item in value.items()]
     return tuple(sorted(pairs, key=lambda pair: (len(pair[0]), pair[0])))
-
-
-def built_facts(config: Any) -> BuiltFacts:
-    """What a configuration says once Transformers has built it."""
-    text = config.get_text_config() if hasattr(config, "get_text_config") else config
-    eos = getattr(text, "eos_token_id", None)
-    spread = getattr(config, "initializer_range", None)
-    return BuiltFacts(
-        num_labels=int(getattr(config, "num_labels", 0) or 0),
-        vocab_size=_whole(getattr(text, "vocab_size", None)),
-        pad_token_id=_whole(getattr(text, "pad_token_id", None)),
-        eos_token_ids=tuple(item for item in (eos if isinstance(eos, list) else [eos]) if isinstance(item, int)),
-        initializer_range=float(spread) if isinstance(spread, int | float) else None,
-    )
-
-
-def _whole(value: Any) -> int | None:
-    return value if type(value) is int else None
 
 
 def _kind(manifest: CheckpointManifest) -> str | None:

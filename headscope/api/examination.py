@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headscope.api.cache import key_of, open_cache
 from headscope.api.environment import environment
 from headscope.errors import Unsupported, UsageError
 from headscope.facts import (
@@ -28,6 +29,7 @@ from headscope.facts import (
     WeightDiff,
     WeightsFormat,
 )
+from headscope.facts.check import BuiltFacts
 from headscope.facts.version import tool_version
 
 if TYPE_CHECKING:
@@ -80,6 +82,7 @@ class Request:
     trust_remote_code: bool = False
     verify: bool = False
     adapter: str | None = None
+    cache: bool = False
 
 
 def inspect(reference: Any, *, progress: Progress | None = None, **options: Any) -> Examination:
@@ -108,12 +111,35 @@ def inspect(reference: Any, *, progress: Progress | None = None, **options: Any)
 
 def examine(command: str, request: Request, progress: Progress | None) -> Examined:
     """The examination that a request asks for, under the name of a command, with what it came from."""
-    return _examine(command, request, partial(_trace, verify=request.verify), progress)
+    manifest = read_checkpoint(request, progress)
+    cache = open_cache(request.cache and not request.trust_remote_code)
+    key = key_of(manifest, *_identity(request)) if cache.is_open else ""
+    known = cache.load(Remembered, key)
+    if known is not None and (known.verified or not request.verify):
+        return Examined(_renewed(known, command, request, manifest), manifest, known.built, None, key)
+    examined = _examine(command, request, manifest, partial(_trace, verify=request.verify), progress)
+    cache.save(key, Remembered(examined.report, examined.built, request.verify))
+    return replace(examined, key=key)
+
+
+def _identity(request: Request) -> tuple[object, ...]:
+    """What a report depends on beside the manifest and the versions."""
+    return request.num_labels, request.labels, request.task, request.model_class, request.reference
+
+
+def _renewed(known: Remembered, command: str, request: Request, manifest: CheckpointManifest) -> Examination:
+    """A report from the cache as this command and this reading would have made it."""
+    report = replace(known.report, command=command, checkpoint=_checkpoint_facts(manifest))
+    verification = report.head.verification if report.head else None
+    if report.head is None or request.verify or verification is None or verification.agrees is False:
+        return report
+    return replace(report, head=replace(report.head, verification=None))
 
 
 def diff_weights(reference: str, *, progress: Progress | None = None, **options: Any) -> Examination:
     """Every parameter's status against the checkpoint; `head` is None. Options as for `inspect`."""
-    return _examine("diff-weights", make_request(reference, options), None, progress).report
+    request = make_request(reference, options)
+    return _examine("diff-weights", request, read_checkpoint(request, progress), None, progress).report
 
 
 def snapshot(reference: str, output: str, *, progress: Progress | None = None, **options: Any) -> CheckpointManifest:
@@ -154,12 +180,26 @@ def read_checkpoint(request: Request, progress: Progress | None) -> CheckpointMa
 
 
 @dataclass(frozen=True, slots=True)
+class Remembered:
+    """What the cache keeps of an examination; `verified` says that the effect of padding was measured too."""
+
+    report: Examination
+    built: BuiltFacts
+    verified: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Examined:
-    """A report, what was read for it, and as what."""
+    """A report, what was read for it, and as what.
+
+    `choice` is None where the report is from the cache; `key` is what the cache knows it by.
+    """
 
     report: Examination
     manifest: CheckpointManifest
-    choice: Choice
+    built: BuiltFacts
+    choice: Choice | None
+    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,14 +213,34 @@ class _Traced:
 Tracer = Callable[["Loaded", "Choice"], _Traced]
 
 
-def _examine(command: str, request: Request, tracer: Tracer | None, progress: Progress | None) -> Examined:
+def _examine(
+    command: str, request: Request, manifest: CheckpointManifest, tracer: Tracer | None, progress: Progress | None
+) -> Examined:
     tell = progress or (lambda sentence: None)
-    manifest = read_checkpoint(request, progress)
     tell("importing torch and transformers")
     choice, loaded = _load(request, manifest, tell)
     tell("tracing the head")
     traced = tracer(loaded, choice) if tracer else _Traced(None)
-    return Examined(_report(command, manifest, choice, loaded, traced), manifest, choice)
+    report = _report(command, manifest, choice, loaded, traced)
+    return Examined(report, manifest, built_facts(choice.config), choice, "")
+
+
+def built_facts(config: Any) -> BuiltFacts:
+    """What a configuration says once Transformers has built it."""
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    eos = getattr(text, "eos_token_id", None)
+    spread = getattr(config, "initializer_range", None)
+    return BuiltFacts(
+        num_labels=int(getattr(config, "num_labels", 0) or 0),
+        vocab_size=_whole(getattr(text, "vocab_size", None)),
+        pad_token_id=_whole(getattr(text, "pad_token_id", None)),
+        eos_token_ids=tuple(item for item in (eos if isinstance(eos, list) else [eos]) if type(item) is int),
+        initializer_range=float(spread) if isinstance(spread, int | float) else None,
+    )
+
+
+def _whole(value: Any) -> int | None:
+    return value if type(value) is int else None
 
 
 def _load(request: Request, manifest: CheckpointManifest, tell: Progress) -> tuple[Choice, Loaded]:

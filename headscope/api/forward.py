@@ -10,6 +10,7 @@ from headscope.api.examination import (
     Examination,
     Progress,
     Request,
+    choose_class,
     examine,
     make_request,
     place_of,
@@ -68,7 +69,8 @@ def forward(
     _check(material, device)
     request = make_request(reference, options)
     examined = examine("forward", request, progress)
-    report, manifest, choice = examined.report, examined.manifest, examined.choice
+    report, manifest = examined.report, examined.manifest
+    choice = examined.choice or choose_class(request, manifest)
     if device == _META:
         return _report(report, device, _observe_shapes(choice), material)
     place = _place(request, manifest)

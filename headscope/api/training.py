@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headscope.api.check import built_facts, config_facts, gather
-from headscope.api.examination import Examined, Request, examine
+from headscope.api.check import config_facts, gather
+from headscope.api.examination import Examined, Request, built_facts, examine
 from headscope.api.live import inspect_module, unwrapped
 from headscope.errors import HeadscopeError
 from headscope.facts import Report, Unavailable

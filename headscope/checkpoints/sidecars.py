@@ -85,6 +85,16 @@ def read_first_bytes(sidecar: Sidecar, file: str, keys: Iterable[str], limit: in
     return found
 
 
+def files_beside(sidecar: Sidecar, weights: Iterable[str]) -> list[Path]:
+    """The files on this machine that the rules read: weights and the tokenizer's; none for a place elsewhere.
+
+    A repository is read at one commit, whose files never change.
+    """
+    if not isinstance(sidecar.storage, Folder):
+        return []
+    return [sidecar.storage.path(name) for name in (*weights, *_TOKENIZER_FILES)]
+
+
 def path_in(sidecar: Sidecar, file: str) -> Path | None:
     """The file on this machine; None where it lies elsewhere."""
     return sidecar.storage.path(file) if isinstance(sidecar.storage, Folder) else None

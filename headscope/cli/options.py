@@ -61,6 +61,10 @@ Adapter = Annotated[
     str | None,
     typer.Option("--adapter", metavar="ADAPTER", help="A PEFT adapter to put on MODEL.", rich_help_panel=_WHERE),
 ]
+NoCache = Annotated[
+    bool,
+    typer.Option("--no-cache", help="Examine anew; remember no report.", rich_help_panel=_WHERE),
+]
 Revision = Annotated[
     str | None,
     typer.Option("--revision", metavar="REV", help="Branch, tag or commit on the Hub.", rich_help_panel=_WHERE),
@@ -119,11 +123,12 @@ class Reach:
     token: Token = None
     offline: Offline = False
     adapter: Adapter = None
+    no_cache: NoCache = False
 
     def keywords(self) -> dict[str, Any]:
         """The keyword arguments of the api."""
         names = ("revision", "subfolder", "cache_dir", "token", "offline", "adapter")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in names} | {"cache": not self.no_cache}
 
 
 @dataclass(frozen=True, kw_only=True)

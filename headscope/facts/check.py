@@ -88,6 +88,17 @@ class LiveFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the rules look at beside the report; see `Subject` for the fields."""
+
+    kind: str | None
+    tokenizer: TokenizerFacts | None
+    values: tuple[TensorValues, ...] | None
+    unknown: tuple[Unavailable, ...]
+    inapplicable: tuple[Unavailable, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Subject:
     """Everything a rule may look at.
 

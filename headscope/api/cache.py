@@ -1,0 +1,166 @@
+"""Reports of checkpoints that have not changed: the second look imports neither torch nor transformers.
+
+An entry is found by a digest of everything that its facts depend on: the manifest (configuration, every tensor header,
+the commit), the identity of local files, the request, and the versions of everything that took part. So an entry is
+never out of date, only unused; the oldest go when there are too many. A broken entry is as good as none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from headscope.api.environment import environment
+from headscope.facts import CheckpointManifest
+from headscope.facts.stored import restore, store
+from headscope.facts.version import tool_version
+
+_FORMAT = 1
+_MOST_ENTRIES = 300
+_MOST_BYTES = 100_000_000
+_LARGEST_ENTRY = 20_000_000
+_SWITCH = "HEADSCOPE_NO_CACHE"
+_PLACE = "HEADSCOPE_CACHE"
+_FALSE = {"", "0", "false", "no", "off"}
+
+Fact = TypeVar("Fact")
+
+
+class Cache:
+    """A folder of stored facts; None as folder remembers nothing."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything is remembered."""
+        return self._folder is not None
+
+    def load(self, kind: type[Fact], key: str) -> Fact | None:
+        """The fact stored under a key, or None; what cannot be read back is removed."""
+        if self._folder is None:
+            return None
+        file = self._file(kind, key)
+        try:
+            if file.stat().st_size > _LARGEST_ENTRY:
+                raise ValueError("too large")
+            entry = json.loads(file.read_text(encoding="utf-8"))
+            digest, body = entry["digest"], entry["fact"]
+            if digest != _digest(body):
+                raise ValueError("damaged")
+            found = restore(kind, body)
+            os.utime(file)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            _remove(file)
+            return None
+        return found
+
+    def save(self, key: str, fact: Any) -> None:
+        """Stores a fact, whole or not at all; that it cannot be stored is no failure."""
+        if self._folder is None:
+            return
+        body = store(fact)
+        text = json.dumps({"digest": _digest(body), "fact": body})
+        if len(text) > _LARGEST_ENTRY:
+            return
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=self._folder, prefix=".new-")
+            try:
+                with os.fdopen(handle, "w", encoding="utf-8") as file:
+                    file.write(text)
+                Path(temporary).replace(self._file(type(fact), key))
+            except BaseException:
+                Path(temporary).unlink(missing_ok=True)
+                raise
+            self._make_room()
+        except OSError:
+            return
+
+    def _file(self, kind: type, key: str) -> Path:
+        return (self._folder or Path()) / f"{key}-{kind.__name__.lower()}.json"
+
+    def _make_room(self) -> None:
+        """Removes the entries that were not used for the longest time, beyond the limits."""
+        entries = []
+        for file in (self._folder or Path()).glob("*.json"):
+            try:
+                status = file.stat()
+            except OSError:  # another process was faster
+                continue
+            entries.append((status.st_mtime_ns, status.st_size, file))
+        room = _MOST_BYTES
+        for place, (_, size, file) in enumerate(sorted(entries, key=lambda entry: entry[0], reverse=True)):
+            room -= size
+            if place >= _MOST_ENTRIES or room < 0:
+                _remove(file)
+
+
+def _remove(file: Path) -> None:
+    try:
+        file.unlink(missing_ok=True)
+    except OSError:  # a cache that may only be read
+        return
+
+
+def _digest(body: Any) -> str:
+    return hashlib.sha256(json.dumps(body).encode()).hexdigest()
+
+
+def open_cache(wanted: bool) -> Cache:
+    """The user's cache: `$HEADSCOPE_CACHE`, else where the system keeps caches; none under `$HEADSCOPE_NO_CACHE`."""
+    if not wanted or os.environ.get(_SWITCH, "").strip().lower() not in _FALSE:
+        return Cache(None)
+    place = os.environ.get(_PLACE)
+    return Cache(Path(place) if place else _usual_place())
+
+
+def _usual_place() -> Path | None:
+    try:
+        home = Path.home()
+    except RuntimeError:
+        return None
+    if sys.platform == "darwin":
+        return home / "Library" / "Caches" / "headscope"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local") / "headscope" / "Cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "headscope"
+
+
+def key_of(manifest: CheckpointManifest, *parts: object) -> str:
+    """The digest of a manifest, of everything else that is named, and of the versions that take part."""
+    from headscope.checkpoints import snapshot_text
+
+    versions = (_FORMAT, tool_version(), _own_code(), store(environment()))
+    rest = (manifest.kind.value, manifest.notices)
+    adapter = () if manifest.adapter is None else (manifest.adapter.notices,)
+    text = json.dumps([versions, rest, adapter, [repr(part) for part in parts]], default=list)
+    return hashlib.sha256(f"{text}\n{snapshot_text(manifest)}".encode("utf-8", "surrogatepass")).hexdigest()[:40]
+
+
+def _own_code() -> tuple[int, int]:
+    """The state of headscope's own code, which a development install changes without a new version."""
+    stamps = [file.stat().st_mtime_ns for file in Path(__file__).parents[1].rglob("*.py")]
+    return len(stamps), max(stamps, default=0)
+
+
+def state_of(paths: Sequence[Path]) -> tuple[tuple[str, int, int, int], ...]:
+    """What tells whether local files have changed: name, size, time of the last change, and which file it is."""
+    found = []
+    for path in paths:
+        try:
+            status = path.stat()
+        except OSError:
+            found.append((path.name, -1, 0, 0))
+            continue
+        found.append((path.name, status.st_size, status.st_mtime_ns, status.st_ino))
+    return tuple(found)

@@ -1,0 +1,219 @@
+"""The cache of reports: the second look says the same without torch, and nothing that changes is overlooked."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reports import REPORTS
+from safetensors.torch import load_file, save_file
+
+from headscope.api import cache as caching
+from headscope.api.cache import Cache
+from headscope.cli import main
+from headscope.facts import Report
+from headscope.facts.check import TokenizerFacts
+from headscope.facts.stored import restore, store
+from tests.families import FAMILIES
+from tests.saving import save_safetensors
+
+Show = Callable[..., str]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("HEADSCOPE_NO_CACHE")
+    monkeypatch.setenv("HEADSCOPE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    family = FAMILIES["bert"]
+    save_safetensors(family.build(family.classifier, num_labels=3), folder)
+    return folder
+
+
+@pytest.fixture
+def show(capsys: pytest.CaptureFixture[str]) -> Iterator[Show]:
+    def run(*arguments: str) -> str:
+        code = main(list(arguments))
+        return f"{code}\n{capsys.readouterr().out}"
+
+    return run
+
+
+def entries(place: Path) -> list[Path]:
+    return sorted(place.glob("*.json"))
+
+
+PROCESS = """
+import sys
+from headscope.cli import main
+code = main(sys.argv[1:])
+loaded = [name for name in ("torch", "transformers", "accelerate") if name in sys.modules]
+sys.stderr.write(" ".join(loaded))
+sys.exit(code)
+"""
+
+
+def in_process(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", PROCESS, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_the_second_look_imports_no_torch(place: Path, model: Path) -> None:
+    first = in_process("check", str(model), "--for", "inference")
+    assert "torch" in first.stderr
+    for arguments in (
+        ["check", str(model), "--for", "inference"],
+        ["check", str(model), "--for", "training", "--format", "junit"],
+        ["inspect", str(model)],
+        ["inspect", str(model), "--verify", "--json"],
+        ["compare", str(model), str(model)],
+    ):
+        again = in_process(*arguments)
+        assert (again.returncode, again.stderr) == (0, ""), arguments
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["inspect"], ["inspect", "--json"], ["inspect", "--verify"], ["check", "--for", "inference"],
+        ["check", "--json"], ["check", "--for", "training", "--format", "sarif"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_the_cache_changes_no_output(arguments: list[str], place: Path, model: Path, show: Show) -> None:
+    command, *options = arguments
+    anew = show(command, str(model), "--no-cache", *options)
+    assert not entries(place)
+    first = show(command, str(model), *options)
+    assert entries(place)
+    show("check", str(model))  # which verifies, and so replaces what a plain inspect left
+    assert show(command, str(model), *options) == first == anew
+
+
+def test_another_request_is_another_report(place: Path, model: Path, show: Show) -> None:
+    assert "classifier" in show("inspect", str(model))
+    assert "5 classes" in show("inspect", str(model), "--num-labels", "5")
+    assert "3 classes" in show("inspect", str(model))
+    assert "BertForTokenClassification" in show("inspect", str(model), "--task", "token-classification")
+
+
+def test_a_changed_configuration_is_seen(place: Path, model: Path, show: Show) -> None:
+    show("inspect", str(model))
+    config = model / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"problem_type": "multi_label_classification"}))
+    assert "BCEWithLogitsLoss" in show("inspect", str(model))
+
+
+def test_changed_numbers_are_seen_though_the_header_is_the_same(place: Path, model: Path, show: Show) -> None:
+    assert show("check", str(model), "--for", "inference").startswith("0")
+    file = model / "model.safetensors"
+    state = load_file(file)
+    state["classifier.weight"][:] = float("nan")
+    save_file(state, file, metadata={"format": "pt"})
+    assert "HS501" in show("check", str(model), "--for", "inference")
+
+
+def test_a_tokenizer_that_comes_later_is_seen(place: Path, model: Path, show: Show) -> None:
+    show("check", str(model))
+    (model / "tokenizer_config.json").write_text('{"padding_side": "left"}')
+    assert "HS303" in show("check", str(model))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: "",
+        lambda text: text[: len(text) // 2],
+        lambda text: "\0" * 100,
+        lambda text: "[]",
+        lambda text: "{}",
+        lambda text: text.replace("classifier", "clossifier"),
+        lambda text: text.replace("1", "2"),
+        lambda text: "[" * 10_000,
+    ],
+)
+def test_a_damaged_entry_is_as_good_as_none(damage: Callable[[str], str], place: Path, model: Path, show: Show) -> None:
+    whole = show("check", str(model))
+    for entry in entries(place):
+        entry.write_text(damage(entry.read_text()))
+    assert show("check", str(model)) == whole
+    assert in_process("check", str(model)).stderr == ""  # mended
+
+
+def test_an_entry_of_another_shape_is_no_fact() -> None:
+    with pytest.raises(TypeError):
+        restore(TokenizerFacts, ["right", 1, None])
+    with pytest.raises(TypeError):
+        restore(TokenizerFacts, ["right", None])
+
+
+def test_the_oldest_entries_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caching, "_MOST_ENTRIES", 5)
+    cache = Cache(tmp_path)
+    for number in range(9):
+        cache.save(f"{number}", TokenizerFacts("right", None, None))
+        os.utime(tmp_path / f"{number}-tokenizerfacts.json", ns=(number * 10**9, number * 10**9))
+        if number == 6:
+            assert cache.load(TokenizerFacts, "2") is not None  # used, and so young again
+    kept = {file.name.partition("-")[0] for file in entries(tmp_path)}
+    assert len(kept) <= 5
+    assert {"2", "8"} <= kept
+    assert not list(tmp_path.glob(".new-*"))
+
+
+def test_it_takes_no_more_room_than_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caching, "_MOST_BYTES", 1000)
+    cache = Cache(tmp_path)
+    for number in range(20):
+        cache.save(f"{number}", TokenizerFacts("right", "x" * 200, None))
+    assert sum(file.stat().st_size for file in entries(tmp_path)) <= 1000
+
+
+def test_many_at_once(place: Path, model: Path) -> None:
+    command = [sys.executable, "-m", "headscope", "check", str(model), "--json"]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)]
+    outputs = [process.communicate(timeout=120) for process in running]
+    assert {process.returncode for process in running} == {0}
+    assert len({out for out, _ in outputs}) == 1
+    assert not list(place.glob(".new-*"))
+
+
+@pytest.mark.parametrize("place_is", ["a file", "missing parent that is a file"])
+def test_a_place_that_cannot_be_used_is_no_failure(
+    place_is: str, place: Path, model: Path, show: Show, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.write_text("in the way")
+    monkeypatch.setenv("HEADSCOPE_CACHE", str(place if place_is == "a file" else place / "below"))
+    assert show("check", str(model)).startswith("0")
+
+
+def test_it_can_be_forbidden(place: Path, model: Path, show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADSCOPE_NO_CACHE", "1")
+    show("inspect", str(model))
+    assert not place.exists()
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_a_report_survives_storage(name: str) -> None:
+    report = REPORTS[name]()
+    assert restore(Report, json.loads(json.dumps(store(report)))) == report
+
+
+@settings(max_examples=50)
+@given(st.text(), st.one_of(st.none(), st.text()))
+def test_any_text_survives_storage(side: str, token: str | None) -> None:
+    fact = TokenizerFacts(side, token, None)
+    assert restore(TokenizerFacts, json.loads(json.dumps(store(fact)))) == fact
+    assert restore(TokenizerFacts, store(replace(fact, eos_token=side))).eos_token == side
