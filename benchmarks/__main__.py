@@ -1,12 +1,19 @@
-"""All benchmarks, or those named: `python -m benchmarks [help] [bert] [7b] [70b]`; exit code 1 if a goal is missed."""
+"""All benchmarks, or those named: `python -m benchmarks [NAME ...]`; exit code 1 if a goal is missed."""
 
 import argparse
 import sys
 
-from benchmarks import bench_help, bench_inspect_7b, bench_inspect_70b, bench_inspect_bert
+from benchmarks import bench_help, bench_inspect_7b, bench_inspect_70b, bench_inspect_bert, bench_repeat, bench_trace
 from benchmarks.goals import add_rounds, run
 
-BENCHMARKS = {"help": bench_help, "bert": bench_inspect_bert, "7b": bench_inspect_7b, "70b": bench_inspect_70b}
+BENCHMARKS = {
+    "help": bench_help,
+    "bert": bench_inspect_bert,
+    "trace": bench_trace,
+    "repeat": bench_repeat,
+    "7b": bench_inspect_7b,
+    "70b": bench_inspect_70b,
+}
 
 
 def main() -> int:
