@@ -10,6 +10,7 @@ from headscope.api.live import inspect_module, unwrapped
 from headscope.errors import HeadscopeError
 from headscope.facts import Report, Unavailable
 from headscope.facts.check import LiveFacts, Profile, Subject, TensorValues
+from headscope.facts.tasks import WITHOUT_CLASSES
 
 if TYPE_CHECKING:
     from torch import nn
@@ -52,7 +53,7 @@ def live_subject(
 def _examined(module: nn.Module, name: str, live: Report, offline: bool) -> tuple[Examined, Request]:
     request = Request(
         name,
-        num_labels=live.model.num_labels,
+        num_labels=None if live.model.task in WITHOUT_CLASSES else live.model.num_labels,
         model_class=live.model.class_name,
         offline=offline,
         verify=True,

@@ -5,16 +5,16 @@ from collections import Counter
 from headscope.checks.rule import Findings, Rule, at, live_parameters, named, rule
 from headscope.facts import ParameterStatus, Severity, Task
 from headscope.facts.check import Subject
+from headscope.facts.tasks import WITHOUT_CLASSES
 
 _PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
-_WITHOUT_LABELS = (Task.MULTIPLE_CHOICE, Task.QUESTION_ANSWERING, Task.NEXT_SENTENCE_PREDICTION)
 _CLASSIFIED_WHOLE = (Task.SEQUENCE_CLASSIFICATION, Task.IMAGE_CLASSIFICATION, Task.AUDIO_CLASSIFICATION)
 
 
 @rule("HS201", "class-count", "The class counts differ")
 def class_count(this: Rule, subject: Subject) -> Findings:
     """The stored classifier, the configuration, and what was asked for do not have the same number of classes."""
-    if subject.report.model.task in _WITHOUT_LABELS:
+    if subject.report.model.task in WITHOUT_CLASSES:
         return
     configured = _configured_count(subject)
     yield from _against_itself(this, subject)
@@ -75,7 +75,7 @@ def _names_in_config(subject: Subject) -> list[str]:
 def placeholder_labels(this: Rule, subject: Subject) -> Findings:
     """Labels like LABEL_0, which tell nobody what a score means."""
     model = subject.report.model
-    if model.task in _WITHOUT_LABELS or not model.labels_are_placeholders or model.num_labels == 1:
+    if model.task in WITHOUT_CLASSES or not model.labels_are_placeholders or model.num_labels == 1:
         return
     yield this.find(
         at(subject, training=Severity.NOTE, inference=Severity.WARNING),
@@ -88,7 +88,7 @@ def placeholder_labels(this: Rule, subject: Subject) -> Findings:
 def label_maps(this: Rule, subject: Subject) -> Findings:
     """id2label has gaps or repeated names, or label2id is not its inverse."""
     faults = [*_faults_of_ids(subject), *_faults_of_inverse(subject)]
-    if faults and subject.report.model.task not in _WITHOUT_LABELS:
+    if faults and subject.report.model.task not in WITHOUT_CLASSES:
         yield this.find(
             at(subject, training=Severity.WARNING, inference=Severity.ERROR),
             f"In config.json {'; '.join(faults)}.",

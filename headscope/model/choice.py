@@ -10,6 +10,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from headscope.errors import HeadscopeError, Malformed, Unsupported, UsageError
 from headscope.facts import Task
+from headscope.facts.tasks import WITHOUT_CLASSES
 from headscope.model.catalogue import HeadClass, class_for, classes_of_family, task_of_class
 from headscope.model.quiet import quiet
 from headscope.model.remote_code import CodeSource, load_remote_classes
@@ -55,6 +56,7 @@ def choose(config: dict[str, Any], wish: Wish) -> Choice:
     model_type = _model_type(config, wish)
     head_class = _named_class(wish.model_class, task) if wish.model_class else _class_of(config, model_type, task)
     cls = _class_object(head_class.name)
+    _check_classes(head_class.task, wish)
     return Choice(cls, head_class.task, _build_config(cls, model_type, config, wish))
 
 
@@ -71,6 +73,14 @@ def _check_labels(wish: Wish) -> None:
         )
     if len(set(wish.labels)) != len(wish.labels):
         raise UsageError("the same label name was given twice", "name every label once")
+
+
+def _check_classes(task: Task, wish: Wish) -> None:
+    if task in WITHOUT_CLASSES and (wish.labels or wish.num_labels is not None):
+        raise UsageError(
+            f"{task.value} has no classes to count or name: {WITHOUT_CLASSES[task].removeprefix('none: ')}",
+            "leave out --num-labels and --labels, or name another --task",
+        )
 
 
 def _parsed_task(name: str | None) -> Task | None:

@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from headscope.facts import Finding, Head, HeadParameter, ModelFacts, PaddingEffect, Report, UnusedGroup
+from headscope.facts.tasks import WITHOUT_CLASSES
 from headscope.render.fold import fold_keys
 from headscope.render.palette import QUIET, SEVERITY, STRONG, TONE, Tone
 from headscope.render.paragraph import Paragraph
@@ -77,6 +78,10 @@ def _padding(effects: Sequence[PaddingEffect]) -> Text:
 
 def _labels(report: Report) -> Facts:
     model = report.model
+    if model.task in WITHOUT_CLASSES:
+        yield "labels", Text(WITHOUT_CLASSES[model.task])
+        yield "loss", label(loss_of(model))
+        return
     named = list_of(model.labels, _LABELS, "more (--json lists all)")
     count = f"{model.num_labels:,}"
     if model.labels_are_placeholders:
@@ -109,8 +114,9 @@ def _last_matrix(head: Head, model: ModelFacts) -> HeadParameter | None:
 def _matrix_sentence(matrix: HeadParameter, report: Report) -> str:
     classes, width = matrix.shape
     inner = "hidden" if report.head and report.head.hidden_shape[-1:] == (width,) else "features"
-    sentence = f"{matrix.name} is {inner} x classes, {width:,} x {classes:,}, stored as {size_of(matrix.shape)}"
-    return f"{sentence}; not vocabulary x classes" if report.model.task in TEXT_TASKS else sentence
+    outer = "scores" if report.model.task in WITHOUT_CLASSES else "classes"
+    sentence = f"{matrix.name} is {inner} x {outer}, {width:,} x {classes:,}, stored as {size_of(matrix.shape)}"
+    return f"{sentence}; not vocabulary x {outer}" if report.model.task in TEXT_TASKS else sentence
 
 
 def _unused(report: Report) -> Facts:
