@@ -1,7 +1,6 @@
 """The application: its commands, and how a run of it ends."""
 
 import gc
-import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -19,7 +18,6 @@ from headscope.cli.forward import forward
 from headscope.cli.grouping import with_option_groups
 from headscope.cli.heads import heads
 from headscope.cli.inspect import inspect
-from headscope.cli.output import ReaderGone
 from headscope.cli.snapshot import snapshot
 from headscope.errors import ExitCode, HeadscopeError, UsageError
 
@@ -75,16 +73,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(given)
     except HeadscopeError as error:
-        return _fail(error, as_json)
+        return report_failure(error, as_json=as_json)
     except typer.TyperException as error:
-        return _fail(UsageError(_sentence(error), _usage_hint(given)), as_json)
+        return report_failure(UsageError(_sentence(error), _usage_hint(given)), as_json=as_json)
     except (KeyboardInterrupt, typer.Abort):
-        return _fail(Interrupted("interrupted"), as_json)
-    except ReaderGone:
-        return _leave_quietly()
+        return report_failure(Interrupted("interrupted"), as_json=as_json)
     except Exception as error:  # our own bug: its traceback, and an exit code that no finding has
         traceback.print_exc()
-        return _fail(Bug(f"{type(error).__name__}: {error}", "This is a bug in headscope: please report it."), as_json)
+        return report_failure(
+            Bug(f"{type(error).__name__}: {error}", "This is a bug in headscope: please report it."), as_json=as_json
+        )
 
 
 def _collect_no_garbage() -> None:
@@ -101,14 +99,6 @@ def _run(arguments: list[str]) -> int:
     return int(ended or 0)
 
 
-def _fail(error: HeadscopeError, as_json: bool) -> int:
-    try:
-        return report_failure(error, as_json=as_json)
-    except ReaderGone:
-        _leave_quietly()
-        return int(error.exit_code)
-
-
 def _sentence(error: typer.TyperException) -> str:
     """Typer's message on one line, as a sentence."""
     message = " ".join(error.format_message().split())
@@ -119,12 +109,6 @@ def _usage_hint(arguments: Sequence[str]) -> str:
     named = next((word.replace("_", "-") for word in arguments if not word.startswith("-")), "")
     command = f"headscope {named}" if named in _COMMANDS else "headscope"
     return f"Try '{command} --help'."
-
-
-def _leave_quietly() -> int:
-    """Lets the interpreter flush stdout into nothing when it ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return ExitCode.OK
 
 
 def _tolerate_any_encoding() -> None:

@@ -1,10 +1,14 @@
 """What a failed command says: a sentence and a hint on stderr, and with `--json` an object on stdout."""
 
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from itertools import pairwise
 
 from headscope.errors import ExitCode, HeadscopeError
+
+_NARROWEST = 20
 
 
 class Interrupted(HeadscopeError):
@@ -25,13 +29,21 @@ def asks_for_json(arguments: Sequence[str]) -> bool:
     return not {"--json", "--format=json"}.isdisjoint(arguments) or ("--format", "json") in pairwise(arguments)
 
 
+def _wrapped(line: str) -> str:
+    """A line as a terminal shows it best, broken between words; elsewhere as it is."""
+    if not sys.stderr.isatty():
+        return f"{line}\n"
+    width = max(shutil.get_terminal_size().columns, _NARROWEST)
+    return textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False) + "\n"
+
+
 def report_failure(error: HeadscopeError, *, as_json: bool) -> int:
     """Says what went wrong and returns the exit code."""
     from headscope.render.safe import safe
 
-    sys.stderr.write(f"error: {safe(error.message)}\n")
+    sys.stderr.write(_wrapped(f"error: {safe(error.message)}"))
     if error.hint:
-        sys.stderr.write(f"hint: {safe(error.hint)}\n")
+        sys.stderr.write(_wrapped(f"hint: {safe(error.hint)}"))
     if as_json:
         from headscope.cli.output import write_stdout
         from headscope.render.document import error_document, json_text

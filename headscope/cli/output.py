@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     from headscope.render.document import Document
 
 
-class ReaderGone(Exception):
-    """Whoever read stdout has closed it: nothing more to say, and no failure."""
-
-
 def write_report(output: Output, screen: "Callable[[], RenderableType]", document: "Callable[[], Document]") -> None:
     """Writes the one or the other, as `output` asks; only that one is made."""
     if output.is_json:
@@ -42,16 +38,16 @@ def _write_text(path: Path | None, text: str) -> None:
 
 
 def write_stdout(text: str) -> None:
-    """Writes `text` as it is. Raises ReaderGone if nobody reads."""
+    """Writes `text` as it is. That nobody reads on (`| head`) is no failure, and changes no exit code."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
-    except BrokenPipeError as err:
-        raise ReaderGone from err
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what the interpreter flushes at its end
 
 
 def print_screen(renderable: "RenderableType") -> None:
-    """Shows a screen on stdout. Raises ReaderGone if nobody reads."""
+    """Shows a screen on stdout."""
     from headscope.render.console import open_console
 
     console = open_console(sys.stdout)

@@ -1,13 +1,14 @@
 """The screen of `diff-weights`: every parameter whose values do not come from the key of its own name."""
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from headscope.facts import ParameterOrigin, ParameterStatus, Report, TensorHeader, WeightDiff
+from headscope.facts import ParameterOrigin, ParameterStatus, Rename, Report, TensorHeader, WeightDiff
 from headscope.render.columns import GAP, align
 from headscope.render.fold import Row, fold_keys, fold_rows
 from headscope.render.palette import QUIET, STATUS
@@ -73,11 +74,31 @@ def _rows(diff: WeightDiff, every: bool) -> Iterator[Row]:
     yield from _unused_rows(diff)
     for tie in diff.tied:
         yield _row((tie.parameter, tie.source), _told("tied", origins.get(tie.parameter), "same tensor as"))
-    for rename in diff.renamed:
-        names = (rename.parameter, *fold_keys(rename.checkpoint_keys))
-        yield _row(names, _told("renamed", origins.get(rename.parameter), "from"))
+    yield from _renamed_rows(diff, origins, every)
     if every:
         yield from _loaded_rows(diff)
+
+
+def _renamed_rows(diff: WeightDiff, origins: Mapping[str, ParameterOrigin], every: bool) -> Iterator[Row]:
+    """The loaded parameters whose keys have other names; those that differ in a prefix only are one row."""
+    counted = Counter(filter(None, map(_prefix_change, diff.renamed)))
+    prefixes = {change: count for change, count in counted.items() if count > 1 and not every}
+    for (ours, theirs), count in sorted(prefixes.items()):
+        yield Row((f"{ours}*", f"{theirs}*"), (_line("renamed", "", None, "from"),), count)
+    for rename in diff.renamed:
+        if _prefix_change(rename) not in prefixes:
+            names = (rename.parameter, *fold_keys(rename.checkpoint_keys))
+            yield _row(names, _told("renamed", origins.get(rename.parameter), "from"))
+
+
+def _prefix_change(rename: Rename) -> tuple[str, str] | None:
+    """The prefix that the parameter has and its key has not, or the other way round; None for any other change."""
+    if len(rename.checkpoint_keys) != 1:
+        return None
+    ours, theirs = rename.parameter, rename.checkpoint_keys[0]
+    if ours.endswith(f".{theirs}"):
+        return ours.removesuffix(theirs), ""
+    return ("", theirs.removesuffix(ours)) if theirs.endswith(f".{ours}") else None
 
 
 _UNEXPLAINED = {
