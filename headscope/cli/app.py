@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
+from headscope.cli.diagram import diagram
 from headscope.cli.diff_weights import diff_weights
 from headscope.cli.env import env
 from headscope.cli.failure import Bug, Interrupted, asks_for_json, report_failure
@@ -25,6 +26,7 @@ _COMMANDS: dict[str, Callable[..., int]] = {
     "inspect": inspect,
     "diff-weights": diff_weights,
     "forward": forward,
+    "diagram": diagram,
     "heads": heads,
     "snapshot": snapshot,
     "env": env,

@@ -7,6 +7,7 @@ from headscope.render.diagram.mermaid import text_lines
 from headscope.render.diagram.picture import Edge, Kind, Node, Picture
 from headscope.render.diagram.svg import tooltip_of
 
+_HIGHEST = 0xFFFF  # Graphviz garbles numbers above
 _DASHED = {Kind.GAP, Kind.UNUSED}
 
 
@@ -51,4 +52,5 @@ def _quoted(text: str) -> str:
 
 def _escaped(text: str) -> str:
     r"""`text` without DOT's escapes (`\N`, `\l`), quotes and HTML entities, which labels understand too."""
-    return text.replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"')
+    quoted = text.replace("&", "&amp;").replace("<", "&lt;").replace("\\", "\\\\").replace('"', '\\"')
+    return "".join(char if char.isascii() or ord(char) > _HIGHEST else f"&#{ord(char)};" for char in quoted)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from headscope.render.diagram.markup import element, escaped, lines
-from headscope.render.diagram.picture import Node, Picture
+from headscope.render.diagram.picture import Kind, Node, Picture
 from headscope.render.diagram.svg import svg_element
 
 _STYLE = """\
@@ -22,7 +22,7 @@ section:target { border-width: 2px }
 h1 { font-size: 15px; margin: 16px 0 4px } h2 { font-size: 14px; margin: 0 0 4px }
 dl { margin: 0; display: grid; grid-template-columns: max-content 1fr; gap: 2px 12px }
 dt { color: var(--soft) }
-dd { margin: 0; overflow-wrap: anywhere; font-family: ui-monospace, Menlo, Consolas, monospace }
+dd { margin: 0; overflow-wrap: anywhere; font: 13px/1.5 ui-monospace, Menlo, Consolas, monospace }
 .hint { display: none; color: var(--soft) }
 @supports selector(:has(a)) {
   @media screen and (min-width: 1140px) {
@@ -85,7 +85,8 @@ def _entries(node: Node) -> Iterator[tuple[str, str]]:
     if node.mark:
         name, _, value = node.mark.partition(": ")
         yield name, value
-    yield from node.pairs
+    if node.kind is not Kind.STAGE:
+        yield from node.pairs
     for line in node.lines:
         yield "", line
     yield from node.more

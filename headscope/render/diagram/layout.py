@@ -1,12 +1,12 @@
 """Where everything stands: boxes below each other, text inside them, wires between them, in pixels."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from headscope.render.diagram.lettering import text_width, wrap_text
 from headscope.render.diagram.picture import Edge, Kind, Node, Picture, Tint
-from headscope.render.diagram.tokens import Cell, CellRow, Mark
+from headscope.render.diagram.tokens import Cell, CellRow, Mark, cell_text
 
 WIDTH = 720
 MARGIN = 16
@@ -22,17 +22,20 @@ CELL_GAP = 6
 _CELL_SIDES = 14
 _SWATCH = 16
 _INDENT = 20
+_ENTER = 12
+_APART = 9
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """One line of text: `x`, `y` is where it begins on its baseline; `style` names how it looks."""
+    """One line of text: `x`, `y` is where it begins on its baseline, or ends; `style` names how it looks."""
 
     text: str
     x: float
     y: float
     style: str
     size: float = SIZE
+    at_end: bool = False
 
     @property
     def width(self) -> float:
@@ -80,6 +83,7 @@ class Wire:
 
     points: tuple[tuple[float, float], ...]
     is_sure: bool
+    source: str
     note: Words | None = None
 
 
@@ -108,7 +112,7 @@ def lay_out(picture: Picture) -> Scene:
         panels.append(_panel(node, MARGIN, y, width))
         y += panels[-1].height
     by_id = {panel.node.id: panel for panel in panels}
-    wires = tuple(_wire(edge, by_id, lanes.get(edge.source, 0), order) for edge in picture.edges)
+    wires = tuple(_wires(picture.edges, by_id, lanes, order))
     return Scene(WIDTH, y + MARGIN, heading, tuple(panels), wires)
 
 
@@ -179,7 +183,7 @@ class _Pen:
         room = self.width - indent - text_width(left, SIZE) - text_width("   ", SIZE)
         if right and text_width(right, SIZE) <= room:
             self._line(left, style, indent)
-            self.words.append(Words(right, self.x + self.width - text_width(right, SIZE), self.y, other))
+            self.words.append(Words(right, self.x + self.width, self.y, other, at_end=True))
             return
         self.text(left, style, indent)
         if right:
@@ -194,7 +198,7 @@ class _Pen:
             self.text(row.caption, "quiet")
         x, y, height = self.x, self.y + 8, 0.0
         for cell in row.cells:
-            lines = wrap_text(sign_of(cell) + cell.text, self.width - _CELL_SIDES, SIZE)
+            lines = wrap_text(cell_text(cell), self.width - _CELL_SIDES, SIZE)
             width = max(max(text_width(line, SIZE) for line in lines) + _CELL_SIDES, CELL + 10)
             if x > self.x and x + width > self.x + self.width:
                 x, y, height = self.x, y + height + CELL_GAP, 0.0
@@ -214,23 +218,30 @@ class _Pen:
         self.words.append(Words(text, self.x + indent, self.y, style))
 
 
-def sign_of(cell: Cell) -> str:
-    """What tells a mark where colours are not seen."""
-    return {Mark.READ: "\N{BLACK UP-POINTING TRIANGLE} "}.get(cell.mark, "")
-
-
 def style_of(mark: Mark) -> str:
     """A mark as the name of a style."""
     return mark.value.replace(" ", "-")
 
 
-def _wire(edge: Edge, panels: dict[str, Panel], lane: int, order: dict[str, int]) -> Wire:
-    source, target = panels[edge.source], panels[edge.target]
-    note = f"{edge.count} tensors" if edge.count > 1 else ""
-    if order[edge.target] - order[edge.source] == 1:
-        x = source.x + source.width / 2
-        points = ((x, source.y + source.height), (x, target.y))
-        return Wire(points, edge.is_sure, Words(note, x + 10, target.y - 9, "quiet", 11) if note else None)
-    right, x = source.x + source.width, source.x + source.width + LANE * (lane + 0.75)
-    leave, enter = source.y + source.height - 12, target.y + 14
-    return Wire(((right, leave), (x, leave), (x, enter), (right, enter)), edge.is_sure)
+def _wires(
+    edges: Sequence[Edge], panels: dict[str, Panel], lanes: dict[str, int], order: dict[str, int]
+) -> Iterator[Wire]:
+    """Straight wires to the next box; the others beside the boxes, where the outer ones come in lower."""
+    bent = [edge for edge in edges if order[edge.target] - order[edge.source] > 1]
+    for edge in edges:
+        if edge not in bent:
+            yield _straight(edge, panels[edge.source], panels[edge.target])
+    for edge in sorted(bent, key=lambda edge: (order[edge.source], order[edge.target])):
+        rivals = sorted(lanes[other.source] for other in bent if other.target == edge.target)
+        source, target = panels[edge.source], panels[edge.target]
+        step = min(_APART, (target.height - 3 * _ENTER) / len(rivals))
+        enter = target.y + _ENTER + step * rivals.index(lanes[edge.source])
+        leave, right = source.y + source.height - _ENTER, source.x + source.width
+        x = right + LANE * (lanes[edge.source] + 0.75)
+        yield Wire(((right, leave), (x, leave), (x, enter), (right, enter)), edge.is_sure, edge.source)
+
+
+def _straight(edge: Edge, source: Panel, target: Panel) -> Wire:
+    x = source.x + source.width / 2
+    note = Words(f"{edge.count} tensors", x + 10, target.y - 9, "quiet", 11) if edge.count > 1 else None
+    return Wire(((x, source.y + source.height), (x, target.y)), edge.is_sure, edge.source, note)

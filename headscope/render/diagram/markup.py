@@ -6,8 +6,13 @@ _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;",
 
 
 def escaped(text: str) -> str:
-    """`text` as it may stand in XML and HTML, between tags and inside quotes."""
-    return text.translate(_ESCAPES)
+    """`text` as it may stand in XML and HTML, between tags and inside quotes, in any encoding."""
+    return in_ascii(text.translate(_ESCAPES))
+
+
+def in_ascii(text: str) -> str:
+    """`text` with every character beyond ASCII as its number."""
+    return text.encode("ascii", "xmlcharrefreplace").decode("ascii")
 
 
 def element(name: str, content: str = "", /, **attributes: object) -> str:

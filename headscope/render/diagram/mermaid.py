@@ -7,10 +7,18 @@ from headscope.render.diagram.colours import LIGHT
 from headscope.render.diagram.picture import Edge, Kind, Node, Picture
 from headscope.render.diagram.tokens import row_text
 
-# What Mermaid or Markdown could take for its own: all but letters, digits and what stands harmlessly where it does.
-_ACTIVE = re.compile(
-    r"(?!(?<=[A-Za-z0-9])[._-](?=[A-Za-z0-9])|:(?![A-Za-z])|(?<= )\.\.\.(?= )|[A-Za-z0-9 ,=/()\[\]{}'])."
+# What stands harmlessly where it does, or a character that Mermaid or Markdown could take for its own.
+_HARMLESS = "|".join(
+    (
+        r"[A-Za-z0-9 ,=/()\[\]{}']",
+        r"(?<=[A-Za-z0-9])[._-](?=[A-Za-z0-9])",
+        r"(?<=[ =])-(?=[^ ])",
+        r":(?![A-Za-z])",
+        r"(?<= )\.\.\.(?= )",
+    )
 )
+_PIECE = re.compile(rf"({_HARMLESS})|.", re.DOTALL)
+_APART = "#8203;"  # two dollar signs begin a formula, even as numbers: no width between them
 
 
 def mermaid_text(picture: Picture) -> str:
@@ -62,4 +70,5 @@ def _label(texts: "Iterator[str] | tuple[str, ...]") -> str:
 
 def _escaped(text: str) -> str:
     """`text` with every active character as its number: `a < b` is `a #60; b`."""
-    return _ACTIVE.sub(lambda found: f"#{ord(found[0])};", text)
+    numbered = _PIECE.sub(lambda found: found[1] or f"#{ord(found[0])};", text)
+    return numbered.replace("#36;#36;", f"#36;{_APART}#36;").replace("#36;#36;", f"#36;{_APART}#36;")

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from headscope.facts import Head, HeadParameter, ParameterStatus, Pooling, Report, Stage
 from headscope.facts.head import HIDDEN_STATES
-from headscope.render.diagram.tokens import Cell, CellRow, is_drawn_with_padding, token_rows
+from headscope.render.diagram.tokens import Cell, CellRow, is_pooling_known, legend_of, token_rows
 from headscope.render.palette import Tone
 from headscope.render.safe import safe
 from headscope.render.stages import (
@@ -166,24 +166,23 @@ def _head_nodes(report: Report) -> Iterator[Node]:
         return
     yield _hidden_node(report, head)
     sources = {tie.parameter: tie.source for tie in report.weights.tied}
-    marked = pooling_stage(head)
+    is_known = is_pooling_known(report)
+    marked = pooling_stage(head) if is_known else None
     for stage in head.stages:
         yield _stage_node(head, stage, sources, stage.index == marked)
-    yield _scores_node(report, f"logits {axes_of(logits_shape(head))}", head.formula)
+    yield _scores_node(report, f"logits {axes_of(logits_shape(head))}", head.formula if is_known else "")
     yield from _beside_nodes(head, sources)
 
 
 def _hidden_node(report: Report, head: Head) -> Node:
     rows = token_rows(report, head)
-    mark = f"pooling: {_pooling_words(head.pooling)}"
-    if any(gap.what == "pooling" for gap in report.not_determined):
-        mark = "pooling: not determined"
+    mark = f"pooling: {_pooling_words(head.pooling)}" if is_pooling_known(report) else "pooling: not determined"
     return Node(
         "hidden",
         Kind.HIDDEN,
         "hidden states",
         beside=safe(axes_of(head.hidden_shape)),
-        lines=("padding is drawn on the right",) if is_drawn_with_padding(rows) else (),
+        lines=(legend_of(rows),),
         rows=rows,
         mark=safe(mark),
         more=tuple(_evidence(head)),
@@ -203,7 +202,7 @@ def _evidence(head: Head) -> Iterator[tuple[str, str]]:
 
 def _stage_node(head: Head, stage: Stage, sources: dict[str, str], is_pooling: bool) -> Node:
     weights = tuple(_weight(item, sources) for item in own_parameters(head, stage))
-    mark = f"pooling: {head.pooling.rule or POOLING[head.pooling.kind]}" if is_pooling else ""
+    mark = f"pooling: {POOLING[head.pooling.kind]}" if is_pooling else ""
     return Node(
         _stage_id(stage.index),
         Kind.STAGE,
@@ -219,6 +218,7 @@ def _stage_node(head: Head, stage: Stage, sources: dict[str, str], is_pooling: b
 
 def _more_of(head: Head, stage: Stage) -> Iterator[tuple[str, str]]:
     yield "module", safe(f"{stage.module or '(the model)'} ({stage.module_class})")
+    yield "shapes", safe(shapes_of(stage))
     yield "source", safe(f"{stage.file}:{stage.line}")
     operations = {item.index: operation_of(item) for item in head.stages}
     for made, shape in zip(stage.inputs, stage.input_shapes, strict=False):

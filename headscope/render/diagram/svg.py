@@ -1,6 +1,7 @@
 """The picture as one SVG that needs nothing else: light and dark, with tooltips, readable by screen readers."""
 
 from collections.abc import Iterator, Mapping
+from itertools import groupby
 
 from headscope.render.diagram.colours import (
     ACCENT_DARK,
@@ -24,7 +25,9 @@ text {{ font-family: {_FONT}; fill: var(--plain-text); white-space: pre }}
 .ground {{ fill: var(--ground) }}
 .title, .head {{ font-weight: 600 }}
 .quiet {{ fill: var(--quiet) }}
-.mark, .cell.read {{ fill: var(--accent-text); font-weight: 600 }}
+.end {{ text-anchor: end }}
+.mark, .cell.read {{ fill: var(--accent-text) }}
+.cell.read {{ font-weight: 600 }}
 .good {{ fill: var(--loaded-text) }} .warning {{ fill: var(--new-text) }}
 .error {{ fill: var(--mismatched-text) }} .note {{ fill: var(--tied-text) }}
 .gap {{ fill: var(--unknown-text) }}
@@ -138,19 +141,27 @@ def _cell(placed: PlacedCell) -> str:
 def _words(words: Words) -> str:
     if not words.text:
         return ""
-    return element("text", escaped(words.text), x=words.x, y=words.y, font_size=words.size, class_=words.style)
+    style = f"{words.style} end" if words.at_end else words.style
+    return element("text", escaped(words.text), x=words.x, y=words.y, font_size=words.size, class_=style)
 
 
 def _wires(scene: Scene) -> Iterator[str]:
-    """All halos of bent wires first come below the line they belong to, so that crossings can be told apart."""
-    for wire in scene.wires:
-        way = " ".join(f"{x:.1f},{y:.1f}" for x, y in wire.points)
-        if len(wire.points) > 2:  # noqa: PLR2004 - a straight wire crosses nothing
-            yield element("polyline", class_="halo", points=way)
-        yield element("polyline", class_="wire" if wire.is_sure else "wire dashed", points=way)
-        yield _arrow(wire)
-        if wire.note is not None:
-            yield _words(wire.note)
+    """The wires, those of one source together: a bent one has a halo, so that it bridges what it crosses."""
+    for _, group in groupby(scene.wires, key=lambda wire: wire.source):
+        wires = tuple(group)
+        yield from (element("polyline", class_="halo", points=_way(wire)) for wire in wires if _is_bent(wire))
+        for wire in wires:
+            yield element("polyline", class_="wire" if wire.is_sure else "wire dashed", points=_way(wire))
+            yield _arrow(wire)
+            yield _words(wire.note) if wire.note is not None else ""
+
+
+def _way(wire: Wire) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in wire.points)
+
+
+def _is_bent(wire: Wire) -> bool:
+    return len(wire.points) > 2  # noqa: PLR2004 - a straight way is two points
 
 
 def _arrow(wire: Wire) -> str:

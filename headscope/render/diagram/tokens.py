@@ -37,6 +37,8 @@ class CellRow:
 Names = tuple[str, ...]
 _FIRST, _LAST, _PAD, _GAP = "first", "last", "pad", "..."
 _GRID = 3
+_SIGNS = {Mark.READ: "\N{BLACK UP-POINTING TRIANGLE} ", Mark.UNTOLD: "? "}
+_MEANINGS = {Mark.READ: "read by the scores", Mark.UNTOLD: "not told whether"}
 _PADDED_KINDS = {PoolingKind.LAST_NON_PAD_TOKEN, PoolingKind.MASKED_MEAN, PoolingKind.EOS_TOKEN}
 _PADDED_WORDS = {"all non-pad", "last non-pad", "after last non-pad"}
 
@@ -62,7 +64,7 @@ def token_rows(report: Report, head: Head) -> tuple[CellRow, ...]:
     Padding is drawn on the right. What the facts do not place is marked as not told.
     """
     pooling = head.pooling
-    is_sure = all(gap.what not in {"pooling", "head path"} for gap in report.not_determined)
+    is_sure = is_pooling_known(report)
     padded = _is_padded(report, head)
     if pooling.kind is PoolingKind.SPATIAL_MEAN:
         mark = Mark.READ if is_sure else Mark.UNTOLD
@@ -77,16 +79,28 @@ def token_rows(report: Report, head: Head) -> tuple[CellRow, ...]:
     return tuple(rows)
 
 
-def is_drawn_with_padding(rows: tuple[CellRow, ...]) -> bool:
-    """Whether any of the cells is padding."""
-    return any(cell.text == _PAD for row in rows for cell in row.cells)
+def is_pooling_known(report: Report) -> bool:
+    """Whether nothing that was not determined leaves it open which positions are read."""
+    return all(gap.what not in {"pooling", "head path"} for gap in report.not_determined)
+
+
+def legend_of(rows: tuple[CellRow, ...]) -> str:
+    """What the signs in the cells mean, and on which side padding is drawn."""
+    marks = {cell.mark for row in rows for cell in row.cells}
+    told = [f"{_SIGNS[mark]}{meaning}" for mark, meaning in _MEANINGS.items() if mark in marks]
+    padded = any(cell.text == _PAD for row in rows for cell in row.cells)
+    return "; ".join((", ".join(told), *(["padding is drawn on the right"] if padded else [])))
+
+
+def cell_text(cell: Cell) -> str:
+    """A cell with the sign of its mark, for those who see no colours."""
+    return f"{_SIGNS.get(cell.mark, '')}{cell.text}".rstrip()
 
 
 def row_text(row: CellRow) -> str:
-    """A row as text: `(x) [CLS]  ( ) 1  ( ) 2`; `(?)` is a position that is not told."""
-    signs = {Mark.READ: "(x) ", Mark.BESIDE: "( ) ", Mark.UNTOLD: "(?) ", Mark.PLAIN: ""}
-    cells = "  ".join(f"{signs[cell.mark]}{cell.text}".rstrip() for cell in row.cells)
-    return f"{row.caption}:  {cells}" if row.caption else cells
+    """A row as text."""
+    cells = " | ".join(map(cell_text, row.cells))
+    return f"{row.caption}: {cells}" if row.caption else cells
 
 
 def _is_padded(report: Report, head: Head) -> bool:
