@@ -61,7 +61,7 @@ def stage(  # noqa: PLR0917 - a stage has that many fields
     parameters: tuple[str, ...] = (),
     detail: str = "",
 ) -> Stage:
-    """A stage with one input; functional unless its class is a leaf of PyTorch."""
+    """A stage that reads the one before it; functional unless its class is a leaf of PyTorch."""
     functional = module_class not in {"Linear", "Dropout", "Tanh"}
     return Stage(
         index,
@@ -74,6 +74,7 @@ def stage(  # noqa: PLR0917 - a stage has that many fields
         parameters,
         *source,
         detail,
+        (index - 1,),
     )
 
 

@@ -1,4 +1,4 @@
-"""The console blocks of the README and the docs show what their commands print; `--update-golden` writes them anew."""
+"""What the docs show of the tool is what it makes now, text and pictures; `--update-golden` writes them anew."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-SCRIPT = ROOT / "scripts" / "write_questions.py"
+SCRIPTS = ("write_questions.py", "write_pictures.py")
 
 
 def documented_transformers() -> str:
@@ -17,10 +17,12 @@ def documented_transformers() -> str:
     return next(line.partition("==")[2] for line in lines if line.startswith("transformers=="))
 
 
-def test_every_console_block_shows_what_its_commands_print(request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_the_docs_show_what_the_tool_makes(script: str, request: pytest.FixtureRequest) -> None:
     installed = metadata.version("transformers")
     if installed != documented_transformers():
         pytest.skip(f"the documents show source lines of another transformers than {installed}")
     option = [] if request.config.getoption("--update-golden") else ["--check"]
-    ran = subprocess.run([sys.executable, str(SCRIPT), *option], capture_output=True, text=True, check=False, cwd=ROOT)
+    command = [sys.executable, str(ROOT / "scripts" / script), *option]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -11,6 +11,7 @@ from typer.main import get_command
 
 from headscope.cli.check import check
 from headscope.cli.compare import compare
+from headscope.cli.diagram import diagram
 from headscope.cli.diff_weights import diff_weights
 from headscope.cli.env import env
 from headscope.cli.failure import Bug, Interrupted, asks_for_json, report_failure
@@ -27,6 +28,7 @@ _COMMANDS: dict[str, Callable[..., int]] = {
     "check": check,
     "compare": compare,
     "forward": forward,
+    "diagram": diagram,
     "heads": heads,
     "snapshot": snapshot,
     "env": env,

@@ -21,16 +21,17 @@ def write_report(output: Output, screen: "Callable[[], RenderableType]", documen
     if output.is_json:
         from headscope.render.document import json_text
 
-        _write_text(output.output, json_text(document()))
+        write_text(output.output, json_text(document()))
     elif output.output is not None:
         from headscope.render.console import plain_text
 
-        _write_text(output.output, plain_text(screen()))
+        write_text(output.output, plain_text(screen()))
     else:
         print_screen(screen())
 
 
-def _write_text(path: Path | None, text: str) -> None:
+def write_text(path: Path | None, text: str) -> None:
+    """Writes `text` to the file, or to stdout where there is none."""
     if path is None:
         write_stdout(text)
     else:

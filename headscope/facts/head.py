@@ -10,6 +10,9 @@ from headscope.facts.weights import ParameterStatus
 Shape = tuple[int | str, ...]
 """Axis sizes; the axes that vary carry names: `("batch", "sequence", 768)`."""
 
+HIDDEN_STATES = -1
+"""Where a stage's input comes from if no stage made it."""
+
 
 class PoolingKind(StrEnum):
     """How the positions of the hidden states become what the classifier reads."""
@@ -84,7 +87,8 @@ class Stage:
 
     `module` is the module whose `forward` ran it ("" is the model itself); `functional` says that it is
     no module of its own (a bare `torch.tanh`, `hidden[:, 0]`); `parameters` are full names; `detail` is a
-    short reading of its arguments (`[:, 0]`, `p=0.1`).
+    short reading of its arguments (`[:, 0]`, `p=0.1`). `inputs` says of each of `input_shapes` which stage made
+    it: its index, or HIDDEN_STATES; empty where that is not known.
     """
 
     index: int
@@ -98,6 +102,7 @@ class Stage:
     file: str
     line: int
     detail: str = ""
+    inputs: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headscope.render.diagram import diagram_text as diagram_text
     from headscope.render.diff import diff_screen as diff_screen
     from headscope.render.document import diff_document as diff_document
     from headscope.render.document import environment_document as environment_document
@@ -32,6 +33,7 @@ _HOMES = {
     "forward_screen": "forward",
     "heads_document": "heads",
     "heads_screen": "heads",
+    "diagram_text": "diagram",
     "diff_document": "document",
     "diff_screen": "diff",
     "env_screen": "env",

@@ -11,6 +11,7 @@ from headscope.render.fold import fold_keys
 from headscope.render.palette import QUIET, SEVERITY, STRONG, TONE, Tone
 from headscope.render.paragraph import Paragraph
 from headscope.render.safe import label, safe
+from headscope.render.stages import fate_of
 from headscope.render.tree import tree_of
 from headscope.render.verdict import verdict_screen
 from headscope.render.words import (
@@ -132,8 +133,7 @@ def _unused(report: Report) -> Facts:
 
 def _beside(report: Report) -> Facts:
     for module in report.head.unused_modules if report.head else ():
-        ran = "executed, does not reach the logits" if module.executed else "never executed"
-        yield "not used", label(f"{module.path} ({module.module_class}): {ran}")
+        yield "not used", label(f"{module.path} ({module.module_class}): {fate_of(module)}")
 
 
 def _checkpoint(report: Report) -> Facts:

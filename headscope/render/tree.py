@@ -8,12 +8,23 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 from rich.tree import Tree
 
-from headscope.facts import Carried, Head, HeadParameter, ParameterStatus, Report, Shape, Stage, Tie
+from headscope.facts import Carried, Head, HeadParameter, Report, Shape, Stage, Tie
 from headscope.render.columns import align
 from headscope.render.palette import MODULE, OPERATION, POOLING, QUIET, STATUS, STRONG
 from headscope.render.paragraph import Paragraph
 from headscope.render.safe import label, safe
-from headscope.render.words import axes_of, size_of
+from headscope.render.stages import (
+    NOT_USED,
+    logits_shape,
+    module_of,
+    operation_of,
+    own_parameters,
+    pooling_stage,
+    shapes_of,
+    source_of,
+    weight_size,
+)
+from headscope.render.words import axes_of
 
 _GUIDE = 4
 _ADAPTER = {Carried.SAVED: "from the adapter", Carried.ADAPTED: "changed by the adapter"}
@@ -60,7 +71,7 @@ class HeadTree:
 
     def _grown(self, lines: "StageLines") -> Tree:
         tree = Tree(Paragraph(self._root(lines.file)), guide_style=QUIET)
-        marked = _pooling_stage(self.head)
+        marked = pooling_stage(self.head)
         sources = {tie.parameter: tie.source for tie in self.ties}
         for stage, line in zip(self.head.stages, lines.lines, strict=True):
             branch = tree.add(Paragraph(line))
@@ -79,8 +90,7 @@ class HeadTree:
         return root
 
     def _logits(self) -> Text:
-        shape = self.head.stages[-1].output_shape if self.head.stages else self.head.hidden_shape
-        return Text.assemble(("logits ", STRONG), axes_of(shape), overflow="fold")
+        return Text.assemble(("logits ", STRONG), axes_of(logits_shape(self.head)), overflow="fold")
 
 
 @dataclass(frozen=True)
@@ -110,8 +120,8 @@ def _stage_rows(head: Head, layout: Layout, short: bool) -> Iterator[list[Text]]
     before: Shape = head.hidden_shape
     for stage in head.stages:
         row = [
-            label(f"{stage.operation} {stage.detail}".rstrip(), OPERATION),
-            label(_module_of(stage), MODULE),
+            label(operation_of(stage), OPERATION),
+            label(module_of(stage), MODULE),
             Text(_shapes_of(stage, before, layout.inputs)),
             label(_source_of(stage, short), QUIET),
         ]
@@ -121,44 +131,25 @@ def _stage_rows(head: Head, layout: Layout, short: bool) -> Iterator[list[Text]]
         before = stage.output_shape
 
 
-def _module_of(stage: Stage) -> str:
-    if not stage.functional:
-        return stage.module or "(the model)"
-    return f"in {stage.module}" if stage.module else "in forward"
-
-
 def _shapes_of(stage: Stage, before: Shape, inputs: bool) -> str:
-    output = axes_of(stage.output_shape)
     if not inputs and stage.input_shapes == (before,):
-        return f"-> {output}"
-    return f"{', '.join(map(axes_of, stage.input_shapes))} -> {output}".lstrip()
+        return f"-> {axes_of(stage.output_shape)}"
+    return shapes_of(stage)
 
 
 def _source_of(stage: Stage, short: bool) -> str:
-    return f":{stage.line}" if short else f"{PurePosixPath(stage.file).name}:{stage.line}"
-
-
-def _pooling_stage(head: Head) -> int | None:
-    """The last stage among the pooling's evidence."""
-    seen = {(item.operation, item.module, item.file, item.line) for item in head.pooling.evidence}
-    marked = (s.index for s in head.stages if (s.operation, s.module, s.file, s.line) in seen)
-    return max(marked, default=None)
-
-
-def _own_parameters(head: Head, stage: Stage) -> list[HeadParameter]:
-    by_name = {parameter.name: parameter for parameter in head.parameters}
-    return [by_name[name] for name in stage.parameters if name in by_name]
+    return f":{stage.line}" if short else source_of(stage)
 
 
 def _inline_parameters(head: Head, stage: Stage) -> Text:
     parts = (
         Text.assemble(
             safe(item.name),
-            f" {_size_of(item)} ",
+            f" {weight_size(item)} ",
             _status_of(item),
             f" {_ADAPTER[item.adapter]}" if item.adapter else "",
         )
-        for item in _own_parameters(head, stage)
+        for item in own_parameters(head, stage)
     )
     return Text(", ").join(parts)
 
@@ -168,23 +159,17 @@ def _parameter_rows(head: Head, stage: Stage, sources: dict[str, str]) -> list[l
         [
             _status_of(item),
             label(item.name),
-            Text(_size_of(item)),
+            Text(weight_size(item)),
             Text(f"{item.count:,}"),
             _origin_of(item, sources),
         ]
-        for item in _own_parameters(head, stage)
+        for item in own_parameters(head, stage)
     ]
 
 
 def _status_of(parameter: HeadParameter) -> Text:
     word = Text(parameter.status.value, STATUS[parameter.status])
-    return word if parameter.live else word.append(", not used", QUIET)
-
-
-def _size_of(parameter: HeadParameter) -> str:
-    if parameter.status is ParameterStatus.MISMATCHED and parameter.checkpoint_shape is not None:
-        return f"{size_of(parameter.checkpoint_shape)} -> {size_of(parameter.shape)}"
-    return size_of(parameter.shape)
+    return word if parameter.live else word.append(NOT_USED, QUIET)
 
 
 def _origin_of(parameter: HeadParameter, sources: dict[str, str]) -> Text:

@@ -357,8 +357,8 @@ def _read_deviation(step: Step, entering: torch.Tensor, state: Tokens, reading: 
 
 
 def _read_max(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
-    kept = "that the mask keeps" if state.masked else ", padding included"
-    return (Part(PoolingKind.MAX, "all", f"largest value of each feature over the positions {kept}"),)
+    kept = " that the mask keeps" if state.masked else ", padding included"
+    return (Part(PoolingKind.MAX, "all", f"largest value of each feature over the positions{kept}"),)
 
 
 def _read_weighted(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from headscope.facts import Stage
+from headscope.facts.head import HIDDEN_STATES
 from headscope.trace.execution import Execution
 from headscope.trace.indexing import index_operation, spell_index
 from headscope.trace.recorder import Operation
@@ -126,7 +127,22 @@ def build_stages(execution: Execution, head: HeadSlice, steps: tuple[Step, ...])
     """The stages to report, numbered from 0 in execution order."""
     names = ModelNames(execution.model)
     loud = [step for step in steps if not is_silent(step)]
-    return tuple(_build_stage(index, step, execution, head, names) for index, step in enumerate(loud))
+    makers = _makers(steps, head)
+    return tuple(_build_stage(index, step, execution, head, names, makers) for index, step in enumerate(loud))
+
+
+def _makers(steps: tuple[Step, ...], head: HeadSlice) -> dict[int, int]:
+    """The stage whose values each operation hands on, by the operation's index; a silent step hands on what it read."""
+    found: dict[int, int] = {}
+    stage = 0
+    for step in steps:
+        maker = stage
+        if is_silent(step):
+            maker = found.get(_entering(step, head)[0][1], HIDDEN_STATES)
+        else:
+            stage += 1
+        found.update((operation.index, maker) for operation in step.operations)
+    return found
 
 
 class ModelNames:
@@ -143,23 +159,26 @@ class ModelNames:
         return next((self.modules[id(item)] for item in reversed(operation.modules) if id(item) in self.modules), "")
 
 
-def _build_stage(index: int, step: Step, execution: Execution, head: HeadSlice, names: ModelNames) -> Stage:
+def _build_stage(  # noqa: PLR0917 - a stage is seen from that many sides
+    index: int, step: Step, execution: Execution, head: HeadSlice, names: ModelNames, makers: dict[int, int]
+) -> Stage:
     shown = next((item for item in step.operations if item.name not in _SILENT), step.last)
     innermost = shown.modules[-1] if shown.modules else execution.model
     probe = execution.probe
-    entering = entering_tensors(step, head)
+    entering = _entering(step, head)
     return Stage(
         index=index,
         operation=step.name,
         module=names.path(shown),
         module_class=type(innermost).__name__,
         functional=not (_is_leaf(innermost) and id(innermost) in names.modules),
-        input_shapes=tuple(probe.shape(tensor.shape) for tensor in entering),
+        input_shapes=tuple(probe.shape(tensor.shape) for tensor, _ in entering),
         output_shape=probe.shape(step.last.outputs[0].shape),
         parameters=_parameters_of(step, execution, head, names),
         file=short_path(shown.file),
         line=shown.line,
         detail=_detail(shown),
+        inputs=tuple(makers.get(producer, HIDDEN_STATES) for _, producer in entering),
     )
 
 
@@ -212,10 +231,15 @@ def _named_arguments(operation: Operation) -> dict[str, Any]:
 
 def entering_tensors(step: Step, head: HeadSlice) -> list[torch.Tensor]:
     """The tensors derived from the hidden states that a step reads from outside itself, in order, each once."""
+    return [tensor for tensor, _ in _entering(step, head)]
+
+
+def _entering(step: Step, head: HeadSlice) -> list[tuple[torch.Tensor, int]]:
+    """The entering tensors, each with the index of the operation that made it."""
     own = {operation.index for operation in step.operations}
-    found: dict[int, torch.Tensor] = {}
+    found: dict[int, tuple[torch.Tensor, int]] = {}
     for operation in step.operations:
         for tensor, producer in operation.inputs:
             if id(tensor) in head.derived and producer not in own:
-                found[id(tensor)] = tensor
+                found[id(tensor)] = (tensor, producer)
     return list(found.values())

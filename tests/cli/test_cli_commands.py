@@ -24,7 +24,7 @@ from headscope.errors import (
     Offline,
     UsageError,
 )
-from headscope.facts import CheckpointKind, CheckpointManifest, Report, WeightsFormat
+from headscope.facts import CheckpointKind, CheckpointManifest, Report, Unavailable, WeightsFormat
 
 PERMISSIONS = 0o640
 
@@ -101,11 +101,68 @@ def test_quiet_is_the_verdict_only(fake: FakeApi, capsys: pytest.CaptureFixture[
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 
+DRAWINGS = (
+    ([], "flowchart TD\n"),
+    (["--format", "mermaid"], "flowchart TD\n"),
+    (["--format", "dot"], "digraph head {\n"),
+    (["--format=svg"], "<svg "),
+    (["--format", "html", "-q"], "<!DOCTYPE html>\n"),
+    (["--json"], "flowchart TD\n"),
+)
+
+
+@pytest.mark.parametrize(("options", "beginning"), DRAWINGS)
+def test_diagram_draws_in_the_format_asked_for(
+    fake: FakeApi, capsys: pytest.CaptureFixture[str], options: list[str], beginning: str
+) -> None:
+    assert main(["diagram", "bert", *options]) == ExitCode.OK
+    out, err = capsys.readouterr()
+    assert out.startswith(beginning)
+    assert err == ""
+
+
+def test_diagram_writes_a_file_and_nothing_else(
+    fake: FakeApi, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["diagram", "bert", "--format", "svg", "-o", str(tmp_path / "head.svg")]) == ExitCode.OK
+    assert capsys.readouterr().out == ""
+    assert (tmp_path / "head.svg").read_text(encoding="utf-8").endswith("</svg>\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["head.svg"]
+
+
+def test_diagram_takes_the_options_of_inspect(fake: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["diagram", "bert", "--num_labels", "2", "--task", "token-classification", "--offline", "--revision", "x"])
+    capsys.readouterr()
+    told = {name: fake.options[name] for name in ("num_labels", "task", "offline", "revision")}
+    assert told == {"num_labels": 2, "task": "token-classification", "offline": True, "revision": "x"}
+
+
+def test_diagram_of_what_is_not_determined_ends_with_3_and_says_so(
+    fake: FakeApi, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(
+        REPORTS, "open", lambda: replace(REPORTS["bert"](), not_determined=(Unavailable("pooling", "why"),))
+    )
+    assert main(["diagram", "open"]) == ExitCode.UNDETERMINED
+    assert "not determined: pooling" in capsys.readouterr().out
+
+
+def test_diagram_fails_as_json_if_asked(fake: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.error = NotFound("no such checkpoint", "look elsewhere")
+    assert main(["diagram", "bert", "--format", "svg", "--json"]) == ExitCode.UNDETERMINED
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == NotFound.code
+
+
+def test_diagram_has_no_json_of_its_own(fake: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagram", "bert", "--format", "json"]) == ExitCode.USAGE
+    assert "error" in json.loads(capsys.readouterr().out)
+
+
 EXIT_CODES = (("roberta", ExitCode.FINDINGS), ("distilbert-mismatch", ExitCode.FINDINGS))
 
 
 @pytest.mark.parametrize(("name", "code"), EXIT_CODES)
-@pytest.mark.parametrize("command", ["inspect", "diff-weights"])
+@pytest.mark.parametrize("command", ["inspect", "diff-weights", "diagram"])
 def test_missing_weights_are_an_exit_code_only_if_asked(
     fake: FakeApi, capsys: pytest.CaptureFixture[str], command: str, name: str, code: ExitCode
 ) -> None:

@@ -28,6 +28,7 @@ def run(*arguments: str, flags: tuple[str, ...] = (), **variables: str) -> subpr
 LIGHT: tuple[tuple[tuple[str, ...], dict[str, str]], ...] = (
     (("--help",), {}),
     (("inspect", "--help"), {}),
+    (("diagram", "--help"), {}),
     (("--version",), {}),
     (("inspect",), {}),
     (("--bogus",), {}),

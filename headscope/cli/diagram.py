@@ -1,0 +1,51 @@
+"""`headscope diagram MODEL`."""
+
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from headscope.cli.options import FailOnMissing, OutputFile, Source, Wanted
+from headscope.cli.output import check_output, write_text
+from headscope.cli.progress import telling_progress
+from headscope.cli.status import exit_status
+
+_OUTPUT = "Output"
+
+
+class Drawing(str, Enum):  # noqa: UP042 - StrEnum shows its members differently in Typer's help
+    """What draws the picture."""
+
+    mermaid = "mermaid"
+    dot = "dot"
+    svg = "svg"
+    html = "html"
+
+
+DrawingName = Annotated[Drawing, typer.Option("--format", help="How to draw it.", rich_help_panel=_OUTPUT)]
+Failure = Annotated[
+    bool, typer.Option("--json", help="A failure as JSON too; the picture stays one.", rich_help_panel=_OUTPUT)
+]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No progress.", rich_help_panel=_OUTPUT)]
+
+
+def diagram(  # noqa: PLR0917  Typer passes every option by name
+    wanted: Wanted,
+    source: Source,
+    format: DrawingName = Drawing.mermaid,
+    json: Failure = False,
+    output: OutputFile = None,
+    quiet: Quiet = False,
+    exit_code: FailOnMissing = False,
+) -> int:
+    """The head as a picture: Mermaid, DOT, SVG or HTML."""
+    check_output(output)
+    options = wanted.keywords()
+    with telling_progress(quiet) as tell:
+        from headscope import api
+
+        report = api.inspect(source.model, progress=tell, **source.keywords(), **options)
+    from headscope.render import diagram_text
+
+    write_text(output, diagram_text(report, format.value))
+    return exit_status(report, fail_on_missing=exit_code)

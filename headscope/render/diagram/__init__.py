@@ -1,0 +1,22 @@
+"""The head as a picture: one model of what is drawn, one module for each format."""
+
+from collections.abc import Callable
+
+from headscope.facts import Report
+from headscope.render.diagram.dot import dot_text
+from headscope.render.diagram.html import html_text
+from headscope.render.diagram.mermaid import mermaid_text
+from headscope.render.diagram.picture import Picture, picture_of
+from headscope.render.diagram.svg import svg_text
+
+PAINTERS: dict[str, Callable[[Picture], str]] = {
+    "mermaid": mermaid_text,
+    "dot": dot_text,
+    "svg": svg_text,
+    "html": html_text,
+}
+
+
+def diagram_text(report: Report, format: str) -> str:
+    """The picture of `report`'s head in one of the formats of PAINTERS."""
+    return PAINTERS[format](picture_of(report))

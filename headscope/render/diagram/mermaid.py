@@ -1,0 +1,74 @@
+"""The picture as a Mermaid flowchart, as GitHub, GitLab and many editors draw it."""
+
+import re
+from collections.abc import Iterator
+
+from headscope.render.diagram.colours import LIGHT
+from headscope.render.diagram.picture import Edge, Kind, Node, Picture
+from headscope.render.diagram.tokens import row_text
+
+# What stands harmlessly where it does, or a character that Mermaid or Markdown could take for its own.
+_HARMLESS = "|".join(
+    (
+        r"[A-Za-z0-9 ,=/()\[\]{}']",
+        r"(?<=[A-Za-z0-9])[._-](?=[A-Za-z0-9])",
+        r"(?<=[ =])-(?=[^ ])",
+        r":(?![A-Za-z])",
+        r"(?<= )\.\.\.(?= )",
+    )
+)
+_PIECE = re.compile(rf"({_HARMLESS})|.", re.DOTALL)
+_APART = "#8203;"  # two dollar signs begin a formula, even as numbers: no width between them
+
+
+def mermaid_text(picture: Picture) -> str:
+    """The flowchart."""
+    return "\n".join(_lines(picture)) + "\n"
+
+
+def _lines(picture: Picture) -> Iterator[str]:
+    yield "flowchart TD"
+    yield f"  accTitle: {_escaped(picture.title)}"
+    yield f"  accDescr: {_escaped(picture.verdict)}"
+    yield f'  about["{_label((picture.title, picture.subtitle, picture.verdict))}"]:::plain'
+    for node in picture.nodes:
+        yield f'  {node.id}["{_label(text_lines(node))}"]:::{node.tint.value}'
+    above = next((node.id for node in picture.nodes if node.kind is Kind.BASE), "")
+    yield f"  about ~~~ {above}"
+    for edge in picture.edges:
+        yield f"  {edge.source} {_arrow(edge)} {edge.target}"
+    for tint, colour in LIGHT.items():
+        dashed = ",stroke-dasharray:5 4" if tint.value in {"unused", "unknown"} else ""
+        yield f"  classDef {tint.value} fill:{colour.fill},stroke:{colour.line},color:#1f2530{dashed}"
+
+
+def text_lines(node: Node) -> Iterator[str]:
+    """All that a box says, line by line."""
+    yield node.title
+    if node.beside:
+        yield node.beside
+    for pair in node.pairs:
+        yield from pair
+    for row in node.rows:
+        if any(cell.text for cell in row.cells):
+            yield row_text(row)
+    if node.mark:
+        yield node.mark
+    yield from node.lines
+    for weight in node.weights:
+        yield "  ".join(part for part in (f"{weight.word}:", weight.name, weight.size, weight.origin) if part)
+
+
+def _arrow(edge: Edge) -> str:
+    line = "-->" if edge.is_sure else "-.->"
+    return f'{line}|"{edge.count} tensors"|' if edge.count > 1 else line
+
+
+def _label(texts: "Iterator[str] | tuple[str, ...]") -> str:
+    return "<br/>".join(_escaped(text) for text in texts)
+
+
+def _escaped(text: str) -> str:
+    """`text` with every active character as its number: `a < b` is `a #60; b`."""
+    numbered = _PIECE.sub(lambda found: found[1] or f"#{ord(found[0])};", text)
+    return numbered.replace("#36;#36;", f"#36;{_APART}#36;").replace("#36;#36;", f"#36;{_APART}#36;")

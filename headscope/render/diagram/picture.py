@@ -1,0 +1,308 @@
+"""What a picture of a head shows, whatever draws it: nodes, edges and marks, every text made safe."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from headscope.facts import Head, HeadParameter, ParameterStatus, Pooling, Report, Stage
+from headscope.facts.head import HIDDEN_STATES
+from headscope.render.diagram.tokens import Cell, CellRow, is_pooling_known, legend_of, token_rows
+from headscope.render.palette import Tone
+from headscope.render.safe import safe
+from headscope.render.stages import (
+    fate_of,
+    logits_shape,
+    module_of,
+    operation_of,
+    own_parameters,
+    pooling_stage,
+    shapes_of,
+    source_of,
+    weight_size,
+    weight_status,
+)
+from headscope.render.verdict import tell_verdict
+from headscope.render.words import POOLING, SOURCE, amount, axes_of, loss_of, place_of
+
+_LABELS = 8
+_COMMIT = 12
+
+
+class Kind(StrEnum):
+    """What a node stands for."""
+
+    BASE = "base"
+    HIDDEN = "hidden"
+    STAGE = "stage"
+    SCORES = "scores"
+    OTHER = "other"
+    UNUSED = "unused"
+    GAP = "gap"
+
+
+class Tint(StrEnum):
+    """The colour of a node or a weight; the status of weights by its own word."""
+
+    LOADED = "loaded"
+    NEW = "new"
+    MISMATCHED = "mismatched"
+    TIED = "tied"
+    IGNORED = "ignored"
+    UNKNOWN = "unknown"
+    UNUSED = "unused"
+    PLAIN = "plain"
+
+
+_WORST_FIRST = (Tint.MISMATCHED, Tint.UNKNOWN, Tint.NEW, Tint.IGNORED, Tint.TIED, Tint.LOADED, Tint.UNUSED)
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """One parameter: its status as a word and a colour, and where it came from."""
+
+    tint: Tint
+    word: str
+    name: str
+    size: str
+    count: str
+    origin: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One box: a title, lines below it (those of a pair stand side by side), weights, rows of cells, a mark.
+
+    `more` are names and values for whoever points at it.
+    """
+
+    id: str
+    kind: Kind
+    title: str
+    beside: str = ""
+    pairs: tuple[tuple[str, str], ...] = ()
+    lines: tuple[str, ...] = ()
+    rows: tuple[CellRow, ...] = ()
+    weights: tuple[Weight, ...] = ()
+    mark: str = ""
+    tint: Tint = Tint.PLAIN
+    more: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Values that go from one node to another; `is_sure` where that was observed, `count` tensors of them."""
+
+    source: str
+    target: str
+    is_sure: bool = True
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """The whole picture; `nodes` are in the order in which they are read."""
+
+    title: str
+    subtitle: str
+    verdict: str
+    tone: Tone
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+    notices: tuple[str, ...] = ()
+
+
+def picture_of(report: Report) -> Picture:
+    """The picture of `report`'s head; what could not be determined is drawn as that, and as nothing else."""
+    verdict = tell_verdict(report)
+    nodes = (*_gap_nodes(report), _base_node(report), *_head_nodes(report))
+    return Picture(
+        title=safe(report.model.class_name),
+        subtitle=safe(", ".join(_origin_words(report))),
+        verdict=safe(verdict.sentence),
+        tone=verdict.tone,
+        nodes=nodes,
+        edges=_edges(report),
+        notices=tuple(safe(text) for text in (*report.checkpoint.notices, *report.notes)),
+    )
+
+
+def _origin_words(report: Report) -> Iterator[str]:
+    facts = report.checkpoint
+    yield facts.reference
+    yield SOURCE[facts.kind]
+    if facts.commit:
+        yield f"commit {facts.commit[:_COMMIT]}"
+
+
+def _gap_nodes(report: Report) -> Iterator[Node]:
+    for number, gap in enumerate(report.not_determined):
+        title = safe(f"not determined: {gap.what}")
+        yield Node(f"gap{number}", Kind.GAP, title, lines=(safe(gap.reason),), tint=Tint.UNKNOWN)
+
+
+def _base_node(report: Report) -> Node:
+    """The base model as one box, with how many of its tensors have which status."""
+    counts = report.model.parameters
+    about = [safe(report.checkpoint.model_type)] if report.checkpoint.model_type else []
+    own = {item.name for item in report.head.parameters} if report.head is not None else set()
+    others = [item for item in report.weights.parameters if item.name not in own and not item.is_buffer]
+    tally = Counter(item.status for item in others)
+    return Node(
+        "base",
+        Kind.BASE,
+        " ".join(["base model", *about]),
+        beside=amount(counts.base, "parameter"),
+        lines=tuple(f"{amount(tally[status], 'tensor')} {status.value}" for status in ParameterStatus if tally[status]),
+        tint=_worst(Tint(status.value) for status in tally),
+        more=(("model", safe(report.model.class_name)), ("dtype", safe(report.model.dtype))),
+    )
+
+
+def _head_nodes(report: Report) -> Iterator[Node]:
+    head = report.head
+    if head is None:
+        yield _scores_node(report, "logits", "")
+        return
+    yield _hidden_node(report, head)
+    sources = {tie.parameter: tie.source for tie in report.weights.tied}
+    is_known = is_pooling_known(report)
+    marked = pooling_stage(head) if is_known else None
+    for stage in head.stages:
+        yield _stage_node(head, stage, sources, stage.index == marked)
+    yield _scores_node(report, f"logits {axes_of(logits_shape(head))}", head.formula if is_known else "")
+    yield from _beside_nodes(head, sources)
+
+
+def _hidden_node(report: Report, head: Head) -> Node:
+    rows = token_rows(report, head)
+    mark = f"pooling: {_pooling_words(head.pooling)}" if is_pooling_known(report) else "pooling: not determined"
+    return Node(
+        "hidden",
+        Kind.HIDDEN,
+        "hidden states",
+        beside=safe(axes_of(head.hidden_shape)),
+        lines=(legend_of(rows),),
+        rows=rows,
+        mark=safe(mark),
+        more=tuple(_evidence(head)),
+    )
+
+
+def _pooling_words(pooling: Pooling) -> str:
+    return f"{POOLING[pooling.kind]}: {pooling.rule}" if pooling.rule else POOLING[pooling.kind]
+
+
+def _evidence(head: Head) -> Iterator[tuple[str, str]]:
+    for item in head.pooling.evidence:
+        yield "seen", safe(place_of(item))
+    if head.verification is not None:
+        yield "verified", safe(head.verification.told)
+
+
+def _stage_node(head: Head, stage: Stage, sources: dict[str, str], is_pooling: bool) -> Node:
+    weights = tuple(_weight(item, sources) for item in own_parameters(head, stage))
+    mark = f"pooling: {POOLING[head.pooling.kind]}" if is_pooling else ""
+    return Node(
+        _stage_id(stage.index),
+        Kind.STAGE,
+        safe(operation_of(stage)),
+        beside=safe(source_of(stage)),
+        pairs=((safe(module_of(stage)), safe(shapes_of(stage))),),
+        weights=weights,
+        mark=safe(mark),
+        tint=_worst(weight.tint for weight in weights),
+        more=tuple(_more_of(head, stage)),
+    )
+
+
+def _more_of(head: Head, stage: Stage) -> Iterator[tuple[str, str]]:
+    yield "module", safe(f"{stage.module or '(the model)'} ({stage.module_class})")
+    yield "shapes", safe(shapes_of(stage))
+    yield "source", safe(f"{stage.file}:{stage.line}")
+    operations = {item.index: operation_of(item) for item in head.stages}
+    for made, shape in zip(stage.inputs, stage.input_shapes, strict=False):
+        maker = "hidden states" if made == HIDDEN_STATES else operations.get(made, "?")
+        yield "reads", safe(f"{axes_of(shape)} of {maker}")
+    for item in own_parameters(head, stage):
+        keys = ", ".join(item.checkpoint_keys) or "no checkpoint key"
+        yield weight_status(item), safe(f"{item.name} {weight_size(item)}, {item.dtype}, from {keys}")
+
+
+def _weight(item: HeadParameter, sources: dict[str, str]) -> Weight:
+    tint = Tint(item.status.value) if item.live else Tint.UNUSED
+    origin = safe(f"same as {sources[item.name]}") if item.name in sources else ""
+    return Weight(tint, weight_status(item), safe(item.name), weight_size(item), f"{item.count:,}", origin)
+
+
+def _scores_node(report: Report, title: str, formula: str) -> Node:
+    model = report.model
+    cells = [Cell(f"{index} {safe(name)}") for index, name in enumerate(model.labels[:_LABELS])]
+    if len(model.labels) > _LABELS:
+        cells.append(Cell(f"and {len(model.labels) - _LABELS:,} more"))
+    named = ["no label names given: placeholders"] if model.labels_are_placeholders else []
+    return Node(
+        "scores",
+        Kind.SCORES,
+        safe(title),
+        beside=amount(model.num_labels, "label"),
+        lines=tuple(safe(line) for line in (*named, f"loss: {loss_of(model)}", formula) if line),
+        rows=(CellRow(tuple(cells)),) if cells else (),
+        more=(("task", model.task.value),),
+    )
+
+
+def _beside_nodes(head: Head, sources: dict[str, str]) -> Iterator[Node]:
+    """What the head has and no stage uses: weights, and modules beside the path."""
+    used = {name for stage in head.stages for name in stage.parameters}
+    beside = tuple(f"{module.path}." for module in head.unused_modules)
+    loose = [item for item in head.parameters if item.name not in used and not item.name.startswith(beside)]
+    if loose:
+        weights = tuple(_weight(item, sources) for item in loose)
+        tint = _worst(weight.tint for weight in weights)
+        yield Node("other", Kind.OTHER, "weights of the head that no stage reads", weights=weights, tint=tint)
+    if head.unused_modules:
+        pairs = tuple((safe(f"{item.path} ({item.module_class})"), fate_of(item)) for item in head.unused_modules)
+        yield Node("unused", Kind.UNUSED, "registered, not on the head path", pairs=pairs, tint=Tint.UNUSED)
+
+
+def _worst(tints: Iterable[Tint]) -> Tint:
+    found = set(tints)
+    return next((tint for tint in _WORST_FIRST if tint in found), Tint.PLAIN)
+
+
+def _stage_id(index: int) -> str:
+    return f"stage{index}"
+
+
+def _edges(report: Report) -> tuple[Edge, ...]:
+    head = report.head
+    if head is None:
+        gaps = [f"gap{number}" for number in range(len(report.not_determined))]
+        return tuple(Edge(source, "scores", is_sure=False) for source in gaps or ["base"])
+    is_sure = all(gap.what != "head path" for gap in report.not_determined)
+    return (Edge("base", "hidden"), *_stage_edges(head, is_sure), *_score_edges(head, is_sure))
+
+
+def _stage_edges(head: Head, is_sure: bool) -> Iterator[Edge]:
+    """Each stage with what it reads; where that is not known, with the stage before it, as not sure."""
+    before = HIDDEN_STATES
+    for stage in head.stages:
+        is_known = len(stage.inputs) == len(stage.input_shapes) > 0
+        for made, count in Counter(stage.inputs if is_known else (before,)).items():
+            yield Edge(_maker_id(made), _stage_id(stage.index), is_sure and is_known, count)
+        before = stage.index
+
+
+def _score_edges(head: Head, is_sure: bool) -> Iterator[Edge]:
+    """The stages whose result no other stage reads make the logits."""
+    read = {made for stage in head.stages for made in stage.inputs}
+    ends = [stage.index for stage in head.stages if stage.index not in read]
+    if not all(stage.inputs for stage in head.stages):
+        ends = ends[-1:]
+    for index in ends or [HIDDEN_STATES]:
+        yield Edge(_maker_id(index), "scores", is_sure)
+
+
+def _maker_id(index: int) -> str:
+    return "hidden" if index == HIDDEN_STATES else _stage_id(index)

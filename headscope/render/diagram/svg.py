@@ -1,0 +1,176 @@
+"""The picture as one SVG that needs nothing else: light and dark, with tooltips, readable by screen readers."""
+
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+
+from headscope.render.diagram.colours import (
+    ACCENT_DARK,
+    ACCENT_LIGHT,
+    DARK,
+    GROUND_DARK,
+    GROUND_LIGHT,
+    LIGHT,
+    QUIET_DARK,
+    QUIET_LIGHT,
+    Colour,
+)
+from headscope.render.diagram.layout import Panel, PlacedCell, Scene, Wire, Words, lay_out, style_of
+from headscope.render.diagram.markup import element, escaped, lines, opening
+from headscope.render.diagram.picture import Kind, Node, Picture, Tint
+from headscope.render.diagram.tokens import row_text
+
+_FONT = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono','Liberation Mono',monospace"
+_RULES = f"""\
+text {{ font-family: {_FONT}; fill: var(--plain-text); white-space: pre }}
+.ground {{ fill: var(--ground) }}
+.title, .head {{ font-weight: 600 }}
+.quiet {{ fill: var(--quiet) }}
+.end {{ text-anchor: end }}
+.mark, .cell.read {{ fill: var(--accent-text) }}
+.cell.read {{ font-weight: 600 }}
+.good {{ fill: var(--loaded-text) }} .warning {{ fill: var(--new-text) }}
+.error {{ fill: var(--mismatched-text) }} .note {{ fill: var(--tied-text) }}
+.gap {{ fill: var(--unknown-text) }}
+.box {{ stroke-width: 1.2 }}
+.dashed {{ stroke-dasharray: 5 4 }}
+.place {{ fill: var(--plain-fill); stroke: var(--plain-line) }}
+.place.read {{ fill: var(--accent-fill); stroke: var(--accent-line); stroke-width: 2 }}
+.place.not-told {{ stroke: var(--unknown-line); stroke-dasharray: 3 3 }}
+.cell.not-read {{ fill: var(--quiet) }} .cell.not-told {{ fill: var(--unknown-text) }}
+.wire {{ fill: none; stroke: var(--quiet); stroke-width: 1.6 }}
+.halo {{ fill: none; stroke: var(--ground); stroke-width: 6 }}
+.arrow {{ fill: var(--quiet) }}
+"""
+_ARROW = 5
+
+
+def svg_text(picture: Picture) -> str:
+    """The SVG document."""
+    return f"{svg_element(picture)}\n"
+
+
+def svg_element(picture: Picture, *, linked: bool = False) -> str:
+    """The `<svg>`; with `linked` each box is a link to `#about-ID` in the page around it."""
+    scene = lay_out(picture)
+    size = {"width": scene.width, "height": scene.height, "viewBox": f"0 0 {scene.width:.0f} {scene.height:.0f}"}
+    role = {"role": "group" if linked else "img", "aria-labelledby": "title desc"}
+    return lines(
+        (
+            opening("svg", xmlns="http://www.w3.org/2000/svg", **size, **role),
+            element("title", escaped(f"Classification head of {picture.title}"), id="title"),
+            element("desc", escaped(_description(picture)), id="desc"),
+            element("style", f"\n{_colours()}{_rules_of_tints()}{_RULES}"),
+            element("rect", class_="ground", width=scene.width, height=scene.height),
+            *(_words(words) for words in scene.heading),
+            *_wires(scene),
+            *(_panel(panel, linked) for panel in scene.panels),
+            "</svg>",
+        )
+    )
+
+
+def _description(picture: Picture) -> str:
+    """The picture in sentences."""
+    told = [f"{picture.verdict}."]
+    for node in picture.nodes:
+        words = [f"{node.title}, {node.beside}" if node.beside else node.title]
+        words += [f"{left} {right}" for left, right in node.pairs]
+        words += [row_text(row) for row in node.rows if any(cell.text for cell in row.cells)]
+        words += [node.mark] if node.mark else []
+        words += list(node.lines)
+        words += [f"{weight.word}: {weight.name} {weight.size}" for weight in node.weights]
+        told.append("; ".join(words) + ".")
+    return " ".join(told)
+
+
+def _colours() -> str:
+    light = _variables(LIGHT, ACCENT_LIGHT, QUIET_LIGHT, GROUND_LIGHT)
+    dark = _variables(DARK, ACCENT_DARK, QUIET_DARK, GROUND_DARK)
+    return f"svg {{ {light} }}\n@media (prefers-color-scheme: dark) {{ svg {{ {dark} }} }}\n"
+
+
+def _variables(tints: Mapping[Tint, Colour], accent: Colour, quiet: str, ground: str) -> str:
+    named = {**{tint.value: colour for tint, colour in tints.items()}, "accent": accent}
+    told = (
+        f"--{name}-{part}: {value}"
+        for name, colour in named.items()
+        for part, value in (("fill", colour.fill), ("line", colour.line), ("text", colour.text))
+    )
+    return "; ".join((*told, f"--quiet: {quiet}", f"--ground: {ground}"))
+
+
+def _rules_of_tints() -> str:
+    return "".join(
+        f".box.{tint.value} {{ fill: var(--{tint.value}-fill); stroke: var(--{tint.value}-line) }} "
+        f".bar.{tint.value} {{ fill: var(--{tint.value}-line) }} "
+        f".weight.{tint.value} {{ fill: var(--{tint.value}-text) }}\n"
+        for tint in Tint
+    )
+
+
+def _panel(panel: Panel, linked: bool) -> str:
+    node = panel.node
+    dashed = " dashed" if node.kind in {Kind.GAP, Kind.UNUSED} else ""
+    place = {"x": panel.x, "y": panel.y, "width": panel.width, "height": panel.height}
+    inner = lines(
+        (
+            element("title", escaped(tooltip_of(node))),
+            element("rect", class_=f"box {node.tint.value}{dashed}", rx=7, **place),
+            *(_cell(cell) for cell in panel.cells),
+            *(
+                element("rect", class_=f"bar {swatch.tint.value}", x=swatch.x, y=swatch.y, width=10, height=10, rx=2)
+                for swatch in panel.swatches
+            ),
+            *(_words(words) for words in panel.words),
+        )
+    )
+    group = element("g", f"\n{inner}\n", id=node.id, class_=f"node {node.kind.value}")
+    return element("a", group, href=f"#about-{node.id}", class_=f"to-{node.id}") if linked else group
+
+
+def tooltip_of(node: Node) -> str:
+    """What a pointer is told about a node."""
+    return "\n".join((node.title, *(f"{name}: {value}" for name, value in node.more)))
+
+
+def _cell(placed: PlacedCell) -> str:
+    place = {"x": placed.x, "y": placed.y, "width": placed.width, "height": placed.height}
+    return element("rect", class_=f"place {style_of(placed.cell.mark)}", rx=4, **place)
+
+
+def _words(words: Words) -> str:
+    if not words.text:
+        return ""
+    style = f"{words.style} end" if words.at_end else words.style
+    return element("text", escaped(words.text), x=words.x, y=words.y, font_size=words.size, class_=style)
+
+
+def _wires(scene: Scene) -> Iterator[str]:
+    """The wires, those of one source together: a bent one has a halo, so that it bridges what it crosses."""
+    for _, group in groupby(scene.wires, key=lambda wire: wire.source):
+        wires = tuple(group)
+        yield from (element("polyline", class_="halo", points=_way(wire)) for wire in wires if _is_bent(wire))
+        for wire in wires:
+            yield element("polyline", class_="wire" if wire.is_sure else "wire dashed", points=_way(wire))
+            yield _arrow(wire)
+            yield _words(wire.note) if wire.note is not None else ""
+
+
+def _way(wire: Wire) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in wire.points)
+
+
+def _is_bent(wire: Wire) -> bool:
+    return len(wire.points) > 2  # noqa: PLR2004 - a straight way is two points
+
+
+def _arrow(wire: Wire) -> str:
+    """A triangle at the end of a wire, which comes in from above or from the right."""
+    (x, y), (before, _) = wire.points[-1], wire.points[-2]
+    from_right = before > x
+    corners = (
+        ((x, y), (x + 2 * _ARROW, y - _ARROW), (x + 2 * _ARROW, y + _ARROW))
+        if from_right
+        else ((x, y), (x - _ARROW, y - 2 * _ARROW), (x + _ARROW, y - 2 * _ARROW))
+    )
+    return element("polygon", class_="arrow", points=" ".join(f"{a:.1f},{b:.1f}" for a, b in corners))

@@ -1,0 +1,455 @@
+"""Pictures of heads: whole files, what they say, what hostile names do to them, and what real parsers make of them."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from reports import REPORTS, bert, gpt2, hostile, roberta
+
+from headscope.facts import (
+    Head,
+    ParameterStatus,
+    Pooling,
+    PoolingKind,
+    Report,
+    Task,
+    Tie,
+    Unavailable,
+    UnusedModule,
+)
+from headscope.render.console import plain_text
+from headscope.render.diagram import PAINTERS, diagram_text
+from headscope.render.diagram.layout import WIDTH, Panel, lay_out
+from headscope.render.diagram.lettering import text_width, wrap_text
+from headscope.render.diagram.picture import Kind, Picture, Tint, picture_of
+from headscope.render.diagram.tokens import Mark, cell_text, row_text
+from headscope.render.inspect import inspect_screen
+
+GOLDEN = Path(__file__).parent / "golden"
+PARSER = Path(__file__).with_name("parse_mermaid.mjs")
+SVG = "{http://www.w3.org/2000/svg}"
+EVIL = (
+    '"];click n0 "javascript:alert(1)"',
+    "<img src=x onerror=alert(1)>",
+    "`code` **b** ]]> --> </style></svg>",
+    "1. list",
+    "- item $$x^2$$$",
+    "#quot; &lt; &amp; \\N \\l %%{init: {}}%% end",
+    "日本語ラベル\N{PARTY POPPER}",
+    "W" * 300,
+    "\x1b[2J\u202e\ud800\ufffe\n",
+)
+
+
+def a_head(report: Report) -> Head:
+    assert report.head is not None
+    return report.head
+
+
+def with_head(report: Report, **changes: object) -> Report:
+    return replace(report, head=replace(a_head(report), **changes))
+
+
+def evil() -> Report:
+    """A report in which every name is an attack."""
+    report = hostile()
+    head = a_head(report)
+    stages = tuple(replace(stage, module=name, detail=name) for stage, name in zip(head.stages, EVIL, strict=False))
+    beside = tuple(UnusedModule(name, name, False) for name in EVIL)
+    changed = with_head(report, stages=stages, unused_modules=beside, formula=" ".join(EVIL))
+    return replace(changed, model=replace(report.model, labels=EVIL, num_labels=len(EVIL)))
+
+
+def branched() -> Report:
+    """The first token and its image under `dense`, added, then beside the token itself: a residual and a cat."""
+    report = bert()
+    select, dense, tanh, dropout, linear = a_head(report).stages
+    vector = select.output_shape
+    stages = (
+        select,
+        dense,
+        replace(tanh, operation="add", input_shapes=(vector, vector), inputs=(0, 1)),
+        replace(dropout, operation="cat", input_shapes=(vector, vector, vector), inputs=(0, 0, 2)),
+        linear,
+    )
+    return with_head(report, stages=stages)
+
+
+def without_head() -> Report:
+    return replace(bert(), head=None, not_determined=(Unavailable("head path", "the forward failed: <b>why</b>"),))
+
+
+def with_tie() -> Report:
+    report = bert()
+    tied, *others = a_head(report).parameters
+    unused = replace(others[0], live=False)
+    parameters = (replace(tied, status=ParameterStatus.TIED), unused, *others[1:])
+    weights = replace(report.weights, tied=(Tie(tied.name, "embeddings.weight"),))
+    return replace(with_head(report, parameters=parameters), weights=weights)
+
+
+def many_labels() -> Report:
+    labels = tuple(f"class {index}" for index in range(1000))
+    report = roberta()
+    return replace(report, model=replace(report.model, labels=labels, num_labels=1000, labels_are_placeholders=False))
+
+
+ALL: dict[str, Callable[[], Report]] = {
+    **REPORTS,
+    "evil": evil,
+    "branched": branched,
+    "without-head": without_head,
+    "tied": with_tie,
+    "many-labels": many_labels,
+}
+
+
+@pytest.mark.parametrize("format", PAINTERS)
+@pytest.mark.parametrize("name", ["bert", "gpt2", "distilbert-mismatch", "hostile", "branched"])
+def test_a_picture_is_as_its_golden_file(name: str, format: str, same_as_golden: Callable[[Path, str], bool]) -> None:
+    assert same_as_golden(GOLDEN / f"diagram-{name}.{format}", diagram_text(ALL[name](), format))
+
+
+def ids_in(text: str, format: str) -> list[str]:
+    """The boxes that a picture draws, by their ids."""
+    pattern = {
+        "mermaid": r'^  (\w+)\["',
+        "dot": r"^  (\w+) \[label=",
+        "svg": r'<g id="(\w+)"',
+        "html": r'<g id="(\w+)"',
+    }[format]
+    return [name for name in re.findall(pattern, text, re.MULTILINE) if name != "about"]
+
+
+@pytest.mark.parametrize("format", PAINTERS)
+@pytest.mark.parametrize("name", ALL)
+def test_every_node_is_drawn_once_and_every_stage_is_one(name: str, format: str) -> None:
+    report = ALL[name]()
+    drawn = ids_in(diagram_text(report, format), format)
+    stages = [f"stage{stage.index}" for stage in report.head.stages] if report.head else []
+    assert drawn == [node.id for node in picture_of(report).nodes]
+    assert [node for node in drawn if node.startswith("stage")] == stages
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_weight_has_the_status_of_the_report_in_word_and_colour(name: str) -> None:
+    report = ALL[name]()
+    drawn = {weight.name: weight for node in picture_of(report).nodes for weight in node.weights}
+    for item in report.head.parameters if report.head else ():
+        assert drawn[item.name].word.startswith(item.status.value)
+        assert drawn[item.name].tint == (Tint(item.status.value) if item.live else Tint.UNUSED)
+        assert drawn[item.name].word.endswith(", not used") is not item.live
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_the_picture_says_of_a_stage_what_the_tree_says(name: str) -> None:
+    report = REPORTS[name]()
+    screen = plain_text(inspect_screen(report))
+    lines = {line.split(" ", 1)[1].strip(): line for line in screen.splitlines() if line.startswith(("├── ", "└── "))}
+    told = list(lines)
+    stages = [node for node in picture_of(report).nodes if node.kind is Kind.STAGE]
+    for node, line in zip(stages, told, strict=False):
+        [(module, shapes)] = node.pairs
+        assert line.startswith(node.title)
+        assert module in line
+        assert shapes in line
+        assert node.beside in line
+
+
+@pytest.mark.parametrize("format", PAINTERS)
+def test_every_format_says_every_weight_and_its_status(format: str) -> None:
+    text = diagram_text(bert(), format)
+    for item in a_head(bert()).parameters:
+        assert item.name in text
+    assert "loaded" in text
+    assert "new" in text
+
+
+def edges_of(report: Report) -> set[tuple[str, str]]:
+    return {(edge.source, edge.target) for edge in picture_of(report).edges}
+
+
+def test_branches_follow_the_inputs_of_the_stages() -> None:
+    assert edges_of(branched()) == {
+        ("base", "hidden"), ("hidden", "stage0"), ("stage0", "stage1"), ("stage0", "stage2"), ("stage1", "stage2"),
+        ("stage0", "stage3"), ("stage2", "stage3"), ("stage3", "stage4"), ("stage4", "scores"),
+    }  # fmt: skip
+    counts = {(edge.source, edge.target): edge.count for edge in picture_of(branched()).edges}
+    assert counts["stage0", "stage3"] == 2
+
+
+def test_an_edge_that_was_not_observed_is_not_drawn_as_sure() -> None:
+    report = with_head(bert(), stages=tuple(replace(stage, inputs=()) for stage in a_head(bert()).stages))
+    unsure = {(edge.source, edge.target) for edge in picture_of(report).edges if not edge.is_sure}
+    assert unsure == {("hidden", "stage0"), *((f"stage{n}", f"stage{n + 1}") for n in range(4))}
+    assert "stage0 -.-> stage1" in diagram_text(report, "mermaid")
+    assert diagram_text(report, "svg").count('class="wire dashed"') == 5
+
+
+def test_two_ends_both_make_the_logits() -> None:
+    select, *rest = a_head(bert()).stages
+    report = with_head(bert(), stages=(select, *(replace(stage, inputs=(0,)) for stage in rest)))
+    assert {source for source, target in edges_of(report) if target == "scores"} == {f"stage{n}" for n in range(1, 5)}
+
+
+def test_without_a_head_no_stage_and_no_token_is_drawn() -> None:
+    picture = picture_of(without_head())
+    assert [node.kind for node in picture.nodes] == [Kind.GAP, Kind.BASE, Kind.SCORES]
+    assert picture.nodes[0].title == "not determined: head path"
+    assert not any(edge.is_sure for edge in picture.edges)
+
+
+def marks(report: Report) -> list[str]:
+    [hidden] = [node for node in picture_of(report).nodes if node.kind is Kind.HIDDEN]
+    return [row_text(row) for row in hidden.rows]
+
+
+def pooled(kind: PoolingKind, *tokens: str, task: Task = Task.SEQUENCE_CLASSIFICATION) -> Report:
+    report = with_head(bert(), pooling=Pooling(kind, tokens, "the rule", ()))
+    return replace(report, model=replace(report.model, task=task))
+
+
+T = "\N{BLACK UP-POINTING TRIANGLE}"
+ROWS = (
+    (pooled(PoolingKind.FIRST_TOKEN, "[CLS]"), f"{T} [CLS] | 1 | 2 | ... | last | pad | pad"),
+    (pooled(PoolingKind.FIRST_TOKEN, "0"), f"{T} 0 | 1 | 2 | ... | last | pad | pad"),
+    (pooled(PoolingKind.LAST_TOKEN, "-1"), f"0 | 1 | 2 | ... | last | pad | {T} pad"),
+    (pooled(PoolingKind.LAST_NON_PAD_TOKEN, "last non-pad"), f"0 | 1 | 2 | ... | {T} last | pad | pad"),
+    (pooled(PoolingKind.LAST_NON_PAD_TOKEN, "after last non-pad"), f"0 | 1 | 2 | ... | last | {T} pad | pad"),
+    (pooled(PoolingKind.EOS_TOKEN, "</s>"), f"0 | 1 | 2 | ... | {T} </s> | pad | pad"),
+    (pooled(PoolingKind.TOKEN_AT, "1"), f"0 | {T} 1 | 2 | ... | last | pad | pad"),
+    (pooled(PoolingKind.TOKEN_AT, "7"), f"0 | 1 | ... | 6 | {T} 7 | ... | last | pad | pad"),
+    (pooled(PoolingKind.TOKEN_AT, "-2"), "? 0 | ? 1 | ? 2 | ? ... | ? last | ? pad | ? pad"),
+    (pooled(PoolingKind.MEAN, "all"), f"{T} 0 | {T} 1 | {T} 2 | {T} ... | {T} last | {T} pad | {T} pad"),
+    (pooled(PoolingKind.MASKED_MEAN, "all non-pad"), f"{T} 0 | {T} 1 | {T} 2 | {T} ... | {T} last | pad | pad"),
+    (pooled(PoolingKind.MAX, "all"), f"{T} 0 | {T} 1 | {T} 2 | {T} ... | {T} last | ? pad | ? pad"),
+    (pooled(PoolingKind.OTHER, "all"), "? 0 | ? 1 | ? 2 | ? ... | ? last | ? pad | ? pad"),
+    (pooled(PoolingKind.NONE, "each"), f"{T} 0 | {T} 1 | {T} 2 | {T} ... | {T} last | {T} pad | {T} pad"),
+    (
+        pooled(PoolingKind.MEAN, "1:", task=Task.IMAGE_CLASSIFICATION),
+        f"0 | {T} 1 | {T} 2 | {T} ... | {T} last",
+    ),
+)
+
+
+@pytest.mark.parametrize(("report", "row"), ROWS, ids=lambda value: value if isinstance(value, str) else "")
+def test_the_cells_that_the_pooling_reads_are_marked_and_no_others(report: Report, row: str) -> None:
+    assert marks(report) == [row]
+
+
+def test_each_part_of_a_concatenation_has_a_row_of_its_own() -> None:
+    assert marks(pooled(PoolingKind.CONCAT, "0", "all", "someone's own")) == [
+        f"part 1: 0: {T} 0 | 1 | 2 | ... | last | pad | pad",
+        f"part 2: all: {T} 0 | {T} 1 | {T} 2 | {T} ... | {T} last | ? pad | ? pad",
+        "part 3: someone's own: ? 0 | ? 1 | ? 2 | ? ... | ? last | ? pad | ? pad",
+    ]
+
+
+@pytest.mark.parametrize("what", ["pooling", "head path"])
+def test_no_position_is_marked_where_the_pooling_is_not_determined(what: str) -> None:
+    report = replace(bert(), not_determined=(Unavailable(what, "why"),))
+    [hidden] = [node for node in picture_of(report).nodes if node.kind is Kind.HIDDEN]
+    assert {cell.mark for row in hidden.rows for cell in row.cells} == {Mark.UNTOLD}
+    for format in PAINTERS:
+        assert f"not determined: {what}" in diagram_text(report, format)
+
+
+def test_a_pooling_that_is_not_determined_is_told_nowhere() -> None:
+    report = replace(bert(), not_determined=(Unavailable("pooling", "why"),))
+    for format in PAINTERS:
+        assert "first token" not in diagram_text(report, format)
+        assert "padding or not" not in diagram_text(report, format)
+        assert "[[CLS]]" not in diagram_text(report, format)
+
+
+def test_labels_beyond_eight_are_counted() -> None:
+    [scores] = [node for node in picture_of(many_labels()).nodes if node.kind is Kind.SCORES]
+    assert [cell.text for cell in scores.rows[0].cells][-2:] == ["7 class 7", "and 992 more"]
+
+
+def test_modules_that_never_ran_are_grey_and_named() -> None:
+    [unused] = [node for node in picture_of(gpt2()).nodes if node.kind is Kind.UNUSED]
+    assert unused.tint is Tint.UNUSED
+    assert unused.pairs == (("transformer.wpe_extra (Embedding)", "never executed"),)
+
+
+@pytest.mark.parametrize("format", PAINTERS)
+@pytest.mark.parametrize("name", ["evil", "hostile"])
+def test_hostile_names_stay_text(name: str, format: str) -> None:
+    text = diagram_text(ALL[name](), format)
+    assert all(char.isprintable() or char == "\n" for char in text)
+    assert "<img" not in text
+    assert "\u202e" not in text
+
+
+# ---- SVG and HTML
+
+
+@cache
+def svg_of(name: str) -> ET.Element:
+    return ET.fromstring(diagram_text(ALL[name](), "svg"))
+
+
+def panels_of(name: str) -> tuple[Panel, ...]:
+    return lay_out(picture_of(ALL[name]())).panels
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_no_box_stands_on_another_or_leaves_the_picture(name: str) -> None:
+    root = svg_of(name)
+    height = float(root.attrib["height"])
+    boxes = [group.find(f"{SVG}rect").attrib for group in root.iter(f"{SVG}g")]
+    places = [tuple(float(box[key]) for key in ("x", "y", "width", "height")) for box in boxes]
+    for (_, y, _, tall), (_, below, _, _) in pairwise(places):
+        assert y + tall < below
+    assert all(x >= 0 and x + wide <= WIDTH and y + tall <= height for x, y, wide, tall in places)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_text_stays_inside_its_box_and_lines_stand_apart(name: str) -> None:
+    for panel in panels_of(name):
+        for words in panel.words:
+            left = words.x - words.width if words.at_end else words.x
+            assert left >= panel.x
+            assert left + words.width <= panel.x + panel.width
+            assert panel.y < words.y < panel.y + panel.height
+        for cell in panel.cells:
+            assert cell.x + cell.width <= panel.x + panel.width + 0.01
+            assert cell.y + cell.height < panel.y + panel.height
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_no_two_lines_of_a_box_cover_each_other(name: str) -> None:
+    for panel in panels_of(name):
+        spans = [(w.y, w.x - w.width if w.at_end else w.x, w.width, w.text) for w in panel.words]
+        for number, (y, x, width, text) in enumerate(spans):
+            for other_y, other_x, other_width, other in spans[number + 1 :]:
+                apart = abs(y - other_y) >= 15 or x + width <= other_x + 0.01 or other_x + other_width <= x + 0.01
+                assert apart, f"{text!r} and {other!r}"
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_no_name_is_cut(name: str) -> None:
+    for panel in panels_of(name):
+        shown = "".join("".join(words.text.split()) for words in panel.words)
+        for weight in panel.node.weights:
+            assert "".join(weight.name.split()) in shown
+        for row in panel.node.rows:
+            for cell in row.cells:
+                assert "".join(cell_text(cell).split()) in shown
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_wires_end_at_the_boxes_they_join(name: str) -> None:
+    picture: Picture = picture_of(ALL[name]())
+    scene = lay_out(picture)
+    assert len(scene.wires) == len(picture.edges)
+    for wire in scene.wires:
+        assert all(0 < x < WIDTH and 0 < y < scene.height for x, y in wire.points)
+
+
+def test_an_svg_says_what_it_is_to_those_who_do_not_see_it() -> None:
+    root = svg_of("bert")
+    assert root.attrib["role"] == "img"
+    named = {element.attrib["id"]: element.text for element in root if "id" in element.attrib}
+    assert root.attrib["aria-labelledby"].split() == ["title", "desc"]
+    assert named["title"] == "Classification head of BertForSequenceClassification"
+    assert "new: classifier.weight 3x768" in named["desc"]
+    assert "[CLS] token, padding or not" in named["desc"]
+
+
+@pytest.mark.parametrize("format", ["svg", "html"])
+@pytest.mark.parametrize("name", ALL)
+def test_nothing_is_loaded_and_no_script_runs(name: str, format: str) -> None:
+    text = diagram_text(ALL[name](), format)
+    tags = re.findall(r"<[^>]*>", text)
+    assert not any(tag.startswith(("<script", "<img", "<link", "<iframe", "<image", "<use")) for tag in tags)
+    links = re.findall(r'\b(?:href|src|xlink:href)="([^"]*)"', "".join(tags))
+    assert all(link.startswith("#about-") for link in links)
+    assert "url(" not in text
+    assert "@import" not in text
+    assert not re.search(r"<[^>]*\son\w+=", text)
+    assert "prefers-color-scheme: dark" in text
+    assert text.isascii()
+
+
+def test_the_page_tells_evidence_parameters_and_source_of_the_box_that_is_pointed_at() -> None:
+    text = diagram_text(bert(), "html")
+    [section] = re.findall(r'<section id="about-stage1">(.*?)</section>', text)
+    assert "transformers/models/bert/modeling_bert.py:461" in section
+    assert "bert.pooler.dense.weight 768x768, float32, from bert.pooler.dense.weight" in section
+    [hidden] = re.findall(r'<section id="about-hidden">(.*?)</section>', text)
+    assert "select at transformers/models/bert/modeling_bert.py:460" in hidden
+    for name in ids_in(text, "html"):
+        assert f"body:has(.to-{name}:hover) #about-{name}" in text
+
+
+WRAPPED = (
+    ("several words that are wrapped", 100),
+    ("a.very.long.dotted.name.of.a.parameter", 100),
+    ("W" * 100, 100),
+    ("日本語" * 20, 100),
+    ("", 100),
+)
+
+
+@pytest.mark.parametrize(("text", "width"), WRAPPED)
+def test_wrapped_lines_fit_and_lose_nothing(text: str, width: float) -> None:
+    lines = wrap_text(text, width, 13)
+    assert all(text_width(line, 13) <= width for line in lines)
+    assert "".join("".join(lines).split()) == "".join(text.split())
+
+
+# ---- the parsers of others
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_graphviz_reads_the_graph(name: str) -> None:
+    if shutil.which("dot") is None:
+        pytest.skip("Graphviz is not installed")
+    report = ALL[name]()
+    ran = subprocess.run(
+        ["dot", "-Tjson0"], input=diagram_text(report, "dot").encode(), capture_output=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert b"syntax" not in ran.stderr
+    graph = json.loads(ran.stdout)
+    names = {item["_gvid"]: item["name"] for item in graph["objects"]}
+    drawn = {(names[edge["tail"]], names[edge["head"]]) for edge in graph.get("edges", ())}
+    assert set(names.values()) == {node.id for node in picture_of(report).nodes}
+    assert drawn == edges_of(report)
+
+
+@cache
+def mermaid_problem() -> str:
+    """Why Mermaid's parser cannot be asked; empty if it can."""
+    if shutil.which("node") is None:
+        return "Node.js is not installed"
+    find = "const r=require('module').createRequire(process.argv[1]); r.resolve('mermaid'); r.resolve('jsdom')"
+    ran = subprocess.run(["node", "-e", find, str(PARSER)], capture_output=True, check=False)
+    return "" if ran.returncode == 0 else "npm's mermaid and jsdom are not installed, here or on NODE_PATH"
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_mermaid_reads_the_flowchart(name: str) -> None:
+    if mermaid_problem():
+        pytest.skip(mermaid_problem())
+    report = ALL[name]()
+    text = diagram_text(report, "mermaid")
+    ran = subprocess.run(
+        ["node", str(PARSER)], input=text, capture_output=True, text=True, encoding="utf-8", check=False, env=os.environ
+    )
+    assert ran.returncode == 0, ran.stderr
+    read = json.loads(ran.stdout)
+    assert set(read["nodes"]) == {"about", *(node.id for node in picture_of(report).nodes)}
+    edges = {(source, target) for source, target in read["edges"] if source != "about"}
+    assert edges == edges_of(report)
