@@ -42,7 +42,7 @@ EVIL = (
     "<img src=x onerror=alert(1)>",
     "`code` **b** ]]> --> </style></svg>",
     "1. list",
-    "- item $$x^2$$$",
+    "- item $$x^2$$$ fa:fa-car",
     "#quot; &lt; &amp; \\N \\l %%{init: {}}%% end",
     "日本語ラベル\N{PARTY POPPER}",
     "W" * 300,
@@ -289,6 +289,13 @@ def test_hostile_names_stay_text(name: str, format: str) -> None:
     assert all(char.isprintable() or char == "\n" for char in text)
     assert "<img" not in text
     assert "\u202e" not in text
+
+
+def test_no_name_is_a_formula_or_an_icon_in_mermaid() -> None:
+    text = diagram_text(evil(), "mermaid")
+    assert "#36;#8203;#36;#8203;#36;" in text
+    assert "fa#58;#8203;fa#45;car" in text or "fa#58;#8203;fa-car" in text
+    assert "$" not in text
 
 
 # ---- SVG and HTML
