@@ -435,6 +435,15 @@ def test_text_stands_out_from_every_ground(
     assert contrast(accent.text, accent.fill) >= 4.5
 
 
+def test_a_weight_of_unknown_status_is_not_said_to_lack_a_key() -> None:
+    unknown = tuple(
+        replace(item, status=ParameterStatus.UNKNOWN, checkpoint_keys=()) for item in a_head(bert()).parameters
+    )
+    text = diagram_text(with_head(bert(), parameters=unknown), "html")
+    assert "classifier.weight 3x768, float32, from where is not known" in text
+    assert "no checkpoint key" not in text
+
+
 WRAPPED = (
     ("several words that are wrapped", 100),
     ("a.very.long.dotted.name.of.a.parameter", 100),
