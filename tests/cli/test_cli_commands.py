@@ -102,12 +102,12 @@ def test_quiet_is_the_verdict_only(fake: FakeApi, capsys: pytest.CaptureFixture[
 
 
 DRAWINGS = (
-    ([], "flowchart TD\n"),
-    (["--format", "mermaid"], "flowchart TD\n"),
+    ([], "%%{init: "),
+    (["--format", "mermaid"], "%%{init: "),
     (["--format", "dot"], "digraph head {\n"),
     (["--format=svg"], "<svg "),
     (["--format", "html", "-q"], "<!DOCTYPE html>\n"),
-    (["--json"], "flowchart TD\n"),
+    (["--json"], "%%{init: "),
 )
 
 

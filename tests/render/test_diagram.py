@@ -27,7 +27,7 @@ from headscope.facts import (
     UnusedModule,
 )
 from headscope.render.console import plain_text
-from headscope.render.diagram import PAINTERS, diagram_text
+from headscope.render.diagram import PAINTERS, colours, diagram_text
 from headscope.render.diagram.layout import WIDTH, Panel, lay_out
 from headscope.render.diagram.lettering import text_width, wrap_text
 from headscope.render.diagram.picture import Kind, Picture, Tint, picture_of
@@ -42,7 +42,7 @@ EVIL = (
     "<img src=x onerror=alert(1)>",
     "`code` **b** ]]> --> </style></svg>",
     "1. list",
-    "- item $$x^2$$$",
+    "- item $$x^2$$$ fa:fa-car",
     "#quot; &lt; &amp; \\N \\l %%{init: {}}%% end",
     "日本語ラベル\N{PARTY POPPER}",
     "W" * 300,
@@ -103,7 +103,7 @@ def many_labels() -> Report:
     return replace(report, model=replace(report.model, labels=labels, num_labels=1000, labels_are_placeholders=False))
 
 
-ALL: dict[str, Callable[[], Report]] = {
+PICTURES: dict[str, Callable[[], Report]] = {
     **REPORTS,
     "evil": evil,
     "branched": branched,
@@ -116,7 +116,7 @@ ALL: dict[str, Callable[[], Report]] = {
 @pytest.mark.parametrize("format", PAINTERS)
 @pytest.mark.parametrize("name", ["bert", "gpt2", "distilbert-mismatch", "hostile", "branched"])
 def test_a_picture_is_as_its_golden_file(name: str, format: str, same_as_golden: Callable[[Path, str], bool]) -> None:
-    assert same_as_golden(GOLDEN / f"diagram-{name}.{format}", diagram_text(ALL[name](), format))
+    assert same_as_golden(GOLDEN / f"diagram-{name}.{format}", diagram_text(PICTURES[name](), format))
 
 
 def ids_in(text: str, format: str) -> list[str]:
@@ -131,18 +131,18 @@ def ids_in(text: str, format: str) -> list[str]:
 
 
 @pytest.mark.parametrize("format", PAINTERS)
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", PICTURES)
 def test_every_node_is_drawn_once_and_every_stage_is_one(name: str, format: str) -> None:
-    report = ALL[name]()
+    report = PICTURES[name]()
     drawn = ids_in(diagram_text(report, format), format)
     stages = [f"stage{stage.index}" for stage in report.head.stages] if report.head else []
     assert drawn == [node.id for node in picture_of(report).nodes]
     assert [node for node in drawn if node.startswith("stage")] == stages
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", PICTURES)
 def test_a_weight_has_the_status_of_the_report_in_word_and_colour(name: str) -> None:
-    report = ALL[name]()
+    report = PICTURES[name]()
     drawn = {weight.name: weight for node in picture_of(report).nodes for weight in node.weights}
     for item in report.head.parameters if report.head else ():
         assert drawn[item.name].word.startswith(item.status.value)
@@ -285,10 +285,17 @@ def test_modules_that_never_ran_are_grey_and_named() -> None:
 @pytest.mark.parametrize("format", PAINTERS)
 @pytest.mark.parametrize("name", ["evil", "hostile"])
 def test_hostile_names_stay_text(name: str, format: str) -> None:
-    text = diagram_text(ALL[name](), format)
+    text = diagram_text(PICTURES[name](), format)
     assert all(char.isprintable() or char == "\n" for char in text)
     assert "<img" not in text
     assert "\u202e" not in text
+
+
+def test_no_name_is_a_formula_or_an_icon_in_mermaid() -> None:
+    text = diagram_text(evil(), "mermaid")
+    assert "#36;#8203;#36;#8203;#36;" in text
+    assert "fa#58;#8203;fa#45;car" in text or "fa#58;#8203;fa-car" in text
+    assert "$" not in text
 
 
 # ---- SVG and HTML
@@ -296,14 +303,14 @@ def test_hostile_names_stay_text(name: str, format: str) -> None:
 
 @cache
 def svg_of(name: str) -> ET.Element:
-    return ET.fromstring(diagram_text(ALL[name](), "svg"))
+    return ET.fromstring(diagram_text(PICTURES[name](), "svg"))
 
 
 def panels_of(name: str) -> tuple[Panel, ...]:
-    return lay_out(picture_of(ALL[name]())).panels
+    return lay_out(picture_of(PICTURES[name]())).panels
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", PICTURES)
 def test_no_box_stands_on_another_or_leaves_the_picture(name: str) -> None:
     root = svg_of(name)
     height = float(root.attrib["height"])
@@ -314,7 +321,7 @@ def test_no_box_stands_on_another_or_leaves_the_picture(name: str) -> None:
     assert all(x >= 0 and x + wide <= WIDTH and y + tall <= height for x, y, wide, tall in places)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", PICTURES)
 def test_text_stays_inside_its_box_and_lines_stand_apart(name: str) -> None:
     for panel in panels_of(name):
         for words in panel.words:
@@ -327,7 +334,7 @@ def test_text_stays_inside_its_box_and_lines_stand_apart(name: str) -> None:
             assert cell.y + cell.height < panel.y + panel.height
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", PICTURES)
 def test_no_two_lines_of_a_box_cover_each_other(name: str) -> None:
     for panel in panels_of(name):
         spans = [(w.y, w.x - w.width if w.at_end else w.x, w.width, w.text) for w in panel.words]
@@ -337,7 +344,7 @@ def test_no_two_lines_of_a_box_cover_each_other(name: str) -> None:
                 assert apart, f"{text!r} and {other!r}"
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", PICTURES)
 def test_no_name_is_cut(name: str) -> None:
     for panel in panels_of(name):
         shown = "".join("".join(words.text.split()) for words in panel.words)
@@ -348,9 +355,9 @@ def test_no_name_is_cut(name: str) -> None:
                 assert "".join(cell_text(cell).split()) in shown
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", PICTURES)
 def test_wires_end_at_the_boxes_they_join(name: str) -> None:
-    picture: Picture = picture_of(ALL[name]())
+    picture: Picture = picture_of(PICTURES[name]())
     scene = lay_out(picture)
     assert len(scene.wires) == len(picture.edges)
     for wire in scene.wires:
@@ -368,9 +375,9 @@ def test_an_svg_says_what_it_is_to_those_who_do_not_see_it() -> None:
 
 
 @pytest.mark.parametrize("format", ["svg", "html"])
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", PICTURES)
 def test_nothing_is_loaded_and_no_script_runs(name: str, format: str) -> None:
-    text = diagram_text(ALL[name](), format)
+    text = diagram_text(PICTURES[name](), format)
     tags = re.findall(r"<[^>]*>", text)
     assert not any(tag.startswith(("<script", "<img", "<link", "<iframe", "<image", "<use")) for tag in tags)
     links = re.findall(r'\b(?:href|src|xlink:href)="([^"]*)"', "".join(tags))
@@ -393,6 +400,50 @@ def test_the_page_tells_evidence_parameters_and_source_of_the_box_that_is_pointe
         assert f"body:has(.to-{name}:hover) #about-{name}" in text
 
 
+def test_a_word_that_fits_on_a_line_is_not_broken() -> None:
+    assert wrap_text("found from input_ids", text_width("found from input_", 13), 13) == ("found from", "input_ids")
+
+
+def luminance(colour: str) -> float:
+    """The relative luminance of `#rrggbb`, as WCAG defines it."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    darker, lighter = sorted((luminance(one), luminance(other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+@pytest.mark.parametrize("tint", Tint)
+@pytest.mark.parametrize(
+    ("tints", "accent", "quiet", "ground"),
+    [
+        (colours.LIGHT, colours.ACCENT_LIGHT, colours.QUIET_LIGHT, colours.GROUND_LIGHT),
+        (colours.DARK, colours.ACCENT_DARK, colours.QUIET_DARK, colours.GROUND_DARK),
+    ],
+    ids=["light", "dark"],
+)
+def test_text_stands_out_from_every_ground(
+    tint: Tint, tints: dict[Tint, colours.Colour], accent: colours.Colour, quiet: str, ground: str
+) -> None:
+    fill = tints[tint].fill
+    for text in (tints[tint].text, tints[Tint.PLAIN].text, quiet, accent.text):
+        assert contrast(text, fill) >= 4.5
+    assert contrast(tints[tint].text, ground) >= 4.5
+    assert contrast(accent.text, accent.fill) >= 4.5
+
+
+def test_a_weight_of_unknown_status_is_not_said_to_lack_a_key() -> None:
+    unknown = tuple(
+        replace(item, status=ParameterStatus.UNKNOWN, checkpoint_keys=()) for item in a_head(bert()).parameters
+    )
+    text = diagram_text(with_head(bert(), parameters=unknown), "html")
+    assert "classifier.weight 3x768, float32, from where is not known" in text
+    assert "no checkpoint key" not in text
+
+
 WRAPPED = (
     ("several words that are wrapped", 100),
     ("a.very.long.dotted.name.of.a.parameter", 100),
@@ -412,11 +463,11 @@ def test_wrapped_lines_fit_and_lose_nothing(text: str, width: float) -> None:
 # ---- the parsers of others
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", PICTURES)
 def test_graphviz_reads_the_graph(name: str) -> None:
     if shutil.which("dot") is None:
         pytest.skip("Graphviz is not installed")
-    report = ALL[name]()
+    report = PICTURES[name]()
     ran = subprocess.run(
         ["dot", "-Tjson0"], input=diagram_text(report, "dot").encode(), capture_output=True, check=False
     )
@@ -439,11 +490,11 @@ def mermaid_problem() -> str:
     return "" if ran.returncode == 0 else "npm's mermaid and jsdom are not installed, here or on NODE_PATH"
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", PICTURES)
 def test_mermaid_reads_the_flowchart(name: str) -> None:
     if mermaid_problem():
         pytest.skip(mermaid_problem())
-    report = ALL[name]()
+    report = PICTURES[name]()
     text = diagram_text(report, "mermaid")
     ran = subprocess.run(
         ["node", str(PARSER)], input=text, capture_output=True, text=True, encoding="utf-8", check=False, env=os.environ

@@ -1,13 +1,15 @@
 """How wide text is in a monospaced font of unknown make, and where it breaks: rather too wide than too narrow."""
 
 import re
+from collections.abc import Iterator
 
 from rich.cells import cell_len
 
 _ASCII = 0.61
 _NARROW = 0.8
 _WIDE = 1.4
-_PIECES = re.compile(r"\s+|[^\s._/,:-]+[._/,:-]*|[._/,:-]+")
+_WORDS = re.compile(r"\s+|\S+")
+_PIECES = re.compile(r"[^._/,:-]+[._/,:-]*|[._/,:-]+")
 
 
 def text_width(text: str, size: float) -> float:
@@ -32,14 +34,21 @@ def wrap_text(text: str, width: float, size: float) -> tuple[str, ...]:
     return (*lines, line.rstrip()) if line.strip() or not lines else tuple(lines)
 
 
-def _fitting_pieces(text: str, width: float, size: float) -> list[str]:
-    found: list[str] = []
-    for piece in _PIECES.findall(text):
-        whole = ""
-        for char in piece:
-            if whole and text_width(whole + char, size) > width:
-                found.append(whole)
-                whole = ""
-            whole += char
-        found.append(whole)
-    return found
+def _fitting_pieces(text: str, width: float, size: float) -> Iterator[str]:
+    """Words and the spaces between them; a word that is too wide in parts."""
+    for word in _WORDS.findall(text):
+        if text_width(word, size) <= width:
+            yield word
+            continue
+        for piece in _PIECES.findall(word):
+            yield from _cut_to_fit(piece, width, size)
+
+
+def _cut_to_fit(piece: str, width: float, size: float) -> Iterator[str]:
+    part = ""
+    for char in piece:
+        if part and text_width(part + char, size) > width:
+            yield part
+            part = ""
+        part += char
+    yield part

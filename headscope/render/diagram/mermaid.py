@@ -18,7 +18,9 @@ _HARMLESS = "|".join(
     )
 )
 _PIECE = re.compile(rf"({_HARMLESS})|.", re.DOTALL)
-_APART = "#8203;"  # two dollar signs begin a formula, even as numbers: no width between them
+# Two dollar signs begin a formula and `fa:fa-` an icon, even as numbers: a space of no width keeps them apart.
+_BEGINNINGS = re.compile(r"(?<=#36;)(?=#36;)|(?<=#58;)(?=fa)")
+_SETTING = '%%{init: {"flowchart": {"wrappingWidth": 520}}}%%'
 
 
 def mermaid_text(picture: Picture) -> str:
@@ -27,6 +29,7 @@ def mermaid_text(picture: Picture) -> str:
 
 
 def _lines(picture: Picture) -> Iterator[str]:
+    yield _SETTING
     yield "flowchart TD"
     yield f"  accTitle: {_escaped(picture.title)}"
     yield f"  accDescr: {_escaped(picture.verdict)}"
@@ -71,4 +74,4 @@ def _label(texts: "Iterator[str] | tuple[str, ...]") -> str:
 def _escaped(text: str) -> str:
     """`text` with every active character as its number: `a < b` is `a #60; b`."""
     numbered = _PIECE.sub(lambda found: found[1] or f"#{ord(found[0])};", text)
-    return numbered.replace("#36;#36;", f"#36;{_APART}#36;").replace("#36;#36;", f"#36;{_APART}#36;")
+    return _BEGINNINGS.sub("#8203;", numbered)

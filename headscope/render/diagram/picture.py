@@ -225,8 +225,13 @@ def _more_of(head: Head, stage: Stage) -> Iterator[tuple[str, str]]:
         maker = "hidden states" if made == HIDDEN_STATES else operations.get(made, "?")
         yield "reads", safe(f"{axes_of(shape)} of {maker}")
     for item in own_parameters(head, stage):
-        keys = ", ".join(item.checkpoint_keys) or "no checkpoint key"
-        yield weight_status(item), safe(f"{item.name} {weight_size(item)}, {item.dtype}, from {keys}")
+        yield weight_status(item), safe(f"{item.name} {weight_size(item)}, {item.dtype}, {_keys_of(item)}")
+
+
+def _keys_of(item: HeadParameter) -> str:
+    if item.status is ParameterStatus.UNKNOWN:
+        return "from where is not known"
+    return f"from {', '.join(item.checkpoint_keys)}" if item.checkpoint_keys else "from no checkpoint key"
 
 
 def _weight(item: HeadParameter, sources: dict[str, str]) -> Weight:
