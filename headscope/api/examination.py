@@ -24,6 +24,7 @@ from headscope.facts import (
     ModelFacts,
     PaddingEffect,
     ParameterCounts,
+    Quantisation,
     Report,
     Unavailable,
     WeightDiff,
@@ -333,7 +334,12 @@ def _report(command: str, manifest: CheckpointManifest, choice: Choice, loaded: 
         weights=loaded.diff,
         head=head,
         notes=(*_mismatch_notes(loaded.diff), *loaded.notes, *(traced.trace.notes if traced.trace else ())),
-        not_determined=(*_gaps_of(manifest), *traced.gaps, *(traced.trace.not_determined if traced.trace else ())),
+        not_determined=(
+            *_gaps_of(manifest),
+            *_gaps_of_packing(loaded, manifest),
+            *traced.gaps,
+            *(traced.trace.not_determined if traced.trace else ()),
+        ),
         adapter=_adapter_facts(manifest, loaded, head),
     )
 
@@ -382,6 +388,11 @@ def _gaps_of(manifest: CheckpointManifest) -> tuple[Unavailable, ...]:
     return manifest.gaps
 
 
+def _gaps_of_packing(loaded: Loaded, manifest: CheckpointManifest) -> tuple[Unavailable, ...]:
+    """The gaps that unpacking found, which are not the manifest's."""
+    return tuple(gap for gap in loaded.diff.gaps if gap not in manifest.gaps)
+
+
 def _checkpoint_facts(manifest: CheckpointManifest) -> CheckpointFacts:
     config = manifest.config
     architectures = config.get("architectures")
@@ -418,7 +429,17 @@ def _model_facts(choice: Choice, loaded: Loaded, trace: HeadTrace | None, head: 
         activation=activation_for(loss) if trace else "not determined",
         parameters=_counts(loaded, head),
         dtype=str(loaded.model.dtype).removeprefix("torch."),
+        quantization=_quantisation(loaded, head),
     )
+
+
+def _quantisation(loaded: Loaded, head: Head | None) -> Quantisation | None:
+    from headscope.model.quantised import quantisation_facts
+
+    if not loaded.quantisation:
+        return None
+    live = {item.name for item in head.parameters if item.live} if head else set()
+    return quantisation_facts(loaded.quantisation, [item for item in loaded.diff.parameters if item.name in live])
 
 
 def _counts(loaded: Loaded, head: Head | None) -> ParameterCounts:
@@ -451,6 +472,7 @@ def join_head(trace: HeadTrace, diff: WeightDiff) -> Head:
             checkpoint_keys=_keys_of(origin.checkpoint_keys, mismatch, name),
             checkpoint_shape=mismatch.checkpoint_shape if mismatch else None,
             adapter=origin.adapter,
+            quantised=origin.quantised,
         )
 
     return Head(

@@ -1,7 +1,7 @@
 """Rules on what the checkpoint is: its kind, its number format, its code."""
 
-from headscope.checks.rule import Findings, Rule, at, live_parameters, named, rule, told
-from headscope.facts import Severity
+from headscope.checks.rule import Findings, NotKnown, Rule, at, live_parameters, named, rule, told
+from headscope.facts import ParameterStatus, Severity
 from headscope.facts.check import Profile, Subject
 
 _NO_FLOAT = ("int8", "uint8", "int4", "float8_e4m3fn", "float8_e5m2")
@@ -55,4 +55,32 @@ def remote_code(this: Rule, subject: Subject) -> Findings:
             Severity.WARNING,
             "config.json names model code in the repository (auto_map), which trust_remote_code=True would run.",
             "Read that code, and pin the revision that you have read.",
+        )
+
+
+@rule("HS404", "head-quantised", "The head is quantised")
+def head_quantised(this: Rule, subject: Subject) -> Findings:
+    """A head that is packed in few bits, or that would be when it is made."""
+    facts = subject.report.model.quantization
+    if facts is None:
+        return
+    live = live_parameters(subject)
+    if facts.head_quantised is None:
+        raise NotKnown("how the head is stored is not known")
+    packed = [item.name for item in live if item.quantised is not None]
+    if packed:
+        yield this.find(
+            at(subject, training=Severity.ERROR, inference=Severity.WARNING),
+            f"{named(packed)} of the head is packed by {facts.method}: coarse scores, and nothing that can be trained.",
+            "Leave the head out of the quantisation (modules_to_not_convert, llm_int8_skip_modules).",
+            packed,
+        )
+    fresh = [item.name for item in live if item.status in (ParameterStatus.NEW, ParameterStatus.MISMATCHED)]
+    if facts.method == "bitsandbytes" and facts.skips_head is False and fresh:
+        yield this.find(
+            at(subject, training=Severity.ERROR, inference=Severity.WARNING),
+            f"The settings leave {named(facts.skipped) or 'nothing'} unquantised and forget the head: "
+            f"{named(fresh)} is new, and would be made quantised.",
+            "Add the head's module to llm_int8_skip_modules in the quantization_config.",
+            fresh,
         )

@@ -29,6 +29,7 @@ from headscope.facts.report import (
     Finding,
     ModelFacts,
     ParameterCounts,
+    Quantisation,
     Report,
     Severity,
 )
@@ -64,6 +65,7 @@ __all__ = [
     "ParameterStatus",
     "Pooling",
     "PoolingKind",
+    "Quantisation",
     "Rename",
     "Report",
     "Severity",

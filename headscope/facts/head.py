@@ -153,6 +153,7 @@ class HeadParameter:
     checkpoint_keys: tuple[str, ...]
     checkpoint_shape: tuple[int, ...] | None = None
     adapter: Carried | None = None
+    quantised: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,21 @@ class ParameterCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class Quantisation:
+    """How a checkpoint is quantised; `head_quantised` is None where that could not be told.
+
+    `skipped` are the modules that its settings leave alone; `skips_head` says whether the classifier is among them,
+    None where the settings name none (then Transformers chooses).
+    """
+
+    method: str
+    bits: int | None
+    head_quantised: bool | None
+    skipped: tuple[str, ...] = ()
+    skips_head: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ModelFacts:
     """The model as the class and the configuration make it."""
 
@@ -70,6 +85,7 @@ class ModelFacts:
     activation: str
     parameters: ParameterCounts
     dtype: str
+    quantization: Quantisation | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,8 @@ class UnusedGroup:
 class ParameterOrigin:
     """One parameter or persistent buffer of the model, with its status and the checkpoint keys that fill it.
 
-    `adapter` says how a PEFT adapter carries it, where there is one and it does.
+    `adapter` says how a PEFT adapter carries it, where there is one and it does; `quantised` the number format
+    that it is packed in, where it is.
     """
 
     name: str
@@ -75,6 +76,7 @@ class ParameterOrigin:
     in_base: bool
     is_buffer: bool = False
     adapter: Carried | None = None
+    quantised: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """The weight diff: what Transformers' own loader does with the keys of a checkpoint."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -23,16 +24,21 @@ from headscope.facts import (
 from headscope.model.choice import Choice
 from headscope.model.leftovers import describe_unused
 from headscope.model.origins import header_only_tensors, origin_of
+from headscope.model.quantised import quantisation_config, unpack, with_packed_names
 from headscope.model.quiet import quiet
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A skeleton on the meta device and what loading the checkpoint did to it; `notes` are sentences on the loading."""
+    """A skeleton on the meta device and what loading the checkpoint did to it.
+
+    `notes` are sentences on the loading, `quantisation` the settings of a quantised checkpoint.
+    """
 
     model: PreTrainedModel
     diff: WeightDiff
     notes: tuple[str, ...] = ()
+    quantisation: Mapping[str, Any] = field(default_factory=dict)
 
 
 def load_skeleton(choice: Choice, manifest: CheckpointManifest) -> Loaded:
@@ -40,12 +46,25 @@ def load_skeleton(choice: Choice, manifest: CheckpointManifest) -> Loaded:
 
     Raises Unsupported where the class cannot be built or the loader refuses the checkpoint.
     """
-    if choice.config.to_dict().get("quantization_config"):
-        method = choice.config.to_dict()["quantization_config"].get("quant_method", "unknown method")
-        raise Unsupported(
-            f"the checkpoint is quantised ({method}), and quantised weights are not examined",
-            "examine the checkpoint it was quantised from",
-        )
+    settings = quantisation_config(choice.config)
+    if settings:
+        return _load_quantised(choice, manifest, settings)
+    return _load(choice, manifest)
+
+
+def _load_quantised(choice: Choice, manifest: CheckpointManifest, settings: dict[str, Any]) -> Loaded:
+    """The skeleton as if the weights had been stored unquantised, with the keys and formats that they really have."""
+    plain = deepcopy(choice.config)
+    del plain.quantization_config
+    with quiet(), torch.device("meta"):
+        shapes = {name: tuple(item.shape) for name, item in choice.cls(plain).named_parameters()}
+    dtype = str(plain.dtype or torch.float16).removeprefix("torch.")
+    unpacked = unpack(manifest, settings, dtype, shapes)
+    loaded = _load(replace(choice, config=plain), unpacked.manifest)
+    return replace(loaded, diff=with_packed_names(loaded.diff, unpacked), quantisation=settings)
+
+
+def _load(choice: Choice, manifest: CheckpointManifest) -> Loaded:
     model, info = _run_loader(choice, header_only_tensors(manifest))
     diff = _read_diff(model, info, manifest)
     _strip_origins(model)

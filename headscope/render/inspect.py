@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from headscope.facts import Finding, Head, HeadParameter, ModelFacts, PaddingEffect, Report, UnusedGroup
+from headscope.facts import Finding, Head, HeadParameter, ModelFacts, PaddingEffect, Quantisation, Report, UnusedGroup
 from headscope.facts.tasks import WITHOUT_CLASSES
 from headscope.render.fold import fold_keys
 from headscope.render.palette import QUIET, SEVERITY, STRONG, TONE, Tone
@@ -47,6 +47,23 @@ def inspect_screen(report: Report) -> RenderableType:
 def _model(report: Report) -> Facts:
     model = report.model
     yield "model", label(f"{model.class_name}, {model.task.value}, {model.dtype}")
+    if model.quantization is not None:
+        yield "quantised", _quantisation(model.quantization)
+
+
+def _quantisation(facts: Quantisation) -> Text:
+    """The method, and what it did to the head."""
+    words = {
+        True: "the head is quantised too",
+        False: "the head is not",
+        None: "the head: not determined",
+    }
+    bits = f", {facts.bits} bit" if facts.bits else ""
+    text = label(f"{facts.method}{bits}; ")
+    text.append(words[facts.head_quantised], "" if facts.head_quantised is False else "yellow")
+    if facts.skipped:
+        text.append(f"; left alone: {', '.join(map(safe, facts.skipped))}")
+    return text
 
 
 def _pooling(report: Report) -> Facts:
@@ -117,6 +134,8 @@ def _matrix_sentence(matrix: HeadParameter, report: Report) -> str:
     inner = "hidden" if report.head and report.head.hidden_shape[-1:] == (width,) else "features"
     outer = "scores" if report.model.task in WITHOUT_CLASSES else "classes"
     sentence = f"{matrix.name} is {inner} x {outer}, {width:,} x {classes:,}, stored as {size_of(matrix.shape)}"
+    if matrix.quantised is not None:
+        sentence = f"{matrix.name} is {inner} x {outer}, {width:,} x {classes:,}, packed as {matrix.quantised}"
     return f"{sentence}; not vocabulary x {outer}" if report.model.task in TEXT_TASKS else sentence
 
 

@@ -147,7 +147,7 @@ def _inline_parameters(head: Head, stage: Stage) -> Text:
             safe(item.name),
             f" {weight_size(item)} ",
             _status_of(item),
-            f" {_ADAPTER[item.adapter]}" if item.adapter else "",
+            f" {_aside(item)}".rstrip(),
         )
         for item in own_parameters(head, stage)
     )
@@ -172,10 +172,16 @@ def _status_of(parameter: HeadParameter) -> Text:
     return word if parameter.live else word.append(NOT_USED, QUIET)
 
 
+def _aside(parameter: HeadParameter) -> str:
+    """What is special about how a parameter is stored."""
+    packed = f"packed as {safe(parameter.quantised)}" if parameter.quantised else ""
+    return ", ".join(filter(None, (_ADAPTER[parameter.adapter] if parameter.adapter else "", packed)))
+
+
 def _origin_of(parameter: HeadParameter, sources: dict[str, str]) -> Text:
     if parameter.name in sources:
         return label(f"same as {sources[parameter.name]}", QUIET)
-    return Text(_ADAPTER[parameter.adapter] if parameter.adapter else "", QUIET)
+    return label(_aside(parameter), QUIET)
 
 
 def tree_of(report: Report, head: Head) -> HeadTree:
