@@ -33,6 +33,7 @@ floors: $(VENV)/.dev
 ## docs-check: what is generated in docs/ is what the code generates now
 docs-check: $(VENV)/.dev
 	$(BIN)/python scripts/write_questions.py --check
+	$(BIN)/python scripts/write_rules.py --check
 	$(BIN)/python scripts/write_pictures.py --check
 
 check: lint types floors docs-check test

@@ -14,6 +14,7 @@ from headscope.cli.compare import compare
 from headscope.cli.diagram import diagram
 from headscope.cli.diff_weights import diff_weights
 from headscope.cli.env import env
+from headscope.cli.explain import explain
 from headscope.cli.failure import Bug, Interrupted, asks_for_json, report_failure
 from headscope.cli.forward import forward
 from headscope.cli.grouping import with_option_groups
@@ -30,6 +31,7 @@ _COMMANDS: dict[str, Callable[..., int]] = {
     "forward": forward,
     "diagram": diagram,
     "heads": heads,
+    "explain": explain,
     "snapshot": snapshot,
     "env": env,
 }

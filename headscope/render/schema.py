@@ -38,6 +38,8 @@ def build_schema() -> Schema:
         "compare": _for_command(_object_of(Comparison, definitions), "compare"),
         "forward": _forward(definitions),
         "heads": _heads(definitions),
+        "explain": _explain(),
+        "explain-list": _explain_list(),
         "snapshot": _snapshot(),
         "env": _environment(definitions),
         "error": _error(),
@@ -147,6 +149,23 @@ def _check_several(definitions: dict[str, Schema]) -> Schema:
 def _heads(definitions: dict[str, Schema]) -> Schema:
     entries = {"heads": {"type": "array", "items": _reference(HeadEntry, definitions)}}
     return _opened("heads", entries, "The atlas: classification classes of the installed Transformers.")
+
+
+_TOPIC: dict[str, Schema] = {
+    "topic": {"type": "string"},
+    "names": {"type": "array", "items": {"type": "string"}},
+    "group": {"type": "string"},
+    "title": {"type": "string"},
+}
+
+
+def _explain() -> Schema:
+    return _opened("explain", _TOPIC | {"text": {"type": "string"}}, "One topic in plain words, as Markdown.")
+
+
+def _explain_list() -> Schema:
+    listed: Schema = {"topics": {"type": "array", "items": _object(_TOPIC, "A topic.")}}
+    return _opened("explain", listed, "The list of topics.")
 
 
 def _environment(definitions: dict[str, Schema]) -> Schema:

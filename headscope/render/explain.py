@@ -1,0 +1,144 @@
+"""Topics in plain words: rules, poolings, operations, ideas. They are Markdown files beside this module."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from importlib import resources
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from headscope.errors import UsageError
+from headscope.render.document import Document, opening
+from headscope.render.palette import STRONG
+from headscope.render.paragraph import Paragraph
+
+GROUPS = {"rules": "Rules of check", "pooling": "Poolings", "operations": "Operations", "ideas": "Ideas"}
+"""The files of topics, and what they are called."""
+_HEADING = re.compile(r"^## (?P<names>[^:\n]+): (?P<title>.+)$", re.MULTILINE)
+_MARK = re.compile(r"\*\*(?P<bold>.+?)\*\*|`(?P<code>.+?)`")
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic: its group, its id, other names for it, a title, and its text as Markdown."""
+
+    group: str
+    id: str
+    names: tuple[str, ...]
+    title: str
+    text: str
+
+
+@cache
+def topics() -> tuple[Topic, ...]:
+    """Every topic, group by group."""
+    return tuple(topic for group in GROUPS for topic in _topics_of(group))
+
+
+def _topics_of(group: str) -> Iterator[Topic]:
+    text = (resources.files("headscope.render") / "explanations" / f"{group}.md").read_text(encoding="utf-8")
+    found = list(_HEADING.finditer(text))
+    ends = [item.start() for item in found[1:]] + [len(text)]
+    for heading, end in zip(found, ends, strict=True):
+        names = heading["names"].split() if group == "rules" else [heading["names"]]
+        yield Topic(group, names[0], tuple(names[1:]), heading["title"], text[heading.end() : end].strip())
+
+
+def find_topic(name: str) -> Topic:
+    """The topic of that id or name; hyphens, underscores and spaces are one. Raises UsageError with the nearest one."""
+    by_name = {_plain(known): topic for topic in topics() for known in (topic.id, *topic.names, topic.title)}
+    wanted = _plain(name)
+    if wanted in by_name:
+        return by_name[wanted]
+    inside = [known for known in by_name if wanted and wanted in known]
+    close = get_close_matches(wanted, by_name, n=1) or inside[:1]
+    hint = f"did you mean {by_name[close[0]].id}?" if close else "headscope explain lists the topics"
+    raise UsageError(f"no such topic: {name}", hint)
+
+
+def _plain(name: str) -> str:
+    return " ".join(re.split(r"[\s_-]+", name.strip().lower()))
+
+
+def topic_screen(topic: Topic) -> RenderableType:
+    """A topic as a Rich renderable."""
+    also = f" ({', '.join(topic.names)})" if topic.names else ""
+    return Group(Paragraph(Text(f"{topic.id}{also}: {topic.title}", STRONG)), Text(), *_blocks(topic.text))
+
+
+def _blocks(text: str) -> Iterator[RenderableType]:
+    """Paragraphs wrapped to the width, code as it is."""
+    for number, block in enumerate(_split(text)):
+        if number:
+            yield Text()
+        if block.startswith("```"):
+            for line in block.splitlines()[1:-1]:
+                yield Paragraph(Text(f"    {line}", "cyan"))
+        else:
+            yield Paragraph(_styled(block))
+
+
+def _split(text: str) -> list[str]:
+    """Blocks between empty lines; a fenced block is one, empty lines and all."""
+    parts = re.split(r"(^```.*?^```)", text, flags=re.MULTILINE | re.DOTALL)
+    blocks: list[str] = []
+    for part in parts:
+        blocks += [part] if part.startswith("```") else re.split(r"\n\s*\n", part)
+    return [block.strip("\n") for block in blocks if block.strip()]
+
+
+def _styled(block: str) -> Text:
+    line = " ".join(block.split())
+    text, at = Text(), 0
+    for mark in _MARK.finditer(line):
+        text.append(line[at : mark.start()])
+        text.append(mark["bold"] or mark["code"], STRONG if mark["bold"] else "cyan")
+        at = mark.end()
+    return text.append(line[at:])
+
+
+def topics_screen() -> RenderableType:
+    """The list of topics, group by group."""
+    parts: list[RenderableType] = []
+    for group, name in GROUPS.items():
+        own = [topic for topic in topics() if topic.group == group]
+        parts += [Paragraph(Text(name, STRONG))]
+        width = max(len(topic.id) for topic in own) + 2
+        parts += [Paragraph(Text(topic.title), Text(f"  {topic.id}"), width + 2) for topic in own]
+        parts += [Text()]
+    return Group(*parts[:-1])
+
+
+def topic_document(topic: Topic) -> Document:
+    """The document of `explain TOPIC`."""
+    return {
+        **opening("explain"),
+        "topic": topic.id,
+        "names": list(topic.names),
+        "group": topic.group,
+        "title": topic.title,
+        "text": topic.text,
+    }
+
+
+def topics_document() -> Document:
+    """The document of `explain` without a topic."""
+    listed = [
+        {"topic": topic.id, "names": list(topic.names), "group": topic.group, "title": topic.title}
+        for topic in topics()
+    ]
+    return {**opening("explain"), "topics": listed}
+
+
+def rules_page() -> str:
+    """The page of all rules as Markdown, with an anchor for each id."""
+    told = "Each rule has a stable id; `headscope explain HS102` shows one of these sections."
+    lines = ["# Rules of `headscope check`", "", told, ""]
+    for topic in topics():
+        if topic.group == "rules":
+            title = f"## {topic.id} {topic.names[0]}: {topic.title}"
+            lines += [f'<a id="{topic.id.lower()}"></a>', "", title, "", topic.text, ""]
+    return "\n".join(lines)
