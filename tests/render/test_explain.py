@@ -40,7 +40,7 @@ def test_every_word_of_a_report_has_a_topic(name: str) -> None:
 
 
 def test_ids_are_told_apart() -> None:
-    names = [known.lower() for topic in topics() for known in (topic.id, *topic.names)]
+    names = [known.lower().replace("-", " ") for topic in topics() for known in (topic.id, *topic.names)]
     assert len(set(names)) == len(names)
 
 
@@ -67,8 +67,8 @@ def test_nothing_is_cut(
     monkeypatch.setenv("COLUMNS", width)
     assert main(["explain", topic.id]) == 0
     shown = capsys.readouterr().out
-    words = re.sub(r"```\w*|\*\*|`", "", topic.text).split()
-    assert shown.split()[-len(words) :] == words
+    text = re.sub(r"```\w*|\*\*|`", "", topic.text)
+    assert "".join(shown.split()).endswith("".join(text.split()))
 
 
 def test_json_is_as_published(capsys: pytest.CaptureFixture[str]) -> None:
