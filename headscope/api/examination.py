@@ -228,6 +228,8 @@ def _examine(
 
 def built_facts(config: Any) -> BuiltFacts:
     """What a configuration says once Transformers has built it."""
+    from headscope.model.tokenizers import padding_side_of
+
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     eos = getattr(text, "eos_token_id", None)
     spread = getattr(config, "initializer_range", None)
@@ -237,6 +239,7 @@ def built_facts(config: Any) -> BuiltFacts:
         pad_token_id=_whole(getattr(text, "pad_token_id", None)),
         eos_token_ids=tuple(item for item in (eos if isinstance(eos, list) else [eos]) if type(item) is int),
         initializer_range=float(spread) if isinstance(spread, int | float) else None,
+        padding_side=padding_side_of(str(getattr(config, "model_type", ""))),
     )
 
 

@@ -29,7 +29,7 @@ def wrong_kind(this: Rule, subject: Subject) -> Findings:
 def head_dtype(this: Rule, subject: Subject) -> Findings:
     """Weights of the head in half precision (training) or in no floating point that a layer computes in."""
     live = live_parameters(subject)
-    packed = [item.name for item in live if item.dtype in _NO_FLOAT]
+    packed = [item.name for item in live if item.dtype in _NO_FLOAT and item.quantised is None]
     half = [item.name for item in live if item.dtype == "float16"]
     if packed:
         yield this.find(

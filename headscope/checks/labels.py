@@ -46,7 +46,7 @@ def _against_itself(this: Rule, subject: Subject) -> Findings:
         yield this.find(
             Severity.ERROR,
             f"config.json says num_labels {config.num_labels}, and its id2label names {len(config.id2label)}.",
-            "Correct config.json: Transformers believes id2label.",
+            f"Correct config.json: Transformers makes {subject.report.model.num_labels} classes of it.",
         )
 
 

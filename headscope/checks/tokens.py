@@ -85,7 +85,7 @@ def padding_changes_scores(this: Rule, subject: Subject) -> Findings:
     """Scores of one text that differ between alone and padded to a batch, measured on a small random model."""
     verification = head_of(subject).verification
     effects = verification.padding if verification is not None else ()
-    side = subject.tokenizer.padding_side if subject.tokenizer is not None else "right"
+    side = subject.tokenizer.padding_side if subject.tokenizer is not None else subject.built.padding_side
     for effect in effects:
         if effect.side != side or not _has_pad(subject):
             continue

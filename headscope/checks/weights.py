@@ -5,7 +5,8 @@ from headscope.facts import HeadParameter, ParameterStatus, Severity, WeightsFor
 from headscope.facts.check import Subject
 from headscope.facts.missing import find_missing
 
-_LOST = (ParameterStatus.NEW, ParameterStatus.MISMATCHED, ParameterStatus.IGNORED)
+_NEW = (ParameterStatus.NEW, ParameterStatus.IGNORED)
+_LOST = (*_NEW, ParameterStatus.MISMATCHED)
 _MANY = 0.5
 
 
@@ -33,7 +34,7 @@ def base_weights_missing(this: Rule, subject: Subject) -> Findings:
 def head_new(this: Rule, subject: Subject) -> Findings:
     """Every weight of the head that the scores depend on is new."""
     live = live_of(subject)
-    lost = [item for item in live if item.status in _LOST]
+    lost = [item for item in live if item.status in _NEW]
     if not live or len(lost) < len(live) or subject.report.adapter is not None:
         return
     count = sum(item.count for item in lost)
@@ -53,7 +54,7 @@ def head_new(this: Rule, subject: Subject) -> Findings:
 def head_partly_new(this: Rule, subject: Subject) -> Findings:
     """Some weights of the head are the checkpoint's and some are new."""
     live = live_of(subject)
-    lost = [item for item in live if item.status in _LOST and not _is_reshaped_classifier(item, subject)]
+    lost = [item for item in live if item.status in _NEW]
     if not lost or len(lost) == len(live) or subject.report.adapter is not None:
         return
     last = classifier_of(subject)
@@ -112,11 +113,13 @@ def unused_weights_new(this: Rule, subject: Subject) -> Findings:
     needs=("checkpoint",),
 )
 def classifier_unused(this: Rule, subject: Subject) -> Findings:
-    """The classifier is new while an unused checkpoint tensor has just its shape."""
+    """The classifier is new while an unused checkpoint tensor of no known other head has just its shape."""
     last = classifier_of(subject)
     if last is None or last.status not in _LOST:
         return
-    same = [item.key for item in subject.report.weights.unused_tensors if item.shape == last.shape]
+    weights = subject.report.weights
+    of_others = {key for group in weights.unused_groups if group.description for key in group.keys}
+    same = [item.key for item in weights.unused_tensors if item.shape == last.shape and item.key not in of_others]
     if same and len(last.shape) > 1:
         yield this.find(
             Severity.WARNING,

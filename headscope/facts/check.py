@@ -40,13 +40,17 @@ class ConfigFacts:
 
 @dataclass(frozen=True, slots=True)
 class BuiltFacts:
-    """What the configuration is once Transformers has built it. Ids are token ids."""
+    """What the configuration is once Transformers has built it. Ids are token ids.
+
+    `padding_side` is where the family's tokenizers pad unless they are told otherwise.
+    """
 
     num_labels: int
     vocab_size: int | None = None
     pad_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
     initializer_range: float | None = None
+    padding_side: str = "right"
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,9 @@ def shallow_config(config: Any, depth: int = 1) -> Any:
 
 
 def reduced_config(config: Any) -> Any:
-    """A copy that fits into memory with real weights: one layer, few experts, a small vocabulary."""
+    """A copy that fits into memory with real weights of single precision: one layer, few experts."""
     reduced = shallow_config(config)
+    reduced.dtype = "float32"
     for part in _with_parts(reduced):
         _reduce(part, _EXPERTS, 4)
         _reduce(part, ("num_experts_per_tok",), 2)

@@ -1,0 +1,367 @@
+"""Seeded faults and healthy checkpoints for the rules of `check`.
+
+`python -m tests.checks.corpus` prints, for every rule, how many seeded faults it found and how often it was wrong.
+"""
+
+import json
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+import headscope
+import headscope.errors
+from headscope.checks import RULES
+from headscope.facts import Severity
+from headscope.facts.check import CheckResult, Verdict
+from tests.families import FAMILIES, Family
+from tests.model.test_quantised import save as save_packed
+from tests.saving import save_safetensors, save_sharded_safetensors, save_torch_zip
+
+LABELS = {"0": "no", "1": "maybe", "2": "yes"}
+RIGHT = {"padding_side": "right", "pad_token": "<pad>", "eos_token": "</s>"}
+
+Build = Callable[[Path], Path]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A checkpoint with what the rules are to say of it: the ids at warning or above, or at all for notes."""
+
+    name: str
+    build: Build
+    profile: str
+    expected: frozenset[str] = frozenset()
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def run(self, folder: Path) -> CheckResult:
+        """The result of the rules."""
+        return headscope.check(str(self.build(folder)), self.profile, offline=True, **self.options)
+
+    def found(self, result: CheckResult) -> set[str]:
+        """The ids that count: graver than a note, and the notes that were seeded."""
+        return {item.id for item in result.findings if item.severity is not Severity.NOTE or item.id in self.expected}
+
+
+def saved(
+    family: str,
+    *,
+    of: str = "classifier",
+    config: dict[str, Any] | None = None,
+    drop: tuple[str, ...] = (),
+    edit: Callable[[dict[str, torch.Tensor]], Any] | None = None,
+    tokenizer: dict[str, Any] | None = None,
+    save: Callable[..., None] = save_safetensors,
+    **changes: Any,
+) -> Build:
+    """A builder: a small model is saved, then its tensors, configuration and tokenizer are changed."""
+
+    def build(folder: Path) -> Path:
+        chosen: Family = FAMILIES[family]
+        labels = {} if of != "classifier" or "id2label" in changes or "num_labels" in changes else named(LABELS)
+        model = chosen.build(getattr(chosen, of), **(labels | changes))
+        save(model, folder)
+        if drop or edit:
+            file = folder / "model.safetensors"
+            state = {key: value for key, value in load_file(file).items() if not (drop and key.startswith(drop))}
+            if edit:
+                state = edit(state) or state
+            save_file(state, file, metadata={"format": "pt"})
+        if config is not None:
+            path = folder / "config.json"
+            values = json.loads(path.read_text()) | config
+            path.write_text(json.dumps(values))
+        if tokenizer is not None:
+            (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer))
+        return folder
+
+    return build
+
+
+def named(labels: dict[str, str]) -> dict[str, Any]:
+    """The two label maps of a configuration."""
+    return {
+        "id2label": {int(key): name for key, name in labels.items()},
+        "label2id": {name: int(key) for key, name in labels.items()},
+    }
+
+
+def fault(rule: str, name: str, build: Build, profile: str = "inference", *also: str, **options: Any) -> Case:
+    """A seeded fault of one rule; `also` are the rules that are true of it too."""
+    return Case(f"{rule}-{name}", build, profile, frozenset({rule, *also}), options)
+
+
+def filled(*names: str, value: float) -> Callable[[dict[str, torch.Tensor]], None]:
+    """An edit that sets every element of some tensors."""
+
+    def edit(state: dict[str, torch.Tensor]) -> None:
+        for name in names:
+            state[name] = torch.full_like(state[name], value)
+
+    return edit
+
+
+def prefixed(prefix: str) -> Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]:
+    """An edit that puts a prefix before every key."""
+    return lambda state: {f"{prefix}{key}": value for key, value in state.items()}
+
+
+def renamed(old: str, new: str) -> Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]:
+    """An edit that gives some tensors another name."""
+    return lambda state: {key.replace(old, new): value for key, value in state.items()}
+
+
+def first_row(name: str, value: float) -> Callable[[dict[str, torch.Tensor]], None]:
+    """An edit that makes a class look at nothing."""
+
+    def edit(state: dict[str, torch.Tensor]) -> None:
+        state[name][0] = value
+
+    return edit
+
+
+def fresh(name: str, bias: str | None, spread: float = 0.02) -> Callable[[dict[str, torch.Tensor]], None]:
+    """An edit that makes a classifier look as it did before training."""
+
+    def edit(state: dict[str, torch.Tensor]) -> None:
+        generator = torch.Generator().manual_seed(3)
+        state[name] = torch.randn(state[name].shape, generator=generator) * spread
+        if bias:
+            state[bias] = torch.zeros_like(state[bias])
+
+    return edit
+
+
+def adapter(family: str, **settings: Any) -> Build:
+    """A LoRA adapter with its base model beside it."""
+
+    def build(folder: Path) -> Path:
+        import peft
+        import transformers
+
+        chosen = FAMILIES[family]
+        chosen.build(chosen.base).save_pretrained(folder / "base")
+        model = getattr(transformers, chosen.classifier).from_pretrained(folder / "base", **named(LABELS))
+        config = peft.LoraConfig(task_type="SEQ_CLS", r=2, **settings)
+        peft.get_peft_model(model, config).save_pretrained(folder / "adapter")
+        return folder / "adapter"
+
+    return build
+
+
+def quantised(packing: str, **settings: Any) -> Build:
+    """A checkpoint whose layers are packed."""
+
+    def build(folder: Path) -> Path:
+        place = save_packed(folder, packing, **settings)
+        path = place / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"id2label": LABELS, "label2id": {}}))
+        return place
+
+    return build
+
+
+WIDE = {"hidden_size": 96, "num_attention_heads": 4}
+
+FAULTS: tuple[Case, ...] = (
+    fault("HS101", "prefix", saved("bert", edit=prefixed("wrapped.")), "inference", "HS102", "HS106"),
+    fault("HS101", "embeddings", saved("roberta", drop=("roberta.embeddings.word",))),
+    fault("HS101", "layer", saved("llama", drop=("model.layers.1.",))),
+    fault("HS101", "layer-norm", saved("distilbert", drop=("distilbert.transformer.layer.0.output_layer_norm",))),
+    fault("HS101", "training", saved("electra", of="base", drop=("encoder.layer.0.attention",)), "training"),
+    fault("HS102", "language-model", saved("roberta", of="language_model"), "inference", "HS202", "HS401"),
+    fault("HS102", "base", saved("distilbert", of="base"), "inference", "HS202", "HS401"),
+    fault("HS102", "dropped", saved("gpt2", drop=("score",))),
+    fault("HS102", "image", saved("vit", drop=("classifier",))),
+    fault("HS103", "pooler", saved("bert", drop=("bert.pooler",))),
+    fault("HS103", "pre-classifier", saved("distilbert", drop=("pre_classifier",)), "training"),
+    fault("HS103", "dense", saved("roberta", drop=("classifier.dense",))),
+    fault("HS103", "classifier-only", saved("bert", drop=("classifier",))),
+    fault(
+        "HS104", "dense", saved("roberta", edit=lambda state: state | {"classifier.dense.weight": torch.zeros(48, 32)})
+    ),
+    fault(
+        "HS104",
+        "pre-classifier",
+        saved("distilbert", edit=lambda state: state | {"pre_classifier.weight": torch.zeros(32, 9)}),
+    ),
+    fault(
+        "HS104",
+        "pooler",
+        saved("bert", edit=lambda state: state | {"bert.pooler.dense.bias": torch.zeros(31)}),
+        "training",
+    ),
+    fault("HS105", "xlnet", saved("xlnet", drop=("transformer.mask_emb",))),
+    fault("HS105", "xlnet-training", saved("xlnet", drop=("transformer.mask_emb",)), "training"),
+    fault(
+        "HS105",
+        "xlnet-labels",
+        saved("xlnet", drop=("transformer.mask_emb",)),
+        "training",
+        labels=("no", "maybe", "yes"),
+    ),
+    fault("HS106", "renamed", saved("bert", edit=renamed("classifier.", "head.")), "inference", "HS103"),
+    fault("HS106", "renamed-score", saved("llama", edit=renamed("score.", "classifier.")), "inference", "HS102"),
+    fault(
+        "HS106",
+        "renamed-out",
+        saved("roberta", edit=renamed("classifier.out_proj", "classifier.final")),
+        "inference",
+        "HS103",
+    ),
+    fault("HS107", "bart", adapter("bart", target_modules=["q_proj"]), "inference", "HS202"),
+    fault("HS107", "deberta", adapter("deberta-v2", target_modules=["query_proj"]), "inference", "HS202"),
+    fault("HS107", "xlnet", adapter("xlnet", target_modules=["layer_1"]), "training"),
+    fault("HS107", "t5", adapter("t5", target_modules=["q"]), "inference", "HS202"),
+    fault("HS108", "bert", saved("bert", save=save_torch_zip)),
+    fault("HS108", "llama", saved("llama", save=save_torch_zip), "training"),
+    fault("HS108", "vit", saved("vit", save=save_torch_zip)),
+    fault("HS201", "asked-for-more", saved("bert"), "inference", "HS202", num_labels=5),
+    fault("HS201", "asked-in-training", saved("gpt2"), "training", num_labels=2),
+    fault(
+        "HS201",
+        "id2label-shorter",
+        saved("roberta", config={"id2label": {"0": "no", "1": "yes"}, "label2id": {"no": 0, "yes": 1}}),
+    ),
+    fault("HS201", "image", saved("vit"), "inference", "HS202", num_labels=10),
+    fault("HS201", "contradicts-itself", saved("distilbert", config={"num_labels": 7}), "inference", "HS202"),
+    fault("HS202", "bert", saved("bert", num_labels=3)),
+    fault("HS202", "vit", saved("vit", num_labels=3)),
+    fault("HS202", "llama", saved("llama", num_labels=4)),
+    fault("HS203", "not-inverse", saved("bert", config={"label2id": {"no": 0, "maybe": 2, "yes": 1}})),
+    fault("HS203", "gap", saved("roberta", config={"id2label": {"0": "no", "1": "maybe", "3": "yes"}})),
+    fault("HS203", "twice", saved("llama", config={"id2label": {"0": "no", "1": "no", "2": "yes"}}), "training"),
+    fault("HS203", "spare", saved("vit", config={"label2id": {"no": 0, "maybe": 1, "yes": 2, "never": 3}})),
+    fault("HS204", "unknown-training", saved("llama", config={"problem_type": "ranking"}), "training"),
+    fault("HS204", "regression-of-images", saved("vit", config={"problem_type": "regression"}), "training"),
+    fault("HS204", "unknown", saved("distilbert", config={"problem_type": "ordinal"})),
+    fault("HS204", "regression-of-names", saved("roberta", config={"problem_type": "regression"})),
+    fault("HS205", "bert", saved("bert", num_labels=1), "training"),
+    fault("HS205", "llama", saved("llama", num_labels=1), "training"),
+    fault("HS205", "vit", saved("vit", num_labels=1), "training"),
+    fault("HS301", "gpt2", saved("gpt2", config={"pad_token_id": None})),
+    fault("HS301", "llama", saved("llama", config={"pad_token_id": None}), "training"),
+    fault("HS301", "mistral", saved("mistral", config={"pad_token_id": None})),
+    fault("HS302", "gpt2", saved("gpt2", config={"pad_token_id": 99})),
+    fault("HS302", "xlnet", saved("xlnet", config={"pad_token_id": 500})),
+    fault("HS302", "negative", saved("gpt2", config={"pad_token_id": -1}), "training"),
+    fault("HS303", "bert-left", saved("bert", tokenizer={"padding_side": "left"}), "inference", "HS305"),
+    fault("HS303", "roberta-left", saved("roberta", tokenizer={"padding_side": "left"}), "training", "HS305"),
+    fault("HS303", "xlnet-right", saved("xlnet", tokenizer={"padding_side": "right"}), "inference", "HS305"),
+    fault("HS304", "bart", saved("bart", tokenizer={"pad_token": "</s>", "eos_token": {"content": "</s>"}})),
+    fault("HS304", "bart-training", saved("bart", tokenizer={"pad_token": "</s>", "eos_token": "</s>"}), "training"),
+    fault("HS304", "llama", saved("llama", config={"pad_token_id": 2})),
+    fault("HS304", "gpt2", saved("gpt2", tokenizer=RIGHT | {"pad_token": "</s>"}), "training"),
+    fault("HS305", "bert-left", saved("bert", tokenizer={"padding_side": "left"}), "inference", "HS303"),
+    fault("HS305", "electra-left", saved("electra", tokenizer={"padding_side": "left"}), "inference", "HS303"),
+    fault("HS305", "albert-left", saved("albert", tokenizer={"padding_side": "left"}), "inference", "HS303"),
+    fault("HS401", "bert", saved("bert", of="language_model"), "inference", "HS103", "HS202"),
+    fault("HS401", "llama", saved("llama", of="language_model"), "inference", "HS102", "HS202"),
+    fault("HS401", "vit", saved("vit", of="base"), "inference", "HS102", "HS202"),
+    fault("HS402", "bert", saved("bert", config={"dtype": "float16"}), "training"),
+    fault("HS402", "llama", saved("llama", config={"dtype": "float16"}), "training"),
+    fault("HS402", "vit", saved("vit", config={"dtype": "float16"}), "training"),
+    fault("HS403", "bert", saved("bert", config={"auto_map": {"AutoModel": "modeling_x.X"}})),
+    fault("HS403", "llama", saved("llama", config={"auto_map": {"AutoConfig": "x.X"}}), "training"),
+    fault("HS403", "vit", saved("vit", config={"auto_map": {"AutoModel": "x.X"}})),
+    fault("HS404", "eight-bits", quantised("bnb8", head=True)),
+    fault("HS404", "four-bits", quantised("bnb4", head=True), "training"),
+    fault("HS404", "fp8", quantised("fp8", head=True)),
+    fault(
+        "HS404",
+        "forgotten",
+        quantised("bnb4", of="language_model", llm_int8_skip_modules=["lm_head"]),
+        "training",
+        "HS102",
+        task="sequence-classification",
+        num_labels=3,
+    ),
+    fault("HS501", "nan", saved("bert", edit=filled("classifier.weight", value=float("nan")))),
+    fault("HS501", "inf-bias", saved("roberta", edit=filled("classifier.out_proj.bias", value=float("inf")))),
+    fault("HS501", "zeros", saved("llama", edit=filled("score.weight", value=0.0))),
+    fault("HS501", "one-row", saved("vit", edit=first_row("classifier.weight", 0.5))),
+    fault("HS501", "training", saved("gpt2", edit=filled("score.weight", value=float("nan"))), "training"),
+    fault("HS502", "bert", saved("bert", edit=fresh("classifier.weight", "classifier.bias"), **WIDE)),
+    fault("HS502", "llama", saved("llama", edit=fresh("score.weight", None), hidden_size=96, head_dim=24)),
+    fault("HS502", "vit", saved("vit", edit=fresh("classifier.weight", "classifier.bias"), **WIDE)),
+)
+
+
+NAMED = {"labels": tuple(LABELS.values())}
+
+
+HEADS = ("classifier", "score", "classification_head", "logits_proj", "sequence_summary", "pre_class")
+
+
+def trained(state: dict[str, torch.Tensor]) -> None:
+    """Heads as training leaves them: larger than their initialisation, with a bias."""
+    for key, value in state.items():
+        if key.startswith(
+            ("classifier", "score", "classification_head", "logits_proj", "sequence_summary", "pre_class")
+        ):
+            state[key] = value * 3 + 0.01 * torch.arange(value.numel()).reshape(value.shape) / value.numel()
+
+
+def _healthy() -> Iterator[Case]:
+    for name in FAMILIES:
+        side = {"padding_side": "left" if name == "xlnet" else "right", "pad_token": "<pad>", "eos_token": "</s>"}
+        yield Case(f"{name}-served", saved(name, edit=trained, tokenizer=side), "inference")
+        yield Case(f"{name}-before-training", saved(name, of="base", tokenizer=side), "training")
+        if FAMILIES[name].language_model and name != "vit":
+            yield Case(
+                f"{name}-pretrained", saved(name, of="language_model"), "training", options={"labels": ("a", "b")}
+            )
+    yield Case("sharded", saved("bert", save=save_sharded_safetensors), "inference")
+    yield Case("regression", saved("bert", num_labels=1, problem_type="regression", edit=trained), "training")
+    yield Case("reward", saved("llama", num_labels=1, edit=trained), "inference")
+    yield Case("multi-label", saved("roberta", problem_type="multi_label_classification", edit=trained), "inference")
+    yield Case("bfloat16", saved("llama", config={"dtype": "bfloat16"}, edit=trained), "training")
+    yield Case("same-labels", saved("bert", edit=trained), "inference", options={"labels": tuple(LABELS.values())})
+    for packing in ("bnb4", "bnb8", "gptq", "awq", "fp8", "compressed-tensors", "torchao"):
+        yield Case(f"quantised-{packing}", quantised(packing), "inference")
+    yield Case("lora", adapter("bert", target_modules=["query"]), "inference", options=NAMED)
+    yield Case("lora-roberta", adapter("roberta", target_modules=["query"]), "inference", options=NAMED)
+    yield Case("lora-llama", adapter("llama", target_modules=["q_proj"]), "inference", options=NAMED)
+    yield Case(
+        "lora-bart",
+        adapter("bart", target_modules=["q_proj"], modules_to_save=["classification_head"]),
+        "inference",
+        options=NAMED,
+    )
+
+
+HEALTHY: tuple[Case, ...] = tuple(_healthy())
+
+
+def main() -> int:
+    """Runs every case and prints the table of rules."""
+    seeded, found, wrong = Counter[str](), Counter[str](), Counter[str]()
+    for case in (*FAULTS, *HEALTHY):
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                result = case.run(Path(folder))
+            except headscope.errors.HeadscopeError as err:
+                print(f"{case.name}: {err.message}")
+                continue
+        got = case.found(result)
+        seeded.update(case.expected)
+        found.update(case.expected & got)
+        wrong.update(got - case.expected)
+        if got != case.expected or (not case.expected and result.verdict is not Verdict.PASSED):
+            print(f"{case.name}: {result.verdict.value}, expected {sorted(case.expected)}, found {sorted(got)}")
+            print("   ", *(f"{gap.what}: {gap.reason}" for gap in result.not_determined))
+    print(f"{'rule':<8}{'seeded':>8}{'found':>8}{'false':>8}")
+    for rule in sorted(RULES):
+        print(f"{rule:<8}{seeded[rule]:>8}{found[rule]:>8}{wrong[rule]:>8}")
+    print(f"{len(FAULTS)} seeded faults, {len(HEALTHY)} healthy checkpoints")
+    return int(found != seeded or bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

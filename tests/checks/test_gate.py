@@ -1,0 +1,145 @@
+"""Selections, ignores, baselines and several models: what the gate counts, and what it refuses."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headscope.cli import main
+
+SST2 = "distilbert-base-uncased-finetuned-sst-2-english"
+Gate = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Gate:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def run(*arguments: str, settings: str = "") -> tuple[int, str, str]:
+        (tmp_path / "pyproject.toml").write_text(settings)
+        code = main(["check", *arguments, "--offline"])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["roberta-base", "--for", "inference"], 1),
+        (["roberta-base", "--for", "training"], 0),
+        (["roberta-base"], 0),
+        (["roberta-base", "--for", "inference", "--select", "HS3"], 0),
+        (["roberta-base", "--for", "inference", "--select", "head-new"], 1),
+        (["roberta-base", "--for", "inference", "--select", "HS1,HS2"], 1),
+        (["roberta-base", "--for", "inference", "--ignore", "HS102"], 0),
+        (["roberta-base", "--for", "training", "--fail-on", "note"], 1),
+        (["roberta-base", "--for", "inference", "--ignore", "HS1,HS2,HS4", "--fail-on", "warning"], 0),
+        ([SST2, "--for", "inference"], 0),
+        ([SST2, "roberta-base", "--for", "inference"], 1),
+        ([SST2, "no/such", "--for", "inference"], 3),
+        (["no/such", "roberta-base", "--for", "inference"], 1),
+        (["no/such"], 3),
+        (["gpt2", "--for", "training"], 1),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
+)
+def test_exit_codes(arguments: list[str], code: int, gate: Gate) -> None:
+    assert gate(*arguments)[0] == code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["roberta-base", "--select", "HS999"], "no such rule"),
+        (["roberta-base", "--ignore", "head-knew"], "did you mean head-new"),
+        (["roberta-base", "--select", "HS102", "--ignore", "HS102"], "selected and ignored"),
+        (["roberta-base", "--fail-on", "fatal"], "severities: error, warning, note"),
+        (["roberta-base", "--for", "fun"], "fun"),
+        (["roberta-base", "--select", ","], "names no rule"),
+        (["roberta-base", "--baseline", "missing.json"], "cannot be read"),
+        ([], "Missing argument"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_cannot_be_meant_is_refused(arguments: list[str], told: str, gate: Gate) -> None:
+    code, _, err = gate(*arguments)
+    assert code == 2
+    assert told in err
+
+
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [
+        ('[tool.headscope]\nfor = "inference"', 1),
+        ('[tool.headscope]\nfor = "inference"\nselect = ["HS3"]', 0),
+        ('[tool.headscope]\nfor = "inference"\nignore = ["HS102"]', 0),
+        ('[tool.headscope]\nfor = "training"\nfail-on = "note"', 1),
+        ('[tool.headscope]\nfor = "inference"\nignore = [{ rule = "HS102", reason = "x", until = 2999-01-01 }]', 0),
+        ('[tool.headscope]\nfor = "inference"\nignore = [{ rule = "HS102", model = "roberta-*" }]', 0),
+        ('[tool.headscope]\nfor = "inference"\nignore = [{ rule = "HS102", model = "bert-*" }]', 1),
+        ('[tool.headscope]\nfor = "inference"\nignore = [{ rule = "HS102", until = 2020-01-01 }]', 2),
+        ('[tool.headscope]\nfor = "inference"\nignore = [{ rule = "HS102", until = "soon" }]', 2),
+        ('[tool.headscope]\nfor = "inference"\nignore = [{ reason = "x" }]', 2),
+        ('[tool.headscope]\nfor = "inference"\nignore = "HS102"', 2),
+        ('[tool.headscope]\nfro = "inference"', 2),
+        ("[tool.headscope]\nfor = 3", 2),
+        ("[tool.headscope]\nselect = 3", 2),
+        ("[tool]\nheadscope = 3", 2),
+        ("[tool.headscope", 2),
+        ('[tool.headscope]\nbaseline = "none.json"', 2),
+        ("[project]", 0),
+    ],
+)
+def test_settings_of_a_project(settings: str, code: int, gate: Gate) -> None:
+    found, _, err = gate("roberta-base", settings=settings)
+    assert found == code, err
+    assert ("hint:" in err) is (code == 2)
+
+
+def test_the_command_line_goes_before_the_settings(gate: Gate) -> None:
+    assert gate("roberta-base", "--for", "training", settings='[tool.headscope]\nfor = "inference"')[0] == 0
+
+
+def test_an_expired_ignore_says_why_it_was_there(gate: Gate) -> None:
+    ignore = '{ rule = "HS102", reason = "trained next week", until = 2020-01-01 }'
+    _, _, err = gate("roberta-base", settings=f"[tool.headscope]\nignore = [{ignore}]")
+    assert "trained next week" in err
+    assert "2020-01-01" in err
+
+
+def test_an_ignored_finding_is_shown_with_its_reason(gate: Gate) -> None:
+    settings = '[tool.headscope]\nfor = "inference"\nignore = [{ rule = "HS102", reason = "a demo" }]'
+    _, out, _ = gate("roberta-base", settings=settings)
+    assert "a demo" in out
+    document = json.loads(gate("roberta-base", "--json", settings=settings)[1])
+    assert [item["reason"] for item in document["ignored"]] == ["a demo"]
+
+
+def test_an_ignore_that_nothing_needs_is_told(gate: Gate) -> None:
+    assert "HS301 was not needed" in gate("roberta-base", "--ignore", "HS301")[1]
+
+
+def test_a_baseline_holds_what_is_known(gate: Gate, tmp_path: Path) -> None:
+    arguments = ["roberta-base", "--for", "inference"]
+    assert gate(*arguments, "--write-baseline", "known.json")[0] == 1
+    assert gate(*arguments, "--baseline", "known.json")[0] == 0
+    assert gate("bert-base-uncased", "--for", "inference", "--baseline", "known.json")[0] == 1
+    assert gate(*arguments, settings='[tool.headscope]\nbaseline = "known.json"')[0] == 0
+    (tmp_path / "known.json").write_text('{"findings": [{"id": 3}]}')
+    assert gate(*arguments, "--baseline", "known.json")[0] == 2
+
+
+def test_a_table_of_several_models(gate: Gate) -> None:
+    _, out, _ = gate(SST2, "roberta-base", "no/such", "--for", "inference")
+    table = out.splitlines()[-4:]
+    assert [line.split()[0] for line in table] == ["verdict", "passed", "failed", "not"]
+    document = json.loads(gate(SST2, "roberta-base", "no/such", "--for", "inference", "--json")[1])
+    assert [result["verdict"] for result in document["results"]] == ["passed", "failed", "not_determined"]
+
+
+def test_quiet_is_one_line_a_model(gate: Gate) -> None:
+    assert len(gate(SST2, "roberta-base", "--for", "inference", "-q")[1].splitlines()) == 2

@@ -1,0 +1,153 @@
+"""Every seeded fault is found, and no rule cries wolf on a healthy checkpoint."""
+
+import copy
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import jsonschema
+import pytest
+import torch
+
+import headscope
+from headscope.checks import RULES
+from headscope.cli import main
+from headscope.facts import Severity
+from headscope.facts.check import Profile, Verdict
+from tests.checks.corpus import FAULTS, HEALTHY, Case, saved
+from tests.families import FAMILIES
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs/schema/headscope-1.0.schema.json").read_text())
+_LIVE = {"HS601", "HS602"}
+
+
+@pytest.mark.parametrize("case", FAULTS, ids=lambda case: case.name)
+def test_a_seeded_fault_is_found_and_nothing_else(case: Case, tmp_path: Path) -> None:
+    result = case.run(tmp_path)
+    assert case.found(result) == case.expected, [item.message for item in result.findings]
+    grave = any(item.severity is Severity.ERROR for item in result.findings)
+    assert result.verdict is (Verdict.FAILED if grave else Verdict.PASSED)
+    assert all(item.message and item.remedy and item.url for item in result.findings)
+
+
+@pytest.mark.parametrize("case", HEALTHY, ids=lambda case: case.name)
+def test_a_healthy_checkpoint_passes(case: Case, tmp_path: Path) -> None:
+    result = case.run(tmp_path)
+    assert case.found(result) == set(), [item.message for item in result.findings]
+    assert (result.verdict, result.not_determined) == (Verdict.PASSED, ())
+
+
+def test_every_rule_is_seeded_three_times_or_more() -> None:
+    counts = {name: sum(name in case.expected for case in FAULTS) for name in RULES if name not in _LIVE}
+    assert min(counts.values()) >= 3, counts
+
+
+@pytest.mark.parametrize("name", ["bert", "llama", "vit"])
+def test_a_frozen_head_is_found(name: str) -> None:
+    family = FAMILIES[name]
+    model = family.build(family.classifier, num_labels=3)
+    model.requires_grad_(False)
+    assert "HS601" in _errors(model)
+    model.requires_grad_(True)
+    model.base_model.requires_grad_(False)
+    assert "HS601" not in _errors(model)
+
+
+@pytest.mark.parametrize("name", ["roberta", "gpt2", "vit"])
+def test_a_head_beside_the_optimizer_is_found(name: str) -> None:
+    family = FAMILIES[name]
+    model = family.build(family.classifier, num_labels=3)
+    assert "HS602" in _errors(model, optimizer=torch.optim.SGD(model.base_model.parameters(), lr=0.1))
+    assert "HS602" not in _errors(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+def test_a_model_in_memory_is_left_as_it_is() -> None:
+    family = FAMILIES["bert"]
+    model = family.build(family.classifier, num_labels=3).train()
+    before, mode = copy.deepcopy(model.state_dict()), [part.training for part in model.modules()]
+    seed = torch.random.get_rng_state()
+    headscope.check(model, "training")
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert [part.training for part in model.modules()] == mode
+    assert torch.equal(torch.random.get_rng_state(), seed)
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_what_the_load_gave_a_model_in_memory_is_told_by_its_checkpoint(tmp_path: Path) -> None:
+    import transformers
+
+    saved("bert", drop=("bert.pooler",))(tmp_path)
+    model = transformers.BertForSequenceClassification.from_pretrained(tmp_path)
+    result = headscope.check(model, "inference")
+    assert "HS103" in {item.id for item in result.findings}
+
+
+def test_a_checkpoint_that_is_gone_leaves_the_rules_on_weights_open(tmp_path: Path) -> None:
+    import transformers
+
+    saved("bert")(tmp_path / "model" if (tmp_path / "model").mkdir() is None else tmp_path)
+    model = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "model")
+    (tmp_path / "model").rename(tmp_path / "moved")
+    result = headscope.check(model, "inference", offline=True)
+    assert result.verdict is Verdict.NOT_DETERMINED
+    assert any("HS102" in gap.what for gap in result.not_determined)
+
+
+def _errors(model: torch.nn.Module, **options: object) -> set[str]:
+    result = headscope.check(model, "training", **options)
+    return {item.id for item in result.findings if item.severity is Severity.ERROR}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda file: file.write_bytes(file.read_bytes()[:-100]),
+        lambda file: file.unlink(),
+        lambda file: file.write_bytes(b""),
+        lambda file: (file.parent / "tokenizer_config.json").write_text("[1, 2"),
+    ],
+    ids=["truncated", "gone", "empty", "broken tokenizer settings"],
+)
+def test_a_check_that_could_not_run_is_no_pass(change: object, tmp_path: Path) -> None:
+    saved("bert")(tmp_path)
+    change(tmp_path / "model.safetensors")  # type: ignore[operator]
+    assert main(["check", str(tmp_path), "--for", "inference", "-q"]) == 3
+
+
+@pytest.mark.parametrize("profile", list(Profile))
+def test_formats_of_pipelines(profile: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved("bert", drop=("bert.pooler",))(tmp_path)
+    shown = {}
+    for kind in ("text", "json", "github", "junit", "sarif", "markdown"):
+        code = main(["check", str(tmp_path), "--for", profile, "--format", kind])
+        assert code == (1 if profile == "inference" else 0)
+        shown[kind] = capsys.readouterr().out
+    document = json.loads(shown["json"])
+    jsonschema.validate(document, SCHEMA)
+    ids = [item["id"] for item in document["findings"]]
+    suite = ElementTree.fromstring(shown["junit"])[0]
+    assert len(suite) == int(suite.get("tests", "")) == len(RULES)
+    failed = [case.get("name", "").split()[0] for case in suite if case.find("failure") is not None]
+    assert failed == [item["id"] for item in document["findings"] if item["severity"] == "error"]
+    sarif = json.loads(shown["sarif"])["runs"][0]
+    assert [item["ruleId"] for item in sarif["results"]] == ids
+    assert {item["id"] for item in sarif["tool"]["driver"]["rules"]} == set(RULES)
+    assert all(line.startswith(("::error ", "::warning ", "::notice ")) for line in shown["github"].splitlines())
+    assert len(shown["github"].splitlines()) == len(ids) + 1
+    assert all(name in shown[kind] for name in ids for kind in ("text", "markdown"))
+
+
+def test_hostile_names_stay_on_their_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    evil = "a|b`c\n::error::x\x1b[31m%0A[link](x)<script>"
+    labels = {"0": evil, "1": evil, "2": "yes"}
+    saved("bert", config={"id2label": labels, "label2id": {evil: 0, "yes": 2}})(tmp_path)
+    for kind in ("text", "github", "junit", "sarif", "markdown"):
+        assert main(["check", str(tmp_path), "--for", "inference", "--format", kind]) == 1
+        out = capsys.readouterr().out
+        assert "\x1b" not in out
+        assert "<script>" not in out or kind in ("text", "github", "sarif")
+        if kind == "github":
+            assert all(line.startswith("::") for line in out.splitlines())
+            assert not any(line.startswith("::error::") for line in out.splitlines())
+        if kind == "junit":
+            ElementTree.fromstring(out)
