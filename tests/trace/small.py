@@ -1,0 +1,57 @@
+"""Models of any classification class that are small enough to run on a CPU, with random weights."""
+
+from copy import deepcopy
+from typing import Any
+
+import torch
+import transformers
+from transformers import PreTrainedModel
+
+from headscope.model.defaults import default_configs
+from headscope.model.quiet import quiet
+
+_WIDTHS = ("hidden_size", "d_model", "dim", "n_embd", "emb_dim", "embed_dim", "embedding_size", "encoder_hidden_dim")
+_INNER = ("intermediate_size", "d_ff", "ffn_dim", "n_inner", "hidden_dim", "encoder_ffn_dim", "decoder_ffn_dim")
+_HEADS = ("num_attention_heads", "n_heads", "n_head", "num_heads", "encoder_attention_heads", "decoder_attention_heads")
+_MOST_PARAMETERS = 60_000_000
+
+
+def small_model(class_name: str, model_type: str) -> PreTrainedModel:
+    """A model of that class: thin where its configuration allows it, else of its usual width with few layers.
+
+    Raises ValueError where even that is too large.
+    """
+    usual, _ = next(iter(default_configs(model_type)))
+    for config in (_thin(usual), usual):
+        try:
+            return _build(getattr(transformers, class_name), config)
+        except Exception as err:  # whatever a configuration that was made up breaks
+            failure = err
+    raise ValueError(f"{class_name}: {type(failure).__name__}: {failure}")
+
+
+def _build(model_class: Any, config: Any) -> PreTrainedModel:
+    with quiet(), torch.device("meta"):
+        size = sum(parameter.numel() for parameter in model_class(deepcopy(config)).parameters())
+    if size > _MOST_PARAMETERS:
+        raise ValueError(f"it has {size:,} parameters")
+    text = config.get_text_config()
+    if getattr(text, "pad_token_id", None) is None:
+        text.pad_token_id = 0
+    torch.manual_seed(0)
+    with quiet():
+        return model_class(config).eval()
+
+
+def _thin(config: Any) -> Any:
+    """A copy with narrow layers and four heads."""
+    thin = deepcopy(config)
+    for names, value in ((_WIDTHS, 32), (_INNER, 40), (_HEADS, 4)):
+        for name in names:
+            if isinstance(getattr(thin, name, None), int):
+                setattr(thin, name, value)
+    if getattr(thin, "num_key_value_heads", None):
+        thin.num_key_value_heads = 2
+    if getattr(thin, "head_dim", None):
+        thin.head_dim = 8
+    return thin
