@@ -105,12 +105,40 @@ def atlas_page(entries: Sequence[HeadEntry], transformers: str) -> str:
         "",
         "Poolings: " + ", ".join(f"{kind} {count}" for kind, count in kinds.most_common()) + ".",
     ]
+    lines += ["", *_sweep_table(entries)]
     for task in Task:
         own = [entry for entry in entries if entry.task is task]
         lines += ["", f"## {task.value}", "", *_markdown_table(own)] if own else []
     lines += ["", "## Not traced", ""]
     lines += [f"- `{entry.class_name}` ({entry.task.value}): {entry.reason}" for entry in entries if not entry.traced]
     return "\n".join(lines) + "\n"
+
+
+def _sweep_table(entries: Sequence[HeadEntry]) -> list[str]:
+    """The sweep by task, and what the gradients said of it."""
+    lines = [
+        "| task | classes | by shapes | on a smaller model | not traced | gradients agree | no claim | contradict |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for task in [*Task, None]:
+        own = [entry for entry in entries if task in (None, entry.task)]
+        if own:
+            lines.append(f"| {task.value if task else '**all**'} | {' | '.join(map(str, _sweep_counts(own)))} |")
+    return lines
+
+
+def _sweep_counts(entries: Sequence[HeadEntry]) -> tuple[int, ...]:
+    verdicts = [entry.head.verification.agrees for entry in entries if entry.head and entry.head.verification]
+    by = Counter(entry.by for entry in entries)
+    return (
+        len(entries),
+        by["shapes"],
+        by["reduced"],
+        sum(not entry.traced for entry in entries),
+        sum(verdict is True for verdict in verdicts),
+        sum(verdict is None for verdict in verdicts),
+        sum(verdict is False for verdict in verdicts),
+    )
 
 
 def _markdown_table(entries: Sequence[HeadEntry]) -> list[str]:
