@@ -3,7 +3,15 @@
 import argparse
 import sys
 
-from benchmarks import bench_help, bench_inspect_7b, bench_inspect_70b, bench_inspect_bert, bench_repeat, bench_trace
+from benchmarks import (
+    bench_help,
+    bench_hub,
+    bench_inspect_7b,
+    bench_inspect_70b,
+    bench_inspect_bert,
+    bench_repeat,
+    bench_trace,
+)
 from benchmarks.goals import add_rounds, run
 
 BENCHMARKS = {
@@ -11,6 +19,7 @@ BENCHMARKS = {
     "bert": bench_inspect_bert,
     "trace": bench_trace,
     "repeat": bench_repeat,
+    "hub": bench_hub,
     "7b": bench_inspect_7b,
     "70b": bench_inspect_70b,
 }

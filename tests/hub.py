@@ -29,7 +29,8 @@ class Request:
 @dataclass
 class Hub:
     """Repositories by id, the log, `gated` ids, and the faults: of weight requests `ignore_range`, `wrong_range`,
-    `encoding` and `weight_status`, of the API `api_status`.
+    `encoding` and `weight_status`, of the API `api_status`; `busy` is how many weight requests are first answered with
+    503 and the headers `busy_headers`, `broken` how many are broken off.
     """
 
     repos: dict[str, dict[str, bytes]]
@@ -39,6 +40,9 @@ class Hub:
     encoding: str = ""
     weight_status: int | None = None
     api_status: int | None = None
+    busy: int = 0
+    busy_headers: dict[str, str] = field(default_factory=dict)
+    broken: int = 0
     log: list[Request] = field(default_factory=list)
     endpoint: str = ""
     cdn: str = ""
@@ -140,17 +144,21 @@ def _api(hub: Hub, rest: str) -> Answer:
 
 
 def _file(hub: Hub, repo: str, name: str, content: bytes, headers: Any) -> Answer:
-    etag = f'"{hashlib.sha256(content).hexdigest()}"'
+    known = f"{name} {len(content)}".encode() if name.endswith(LARGE) else content[:]  # never all of a large file
+    etag = f'"{hashlib.sha256(known).hexdigest()}"'
     common = {"X-Repo-Commit": COMMIT, "ETag": etag}
     if name.endswith(LARGE):
         linked = {"X-Linked-Size": str(len(content)), "X-Linked-Etag": etag, "Location": f"{hub.cdn}/{repo}/{name}"}
         return 302, common | linked | {"Content-Length": "0"}, b""
-    return 200, common | {"Content-Type": "text/plain"}, content
+    return 200, common | {"Content-Type": "text/plain"}, content[:]
 
 
 def _cdn(hub: Hub, path: str, headers: Any) -> Answer:
     if hub.weight_status:
         return hub.weight_status, {}, b""
+    if hub.busy:
+        hub.busy -= 1
+        return 503, hub.busy_headers, b""
     repo, _, name = path.lstrip("/").rpartition("/")
     content = hub.repos[repo][name]
     wanted = headers.get("Range", "")
@@ -160,5 +168,9 @@ def _cdn(hub: Hub, path: str, headers: Any) -> Answer:
     last = min(int(end), len(content) - 1)
     part = content[int(start) : last + 1]
     shift = int(hub.wrong_range)
+    if hub.broken:
+        hub.broken -= 1
+        length = {"Content-Length": str(len(part)), "Connection": "close"}
+        return 206, length | {"Content-Range": f"bytes {start}-{last}/{len(content)}"}, part[: len(part) // 2]
     encoding = {"Content-Encoding": hub.encoding} if hub.encoding else {}
     return 206, encoding | {"Content-Range": f"bytes {int(start) + shift}-{last + shift}/{len(content)}"}, part

@@ -84,6 +84,7 @@ class Request:
     verify: bool = False
     adapter: str | None = None
     cache: bool = False
+    timeout: float | None = None
 
 
 def inspect(reference: Any, *, progress: Progress | None = None, **options: Any) -> Examination:
@@ -92,8 +93,9 @@ def inspect(reference: Any, *, progress: Progress | None = None, **options: Any)
     `reference` is a Hub id, `id@revision`, an `hf://` URI, a pasted Hub URL, a local folder or weight file, a
     snapshot file, or a PEFT adapter. Options: `num_labels`, `labels` (names in order), `task`, `model_class`,
     `revision`, `subfolder`, `cache_dir`, `token`, `offline`, `trust_remote_code`, `adapter` (one to put on
-    `reference`), `verify` (shows how the gradients of the head agree with the traced pooling). `progress` is told
-    each step in a short sentence.
+    `reference`), `timeout` (seconds for the Hub in all), `cache` (whether reports are remembered; off by default),
+    `verify` (shows how the gradients of the head agree with the traced pooling). `progress` is told each step in a
+    short sentence.
 
     >>> report = inspect("roberta-base", num_labels=3)  # doctest: +SKIP
     >>> report.head.formula  # doctest: +SKIP
@@ -176,6 +178,7 @@ def read_checkpoint(request: Request, progress: Progress | None) -> CheckpointMa
         token=request.token,
         offline=request.offline,
         adapter=request.adapter,
+        timeout=request.timeout,
         progress=progress,
     )
 

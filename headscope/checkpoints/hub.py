@@ -1,10 +1,9 @@
 """Checkpoints on the Hub, through the official client: configuration, index and header ranges; never the weights."""
 
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,15 +13,14 @@ from headscope.checkpoints.adapter import ADAPTER_CONFIG
 from headscope.checkpoints.bytes import ByteSource, LocalBytes
 from headscope.checkpoints.config_file import canonical_text, parse_object
 from headscope.checkpoints.local import CONFIG, Folder
+from headscope.checkpoints.ranges import FIRST_BYTES, REQUEST_SECONDS, Deadline, RangeBytes, transport_error
 from headscope.checkpoints.reference import HubReference
 from headscope.checkpoints.snapshot import nearest_bundled, read_bundled
 from headscope.checkpoints.weights import read_adapter_weights, read_weights
-from headscope.errors import Gated, HeadscopeError, NetworkError, NotFound, Offline, Unsupported, UsageError
+from headscope.errors import Gated, HeadscopeError, NetworkError, NotFound, Offline, UsageError
 from headscope.facts import CheckpointKind, CheckpointManifest
 
 _PROBE_SECONDS = 3.0
-REQUEST_SECONDS = 20.0
-_PARTIAL_CONTENT = 206
 _UNAUTHORISED = (401, 403)
 
 
@@ -34,7 +32,7 @@ class HubAccess:
     token: str | None = None
     offline: bool = False
     subfolder: str | None = None
-    seconds: float = REQUEST_SECONDS
+    deadline: Deadline = field(default_factory=Deadline)
 
 
 def read_hub(wanted: HubReference, text: str, access: HubAccess, progress: Callable[[str], None]) -> CheckpointManifest:
@@ -224,7 +222,7 @@ def _download(repo: str, name: str, revision: str | None, access: HubAccess) -> 
             subfolder=access.subfolder,
             cache_dir=access.cache_dir,
             token=access.token,
-            etag_timeout=access.seconds,
+            etag_timeout=min(REQUEST_SECONDS, access.deadline.left()),
         )
     )
 
@@ -242,7 +240,7 @@ class Repository:
         from huggingface_hub import HfApi
 
         info = HfApi(token=self._access.token).model_info(
-            self._wanted.repo, revision=self._revision, timeout=self._access.seconds
+            self._wanted.repo, revision=self._revision, timeout=min(REQUEST_SECONDS, self._access.deadline.left())
         )
         prefix = f"{self._access.subfolder}/" if self._access.subfolder else ""
         names = (sibling.rfilename for sibling in info.siblings or ())
@@ -252,7 +250,7 @@ class Repository:
         """See `Storage`."""
         return Path(_download(self._wanted.repo, name, self._revision, self._access)).read_bytes()
 
-    def open(self, name: str) -> ByteSource:
+    def open(self, name: str, first: int = FIRST_BYTES) -> ByteSource:
         """See `Storage`; a weight file that is in the cache is read there."""
         from huggingface_hub import try_to_load_from_cache
 
@@ -261,74 +259,17 @@ class Repository:
         )
         if isinstance(cached, str):
             return LocalBytes(Path(cached), name)
-        return self._by_range(name)
+        return self._by_range(name, first)
 
-    def _by_range(self, name: str) -> "RangeBytes":
-        from huggingface_hub import get_hf_file_metadata, hf_hub_url
+    def _by_range(self, name: str, first: int) -> RangeBytes:
+        from huggingface_hub import hf_hub_url
         from huggingface_hub.errors import EntryNotFoundError
 
         url = hf_hub_url(self._wanted.repo, name, subfolder=self._access.subfolder, revision=self._revision)
         try:
-            metadata = get_hf_file_metadata(url, token=self._access.token, timeout=self._access.seconds)
+            return RangeBytes(url, name, self._access.token, self._access.deadline, first)
         except EntryNotFoundError as err:
             raise NotFound(f"{self._wanted.repo} holds no {name}", "the repository may be incomplete") from err
-        if metadata.size is None:
-            raise Unsupported(f"the Hub does not say the size of {name}", "fetch it and give the folder")
-        return RangeBytes(url, name, metadata.size, self._access.token, self._access.seconds)
-
-
-class RangeBytes:
-    """A file behind a URL, read by HTTP ranges."""
-
-    def __init__(self, url: str, name: str, size: int, token: str | None, seconds: float = REQUEST_SECONDS) -> None:
-        self.name = name
-        self.size = size
-        self.bytes_read = 0
-        self._url = url
-        self._token = token
-        self._seconds = seconds
-
-    def read_at(self, offset: int, length: int) -> bytes:
-        """See `ByteSource`. Raises NetworkError where the server does not answer with just that range."""
-        from huggingface_hub.utils import (  # type: ignore[attr-defined]  # exported lazily
-            build_hf_headers,
-            get_session,
-        )
-
-        if length == 0:
-            return b""
-        wanted = f"bytes={offset}-{offset + length - 1}"
-        headers = build_hf_headers(token=self._token) | {"Range": wanted, "Accept-Encoding": "identity"}
-        request = get_session().stream("GET", self._url, headers=headers, follow_redirects=True, timeout=self._seconds)
-        with request as response:
-            if response.status_code != _PARTIAL_CONTENT:
-                raise NetworkError(
-                    f"the server answered {response.status_code} to a request for a part of {self.name}",
-                    "weights are never fetched whole; fetch the checkpoint with `hf download` and give the folder",
-                )
-            _check_part(response.headers, offset, length, self.size, self.name)
-            data = b"".join(_bounded(response.iter_raw(), length, self.name))
-        self.bytes_read += len(data)
-        if len(data) != length:
-            raise NetworkError(f"the server broke off within {self.name}", "try again later")
-        return data
-
-
-def _check_part(headers: Any, offset: int, length: int, size: int, name: str) -> None:
-    """The part is the one that was asked for, of a file of the size that was told, and as it is stored."""
-    wanted = f"bytes {offset}-{offset + length - 1}/{size}"
-    if headers.get("Content-Range") != wanted or headers.get("Content-Encoding", "identity") != "identity":
-        raise NetworkError(f"the server sent another part of {name} than was asked for", "try again later")
-
-
-def _bounded(chunks: Iterator[bytes], length: int, name: str) -> Iterator[bytes]:
-    """The chunks of an answer, as long as they are no more than was asked for."""
-    total = 0
-    for chunk in chunks:
-        total += len(chunk)
-        if total > length:
-            raise NetworkError(f"the server sent more of {name} than was asked for", "try again later")
-        yield chunk
 
 
 @contextmanager
@@ -363,17 +304,8 @@ def _translated(wanted: HubReference) -> Iterator[None]:
         raise UsageError(
             f"the local cache cannot be written: {err.strerror}", "set HF_HOME or --cache-dir to a folder of yours"
         ) from err
-    except (_transport_error(), OSError) as err:
+    except (transport_error(), OSError) as err:
         raise NetworkError(f"{repo} could not be read from the Hub: {type(err).__name__}", "try again later") from err
-
-
-def _transport_error() -> type[Exception]:
-    """The base of the errors of the client's HTTP library, whichever that is (httpx or its successor)."""
-    from huggingface_hub.utils import get_session  # type: ignore[attr-defined]  # exported lazily
-
-    library = sys.modules[type(get_session()).__module__.partition(".")[0]]
-    found: type[Exception] = library.HTTPError
-    return found
 
 
 def _http_error(repo: str, err: Any) -> HeadscopeError:

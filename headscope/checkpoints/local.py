@@ -35,8 +35,8 @@ class Folder:
             raise Malformed(f"{name} has {source.size} bytes, too many for what it should be", "check what the file is")
         return source.read_at(0, source.size)
 
-    def open(self, name: str) -> LocalBytes:
-        """See `Storage`."""
+    def open(self, name: str, first: int = 0) -> LocalBytes:
+        """See `Storage`; on a disk nothing is read ahead."""
         return LocalBytes(self.path(name), name)
 
     def path(self, name: str) -> Path:

@@ -29,8 +29,8 @@ def read_manifest(
     """The manifest of a Hub id, `id@revision`, Hub URL, folder, weight file, snapshot file, or PEFT adapter.
 
     An adapter's base model is read from where its configuration says; `adapter` names one to put on `reference`.
-    `timeout` is how many seconds each answer of the Hub may take. `progress` is told each step in a short sentence.
-    Raises a `HeadscopeError`.
+    `timeout` is how many seconds reading from the Hub may take in all. `progress` is told each step in a short
+    sentence. Raises a `HeadscopeError`.
     """
     place = _Place(revision, subfolder, cache_dir, token, offline, timeout, progress or (lambda sentence: None))
     manifest = _read(reference, place)
@@ -72,15 +72,16 @@ def _read(reference: str, place: _Place) -> CheckpointManifest:
     found = parse_reference(reference)
     revision = place.revision
     if isinstance(found, HubReference):
-        from headscope.checkpoints.hub import REQUEST_SECONDS, HubAccess, read_hub
+        from headscope.checkpoints.hub import HubAccess, read_hub
+        from headscope.checkpoints.ranges import DEADLINE_SECONDS, Deadline
 
         if revision and found.revision and revision != found.revision:
             raise UsageError(
                 f"{reference} names the revision {found.revision}, and {revision} was asked for", "name one of them"
             )
         wanted = HubReference(found.repo, found.revision or revision)
-        seconds = place.timeout or REQUEST_SECONDS
-        access = HubAccess(place.cache_dir, place.token, place.offline, place.subfolder, seconds)
+        deadline = Deadline(place.timeout or DEADLINE_SECONDS)
+        access = HubAccess(place.cache_dir, place.token, place.offline, place.subfolder, deadline)
         return read_hub(wanted, reference, access, place.progress)
     return _read_path(found / place.subfolder if place.subfolder else found, reference)
 

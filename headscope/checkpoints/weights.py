@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from headscope.checkpoints.bytes import ByteSource
 from headscope.checkpoints.config_file import parse_object
+from headscope.checkpoints.ranges import FIRST_BYTES
 from headscope.checkpoints.safetensors_header import read_safetensors_header
 from headscope.checkpoints.torch_file import read_torch_headers
 from headscope.errors import Malformed, NotFound, Unsupported
@@ -27,6 +28,9 @@ _OTHER_SUFFIXES = {
 }
 _ADAPTER_LAYOUTS = ("adapter_model.safetensors", "adapter_model.bin")
 _WORKERS = 8
+_HEADER_START = 64
+_HEADER_ENTRY = 90
+_MOST_AT_ONCE = 1_000_000
 
 
 class Storage(Protocol):
@@ -40,8 +44,8 @@ class Storage(Protocol):
         """A small file whole. Raises NotFound."""
         ...
 
-    def open(self, name: str) -> ByteSource:
-        """A large file by range. Raises NotFound."""
+    def open(self, name: str, first: int = FIRST_BYTES) -> ByteSource:
+        """A large file by range, whose first bytes are wanted at once. Raises NotFound."""
         ...
 
 
@@ -145,10 +149,19 @@ def _read_index(storage: Storage, layout: _Layout) -> Weights:
     weight_map = parse_object(text, layout.name).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise Malformed(f"{layout.name} has no weight_map from tensor names to files", "save the checkpoint anew")
-    shards = sorted({_shard_name(shard, layout.name) for shard in weight_map.values()})
-    weights = _read_files(storage, layout.format, shards, listed=True)
+    shards = _header_sizes(weight_map, layout.name)
+    weights = _read_files(storage, layout.format, sorted(shards), shards)
     notices = _unheld(weights, weight_map, layout.name)
     return replace(weights, notices=notices, bytes_read=weights.bytes_read + len(text))
+
+
+def _header_sizes(weight_map: dict[str, Any], index: str) -> dict[str, int]:
+    """The shards, with about as many bytes as their headers have: an entry is its key and some 90 bytes."""
+    sizes: dict[str, int] = {}
+    for key, value in weight_map.items():
+        shard = _shard_name(value, index)
+        sizes[shard] = sizes.get(shard, _HEADER_START) + len(key.encode("utf-8", "replace")) + _HEADER_ENTRY
+    return {shard: min(size, _MOST_AT_ONCE) for shard, size in sizes.items()}
 
 
 def _shard_name(value: Any, index: str) -> str:
@@ -184,9 +197,12 @@ class _Part:
     gaps: tuple[Unavailable, ...] = field(default=())
 
 
-def _read_files(storage: Storage, format_: WeightsFormat, names: list[str], *, listed: bool = False) -> Weights:
+def _read_files(
+    storage: Storage, format_: WeightsFormat, names: list[str], listed: Mapping[str, int] | None = None
+) -> Weights:
+    """The named files at once; `listed` are those of an index, with header sizes: a missing one is a gap."""
     with ThreadPoolExecutor(max_workers=_WORKERS) as pool:
-        parts = list(pool.map(lambda name: _read_part(storage, format_, name, listed=listed), names))
+        parts = list(pool.map(lambda name: _read_part(storage, format_, name, listed), names))
     gaps = tuple(gap for part in parts for gap in part.gaps)
     if not gaps and not any(part.tensors for part in parts):
         gaps = (Unavailable("weights", "the weight files hold no tensor"),)
@@ -200,11 +216,12 @@ def _read_files(storage: Storage, format_: WeightsFormat, names: list[str], *, l
     )
 
 
-def _read_part(storage: Storage, format_: WeightsFormat, name: str, *, listed: bool) -> _Part:
+def _read_part(storage: Storage, format_: WeightsFormat, name: str, listed: Mapping[str, int] | None) -> _Part:
+    first = listed[name] if listed and format_ is WeightsFormat.SAFETENSORS else FIRST_BYTES
     try:
-        source = storage.open(name)
+        source = storage.open(name, first)
     except NotFound:
-        if not listed:
+        if listed is None:
             raise
         return _Part(WeightFile(name), gaps=(Unavailable(name, "the shard is missing"),))
     _refuse_stand_ins(source)

@@ -61,6 +61,10 @@ Adapter = Annotated[
     str | None,
     typer.Option("--adapter", metavar="ADAPTER", help="A PEFT adapter to put on MODEL.", rich_help_panel=_WHERE),
 ]
+Timeout = Annotated[
+    float | None,
+    typer.Option("--timeout", metavar="SECONDS", help="For the Hub, in all; else 120.", rich_help_panel=_WHERE),
+]
 NoCache = Annotated[
     bool,
     typer.Option("--no-cache", help="Examine anew; remember no report.", rich_help_panel=_WHERE),
@@ -123,11 +127,14 @@ class Reach:
     token: Token = None
     offline: Offline = False
     adapter: Adapter = None
+    timeout: Timeout = None
     no_cache: NoCache = False
 
     def keywords(self) -> dict[str, Any]:
-        """The keyword arguments of the api."""
-        names = ("revision", "subfolder", "cache_dir", "token", "offline", "adapter")
+        """The keyword arguments of the api. Raises UsageError for no time at all."""
+        if self.timeout is not None and self.timeout <= 0:
+            raise UsageError(f"--timeout must be more than 0 seconds, not {self.timeout:g}.", "Leave it out for 120.")
+        names = ("revision", "subfolder", "cache_dir", "token", "offline", "adapter", "timeout")
         return {name: getattr(self, name) for name in names} | {"cache": not self.no_cache}
 
 

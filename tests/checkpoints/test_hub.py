@@ -100,6 +100,41 @@ def test_only_headers_are_fetched(name: str, hub: Hub, tmp_path: Path) -> None:
     assert ran.snapshot["commit"] == COMMIT
 
 
+@pytest.mark.parametrize(("name", "most"), [("safetensors", 9), ("sharded-safetensors", 40)])
+def test_few_requests_are_made(name: str, most: int, hub: Hub, tmp_path: Path) -> None:
+    assert snapshot(f"someone/{name}", hub.endpoint, tmp_path).code == 0
+    assert len(hub.log) <= most, hub.log
+
+
+@pytest.mark.parametrize("headers", [{}, {"Retry-After": "1"}, {"RateLimit": '"api";r=0;t=1'}])
+def test_a_busy_server_is_asked_again(headers: dict[str, str], hub: Hub, tmp_path: Path) -> None:
+    hub.busy, hub.busy_headers = 2, headers
+    ran = snapshot("someone/safetensors", hub.endpoint, tmp_path)
+    assert ran.code == 0, ran.answer
+    assert ran.seconds > (2 if headers else 1)
+
+
+def test_a_broken_answer_is_asked_for_again(hub: Hub, tmp_path: Path) -> None:
+    hub.broken = 1
+    assert snapshot("someone/safetensors", hub.endpoint, tmp_path).code == 0
+
+
+def test_a_server_that_stays_busy_is_given_up(hub: Hub, tmp_path: Path) -> None:
+    hub.busy = 99
+    ran = snapshot("someone/safetensors", hub.endpoint, tmp_path)
+    assert (ran.code, ran.answer["error"]["code"]) == (3, "network")
+    assert "503" in ran.answer["error"]["message"]
+    assert hub.busy == 99 - 4
+
+
+def test_the_deadline_covers_the_pauses(hub: Hub, tmp_path: Path) -> None:
+    hub.busy, hub.busy_headers = 99, {"Retry-After": "60"}
+    ran = snapshot("someone/safetensors", hub.endpoint, tmp_path, "--timeout", "5")
+    assert (ran.code, ran.answer["error"]["code"]) == (3, "network")
+    assert "asks to wait 60 s" in ran.answer["error"]["message"]
+    assert ran.seconds < 30
+
+
 def test_an_adapter_brings_its_base_model(hub: Hub, tmp_path: Path) -> None:
     ran = snapshot("someone/adapter", hub.endpoint, tmp_path)
     assert ran.code == 0, ran.answer

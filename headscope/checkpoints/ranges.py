@@ -1,0 +1,192 @@
+"""Parts of a file on the Hub: one request tells its size and brings its beginning, and each further part is one more.
+
+What may pass (a server in trouble, a broken connection, too many requests) is tried again a few times with growing
+pauses, or after the pause that the server names; one deadline covers it all.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from headscope.errors import Malformed, NetworkError
+
+REQUEST_SECONDS = 20.0
+DEADLINE_SECONDS = 120.0
+FIRST_BYTES = 16_384
+_PARTIAL_CONTENT, _UNSATISFIABLE = 206, 416
+_PASSING = (408, 429, 500, 502, 503, 504)
+_ATTEMPTS = 4
+_PAUSE = 0.5
+
+
+@dataclass(slots=True)
+class Deadline:
+    """Until when everything has to be read, by the monotonic clock; and how many requests were made."""
+
+    seconds: float = DEADLINE_SECONDS
+    begun: float = field(default_factory=time.monotonic)
+    requests: int = 0
+
+    def left(self) -> float:
+        """Seconds that remain. Raises NetworkError where none do."""
+        remaining = self.begun + self.seconds - time.monotonic()
+        if remaining <= 0:
+            raise NetworkError(
+                f"the Hub took longer than {self.seconds:g} s", "try again, or give more time with --timeout"
+            )
+        return remaining
+
+
+class RangeBytes:
+    """A file behind a URL, read by HTTP ranges. Its beginning, which is always read, comes with the first request."""
+
+    def __init__(self, url: str, name: str, token: str | None, deadline: Deadline, first: int = FIRST_BYTES) -> None:
+        self.name = name
+        self.bytes_read = 0
+        self._url = url
+        self._token = token
+        self._deadline = deadline
+        self._start, self.size = self._fetch(0, first, None)
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        """See `ByteSource`. Raises NetworkError where the server does not answer with just that range."""
+        have = self._start[offset : offset + length]
+        if len(have) == length:
+            return have
+        rest, _ = self._fetch(offset + len(have), length - len(have), self.size)
+        return have + rest
+
+    def _fetch(self, offset: int, length: int, size: int | None) -> tuple[bytes, int]:
+        """So many bytes from there, fewer where the file ends before if its size is not known yet; and its size."""
+        data, size = _patiently(lambda: self._ask(offset, length, size), self._deadline, self.name)
+        self.bytes_read += len(data)
+        return data, size
+
+    def _ask(self, offset: int, length: int, size: int | None) -> tuple[bytes, int]:
+        from huggingface_hub.utils import (  # type: ignore[attr-defined]  # exported lazily
+            build_hf_headers,
+            get_session,
+            hf_raise_for_status,
+        )
+
+        wanted = f"bytes={offset}-{offset + length - 1}"
+        headers = build_hf_headers(token=self._token) | {"Range": wanted, "Accept-Encoding": "identity"}
+        seconds = min(REQUEST_SECONDS, self._deadline.left())
+        self._deadline.requests += 1
+        with get_session().stream(
+            "GET", self._url, headers=headers, follow_redirects=True, timeout=seconds
+        ) as response:
+            status = response.status_code
+            if status in _PASSING:
+                raise _Passing(f"the server answered {status}", _pause_asked_for(response.headers))
+            if status == _UNSATISFIABLE and offset == 0:
+                raise Malformed(f"{self.name} is empty", "fetch the file again")
+            if "X-Error-Code" in response.headers:  # the Hub's own word, not that of the store behind it
+                response.read()
+                hf_raise_for_status(response)
+            if status != _PARTIAL_CONTENT:
+                raise NetworkError(
+                    f"the server answered {status} to a request for a part of {self.name}",
+                    "weights are never fetched whole; fetch the checkpoint with `hf download` and give the folder",
+                )
+            begin, end, whole = _part_of(response.headers, self.name)
+            expected = min(length, whole - offset)
+            if (begin, end - begin + 1) != (offset, expected) or size not in (None, whole):
+                raise NetworkError(f"the server sent another part of {self.name} than was asked for", "try again later")
+            data = b"".join(_bounded(response.iter_raw(), expected, self.name, self._deadline))
+        if len(data) != expected:
+            raise _Passing("the server broke off", None)
+        return data, whole
+
+
+class _Passing(Exception):
+    """A fault that may be gone at the next attempt, and the pause that the server asked for."""
+
+    def __init__(self, what: str, pause: float | None) -> None:
+        super().__init__(what)
+        self.pause = pause
+
+
+def _patiently(ask: Callable[[], tuple[bytes, int]], deadline: Deadline, name: str) -> tuple[bytes, int]:
+    """The answer, asked for again after faults that may pass. Raises NetworkError after a few attempts."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    transport = transport_error()
+    for attempt in range(_ATTEMPTS):
+        try:
+            return ask()
+        except HfHubHTTPError:  # an answer, though of the transport's family
+            raise
+        except (_Passing, transport) as err:
+            if attempt == _ATTEMPTS - 1:
+                raise NetworkError(f"{name} could not be read from the Hub: {_told(err)}", "try again later") from err
+            pause = getattr(err, "pause", None)
+            _wait(_PAUSE * 2**attempt * random.uniform(0.8, 1.2) if pause is None else pause, deadline)
+    raise AssertionError("unreachable")
+
+
+def _told(err: Exception) -> str:
+    return str(err) if isinstance(err, _Passing) else type(err).__name__
+
+
+def _wait(seconds: float, deadline: Deadline) -> None:
+    if seconds >= deadline.left():
+        raise NetworkError(
+            f"the Hub asks to wait {seconds:.0f} s, longer than the time that is left",
+            "try again later, or give more time with --timeout",
+        )
+    time.sleep(seconds)
+
+
+def _pause_asked_for(headers: Any) -> float | None:
+    """Seconds in Retry-After, or until the window of RateLimit ends (`"api";r=0;t=42`); None where neither says."""
+    value = headers.get("Retry-After", "")
+    if value.strip().isdigit():
+        return float(value)
+    for part in headers.get("RateLimit", "").split(";"):
+        name, _, number = part.strip().partition("=")
+        if name == "t" and number.isdigit():
+            return float(number)
+    return None
+
+
+def _part_of(headers: Any, name: str) -> tuple[int, int, int]:
+    """First byte, last byte and size in Content-Range, of a part that is sent as it is stored."""
+    try:
+        unit, _, rest = headers.get("Content-Range", "").partition(" ")
+        bounds, _, whole = rest.partition("/")
+        begin, _, end = bounds.partition("-")
+        found = int(begin), int(end), int(whole)
+    except ValueError:
+        found, unit = (0, -1, 0), ""
+    if (
+        unit != "bytes"
+        or not 0 <= found[0] <= found[1] < found[2]
+        or headers.get("Content-Encoding", "identity") != "identity"
+    ):
+        raise NetworkError(f"the server sent another part of {name} than was asked for", "try again later")
+    return found
+
+
+def _bounded(chunks: Iterator[bytes], length: int, name: str, deadline: Deadline) -> Iterator[bytes]:
+    """The chunks of an answer, as long as they are no more than was asked for and come in time."""
+    total = 0
+    for chunk in chunks:
+        total += len(chunk)
+        if total > length:
+            raise NetworkError(f"the server sent more of {name} than was asked for", "try again later")
+        deadline.left()
+        yield chunk
+
+
+def transport_error() -> type[Exception]:
+    """The base of the errors of the client's HTTP library, whichever that is (httpx or its successor)."""
+    import sys
+
+    from huggingface_hub.utils import get_session  # type: ignore[attr-defined]  # exported lazily
+
+    library = sys.modules[type(get_session()).__module__.partition(".")[0]]
+    found: type[Exception] = library.HTTPError
+    return found
