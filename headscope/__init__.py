@@ -16,6 +16,10 @@ def __getattr__(name: str) -> Any:
         from headscope import api
 
         return getattr(api, name)
+    if name == "HeadscopeCallback":
+        from headscope.integrations.trainer import HeadscopeCallback
+
+        return HeadscopeCallback
     if name == "__version__":
         from headscope.facts.version import tool_version
 
@@ -24,4 +28,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return [*__all__, "HeadscopeCallback", "__version__"]

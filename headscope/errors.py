@@ -70,3 +70,10 @@ class Unsupported(HeadscopeError):
     """Well-formed, and nothing headscope can read or examine."""
 
     code = "unsupported"
+
+
+class CheckFailed(HeadscopeError):
+    """The rules of a check failed, or could not be decided, where that stops a run."""
+
+    code = "check_failed"
+    exit_code = ExitCode.FINDINGS

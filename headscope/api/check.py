@@ -54,7 +54,8 @@ def check(
     """What the rules say of a checkpoint that is to be used for `profile` (`training` or `inference`).
 
     `rules` are ids, names or beginnings of ids (all by default), `ignore` those that are not to fail, `fail_on` the
-    least severity that fails. Options as for `inspect`; a model in memory may be given with `optimizer`.
+    least severity that fails. Options as for `inspect`; a model in memory may be given,
+    with `optimizer` and `loaded_from`.
 
     >>> check("roberta-base", "inference", num_labels=3).verdict  # doctest: +SKIP
     <Verdict.FAILED: 'failed'>

@@ -23,7 +23,7 @@ def live_subject(
     profile: Profile,
     *,
     optimizer: Any = None,
-    reference: str | None = None,
+    loaded_from: str | None = None,
     example_inputs: Any = None,
     labels: tuple[str, ...] = (),
     task: str | None = None,
@@ -31,12 +31,12 @@ def live_subject(
 ) -> Subject:
     """Everything the rules look at, for a model in memory.
 
-    What the load gave it is told by the checkpoint it came from: `reference`, or the name that `from_pretrained` leaves
-    in the configuration. Where that cannot be read, the rules on weights are not determined; a model made from a
-    configuration has no checkpoint, and they do not apply.
+    What the load gave it is told by the checkpoint it came from: `loaded_from`, or the name that `from_pretrained`
+    leaves in the configuration. Where that cannot be read, the rules on weights are not determined; a model made from
+    a configuration has no checkpoint, and they do not apply.
     """
     inner = unwrapped(module)
-    name = reference or getattr(getattr(inner, "config", None), "_name_or_path", None)
+    name = loaded_from or getattr(getattr(inner, "config", None), "_name_or_path", None)
     live = inspect_module(module, example_inputs=example_inputs, labels=labels, task=task)
     facts = _training_facts(inner, live, optimizer)
     if name in _FROM_CONFIG:

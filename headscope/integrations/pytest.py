@@ -1,0 +1,26 @@
+"""A fixture for tests of models: `check_head(reference, profile="inference", ...)` fails with the findings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def check_head() -> Callable[..., Any]:
+    """A function that asks the rules of `headscope check` and fails the test unless they pass; returns the result."""
+
+    def ask(reference: Any, profile: str = "inference", **options: Any) -> Any:
+        __tracebackhide__ = True
+        from headscope.api import check  # only a test that asks waits for torch
+        from headscope.facts.check import Verdict
+        from headscope.integrations.told import told
+
+        result = check(reference, profile, **options)
+        if result.verdict is not Verdict.PASSED:
+            pytest.fail(told(result), pytrace=False)
+        return result
+
+    return ask

@@ -1,0 +1,67 @@
+"""`HeadscopeCallback`: the training profile of `headscope check` on the live model, before the first step."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from headscope.api import check
+from headscope.errors import CheckFailed, UsageError
+from headscope.facts.check import CheckResult, Verdict
+from headscope.integrations.told import told
+
+_LOG = logging.getLogger("headscope")
+_REACTIONS = ("raise", "warn")
+
+
+class HeadscopeCallback(TrainerCallback):
+    """Asks the rules of `headscope check --for training` once, when training begins, on the main process.
+
+    `on_fail` and `on_undetermined` are `raise` or `warn`. `rules` and `ignore` as for `headscope.check`;
+    `loaded_from` names the checkpoint that the model was loaded from, where the model does not remember it. The
+    model is left as it is. `result` holds what the rules said. Raises CheckFailed before the first step.
+
+    >>> trainer = Trainer(model, args, callbacks=[HeadscopeCallback()])  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        *,
+        on_fail: str = "raise",
+        on_undetermined: str = "warn",
+        rules: tuple[str, ...] = (),
+        ignore: tuple[str, ...] = (),
+        loaded_from: str | None = None,
+        example_inputs: Any = None,
+    ) -> None:
+        for reaction in (on_fail, on_undetermined):
+            if reaction not in _REACTIONS:
+                raise UsageError(f"no such reaction: {reaction}", f"reactions: {', '.join(_REACTIONS)}")
+        self.result: CheckResult | None = None
+        self._reactions = {Verdict.FAILED: on_fail, Verdict.NOT_DETERMINED: on_undetermined}
+        self._rules = rules
+        self._ignore = ignore
+        self._options = {"loaded_from": loaded_from, "example_inputs": example_inputs}
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
+    ) -> None:
+        """Asks the rules; called by the trainer."""
+        if not state.is_world_process_zero:
+            return
+        self.result = check(
+            given["model"],
+            "training",
+            rules=self._rules,
+            ignore=self._ignore,
+            optimizer=given.get("optimizer"),
+            **self._options,
+        )
+        _LOG.log(logging.INFO, "%s", told(self.result))
+        reaction = self._reactions.get(self.result.verdict)
+        if reaction == "raise":
+            raise CheckFailed(told(self.result), "headscope explain ID tells more; on_fail='warn' trains all the same")
+        if reaction == "warn":
+            _LOG.warning("%s", told(self.result))

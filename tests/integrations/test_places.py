@@ -1,0 +1,86 @@
+"""The plugin for pytest, the pre-commit hook and the GitHub Action, each run for a passing and a failing model."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+SST2 = "distilbert-base-uncased-finetuned-sst-2-english"
+PLUGIN = ("-p", "headscope.integrations.pytest", "-p", "no:cacheprovider", "-q")
+
+
+def run_tests(folder: Path, body: str) -> subprocess.CompletedProcess[str]:
+    (folder / "test_models.py").write_text(body)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    command = [sys.executable, "-m", "pytest", *PLUGIN, "test_models.py"]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_fixture_passes_and_fails(tmp_path: Path) -> None:
+    ran = run_tests(
+        tmp_path,
+        f"""
+def test_served(check_head):
+    assert check_head("{SST2}", offline=True).verdict == "passed"
+
+def test_random(check_head):
+    check_head("roberta-base", num_labels=3, offline=True)
+""",
+    )
+    assert ran.returncode == 1
+    assert "1 failed, 1 passed" in ran.stdout
+    assert "error HS102" in ran.stdout
+    assert "Traceback" not in ran.stdout
+
+
+def test_the_plugin_imports_no_torch(tmp_path: Path) -> None:
+    body = """
+import sys
+
+def test_light(check_head):
+    assert not {"torch", "transformers"} & set(sys.modules)
+"""
+    assert run_tests(tmp_path, body).returncode == 0
+
+
+def test_the_hook_names_a_command_that_exists() -> None:
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    assert {"id", "name", "entry", "language", "files"} <= set(hook)
+    command = [sys.executable, "-m", *hook["entry"].split(), SST2, "--for", "inference", "--offline", "-q"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    assert subprocess.run(command, env=environment, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("inputs", "code", "told"),
+    [
+        ({"MODELS": SST2}, 0, "passed"),
+        ({"MODELS": f"{SST2}\nroberta-base"}, 1, "HS102"),
+        ({"MODELS": "roberta-base", "PROFILE": "training"}, 0, "passed"),
+        ({"MODELS": "$(touch${IFS}stolen) `touch stolen` ;touch stolen"}, 3, "not determined"),
+    ],
+    ids=["passes", "fails", "training", "injection"],
+)
+def test_the_action_checks_and_tells(inputs: dict[str, str], code: int, told: str, tmp_path: Path) -> None:
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    step = next(step for step in action["runs"]["steps"] if step["name"] == "Check")
+    assert "${{" not in step["run"]
+    command = tmp_path / "bin" / "headscope"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m headscope "$@"\n')
+    command.chmod(0o755)
+    environment = {
+        **os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{command.parent}:{os.environ['PATH']}", "PROFILE": "inference",
+        "FAIL_ON": "error", "ARGUMENTS": "--offline", "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"), **inputs,
+    }  # fmt: skip
+    ran = subprocess.run(
+        ["bash", "-e", "-c", step["run"]], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == code, ran.stderr
+    assert told in (tmp_path / "summary.md").read_text()
+    assert all(line.startswith("::") for line in ran.stdout.splitlines())
+    assert not (tmp_path / "stolen").exists()

@@ -1,0 +1,123 @@
+"""The callback in real training runs of tiny models: a healthy one trains, a broken one stops before its first step."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch.utils.data import Dataset
+
+import headscope
+from headscope.errors import CheckFailed, UsageError
+from tests.families import FAMILIES
+
+LABELS = {"id2label": {0: "no", 1: "yes"}, "label2id": {"no": 0, "yes": 1}}
+
+
+class Texts(Dataset[dict[str, torch.Tensor]]):
+    """Four rows of numbers."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        ids = torch.tensor([5, 6, 7, 8 + index])
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": torch.tensor(index % 2)}
+
+
+class Steps(transformers.TrainerCallback):
+    """Counts the steps."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    def on_step_end(self, *given: Any, **named: Any) -> None:
+        self.taken += 1
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> transformers.PreTrainedModel:
+    FAMILIES["bert"].build("BertModel").save_pretrained(tmp_path / "base")
+    return transformers.BertForSequenceClassification.from_pretrained(tmp_path / "base", **LABELS)
+
+
+def train(model: Any, folder: Path, callback: Any, **given: Any) -> int:
+    steps = Steps()
+    settings = transformers.TrainingArguments(
+        str(folder / "out"), max_steps=1, per_device_train_batch_size=2, report_to=[], use_cpu=True, save_strategy="no"
+    )
+    trainer = transformers.Trainer(model, settings, train_dataset=Texts(), callbacks=[callback, steps], **given)
+    try:
+        trainer.train()
+    finally:
+        callback.steps = steps.taken
+    return steps.taken
+
+
+def test_a_healthy_model_trains(model: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    callback = headscope.HeadscopeCallback()
+    with caplog.at_level(logging.INFO, logger="headscope"):
+        assert train(model, tmp_path, callback) == 1
+    assert callback.result.verdict == "passed"
+    assert "new after the load: classifier.bias, classifier.weight" in caplog.text
+
+
+def test_a_frozen_head_stops_before_the_first_step(model: Any, tmp_path: Path) -> None:
+    model.classifier.requires_grad_(False)
+    callback = headscope.HeadscopeCallback()
+    with pytest.raises(CheckFailed, match="HS601"):
+        train(model, tmp_path, callback)
+    assert callback.steps == 0
+
+
+def test_a_head_beside_the_optimizer_stops(model: Any, tmp_path: Path) -> None:
+    optimizer = torch.optim.SGD(model.bert.parameters(), lr=0.1)
+    with pytest.raises(CheckFailed, match="HS602"):
+        train(model, tmp_path, headscope.HeadscopeCallback(), optimizers=(optimizer, None))
+
+
+def test_it_can_warn_instead(model: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model.classifier.requires_grad_(False)
+    assert train(model, tmp_path, headscope.HeadscopeCallback(on_fail="warn")) == 1
+    assert "HS601" in caplog.text
+
+
+def test_a_pooler_that_the_load_did_not_give_is_known(tmp_path: Path) -> None:
+    FAMILIES["bert"].build("BertModel").save_pretrained(tmp_path / "base")
+    FAMILIES["bert"].build("BertForMaskedLM").save_pretrained(tmp_path / "masked")
+    model = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "masked", **LABELS)
+    callback = headscope.HeadscopeCallback()
+    assert train(model, tmp_path, callback) == 1
+    assert "bert.pooler.dense.weight" in callback.result.report.weights.new
+
+
+def test_what_cannot_be_told_warns_or_raises(model: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "base").rename(tmp_path / "moved")
+    assert train(model, tmp_path, headscope.HeadscopeCallback()) == 1
+    assert "Not determined" in caplog.text
+    with pytest.raises(CheckFailed, match="Not determined"):
+        train(model, tmp_path, headscope.HeadscopeCallback(on_undetermined="raise"))
+
+
+def test_other_processes_do_not_ask(model: Any) -> None:
+    callback = headscope.HeadscopeCallback()
+    state = transformers.TrainerState(is_world_process_zero=False)
+    callback.on_train_begin(None, state, None, model=model)
+    assert callback.result is None
+
+
+def test_training_gives_the_same_numbers_with_and_without(model: Any, tmp_path: Path) -> None:
+    results = []
+    for callback in (headscope.HeadscopeCallback(), transformers.TrainerCallback()):
+        transformers.set_seed(7)
+        fresh = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "base", **LABELS)
+        train(fresh, tmp_path, callback)
+        results.append(fresh.state_dict())
+    assert all(torch.equal(results[0][name], results[1][name]) for name in results[0])
+
+
+def test_an_unknown_reaction_is_refused() -> None:
+    with pytest.raises(UsageError, match="no such reaction"):
+        headscope.HeadscopeCallback(on_fail="shrug")
