@@ -1,5 +1,6 @@
 """Every hostile case through the command line: told what it is, within bounds, with nothing run and nothing written."""
 
+import importlib
 import io
 import json
 import os
@@ -104,3 +105,11 @@ def test_a_process_ends_in_time_and_within_its_memory(case: Case, tmp_path: Path
 def test_the_corpus_is_large_and_its_names_are_unique() -> None:
     assert len(CASES) >= 150
     assert len({case.id for case in CASES}) == len(CASES)
+
+
+@pytest.mark.parametrize("kind", ["files", "headers", "indexes", "pickles", "configs", "names"])
+def test_the_page_on_security_counts_the_cases(kind: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+    module = importlib.import_module(f"hostile.corpus.{kind}")
+    assert f"| {kind} | {len(module.CASES)} |" in page
+    assert f"| in all | {len(CASES)} |" in page

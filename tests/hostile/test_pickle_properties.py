@@ -1,4 +1,4 @@
-"""Generated state dicts and generated pickles: what PyTorch accepts is read alike; whatever else is refused, cleanly."""
+"""Generated state dicts and pickles: what PyTorch accepts is read alike, and whatever else is refused cleanly."""
 
 import io
 import pickle
