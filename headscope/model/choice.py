@@ -17,6 +17,7 @@ from headscope.model.remote_code import CodeSource, load_remote_classes
 from headscope.model.shallow import DEPTHS
 
 _MOST_LAYERS = 2000
+_MOST_LABELS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +202,8 @@ def _build_config(cls: type[PreTrainedModel], model_type: str, values: dict[str,
 
 
 def _configured(config_class: Any, values: dict[str, Any], wish: Wish) -> Any:
+    if not wish.labels and wish.num_labels is None:
+        _check_own_labels(values)
     try:
         with quiet():
             config = config_class.from_dict(dict(values))
@@ -213,6 +216,24 @@ def _configured(config_class: Any, values: dict[str, Any], wish: Wish) -> Any:
         ) from err
     _check_sizes(config)
     return config
+
+
+def _check_own_labels(values: dict[str, Any]) -> None:
+    """Labels that Transformers would take for something else: `true` for one class, an object for a name."""
+    count, names = values.get("num_labels"), values.get("id2label")
+    if count is not None and (type(count) is not int or count < 0):
+        raise Malformed(
+            f"num_labels in config.json is {str(count)[:80]!r} where a number was expected",
+            "correct num_labels, or give --num-labels",
+        )
+    listed = len(names) if isinstance(names, dict) else 0
+    if max(count or 0, listed) > _MOST_LABELS:
+        raise Malformed(
+            f"config.json describes {max(count or 0, listed):,} labels, over the limit of {_MOST_LABELS:,}",
+            "correct config.json, or give --num-labels",
+        )
+    if isinstance(names, dict) and not all(isinstance(name, str | int | float) for name in names.values()):
+        raise Malformed("id2label in config.json holds a name that is no text", "correct id2label, or give --labels")
 
 
 def _check_sizes(config: Any) -> None:

@@ -49,7 +49,7 @@ FAULTS: list[tuple[dict[str, Any], Wish, type[HeadscopeError], str]] = [
     ({"model_type": "barrt"}, Wish(), Unsupported, "nearest: bart"),
     ({"model_type": "mine", "auto_map": {"AutoConfig": "a.B"}}, Wish(), Unsupported, "own code"),
     (BERT | {"label2id": 3, "id2label": [1]}, Wish(), Malformed, "BertConfig"),
-    (BERT | {"num_labels": -1}, Wish(), Malformed, "0 labels"),
+    (BERT | {"num_labels": -1}, Wish(), Malformed, "num_labels in config.json is '-1'"),
     (BERT | {"num_hidden_layers": 100_000}, Wish(), Malformed, "100,000 layers"),
     (BERT | {"id2label": 7}, Wish(), Malformed, "BertConfig"),
 ]

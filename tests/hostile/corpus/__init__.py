@@ -1,0 +1,13 @@
+"""Hostile checkpoints, built anew on every run: one file for each kind, all of them in `CASES`."""
+
+from hostile.corpus import configs, files, headers, indexes, names, pickles
+from hostile.corpus.case import Case
+
+CASES: tuple[Case, ...] = (
+    *files.CASES,
+    *headers.CASES,
+    *indexes.CASES,
+    *pickles.CASES,
+    *configs.CASES,
+    *names.CASES,
+)

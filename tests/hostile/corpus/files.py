@@ -1,0 +1,87 @@
+"""What stands where a weight file should: nothing, pages, pointers, pipes, links, other formats."""
+
+import os
+from pathlib import Path
+
+from hostile.corpus.case import Build, Case, checkpoint, snapshot_of, with_files
+
+_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 4\n"
+_PAGE = b"<!DOCTYPE html><html><body>Sign in</body></html>"
+_STAND_INS = {
+    "empty": (b"", "is empty"),
+    "pointer": (_POINTER, "Git LFS pointer"),
+    "page": (_PAGE, "HTML page"),
+    "page, lower case": (b"\n\n <html>\n", "HTML page"),
+    "one byte": (b"x", "no "),
+    "zeros": (b"\0" * 64, "no "),
+    "JSON": (b'{"error": "not found"}', "no "),
+    "text": (b"Not Found\n", "no "),
+    "gzip": (b"\x1f\x8b\x08" + b"\0" * 40, "no "),
+}
+_OTHERS = {
+    "tf_model.h5": "TensorFlow",
+    "flax_model.msgpack": "Flax",
+    "model.onnx": "ONNX",
+    "model-q4.gguf": "GGUF",
+    "model.ckpt.index": "TensorFlow",
+}
+
+
+def _fifo(folder: Path) -> list[str]:
+    made = checkpoint(folder, {})
+    os.mkfifo(made / "model.safetensors")
+    return snapshot_of(made)
+
+
+def _fifo_config(folder: Path) -> list[str]:
+    made = checkpoint(folder, {})
+    (made / "config.json").unlink()
+    os.mkfifo(made / "config.json")
+    return snapshot_of(made)
+
+
+def _fifo_itself(folder: Path) -> list[str]:
+    os.mkfifo(folder / "pipe")
+    return snapshot_of(folder / "pipe")
+
+
+def _link(target: str) -> Build:
+    def build(folder: Path) -> list[str]:
+        made = checkpoint(folder, {})
+        (made / "model.safetensors").symlink_to(target)
+        return snapshot_of(made)
+
+    return build
+
+
+def _folder_as_weights(folder: Path) -> list[str]:
+    made = checkpoint(folder, {})
+    (made / "model.safetensors").mkdir()
+    return ["inspect", str(made)]
+
+
+def _tar(folder: Path) -> list[str]:
+    return snapshot_of(checkpoint(folder, {"pytorch_model.bin": b"\0" * 257 + b"ustar" + b"\0" * 300}))
+
+
+def _device(folder: Path) -> list[str]:
+    return ["snapshot", "/dev/zero", "-o", str(folder / "out.json")]
+
+
+CASES = (
+    *(
+        Case(f"{name} as {file}", with_files(files={file: content}), words=(word, "hint:"))
+        for name, (content, word) in _STAND_INS.items()
+        for file in ("model.safetensors", "pytorch_model.bin")
+    ),
+    *(Case(f"only {name}", with_files(files={name: b"0"}), words=(kind, name)) for name, kind in _OTHERS.items()),
+    Case("pipe as weights", _fifo, words=("no regular file",)),
+    Case("pipe as configuration", _fifo_config, words=("no regular file",)),
+    Case("pipe as model", _fifo_itself, words=("no regular file",)),
+    Case("device as model", _device, words=("no regular file",)),
+    Case("device as weights", _link("/dev/zero"), words=("no regular file",)),
+    Case("link to itself", _link("model.safetensors"), words=("cannot be read",)),
+    Case("link to nothing", _link("/no/such/file"), words=("cannot be read",)),
+    Case("folder as weights", _folder_as_weights, words=("no weight file",)),
+    Case("tar of before 2017", _tar, words=("tar format",)),
+)

@@ -1,0 +1,123 @@
+"""PyTorch files whose pickles would run something, go on for ever, or hide."""
+
+import io
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+from hostile.corpus.case import CANARY, Case, checkpoint, snapshot_of
+
+_CALLS = (
+    ("os", "system"), ("posix", "system"), ("nt", "system"), ("subprocess", "Popen"), ("builtins", "exec"),
+    ("builtins", "eval"), ("builtins", "open"), ("builtins", "getattr"), ("builtins", "__import__"),
+    ("__builtin__", "eval"),
+    ("runpy", "run_path"), ("importlib", "import_module"), ("operator", "attrgetter"), ("functools", "partial"),
+    ("torch", "load"), ("torch.hub", "load"), ("torch", "torch.os.system"), ("torch.serialization", "os.system"),
+    ("numpy.testing._private.utils", "runstring"), ("webbrowser", "open"), ("shutil", "rmtree"), ("pty", "spawn"),
+    ("asyncio.unix_events", "_UnixSubprocessTransport._start"), ("transformers", "pipeline"), ("\x1b[2J", "\x1b]0;x"),
+)  # fmt: skip
+
+
+def _text(value: str) -> bytes:
+    raw = value.encode()
+    return b"X" + len(raw).to_bytes(4, "little") + raw
+
+
+def _zip(content: bytes, name: str = "archive/data.pkl", *, packed: bool = False, again: str = "") -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED if packed else zipfile.ZIP_STORED) as archive:
+        archive.writestr(name, content)
+        if again:
+            archive.writestr(again, content)
+    return file.getvalue()
+
+
+def _calling(module: str, name: str, argument: str) -> dict[str, bytes]:
+    shell = _text(argument)
+    pair = module.encode() + b"\n" + name.encode() + b"\n"
+    return {
+        "reduce": b"\x80\x02c" + pair + shell + b"\x85R.",
+        "stack": b"\x80\x04" + _text(module) + _text(name) + b"\x93" + shell + b"\x85R.",
+        "inst": b"(" + shell + b"i" + pair + b".",
+        "object": b"(c" + pair + shell + b"o.",
+    }
+
+
+def _called(module: str, name: str, way: str) -> Callable[[Path], list[str]]:
+    def build(folder: Path) -> list[str]:
+        content = _calling(module, name, f"touch {folder / CANARY}")[way]
+        return snapshot_of(checkpoint(folder, {"pytorch_model.bin": _zip(content)}))
+
+    return build
+
+
+def _legacy(folder: Path) -> list[str]:
+    content = _calling("os", "system", f"touch {folder / CANARY}")["reduce"]
+    return snapshot_of(checkpoint(folder, {"pytorch_model.bin": content}))
+
+
+def _file(content: bytes) -> Callable[[Path], list[str]]:
+    return lambda folder: snapshot_of(checkpoint(folder, {"pytorch_model.bin": content}))
+
+
+_EMPTY = b"\x80\x02}."
+_OPERATIONS: dict[str, bytes] = {
+    "no STOP": b"\x80\x02}",
+    "nothing": b"",
+    "only STOP": b".",
+    "unknown operation": b"\x80\x02\xff.",
+    "protocol 99": b"\x80\x63\x63.",
+    "empty stack": b"\x80\x020.",
+    "missing mark": b"\x80\x02t.",
+    "unwritten memo": b"\x80\x02h\x05.",
+    "list as key": b"\x80\x02}](K\x01ee].",
+    "unhashable key": b"\x80\x02}]K\x01s.",
+    "text cut": b"\x80\x02X\xff\xff\xff\x7fabc",
+    "8-byte length": b"\x80\x04\x8d" + b"\xff" * 8 + b"a",
+    "long of 2 GB": b"\x80\x02\x8b\xff\xff\xff\x7f",
+    "no dict": b"\x80\x02K\x01.",
+    "dict of numbers": b"\x80\x02}" + _text("a") + b"K\x01s.",
+    "persistent text": b"\x80\x02Pname\n.",
+    "extension": b"\x80\x02\x82\x01.",
+    "next buffer": b"\x80\x05\x97.",
+    "newobj": b"\x80\x02cos\nsystem\n)\x81.",
+    "bytes after STOP": _EMPTY + b"cos\nsystem\n.",
+    "tuple bomb": b"\x80\x02)" + b"\x86" * 0 + b"2\x86" * 60 + b".",
+    "dup": b"\x80\x02}2.",
+    "100,000 deep": b"\x80\x02" + b"]" * 100_000 + b"a" * 99_999 + b".",
+    "six million operations": b"\x80\x02" + b"N0" * 3_000_000 + b"}.",
+    "digits": b"I" + b"9" * 100_000 + b"\n.",
+    "python's own": pickle.dumps({"a": Path("x")}),
+}
+_ARCHIVES: dict[str, bytes] = {
+    "two pickles": _zip(_EMPTY, again="other/data.pkl"),
+    "no pickle": _zip(_EMPTY, "archive/other.pkl"),
+    "pickle packed": _zip(_EMPTY, packed=True),
+    "pickle of zeros, packed": _zip(bytes(80_000_000), packed=True),
+    "path out of it": _zip(_EMPTY, "../data.pkl", again="archive/data.pkl"),
+    "cut": _zip(_EMPTY)[:-10],
+    "only its sign": b"PK\x03\x04",
+    "end without a start": _zip(_EMPTY)[-22:] + b"PK",
+}
+
+CASES = (
+    *(
+        Case(f"pickle calls {module}.{name}".encode("unicode_escape").decode(), _called(module, name, "reduce"),
+             words=("would import", "not done"))
+        for module, name in _CALLS
+    ),
+    *(
+        Case(f"pickle calls by {way}", _called("os", "system", way), words=("pytorch_model.bin",))
+        for way in ("stack", "inst", "object")
+    ),
+    Case("legacy pickle calls", _legacy, words=("would import os.system",)),
+    *(
+        Case(f"pickle: {name}", _file(_zip(content)), words=("pytorch_model.bin", "hint:"))
+        for name, content in _OPERATIONS.items()
+    ),
+    *(
+        Case(f"archive: {name}", _file(content), words=("pytorch_model.bin", "hint:"))
+        for name, content in _ARCHIVES.items()
+    ),
+)  # fmt: skip
