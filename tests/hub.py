@@ -3,6 +3,7 @@
 import hashlib
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,9 +29,11 @@ class Request:
 
 @dataclass
 class Hub:
-    """Repositories by id, the log, `gated` ids, and the faults: of weight requests `ignore_range`, `wrong_range`,
-    `encoding` and `weight_status`, of the API `api_status`; `busy` is how many weight requests are first answered with
-    503 and the headers `busy_headers`, `broken` how many are broken off.
+    """Repositories by id, the log, `gated` ids, and the faults on demand.
+
+    Of weight requests: `ignore_range`, `wrong_range`, `encoding`, `weight_status`, `redirect` (elsewhere than to the
+    CDN), `drip` (seconds a byte), `busy` (so many are first answered with 503 and `busy_headers`) and `broken` (so
+    many are broken off); of the API: `api_status`.
     """
 
     repos: dict[str, dict[str, bytes]]
@@ -43,6 +46,8 @@ class Hub:
     busy: int = 0
     busy_headers: dict[str, str] = field(default_factory=dict)
     broken: int = 0
+    redirect: str = ""
+    drip: float = 0
     log: list[Request] = field(default_factory=list)
     endpoint: str = ""
     cdn: str = ""
@@ -89,7 +94,11 @@ def _handler(hub: Hub, origin: str) -> type[BaseHTTPRequestHandler]:
             sent = 0
             if with_body and body:
                 try:
-                    sent = self.wfile.write(body)
+                    sent = (
+                        self.wfile.write(body)
+                        if not (hub.drip and origin == "cdn")
+                        else _drip(self.wfile, body, hub.drip)
+                    )
                 except OSError:
                     sent = 0
             token = "authorization" in {name.lower() for name in self.headers}
@@ -99,6 +108,15 @@ def _handler(hub: Hub, origin: str) -> type[BaseHTTPRequestHandler]:
             return
 
     return Handler
+
+
+def _drip(file: Any, body: bytes, pause: float) -> int:
+    """Sends a body byte by byte."""
+    for at in range(len(body)):
+        file.write(body[at : at + 1])
+        file.flush()
+        time.sleep(pause)
+    return len(body)
 
 
 Answer = tuple[int, dict[str, str], bytes]
@@ -148,7 +166,11 @@ def _file(hub: Hub, repo: str, name: str, content: bytes, headers: Any) -> Answe
     etag = f'"{hashlib.sha256(known).hexdigest()}"'
     common = {"X-Repo-Commit": COMMIT, "ETag": etag}
     if name.endswith(LARGE):
-        linked = {"X-Linked-Size": str(len(content)), "X-Linked-Etag": etag, "Location": f"{hub.cdn}/{repo}/{name}"}
+        linked = {
+            "X-Linked-Size": str(len(content)),
+            "X-Linked-Etag": etag,
+            "Location": hub.redirect or f"{hub.cdn}/{repo}/{name}",
+        }
         return 302, common | linked | {"Content-Length": "0"}, b""
     return 200, common | {"Content-Type": "text/plain"}, content[:]
 

@@ -8,6 +8,7 @@ import typer
 from headscope.cli.options import Json, Quiet, Source
 from headscope.cli.output import check_output, write_stdout
 from headscope.cli.progress import telling_progress
+from headscope.errors import ExitCode
 
 SnapshotFile = Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The file to write.")]
 
@@ -25,4 +26,4 @@ def snapshot(source: Source, output: SnapshotFile, json: Json = False, quiet: Qu
         write_stdout(document.json_text(document.snapshot_document(manifest, str(output))))
     elif not quiet:
         write_stdout(snapshot_sentence(manifest, str(output)) + "\n")
-    return 0
+    return ExitCode.UNDETERMINED if manifest.gaps else ExitCode.OK

@@ -11,7 +11,7 @@ from enum import Enum
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from headscope.facts import SCHEMA_VERSION, ParameterOrigin, Report, Stage
+from headscope.facts import SCHEMA_VERSION, ParameterOrigin, Report, Stage, Unavailable
 from headscope.facts.atlas import HeadEntry
 from headscope.facts.check import CheckResult
 from headscope.facts.comparison import Comparison
@@ -40,7 +40,7 @@ def build_schema() -> Schema:
         "heads": _heads(definitions),
         "explain": _explain(),
         "explain-list": _explain_list(),
-        "snapshot": _snapshot(),
+        "snapshot": _snapshot(definitions),
         "env": _environment(definitions),
         "error": _error(),
     }
@@ -114,11 +114,12 @@ def _opened(command: str, properties: dict[str, Schema], description: str) -> Sc
     return _for_command(_object({**opening, **properties}, description), command)
 
 
-def _snapshot() -> Schema:
+def _snapshot(definitions: dict[str, Schema]) -> Schema:
     texts = {name: {"type": "string"} for name in ("output", "reference")}
     numbers = {name: {"type": "integer"} for name in ("tensors", "bytes_read", "bytes_total")}
     commit: Schema = {"commit": {"anyOf": [{"type": "string"}, {"type": "null"}]}}
-    return _opened("snapshot", {**texts, **commit, **numbers}, "What was written, and where.")
+    gaps: dict[str, Schema] = {"not_determined": {"type": "array", "items": _reference(Unavailable, definitions)}}
+    return _opened("snapshot", {**texts, **commit, **numbers, **gaps}, "What was written, and where.")
 
 
 def _forward(definitions: dict[str, Schema]) -> Schema:

@@ -114,4 +114,5 @@ def loss_of(model: ModelFacts) -> str:
 def snapshot_sentence(manifest: CheckpointManifest, output: str) -> str:
     """What `snapshot` wrote, and where."""
     size = f"{bytes_of(manifest.bytes_read)} read of {bytes_of(manifest.bytes_total)}"
-    return f"{safe(output)}: {amount(len(manifest.tensors), 'tensor')} of {safe(manifest.reference)}, {size}"
+    gaps = "".join(f"\nnot determined: {safe(gap.what)}: {safe(gap.reason)}" for gap in manifest.gaps)
+    return f"{safe(output)}: {amount(len(manifest.tensors), 'tensor')} of {safe(manifest.reference)}, {size}{gaps}"

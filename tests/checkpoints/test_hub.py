@@ -135,6 +135,41 @@ def test_the_deadline_covers_the_pauses(hub: Hub, tmp_path: Path) -> None:
     assert ran.seconds < 30
 
 
+def test_a_server_that_drips_is_given_up_in_time(hub: Hub, tmp_path: Path) -> None:
+    hub.drip = 0.2
+    ran = snapshot("someone/safetensors", hub.endpoint, tmp_path, "--timeout", "4")
+    assert (ran.code, ran.answer["error"]["code"]) == (3, "network")
+    assert "longer than 4 s" in ran.answer["error"]["message"]
+    assert ran.seconds < 25
+
+
+@pytest.mark.parametrize(
+    "location", ["file:///etc/passwd", "ftp://127.0.0.1/x", "http://127.0.0.1:9/x", "//", "", "http://[", "a" * 9000]
+)
+def test_a_redirect_that_leads_nowhere_is_an_error(location: str, hub: Hub, tmp_path: Path) -> None:
+    hub.redirect = location or f"{hub.endpoint}/someone/safetensors/resolve/main/model.safetensors"  # a loop
+    ran = snapshot("someone/safetensors", hub.endpoint, tmp_path, "--timeout", "15")
+    assert ran.code == 3
+    assert ran.answer["error"]["code"] in ("network", "not_found")
+    assert ran.seconds < 40
+
+
+def test_the_token_stays_with_the_hub(hub: Hub, tmp_path: Path) -> None:
+    assert snapshot("someone/sharded-safetensors", hub.endpoint, tmp_path, HF_TOKEN="hf_secret").code == 0
+    assert any(request.has_token for request in hub.log if request.origin == "hub")
+    assert not any(request.has_token for request in hub.log if request.origin == "cdn")
+
+
+def test_a_missing_shard_makes_a_snapshot_of_a_part_and_says_so(hub: Hub, tmp_path: Path) -> None:
+    files = hub.repos["someone/sharded-safetensors"]
+    gone = next(name for name in files if name.endswith(".safetensors"))
+    del files[gone]
+    ran = snapshot("someone/sharded-safetensors", hub.endpoint, tmp_path)
+    assert ran.code == 3
+    assert [gap["what"] for gap in ran.answer["not_determined"]] == [gone]
+    assert ran.snapshot["gaps"]
+
+
 def test_an_adapter_brings_its_base_model(hub: Hub, tmp_path: Path) -> None:
     ran = snapshot("someone/adapter", hub.endpoint, tmp_path)
     assert ran.code == 0, ran.answer
