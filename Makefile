@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= auto
 
-.PHONY: demo setup test lint format types floors docs-check check bench clean
+.PHONY: demo setup test lint format types floors docs-check docs check bench clean
 
 ## demo: set everything up and run the main job, without network, on a bundled snapshot
 demo: $(VENV)/.run
@@ -36,7 +36,11 @@ docs-check: $(VENV)/.dev
 	$(BIN)/python scripts/write_rules.py --check
 	$(BIN)/python scripts/write_pictures.py --check
 
-check: lint types floors docs-check test
+## docs: the site, without network; a broken link is an error
+docs: $(VENV)/.dev
+	$(BIN)/python -m mkdocs build --strict --quiet
+
+check: lint types floors docs-check docs test
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
