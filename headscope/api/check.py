@@ -36,6 +36,7 @@ _TEXT = (
     Task.QUESTION_ANSWERING,
     Task.NEXT_SENTENCE_PREDICTION,
 )
+_EMBEDDER = "modules.json"  # sentence-transformers' list of what follows the base model
 _LOCAL_BYTES = 16_000_000
 _REMOTE_BYTES = 64_000
 _LANGUAGE_MODELS = ("MaskedLM", "CausalLM", "LMHeadModel", "ForConditionalGeneration", "ForPreTraining")
@@ -115,7 +116,7 @@ def _evidence(examined: Examined, request: Request) -> Evidence:
     unknown: list[Unavailable] = []
     inapplicable: list[Unavailable] = []
     evidence = Evidence(
-        kind=_kind(examined.manifest),
+        kind=_kind(examined.manifest, _names_beside(examined, request)),
         tokenizer=_tokenizer(examined, request, unknown, inapplicable),
         values=_values(examined, request, unknown, inapplicable),
         unknown=tuple(unknown),
@@ -158,15 +159,25 @@ def _pairs(value: Any) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(pairs, key=lambda pair: (len(pair[0]), pair[0])))
 
 
-def _kind(manifest: CheckpointManifest) -> str | None:
+def _names_beside(examined: Examined, request: Request) -> set[str]:
+    """The names of the files of the checkpoint; none where they cannot be listed."""
+    try:
+        return {name for place in open_places(request, examined.manifest) for name in place.sidecar.names()}
+    except HeadscopeError:
+        return set()
+
+
+def _kind(manifest: CheckpointManifest, names: set[str]) -> str | None:
     """A word for what the checkpoint was made for; None for a classifier, or where it does not say."""
     from headscope.model.catalogue import task_of_class
 
-    names = manifest.config.get("architectures")
-    name = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else None
+    found = manifest.config.get("architectures")
+    name = found[0] if isinstance(found, list) and found and isinstance(found[0], str) else None
     if name is None or task_of_class(name) is not None or "Classification" in name or manifest.adapter is not None:
         return None
-    return "language model" if name.endswith(_LANGUAGE_MODELS) else "base model"
+    if name.endswith(_LANGUAGE_MODELS):
+        return "language model"
+    return "sentence embedder" if _EMBEDDER in names else "base model"
 
 
 def _tokenizer(

@@ -1,5 +1,6 @@
 """The weight files of a checkpoint: which of them `from_pretrained` would take, and the tensors in them."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,7 @@ _OTHER_SUFFIXES = {
     ".msgpack": "Flax",
     ".ckpt.index": "TensorFlow",
 }
+_VARIANT = re.compile(r"(model|pytorch_model)\.(?!safetensors)[A-Za-z0-9_-]+\.(safetensors|bin)")
 _ADAPTER_LAYOUTS = ("adapter_model.safetensors", "adapter_model.bin")
 _WORKERS = 8
 _HEADER_START = 64
@@ -90,9 +92,11 @@ def read_weights(storage: Storage, config: Mapping[str, Any]) -> Weights:
     names = set(storage.names())
     for layout in _LAYOUTS:
         if layout.name in names:
-            return (
+            weights = (
                 _read_index(storage, layout) if layout.is_index else _read_files(storage, layout.format, [layout.name])
             )
+            return replace(weights, notices=(*weights.notices, *_other_weights(names, layout.format)))
+    _refuse_variants(names)
     _refuse_other_formats(names)
     gap = Unavailable("weights", "the checkpoint holds no weight file that is read (safetensors or PyTorch's)")
     return Weights(WeightsFormat.NONE, gaps=(gap,))
@@ -125,10 +129,26 @@ def _read_chosen(storage: Storage, name: Any) -> Weights:
     )
 
 
+def _other_weights(names: set[str], taken: WeightsFormat) -> tuple[str, ...]:
+    """A sentence on weights of the other format beside those that were read, which may hold other tensors."""
+    others = [layout.name for layout in _LAYOUTS if layout.format is not taken and layout.name in names]
+    return (f"{others[0]} lies there too; Transformers takes {taken.value}, and so it was not read",) if others else ()
+
+
 def read_weight_file(storage: Storage, name: str) -> Weights:
     """The tensors of one named weight file."""
     is_safetensors = name.endswith(".safetensors")
     return _read_files(storage, WeightsFormat.SAFETENSORS if is_safetensors else WeightsFormat.TORCH, [name])
+
+
+def _refuse_variants(names: Iterable[str]) -> None:
+    """Raises Unsupported where the weights are there in a variant only (`model.fp16.safetensors`)."""
+    found = sorted(name for name in names if _VARIANT.fullmatch(name))
+    if found:
+        raise Unsupported(
+            f"the weights are there in a variant only: {found[0]}, which from_pretrained takes with variant=...",
+            f"name the file itself: headscope inspect FOLDER/{found[0]}",
+        )
 
 
 def _refuse_other_formats(names: Iterable[str]) -> None:

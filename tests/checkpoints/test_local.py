@@ -255,3 +255,20 @@ def test_saved_models_are_whole(tmp_path: Path) -> None:
     for number, save in enumerate((save_safetensors, save_torch_zip)):
         save(model, tmp_path / str(number))
         assert {item.key for item in read_manifest(str(tmp_path / str(number))).tensors} == set(model.state_dict())
+
+
+def test_weights_of_both_formats_are_told(tmp_path: Path) -> None:
+    model = FAMILIES["bert"].build("BertModel")
+    save_safetensors(model, tmp_path)
+    save_torch_zip(model, tmp_path)
+    manifest = read_manifest(str(tmp_path))
+    assert manifest.format is WeightsFormat.SAFETENSORS
+    assert any("pytorch_model.bin lies there too" in notice for notice in manifest.notices)
+
+
+def test_a_variant_is_named_with_what_to_do(tmp_path: Path) -> None:
+    save_safetensors(FAMILIES["bert"].build("BertModel"), tmp_path)
+    (tmp_path / "model.safetensors").rename(tmp_path / "model.fp16.safetensors")
+    with pytest.raises(Unsupported, match=r"variant only: model\.fp16\.safetensors"):
+        read_manifest(str(tmp_path))
+    assert read_manifest(str(tmp_path / "model.fp16.safetensors")).tensors
