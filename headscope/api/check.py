@@ -14,20 +14,19 @@ from headscope.api.places import Place, open_places
 from headscope.checks import judge, select
 from headscope.checks.selection import Ignore, Selection
 from headscope.errors import HeadscopeError, UsageError
-from headscope.facts import CheckpointKind, HeadParameter, ParameterStatus, Task, Unavailable, WeightsFormat
+from headscope.facts import CheckpointKind, HeadParameter, ParameterStatus, Profile, Task, Unavailable, WeightsFormat
 from headscope.facts.adapter import Carried
 from headscope.facts.check import (
     CheckResult,
     ConfigFacts,
     Evidence,
-    Profile,
     Subject,
     TensorValues,
     TokenizerFacts,
 )
 
 if TYPE_CHECKING:
-    from headscope.facts import CheckpointManifest
+    pass
 
 _TEXT = (
     Task.SEQUENCE_CLASSIFICATION,
@@ -36,10 +35,8 @@ _TEXT = (
     Task.QUESTION_ANSWERING,
     Task.NEXT_SENTENCE_PREDICTION,
 )
-_EMBEDDER = "modules.json"  # sentence-transformers' list of what follows the base model
 _LOCAL_BYTES = 16_000_000
 _REMOTE_BYTES = 64_000
-_LANGUAGE_MODELS = ("MaskedLM", "CausalLM", "LMHeadModel", "ForConditionalGeneration", "ForPreTraining")
 
 
 def check(
@@ -100,7 +97,6 @@ def gather(examined: Examined, request: Request, profile: Profile) -> Subject:
         values=evidence.values,
         wanted_num_labels=request.num_labels,
         wanted_labels=request.labels,
-        kind=evidence.kind,
         unknown=evidence.unknown,
         inapplicable=evidence.inapplicable,
     )
@@ -116,7 +112,6 @@ def _evidence(examined: Examined, request: Request) -> Evidence:
     unknown: list[Unavailable] = []
     inapplicable: list[Unavailable] = []
     evidence = Evidence(
-        kind=_kind(examined.manifest, _names_beside(examined, request)),
         tokenizer=_tokenizer(examined, request, unknown, inapplicable),
         values=_values(examined, request, unknown, inapplicable),
         unknown=tuple(unknown),
@@ -157,27 +152,6 @@ def _pairs(value: Any) -> tuple[tuple[str, str], ...]:
         return ()
     pairs = [(str(key), str(item)) for key, item in value.items()]
     return tuple(sorted(pairs, key=lambda pair: (len(pair[0]), pair[0])))
-
-
-def _names_beside(examined: Examined, request: Request) -> set[str]:
-    """The names of the files of the checkpoint; none where they cannot be listed."""
-    try:
-        return {name for place in open_places(request, examined.manifest) for name in place.sidecar.names()}
-    except HeadscopeError:
-        return set()
-
-
-def _kind(manifest: CheckpointManifest, names: set[str]) -> str | None:
-    """A word for what the checkpoint was made for; None for a classifier, or where it does not say."""
-    from headscope.model.catalogue import task_of_class
-
-    found = manifest.config.get("architectures")
-    name = found[0] if isinstance(found, list) and found and isinstance(found[0], str) else None
-    if name is None or task_of_class(name) is not None or "Classification" in name or manifest.adapter is not None:
-        return None
-    if name.endswith(_LANGUAGE_MODELS):
-        return "language model"
-    return "sentence embedder" if _EMBEDDER in names else "base model"
 
 
 def _tokenizer(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headscope.api.examination import Examined, Progress, Request, examine, make_request
+from headscope.api.findings import with_findings
 from headscope.api.places import Place, open_places
 from headscope.errors import HeadscopeError, UsageError
 from headscope.facts import Carried, CheckpointKind, Head, HeadParameter, ParameterStatus, Report, Stage, WeightsFormat
@@ -28,7 +29,7 @@ def compare(*references: str, values: bool = False, progress: Progress | None = 
         raise UsageError(f"{len(references)} model was given, and two are needed to compare", "name another model")
     requests = [make_request(reference, dict(options)) for reference in references]
     examined = [examine("compare", request, progress) for request in requests]
-    reports = tuple(item.report for item in examined)
+    reports = tuple(with_findings(item, request) for item, request in zip(examined, requests, strict=True))
     return Comparison(
         tool_version=tool_version(),
         command="compare",

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from headscope.model.loading import Loaded
     from headscope.model.remote_code import CodeSource
 
+_LANGUAGE_MODELS = ("MaskedLM", "CausalLM", "LMHeadModel", "ForConditionalGeneration", "ForPreTraining")
+
 Progress = Callable[[str], None]
 
 
@@ -109,7 +111,10 @@ def inspect(reference: Any, *, progress: Progress | None = None, **options: Any)
         from headscope.api.live import inspect_module
 
         return inspect_module(reference, **options)
-    return examine("inspect", make_request(reference, options), progress).report
+    from headscope.api.findings import with_findings
+
+    request = make_request(reference, options)
+    return with_findings(examine("inspect", request, progress), request)
 
 
 def examine(command: str, request: Request, progress: Progress | None) -> Examined:
@@ -226,7 +231,21 @@ def _examine(
     tell("tracing the head")
     traced = tracer(loaded, choice) if tracer else _Traced(None)
     report = _report(command, manifest, choice, loaded, traced)
-    return Examined(report, manifest, built_facts(choice.config), choice, "")
+    built = replace(built_facts(choice.config), kind=_kind(manifest))
+    return Examined(report, manifest, built, choice, "")
+
+
+def _kind(manifest: CheckpointManifest) -> str | None:
+    """A word for what the checkpoint was made for; None for a classifier, or where it does not say."""
+    from headscope.model.catalogue import task_of_class
+
+    found = manifest.config.get("architectures")
+    name = found[0] if isinstance(found, list) and found and isinstance(found[0], str) else None
+    if name is None or task_of_class(name) is not None or "Classification" in name or manifest.adapter is not None:
+        return None
+    if name.endswith(_LANGUAGE_MODELS):
+        return "language model"
+    return "sentence embedder" if manifest.sentence is not None else "base model"
 
 
 def built_facts(config: Any) -> BuiltFacts:
@@ -416,6 +435,7 @@ def _checkpoint_facts(manifest: CheckpointManifest) -> CheckpointFacts:
         architectures=tuple(str(name) for name in architectures) if isinstance(architectures, list) else (),
         model_type=model_type if isinstance(model_type, str) else None,
         notices=manifest.notices,
+        sentence_transformers=manifest.sentence,
     )
 
 

@@ -15,8 +15,8 @@ from headscope.api.examination import Progress, make_request
 from headscope.checks import RULES, Ignore, Selection, select
 from headscope.checks.judge import unused_ignores
 from headscope.errors import HeadscopeError, UsageError
-from headscope.facts import Unavailable
-from headscope.facts.check import CheckResult, Profile, Verdict
+from headscope.facts import Profile, Unavailable
+from headscope.facts.check import CheckResult, Verdict
 from headscope.facts.version import tool_version
 
 _SETTINGS = ("for", "fail-on", "select", "ignore", "baseline")

@@ -8,8 +8,8 @@ from headscope.api.check import config_facts, gather
 from headscope.api.examination import Examined, Request, built_facts, examine
 from headscope.api.live import inspect_module, unwrapped
 from headscope.errors import HeadscopeError
-from headscope.facts import Report, Unavailable
-from headscope.facts.check import LiveFacts, Profile, Subject, TensorValues
+from headscope.facts import Profile, Report, Unavailable
+from headscope.facts.check import LiveFacts, Subject, TensorValues
 from headscope.facts.tasks import WITHOUT_CLASSES
 
 if TYPE_CHECKING:

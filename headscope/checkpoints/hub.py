@@ -15,6 +15,7 @@ from headscope.checkpoints.config_file import canonical_text, parse_object
 from headscope.checkpoints.local import CONFIG, Folder
 from headscope.checkpoints.ranges import FIRST_BYTES, REQUEST_SECONDS, Deadline, RangeBytes, transport_error
 from headscope.checkpoints.reference import HubReference
+from headscope.checkpoints.sentence import read_sentence_pipeline
 from headscope.checkpoints.snapshot import nearest_bundled, read_bundled
 from headscope.checkpoints.weights import read_adapter_weights, read_weights
 from headscope.errors import Gated, HeadscopeError, NetworkError, NotFound, Offline, UsageError
@@ -207,6 +208,7 @@ def _manifest(storage: Any, text: str, wanted: HubReference, commit: str | None,
         shared=weights.shared,
         notices=weights.notices,
         gaps=weights.gaps,
+        sentence=read_sentence_pipeline(storage),
     )
 
 
@@ -234,9 +236,15 @@ class Repository:
         self._wanted = wanted
         self._revision = commit or wanted.revision
         self._access = access
+        self._names: tuple[str, ...] | None = None
 
     def names(self) -> tuple[str, ...]:
         """The files at the commit, below the subfolder if one was asked for."""
+        if self._names is None:
+            self._names = self._listed()
+        return self._names
+
+    def _listed(self) -> tuple[str, ...]:
         from huggingface_hub import HfApi
 
         info = HfApi(token=self._access.token).model_info(

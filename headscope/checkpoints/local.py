@@ -7,6 +7,7 @@ from typing import Any
 from headscope.checkpoints.adapter import ADAPTER_CONFIG
 from headscope.checkpoints.bytes import LocalBytes
 from headscope.checkpoints.config_file import LARGEST_JSON, canonical_text, parse_object
+from headscope.checkpoints.sentence import read_sentence_pipeline
 from headscope.checkpoints.weights import Weights, read_adapter_weights, read_weight_file, read_weights
 from headscope.errors import Malformed, NotFound
 from headscope.facts import CheckpointKind, CheckpointManifest
@@ -55,7 +56,8 @@ def read_folder(path: Path, reference: str) -> CheckpointManifest:
         raise NotFound(f"{reference} is no checkpoint: it holds no {CONFIG}", hint)
     text = folder.read_text(CONFIG)
     config = parse_object(text, CONFIG)
-    return _manifest(reference, config, len(text), read_weights(folder, config))
+    manifest = _manifest(reference, config, len(text), read_weights(folder, config))
+    return replace(manifest, sentence=read_sentence_pipeline(folder))
 
 
 def _read_adapter(folder: Folder, reference: str) -> CheckpointManifest:

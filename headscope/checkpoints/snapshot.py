@@ -1,5 +1,6 @@
 """Snapshots: a checkpoint's configuration and tensor headers in one small JSON file, without weights."""
 
+import dataclasses
 import difflib
 import json
 import os
@@ -13,7 +14,15 @@ from typing import Any
 from headscope.checkpoints.config_file import canonical_text, parse_object
 from headscope.checkpoints.dtypes import TORCH_DTYPES
 from headscope.errors import Malformed, UsageError
-from headscope.facts import CheckpointKind, CheckpointManifest, TensorHeader, Unavailable, WeightFile, WeightsFormat
+from headscope.facts import (
+    CheckpointKind,
+    CheckpointManifest,
+    SentencePipeline,
+    TensorHeader,
+    Unavailable,
+    WeightFile,
+    WeightsFormat,
+)
 
 FORMAT = "headscope-snapshot"
 VERSION = 1
@@ -36,6 +45,8 @@ def snapshot_text(manifest: CheckpointManifest, provenance: str = "") -> str:
         "shared": [list(group) for group in manifest.shared],
         "gaps": [{"what": gap.what, "reason": gap.reason} for gap in manifest.gaps],
     }
+    if manifest.sentence is not None:
+        head["sentence"] = dataclasses.asdict(manifest.sentence)
     if manifest.adapter is not None:
         head |= {"base": manifest.base, "adapter": json.loads(snapshot_text(manifest.adapter, "the adapter"))}
     lines = [f"{json.dumps(name)}: {json.dumps(value, sort_keys=True)}" for name, value in head.items()]
@@ -105,6 +116,7 @@ def _from_values(values: dict[str, Any], reference: str, size: int) -> Checkpoin
             ),
             base=_expect(values.get("base", ""), str),
             adapter=_adapter_in(values),
+            sentence=_sentence_in(values.get("sentence")),
         )
     except (KeyError, TypeError, ValueError) as err:
         raise Malformed(
@@ -119,6 +131,13 @@ def _adapter_in(values: dict[str, Any]) -> CheckpointManifest | None:
     if "adapter" in adapter:
         raise ValueError("an adapter holds an adapter")
     return _from_values(adapter, _expect(adapter["reference"], str), 0)
+
+
+def _sentence_in(value: Any) -> SentencePipeline | None:
+    if value is None:
+        return None
+    texts = {name: tuple(_expect(item, str) for item in _expect(value[name], list)) for name in ("modules", "pooling")}
+    return SentencePipeline(**texts, reason=_expect(value["reason"], str), classifier=_expect(value["classifier"], str))
 
 
 def _parse(text: bytes, reference: str) -> dict[str, Any]:

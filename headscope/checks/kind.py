@@ -1,8 +1,8 @@
 """Rules on what the checkpoint is: its kind, its number format, its code."""
 
 from headscope.checks.rule import Findings, NotKnown, Rule, at, live_parameters, named, rule, told
-from headscope.facts import ParameterStatus, Severity
-from headscope.facts.check import Profile, Subject
+from headscope.facts import ParameterStatus, Profile, Severity
+from headscope.facts.check import Subject
 
 _NO_FLOAT = ("int8", "uint8", "int4", "float8_e4m3fn", "float8_e5m2")
 
@@ -10,13 +10,13 @@ _NO_FLOAT = ("int8", "uint8", "int4", "float8_e4m3fn", "float8_e5m2")
 @rule("HS401", "wrong-kind", "The checkpoint was made for something else", worst=Severity.WARNING)
 def wrong_kind(this: Rule, subject: Subject) -> Findings:
     """A language model, a base model or a sentence embedder, about to be used as a classifier."""
-    if subject.kind is None:
+    if subject.built.kind is None:
         return
     names = subject.report.checkpoint.architectures
     made = f" (architectures: {named(names)})" if names else ""
     yield this.find(
         at(subject, training=Severity.NOTE, inference=Severity.WARNING),
-        f"The checkpoint is a {subject.kind}{made} and has no classifier of its own.",
+        f"The checkpoint is a {subject.built.kind}{made} and has no classifier of its own.",
         told(
             subject,
             training="This is what fine-tuning usually starts from.",

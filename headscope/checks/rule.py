@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from headscope.facts import Finding, Head, HeadParameter, ParameterStatus, Severity
-from headscope.facts.check import Profile, Subject
+from headscope.facts import Finding, Head, HeadParameter, ParameterStatus, Profile, Severity
+from headscope.facts.check import Subject
 
 Findings = Iterable[Finding]
 Judge = Callable[["Rule", Subject], Findings]

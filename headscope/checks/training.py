@@ -1,8 +1,8 @@
 """Rules on a model in memory that is about to be trained."""
 
 from headscope.checks.rule import Findings, Rule, classifier_of, live_parameters, named, rule
-from headscope.facts import ParameterStatus, Severity
-from headscope.facts.check import Profile, Subject
+from headscope.facts import ParameterStatus, Profile, Severity
+from headscope.facts.check import Subject
 
 
 @rule("HS601", "head-frozen", "Weights of the head are frozen")

@@ -29,10 +29,12 @@ from headscope.facts.report import (
     Finding,
     ModelFacts,
     ParameterCounts,
+    Profile,
     Quantisation,
     Report,
     Severity,
 )
+from headscope.facts.sentence import SentencePipeline
 from headscope.facts.tasks import Task
 from headscope.facts.weights import (
     Mismatch,
@@ -65,9 +67,11 @@ __all__ = [
     "ParameterStatus",
     "Pooling",
     "PoolingKind",
+    "Profile",
     "Quantisation",
     "Rename",
     "Report",
+    "SentencePipeline",
     "Severity",
     "Shape",
     "Stage",

@@ -6,14 +6,7 @@ from typing import Any
 
 from headscope.facts.checkpoint import Unavailable
 from headscope.facts.plain import to_dict
-from headscope.facts.report import SCHEMA_VERSION, Finding, Report
-
-
-class Profile(StrEnum):
-    """What the model is to be used for next."""
-
-    TRAINING = "training"
-    INFERENCE = "inference"
+from headscope.facts.report import SCHEMA_VERSION, Finding, Profile, Report
 
 
 class Verdict(StrEnum):
@@ -42,7 +35,8 @@ class ConfigFacts:
 class BuiltFacts:
     """What the configuration is once Transformers has built it. Ids are token ids.
 
-    `padding_side` is where the family's tokenizers pad unless they are told otherwise.
+    `padding_side` is where the family's tokenizers pad unless they are told otherwise. `kind` is a word for what the
+    checkpoint was made for where that is no classifier: `language model`, `base model`, `sentence embedder`.
     """
 
     num_labels: int
@@ -51,6 +45,7 @@ class BuiltFacts:
     eos_token_ids: tuple[int, ...] = ()
     initializer_range: float | None = None
     padding_side: str = "right"
+    kind: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +90,6 @@ class LiveFacts:
 class Evidence:
     """What the rules look at beside the report; see `Subject` for the fields."""
 
-    kind: str | None
     tokenizer: TokenizerFacts | None
     values: tuple[TensorValues, ...] | None
     unknown: tuple[Unavailable, ...]
@@ -108,8 +102,7 @@ class Subject:
 
     `tokenizer`, `values` and `live` are None where there are none; then `unknown` (it should have been there and could
     not be read) or `inapplicable` (the checkpoint is of a kind that has none) names it with a reason.
-    `wanted_num_labels` and `wanted_labels` are what the user asked for. `kind` is a word for what the checkpoint was
-    made for where that is no classifier: `language model`, `base model`, `sentence embedder`.
+    `wanted_num_labels` and `wanted_labels` are what the user asked for.
     """
 
     report: Report
@@ -121,7 +114,6 @@ class Subject:
     live: LiveFacts | None = None
     wanted_num_labels: int | None = None
     wanted_labels: tuple[str, ...] = ()
-    kind: str | None = None
     unknown: tuple[Unavailable, ...] = ()
     inapplicable: tuple[Unavailable, ...] = ()
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from headscope.facts.sentence import SentencePipeline
+
 
 class CheckpointKind(StrEnum):
     """Where the facts of a checkpoint were read."""
@@ -61,6 +63,7 @@ class CheckpointManifest:
     use one storage (PyTorch files only). `notices` are sentences a reader must see (a bundled
     snapshot stood in for the Hub). `gaps` name what could not be read (a missing shard). With a PEFT adapter the
     manifest is that of the base model: `adapter` is the adapter's own, and `base` the reference of the base model.
+    `sentence` is what sentence-transformers puts after the model, None for other checkpoints.
     """
 
     reference: str
@@ -77,6 +80,7 @@ class CheckpointManifest:
     gaps: tuple[Unavailable, ...] = ()
     adapter: "CheckpointManifest | None" = None
     base: str = ""
+    sentence: SentencePipeline | None = None
 
     @property
     def config(self) -> dict[str, Any]:
@@ -106,3 +110,4 @@ class CheckpointFacts:
     architectures: tuple[str, ...]
     model_type: str | None
     notices: tuple[str, ...] = field(default=())
+    sentence_transformers: SentencePipeline | None = None

@@ -22,6 +22,13 @@ class Severity(StrEnum):
     NOTE = "note"
 
 
+class Profile(StrEnum):
+    """What the model is to be used for next."""
+
+    TRAINING = "training"
+    INFERENCE = "inference"
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing worth knowing: a rule's id, a sentence, and what to do."""
@@ -90,7 +97,10 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The facts of one examination; `notes` are sentences on what was observed. `to_dict()` is what `--json` prints."""
+    """The facts of one examination; `notes` are sentences on what was observed. `to_dict()` is what `--json` prints.
+
+    `profile` is what the findings are weighed for; None where no rule was asked.
+    """
 
     tool_version: str
     command: str
@@ -103,6 +113,7 @@ class Report:
     notes: tuple[str, ...] = ()
     not_determined: tuple[Unavailable, ...] = ()
     adapter: AdapterFacts | None = None
+    profile: Profile | None = None
     schema_version: str = SCHEMA_VERSION
 
     def to_dict(self) -> dict[str, Any]:

@@ -5,7 +5,18 @@ from collections.abc import Callable, Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from headscope.facts import Finding, Head, HeadParameter, ModelFacts, PaddingEffect, Quantisation, Report, UnusedGroup
+from headscope.facts import (
+    Finding,
+    Head,
+    HeadParameter,
+    ModelFacts,
+    PaddingEffect,
+    Quantisation,
+    Report,
+    SentencePipeline,
+    Severity,
+    UnusedGroup,
+)
 from headscope.facts.tasks import WITHOUT_CLASSES
 from headscope.render.fold import fold_keys
 from headscope.render.palette import QUIET, SEVERITY, STRONG, TONE, Tone
@@ -16,6 +27,7 @@ from headscope.render.tree import tree_of
 from headscope.render.verdict import verdict_screen
 from headscope.render.words import (
     POOLING,
+    SENTENCE_POOLING,
     SOURCE,
     TEXT_TASKS,
     amount,
@@ -168,6 +180,34 @@ def _checkpoint(report: Report) -> Facts:
     yield "checkpoint", label(", ".join(words))
 
 
+def _pipeline(report: Report) -> Facts:
+    """What sentence-transformers does after the base model, which the class that is shown does not."""
+    pipeline = report.checkpoint.sentence_transformers
+    if pipeline is None:
+        return
+    modules = ", ".join(pipeline.modules) or f"not determined: {pipeline.reason}"
+    body = label(f"sentence-transformers: {modules}; ")
+    if pipeline.pooling:
+        body.append(f"it pools by {' and '.join(map(_mode, pipeline.pooling))}. ", STRONG)
+    elif pipeline.modules and pipeline.reason:
+        body.append(f"its pooling is not determined: {safe(pipeline.reason)}. ", "yellow")
+    body.append(_classifier_of(pipeline, report))
+    yield "pipeline", body
+
+
+def _mode(mode: str) -> str:
+    return SENTENCE_POOLING.get(mode, safe(mode))
+
+
+def _classifier_of(pipeline: SentencePipeline, report: Report) -> str:
+    name = report.model.class_name
+    if pipeline.classifier:
+        return f"Its classifier is {pipeline.classifier}, a pickle that is not opened; {name} does not use it."
+    if name in report.checkpoint.architectures:
+        return f"{name} is the checkpoint's own class."
+    return f"It has no classifier; {name}, shown here, pools in its own way."
+
+
 def _adapter(report: Report) -> Facts:
     """What the adapter is, what it leaves out, and the setting that would save it."""
     facts = report.adapter
@@ -198,8 +238,16 @@ def _notices(report: Report) -> Facts:
 
 
 def _findings(report: Report) -> Facts:
+    """Errors and warnings whole, notes by their titles: most of them the lines above have told."""
     for finding in report.findings:
-        yield finding.severity.value, _finding(finding)
+        if finding.severity is not Severity.NOTE:
+            yield finding.severity.value, _finding(finding)
+    notes = [f"{item.id} {item.title}" for item in report.findings if item.severity is Severity.NOTE]
+    if notes:
+        yield "notes", label("; ".join(notes))
+    if report.findings and report.profile is not None:
+        told = f"as before {report.profile.value}; `headscope explain {report.findings[0].id}` tells more, "
+        yield "rules", label(f"{told}`headscope check` asks them all", QUIET)
 
 
 def _finding(finding: Finding) -> Text:
@@ -209,5 +257,5 @@ def _finding(finding: Finding) -> Text:
 
 
 _SECTIONS: tuple[Callable[[Report], Facts], ...] = (
-    _model, _pooling, _labels, _parameters, _unused, _beside, _checkpoint, _adapter, _notices, _findings,
+    _model, _pooling, _labels, _parameters, _unused, _beside, _checkpoint, _pipeline, _adapter, _notices, _findings,
 )  # fmt: skip

@@ -70,6 +70,16 @@ POOLING = {
     PoolingKind.OTHER: "other",
 }
 
+SENTENCE_POOLING = {
+    "cls": "first token",
+    "max": "maximum over the tokens that are not padding",
+    "mean": "mean over the tokens that are not padding",
+    "mean_sqrt_len_tokens": "sum over the tokens that are not padding, by the square root of their number",
+    "weightedmean": "mean over the tokens that are not padding, weighted by position",
+    "lasttoken": "last token that is not padding",
+}
+"""The pooling modes of sentence-transformers."""
+
 SOURCE = {
     CheckpointKind.HUB: "from the Hub",
     CheckpointKind.LOCAL: "local",

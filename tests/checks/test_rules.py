@@ -12,8 +12,8 @@ import torch
 import headscope
 from headscope.checks import RULES
 from headscope.cli import main
-from headscope.facts import Severity
-from headscope.facts.check import Profile, Verdict
+from headscope.facts import Profile, Severity
+from headscope.facts.check import Verdict
 from tests.checks.corpus import FAULTS, HEALTHY, Case, saved
 from tests.families import FAMILIES
 

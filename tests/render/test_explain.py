@@ -14,8 +14,8 @@ from typer.main import get_command
 from headscope.checks import RULES
 from headscope.cli import main
 from headscope.cli.app import app
-from headscope.facts import ParameterStatus, PoolingKind
-from headscope.facts.check import Profile, Verdict
+from headscope.facts import ParameterStatus, PoolingKind, Profile
+from headscope.facts.check import Verdict
 from headscope.render.explain import Topic, find_topic, rules_page, topics
 
 ROOT = Path(__file__).parents[2]

@@ -1,0 +1,41 @@
+"""The findings that `inspect` shows are those of `check`, as far as they need no more than `inspect` reads."""
+
+from pathlib import Path
+
+import pytest
+
+from headscope import api
+from headscope.facts import Profile, Severity
+
+
+@pytest.mark.parametrize(
+    ("reference", "profile", "found"),
+    [
+        ("gpt2", Profile.TRAINING, {"HS102", "HS202", "HS301", "HS401"}),
+        ("bert-base-uncased", Profile.TRAINING, {"HS103", "HS202", "HS401"}),
+        ("distilbert-base-uncased-finetuned-sst-2-english", Profile.INFERENCE, set()),
+    ],
+)
+def test_inspect_weighs_findings_for_what_comes_next(reference: str, profile: Profile, found: set[str]) -> None:
+    report = api.inspect(reference, offline=True)
+    assert report.profile is profile
+    assert {item.id for item in report.findings} == found
+
+
+@pytest.mark.parametrize("reference", ["gpt2", "bert-base-uncased", "xlnet-base-cased", "roberta-base"])
+def test_inspect_and_check_find_the_same_in_a_snapshot(reference: str) -> None:
+    report = api.inspect(reference, offline=True)
+    result = api.check(reference, report.profile or "", offline=True)
+    unverified = {item.what.split()[0] for item in result.not_determined}
+    assert set(report.findings) <= set(result.findings)
+    extra = {item for item in result.findings if item not in report.findings}
+    assert {item.id for item in extra} <= {"HS303", "HS304", "HS305"}, (extra, unverified)
+
+
+def test_the_findings_are_the_same_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADSCOPE_CACHE", str(tmp_path))
+    monkeypatch.delenv("HEADSCOPE_NO_CACHE", raising=False)
+    first = api.inspect("gpt2", offline=True, cache=True)
+    again = api.inspect("gpt2", offline=True, cache=True)
+    assert again == first
+    assert [item.id for item in again.findings if item.severity is Severity.ERROR] == ["HS301"]
