@@ -67,9 +67,16 @@ class Malformed(HeadscopeError):
 
 
 class Unsupported(HeadscopeError):
-    """Well-formed, and nothing headscope can read or examine."""
+    """Well-formed, and nothing headscope can read or examine.
+
+    `contents` are the `facts.contents.Contents` of the weight files, where they could be read nevertheless.
+    """
 
     code = "unsupported"
+
+    def __init__(self, message: str, hint: str = "", contents: object | None = None) -> None:
+        super().__init__(message, hint)
+        self.contents = contents
 
 
 class CheckFailed(HeadscopeError):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from functools import partial
@@ -31,6 +32,7 @@ from headscope.facts import (
     WeightsFormat,
 )
 from headscope.facts.check import BuiltFacts
+from headscope.facts.contents import Contents, contents_of
 from headscope.facts.version import tool_version
 
 if TYPE_CHECKING:
@@ -276,7 +278,8 @@ def _load(request: Request, manifest: CheckpointManifest, tell: Progress) -> tup
 
     choice = choose_class(request, manifest)
     tell(f"building {choice.cls.__name__} and diffing {len(manifest.tensors)} checkpoint keys")
-    loaded = load_skeleton(choice, manifest)
+    with _telling_contents(manifest):
+        loaded = load_skeleton(choice, manifest)
     if manifest.adapter is None:
         return choice, loaded
     loaded = with_adapter(loaded, manifest.adapter)
@@ -301,7 +304,30 @@ def choose_class(request: Request, manifest: CheckpointManifest) -> Choice:
 
     code = _code_source(request, manifest)
     task = request.task or _task_of_adapter(request, manifest)
-    return choose(manifest.config, Wish(request.num_labels, request.labels, task, request.model_class, code))
+    with _telling_contents(manifest):
+        return choose(manifest.config, Wish(request.num_labels, request.labels, task, request.model_class, code))
+
+
+@contextmanager
+def _telling_contents(manifest: CheckpointManifest) -> Iterator[None]:
+    """Where the class cannot be built, the error tells what the weight files hold."""
+    try:
+        yield
+    except Unsupported as err:
+        err.contents = err.contents or _contents(manifest)
+        raise
+
+
+def _contents(manifest: CheckpointManifest) -> Contents:
+    found = _checkpoint_facts(manifest)
+    architecture = ", ".join(found.architectures) or found.model_type or "architecture not named"
+    return contents_of(
+        manifest.reference,
+        architecture,
+        manifest.tensors,
+        format_name=manifest.format.value,
+        bytes_read=manifest.bytes_read,
+    )
 
 
 def _task_of_adapter(request: Request, manifest: CheckpointManifest) -> str | None:

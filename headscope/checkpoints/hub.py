@@ -12,6 +12,7 @@ from urllib.request import getproxies, proxy_bypass
 from headscope.checkpoints.adapter import ADAPTER_CONFIG
 from headscope.checkpoints.bytes import ByteSource, LocalBytes
 from headscope.checkpoints.config_file import canonical_text, parse_object
+from headscope.checkpoints.gguf import refuse_gguf
 from headscope.checkpoints.local import CONFIG, Folder
 from headscope.checkpoints.ranges import FIRST_BYTES, REQUEST_SECONDS, Deadline, RangeBytes, transport_error
 from headscope.checkpoints.reference import HubReference
@@ -185,8 +186,11 @@ def _config_path(wanted: HubReference, access: HubAccess) -> str:
     except LocalEntryNotFoundError:
         raise
     except EntryNotFoundError:
-        if ADAPTER_CONFIG in Repository(wanted, None, access).names():
+        storage = Repository(wanted, None, access)
+        names = storage.names()
+        if ADAPTER_CONFIG in names:
             return _download(wanted.repo, ADAPTER_CONFIG, wanted.revision, access)
+        refuse_gguf(names, storage.open)
         raise
 
 

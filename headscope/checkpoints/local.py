@@ -7,13 +7,14 @@ from typing import Any
 from headscope.checkpoints.adapter import ADAPTER_CONFIG
 from headscope.checkpoints.bytes import LocalBytes
 from headscope.checkpoints.config_file import LARGEST_JSON, canonical_text, parse_object
+from headscope.checkpoints.gguf import refuse_gguf
 from headscope.checkpoints.sentence import read_sentence_pipeline
 from headscope.checkpoints.weights import Weights, read_adapter_weights, read_weight_file, read_weights
 from headscope.errors import Malformed, NotFound
 from headscope.facts import CheckpointKind, CheckpointManifest
 
 CONFIG = "config.json"
-WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth")
+WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 
 
 class Folder:
@@ -52,6 +53,7 @@ def read_folder(path: Path, reference: str) -> CheckpointManifest:
     if ADAPTER_CONFIG in names and not any(name.startswith(("model.", "pytorch_model.")) for name in names):
         return _read_adapter(folder, reference)
     if CONFIG not in names:
+        refuse_gguf(names, folder.open)
         hint = "give a folder written by save_pretrained"
         raise NotFound(f"{reference} is no checkpoint: it holds no {CONFIG}", hint)
     text = folder.read_text(CONFIG)
@@ -69,6 +71,7 @@ def _read_adapter(folder: Folder, reference: str) -> CheckpointManifest:
 def read_weight_path(path: Path, reference: str) -> CheckpointManifest:
     """The manifest of one weight file; its configuration is the config.json beside it."""
     folder = Folder(path.parent)
+    refuse_gguf([path.name], folder.open)
     if CONFIG not in set(folder.names()):
         raise NotFound(f"{reference} has no {CONFIG} beside it", "put the config.json of its model there")
     text = folder.read_text(CONFIG)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from headscope.checkpoints.bytes import ByteSource
 from headscope.checkpoints.config_file import parse_object
+from headscope.checkpoints.gguf import refuse_gguf
 from headscope.checkpoints.ranges import FIRST_BYTES
 from headscope.checkpoints.safetensors_header import read_safetensors_header
 from headscope.checkpoints.torch_file import read_torch_headers
@@ -21,7 +22,6 @@ _OTHER_FORMATS = {
     "model.onnx": "ONNX",
 }
 _OTHER_SUFFIXES = {
-    ".gguf": "GGUF",
     ".onnx": "ONNX",
     ".h5": "TensorFlow",
     ".msgpack": "Flax",
@@ -97,6 +97,7 @@ def read_weights(storage: Storage, config: Mapping[str, Any]) -> Weights:
             )
             return replace(weights, notices=(*weights.notices, *_other_weights(names, layout.format)))
     _refuse_variants(names)
+    refuse_gguf(names, storage.open)
     _refuse_other_formats(names)
     gap = Unavailable("weights", "the checkpoint holds no weight file that is read (safetensors or PyTorch's)")
     return Weights(WeightsFormat.NONE, gaps=(gap,))

@@ -5,8 +5,12 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from headscope.errors import ExitCode, HeadscopeError
+
+if TYPE_CHECKING:
+    from headscope.facts.contents import Contents
 
 _NARROWEST = 20
 
@@ -37,10 +41,21 @@ def _wrapped(line: str) -> str:
     return textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False) + "\n"
 
 
+def _show(contents: "Contents") -> None:
+    """What could be read nevertheless, on stdout: it is a part of the answer."""
+    from headscope.cli.output import print_screen
+    from headscope.render.contents import contents_screen
+
+    print_screen(contents_screen(contents))
+
+
 def report_failure(error: HeadscopeError, *, as_json: bool) -> int:
     """Says what went wrong and returns the exit code."""
     from headscope.render.safe import safe
 
+    contents = getattr(error, "contents", None)
+    if contents is not None and not as_json:
+        _show(contents)
     sys.stderr.write(_wrapped(f"error: {safe(error.message)}"))
     if error.hint:
         sys.stderr.write(_wrapped(f"hint: {safe(error.hint)}"))

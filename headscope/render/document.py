@@ -78,10 +78,12 @@ def environment_document(surroundings: Surroundings) -> Document:
 
 def error_document(error: HeadscopeError) -> Document:
     """The document of any command that failed."""
-    return {
+    document: Document = {
         "schema_version": SCHEMA_VERSION,
         "error": {"code": error.code, "message": error.message, "hint": error.hint},
     }
+    contents = getattr(error, "contents", None)
+    return document if contents is None else {**document, "contents": to_dict(contents)}
 
 
 def opening(command: str) -> Document:

@@ -15,6 +15,7 @@ from headscope.facts import SCHEMA_VERSION, ParameterOrigin, Report, Stage, Unav
 from headscope.facts.atlas import HeadEntry
 from headscope.facts.check import CheckResult
 from headscope.facts.comparison import Comparison
+from headscope.facts.contents import Contents
 from headscope.facts.forward import ForwardReport, SeenStage
 from headscope.facts.plain import json_name
 from headscope.facts.settings import Surroundings
@@ -42,7 +43,7 @@ def build_schema() -> Schema:
         "explain-list": _explain_list(),
         "snapshot": _snapshot(definitions),
         "env": _environment(definitions),
-        "error": _error(),
+        "error": _error(definitions),
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -174,10 +175,16 @@ def _environment(definitions: dict[str, Schema]) -> Schema:
     return _opened("env", parts["properties"], parts["description"])
 
 
-def _error() -> Schema:
+def _error(definitions: dict[str, Schema]) -> Schema:
     texts: dict[str, Schema] = {name: {"type": "string"} for name in ("code", "message", "hint")}
     error = _object(texts, "A stable code, what was found and expected, and what to do next (may be empty).")
-    return _object({"schema_version": {"const": SCHEMA_VERSION}, "error": error}, "A command that failed.")
+    contents = _reference(Contents, definitions)
+    properties = {"schema_version": {"const": SCHEMA_VERSION}, "error": error, "contents": contents}
+    return _object(
+        properties,
+        "A command that failed; `contents` where the weight files were read nevertheless.",
+        frozenset({"contents"}),
+    )
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import struct
 import subprocess
 import sys
 import time
@@ -34,6 +35,9 @@ def keys_in(files: dict[str, bytes]) -> set[str]:
     return keys
 
 
+GGUF = b"GGUF" + struct.pack("<IQQQ", 3, 1, 0, 10) + b"cls.weight" + struct.pack("<IQQIQ", 2, 8, 2, 0, 0) + bytes(96)
+"""A header with one matrix, 2x8 as PyTorch writes it."""
+
 FETCH = """
 import sys
 from huggingface_hub import hf_hub_download
@@ -55,6 +59,7 @@ def repos(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, bytes
         found[f"someone/{name}"] = {"adapter_config.json": config, "adapter_model.safetensors": head}
     found["someone/empty"] = {"README.md": b"nothing here"}
     found["someone/tensorflow"] = {"config.json": b'{"model_type": "bert"}', "tf_model.h5": b"0"}
+    found["someone/gguf"] = {"README.md": b"", "a-Q4.gguf": GGUF, "b-Q8.gguf": GGUF}
     return found
 
 
@@ -195,6 +200,11 @@ FAILURES = [
     ("someone/empty", "not_found", "holds no config.json"),
     ("someone/lone-adapter", "malformed", "names no base model"),
     ("someone/tensorflow", "unsupported", "TensorFlow"),
+    (
+        "someone/gguf",
+        "unsupported",
+        "a-Q4.gguf is a GGUF file (architecture not named), whose head is not inspected, and 1",
+    ),
 ]
 
 

@@ -1,0 +1,180 @@
+"""GGUF files: architecture, tensor names, shapes and formats from the header. The head in it is not inspected.
+
+The layout is that of https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3.
+"""
+
+import struct
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from headscope.checkpoints.bytes import ByteSource
+from headscope.errors import Malformed, Unsupported
+from headscope.facts import TensorHeader
+from headscope.facts.contents import Contents, Setting, contents_of
+
+SUFFIX = ".gguf"
+_MAGIC = b"GGUF"
+_VERSIONS = (2, 3)
+_LARGEST_HEADER = 64_000_000
+_FIRST, _MOST_AT_ONCE = 16_384, 8_000_000
+_LONGEST_NAME, _LONGEST_TEXT = 65_535, 16_000_000
+_MOST_TENSORS, _MOST_SETTINGS, _MOST_AXES, _MOST_LABELS = 1_000_000, 100_000, 4, 1000
+_NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_TEXT, _ARRAY = 8, 9
+_POOLING = {0: "none", 1: "mean", 2: "first token (cls)", 3: "last token", 4: "rank (a classifier on the pooled token)"}
+_FORMATS = {
+    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K",
+    12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S",
+    20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64",
+    29: "IQ1_M", 30: "BF16", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4",
+}  # fmt: skip
+
+
+def refuse_gguf(names: Iterable[str], opened: Callable[[str], ByteSource]) -> None:
+    """Raises Unsupported, with what the first of them holds, where there are GGUF files."""
+    found = sorted(name for name in names if name.lower().endswith(SUFFIX))
+    if not found:
+        return
+    contents = read_gguf(opened(found[0]))
+    more = f", and {len(found) - 1} other GGUF files lie beside it" if len(found) > 1 else ""
+    raise Unsupported(
+        f"{found[0]} is a GGUF file ({contents.architecture}), whose head is not inspected{more}",
+        "inspect the checkpoint that it was converted from, in safetensors",
+        contents,
+    )
+
+
+def read_gguf(source: ByteSource) -> Contents:
+    """The contents of a GGUF file. Raises Malformed where it is none, Unsupported for another version."""
+    cursor = _Cursor(source)
+    if cursor.take(4) != _MAGIC:
+        raise Malformed(f"{source.name} is no GGUF file", "fetch the file again")
+    version = cursor.number("I")
+    if version not in _VERSIONS:
+        raise Unsupported(
+            f"{source.name} is GGUF of version {version}, and versions 2 and 3 are read", "convert it anew"
+        )
+    tensors, settings = cursor.count(_MOST_TENSORS, "tensors"), cursor.count(_MOST_SETTINGS, "settings")
+    values = {}
+    for _ in range(settings):
+        name = cursor.text(_LONGEST_NAME)
+        values[name] = _value(cursor, cursor.number("I"), keep=name.endswith(".output_labels"))
+    headers = tuple(_tensor(cursor, source.name) for _ in range(tensors))
+    architecture = values.get("general.architecture")
+    architecture = architecture if isinstance(architecture, str) else "architecture not named"
+    return contents_of(
+        source.name,
+        architecture,
+        headers,
+        format_name="gguf",
+        bytes_read=source.bytes_read,
+        settings=tuple(_told(architecture, values)),
+    )
+
+
+def _told(architecture: str, values: dict[str, Any]) -> list[Setting]:
+    """The settings that speak of pooling and classes."""
+    told = []
+    pooling, labels = values.get(f"{architecture}.pooling_type"), values.get(f"{architecture}.classifier.output_labels")
+    if isinstance(pooling, int):
+        told.append(Setting("pooling_type", _POOLING.get(pooling, str(pooling))))
+    if isinstance(labels, list):
+        told.append(Setting("classifier labels", ", ".join(map(str, labels))))
+    return told
+
+
+def _value(cursor: "_Cursor", kind: int, *, keep: bool) -> Any:
+    """A setting's value; an array only where it is wanted, else it is passed over."""
+    if kind in _NUMBERS:
+        return cursor.number(_NUMBERS[kind])
+    if kind == _TEXT:
+        return cursor.text(_LONGEST_TEXT)
+    if kind != _ARRAY:
+        raise Malformed(f"{cursor.name} holds a setting of the unknown kind {kind}", "fetch the file again")
+    inner, length = cursor.number("I"), cursor.number("Q")
+    if inner in _NUMBERS:
+        cursor.skip(length * struct.calcsize(_NUMBERS[inner]))
+        return None
+    if inner != _TEXT:
+        raise Malformed(f"{cursor.name} holds an array of the kind {inner}, which is not read", "fetch the file again")
+    kept: list[str] = []
+    for _ in range(length):
+        text = cursor.text(_LONGEST_TEXT)
+        if keep and len(kept) < _MOST_LABELS:
+            kept.append(text)
+    return kept if keep else None
+
+
+def _tensor(cursor: "_Cursor", file: str) -> TensorHeader:
+    """A tensor's entry; ggml counts axes from the innermost, PyTorch from the outermost."""
+    name = cursor.text(_LONGEST_NAME)
+    axes = cursor.number("I")
+    if axes > _MOST_AXES:
+        raise Malformed(f"{cursor.name} holds a tensor of {axes} axes", "fetch the file again")
+    shape = tuple(cursor.number("Q") for _ in range(axes))
+    kind = cursor.number("I")
+    cursor.skip(8)
+    return TensorHeader(name, _FORMATS.get(kind, f"format {kind}"), shape[::-1], file)
+
+
+class _Cursor:
+    """Reads a header from its beginning on, fetching ahead in growing parts."""
+
+    def __init__(self, source: ByteSource) -> None:
+        self.name = source.name
+        self._source = source
+        self._data = b""
+        self._start = 0
+        self._at = 0
+
+    def take(self, length: int) -> bytes:
+        """The next bytes. Raises Malformed where the file or the limit ends before."""
+        self._need(length)
+        begin = self._at - self._start
+        self._at += length
+        return self._data[begin : begin + length]
+
+    def skip(self, length: int) -> None:
+        """Passes over bytes without fetching them."""
+        self._at += length
+        self._check(self._at)
+
+    def number(self, code: str) -> Any:
+        """The next little-endian number."""
+        return struct.unpack("<" + code, self.take(struct.calcsize("<" + code)))[0]
+
+    def count(self, limit: int, what: str) -> int:
+        """A number of things that follow."""
+        found: int = self.number("Q")
+        if found > limit:
+            raise Malformed(f"{self.name} announces {found:,} {what}, over the limit of {limit:,}", "fetch it again")
+        return found
+
+    def text(self, limit: int) -> str:
+        """The next text. Raises Malformed for one over the limit, or not UTF-8."""
+        length = self.number("Q")
+        if length > limit:
+            raise Malformed(f"{self.name} announces a text of {length:,} bytes", "fetch the file again")
+        return self.take(length).decode("utf-8", "replace")
+
+    def _need(self, length: int) -> None:
+        end = self._at + length
+        if end <= self._start + len(self._data):
+            return
+        self._check(end)
+        rest = self._data[self._at - self._start :] if self._at < self._start + len(self._data) else b""
+        begin = self._at + len(rest)
+        ahead = max(length - len(rest), min(max(_FIRST, self._at), _MOST_AT_ONCE))
+        more = self._source.read_at(begin, min(ahead, self._source.size - begin))
+        self._start, self._data = self._at, rest + more
+
+    def _check(self, end: int) -> None:
+        if end > self._source.size:
+            raise Malformed(
+                f"{self.name} ends early: its header goes on past its {self._source.size:,} bytes",
+                "fetch the file again",
+            )
+        if end > _LARGEST_HEADER:
+            raise Unsupported(
+                f"the header of {self.name} is over the limit of {_LARGEST_HEADER:,} bytes", "it is not read further"
+            )

@@ -1,0 +1,37 @@
+"""The screen of what a checkpoint's weight files hold, where its head was not inspected."""
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from headscope.facts.contents import Contents
+from headscope.render.palette import STRONG
+from headscope.render.paragraph import Paragraph
+from headscope.render.safe import label, safe
+from headscope.render.words import amount, bytes_of, size_of
+
+_MARGIN = 12
+_MOST_TENSORS = 40
+
+
+def contents_screen(contents: Contents) -> RenderableType:
+    """The weight side: the file, its number formats, and the tensors outside of the numbered blocks."""
+    return Group(*(Paragraph(body, Text(name, STRONG), _MARGIN) for name, body in _lines(contents)))
+
+
+def _lines(contents: Contents) -> Iterator[tuple[str, Text]]:
+    yield "unknown", label("not determined: the head path, and which weights a class would take", "yellow")
+    read = f", {bytes_of(contents.bytes_read)} read"
+    yield "checkpoint", label(f"{contents.reference}, {contents.format}, {contents.architecture}{read}")
+    formats = ", ".join(f"{safe(item.dtype)} {item.tensors:,}" for item in contents.dtypes)
+    yield "weights", label(f"{amount(contents.tensors, 'tensor')} of {contents.elements:,} numbers: {formats}")
+    outside = contents.outside_blocks
+    if outside:
+        yield "outside", label("of the numbered blocks, where embeddings, last norms and heads are:")
+    for tensor in outside[:_MOST_TENSORS]:
+        yield "", label(f"{tensor.key} {size_of(tensor.shape)} {tensor.dtype}")
+    if len(outside) > _MOST_TENSORS:
+        yield "", label(f"and {len(outside) - _MOST_TENSORS:,} more (--json lists all)")
+    for setting in contents.settings:
+        yield "setting", label(f"{setting.name}: {setting.value}")

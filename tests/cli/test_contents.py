@@ -1,0 +1,67 @@
+"""What the commands say of a checkpoint whose class cannot be built: the weight side, and never a pass."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from headscope.cli import main
+from headscope.errors import ExitCode
+from headscope.render.schema import build_schema
+
+CONFIG = {
+    "model_type": "their-own",
+    "architectures": ["TheirModelForSequenceClassification"],
+    "auto_map": {"AutoModelForSequenceClassification": "modeling.TheirModel"},
+}
+
+
+@pytest.fixture
+def unknown(tmp_path: Path) -> Path:
+    """A checkpoint that needs its repository's own code."""
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    (tmp_path / "modeling.py").write_text("raise SystemExit('run')")
+    save_file(
+        {
+            "net.layers.0.weight": torch.zeros(4, 4, dtype=torch.bfloat16),
+            "net.layers.1.weight": torch.zeros(4, 4, dtype=torch.bfloat16),
+            "net.embed.weight": torch.zeros(9, 4),
+            "score\x1b[31m.weight": torch.zeros(3, 4),
+        },
+        tmp_path / "model.safetensors",
+    )
+    return tmp_path
+
+
+@pytest.mark.parametrize("arguments", [["inspect"], ["diff-weights"], ["forward"], ["check", "--for", "inference"]])
+def test_the_weight_side_is_shown_and_the_rest_is_not_determined(
+    unknown: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    assert main([*arguments, str(unknown)]) == ExitCode.UNDETERMINED
+    shown = capsys.readouterr()
+    assert "4 tensors of 80 numbers: bfloat16 2, float32 2" in shown.out
+    assert "net.embed.weight 9x4 float32" in shown.out
+    assert "net.layers" not in shown.out
+    assert "not determined: the head path" in shown.out
+    assert "\x1b" not in shown.out
+    assert "needs the repository's own code (auto_map), which is not run" in shown.err
+
+
+def test_the_object_of_the_error_carries_the_contents(unknown: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(unknown), "--json"]) == ExitCode.UNDETERMINED
+    document = json.loads(capsys.readouterr().out)
+    jsonschema.validate(document, build_schema())
+    assert document["error"]["code"] == "unsupported"
+    assert document["contents"]["architecture"] == "TheirModelForSequenceClassification"
+    assert [item["shape"] for item in document["contents"]["outside_blocks"]] == [[9, 4], [3, 4]]
+
+
+def test_one_unreadable_model_of_several_keeps_its_place(unknown: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    models = [str(unknown), "distilbert-base-uncased-finetuned-sst-2-english"]
+    assert main(["check", *models, "--for", "inference", "--offline"]) == ExitCode.UNDETERMINED
+    shown = capsys.readouterr().out
+    assert "Not determined for inference" in shown
+    assert "Passed for inference" in shown
