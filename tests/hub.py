@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-LARGE = (".safetensors", ".bin")
+LARGE = (".safetensors", ".bin", ".gguf")
 
 
 @dataclass(frozen=True)
