@@ -81,6 +81,7 @@ class Request:
     model_class: str | None = None
     revision: str | None = None
     subfolder: str | None = None
+    variant: str | None = None
     cache_dir: str | None = None
     token: str | None = None
     offline: bool = False
@@ -96,10 +97,10 @@ def inspect(reference: Any, *, progress: Progress | None = None, **options: Any)
 
     `reference` is a Hub id, `id@revision`, an `hf://` URI, a pasted Hub URL, a local folder or weight file, a
     snapshot file, or a PEFT adapter. Options: `num_labels`, `labels` (names in order), `task`, `model_class`,
-    `revision`, `subfolder`, `cache_dir`, `token`, `offline`, `trust_remote_code`, `adapter` (one to put on
-    `reference`), `timeout` (seconds for the Hub in all), `cache` (whether reports are remembered; off by default),
-    `verify` (shows how the gradients of the head agree with the traced pooling). `progress` is told each step in a
-    short sentence.
+    `revision`, `subfolder`, `variant` (of the weights, such as `fp16`), `cache_dir`, `token`, `offline`,
+    `trust_remote_code`, `adapter` (one to put on `reference`), `timeout` (seconds for the Hub in all), `cache` (whether
+    reports are remembered; off by default), `verify` (shows how the gradients of the head agree with the traced
+    pooling). `progress` is told each step in a short sentence.
 
     >>> report = inspect("roberta-base", num_labels=3)  # doctest: +SKIP
     >>> report.head.formula  # doctest: +SKIP
@@ -181,6 +182,7 @@ def read_checkpoint(request: Request, progress: Progress | None) -> CheckpointMa
         request.reference,
         revision=request.revision,
         subfolder=request.subfolder,
+        variant=request.variant,
         cache_dir=request.cache_dir,
         token=request.token,
         offline=request.offline,
@@ -458,6 +460,7 @@ def _checkpoint_facts(manifest: CheckpointManifest) -> CheckpointFacts:
         tensors=len(manifest.tensors),
         bytes_read=manifest.bytes_read,
         bytes_total=manifest.bytes_total,
+        requests=manifest.requests,
         architectures=tuple(str(name) for name in architectures) if isinstance(architectures, list) else (),
         model_type=model_type if isinstance(model_type, str) else None,
         notices=manifest.notices,

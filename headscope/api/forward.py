@@ -109,6 +109,7 @@ def _place(request: Request, manifest: CheckpointManifest) -> Place:
         place_of(request, manifest),
         manifest.commit or manifest.revision,
         request.subfolder,
+        request.variant,
         request.cache_dir,
         request.token,
         request.offline,

@@ -54,6 +54,7 @@ def joined(adapter: CheckpointManifest, base: CheckpointManifest) -> CheckpointM
         revision=adapter.revision,
         commit=adapter.commit,
         bytes_read=base.bytes_read + adapter.bytes_read,
+        requests=base.requests + adapter.requests,
         notices=(*base.notices, *adapter.notices),
         gaps=(*base.gaps, *adapter.gaps),
         files=(*base.files, *adapter.files),

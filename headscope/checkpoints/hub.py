@@ -14,11 +14,18 @@ from headscope.checkpoints.bytes import ByteSource, LocalBytes
 from headscope.checkpoints.config_file import canonical_text, parse_object
 from headscope.checkpoints.gguf import refuse_gguf
 from headscope.checkpoints.local import CONFIG, Folder
-from headscope.checkpoints.ranges import FIRST_BYTES, REQUEST_SECONDS, Deadline, RangeBytes, transport_error
+from headscope.checkpoints.ranges import (
+    FIRST_BYTES,
+    REQUEST_SECONDS,
+    Deadline,
+    RangeBytes,
+    counted_requests,
+    transport_error,
+)
 from headscope.checkpoints.reference import HubReference
 from headscope.checkpoints.sentence import read_sentence_pipeline
 from headscope.checkpoints.snapshot import nearest_bundled, read_bundled
-from headscope.checkpoints.weights import read_adapter_weights, read_weights
+from headscope.checkpoints.weights import Storage, read_adapter_weights, read_weights
 from headscope.errors import Gated, HeadscopeError, NetworkError, NotFound, Offline, UsageError
 from headscope.facts import CheckpointKind, CheckpointManifest
 
@@ -34,6 +41,7 @@ class HubAccess:
     token: str | None = None
     offline: bool = False
     subfolder: str | None = None
+    variant: str | None = None
     deadline: Deadline = field(default_factory=Deadline)
 
 
@@ -121,8 +129,15 @@ def _cached(wanted: HubReference, text: str, access: HubAccess, barred: Headscop
     path = next((item for item in found if isinstance(item, str)), None)
     if path is None:
         return None
-    manifest = _manifest(Folder(Path(path).parent), text, wanted, _commit_of(path, access), Path(path).name)
-    return replace(manifest, notices=(f"{barred.message}: read from the local cache", *manifest.notices))
+    manifest = _manifest(Folder(Path(path).parent), Path(path).name, access.variant)
+    notice = f"{barred.message}: read from the local cache"
+    return replace(
+        manifest,
+        reference=text,
+        revision=wanted.revision,
+        commit=_commit_of(path, access),
+        notices=(notice, *manifest.notices),
+    )
 
 
 def cached_folder(wanted: HubReference, revision: str | None, access: HubAccess) -> Path | None:
@@ -139,8 +154,8 @@ def cached_folder(wanted: HubReference, revision: str | None, access: HubAccess)
 
 
 def _bundled(wanted: HubReference, text: str, access: HubAccess, barred: HeadscopeError) -> CheckpointManifest | None:
-    """The bundled snapshot, which is of the main revision and has no subfolders."""
-    if wanted.revision is not None or access.subfolder:
+    """The bundled snapshot, which is of the main revision and has no subfolders or variants."""
+    if wanted.revision is not None or access.subfolder or access.variant:
         return None
     known = read_bundled(wanted.repo, barred.message)
     return None if known is None else replace(known, reference=text)
@@ -169,12 +184,13 @@ def _with_network(
     wanted: HubReference, text: str, access: HubAccess, progress: Callable[[str], None]
 ) -> CheckpointManifest:
     progress(f"reading the configuration of {wanted.repo}")
-    with _translated(wanted):
+    with _translated(wanted), counted_requests() as requests:
         path = _config_path(wanted, access)
         commit = _commit_of(path, access)
         storage = Repository(wanted, commit, access)
         progress(f"reading the headers of {wanted.repo}")
-        return _manifest(storage, text, wanted, commit, Path(path).name)
+        manifest = _manifest(storage, Path(path).name, access.variant)
+    return replace(manifest, reference=text, revision=wanted.revision, commit=commit, requests=len(requests))
 
 
 def _config_path(wanted: HubReference, access: HubAccess) -> str:
@@ -194,20 +210,18 @@ def _config_path(wanted: HubReference, access: HubAccess) -> str:
         raise
 
 
-def _manifest(storage: Any, text: str, wanted: HubReference, commit: str | None, name: str) -> CheckpointManifest:
-    """The manifest of what `storage` holds; `name` is that of its configuration."""
+def _manifest(storage: Storage, name: str, variant: str | None) -> CheckpointManifest:
+    """The manifest of what `storage` holds, without its own name; `name` is that of its configuration."""
     content = storage.read_text(name)
     config = parse_object(content, name)
-    weights = read_adapter_weights(storage) if name == ADAPTER_CONFIG else read_weights(storage, config)
+    weights = read_adapter_weights(storage) if name == ADAPTER_CONFIG else read_weights(storage, config, variant)
     return CheckpointManifest(
-        reference=text,
+        reference="",
         kind=CheckpointKind.ADAPTER if name == ADAPTER_CONFIG else CheckpointKind.HUB,
         format=weights.format,
         config_text=canonical_text(config),
         tensors=weights.tensors,
         files=weights.files,
-        revision=wanted.revision,
-        commit=commit,
         bytes_read=weights.bytes_read + len(content),
         shared=weights.shared,
         notices=weights.notices,

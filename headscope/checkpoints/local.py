@@ -46,7 +46,7 @@ class Folder:
         return self._path / name
 
 
-def read_folder(path: Path, reference: str) -> CheckpointManifest:
+def read_folder(path: Path, reference: str, variant: str | None = None) -> CheckpointManifest:
     """The manifest of a folder. Raises NotFound where it holds no config.json."""
     folder = Folder(path)
     names = set(folder.names())
@@ -58,7 +58,7 @@ def read_folder(path: Path, reference: str) -> CheckpointManifest:
         raise NotFound(f"{reference} is no checkpoint: it holds no {CONFIG}", hint)
     text = folder.read_text(CONFIG)
     config = parse_object(text, CONFIG)
-    manifest = _manifest(reference, config, len(text), read_weights(folder, config))
+    manifest = _manifest(reference, config, len(text), read_weights(folder, config, variant))
     return replace(manifest, sentence=read_sentence_pipeline(folder))
 
 

@@ -7,6 +7,7 @@ pauses, or after the pause that the server names; one deadline covers it all.
 import random
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,11 +24,10 @@ _PAUSE = 0.5
 
 @dataclass(slots=True)
 class Deadline:
-    """Until when everything has to be read, by the monotonic clock; and how many requests were made."""
+    """Until when everything has to be read, by the monotonic clock."""
 
     seconds: float = DEADLINE_SECONDS
     begun: float = field(default_factory=time.monotonic)
-    requests: int = 0
 
     def left(self) -> float:
         """Seconds that remain. Raises NetworkError where none do."""
@@ -37,6 +37,24 @@ class Deadline:
                 f"the Hub took longer than {self.seconds:g} s", "try again, or give more time with --timeout"
             )
         return remaining
+
+
+@contextmanager
+def counted_requests() -> Iterator[list[str]]:
+    """The methods of the requests that the Hub's client makes meanwhile, redirects and repetitions among them."""
+    from huggingface_hub.utils import get_session  # type: ignore[attr-defined]  # exported lazily
+
+    seen: list[str] = []
+
+    def note(request: Any) -> None:
+        seen.append(request.method)
+
+    hooks = get_session().event_hooks["request"]
+    hooks.append(note)
+    try:
+        yield seen
+    finally:
+        hooks.remove(note)
 
 
 class RangeBytes:
@@ -74,7 +92,6 @@ class RangeBytes:
         wanted = f"bytes={offset}-{offset + length - 1}"
         headers = build_hf_headers(token=self._token) | {"Range": wanted, "Accept-Encoding": "identity"}
         seconds = min(REQUEST_SECONDS, self._deadline.left())
-        self._deadline.requests += 1
         with get_session().stream(
             "GET", self._url, headers=headers, follow_redirects=True, timeout=seconds
         ) as response:

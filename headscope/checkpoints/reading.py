@@ -19,6 +19,7 @@ def read_manifest(
     *,
     revision: str | None = None,
     subfolder: str | None = None,
+    variant: str | None = None,
     cache_dir: str | None = None,
     token: str | None = None,
     offline: bool = False,
@@ -29,19 +30,21 @@ def read_manifest(
     """The manifest of a Hub id, `id@revision`, Hub URL, folder, weight file, snapshot file, or PEFT adapter.
 
     An adapter's base model is read from where its configuration says; `adapter` names one to put on `reference`.
-    `timeout` is how many seconds reading from the Hub may take in all. `progress` is told each step in a short
-    sentence. Raises a `HeadscopeError`.
+    `variant` names other weights beside the usual ones (`fp16` for `model.fp16.safetensors`). `timeout` is how many
+    seconds reading from the Hub may take in all. `progress` is told each step in a short sentence.
+    Raises a `HeadscopeError`.
     """
-    place = _Place(revision, subfolder, cache_dir, token, offline, timeout, progress or (lambda sentence: None))
+    tell = progress or (lambda sentence: None)
+    place = _Place(revision, subfolder, variant, cache_dir, token, offline, timeout, tell)
     manifest = _read(reference, place)
     if adapter is not None:
-        return _on_base(_read(adapter, replace(place, revision=None, subfolder=None)), manifest)
+        return _on_base(_read(adapter, replace(place, revision=None, subfolder=None, variant=None)), manifest)
     if not is_adapter(manifest):
         return manifest
     base, base_revision = base_of(manifest)
     place.progress(f"reading the base model {base}")
     try:
-        return joined(manifest, _read(base, replace(place, revision=base_revision, subfolder=None)))
+        return joined(manifest, _read(base, replace(place, revision=base_revision, subfolder=None, variant=None)))
     except HeadscopeError as err:
         raise without_base(manifest, base, err) from err
 
@@ -52,6 +55,7 @@ class _Place:
 
     revision: str | None
     subfolder: str | None
+    variant: str | None
     cache_dir: str | None
     token: str | None
     offline: bool
@@ -81,18 +85,22 @@ def _read(reference: str, place: _Place) -> CheckpointManifest:
             )
         wanted = HubReference(found.repo, found.revision or revision)
         deadline = Deadline(place.timeout or DEADLINE_SECONDS)
-        access = HubAccess(place.cache_dir, place.token, place.offline, place.subfolder, deadline)
+        access = HubAccess(place.cache_dir, place.token, place.offline, place.subfolder, place.variant, deadline)
         return read_hub(wanted, reference, access, place.progress)
-    return _read_path(found / place.subfolder if place.subfolder else found, reference)
+    return _read_path(found / place.subfolder if place.subfolder else found, reference, place.variant)
 
 
-def _read_path(path: Path, reference: str) -> CheckpointManifest:
+def _read_path(path: Path, reference: str, variant: str | None) -> CheckpointManifest:
     try:
         mode = path.stat().st_mode
     except OSError as err:
         raise NotFound(f"{reference} cannot be read: {err.strerror}", "check the path and its permissions") from err
     if stat.S_ISDIR(mode):
-        return read_folder(path, reference)
+        return read_folder(path, reference, variant)
+    if variant is not None:
+        raise UsageError(
+            f"--variant {variant} was given with {reference}, which is a file", "give the folder, or leave it out"
+        )
     if not stat.S_ISREG(mode):
         raise Malformed(f"{reference} is no regular file", "give a folder, a weight file or a snapshot")
     if path.suffix in WEIGHT_SUFFIXES:

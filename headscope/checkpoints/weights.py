@@ -13,7 +13,7 @@ from headscope.checkpoints.gguf import refuse_gguf
 from headscope.checkpoints.ranges import FIRST_BYTES
 from headscope.checkpoints.safetensors_header import read_safetensors_header
 from headscope.checkpoints.torch_file import read_torch_headers
-from headscope.errors import Malformed, NotFound, Unsupported
+from headscope.errors import Malformed, NotFound, Unsupported, UsageError
 from headscope.facts import TensorHeader, Unavailable, WeightFile, WeightsFormat
 
 _OTHER_FORMATS = {
@@ -27,7 +27,11 @@ _OTHER_SUFFIXES = {
     ".msgpack": "Flax",
     ".ckpt.index": "TensorFlow",
 }
-_VARIANT = re.compile(r"(model|pytorch_model)\.(?!safetensors)[A-Za-z0-9_-]+\.(safetensors|bin)")
+_VARIANT_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
+_VARIANT = re.compile(
+    r"(model|pytorch_model)\.(?P<variant>(?!safetensors|bin\b)[A-Za-z0-9_-]{1,40}?)(-\d+-of-\d+)?\.(safetensors|bin)"
+    r"|(model\.safetensors|pytorch_model\.bin)\.index\.(?P<index_variant>[A-Za-z0-9_-]{1,40})\.json"
+)
 _ADAPTER_LAYOUTS = ("adapter_model.safetensors", "adapter_model.bin")
 _WORKERS = 8
 _HEADER_START = 64
@@ -81,21 +85,24 @@ _LAYOUTS = (
 )
 
 
-def read_weights(storage: Storage, config: Mapping[str, Any]) -> Weights:
+def read_weights(storage: Storage, config: Mapping[str, Any], variant: str | None = None) -> Weights:
     """The tensors of the weight files that `from_pretrained` would load: those that the configuration names, else
-    safetensors before PyTorch's.
+    safetensors before PyTorch's; with a `variant`, only files of that variant.
 
-    Raises Unsupported where only other formats are there. A missing shard leaves a gap.
+    Raises Unsupported where only other formats are there, NotFound for a variant that is not there. A missing shard
+    leaves a gap.
     """
     if config.get("transformers_weights") is not None:
         return _read_chosen(storage, config["transformers_weights"])
     names = set(storage.names())
-    for layout in _LAYOUTS:
+    for layout in _LAYOUTS if variant is None else _layouts_of(variant):
         if layout.name in names:
             weights = (
                 _read_index(storage, layout) if layout.is_index else _read_files(storage, layout.format, [layout.name])
             )
             return replace(weights, notices=(*weights.notices, *_other_weights(names, layout.format)))
+    if variant is not None:
+        raise _no_variant(variant, names)
     _refuse_variants(names)
     refuse_gguf(names, storage.open)
     _refuse_other_formats(names)
@@ -144,12 +151,42 @@ def read_weight_file(storage: Storage, name: str) -> Weights:
 
 def _refuse_variants(names: Iterable[str]) -> None:
     """Raises Unsupported where the weights are there in a variant only (`model.fp16.safetensors`)."""
-    found = sorted(name for name in names if _VARIANT.fullmatch(name))
+    found = sorted(name for name in names if _variant_in(name))
     if found:
         raise Unsupported(
             f"the weights are there in a variant only: {found[0]}, which from_pretrained takes with variant=...",
-            f"name the file itself: headscope inspect FOLDER/{found[0]}",
+            f"give --variant {_variant_in(found[0])}",
         )
+
+
+def _variant_in(name: str) -> str | None:
+    """The variant that a file name carries."""
+    match = _VARIANT.fullmatch(name)
+    return match and (match["variant"] or match["index_variant"])
+
+
+def _layouts_of(variant: str) -> tuple[_Layout, ...]:
+    """The layouts with a variant in their names, where Transformers puts it: before the last ending."""
+    if not _VARIANT_NAME.fullmatch(variant):
+        raise UsageError(f"--variant {variant!r} is no name of a variant", "variants are named like fp16")
+    return tuple(replace(layout, name=_with_variant(layout.name, variant)) for layout in _LAYOUTS)
+
+
+def _with_variant(name: str, variant: str) -> str:
+    stem, _, ending = name.rpartition(".")
+    return f"{stem}.{variant}.{ending}"
+
+
+def _no_variant(variant: str, names: Iterable[str]) -> NotFound:
+    """The error for a variant that is not there; its hint names those that are."""
+    there = sorted({found for name in names if (found := _variant_in(name))})
+    plain = any(layout.name in names for layout in _LAYOUTS)
+    hint = f"variants there: {', '.join(there)}" if there else "no variant is there"
+    wanted = ", ".join(layout.name for layout in _layouts_of(variant))
+    return NotFound(
+        f"the checkpoint holds no weights of the variant {variant} ({wanted})",
+        f"{hint}; without --variant the usual weights are read" if plain else hint,
+    )
 
 
 def _refuse_other_formats(names: Iterable[str]) -> None:

@@ -77,6 +77,10 @@ Subfolder = Annotated[
     str | None,
     typer.Option("--subfolder", metavar="PATH", help="Folder inside the repository.", rich_help_panel=_WHERE),
 ]
+Variant = Annotated[
+    str | None,
+    typer.Option("--variant", metavar="NAME", help="Weights such as model.fp16.safetensors.", rich_help_panel=_WHERE),
+]
 CacheDir = Annotated[
     str | None,
     typer.Option("--cache-dir", metavar="PATH", help="The Hub's cache, if not the usual one.", rich_help_panel=_WHERE),
@@ -123,6 +127,7 @@ class Reach:
 
     revision: Revision = None
     subfolder: Subfolder = None
+    variant: Variant = None
     cache_dir: CacheDir = None
     token: Token = None
     offline: Offline = False
@@ -134,7 +139,7 @@ class Reach:
         """The keyword arguments of the api. Raises UsageError for no time at all."""
         if self.timeout is not None and self.timeout <= 0:
             raise UsageError(f"--timeout must be more than 0 seconds, not {self.timeout:g}.", "Leave it out for 120.")
-        names = ("revision", "subfolder", "cache_dir", "token", "offline", "adapter", "timeout")
+        names = ("revision", "subfolder", "variant", "cache_dir", "token", "offline", "adapter", "timeout")
         return {name: getattr(self, name) for name in names} | {"cache": not self.no_cache}
 
 

@@ -63,7 +63,8 @@ class CheckpointManifest:
     use one storage (PyTorch files only). `notices` are sentences a reader must see (a bundled
     snapshot stood in for the Hub). `gaps` name what could not be read (a missing shard). With a PEFT adapter the
     manifest is that of the base model: `adapter` is the adapter's own, and `base` the reference of the base model.
-    `sentence` is what sentence-transformers puts after the model, None for other checkpoints.
+    `sentence` is what sentence-transformers puts after the model, None for other checkpoints. `requests` counts those
+    to the Hub, redirects and repetitions among them.
     """
 
     reference: str
@@ -81,6 +82,7 @@ class CheckpointManifest:
     adapter: "CheckpointManifest | None" = None
     base: str = ""
     sentence: SentencePipeline | None = None
+    requests: int = 0
 
     @property
     def config(self) -> dict[str, Any]:
@@ -111,3 +113,4 @@ class CheckpointFacts:
     model_type: str | None
     notices: tuple[str, ...] = field(default=())
     sentence_transformers: SentencePipeline | None = None
+    requests: int = 0

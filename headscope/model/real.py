@@ -24,6 +24,7 @@ class Place:
     name: str
     revision: str | None = None
     subfolder: str | None = None
+    variant: str | None = None
     cache_dir: str | None = None
     token: str | None = None
     offline: bool = False
@@ -55,7 +56,11 @@ def load_model(choice: Choice, place: Place, device: torch.device) -> PreTrained
     try:
         with quiet():
             loaded: Any = choice.cls.from_pretrained(
-                place.name, config=choice.config, ignore_mismatched_sizes=True, **place.keywords()
+                place.name,
+                config=choice.config,
+                ignore_mismatched_sizes=True,
+                variant=place.variant,
+                **place.keywords(),
             )
         model: PreTrainedModel = loaded.to(device).train(False)
         return model

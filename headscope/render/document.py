@@ -56,6 +56,7 @@ def snapshot_document(manifest: CheckpointManifest, output: str) -> Document:
         "tensors": len(manifest.tensors),
         "bytes_read": manifest.bytes_read,
         "bytes_total": manifest.bytes_total,
+        "requests": manifest.requests,
         "not_determined": to_json_value(manifest.gaps),
     }
 

@@ -176,7 +176,8 @@ def _checkpoint(report: Report) -> Facts:
         words.append(f"commit {facts.commit[:_COMMIT]}")
     words += [facts.format.value, amount(facts.tensors, "tensor")]
     if facts.bytes_total:
-        words.append(f"{bytes_of(facts.bytes_read)} read of {bytes_of(facts.bytes_total)}")
+        asked = f" in {amount(facts.requests, 'request')}" if facts.requests else ""
+        words.append(f"{bytes_of(facts.bytes_read)} read of {bytes_of(facts.bytes_total)}{asked}")
     yield "checkpoint", label(", ".join(words))
 
 

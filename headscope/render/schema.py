@@ -117,7 +117,7 @@ def _opened(command: str, properties: dict[str, Schema], description: str) -> Sc
 
 def _snapshot(definitions: dict[str, Schema]) -> Schema:
     texts = {name: {"type": "string"} for name in ("output", "reference")}
-    numbers = {name: {"type": "integer"} for name in ("tensors", "bytes_read", "bytes_total")}
+    numbers = {name: {"type": "integer"} for name in ("tensors", "bytes_read", "bytes_total", "requests")}
     commit: Schema = {"commit": {"anyOf": [{"type": "string"}, {"type": "null"}]}}
     gaps: dict[str, Schema] = {"not_determined": {"type": "array", "items": _reference(Unavailable, definitions)}}
     return _opened("snapshot", {**texts, **commit, **numbers, **gaps}, "What was written, and where.")

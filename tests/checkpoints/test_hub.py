@@ -316,3 +316,11 @@ def test_a_tensor_is_what_the_file_says(hub: Hub, tmp_path: Path) -> None:
     model = FAMILIES["bert"].build("BertForPreTraining", vocab_size=5000)
     shapes = {tensor["key"]: tuple(tensor["shape"]) for tensor in ran.snapshot["tensors"]}
     assert shapes == {key: tuple(value.shape) for key, value in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("name", ["safetensors", "sharded-safetensors", "torch-zip"])
+def test_the_requests_told_are_those_that_the_servers_answered(name: str, hub: Hub, tmp_path: Path) -> None:
+    hub.busy = 2
+    ran = snapshot(f"someone/{name}", hub.endpoint, tmp_path)
+    asked = [request for request in hub.log if "agent-harnesses" not in request.path]
+    assert ran.answer["requests"] == len(asked), [f"{item.origin} {item.method} {item.path}" for item in asked]

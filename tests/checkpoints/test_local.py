@@ -266,6 +266,48 @@ def test_weights_of_both_formats_are_told(tmp_path: Path) -> None:
     assert any("pytorch_model.bin lies there too" in notice for notice in manifest.notices)
 
 
+@pytest.mark.parametrize("safe", [True, False])
+@pytest.mark.parametrize("shards", ["5GB", "8kB"])
+def test_a_variant_is_read_as_transformers_loads_it(tmp_path: Path, safe: bool, shards: str) -> None:
+    model = FAMILIES["bert"].build("BertForSequenceClassification")
+    model.save_pretrained(tmp_path)
+    if safe:
+        model.half().save_pretrained(tmp_path, variant="fp16", max_shard_size=shards)
+    else:
+        torch.save(model.half().state_dict(), tmp_path / "pytorch_model.fp16.bin")
+    manifest = read_manifest(str(tmp_path), variant="fp16")
+    loaded = type(model).from_pretrained(tmp_path, variant="fp16")
+    assert {tensor.key for tensor in manifest.tensors} >= set(dict(loaded.named_parameters()))
+    assert {tensor.dtype for tensor in manifest.tensors if tensor.key.endswith("weight")} == {"float16"}
+    assert all(".fp16" in file.name for file in manifest.files)
+    assert {tensor.dtype for tensor in read_manifest(str(tmp_path)).tensors} == {"float32"}
+
+
+@pytest.mark.parametrize(
+    ("variant", "error", "said"),
+    [
+        ("bf16", NotFound, r"variant bf16 \(model\.bf16\.safetensors, model\.safetensors\.index\.bf16\.json"),
+        ("../fp16", UsageError, "is no name of a variant"),
+        ("", UsageError, "is no name of a variant"),
+    ],
+)
+def test_a_variant_that_is_not_there_is_an_error(
+    tmp_path: Path, variant: str, error: type[HeadscopeError], said: str
+) -> None:
+    FAMILIES["bert"].build("BertForSequenceClassification").half().save_pretrained(
+        tmp_path, variant="fp16", max_shard_size="8kB"
+    )
+    with pytest.raises(error, match=said) as caught:
+        read_manifest(str(tmp_path), variant=variant)
+    assert "fp16" in caught.value.hint
+
+
+def test_a_file_has_no_variants(tmp_path: Path) -> None:
+    FAMILIES["bert"].build("BertForSequenceClassification").save_pretrained(tmp_path)
+    with pytest.raises(UsageError, match="which is a file"):
+        read_manifest(str(tmp_path / "model.safetensors"), variant="fp16")
+
+
 def test_a_variant_is_named_with_what_to_do(tmp_path: Path) -> None:
     save_safetensors(FAMILIES["bert"].build("BertModel"), tmp_path)
     (tmp_path / "model.safetensors").rename(tmp_path / "model.fp16.safetensors")
