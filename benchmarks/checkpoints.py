@@ -77,6 +77,7 @@ class LlamaShape:
 
 
 LLAMA_7B = LlamaShape("llama-7b", 4096, 11008, 32, 32, 32, 32000)
+LLAMA_8B = LlamaShape("llama-8b", 4096, 14336, 32, 32, 8, 128256)
 LLAMA_70B = LlamaShape("llama-70b", 8192, 28672, 80, 64, 8, 32000)
 
 
@@ -88,18 +89,18 @@ def bert_base() -> Path:
     return folder
 
 
-def sparse_llama(shape: LlamaShape) -> Path:
+def sparse_llama(shape: LlamaShape, shard_bytes: int = SHARD_BYTES) -> Path:
     """The folder of a sharded checkpoint of `shape` whose weights are holes."""
     folder = WORK / shape.name
     if not (folder / "model.safetensors.index.json").exists():
         folder.mkdir(parents=True, exist_ok=True)
-        _write_sharded(folder, shape)
+        _write_sharded(folder, shape, shard_bytes)
     return folder
 
 
 def llama_snapshot(shape: LlamaShape) -> Path:
     """A snapshot file of a checkpoint of `shape`, written anew: it takes no time, and is never out of date."""
-    names, shards = _named_shards(shape)
+    names, shards = _named_shards(shape, SHARD_BYTES)
     manifest = CheckpointManifest(
         reference=shape.name,
         kind=CheckpointKind.LOCAL,
@@ -119,8 +120,8 @@ def llama_snapshot(shape: LlamaShape) -> Path:
     return file
 
 
-def _write_sharded(folder: Path, shape: LlamaShape) -> None:
-    names, shards = _named_shards(shape)
+def _write_sharded(folder: Path, shape: LlamaShape, shard_bytes: int) -> None:
+    names, shards = _named_shards(shape, shard_bytes)
     for name, tensors in zip(names, shards, strict=True):
         _write_sparse(folder / name, tensors)
     total = sum(_bytes_of(tensor) for tensor in shape.tensors())
@@ -131,16 +132,16 @@ def _write_sharded(folder: Path, shape: LlamaShape) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2))
 
 
-def _named_shards(shape: LlamaShape) -> tuple[list[str], list[list[Tensor]]]:
-    shards = list(_shards(shape.tensors()))
+def _named_shards(shape: LlamaShape, shard_bytes: int) -> tuple[list[str], list[list[Tensor]]]:
+    shards = list(_shards(shape.tensors(), shard_bytes))
     return [f"model-{number:05}-of-{len(shards):05}.safetensors" for number in range(1, len(shards) + 1)], shards
 
 
-def _shards(tensors: Iterator[Tensor]) -> Iterator[list[Tensor]]:
+def _shards(tensors: Iterator[Tensor], most: int) -> Iterator[list[Tensor]]:
     shard: list[Tensor] = []
     filled = 0
     for tensor in tensors:
-        if shard and filled + _bytes_of(tensor) > SHARD_BYTES:
+        if shard and filled + _bytes_of(tensor) > most:
             yield shard
             shard, filled = [], 0
         shard.append(tensor)

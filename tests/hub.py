@@ -33,7 +33,7 @@ class Hub:
 
     Of weight requests: `ignore_range`, `wrong_range`, `encoding`, `weight_status`, `redirect` (elsewhere than to the
     CDN), `drip` (seconds a byte), `busy` (so many are first answered with 503 and `busy_headers`) and `broken` (so
-    many are broken off); of the API: `api_status`.
+    many are broken off); of the API: `api_status`. Every answer waits for `latency` seconds.
     """
 
     repos: dict[str, dict[str, bytes]]
@@ -48,6 +48,7 @@ class Hub:
     broken: int = 0
     redirect: str = ""
     drip: float = 0
+    latency: float = 0
     log: list[Request] = field(default_factory=list)
     endpoint: str = ""
     cdn: str = ""
@@ -84,6 +85,7 @@ def _handler(hub: Hub, origin: str) -> type[BaseHTTPRequestHandler]:
             self.answer(with_body=True)
 
         def answer(self, *, with_body: bool) -> None:
+            time.sleep(hub.latency)
             path = unquote(self.path.partition("?")[0])
             status, headers, body = _cdn(hub, path, self.headers) if origin == "cdn" else _hub(hub, path, self.headers)
             size = str(len(body))
@@ -185,7 +187,7 @@ def _cdn(hub: Hub, path: str, headers: Any) -> Answer:
     content = hub.repos[repo][name]
     wanted = headers.get("Range", "")
     if not wanted or hub.ignore_range:
-        return 200, {}, content
+        return 200, {}, content[:]
     start, _, end = wanted.removeprefix("bytes=").partition("-")
     last = min(int(end), len(content) - 1)
     part = content[int(start) : last + 1]

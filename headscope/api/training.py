@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headscope.api.check import config_facts, gather
-from headscope.api.examination import Examined, Request, built_facts, examine
+from headscope.api.examination import Examination, Examined, Request, built_facts, examine
 from headscope.api.live import inspect_module, unwrapped
-from headscope.errors import HeadscopeError
-from headscope.facts import Profile, Report, Unavailable
+from headscope.errors import HeadscopeError, UsageError
+from headscope.facts import Mismatch, ParameterStatus, Profile, Report, Unavailable, WeightDiff
 from headscope.facts.check import LiveFacts, Subject, TensorValues
 from headscope.facts.tasks import WITHOUT_CLASSES
 
 if TYPE_CHECKING:
     from torch import nn
 
+_ADAPTERS = re.compile(r"\.(base_layer|original_module|modules_to_save\.\w+)\.")
+"""What PEFT puts into the path of a weight that it wraps."""
 _FROM_CONFIG = ("", ".", None)
 
 
@@ -24,6 +29,7 @@ def live_subject(
     *,
     optimizer: Any = None,
     loaded_from: str | None = None,
+    loading_info: Mapping[str, Any] | None = None,
     example_inputs: Any = None,
     labels: tuple[str, ...] = (),
     task: str | None = None,
@@ -33,9 +39,14 @@ def live_subject(
 
     What the load gave it is told by the checkpoint it came from: `loaded_from`, or the name that `from_pretrained`
     leaves in the configuration. Where that cannot be read, the rules on weights are not determined; a model made from
-    a configuration has no checkpoint, and they do not apply.
+    a configuration has no checkpoint, and they do not apply. `loading_info` is what `from_pretrained` returned with
+    `output_loading_info=True`: then nothing is read, and what it says is what is judged.
     """
     inner = unwrapped(module)
+    if loading_info is not None:
+        live = inspect_module(module, example_inputs=example_inputs, labels=labels, task=task)
+        told = with_loading_info(live, loading_info)
+        return _alone(inner, told, profile, _training_facts(inner, told, optimizer))
     name = loaded_from or getattr(getattr(inner, "config", None), "_name_or_path", None)
     live = inspect_module(module, example_inputs=example_inputs, labels=labels, task=task)
     facts = _training_facts(inner, live, optimizer)
@@ -47,7 +58,44 @@ def live_subject(
         gap = Unavailable("checkpoint", f"what the load of {name} gave is not known: {err.message}")
         return _alone(inner, live, profile, facts, unknown=gap)
     subject = gather(examined, request, profile)
-    return _replaced(subject, values=_live_values(inner, live), live=facts, unknown=_without(subject, "values"))
+    return replace(subject, values=_live_values(inner, live), live=facts, unknown=_without(subject, "values"))
+
+
+def with_loading_info(live: Examination, info: Mapping[str, Any]) -> Examination:
+    """The report on a model in memory with the statuses that its load told. Raises UsageError for no such thing."""
+    try:
+        missing, unused = set(info["missing_keys"]), tuple(sorted(info["unexpected_keys"]))
+        reshaped = [Mismatch(name, tuple(found), tuple(wanted)) for name, found, wanted in info["mismatched_keys"]]
+    except (KeyError, TypeError, ValueError) as err:
+        raise UsageError(
+            f"loading_info is not what from_pretrained returns ({type(err).__name__}: {err})",
+            "model, info = Class.from_pretrained(..., output_loading_info=True)",
+        ) from err
+
+    mismatched = {item.parameter: item for item in reshaped}
+
+    def status(name: str) -> ParameterStatus:
+        plain = _ADAPTERS.sub(".", name)
+        if plain in mismatched:
+            return ParameterStatus.MISMATCHED
+        if ".lora_" in name:
+            return ParameterStatus.IGNORED
+        return ParameterStatus.NEW if plain in missing else ParameterStatus.LOADED
+
+    parameters = tuple(replace(item, status=status(item.name)) for item in live.weights.parameters)
+    diff = WeightDiff(
+        loaded=sum(item.status is ParameterStatus.LOADED for item in parameters),
+        new=tuple(sorted(missing)),
+        mismatched=tuple(sorted(mismatched.values())),
+        unused=unused,
+        tied=(),
+        renamed=(),
+        parameters=parameters,
+    )
+    if live.head is None:
+        return replace(live, weights=diff)
+    of_head = tuple(replace(item, status=status(item.name)) for item in live.head.parameters)
+    return replace(live, weights=diff, head=replace(live.head, parameters=of_head))
 
 
 def _examined(module: nn.Module, name: str, live: Report, offline: bool) -> tuple[Examined, Request]:
@@ -85,12 +133,6 @@ def _alone(
             item for item in (inapplicable, Unavailable("tokenizer", "a model in memory has no tokenizer")) if item
         ),
     )
-
-
-def _replaced(subject: Subject, **changes: Any) -> Subject:
-    from dataclasses import replace
-
-    return replace(subject, **changes)
 
 
 def _without(subject: Subject, what: str) -> tuple[Unavailable, ...]:

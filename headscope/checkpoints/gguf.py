@@ -171,7 +171,7 @@ class _Cursor:
     def _check(self, end: int) -> None:
         if end > self._source.size:
             raise Malformed(
-                f"{self.name} ends early: its header goes on past its {self._source.size:,} bytes",
+                f"{self.name} is no whole GGUF file: it ends inside its header, after {self._source.size:,} bytes",
                 "fetch the file again",
             )
         if end > _LARGEST_HEADER:

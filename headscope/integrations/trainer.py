@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -20,8 +21,9 @@ class HeadscopeCallback(TrainerCallback):
     """Asks the rules of `headscope check --for training` once, when training begins, on the main process.
 
     `on_fail` and `on_undetermined` are `raise` or `warn`. `rules` and `ignore` as for `headscope.check`;
-    `loaded_from` names the checkpoint that the model was loaded from, where the model does not remember it. The
-    model is left as it is. `result` holds what the rules said. Raises CheckFailed before the first step.
+    `loading_info` is what `from_pretrained(..., output_loading_info=True)` returned: with it nothing has to be read
+    again. Without it `loaded_from` names the checkpoint, where the model does not remember it. The model is
+    left as it is. `result` holds what the rules said. Raises CheckFailed before the first step.
 
     >>> trainer = Trainer(model, args, callbacks=[HeadscopeCallback()])  # doctest: +SKIP
     """
@@ -34,6 +36,7 @@ class HeadscopeCallback(TrainerCallback):
         rules: tuple[str, ...] = (),
         ignore: tuple[str, ...] = (),
         loaded_from: str | None = None,
+        loading_info: Mapping[str, Any] | None = None,
         example_inputs: Any = None,
     ) -> None:
         for reaction in (on_fail, on_undetermined):
@@ -43,7 +46,7 @@ class HeadscopeCallback(TrainerCallback):
         self._reactions = {Verdict.FAILED: on_fail, Verdict.NOT_DETERMINED: on_undetermined}
         self._rules = rules
         self._ignore = ignore
-        self._options = {"loaded_from": loaded_from, "example_inputs": example_inputs}
+        self._options = {"loaded_from": loaded_from, "loading_info": loading_info, "example_inputs": example_inputs}
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any

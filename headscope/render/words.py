@@ -116,6 +116,8 @@ def loss_of(model: ModelFacts) -> str:
     """How the logits become a loss, in one phrase."""
     choice = _CHOICE.get(model.task, "one of {n} classes").format(n=f"{model.num_labels:,}")
     phrase = _LOSS.get((model.loss, model.activation))
+    if model.loss == "none":
+        return "none in forward: the code that trains it decides"
     if phrase is None:
         return f"{model.loss}, activation: {model.activation}" if model.activation else model.loss
     return phrase.format(choice=choice, n=f"{model.num_labels:,}").replace(": 1 numbers", ": 1 number")

@@ -85,9 +85,15 @@ def _called(step: Step, writer: _Writer) -> str:
     has_parameters = any(id(tensor) in writer.names.parameters for item in step.operations for tensor, _ in item.inputs)
     if has_parameters and path:
         return writer.short[path]
-    if step.name == "sum" and writer.pooling.kind in {PoolingKind.MEAN, PoolingKind.MASKED_MEAN}:
+    if step.name == "sum" and _is_of_a_mean(writer.pooling):
         return "mean"
     return step.name
+
+
+def _is_of_a_mean(pooling: Pooling) -> bool:
+    """Whether a sum over the positions is divided by their number afterwards, alone or as one of several parts."""
+    parts = pooling.rule.split(";") if pooling.kind is PoolingKind.CONCAT else ()
+    return pooling.kind in {PoolingKind.MEAN, PoolingKind.MASKED_MEAN} or any("mean over" in part for part in parts)
 
 
 def _token_text(step: Step, pooling: Pooling) -> str:

@@ -154,8 +154,21 @@ def _collapsing_tensors(execution: Execution, path: set[int], weighted: set[int]
             continue
         for tensor, producer in operation.inputs:
             if producer in weighted and has_token_axis(execution, tensor):
-                found.add(_before_class_axis(execution, tensor))
+                found.add(_before_class_axis(execution, _before_mask(execution, tensor, weighted)))
     return found or {_before_class_axis(execution, tensor) for tensor in execution.logits}
+
+
+def _before_mask(execution: Execution, tensor: torch.Tensor, weighted: set[int]) -> torch.Tensor:
+    """The tensor that was multiplied by a mask (what depends on no parameter) or filled by it; else the same."""
+    producer = execution.graph.producer(tensor)
+    while producer >= 0 and execution.graph.operations[producer].name in _MASKING:
+        inputs = execution.graph.operations[producer].inputs
+        masked = [item for item, made_by in inputs if made_by in weighted and item.shape == tensor.shape]
+        if len(masked) != 1 or len({made_by for _, made_by in inputs if made_by in weighted}) != 1:
+            break
+        tensor = masked[0]
+        producer = execution.graph.producer(tensor)
+    return tensor
 
 
 def _before_class_axis(execution: Execution, tensor: torch.Tensor) -> int:
@@ -206,6 +219,7 @@ def _sizes_beside_features(tensor: torch.Tensor) -> tuple[int, ...]:
 
 
 IMAGE_RANK = 4
+_MASKING = {"mul", "masked_fill", "where"}
 
 
 def _descendants(

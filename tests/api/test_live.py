@@ -227,3 +227,35 @@ class Silent(nn.Module):
 def test_a_module_without_scores_is_said() -> None:
     with pytest.raises(Unsupported, match="returns no scores"):
         headscope.inspect(Silent(), example_inputs={"input_ids": EXAMPLES["input_ids"]})
+
+
+class Bare(nn.Module):
+    """Embeddings and a linear layer, with the functions between them written by hand: there is no encoder module."""
+
+    def __init__(self, *, with_first: bool) -> None:
+        super().__init__()
+        self.embeddings = nn.Embedding(50, H)
+        self.score = nn.Linear(2 * H if with_first else H, LABELS)
+        self.with_first = with_first
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        hidden, mask = torch.tanh(self.embeddings(input_ids)), attention_mask[..., None].float()
+        mean = (hidden * mask).sum(1) / mask.sum(1).clamp(min=1e-9)
+        return self.score(torch.cat([hidden[:, 0], mean], -1) if self.with_first else mean)
+
+
+def test_a_mask_belongs_to_the_pooling_where_no_encoder_ends() -> None:
+    report = headscope.inspect(Bare(with_first=False), example_inputs=EXAMPLES, verify=True)
+    assert report.head is not None
+    assert report.head.pooling.kind is PoolingKind.MASKED_MEAN
+    assert [stage.operation for stage in report.head.stages] == ["mul", "sum", "div", "linear"]
+    assert report.head.verification is not None
+    assert report.head.verification.agrees is True
+    assert report.not_determined == ()
+
+
+def test_the_formula_of_several_poolings_says_what_each_part_is() -> None:
+    report = headscope.inspect(Bare(with_first=True), example_inputs=EXAMPLES)
+    assert report.head is not None
+    assert report.head.pooling.kind is PoolingKind.CONCAT
+    assert report.head.formula == "logits = score([h[0]; mean(h)])"

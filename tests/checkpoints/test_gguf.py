@@ -69,17 +69,17 @@ def _text(content: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("data", "error", "said"),
     [
-        (b"", Malformed, "ends early"),
+        (b"", Malformed, "no whole GGUF file"),
         (b"GGML" + b"\0" * 40, Malformed, "is no GGUF file"),
         (_header(version=1), Unsupported, "GGUF of version 1"),
         (_header(tensors=2**63), Malformed, "over the limit"),
         (_header(settings=2**63), Malformed, "over the limit"),
-        (_header(tensors=1), Malformed, "ends early"),
+        (_header(tensors=1), Malformed, "no whole GGUF file"),
         (_header(settings=1, rest=struct.pack("<Q", 2**63)), Malformed, "announces a text"),
         (_header(settings=1, rest=_text(b"a") + struct.pack("<I", 77)), Malformed, "unknown kind 77"),
         (_header(settings=1, rest=_text(b"a") + struct.pack("<IIQ", 9, 9, 1)), Malformed, "array of the kind 9"),
-        (_header(settings=1, rest=_text(b"a") + struct.pack("<IIQ", 9, 0, 2**60)), Malformed, "ends early"),
-        (_header(settings=1, rest=_text(b"a") + struct.pack("<IIQ", 9, 8, 2**60)), Malformed, "ends early"),
+        (_header(settings=1, rest=_text(b"a") + struct.pack("<IIQ", 9, 0, 2**60)), Malformed, "no whole GGUF file"),
+        (_header(settings=1, rest=_text(b"a") + struct.pack("<IIQ", 9, 8, 2**60)), Malformed, "no whole GGUF file"),
         (_header(tensors=1, rest=_text(b"t") + struct.pack("<I", 2**31)), Malformed, "axes"),
     ],
 )

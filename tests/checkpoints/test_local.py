@@ -190,7 +190,7 @@ FOLDERS: list[tuple[dict[str, str], type[HeadscopeError], str]] = [
     ({}, NotFound, "holds no config.json"),
     ({"adapter_config.json": "{}"}, Malformed, "names no base model"),
     ({"config.json": CONFIG, "tf_model.h5": "0"}, Unsupported, "TensorFlow"),
-    ({"config.json": CONFIG, "model-q4.gguf": "0"}, Unsupported, "GGUF"),
+    ({"config.json": CONFIG, "model-q4.gguf": "0"}, Malformed, "no whole GGUF file"),
 ]
 
 

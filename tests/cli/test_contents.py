@@ -59,7 +59,10 @@ def test_the_object_of_the_error_carries_the_contents(unknown: Path, capsys: pyt
     assert [item["shape"] for item in document["contents"]["outside_blocks"]] == [[9, 4], [3, 4]]
 
 
-def test_one_unreadable_model_of_several_keeps_its_place(unknown: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_unreadable_model_of_several_keeps_its_place(
+    unknown: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
     models = [str(unknown), "distilbert-base-uncased-finetuned-sst-2-english"]
     assert main(["check", *models, "--for", "inference", "--offline"]) == ExitCode.UNDETERMINED
     shown = capsys.readouterr().out

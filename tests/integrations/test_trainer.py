@@ -93,6 +93,57 @@ def test_a_pooler_that_the_load_did_not_give_is_known(tmp_path: Path) -> None:
     assert "bert.pooler.dense.weight" in callback.result.report.weights.new
 
 
+def test_what_the_load_told_is_judged_and_nothing_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = FAMILIES["bert"].build("BertForMaskedLM")
+    base.save_pretrained(tmp_path / "base")
+    model, info = transformers.BertForSequenceClassification.from_pretrained(
+        tmp_path / "base", output_loading_info=True, **LABELS
+    )
+    (tmp_path / "base" / "model.safetensors").unlink()
+    callback = headscope.HeadscopeCallback(loading_info=info)
+    assert train(model, tmp_path, callback) == 1
+    report = callback.result.report
+    assert set(report.weights.new) == set(info["missing_keys"])
+    assert set(report.weights.unused) == set(info["unexpected_keys"])
+    statuses = {item.name: item.status.value for item in report.head.parameters}
+    assert statuses == dict.fromkeys(statuses, "new")
+    assert "HS102" in {item.id for item in callback.result.findings}
+
+
+def test_a_base_that_was_not_loaded_stops_training(tmp_path: Path) -> None:
+    wrong = FAMILIES["roberta"].build("RobertaModel")
+    wrong.save_pretrained(tmp_path / "wrong")
+    config = FAMILIES["bert"].build("BertModel").config
+    model, info = transformers.BertForSequenceClassification.from_pretrained(
+        tmp_path / "wrong", config=config, output_loading_info=True, ignore_mismatched_sizes=True
+    )
+    info["missing_keys"] = {name for name, _ in model.named_parameters()}
+    with pytest.raises(CheckFailed, match="HS101"):
+        train(model, tmp_path, headscope.HeadscopeCallback(loading_info=info))
+
+
+@pytest.mark.parametrize(
+    "info", [{}, {"missing_keys": 1}, {"missing_keys": [], "unexpected_keys": [], "mismatched_keys": [1]}]
+)
+def test_a_loading_info_that_is_none_is_refused(model: Any, info: Any) -> None:
+    with pytest.raises(UsageError, match="is not what from_pretrained returns"):
+        headscope.check(model, "training", loading_info=info)
+
+
+def test_an_adapter_is_judged_by_the_load_of_its_base(tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    FAMILIES["bert"].build("BertModel").save_pretrained(tmp_path / "base")
+    model, info = transformers.BertForSequenceClassification.from_pretrained(
+        tmp_path / "base", output_loading_info=True, **LABELS
+    )
+    wrapped = peft.get_peft_model(model, peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"]))
+    report = headscope.check(wrapped, "training", loading_info=info).report
+    statuses = {item.name: item.status.value for item in report.head.parameters}
+    classifier = {name: status for name, status in statuses.items() if "classifier" in name}
+    assert set(classifier.values()) == {"new"}, statuses
+    assert {status for name, status in statuses.items() if name not in classifier} == {"loaded"}, statuses
+
+
 def test_what_cannot_be_told_warns_or_raises(model: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "base").rename(tmp_path / "moved")
     assert train(model, tmp_path, headscope.HeadscopeCallback()) == 1
