@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -184,16 +185,25 @@ def _with_network(
     wanted: HubReference, text: str, access: HubAccess, progress: Callable[[str], None]
 ) -> CheckpointManifest:
     progress(f"reading the configuration of {wanted.repo}")
-    with _translated(wanted), counted_requests() as requests:
-        path = _config_path(wanted, access)
+    with _translated(wanted), counted_requests() as requests, ThreadPoolExecutor(1) as pool:
+        listing = pool.submit(_listing, wanted, wanted.revision, access)  # while the configuration is on its way
+        path = _config_path(wanted, access, listing)
         commit = _commit_of(path, access)
-        storage = Repository(wanted, commit, access)
+        storage = Repository(wanted, commit, access, listing)
         progress(f"reading the headers of {wanted.repo}")
         manifest = _manifest(storage, Path(path).name, access.variant)
     return replace(manifest, reference=text, revision=wanted.revision, commit=commit, requests=len(requests))
 
 
-def _config_path(wanted: HubReference, access: HubAccess) -> str:
+def _listing(wanted: HubReference, revision: str | None, access: HubAccess) -> Any:
+    """The Hub's own description of a repository: its commit and its files."""
+    from huggingface_hub import HfApi
+
+    seconds = min(REQUEST_SECONDS, access.deadline.left())
+    return HfApi(token=access.token).model_info(wanted.repo, revision=revision, timeout=seconds)
+
+
+def _config_path(wanted: HubReference, access: HubAccess, listing: Future[Any]) -> str:
     """The cached config.json, or the adapter_config.json of an adapter, which has no other."""
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
@@ -202,7 +212,7 @@ def _config_path(wanted: HubReference, access: HubAccess) -> str:
     except LocalEntryNotFoundError:
         raise
     except EntryNotFoundError:
-        storage = Repository(wanted, None, access)
+        storage = Repository(wanted, None, access, listing)
         names = storage.names()
         if ADAPTER_CONFIG in names:
             return _download(wanted.repo, ADAPTER_CONFIG, wanted.revision, access)
@@ -250,9 +260,13 @@ def _download(repo: str, name: str, revision: str | None, access: HubAccess) -> 
 class Repository:
     """A repository at one commit as a storage: small files through the cache, weights by range."""
 
-    def __init__(self, wanted: HubReference, commit: str | None, access: HubAccess) -> None:
+    def __init__(
+        self, wanted: HubReference, commit: str | None, access: HubAccess, listing: Future[Any] | None = None
+    ) -> None:
         self._wanted = wanted
+        self._commit = commit
         self._revision = commit or wanted.revision
+        self._listing = listing
         self._access = access
         self._names: tuple[str, ...] | None = None
 
@@ -263,11 +277,9 @@ class Repository:
         return self._names
 
     def _listed(self) -> tuple[str, ...]:
-        from huggingface_hub import HfApi
-
-        info = HfApi(token=self._access.token).model_info(
-            self._wanted.repo, revision=self._revision, timeout=min(REQUEST_SECONDS, self._access.deadline.left())
-        )
+        info = self._listing.result() if self._listing is not None else None
+        if info is None or (self._commit is not None and info.sha != self._commit):  # it moved on meanwhile
+            info = _listing(self._wanted, self._revision, self._access)
         prefix = f"{self._access.subfolder}/" if self._access.subfolder else ""
         names = (sibling.rfilename for sibling in info.siblings or ())
         return tuple(sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix)))

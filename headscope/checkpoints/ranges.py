@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from headscope.errors import Malformed, NetworkError
 
@@ -18,6 +19,7 @@ DEADLINE_SECONDS = 120.0
 FIRST_BYTES = 16_384
 _PARTIAL_CONTENT, _UNSATISFIABLE = 206, 416
 _PASSING = (408, 429, 500, 502, 503, 504)
+_REFUSED = (401, 403, 404, 410)
 _ATTEMPTS = 4
 _PAUSE = 0.5
 
@@ -64,6 +66,7 @@ class RangeBytes:
         self.name = name
         self.bytes_read = 0
         self._url = url
+        self._store = url
         self._token = token
         self._deadline = deadline
         self._start, self.size = self._fetch(0, first, None)
@@ -90,12 +93,17 @@ class RangeBytes:
         )
 
         wanted = f"bytes={offset}-{offset + length - 1}"
-        headers = build_hf_headers(token=self._token) | {"Range": wanted, "Accept-Encoding": "identity"}
+        token = self._token if _origin(self._store) == _origin(self._url) else False  # the store gets no token
+        headers = build_hf_headers(token=token) | {"Range": wanted, "Accept-Encoding": "identity"}
         seconds = min(REQUEST_SECONDS, self._deadline.left())
         with get_session().stream(
-            "GET", self._url, headers=headers, follow_redirects=True, timeout=seconds
+            "GET", self._store, headers=headers, follow_redirects=True, timeout=seconds
         ) as response:
+            _refuse_downgrade(self._url, str(response.url), self.name)
             status = response.status_code
+            if status in _REFUSED and self._store != self._url:  # an address that was good for a while only
+                self._store = self._url
+                raise _Passing(f"the server answered {status}", 0.0)
             if status in _PASSING:
                 raise _Passing(f"the server answered {status}", _pause_asked_for(response.headers))
             if status == _UNSATISFIABLE and offset == 0:
@@ -112,10 +120,25 @@ class RangeBytes:
             expected = min(length, whole - offset)
             if (begin, end - begin + 1) != (offset, expected) or size not in (None, whole):
                 raise NetworkError(f"the server sent another part of {self.name} than was asked for", "try again later")
+            self._store = str(response.url)
             data = b"".join(_bounded(response.iter_raw(), expected, self.name, self._deadline))
         if len(data) != expected:
             raise _Passing("the server broke off", None)
         return data, whole
+
+
+def _origin(url: str) -> tuple[str, str]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.netloc
+
+
+def _refuse_downgrade(asked: str, answered: str, name: str) -> None:
+    """Raises NetworkError where a redirect has led from an encrypted address to one that is not."""
+    if asked.startswith("https:") and not answered.startswith("https:"):
+        raise NetworkError(
+            f"the server sent {name} from an address without encryption ({_origin(answered)[1]})",
+            "do not trust this endpoint; see HF_ENDPOINT",
+        )
 
 
 class _Passing(Exception):
