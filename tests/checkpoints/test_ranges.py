@@ -26,8 +26,9 @@ def serve(log: list[httpx.Request]) -> Iterator[Callable[[Answer], None]]:
 
     def install(answer: Answer) -> None:
         def handle(request: httpx.Request) -> httpx.Response:
-            if request.url.path != "/api/agent-harnesses":  # the client's own, once in a new home
-                log.append(request)
+            if request.url.path == "/api/agent-harnesses":  # the client's own, once in a new home
+                return httpx.Response(404)
+            log.append(request)
             return answer(request)
 
         huggingface_hub.set_client_factory(
