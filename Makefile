@@ -34,6 +34,7 @@ floors: $(VENV)/.dev
 docs-check: $(VENV)/.dev
 	$(BIN)/python scripts/write_questions.py --check
 	$(BIN)/python scripts/write_rules.py --check
+	$(BIN)/python scripts/write_reference.py --check
 	$(BIN)/python scripts/write_pictures.py --check
 
 ## docs: the site, without network; a broken link is an error

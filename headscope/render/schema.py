@@ -69,7 +69,7 @@ def _object_of(fact: type, definitions: dict[str, Schema]) -> Schema:
     hints = get_type_hints(fact)
     named = ((json_name(field), hints[field.name]) for field in dataclasses.fields(fact))
     properties = {name: _schema_of(hint, definitions) for name, hint in named if name is not None}
-    return _object(properties, inspect.cleandoc(fact.__doc__ or "").split("\n\n")[0].replace("\n", " "))
+    return _object(properties, " ".join(inspect.cleandoc(fact.__doc__ or "").split()))
 
 
 def _schema_of(hint: Any, definitions: dict[str, Schema]) -> Schema:
