@@ -17,14 +17,17 @@ def measure_goals(rounds: int) -> list[Goal]:
     """Prints the measurement and returns its goals."""
     place = WORK / "reports"
     shutil.rmtree(place, ignore_errors=True)
-    os.environ["HEADSCOPE_CACHE"] = str(place)
     folder = str(bert_base())
     commands = (
         _named("check, anew", headscope("check", folder, "--no-cache")),
         _named("check, again", headscope("check", folder)),
         _named("inspect, after check", headscope("inspect", folder)),
     )
-    anew, again, inspected = measure(commands, rounds)
+    os.environ["HEADSCOPE_CACHE"] = str(place)
+    try:
+        anew, again, inspected = measure(commands, rounds)
+    finally:
+        del os.environ["HEADSCOPE_CACHE"]
     goals = [
         Goal("check again, over check anew", slowdown(again, anew)),
         Goal(f"check again, over the {ALLOWED} s allowed", _over(again.seconds), 1.0),

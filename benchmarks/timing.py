@@ -137,9 +137,14 @@ def run_once(command: Command) -> Run:
 
 
 def _environment() -> dict[str, str]:
-    """Bytecode may be cached, as for an installed package; nothing asks the network; progress bars are off."""
+    """Bytecode may be cached, as for an installed package; nothing asks the network; progress bars are off.
+
+    Reports are not remembered, unless a benchmark names the place (`HEADSCOPE_CACHE`).
+    """
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     path = os.pathsep.join(filter(None, (str(ROOT), str(WORK), kept.get("PYTHONPATH"))))
+    if "HEADSCOPE_CACHE" not in kept:
+        kept["HEADSCOPE_NO_CACHE"] = "1"
     return {**kept, "PYTHONPATH": path, "HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -27,13 +27,18 @@ class Request:
     sent: int
 
 
+Answer = tuple[int, dict[str, str], bytes]
+
+
 @dataclass
 class Hub:
     """Repositories by id, the log, `gated` ids, and the faults on demand.
 
     Of weight requests: `ignore_range`, `wrong_range`, `encoding`, `weight_status`, `redirect` (elsewhere than to the
     CDN), `drip` (seconds a byte), `busy` (so many are first answered with 503 and `busy_headers`) and `broken` (so
-    many are broken off); of the API: `api_status`. Every answer waits for `latency` seconds.
+    many are broken off); of the API: `api_status`. Every answer waits for `latency` seconds. `answer` may
+    answer by itself: from origin (`hub`, `cdn`), method and path to status, headers and body, None for what is usual;
+    with the status 0 the connection is closed without one.
     """
 
     repos: dict[str, dict[str, bytes]]
@@ -49,6 +54,7 @@ class Hub:
     redirect: str = ""
     drip: float = 0
     latency: float = 0
+    answer: Callable[[str, str, str], Answer | None] | None = None
     log: list[Request] = field(default_factory=list)
     endpoint: str = ""
     cdn: str = ""
@@ -87,7 +93,11 @@ def _handler(hub: Hub, origin: str) -> type[BaseHTTPRequestHandler]:
         def answer(self, *, with_body: bool) -> None:
             time.sleep(hub.latency)
             path = unquote(self.path.partition("?")[0])
-            status, headers, body = _cdn(hub, path, self.headers) if origin == "cdn" else _hub(hub, path, self.headers)
+            status, headers, body = self.usual(path) if hub.answer is None else self.own(path)
+            if not status:
+                self.close_connection = True
+                hub.log.append(Request(origin, self.command, path, "", "Authorization" in self.headers, 0))
+                return
             size = str(len(body))
             self.send_response(status)
             for name, value in ({"Content-Length": size} | headers).items():
@@ -106,6 +116,13 @@ def _handler(hub: Hub, origin: str) -> type[BaseHTTPRequestHandler]:
             token = "authorization" in {name.lower() for name in self.headers}
             hub.log.append(Request(origin, self.command, path, self.headers.get("Range", ""), token, sent))
 
+        def usual(self, path: str) -> Answer:
+            return _cdn(hub, path, self.headers) if origin == "cdn" else _hub(hub, path, self.headers)
+
+        def own(self, path: str) -> Answer:
+            found = hub.answer(origin, self.command, path) if hub.answer else None
+            return self.usual(path) if found is None else found
+
         def log_message(self, format: str, *args: Any) -> None:
             return
 
@@ -119,9 +136,6 @@ def _drip(file: Any, body: bytes, pause: float) -> int:
         file.flush()
         time.sleep(pause)
     return len(body)
-
-
-Answer = tuple[int, dict[str, str], bytes]
 
 
 def _error(status: int, code: str) -> Answer:

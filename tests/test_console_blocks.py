@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-SCRIPTS = ("write_questions.py", "write_pictures.py", "write_reference.py", "write_rules.py")
+SCRIPTS = (
+    "write_questions.py", "write_pictures.py", "write_reference.py", "write_rules.py", "write_architecture.py",
+)  # fmt: skip
 
 
 def documented_transformers() -> str:

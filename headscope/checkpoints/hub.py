@@ -20,8 +20,8 @@ from headscope.checkpoints.ranges import (
     REQUEST_SECONDS,
     Deadline,
     RangeBytes,
-    counted_requests,
     transport_error,
+    watched_requests,
 )
 from headscope.checkpoints.reference import HubReference
 from headscope.checkpoints.sentence import read_sentence_pipeline
@@ -185,7 +185,7 @@ def _with_network(
     wanted: HubReference, text: str, access: HubAccess, progress: Callable[[str], None]
 ) -> CheckpointManifest:
     progress(f"reading the configuration of {wanted.repo}")
-    with _translated(wanted), counted_requests() as requests, ThreadPoolExecutor(1) as pool:
+    with _translated(wanted), watched_requests() as requests, ThreadPoolExecutor(1) as pool:
         listing = pool.submit(_listing, wanted, wanted.revision, access)  # while the configuration is on its way
         path = _config_path(wanted, access, listing)
         commit = _commit_of(path, access)
@@ -200,7 +200,24 @@ def _listing(wanted: HubReference, revision: str | None, access: HubAccess) -> A
     from huggingface_hub import HfApi
 
     seconds = min(REQUEST_SECONDS, access.deadline.left())
-    return HfApi(token=access.token).model_info(wanted.repo, revision=revision, timeout=seconds)
+    with _understood(wanted.repo):
+        return HfApi(token=access.token).model_info(wanted.repo, revision=revision, timeout=seconds)
+
+
+@contextmanager
+def _understood(repo: str) -> Iterator[None]:
+    """An answer that the client stumbles over, as an error of the network: it is the server that is at fault."""
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        yield
+    except HFValidationError:
+        raise
+    except (ValueError, TypeError, AttributeError, KeyError) as err:
+        raise NetworkError(
+            f"the Hub's answer on {repo} cannot be understood ({type(err).__name__})",
+            "see whether HF_ENDPOINT is a Hub",
+        ) from err
 
 
 def _config_path(wanted: HubReference, access: HubAccess, listing: Future[Any]) -> str:
@@ -244,8 +261,8 @@ def _download(repo: str, name: str, revision: str | None, access: HubAccess) -> 
     """A small file through the client's cache; its path."""
     from huggingface_hub import hf_hub_download
 
-    return str(
-        hf_hub_download(
+    with _understood(repo):
+        path = hf_hub_download(
             repo,
             name,
             revision=revision,
@@ -254,7 +271,7 @@ def _download(repo: str, name: str, revision: str | None, access: HubAccess) -> 
             token=access.token,
             etag_timeout=min(REQUEST_SECONDS, access.deadline.left()),
         )
-    )
+    return str(path)
 
 
 class Repository:
@@ -281,7 +298,7 @@ class Repository:
         if info is None or (self._commit is not None and info.sha != self._commit):  # it moved on meanwhile
             info = _listing(self._wanted, self._revision, self._access)
         prefix = f"{self._access.subfolder}/" if self._access.subfolder else ""
-        names = (sibling.rfilename for sibling in info.siblings or ())
+        names = [name for sibling in info.siblings or () if _is_plain(name := sibling.rfilename)]
         return tuple(sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix)))
 
     def read_text(self, name: str) -> bytes:
@@ -310,6 +327,13 @@ class Repository:
             raise NotFound(f"{self._wanted.repo} holds no {name}", "the repository may be incomplete") from err
 
 
+def _is_plain(name: Any) -> bool:
+    """Whether a listed name is one of a file inside the repository."""
+    if not isinstance(name, str) or any(sign in name for sign in "\\:\0"):
+        return False
+    return not name.startswith("/") and ".." not in name.split("/")
+
+
 @contextmanager
 def _translated(wanted: HubReference) -> Iterator[None]:
     """The client's exceptions as ours, each with its next step."""
@@ -329,7 +353,9 @@ def _translated(wanted: HubReference) -> Iterator[None]:
             f"the Hub has no repository {repo}, or it is private", "check the name; for a private one `hf auth login`"
         ) from err
     except errors.RevisionNotFoundError as err:
-        raise NotFound(f"{repo} has no revision {wanted.revision}", f"see the branches at {page}/tree/main") from err
+        raise NotFound(
+            f"{repo} has no revision {wanted.revision or 'main'}", f"see the branches at {page}/tree/main"
+        ) from err
     except errors.LocalEntryNotFoundError as err:
         raise NetworkError(f"the Hub broke off while {repo} was read", "try again, or use --offline") from err
     except errors.EntryNotFoundError as err:

@@ -5,6 +5,7 @@ pauses, or after the pause that the server names; one deadline covers it all.
 """
 
 import random
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -42,8 +43,12 @@ class Deadline:
 
 
 @contextmanager
-def counted_requests() -> Iterator[list[str]]:
-    """The methods of the requests that the Hub's client makes meanwhile, redirects and repetitions among them."""
+def watched_requests() -> Iterator[list[str]]:
+    """The methods of the requests that the Hub's client makes meanwhile, redirects and repetitions among them.
+
+    Raises NetworkError for an answer whose commit or entity tag could not be part of a path: the client makes paths of
+    its cache from them.
+    """
     from huggingface_hub.utils import get_session  # type: ignore[attr-defined]  # exported lazily
 
     seen: list[str] = []
@@ -51,12 +56,28 @@ def counted_requests() -> Iterator[list[str]]:
     def note(request: Any) -> None:
         seen.append(request.method)
 
-    hooks = get_session().event_hooks["request"]
-    hooks.append(note)
+    hooks = get_session().event_hooks
+    hooks["request"].append(note)
+    hooks["response"].append(_refuse_paths)
     try:
         yield seen
     finally:
-        hooks.remove(note)
+        hooks["request"].remove(note)
+        hooks["response"].remove(_refuse_paths)
+
+
+def _refuse_paths(response: Any) -> None:
+    for header, pattern in _PATH_PARTS.items():
+        value = response.headers.get(header)
+        if value is not None and not pattern.fullmatch(value):
+            raise NetworkError(
+                f"the server says {header}: {value[:80]!r}, which is none",
+                "do not trust this endpoint; see HF_ENDPOINT",
+            )
+
+
+_TAG = re.compile(r'(W/)?"?(?!\.\.?"?$)[A-Za-z0-9._=+:,;@-]{0,200}"?')
+_PATH_PARTS = {"X-Repo-Commit": re.compile(r"[0-9a-f]{7,64}"), "ETag": _TAG, "X-Linked-ETag": _TAG}
 
 
 class RangeBytes:

@@ -1,0 +1,218 @@
+"""Hostile servers: what a Hub, or whoever stands in its place, may answer, and how the command has to end."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from hub import COMMIT, Answer
+
+from hostile.corpus.case import CONFIG, ONE_TENSOR, safetensors
+
+REPO = "someone/model"
+WEIGHTS = {
+    f"x{number}": {"dtype": "F32", "shape": [2], "data_offsets": [8 * number, 8 * number + 8]} for number in range(400)
+}
+"""A header of some 24 kB, which takes two ranges."""
+BAD = "\x1b]0;owned\x07\x1b[2J\u202e\x9b31m"
+NETWORK, MALFORMED, MISSING = "network", "malformed", "not_found"
+Answerer = Callable[[str, str, str], Answer | None]
+
+
+@dataclass(frozen=True)
+class ServerCase:
+    """`answer` replaces what the Hub would say; `code` is that of the error, "" where the command succeeds."""
+
+    id: str
+    code: str
+    words: tuple[str, ...] = ()
+    answer: Answerer | None = None
+    files: dict[str, bytes] = field(default_factory=dict)
+    hub: dict[str, Any] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+
+
+def at(
+    path: str, status: int, headers: dict[str, str] | None = None, body: bytes = b"", origin: str = "hub"
+) -> Answerer:
+    """This answer for every path that ends so, at that origin."""
+    return lambda where, method, asked: (
+        (status, headers or {}, b"" if method == "HEAD" else body) if where == origin and asked.endswith(path) else None
+    )
+
+
+def of_store(make: Callable[[], Answer]) -> Answerer:
+    """What the store answers for weights."""
+    return lambda where, method, asked: make() if where == "cdn" else None
+
+
+def part(content_range: str, body: bytes = b"\0" * 64, **headers: str) -> Answer:
+    """An answer to a request for a range, which may lie."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return 206, {"Content-Range": content_range} | named, body
+
+
+def asleep(seconds: float, answer: Answer | None = None) -> Callable[[], Answer]:
+    """Says nothing for so long."""
+
+    def make() -> Answer:
+        time.sleep(seconds)
+        return answer or (0, {}, b"")
+
+    return make
+
+
+def listing(names: list[Any], commit: str = COMMIT) -> Answerer:
+    """A repository that says it holds these files."""
+    body = json.dumps({"id": REPO, "sha": commit, "siblings": [{"rfilename": name} for name in names]}).encode()
+    return lambda where, method, asked: (
+        (200, {"Content-Type": "application/json", "X-Repo-Commit": commit}, body) if "/api/models/" in asked else None
+    )
+
+
+def config_of(commit: str, **headers: str) -> Answerer:
+    """The configuration, said to be of this commit."""
+    body = json.dumps(CONFIG).encode()
+    told = {"X-Repo-Commit": commit, "ETag": '"abc"'} | {name.replace("_", "-"): text for name, text in headers.items()}
+    return lambda where, method, asked: (
+        (200, told | {"Content-Length": str(len(body))}, b"" if method == "HEAD" else body)
+        if asked.endswith("/config.json")
+        else None
+    )
+
+
+def index(weight_map: dict[str, Any]) -> dict[str, bytes]:
+    """A repository with this index and one shard."""
+    text = json.dumps({"metadata": {}, "weight_map": weight_map}).encode()
+    return {"model.safetensors.index.json": text, "one.safetensors": safetensors(ONE_TENSOR)}
+
+
+_QUICK = ("--timeout", "4")
+_PATIENT = ("--timeout", "15")
+_WEIGHTS_PART = "another part of model.safetensors"
+CASES: tuple[ServerCase, ...] = (
+    ServerCase("range ignored, whole file sent", NETWORK, ("200 to a request for a part",), hub={"ignore_range": True}),
+    ServerCase("another range than asked for", NETWORK, (_WEIGHTS_PART,), hub={"wrong_range": True}),
+    ServerCase("range of a file of no size", NETWORK, (_WEIGHTS_PART,), of_store(lambda: part("bytes 0-63/*"))),
+    ServerCase("range that is no range", NETWORK, (_WEIGHTS_PART,), of_store(lambda: part("bytes all"))),
+    ServerCase("range backwards", NETWORK, (_WEIGHTS_PART,), of_store(lambda: part("bytes 63-0/64"))),
+    ServerCase("range of a size beyond numbers", NETWORK, (), of_store(lambda: part(f"bytes 0-63/{'9' * 5000}"))),
+    ServerCase("range in other digits", NETWORK, (), of_store(lambda: part("bytes 0-16383/99999\u00b2"))),
+    ServerCase("a part in gzip", NETWORK, (_WEIGHTS_PART,), hub={"encoding": "gzip"}),
+    ServerCase("a part in an unknown encoding", NETWORK, (_WEIGHTS_PART,), hub={"encoding": BAD.encode().hex()}),
+    ServerCase(
+        "more bytes than asked for",
+        NETWORK,
+        (),
+        of_store(lambda: part("bytes 0-16383/99999", b"\0" * 200_000, Content_Length="200000")),
+    ),
+    ServerCase(
+        "a body shorter than its length",
+        NETWORK,
+        (),
+        of_store(lambda: part("bytes 0-16383/99999", b"\0" * 10, Content_Length="16384", Connection="close")),
+        options=_QUICK,
+    ),
+    ServerCase("the connection closed without an answer", NETWORK, (), of_store(lambda: (0, {}, b"")), options=_QUICK),
+    ServerCase("no answer at all", NETWORK, ("longer than 4 s",), of_store(asleep(30)), options=_QUICK),
+    ServerCase("one byte a second", NETWORK, ("longer than 4 s",), hub={"drip": 1.0}, options=_QUICK),
+    ServerCase(
+        "a pause of a day asked for", NETWORK, ("asks to wait",), of_store(lambda: (429, {"Retry-After": "86400"}, b""))
+    ),
+    ServerCase(
+        "a pause that is no number",
+        NETWORK,
+        ("429",),
+        of_store(lambda: (429, {"Retry-After": BAD.encode().hex()}, b"")),
+        options=_PATIENT,
+    ),
+    ServerCase(
+        "a negative pause", NETWORK, ("503",), of_store(lambda: (503, {"Retry-After": "-5"}, b"")), options=_PATIENT
+    ),
+    ServerCase("trouble that stays", NETWORK, ("500",), of_store(lambda: (500, {}, b"")), options=_PATIENT),
+    ServerCase(
+        "a refusal of the store", NETWORK, ("403",), of_store(lambda: (403, {}, b"<Error>AccessDenied</Error>"))
+    ),
+    ServerCase("a teapot", NETWORK, ("418",), of_store(lambda: (418, {}, b""))),
+    ServerCase("a redirect to a file", NETWORK, (), hub={"redirect": "file:///etc/passwd"}),
+    ServerCase("a redirect to a closed port", NETWORK, (), hub={"redirect": "http://127.0.0.1:9/x"}, options=_QUICK),
+    ServerCase("a redirect to nowhere", NETWORK, (), hub={"redirect": "http://"}),
+    ServerCase("a redirect to another scheme", NETWORK, (), hub={"redirect": "gopher://127.0.0.1/x"}),
+    ServerCase(
+        "redirects in a circle",
+        NETWORK,
+        (),
+        at("model.safetensors", 302, {"Location": f"/{REPO}/resolve/main/model.safetensors"}),
+    ),
+    ServerCase(
+        "a page in place of the configuration",
+        MALFORMED,
+        ("config.json is no valid JSON",),
+        files={"config.json": b"<!doctype html><p>Sign in"},
+    ),
+    ServerCase(
+        "half a configuration",
+        MALFORMED,
+        ("config.json is no valid JSON",),
+        files={"config.json": b'{"model_type": "bert", '},
+    ),
+    ServerCase(
+        "a listing that is no JSON",
+        NETWORK,
+        (),
+        lambda where, method, path: (200, {}, b"<html>") if "/api/models/" in path else None,
+    ),
+    ServerCase(
+        "a listing that is a list",
+        NETWORK,
+        (),
+        lambda where, method, path: (
+            (200, {"Content-Type": "application/json"}, b"[1, 2]") if "/api/models/" in path else None
+        ),
+    ),
+    ServerCase("a listing without files", "", ("holds no weight file",), listing([])),
+    ServerCase(
+        "a listing of names that lead elsewhere",
+        "",
+        ("holds no weight file",),
+        listing(["../../model.safetensors", "/model.safetensors", 7, None]),
+    ),
+    ServerCase("a commit that leads out of the cache", NETWORK, (), config_of("../../../../../escaped")),
+    ServerCase("a commit that acts on the terminal", NETWORK, (), config_of("\x1b[31mred")),
+    ServerCase("an entity tag that leads out of the cache", NETWORK, (), config_of(COMMIT, ETag='"../../../escaped"')),
+    ServerCase(
+        "a shard elsewhere on the Hub",
+        MALFORMED,
+        ("no file name beside it",),
+        files=index({"x": "../../other/model.safetensors"}),
+    ),
+    ServerCase(
+        "a shard at an address", MALFORMED, ("no file name beside it",), files=index({"x": "https://127.0.0.1/x"})
+    ),
+    ServerCase(
+        "a shard with a query", "", ("the shard is missing",), files=index({"x": "one.safetensors?download=true"})
+    ),
+    ServerCase(
+        "a shard that acts on the terminal", "", ("the shard is missing",), files=index({"x": f"{BAD}.safetensors"})
+    ),
+    ServerCase(
+        "ten thousand shards",
+        "",
+        ("the shard is missing",),
+        files=index({f"x{number}": f"{number}.safetensors" for number in range(300)}),
+        options=("--timeout", "60"),
+    ),
+    ServerCase(
+        "a refusal whose text acts on the terminal",
+        "gated",
+        ("gated",),
+        at("config.json", 403, {"X-Error-Code": "GatedRepo", "X-Error-Message": "\x1b[2Jowned"}),
+    ),
+    ServerCase(
+        "an unknown refusal",
+        NETWORK,
+        (),
+        at("config.json", 451, {"X-Error-Code": "Unheard", "X-Error-Message": "\x1b[2J"}),
+    ),
+)
