@@ -1,6 +1,6 @@
 """Hostile checkpoints, built anew on every run: one file for each kind, all of them in `CASES`."""
 
-from hostile.corpus import configs, files, headers, indexes, names, pickles
+from hostile.corpus import adapters, configs, files, headers, indexes, names, pickles, quantised
 from hostile.corpus.case import Case
 
 CASES: tuple[Case, ...] = (
@@ -10,4 +10,6 @@ CASES: tuple[Case, ...] = (
     *pickles.CASES,
     *configs.CASES,
     *names.CASES,
+    *adapters.CASES,
+    *quantised.CASES,
 )
