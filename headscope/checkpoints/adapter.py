@@ -8,6 +8,7 @@ from headscope.facts import CheckpointKind, CheckpointManifest
 
 ADAPTER_CONFIG = "adapter_config.json"
 _NAMES = 4
+_LONGEST = 200
 
 
 def is_adapter(manifest: CheckpointManifest) -> bool:
@@ -36,6 +37,7 @@ def without_base(adapter: CheckpointManifest, base: str, reason: HeadscopeError)
     held = f"beside low-rank changes it holds {', '.join(whole[:_NAMES])}" if whole else "all of them low-rank changes"
     message = f"the base model {base} of the adapter {adapter.reference} cannot be read: {reason.message} "
     message += f"(the adapter was read: {len(adapter.tensors)} tensors; {held}{', ...' if len(whole) > _NAMES else ''})"
+    base = base if len(base) <= _LONGEST else f"{base[:_LONGEST]}..."
     kind = Malformed if isinstance(reason, UsageError) else type(reason)
     return kind(message, f"give the base model: headscope inspect BASE --adapter {adapter.reference}")
 

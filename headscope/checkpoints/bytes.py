@@ -65,12 +65,16 @@ def _regular_size(path: Path, name: str) -> int:
 
 
 class RangeFile(io.RawIOBase):
-    """A byte source as a seekable binary file, read in blocks so that neighbouring reads are one."""
+    """A byte source as a seekable binary file, read in blocks so that neighbouring reads are one.
+
+    A read of more than `largest` bytes at once is a ValueError.
+    """
 
     _BLOCK = 1 << 16
 
-    def __init__(self, source: ByteSource) -> None:
+    def __init__(self, source: ByteSource, largest: int = _LARGEST_READ) -> None:
         super().__init__()
+        self.largest = largest
         self._source = source
         self._at = 0
         self._start = 0
@@ -99,8 +103,8 @@ class RangeFile(io.RawIOBase):
         """Up to `size` bytes; fewer at the end of the source."""
         left = max(0, self._source.size - self._at)
         wanted = left if size is None or size < 0 else min(size, left)
-        if wanted > _LARGEST_READ:
-            raise ValueError(f"{wanted} bytes at once are over the limit of {_LARGEST_READ}")
+        if wanted > self.largest:
+            raise ValueError(f"{wanted:,} bytes at once are over the limit of {self.largest:,}")
         data = self._block_bytes(wanted)
         self._at += len(data)
         return data

@@ -11,6 +11,7 @@ from headscope.facts import TensorHeader
 
 _MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
 _LARGEST_PICKLE = 64_000_000
+_LARGEST_DIRECTORY = 8_000_000  # some 80,000 tensors; zipfile takes a thousand bytes of memory for each
 _TAR_MAGIC_AT, _TAR_MAGIC = 257, b"ustar"
 _ELEMENT_BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2}
 _ELEMENT_BYTES |= {"complex64": 8, "complex128": 16}
@@ -33,7 +34,9 @@ def _bad(name: str, what: str) -> Malformed:
 
 def _zipped(source: ByteSource) -> Any:
     try:
-        with zipfile.ZipFile(RangeFile(source)) as archive:
+        file = RangeFile(source, _LARGEST_DIRECTORY)
+        with zipfile.ZipFile(file) as archive:
+            file.largest = _LARGEST_PICKLE
             member = _pickle_member(archive, source.name)
             value = _whole_pickle(archive.read(member), source.name)
             _check_storages(value, archive, member.filename.removesuffix("data.pkl"), source.name)

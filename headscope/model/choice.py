@@ -12,6 +12,7 @@ from headscope.errors import HeadscopeError, Malformed, Unsupported, UsageError
 from headscope.facts import Task
 from headscope.facts.tasks import WITHOUT_CLASSES
 from headscope.model.catalogue import HeadClass, class_for, classes_of_family, task_of_class
+from headscope.model.culprits import told_by_leaving_out
 from headscope.model.quiet import quiet
 from headscope.model.remote_code import CodeSource, load_remote_classes
 from headscope.model.shallow import DEPTHS
@@ -211,8 +212,9 @@ def _configured(config_class: Any, values: dict[str, Any], wish: Wish) -> Any:
     except HeadscopeError:
         raise
     except Exception as err:
+        more = told_by_leaving_out(config_class, values)
         raise Malformed(
-            f"config.json does not make a {config_class.__name__}: {_first_line(err)}", "correct config.json"
+            f"config.json does not make a {config_class.__name__}: {_first_line(err)}{more}", "correct config.json"
         ) from err
     _check_sizes(config)
     return config
@@ -256,5 +258,7 @@ def _set_labels(config: Any, wish: Wish) -> None:
 
 
 def _first_line(err: BaseException) -> str:
-    lines = str(err).strip().splitlines()
-    return lines[0] if lines else type(err).__name__
+    lines = [line.strip() for line in str(err).strip().splitlines()]
+    if not lines:
+        return type(err).__name__
+    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]

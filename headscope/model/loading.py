@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from headscope.errors import HeadscopeError, Unsupported
+from headscope.errors import HeadscopeError, Malformed, Unsupported
 from headscope.facts import (
     CheckpointManifest,
     Mismatch,
@@ -22,6 +22,7 @@ from headscope.facts import (
     WeightsFormat,
 )
 from headscope.model.choice import Choice
+from headscope.model.culprits import told_by_building
 from headscope.model.leftovers import describe_unused
 from headscope.model.origins import header_only_tensors, origin_of
 from headscope.model.quantised import quantisation_config, unpack, with_packed_names
@@ -65,7 +66,15 @@ def _load_quantised(choice: Choice, manifest: CheckpointManifest, settings: dict
 
 
 def _load(choice: Choice, manifest: CheckpointManifest) -> Loaded:
-    model, info = _run_loader(choice, header_only_tensors(manifest))
+    try:
+        model, info = _run_loader(choice, header_only_tensors(manifest))
+    except Unsupported as err:
+        more = told_by_building(choice.cls, choice.config, manifest.config)
+        if not more:
+            raise
+        reason = type(err.__cause__).__name__ + ": " + str(err.__cause__).partition("\n")[0]
+        name = choice.cls.__name__
+        raise Malformed(f"config.json does not make a {name}: {reason}{more}", "correct config.json") from err
     diff = _read_diff(model, info, manifest)
     _strip_origins(model)
     return Loaded(model, diff)

@@ -3,13 +3,14 @@
 from hostile.corpus import adapters, configs, files, headers, indexes, names, pickles, quantised
 from hostile.corpus.case import Case
 
-CASES: tuple[Case, ...] = (
-    *files.CASES,
-    *headers.CASES,
-    *indexes.CASES,
-    *pickles.CASES,
-    *configs.CASES,
-    *names.CASES,
-    *adapters.CASES,
-    *quantised.CASES,
-)
+GROUPS: dict[str, tuple[Case, ...]] = {
+    "files": files.CASES,
+    "headers": headers.CASES,
+    "indexes": indexes.CASES,
+    "pickles": pickles.CASES,
+    "configs": configs.CASES,
+    "names": names.CASES,
+    "adapters": adapters.CASES,
+    "quantised": quantised.CASES,
+}
+CASES: tuple[Case, ...] = tuple(case for group in GROUPS.values() for case in group)

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hostile.corpus.case import CONFIG, Build, Case, checkpoint, safetensors
+from hostile.corpus.case import Build, Case, checkpoint, safetensors
 
 _HEAD = "base_model.model.classifier"
 _SHAPES = {f"{_HEAD}.weight": [2, 8], f"{_HEAD}.bias": [2]}
@@ -50,21 +50,44 @@ CASES: tuple[Case, ...] = (
     *(
         Case(f"adapter: base is {value!r}", _told({"base_model_name_or_path": value}), words=(word,))
         for value, word in (
-            (None, "names no base model"), (7, "names no base model"), ("", "names no base model"),
-            ([], "names no base model"), ("../../etc/passwd", "cannot be read"), ("/proc/self/mem", "cannot be read"),
-            ("\x1b[2J\u202e", "cannot be read"), ("a/b/c/d", "cannot be read"), ("x" * 10_000, "cannot be read"),
-            ("http://127.0.0.1:9/x", "cannot be read"), ("file:///etc", "cannot be read"),
+            (None, "names no base model"),
+            (7, "names no base model"),
+            ("", "names no base model"),
+            ([], "names no base model"),
+            ("../../etc/passwd", "cannot be read"),
+            ("/proc/self/mem", "cannot be read"),
+            ("\x1b[2J\u202e", "cannot be read"),
+            ("a/b/c/d", "cannot be read"),
+            ("x" * 10_000, "cannot be read"),
+            ("http://127.0.0.1:9/x", "cannot be read"),
+            ("file:///etc", "cannot be read"),
         )
     ),
     Case("adapter: base is the adapter", _itself, words=("is itself an adapter",)),
     *(
         Case(f"adapter: {name} is {str(value)[:20]!r}", _told(_lora(**{name: value})), codes=_EITHER)
         for name, value in (
-            ("peft_type", 7), ("peft_type", "\x1b[31m"), ("peft_type", ["LORA"]), ("task_type", {}), ("task_type", "\x9b2J"),
-            ("r", "8"), ("r", -1), ("r", 10**30), ("r", None), ("target_modules", 7), ("target_modules", "(a+)+$"),
-            ("target_modules", {"a": 1}), ("modules_to_save", "classifier"), ("modules_to_save", 7),
-            ("modules_to_save", [[["x"]]]), ("modules_to_save", ["\x1b[2J"]), ("modules_to_save", ["x" * 100_000]),
-            ("modules_to_save", ["a"] * 100_000), ("revision", 7), ("revision", "../.."), ("auto_mapping", {"x": 1}),
+            ("peft_type", 7),
+            ("peft_type", "\x1b[31m"),
+            ("peft_type", ["LORA"]),
+            ("task_type", {}),
+            ("task_type", "\x9b2J"),
+            ("r", "8"),
+            ("r", -1),
+            ("r", 10**30),
+            ("r", None),
+            ("target_modules", 7),
+            ("target_modules", "(a+)+$"),
+            ("target_modules", {"a": 1}),
+            ("modules_to_save", "classifier"),
+            ("modules_to_save", 7),
+            ("modules_to_save", [[["x"]]]),
+            ("modules_to_save", ["\x1b[2J"]),
+            ("modules_to_save", ["x" * 100_000]),
+            ("modules_to_save", ["a"] * 100_000),
+            ("revision", 7),
+            ("revision", "../.."),
+            ("auto_mapping", {"x": 1}),
         )
     ),
     Case("adapter: configuration is a list", _told(b"[1]"), words=("adapter_config.json",)),

@@ -48,6 +48,14 @@ _VALUES: dict[str, dict[str, Any]] = {
     "sizes of a world": {"vocab_size": 2**62},
 }
 
+_TOLD = {
+    "list as model type": ("names no model_type",),
+    "unknown model type": ("does not know the model type",),
+    "no labels": ("describes 0 labels",),
+    "no heads": ("ZeroDivisionError",),
+}
+"""The words for values whose own name is not in the message: every other message names the field."""
+
 _LABELS: dict[str, tuple[dict[str, Any], str]] = {
     "minus one label": ({"num_labels": -1}, "num_labels in config.json is '-1'"),
     "true as labels": ({"num_labels": True}, "num_labels in config.json is 'True'"),
@@ -72,7 +80,7 @@ CASES = (
         for name, text in _TEXTS.items()
     ),
     *(
-        Case(f"config: {name}", inspected(_WEIGHTS, CONFIG | changed), words=("hint:",))
+        Case(f"config: {name}", inspected(_WEIGHTS, CONFIG | changed), words=("hint:", *_TOLD.get(name, changed)))
         for name, changed in _VALUES.items()
     ),
     *(

@@ -20,20 +20,35 @@ def _told(settings: Any, shapes: dict[str, list[int]]) -> Build:
 _GPTQ = {f"{_LAYER}.qweight": [1, 16], f"{_LAYER}.qzeros": [1, 2], f"{_LAYER}.scales": [1, 16]}
 _EITHER = (0, 3)
 _SETTINGS: tuple[tuple[str, Any], ...] = (
-    ("a number", 7), ("a list", [1]), ("a text", "gptq"), ("nothing in it", {}), ("a method of no name", {"quant_method": 7}),
-    ("an unknown method", {"quant_method": "homemade"}), ("a method that acts", {"quant_method": "\x1b[2J"}),
-    ("bits in words", {"quant_method": "gptq", "bits": "four"}), ("no bits", {"quant_method": "gptq", "bits": 0}),
-    ("negative bits", {"quant_method": "gptq", "bits": -4}), ("bits without end", {"quant_method": "gptq", "bits": 10**30}),
-    ("three bits", {"quant_method": "gptq", "bits": 3}), ("seven bits", {"quant_method": "awq", "bits": 7}),
-    ("true for bits", {"quant_method": "gptq", "bits": True}), ("group of nothing", {"quant_method": "gptq", "bits": 4, "group_size": 0}),
-    ("a skip list that is a number", {"quant_method": "bitsandbytes", "load_in_8bit": True, "llm_int8_skip_modules": 7}),
+    ("a number", 7),
+    ("a list", [1]),
+    ("a text", "gptq"),
+    ("nothing in it", {}),
+    ("a method of no name", {"quant_method": 7}),
+    ("an unknown method", {"quant_method": "homemade"}),
+    ("a method that acts", {"quant_method": "\x1b[2J"}),
+    ("bits in words", {"quant_method": "gptq", "bits": "four"}),
+    ("no bits", {"quant_method": "gptq", "bits": 0}),
+    ("negative bits", {"quant_method": "gptq", "bits": -4}),
+    ("bits without end", {"quant_method": "gptq", "bits": 10**30}),
+    ("three bits", {"quant_method": "gptq", "bits": 3}),
+    ("seven bits", {"quant_method": "awq", "bits": 7}),
+    ("true for bits", {"quant_method": "gptq", "bits": True}),
+    ("group of nothing", {"quant_method": "gptq", "bits": 4, "group_size": 0}),
+    (
+        "a skip list that is a number",
+        {"quant_method": "bitsandbytes", "load_in_8bit": True, "llm_int8_skip_modules": 7},
+    ),
     ("a skip list of lists", {"quant_method": "bitsandbytes", "load_in_4bit": True, "llm_int8_skip_modules": [["x"]]}),
-    ("a skip list that acts", {"quant_method": "bitsandbytes", "load_in_4bit": True, "llm_int8_skip_modules": ["\x1b[2J"]}),
+    (
+        "a skip list that acts",
+        {"quant_method": "bitsandbytes", "load_in_4bit": True, "llm_int8_skip_modules": ["\x1b[2J"]},
+    ),
     ("blocks of nothing", {"quant_method": "fp8", "weight_block_size": [0, 0]}),
     ("blocks in words", {"quant_method": "fp8", "weight_block_size": "128"}),
     ("groups that are a number", {"quant_method": "compressed-tensors", "config_groups": 7}),
     ("groups of numbers", {"quant_method": "compressed-tensors", "config_groups": {"a": 7, "b": {"weights": 7}}}),
-)  # fmt: skip
+)
 _SHAPES: tuple[tuple[str, dict[str, list[int]]], ...] = (
     ("a scalar", {f"{_LAYER}.qweight": [], f"{_LAYER}.qzeros": [], f"{_LAYER}.scales": []}),
     ("five axes", {f"{_LAYER}.qweight": [1, 1, 1, 1, 1], f"{_LAYER}.scales": [1]}),
@@ -48,7 +63,11 @@ _SHAPES: tuple[tuple[str, dict[str, list[int]]], ...] = (
 CASES: tuple[Case, ...] = (
     *(Case(f"quantised: {name}", _told(settings, _GPTQ), codes=_EITHER) for name, settings in _SETTINGS),
     *(
-        Case(f"quantised {method}: {name}", _told({"quant_method": method, "bits": 4, "load_in_4bit": True}, shapes), _EITHER)
+        Case(
+            f"quantised {method}: {name}",
+            _told({"quant_method": method, "bits": 4, "load_in_4bit": True}, shapes),
+            _EITHER,
+        )
         for name, shapes in _SHAPES
         for method in ("gptq", "bitsandbytes")
     ),
