@@ -5,12 +5,14 @@ python -m benchmarks.fuzz_headers --count 1000000
 
 import argparse
 import json
+import math
 import random
 import sys
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -23,6 +25,7 @@ from headscope.errors import Malformed
 
 Found = dict[str, tuple[str, tuple[int, ...]]]
 _BATCH = 5000
+_COMPOSED = 0.4
 _SIGNS = b'0123456789{}[],:"-.eE \\'
 _PIECES = (
     b'"shape":[', b"18446744073709551615", b"18446744073709551616", b"4294967296", b'"dtype":"F4",', b'"__metadata__":',
@@ -67,6 +70,59 @@ def good_files() -> tuple[bytes, ...]:
     return save(tensors), save(tensors, {"format": "pt"}), len(text).to_bytes(8, "little") + text + bytes(at)
 
 
+def composed(chance: random.Random) -> bytes:
+    """A file with a header made by the rules, of odd names, shapes, orders and spaces; half of them with one fault."""
+    entries, at = [], 0
+    for number in range(chance.randint(0, 5)):
+        dtype = chance.choice(list(SAFETENSORS))
+        shape = [chance.choice((0, 1, 2, 4, 8)) for _ in range(chance.randint(0, 4))]
+        size = math.prod(shape) * SAFETENSORS[dtype][1] // 8
+        entries.append([f"{chance.choice(_NAMES)}{number}", dtype, shape, [at, at + size]])
+        at += size
+    if entries and chance.random() < 0.5:
+        _spoil(chance.choice(entries), chance)
+    chance.shuffle(entries)
+    text = _written(entries, chance).encode("utf-8", "surrogatepass")
+    spare = chance.choice((0, 0, 0, 0, 1, -1))
+    return len(text).to_bytes(8, "little") + text + bytes(max(0, at + spare))
+
+
+def _spoil(entry: list[Any], chance: random.Random) -> None:
+    """One thing that may be wrong, or happen to be right."""
+    match chance.randrange(5):
+        case 0:
+            entry[1] = chance.choice((*SAFETENSORS, "F6_E2M3", "f32", ""))
+        case 1:
+            entry[2] = [*entry[2], chance.choice((0, 1, 2, -1, 2**64))]
+        case 2:
+            entry[3] = [entry[3][0] + chance.choice((-1, 1)), entry[3][1]]
+        case 3:
+            entry[3] = entry[3][::-1]
+        case 4:
+            entry[0] = chance.choice(("__metadata__", "", "a0", "\ud800"))
+
+
+def _written(entries: list[list[Any]], chance: random.Random) -> str:
+    """The header as JSON, with spaces wherever JSON allows them."""
+    parts = []
+    for name, dtype, shape, offsets in entries:
+        fields = [
+            f'"dtype":{json.dumps(dtype)}',
+            f'"shape":{json.dumps(shape)}',
+            f'"data_offsets":{json.dumps(offsets)}',
+        ]
+        chance.shuffle(fields)
+        space = chance.choice(("", " ", "\n\t"))
+        parts.append(f"{space}{json.dumps(name, ensure_ascii=chance.random() < 0.5)}{space}:{{{','.join(fields)}}}")
+    if chance.random() < 0.3:
+        parts.append(f'"__metadata__":{chance.choice(_METADATA)}')
+    return "{" + ",".join(parts) + "}" + " " * chance.randrange(9)
+
+
+_NAMES = ("a.weight", "b", "ü", "\x00", "\x7f", "😀", 'q"', "\\", "/", "x" * 300)
+_METADATA = ('{"format":"pt"}', "{}", "null", '{"a":1}', '{"a":{}}', "[]", '{"a":"1","a":"2"}')
+
+
 def mutated(data: bytes, chance: random.Random) -> bytes:
     """A copy with a few changes, in half of the cases with a length field that is true again."""
     length = int.from_bytes(data[:8], "little")
@@ -103,7 +159,7 @@ def examine(task: tuple[int, int]) -> tuple[int, int, list[tuple[bytes, Found | 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "fuzz.safetensors"
         for _ in range(count):
-            data = mutated(chance.choice(good), chance)
+            data = composed(chance) if chance.random() < _COMPOSED else mutated(chance.choice(good), chance)
             path.write_bytes(data)
             mine, official = ours(path), theirs(path)
             accepted += mine is not None and mine == official
