@@ -348,7 +348,13 @@ def _code_source(request: Request, manifest: CheckpointManifest) -> CodeSource |
 
     if not request.trust_remote_code or manifest.kind not in (CheckpointKind.LOCAL, CheckpointKind.HUB):
         return None
-    return CodeSource(place_of(request, manifest), manifest.commit or manifest.revision)
+    return CodeSource(
+        place_of(request, manifest),
+        manifest.commit or manifest.revision,
+        request.cache_dir,
+        request.token,
+        request.offline,
+    )
 
 
 def place_of(request: Request, manifest: CheckpointManifest) -> str:

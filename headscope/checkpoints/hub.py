@@ -337,9 +337,9 @@ def _is_plain(name: Any) -> bool:
 @contextmanager
 def _translated(wanted: HubReference) -> Iterator[None]:
     """The client's exceptions as ours, each with its next step."""
-    from huggingface_hub import errors
+    from huggingface_hub import constants, errors
 
-    repo, page = wanted.repo, f"https://huggingface.co/{wanted.repo}"
+    repo, page = wanted.repo, f"{constants.ENDPOINT}/{wanted.repo}"
     try:
         yield
     except HeadscopeError:

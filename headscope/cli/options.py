@@ -27,6 +27,11 @@ def _tasks(incomplete: str) -> list[str]:
     return [task.value for task in Task if task.value.startswith(incomplete)]
 
 
+def _file(path: Path | None) -> Path | None:
+    """The file to write to; None for `-`, which is stdout as everywhere."""
+    return None if path == Path("-") else path
+
+
 Model = Annotated[
     str,
     typer.Argument(
@@ -106,7 +111,14 @@ FormatName = Annotated[Format, typer.Option("--format", help="How to write the r
 Json = Annotated[bool, typer.Option("--json", help="Short for --format json.", rich_help_panel=_OUTPUT)]
 OutputFile = Annotated[
     Path | None,
-    typer.Option("-o", "--output", metavar="FILE", help="Write to FILE, whole or not at all.", rich_help_panel=_OUTPUT),
+    typer.Option(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="Write to FILE, whole or not at all; - is stdout.",
+        rich_help_panel=_OUTPUT,
+        callback=_file,
+    ),
 ]
 Quiet = Annotated[
     bool, typer.Option("-q", "--quiet", help="The verdict only, and no progress.", rich_help_panel=_OUTPUT)

@@ -26,10 +26,13 @@ _AUTO_CLASSES = {
 
 @dataclass(frozen=True, slots=True)
 class CodeSource:
-    """Where trusted code may be fetched from: a folder or a Hub id, at a revision."""
+    """Where trusted code may be fetched from, and how: a folder or a Hub id, at a revision."""
 
     place: str
     revision: str | None = None
+    cache_dir: str | None = None
+    token: str | None = None
+    offline: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,14 @@ def load_remote_classes(config: dict[str, Any], task: Task | None, source: CodeS
 def _import(reference: str, source: CodeSource) -> Any:
     try:
         with quiet():
-            return get_class_from_dynamic_module(reference, source.place, revision=source.revision)
+            return get_class_from_dynamic_module(
+                reference,
+                source.place,
+                revision=source.revision,
+                cache_dir=source.cache_dir,
+                token=source.token,
+                local_files_only=source.offline,
+            )
     except Exception as err:
         raise Unsupported(
             f"the repository's own class {reference} cannot be imported: {type(err).__name__}: {err}",

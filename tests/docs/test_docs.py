@@ -100,3 +100,20 @@ def test_every_documented_command_exists() -> None:
         text = page.read_text(encoding="utf-8")
         for name in re.findall(r"(?:^\$ |`)headscope ([a-z][a-z-]*)", text, re.MULTILINE):
             assert name in _COMMANDS, f"{page.relative_to(ROOT)} speaks of headscope {name}"
+
+
+def test_every_option_in_a_recipe_exists() -> None:
+    from typer.main import get_command
+
+    from headscope.cli.app import app
+
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    seen = 0
+    for page in PAGES:
+        bodies = [body for language in ("sh", "yaml") for body in blocks(page, language)]
+        for name, rest in re.findall(r"headscope ([a-z][a-z-]*)(.*)", "\n".join(bodies)):
+            known = {option for item in commands[name].params for option in item.opts} if name in commands else set()
+            used = re.findall(r"(?<!\S)(--?[a-z][a-z-]*)", rest) if known else []
+            seen += bool(known)
+            assert set(used) <= known, f"{page.name}: headscope {name}{rest}"
+    assert seen >= 5

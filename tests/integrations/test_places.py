@@ -1,9 +1,12 @@
 """The plugin for pytest, the pre-commit hook and the GitHub Action, each run for a passing and a failing model."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import yaml
@@ -84,3 +87,44 @@ def test_the_action_checks_and_tells(inputs: dict[str, str], code: int, told: st
     assert told in (tmp_path / "summary.md").read_text()
     assert all(line.startswith("::") for line in ran.stdout.splitlines())
     assert not (tmp_path / "stolen").exists()
+
+
+def _recipe(name: str) -> dict[str, Any]:
+    """The YAML of a recipe that holds this word."""
+    text = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    found: dict[str, Any] = next(
+        yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.S) if name in block
+    )
+    return found
+
+
+@pytest.mark.parametrize(("model", "code", "told"), [(SST2, 0, "Passed"), ("gpt2", 1, "error HS301")])
+def test_the_recipe_for_pre_commit_passes_and_fails(tmp_path: Path, model: str, code: int, told: str) -> None:
+    pytest.importorskip("pre_commit", reason="pre-commit is not installed")
+    settings = _recipe("repo: local")
+    hook = settings["repos"][0]["hooks"][0]
+    command = hook["entry"].replace("headscope", f"{sys.executable} -m headscope", 1)
+    hook["entry"] = command.replace("models/sentiment", f"{model} --offline")
+    (tmp_path / ".pre-commit-config.yaml").write_text(yaml.safe_dump(settings))
+    (tmp_path / "models" / "sentiment").mkdir(parents=True)
+    (tmp_path / "models" / "sentiment" / "config.json").write_text("{}")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PRE_COMMIT_HOME": str(tmp_path / "home"), "COLUMNS": "200"}
+    for words in (["git", "init", "-q"], ["git", "add", "-A"]):
+        subprocess.run(words, cwd=tmp_path, check=True, env=environment)
+    ran = subprocess.run(
+        [sys.executable, "-m", "pre_commit", "run", "--all-files"],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == code, ran.stdout + ran.stderr
+    assert all(word in ran.stdout for word in told.split()), ran.stdout
+
+
+@pytest.mark.parametrize(("model", "code"), [(SST2, 0), ("gpt2", 1)])
+def test_the_recipe_for_gitlab_writes_its_report(tmp_path: Path, model: str, code: int) -> None:
+    (line,) = _recipe("junit")["heads"]["script"]
+    words = line.replace("models/sentiment models/topics", f"{model} {SST2}").split()[1:]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "headscope", *words, "--offline"]
+    assert subprocess.run(command, cwd=tmp_path, env=environment, check=False, capture_output=True).returncode == code
+    report = ElementTree.parse(tmp_path / "heads.xml").getroot()
+    assert (report.find(".//failure") is not None) == bool(code)
