@@ -13,6 +13,7 @@ from headscope.api.places import Place, open_places
 from headscope.errors import HeadscopeError, UsageError
 from headscope.facts import Carried, CheckpointKind, Head, HeadParameter, ParameterStatus, Report, Stage, WeightsFormat
 from headscope.facts.comparison import PARAMETER, Comparison, Difference, SameValues
+from headscope.facts.tasks import WITHOUT_CLASSES
 from headscope.facts.version import tool_version
 
 _LARGEST_TENSOR = 2_000_000_000
@@ -76,8 +77,8 @@ _ASPECTS: dict[str, Callable[[Report], str]] = {
     "pooling": _of_head(lambda head: f"{head.pooling.kind.value}: {head.pooling.rule}"),
     "operations": _of_head(_operations),
     "formula": _of_head(lambda head: head.formula),
-    "classes": lambda report: str(report.model.num_labels),
-    "labels": lambda report: ", ".join(report.model.labels),
+    "classes": lambda report: _without(report) or str(report.model.num_labels),
+    "labels": lambda report: _without(report) or ", ".join(report.model.labels),
     "problem type": lambda report: report.model.problem_type or "not set",
     "loss": lambda report: report.model.loss,
     "activation": lambda report: report.model.activation,
@@ -135,6 +136,11 @@ class _Fingerprint:
 
     digest: str | None
     reason: str = ""
+
+
+def _without(report: Report) -> str:
+    """What the scores are where they are of no classes of the user's."""
+    return WITHOUT_CLASSES.get(report.model.task, "")
 
 
 def _same_values(requests: Sequence[Request], examined: Sequence[Examined]) -> Iterator[SameValues]:

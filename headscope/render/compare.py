@@ -9,6 +9,7 @@ from rich.text import Text
 
 from headscope.facts import Head, HeadParameter, ParameterStatus, Report, Stage
 from headscope.facts.comparison import PARAMETER, Comparison, SameValues
+from headscope.facts.tasks import WITHOUT_CLASSES
 from headscope.render.palette import QUIET, STATUS, STRONG, TONE, Tone
 from headscope.render.paragraph import Paragraph
 from headscope.render.safe import label, safe
@@ -68,9 +69,8 @@ def _told(values: Sequence[SameValues]) -> str:
 def _models(reports: Sequence[Report]) -> Iterator[RenderableType]:
     for letter, report in zip(_LETTERS, reports, strict=False):
         model = report.model
-        body = label(
-            f"{report.checkpoint.reference}: {model.class_name}, {amount(model.num_labels, 'class', 'classes')}"
-        )
+        classes = "" if model.task in WITHOUT_CLASSES else f", {amount(model.num_labels, 'class', 'classes')}"
+        body = label(f"{report.checkpoint.reference}: {model.class_name}{classes}")
         yield Paragraph(body, Text(letter, STRONG), _MARGIN)
 
 

@@ -22,6 +22,9 @@ _ONE_AT_A_TIME = RLock()
 """Recording uses hooks of the whole process."""
 
 
+_NO_PAD_TOKEN = "no pad token is set: a batch of more than one text fails"
+
+
 @dataclass(frozen=True, slots=True)
 class Execution:
     """What one forward ran. `logits` are the score tensors; `loss` is None where the forward gave none."""
@@ -39,32 +42,31 @@ def run_forward(model: PreTrainedModel, probe: Probe) -> Execution:
 
     Raises Unsupported where the forward fails or returns no scores.
     """
-    try:
-        return _run_without_labels(model, probe)
-    except Unsupported as failure:
-        lent = _pad_token_to_lend(model)
-        if lent is None or "input_ids" not in probe.inputs:
-            raise
-        cause = failure.__cause__ or failure
-    with _pad_token(model, lent):
-        execution = _run_without_labels(model, _with_padding(probe, lent))
-    note = f"no pad token is set: a batch of more than one text fails ({_sentence(cause)})"
-    return replace(execution, notes=(note,))
-
-
-def _run_without_labels(model: PreTrainedModel, probe: Probe) -> Execution:
-    """One run with labels, or, where their form does not fit, without. Raises Unsupported."""
+    lent = _pad_token_to_lend(model) if "input_ids" in probe.inputs else None
     failure: Exception | None = None
-    for attempt in (probe, replace(probe, labels={})):
+    for labels in (probe.labels, {}):
+        attempt = replace(probe, labels=labels)
         try:
             return run_once(model, attempt)
         except Exception as err:
             failure = err
+        padded = None if lent is None else _run_padded(model, attempt, lent)
+        if padded is not None:
+            return replace(padded, notes=(f"{_NO_PAD_TOKEN} ({_sentence(failure)})",))
     raise Unsupported(
         f"the forward of {type(model).__name__} fails on dummy inputs ({', '.join(probe.inputs)}): "
         f"{_sentence(failure) if failure else 'no reason given'}",
         "its head path cannot be traced; the weight status does not depend on it",
     ) from failure
+
+
+def _run_padded(model: PreTrainedModel, probe: Probe, token: int) -> Execution | None:
+    """The run with a pad token that the model does not have; None where that does not help."""
+    with _pad_token(model, token):
+        try:
+            return run_once(model, _with_padding(probe, token))
+        except Exception:  # then the token was not what was missing
+            return None
 
 
 def run_once(model: nn.Module, probe: Probe) -> Execution:

@@ -6,11 +6,12 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from headscope.facts import PaddingEffect
+from headscope.facts import PaddingEffect, Task
 from headscope.trace.inputs import MAKERS, Row, Sizes
 
 _LENGTH = 9
 _PADDING = 4
+_CHOICES = 2
 _TOLERANCE = 1e-3
 _SIDES = ("right", "left")
 
@@ -29,6 +30,8 @@ def measure_padding(model: PreTrainedModel, task: Any) -> tuple[PaddingEffect, .
     ids = MAKERS["input_ids"](model, Sizes(1, _LENGTH), (Row(0, _LENGTH - 1, _LENGTH - 3),), task)
     if ids is None or ids.dim() != len(("batch", "tokens")):
         return ()
+    if task is Task.MULTIPLE_CHOICE:
+        ids = ids.unsqueeze(1).repeat(1, _CHOICES, 1)
     alone = _scores(model, ids, torch.ones_like(ids))
     if isinstance(alone, str):
         return tuple(PaddingEffect(side, None, reason=alone) for side in _SIDES)
@@ -38,10 +41,11 @@ def measure_padding(model: PreTrainedModel, task: Any) -> tuple[PaddingEffect, .
 
 
 def _effect(model: PreTrainedModel, ids: torch.Tensor, pad: int, side: str, alone: torch.Tensor) -> PaddingEffect:
-    padding, nothing = ids.new_full((1, _PADDING), pad), ids.new_zeros(1, _PADDING)
+    sizes = (*ids.shape[:-1], _PADDING)
+    padding, nothing = ids.new_full(sizes, pad), ids.new_zeros(sizes)
     real = torch.ones_like(ids)
     pieces = ([ids, padding], [real, nothing]) if side == "right" else ([padding, ids], [nothing, real])
-    padded = _scores(model, torch.cat(pieces[0], 1), torch.cat(pieces[1], 1))
+    padded = _scores(model, torch.cat(pieces[0], -1), torch.cat(pieces[1], -1))
     if isinstance(padded, str):
         return PaddingEffect(side, None, reason=padded)
     if padded.shape != alone.shape:
@@ -58,5 +62,5 @@ def _scores(model: PreTrainedModel, ids: torch.Tensor, mask: torch.Tensor) -> to
     except Exception as err:  # whatever a forward raises means that this was not measured
         lines = str(err).strip().splitlines()
         return f"{type(err).__name__}: {lines[0]}" if lines else type(err).__name__
-    logits = getattr(outputs, "logits", None)
+    logits = getattr(outputs, "logits", getattr(outputs, "start_logits", None))
     return logits.double() if isinstance(logits, torch.Tensor) else "the forward gives no logits"

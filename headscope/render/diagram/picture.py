@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from headscope.facts import Head, HeadParameter, ParameterStatus, Pooling, Report, Stage
 from headscope.facts.head import HIDDEN_STATES
+from headscope.facts.tasks import WITHOUT_CLASSES
 from headscope.render.diagram.tokens import Cell, CellRow, is_pooling_known, legend_of, token_rows
 from headscope.render.palette import Tone
 from headscope.render.safe import safe
@@ -242,6 +243,10 @@ def _weight(item: HeadParameter, sources: dict[str, str]) -> Weight:
 
 def _scores_node(report: Report, title: str, formula: str) -> Node:
     model = report.model
+    without = WITHOUT_CLASSES.get(model.task, "").removeprefix("none: ")
+    if without:
+        lines = tuple(safe(line) for line in (without, f"loss: {loss_of(model)}", formula) if line)
+        return Node("scores", Kind.SCORES, safe(title), lines=lines, more=(("task", model.task.value),))
     cells = [Cell(f"{index} {safe(name)}") for index, name in enumerate(model.labels[:_LABELS])]
     if len(model.labels) > _LABELS:
         cells.append(Cell(f"and {len(model.labels) - _LABELS:,} more"))
