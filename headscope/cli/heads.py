@@ -34,5 +34,6 @@ def heads(  # noqa: PLR0917  Typer passes every option by name
         found = api.heads(pattern, task=task, pooling=pooling, operation=operation, workers=workers, progress=tell)
     from headscope import render
 
-    write_report(output, lambda: render.heads_screen(found), lambda: render.heads_document(found))
+    screen = render.heads_names if output.quiet else render.heads_screen
+    write_report(output, lambda: screen(found), lambda: render.heads_document(found))
     return 0

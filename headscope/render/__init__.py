@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from headscope.render.forward import forward_screen as forward_screen
     from headscope.render.heads import atlas_page as atlas_page
     from headscope.render.heads import heads_document as heads_document
+    from headscope.render.heads import heads_names as heads_names
     from headscope.render.heads import heads_screen as heads_screen
     from headscope.render.inspect import inspect_screen as inspect_screen
     from headscope.render.notebook import report_html as report_html
@@ -32,6 +33,7 @@ _HOMES = {
     "forward_document": "forward",
     "forward_screen": "forward",
     "heads_document": "heads",
+    "heads_names": "heads",
     "heads_screen": "heads",
     "diagram_text": "diagram",
     "diff_document": "document",

@@ -34,6 +34,11 @@ def heads_screen(entries: Sequence[HeadEntry]) -> RenderableType:
     return Group(*parts, *_untraced(entries), _counts(entries))
 
 
+def heads_names(entries: Sequence[HeadEntry]) -> RenderableType:
+    """One class a line, each once: all that `-q` shows."""
+    return Text("\n".join(safe(name) for name in dict.fromkeys(entry.class_name for entry in entries)))
+
+
 def _table(entries: Sequence[HeadEntry]) -> list[RenderableType]:
     """Names at the margin, so that what wraps stays to the right of them."""
     traced = [(entry, entry.head) for entry in entries if entry.head]

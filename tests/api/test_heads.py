@@ -132,3 +132,13 @@ def test_the_command_prints_a_line_for_each_class() -> None:
     assert ran.returncode == 0
     assert "XLNetForSequenceClassification" in ran.stdout
     assert "1 head: 1 traced, 1 confirmed by gradients" in ran.stdout
+
+
+def test_quiet_names_each_class_once(capsys: pytest.CaptureFixture[str]) -> None:
+    from headscope.cli import main
+
+    assert main(["heads", "distilbert", "-q"]) == 0
+    names = capsys.readouterr().out.split()
+    assert names == sorted(set(names), key=names.index)
+    assert "DistilBertForSequenceClassification" in names
+    assert all(name.startswith("DistilBert") for name in names)
