@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headscope.api.cache import open_cache, state_of
 from headscope.api.examination import Examined, Progress, Request, examine, make_request
@@ -24,9 +24,6 @@ from headscope.facts.check import (
     TensorValues,
     TokenizerFacts,
 )
-
-if TYPE_CHECKING:
-    pass
 
 _TEXT = (
     Task.SEQUENCE_CLASSIFICATION,

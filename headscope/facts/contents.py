@@ -1,6 +1,8 @@
 """What the weight files of a checkpoint hold, where no class can be built that says what it is for."""
 
+from collections import Counter
 from dataclasses import dataclass
+from math import prod
 
 from headscope.facts.checkpoint import TensorHeader
 
@@ -26,8 +28,8 @@ class Contents:
     """The weight side of a checkpoint whose head was not inspected.
 
     `format` is that of the files (`safetensors`, `torch`, `gguf`), `elements` counts numbers, not bytes; shapes are in
-    PyTorch's order. `outside_blocks` are the tensors that belong to no numbered block (`layers.3.`): embeddings,
-    last norms, and every head. `settings` are those of the file that speak of pooling and classes.
+    PyTorch's order. `outside_blocks` are the tensors that belong to no block which repeats in one shape (`layers.0.`,
+    `layers.1.`): embeddings, last norms, heads. `settings` are those of the file that speak of pooling and classes.
     """
 
     reference: str
@@ -52,29 +54,23 @@ def contents_of(
     settings: tuple[Setting, ...] = (),
 ) -> Contents:
     """The contents that tensors add up to."""
-    counts: dict[str, int] = {}
-    for tensor in tensors:
-        counts[tensor.dtype] = counts.get(tensor.dtype, 0) + 1
+    counts = Counter(tensor.dtype for tensor in tensors)
+    blocks = Counter(map(_block_of, tensors))
     return Contents(
         reference=reference,
         format=format_name,
         architecture=architecture,
         files=tuple(sorted({tensor.file for tensor in tensors if tensor.file})),
         tensors=len(tensors),
-        elements=sum(_elements(tensor.shape) for tensor in tensors),
+        elements=sum(prod(tensor.shape) for tensor in tensors),
         bytes_read=bytes_read,
         dtypes=tuple(DtypeCount(name, counts[name]) for name in sorted(counts)),
-        outside_blocks=tuple(tensor for tensor in tensors if not _is_in_block(tensor.key)),
+        outside_blocks=tuple(sorted(tensor for tensor in tensors if blocks[_block_of(tensor)] == 1)),
         settings=settings,
     )
 
 
-def _elements(shape: tuple[int, ...]) -> int:
-    product = 1
-    for size in shape:
-        product *= size
-    return product
-
-
-def _is_in_block(key: str) -> bool:
-    return any(part.isascii() and part.isdigit() for part in key.split("."))
+def _block_of(tensor: TensorHeader) -> tuple[str, tuple[int, ...]]:
+    """The key with every number left open, and the shape: what the tensors of repeated blocks have in common."""
+    parts = tensor.key.split(".")
+    return ".".join("#" if part.isascii() and part.isdigit() else part for part in parts), tensor.shape

@@ -16,7 +16,7 @@ _MOST_TENSORS = 40
 
 
 def contents_screen(contents: Contents) -> RenderableType:
-    """The weight side: the file, its number formats, and the tensors outside of the numbered blocks."""
+    """The weight side: the file, its number formats, and the tensors outside of the blocks that repeat."""
     return Group(*(Paragraph(body, Text(name, STRONG), _MARGIN) for name, body in _lines(contents)))
 
 
@@ -28,7 +28,7 @@ def _lines(contents: Contents) -> Iterator[tuple[str, Text]]:
     yield "weights", label(f"{amount(contents.tensors, 'tensor')} of {contents.elements:,} numbers: {formats}")
     outside = contents.outside_blocks
     if outside:
-        yield "outside", label("of the numbered blocks, where embeddings, last norms and heads are:")
+        yield "outside", label("of the blocks that repeat, where embeddings, last norms and heads are:")
     for tensor in outside[:_MOST_TENSORS]:
         yield "", label(f"{tensor.key} {size_of(tensor.shape)} {tensor.dtype}")
     if len(outside) > _MOST_TENSORS:

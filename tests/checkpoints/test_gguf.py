@@ -15,6 +15,7 @@ np = pytest.importorskip("numpy")
 TENSORS = {
     "token_embd.weight": (30, 8),
     "blk.0.attn_q.weight": (8, 8),
+    "blk.1.attn_q.weight": (8, 8),
     "cls.weight": (8, 8),
     "cls.output.weight": (2, 8),
     "cls.output.bias": (2,),
@@ -49,7 +50,7 @@ def test_names_shapes_and_settings_are_those_of_the_official_reader(tmp_path: Pa
     }
     assert (contents.architecture, contents.tensors) == ("bert", len(official.tensors))
     assert contents.elements == sum(int(item.n_elements) for item in official.tensors)
-    assert {item.dtype: item.tensors for item in contents.dtypes} == {"F16": 1, "F32": 4}
+    assert {item.dtype: item.tensors for item in contents.dtypes} == {"F16": 2, "F32": 4}
     assert [item.value for item in contents.settings] == ["rank (a classifier on the pooled token)", "neg, pos"]
 
 

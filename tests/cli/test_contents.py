@@ -28,6 +28,8 @@ def unknown(tmp_path: Path) -> Path:
         {
             "net.layers.0.weight": torch.zeros(4, 4, dtype=torch.bfloat16),
             "net.layers.1.weight": torch.zeros(4, 4, dtype=torch.bfloat16),
+            "score.0.weight": torch.zeros(4, 4),
+            "score.2.weight": torch.zeros(2, 4),
             "net.embed.weight": torch.zeros(9, 4),
             "score\x1b[31m.weight": torch.zeros(3, 4),
         },
@@ -42,7 +44,7 @@ def test_the_weight_side_is_shown_and_the_rest_is_not_determined(
 ) -> None:
     assert main([*arguments, str(unknown)]) == ExitCode.UNDETERMINED
     shown = capsys.readouterr()
-    assert "4 tensors of 80 numbers: bfloat16 2, float32 2" in shown.out
+    assert "6 tensors of 104 numbers: bfloat16 2, float32 4" in shown.out
     assert "net.embed.weight 9x4 float32" in shown.out
     assert "net.layers" not in shown.out
     assert "not determined: the head path" in shown.out
@@ -56,7 +58,7 @@ def test_the_object_of_the_error_carries_the_contents(unknown: Path, capsys: pyt
     jsonschema.validate(document, build_schema())
     assert document["error"]["code"] == "unsupported"
     assert document["contents"]["architecture"] == "TheirModelForSequenceClassification"
-    assert [item["shape"] for item in document["contents"]["outside_blocks"]] == [[9, 4], [3, 4]]
+    assert [item["shape"] for item in document["contents"]["outside_blocks"]] == [[9, 4], [3, 4], [4, 4], [2, 4]]
 
 
 def test_one_unreadable_model_of_several_keeps_its_place(
