@@ -68,7 +68,8 @@ class Hub:
 def serve(hub: Hub) -> Iterator[Hub]:
     """The hub and its CDN, each on a port of their own, until the block ends."""
     servers = [ThreadingHTTPServer(("127.0.0.1", 0), _handler(hub, origin)) for origin in ("hub", "cdn")]
-    hub.endpoint, hub.cdn = (f"http://127.0.0.1:{server.server_address[1]}" for server in servers)
+    ports = [server.server_address[1] for server in servers]
+    hub.endpoint, hub.cdn = f"http://127.0.0.1:{ports[0]}", f"http://localhost:{ports[1]}"  # two hosts, as in the world
     threads = [threading.Thread(target=server.serve_forever, daemon=True) for server in servers]
     for thread in threads:
         thread.start()

@@ -46,7 +46,7 @@ def live_subject(
     if loading_info is not None:
         live = inspect_module(module, example_inputs=example_inputs, labels=labels, task=task)
         told = with_loading_info(live, loading_info)
-        return _alone(inner, told, profile, _training_facts(inner, told, optimizer))
+        return _alone(inner, told, profile, _training_facts(inner, live, optimizer))
     name = loaded_from or getattr(getattr(inner, "config", None), "_name_or_path", None)
     live = inspect_module(module, example_inputs=example_inputs, labels=labels, task=task)
     facts = _training_facts(inner, live, optimizer)
@@ -78,15 +78,26 @@ def with_loading_info(live: Examination, info: Mapping[str, Any]) -> Examination
         plain = _ADAPTERS.sub(".", name)
         if plain in mismatched:
             return ParameterStatus.MISMATCHED
-        if ".lora_" in name:
-            return ParameterStatus.IGNORED
         return ParameterStatus.NEW if plain in missing else ParameterStatus.LOADED
 
-    parameters = tuple(replace(item, status=status(item.name)) for item in live.weights.parameters)
+    parameters = tuple(
+        replace(item, status=status(item.name)) for item in live.weights.parameters if not _is_of_adapter(item.name)
+    )
+    names: dict[str, list[str]] = {}
+    for item in parameters:
+        if ".original_module." in item.name:  # PEFT's copy of what it trains; nothing reads it
+            continue
+        names.setdefault(_ADAPTERS.sub(".", item.name), []).append(item.name)
     diff = WeightDiff(
         loaded=sum(item.status is ParameterStatus.LOADED for item in parameters),
-        new=tuple(sorted(missing)),
-        mismatched=tuple(sorted(mismatched.values())),
+        new=tuple(sorted(here for name in missing for here in names.get(name, [name]))),
+        mismatched=tuple(
+            sorted(
+                replace(item, parameter=here)
+                for item in reshaped
+                for here in names.get(item.parameter, [item.parameter])
+            )
+        ),
         unused=unused,
         tied=(),
         renamed=(),
@@ -94,8 +105,15 @@ def with_loading_info(live: Examination, info: Mapping[str, Any]) -> Examination
     )
     if live.head is None:
         return replace(live, weights=diff)
-    of_head = tuple(replace(item, status=status(item.name)) for item in live.head.parameters)
+    of_head = tuple(
+        replace(item, status=status(item.name)) for item in live.head.parameters if not _is_of_adapter(item.name)
+    )
     return replace(live, weights=diff, head=replace(live.head, parameters=of_head))
+
+
+def _is_of_adapter(name: str) -> bool:
+    """Whether a weight is a change that PEFT adds: no load of the base model speaks of it."""
+    return ".lora_" in name
 
 
 def _examined(module: nn.Module, name: str, live: Report, offline: bool) -> tuple[Examined, Request]:

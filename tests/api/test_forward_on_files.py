@@ -16,6 +16,8 @@ from headscope.model.quiet import quiet
 from headscope.trace.observe import measure
 from headscope.trace.probe import Probe, build_probe
 from tests.families import FAMILIES
+
+pytest.importorskip("torchlens", reason="torchlens is not installed")
 from tests.trace.operations import bound
 from tests.trace.small import small_model
 

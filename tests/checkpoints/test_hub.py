@@ -286,7 +286,7 @@ def test_a_proxy_that_is_down_is_noticed_soon(tmp_path: Path) -> None:
 
 
 def test_a_proxy_for_other_hosts_is_not_asked(hub: Hub, tmp_path: Path) -> None:
-    proxies = {"HTTP_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1"}
+    proxies = {"HTTP_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1,localhost"}
     assert snapshot("someone/safetensors", hub.endpoint, tmp_path, **proxies).code == 0
 
 

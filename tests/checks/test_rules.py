@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import jsonschema
 import pytest
 import torch
+import transformers
 
 import headscope
 from headscope.checks import RULES
@@ -21,8 +22,26 @@ SCHEMA = json.loads((Path(__file__).parents[2] / "docs/schema/headscope-1.0.sche
 _LIVE = {"HS601", "HS602"}
 
 
+def _refuses_problem_types() -> bool:
+    """Whether the configurations of the installed Transformers check the problem type themselves, as 5.0 does."""
+    try:
+        transformers.BertConfig(problem_type="ordinal")
+    except ValueError:
+        return True
+    return False
+
+
+def _skip_what_older_versions_settle(case: Case) -> None:
+    if case.name.startswith("HS204-unknown") and _refuses_problem_types():
+        pytest.skip("this Transformers refuses the configuration by itself")
+    labels = {"num_labels": 7, "id2label": {"0": "a", "1": "b", "2": "c"}}
+    if case.name == "HS201-contradicts-itself" and transformers.BertConfig.from_dict(labels).num_labels == 3:
+        pytest.skip("this Transformers keeps the names and drops the number")
+
+
 @pytest.mark.parametrize("case", FAULTS, ids=lambda case: case.name)
 def test_a_seeded_fault_is_found_and_nothing_else(case: Case, tmp_path: Path) -> None:
+    _skip_what_older_versions_settle(case)
     result = case.run(tmp_path)
     assert case.found(result) == case.expected, [item.message for item in result.findings]
     grave = any(item.severity is Severity.ERROR for item in result.findings)

@@ -136,8 +136,11 @@ def test_an_adapter_is_judged_by_the_load_of_its_base(tmp_path: Path) -> None:
     model, info = transformers.BertForSequenceClassification.from_pretrained(
         tmp_path / "base", output_loading_info=True, **LABELS
     )
-    wrapped = peft.get_peft_model(model, peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"]))
-    report = headscope.check(wrapped, "training", loading_info=info).report
+    wrapped = peft.get_peft_model(model, peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query", "pooler.dense"]))
+    result = headscope.check(wrapped, "training", loading_info=info)
+    report = result.report
+    assert "HS103" in {item.id for item in result.findings}, result.findings
+    assert not {"HS601", "HS602", "HS101"} & {item.id for item in result.findings}, result.findings
     statuses = {item.name: item.status.value for item in report.head.parameters}
     classifier = {name: status for name, status in statuses.items() if "classifier" in name}
     assert set(classifier.values()) == {"new"}, statuses
