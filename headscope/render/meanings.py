@@ -3,22 +3,19 @@
 `build_schema` refuses a field that has no sentence here.
 """
 
-from collections.abc import Iterator
-
-ANYWHERE = {
-    "schema_version": "The version of the schema that the document follows.",
-    "tool_version": "The version of headscope that wrote the document.",
-    "command": "The command that wrote the document.",
-    "environment": "Versions of everything whose behaviour the document depends on.",
-    "checkpoint": "Where the facts came from and how much was read for them.",
-    "model": "The class that was built, and its classes, loss and sizes.",
-    "not_determined": "What could not be determined, each with its reason: never to be read as fine.",
-    "notes": "Sentences on what was observed beside the fields.",
-    "reference": "What was named on the command line.",
-}
-"""Fields that mean the same in every object that has them."""
-
+EVERYWHERE = "*"
 OF_OBJECT: dict[str, dict[str, str]] = {
+    EVERYWHERE: {
+        "schema_version": "The version of the schema that the document follows.",
+        "tool_version": "The version of headscope that wrote the document.",
+        "command": "The command that wrote the document.",
+        "environment": "Versions of everything whose behaviour the document depends on.",
+        "checkpoint": "Where the facts came from and how much was read for them.",
+        "model": "The class that was built, and its classes, loss and sizes.",
+        "not_determined": "What could not be determined, each with its reason: never to be read as fine.",
+        "notes": "Sentences on what was observed beside the fields.",
+        "reference": "What was named on the command line.",
+    },
     "Report": {
         "weights": "Which parameters the checkpoint gives, and which it does not.",
         "head": "The path from the hidden states to the logits; null where it could not be traced.",
@@ -342,7 +339,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "unused_groups": "The unused tensors by what they were.",
     },
 }
-"""Fields by the object that has them; `document.field` is an object that has no name of its own."""
+"""Fields by the object that has them, or `*` for all; `document.field` is an object that has no name of its own."""
 
 _SAME_AS = {
     "inspect": ("Report",),
@@ -356,13 +353,12 @@ _SAME_AS = {
 
 def meaning(owner: str, field: str) -> str:
     """What a field of an object means. Raises TypeError where nothing says it."""
-    for told in _tellers(owner):
-        if field in told:
-            return told[field]
+    for name in known_as(owner):
+        if field in OF_OBJECT.get(name, {}):
+            return OF_OBJECT[name][field]
     raise TypeError(f"no meaning of {field} in {owner}: write one in headscope/render/meanings.py")
 
 
-def _tellers(owner: str) -> Iterator[dict[str, str]]:
-    for name in (owner, *_SAME_AS.get(owner, ())):
-        yield OF_OBJECT.get(name, {})
-    yield ANYWHERE
+def known_as(owner: str) -> tuple[str, ...]:
+    """Under which names of `OF_OBJECT` the fields of an object are looked up, in order."""
+    return (owner, *_SAME_AS.get(owner, ()), EVERYWHERE)
