@@ -36,6 +36,7 @@ docs-check: $(VENV)/.dev
 	$(BIN)/python scripts/write_rules.py --check
 	$(BIN)/python scripts/write_reference.py --check
 	$(BIN)/python scripts/write_architecture.py --check
+	$(BIN)/python scripts/write_benchmarks.py --check
 	$(BIN)/python scripts/write_pictures.py --check
 
 ## docs: the site, without network; a broken link is an error

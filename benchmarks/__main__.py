@@ -1,4 +1,4 @@
-"""All benchmarks, or those named: `python -m benchmarks [NAME ...]`; exit code 1 if a goal is missed."""
+"""All benchmarks, or those named: `python -m benchmarks [NAME ...] [--record]`; exit code 1 if a goal is missed."""
 
 import argparse
 import sys
@@ -13,6 +13,7 @@ from benchmarks import (
     bench_trace,
 )
 from benchmarks.goals import add_rounds, run
+from benchmarks.record import recording
 
 BENCHMARKS = {
     "help": bench_help,
@@ -30,12 +31,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which to run: {', '.join(BENCHMARKS)}; else all")
     add_rounds(parser)
+    parser.add_argument("--record", action="store_true", help="keep the results for scripts/write_benchmarks.py")
     given = parser.parse_args()
     unknown = [name for name in given.names if name not in BENCHMARKS]
     if unknown:
         parser.error(f"no such benchmark: {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
-    chosen = [BENCHMARKS[name] for name in given.names or BENCHMARKS]
-    return run([(benchmark.measure_goals, given.rounds or benchmark.ROUNDS) for benchmark in chosen])
+    chosen = {name: BENCHMARKS[name] for name in given.names or BENCHMARKS}
+    keep = recording if given.record else (lambda _name, benchmark: benchmark)
+    return run([(keep(name, item.measure_goals), given.rounds or item.ROUNDS) for name, item in chosen.items()])
 
 
 if __name__ == "__main__":

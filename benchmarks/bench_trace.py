@@ -47,7 +47,8 @@ def measure_goals(rounds: int) -> list[Goal]:
         print(f"  {what:<28}  {imported:>6.3f} s  {traced:>6.3f} s  {span:>17}")
         ratio = Ratio(traced / allowed, min(traces) / allowed, max(traces) / allowed)
         goals.append(Goal(f"{what}, over the {allowed} s allowed", ratio, 1.0))
-        goals.append(Goal(f"{what}, over the import", Ratio(traced / imported, 0, max(traces) / imported)))
+        shares = [trace / bare for trace, bare in zip(traces, imports, strict=True)]
+        goals.append(Goal(f"{what}, over the import", Ratio(traced / imported, min(shares), max(shares))))
     print_goals(goals)
     return goals
 

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from typer.main import get_command
 
@@ -35,20 +35,27 @@ def main(arguments: list[str]) -> int:
 
 
 def cli_reference() -> str:
-    """The commands with their options; those of most commands once, before the others."""
-    commands: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
+    """The commands with their arguments and options; the options of most commands once, before the others."""
+    application: Any = get_command(app)
+    commands: dict[str, Any] = application.commands
     counted = Counter(_key(option) for command in commands.values() for option in _options(command))
     every = {_key(option): option for command in commands.values() for option in _options(command)}
     common = {key: option for key, option in every.items() if counted[key] >= _COMMON}
-    lines = ["## Common options", "", *_table(list(common.values()), with_panel=True), ""]
+    lines = ["## headscope", "", "`headscope COMMAND [OPTIONS]`", "", *_table(_options(application)), ""]
+    lines += ["## Common options", ""]
+    for panel in dict.fromkeys(option.rich_help_panel for option in common.values()):
+        lines += [f"### {panel}", "", *_table([item for item in common.values() if item.rich_help_panel == panel]), ""]
     for name, command in commands.items():
         lines += [f"## headscope {name}", "", f"`headscope {_usage(name, command)}`", "", _sentence(command), ""]
-        own = [option for option in _options(command) if _key(option) not in common]
-        if own:
-            lines += [*_table(own, with_panel=False), ""]
+        own = _arguments(command) + [option for option in _options(command) if _key(option) not in common]
+        lines += [*_table(own), ""] if own else []
         takes = [option.opts[0] for option in _options(command) if _key(option) in common]
         lines += [f"Common options: {', '.join(f'`{item}`' for item in takes)}.", ""] if takes else []
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _arguments(command: Any) -> list[Any]:
+    return [item for item in command.params if not item.opts[0].startswith("-")]
 
 
 def _options(command: Any) -> list[Any]:
@@ -60,39 +67,61 @@ def _key(option: Any) -> tuple[str, str]:
 
 
 def _usage(name: str, command: Any) -> str:
-    arguments = [item for item in command.params if not item.opts[0].startswith("-")]
-    words = [(item.metavar or item.name.upper()).strip("[]") for item in arguments]
-    named = [word if item.required else f"[{word}]" for word, item in zip(words, arguments, strict=True)]
-    return " ".join([name, *named, "[OPTIONS]"])
+    words = [item.metavar if item.required else f"[{item.metavar.strip('[]')}]" for item in _arguments(command)]
+    needed = [f"{item.opts[0]} {item.metavar}" for item in _options(command) if item.required]
+    return " ".join([name, *words, *needed, "[OPTIONS]"])
 
 
 def _sentence(command: Any) -> str:
     return " ".join((command.help or "").split())
 
 
-def _table(options: list[Any], *, with_panel: bool) -> list[str]:
-    head = "| option | value | default | does |" + (" about |" if with_panel else "")
-    rows = [head, "|---|---|---|---|" + ("---|" if with_panel else "")]
-    for option in options:
-        names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
-        cells = [names, _value(option), _default(option), option.help or ""]
-        cells += [getattr(option, "rich_help_panel", None) or ""] if with_panel else []
+def _table(parameters: list[Any]) -> list[str]:
+    rows = ["| option | type | default | environment | does |", "|---|---|---|---|---|"]
+    for item in parameters:
+        variable = _VARIABLES.get(item.opts[0], "")
+        cells = [_named(item), _kind(item), _default(item), f"`{variable}`" if variable else "", item.help or ""]
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return rows
 
 
-def _value(option: Any) -> str:
-    if option.is_flag:
-        return ""
-    kind = option.type_descriptor.annotation
-    if isinstance(kind, type) and issubclass(kind, Enum) and not option.metavar:
-        return ", ".join(f"`{item.value}`" for item in kind)
-    return f"`{option.metavar or getattr(kind, '__name__', kind)}`" + (", repeated" if option.multiple else "")
+_VARIABLES = {
+    "--token": "HF_TOKEN",
+    "--cache-dir": "HF_HUB_CACHE",
+    "--offline": "HF_HUB_OFFLINE",
+    "--no-cache": "HEADSCOPE_NO_CACHE",
+}
+"""Options that a variable of the environment stands in for. None is read by the command line itself: the Hub's client
+and the cache of reports do."""
 
 
-def _default(option: Any) -> str:
-    found = getattr(option.default, "value", option.default)
-    return "" if option.is_flag or found in (None, (), []) or callable(found) else f"`{found}`"
+def _named(item: Any) -> str:
+    if not item.opts[0].startswith("-"):
+        return f"`{item.metavar.strip('[]')}`"
+    value = f" {item.metavar}" if item.metavar and not item.is_flag else ""
+    return ", ".join(f"`{name}{value}`" for name in (*item.opts, *item.secondary_opts))
+
+
+_KINDS = {str: "text", int: "integer", float: "number", Path: "path"}
+
+
+def _kind(item: Any) -> str:
+    if getattr(item, "is_flag", False):
+        return "flag"
+    kind = item.type_descriptor.annotation
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return ", ".join(f"`{member.value}`" for member in kind)
+    several = getattr(item, "multiple", False) or item.nargs == -1
+    return _KINDS[get_args(kind)[0] if get_origin(kind) is list else kind] + (", may be repeated" if several else "")
+
+
+def _default(item: Any) -> str:
+    if item.required:
+        return "required"
+    if getattr(item, "is_flag", False):
+        return "off"
+    found = getattr(item.default, "value", item.default)
+    return "" if found in (None, "", (), []) or callable(found) else f"`{found}`"
 
 
 def json_reference() -> str:
@@ -108,12 +137,19 @@ def json_reference() -> str:
 
 
 def _fields(definition: dict[str, Any]) -> Iterator[str]:
-    yield "| field | type |"
-    yield "|---|---|"
+    yield "| field | type | meaning |"
+    yield "|---|---|---|"
+    yield from _rows(definition, "")
+
+
+def _rows(definition: dict[str, Any], inside: str) -> Iterator[str]:
+    """The fields of an object, and below each those of an object in it that has no name of its own."""
     required = definition.get("required", [])
     for name, field in definition.get("properties", {}).items():
         optional = "" if name in required else ", may be left out"
-        yield f"| `{name}` | {_type(field)}{optional} |"
+        yield f"| `{inside}{name}` | {_type(field)}{optional} | {field['description']} |"
+        within = field.get("items", field)
+        yield from _rows(within, f"{inside}{name}{'[]' if 'items' in field else ''}.")
 
 
 def _type(field: dict[str, Any]) -> str:

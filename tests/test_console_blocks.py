@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = (
     "write_questions.py", "write_pictures.py", "write_reference.py", "write_rules.py", "write_architecture.py",
+    "write_benchmarks.py",
 )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from headscope.facts.forward import ForwardReport, SeenStage
 from headscope.facts.plain import json_name
 from headscope.facts.settings import Surroundings
 from headscope.render.document import OF_THE_DIFF
+from headscope.render.meanings import meaning
 
 Schema = dict[str, Any]
 
@@ -45,18 +46,30 @@ def build_schema() -> Schema:
         "env": _environment(definitions),
         "error": _error(definitions),
     }
+    every = {**documents, **dict(sorted(definitions.items()))}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": _ID,
         "title": f"headscope documents, version {SCHEMA_VERSION}",
         "oneOf": [{"$ref": f"#/$defs/{name}"} for name in documents],
-        "$defs": {**documents, **dict(sorted(definitions.items()))},
+        "$defs": {name: _with_meanings(name, schema) for name, schema in every.items()},
     }
 
 
 def schema_text() -> str:
     """The schema as it is published."""
     return json.dumps(build_schema(), indent=2) + "\n"
+
+
+def _with_meanings(owner: str, schema: Schema) -> Schema:
+    """`schema` with what each of its fields means; an object without a name is known by the field that holds it."""
+    if "properties" not in schema:
+        return schema | ({"items": _with_meanings(owner, schema["items"])} if "items" in schema else {})
+    told = {
+        name: _with_meanings(f"{owner}.{name}", field) | {"description": meaning(owner, name)}
+        for name, field in schema["properties"].items()
+    }
+    return schema | {"properties": told}
 
 
 def _object(properties: dict[str, Schema], description: str, optional: frozenset[str] = frozenset()) -> Schema:
@@ -132,6 +145,7 @@ def _forward(definitions: dict[str, Schema]) -> Schema:
         "stages": {"type": "array", "items": _object(stage, "A stage as it ran.")},
         "inputs": {"type": "array", "items": named},
     }
+    del definitions[SeenStage.__name__]  # its fields stand in the stages themselves
     return _for_command(_object(properties, "What a forward pass showed."), "forward")
 
 

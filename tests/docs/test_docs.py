@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -117,3 +118,47 @@ def test_every_option_in_a_recipe_exists() -> None:
             seen += bool(known)
             assert set(used) <= known, f"{page.name}: headscope {name}{rest}"
     assert seen >= 5
+
+
+def shell_examples() -> list[pytest.param]:
+    """Every `sh` block with a `text` block right below it, which is what its last command prints."""
+    pair = re.compile(r"^```sh\n(.*?)^```\n\n```text\n(.*?)^```", re.DOTALL | re.MULTILINE)
+    return [
+        pytest.param(*found, id=f"{page.name}-{number}")
+        for page in PAGES
+        for number, found in enumerate(pair.findall(page.read_text(encoding="utf-8")), 1)
+    ]
+
+
+@pytest.mark.parametrize(("commands", "told"), shell_examples())
+def test_a_shell_example_prints_what_stands_below_it(commands: str, told: str, tmp_path: Path) -> None:
+    if shutil.which("jq") is None:
+        pytest.skip("jq is not installed")
+    command = tmp_path / "bin" / "headscope"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m headscope "$@"\n')
+    command.chmod(0o755)
+    surroundings = os.environ | {"PYTHONPATH": str(ROOT), "PATH": f"{command.parent}:{os.environ['PATH']}"}
+    surroundings |= {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub"), "HF_HUB_CACHE": str(tmp_path / "hub")}
+    ran = subprocess.run(
+        ["bash", "-c", commands], cwd=tmp_path, env=surroundings, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout == told
+
+
+def test_there_are_three_examples_of_each_kind_for_the_json() -> None:
+    page = ROOT / "docs" / "json.md"
+    assert sum("json.md" in str(item.id) for item in shell_examples()) == len(blocks(page, "python")) == 3
+
+
+def test_the_exit_codes_that_are_documented_are_those_there_are() -> None:
+    from headscope.errors import ExitCode
+
+    told = re.findall(r"^\| (\d+) \|", (ROOT / "docs" / "cli.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert [int(code) for code in told] == [code.value for code in ExitCode]
+
+
+@pytest.mark.parametrize("page", [path for path in PAGES if path.parent.name == "docs"], ids=lambda path: path.name)
+def test_every_page_is_in_the_contents(page: Path) -> None:
+    assert f": {page.name}\n" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")

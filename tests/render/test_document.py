@@ -22,6 +22,7 @@ from headscope.facts import (
     WeightsFormat,
 )
 from headscope.facts.settings import Settings, Surroundings
+from headscope.render import meanings
 from headscope.render.document import (
     Document,
     diff_document,
@@ -76,6 +77,26 @@ def test_the_published_schema_is_what_the_facts_say() -> None:
     assert PUBLISHED.read_text(encoding="utf-8") == schema_text(), (
         f"run: python -m headscope.render.schema > {PUBLISHED.relative_to(Path.cwd())}"
     )
+
+
+def test_every_field_has_a_meaning_and_every_meaning_a_field() -> None:
+    asked: set[tuple[str, str]] = set()
+
+    def walk(owner: str, schema: Any) -> None:
+        for name, field in schema.get("properties", {}).items():
+            assert field["description"]
+            told = next(known for known in meanings.known_as(owner) if name in meanings.OF_OBJECT.get(known, {}))
+            asked.add((told, name))
+            walk(f"{owner}.{name}", field.get("items", field))
+
+    for owner, schema in build_schema()["$defs"].items():
+        walk(owner, schema)
+    assert asked == {(owner, name) for owner, told in meanings.OF_OBJECT.items() for name in told}
+
+
+def test_a_field_without_a_meaning_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"no meaning of colour in Stage: write one in headscope/render/meanings\.py"):
+        meanings.meaning("Stage", "colour")
 
 
 def test_the_schema_is_a_schema() -> None:
