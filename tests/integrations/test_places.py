@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 import yaml
+from families import FAMILIES
 
 ROOT = Path(__file__).parents[2]
 SST2 = "distilbert-base-uncased-finetuned-sst-2-english"
@@ -117,6 +118,76 @@ def test_the_recipe_for_pre_commit_passes_and_fails(tmp_path: Path, model: str, 
     )  # fmt: skip
     assert ran.returncode == code, ran.stdout + ran.stderr
     assert all(word in ran.stdout for word in told.split()), ran.stdout
+
+
+def _hook_repository(folder: Path) -> str:
+    """A repository with the hook as it is here, and its commit."""
+    folder.mkdir()
+    (folder / ".pre-commit-hooks.yaml").write_bytes((ROOT / ".pre-commit-hooks.yaml").read_bytes())
+    _git(folder, "init", "-q")
+    _git(folder, "add", "-A")
+    _git(folder, "-c", "user.name=Test", "-c", "user.email=test@example.org", "commit", "-qm", "Hook")
+    return _git(folder, "rev-parse", "HEAD").strip()
+
+
+def _git(folder: Path, *words: str) -> str:
+    return subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+def _shown_failure() -> str:
+    """What the recipe says that a stopped commit prints."""
+    text = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    return text.partition("```text\n")[2].partition("```")[0]
+
+
+@pytest.mark.parametrize(("name", "code"), [("BertForSequenceClassification", 0), ("BertModel", 1)])
+def test_the_published_hook_passes_and_stops_a_commit(tmp_path: Path, name: str, code: int) -> None:
+    pytest.importorskip("pre_commit", reason="pre-commit is not installed")
+    settings = _recipe("rev: v")
+    settings["repos"][0] |= {"repo": str(tmp_path / "hook"), "rev": _hook_repository(tmp_path / "hook")}
+    settings["repos"][0]["hooks"][0]["language"] = "system"
+    project = tmp_path / "project"
+    names = {"id2label": {0: "no", 1: "yes"}, "label2id": {"no": 0, "yes": 1}}
+    FAMILIES["bert"].build(name, **names).save_pretrained(project / "models" / "sentiment")
+    (project / ".pre-commit-config.yaml").write_text(yaml.safe_dump(settings))
+    _git(project, "init", "-q")
+    _git(project, "add", "-A")
+    command = tmp_path / "bin" / "headscope"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m headscope "$@"\n')
+    command.chmod(0o755)
+    environment = {
+        **os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{command.parent}:{os.environ['PATH']}", "COLUMNS": "120",
+        "PRE_COMMIT_HOME": str(tmp_path / "home"),
+    }  # fmt: skip
+    ran = subprocess.run(
+        [sys.executable, "-m", "pre_commit", "run"],
+        cwd=project, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == code, ran.stdout + ran.stderr
+    if code:
+        assert _shown_failure().strip() in ran.stdout
+    else:
+        assert "Passed" in ran.stdout
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("models/a/config.json", True),
+        ("config.json", True),
+        ("models/a/model.safetensors", True),
+        ("models/a/model.safetensors.index.json", True),
+        ("pytorch_model.bin", True),
+        ("adapter/adapter_config.json", True),
+        ("models/a/README.md", False),
+        ("tsconfig.json", False),
+        ("tool/config.json5", False),
+    ],
+)
+def test_the_hook_is_asked_where_a_model_changes(path: str, asked: bool) -> None:
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    assert bool(re.search(hook["files"], path)) == asked
 
 
 @pytest.mark.parametrize(("model", "code"), [(SST2, 0), ("gpt2", 1)])
