@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -83,7 +83,7 @@ class Request:
     subfolder: str | None = None
     variant: str | None = None
     cache_dir: str | None = None
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     offline: bool = False
     trust_remote_code: bool = False
     verify: bool = False

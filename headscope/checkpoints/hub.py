@@ -39,7 +39,7 @@ class HubAccess:
     """How to reach the Hub."""
 
     cache_dir: str | None = None
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     offline: bool = False
     subfolder: str | None = None
     variant: str | None = None

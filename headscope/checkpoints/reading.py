@@ -2,7 +2,7 @@
 
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from headscope.checkpoints.adapter import base_of, is_adapter, joined, without_base
@@ -57,7 +57,7 @@ class _Place:
     subfolder: str | None
     variant: str | None
     cache_dir: str | None
-    token: str | None
+    token: str | None = field(repr=False)
     offline: bool
     timeout: float | None
     progress: Callable[[str], None]

@@ -2,7 +2,7 @@
 
 import wave
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ class Place:
     subfolder: str | None = None
     variant: str | None = None
     cache_dir: str | None = None
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     offline: bool = False
 
     def keywords(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """A repository's own model code (`auto_map`): imported and run only where the user said that it may be."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from transformers import PreTrainedModel
@@ -31,7 +31,7 @@ class CodeSource:
     place: str
     revision: str | None = None
     cache_dir: str | None = None
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     offline: bool = False
 
 
