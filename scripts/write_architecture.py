@@ -10,10 +10,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "docs" / "images"
-WIDTH, GAP, LETTERS = 880, 12, 6.9
+WIDTH, GAP, LETTERS = 880, 12, 7.5
 _STYLE = """
-  text { font: 13px system-ui, sans-serif; fill: #24292f }
-  .name { font-weight: 600; font-size: 15px }
+  text { font: 14px system-ui, sans-serif; fill: #24292f }
+  .page { fill: #ffffff }
+  .name { font-weight: 600; font-size: 16px }
   .box { fill: #f6f8fa; stroke: #8c959f }
   .heavy .box { fill: #ddf4ff; stroke: #54aeff }
   .arrow { stroke: #57606a; fill: none; stroke-width: 1.3 }
@@ -21,6 +22,7 @@ _STYLE = """
   .small { font-size: 10.5px }
   @media (prefers-color-scheme: dark) {
     text { fill: #e6edf3 }
+    .page { fill: #0d1117 }
     .box { fill: #161b22; stroke: #6e7681 }
     .heavy .box { fill: #0c2d4d; stroke: #388bfd }
     .arrow { stroke: #9198a1 }
@@ -32,7 +34,7 @@ _STYLE = """
 def main(arguments: list[str]) -> int:
     """Writes the pictures, or says whether they are as they would be drawn."""
     status = 0
-    for name, fresh in (("architecture.svg", floors()), ("flow.svg", flow())):
+    for name, fresh in (("architecture.svg", floors()), ("flow.svg", flow()), ("flow.mmd", flowchart())):
         if arguments != ["--check"]:
             (IMAGES / name).write_text(fresh, encoding="utf-8")
         elif not (IMAGES / name).exists() or (IMAGES / name).read_text(encoding="utf-8") != fresh:
@@ -86,6 +88,15 @@ def _arrow(start: tuple[int, int], end: tuple[int, int], name: str) -> Iterator[
         yield f'<text class="small" text-anchor="{anchor}" x="{x:.0f}" y="{y:.0f}">{name}</text>'
 
 
+def flowchart() -> str:
+    """The same way as a Mermaid flowchart."""
+    ids = {name: f"n{number}" for number, name in enumerate(_NODES)}
+    lines = ["flowchart LR", *(f'  {ids[name]}["{name}"]' for name in _NODES)]
+    for start, end, name in _EDGES:
+        lines.append(f"  {ids[start]} -->{f'|{name}|' if name else ''} {ids[end]}")
+    return "\n".join(lines) + "\n"
+
+
 def floors() -> str:
     """The floors from top to bottom, each with its packages and the first line of what they say of themselves."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
@@ -112,6 +123,8 @@ def _opening(title: str, height: int) -> Iterator[str]:
     )
     yield f"<title>{title}</title>"
     yield f"<style>{_STYLE}</style>"
+    # A page that is always light may hold the picture of a reader who likes it dark.
+    yield f'<rect class="page" width="{WIDTH}" height="{height}" rx="8"/>'
     yield (
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
         '<path class="tip" d="M0 0L8 4L0 8z"/></marker></defs>'
