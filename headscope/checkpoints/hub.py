@@ -302,8 +302,15 @@ class Repository:
         return tuple(sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix)))
 
     def read_text(self, name: str) -> bytes:
-        """See `Storage`."""
-        return Path(_download(self._wanted.repo, name, self._revision, self._access)).read_bytes()
+        """See `Storage`. Raises NotFound for a file that is not there."""
+        from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+        try:
+            return Path(_download(self._wanted.repo, name, self._revision, self._access)).read_bytes()
+        except LocalEntryNotFoundError:  # the Hub was not reached
+            raise
+        except EntryNotFoundError as err:
+            raise self._lacks(name) from err
 
     def open(self, name: str, first: int = FIRST_BYTES) -> ByteSource:
         """See `Storage`; a weight file that is in the cache is read there."""
@@ -324,7 +331,10 @@ class Repository:
         try:
             return RangeBytes(url, name, self._access.token, self._access.deadline, first)
         except EntryNotFoundError as err:
-            raise NotFound(f"{self._wanted.repo} holds no {name}", "the repository may be incomplete") from err
+            raise self._lacks(name) from err
+
+    def _lacks(self, name: str) -> NotFound:
+        return NotFound(f"{self._wanted.repo} holds no {name}", "the repository may be incomplete")
 
 
 def _is_plain(name: Any) -> bool:

@@ -175,6 +175,15 @@ def test_a_missing_shard_makes_a_snapshot_of_a_part_and_says_so(hub: Hub, tmp_pa
     assert ran.snapshot["gaps"]
 
 
+def test_a_pooling_module_that_is_not_there_stops_nothing(hub: Hub, tmp_path: Path) -> None:
+    modules = [{"path": "", "type": "st.Transformer"}, {"path": "1_Pooling", "type": "st.Pooling"}]
+    hub.repos["someone/safetensors"]["modules.json"] = json.dumps(modules).encode()
+    ran = snapshot("someone/safetensors", hub.endpoint, tmp_path)
+    assert ran.code == 0, ran.answer
+    assert ran.snapshot["sentence"]["modules"] == ["Transformer", "Pooling"]
+    assert "holds no 1_Pooling/config.json" in ran.snapshot["sentence"]["reason"]
+
+
 def test_an_adapter_brings_its_base_model(hub: Hub, tmp_path: Path) -> None:
     ran = snapshot("someone/adapter", hub.endpoint, tmp_path)
     assert ran.code == 0, ran.answer
