@@ -10,15 +10,16 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 PAGE = ROOT / "docs" / "benchmarks.md"
 README = ROOT / "benchmarks" / "README.md"
-_BELOW = "<!-- below: scripts/write_benchmarks.py -->"
-"""What stands above it in the page is written by hand."""
+_BEGIN, _END = "<!-- below: scripts/write_benchmarks.py -->", "<!-- above: scripts/write_benchmarks.py -->"
+"""What stands before and after them in the page is written by hand."""
 _ROW = re.compile(r"^\| *(?:`(?P<name>\w+)`)? *\| (?P<what>.+) \| (?P<goal>.+) \|$", re.MULTILINE)
 
 
 def main(arguments: list[str]) -> int:
     """Writes the page, or says whether it is as it would be written."""
     text = PAGE.read_text(encoding="utf-8")
-    fresh = text.partition(_BELOW)[0] + _BELOW + "\n\n" + measured_page()
+    before, after = text.partition(_BEGIN)[0], text.partition(_END)[2]
+    fresh = f"{before}{_BEGIN}\n\n{measured_page()}\n{_END}{after}"
     if arguments != ["--check"]:
         PAGE.write_text(fresh, encoding="utf-8")
     elif text != fresh:

@@ -6,6 +6,7 @@
 import dataclasses
 import inspect
 import json
+import re
 import sys
 from enum import Enum
 from types import NoneType, UnionType
@@ -82,7 +83,8 @@ def _object_of(fact: type, definitions: dict[str, Schema]) -> Schema:
     hints = get_type_hints(fact)
     named = ((json_name(field), hints[field.name]) for field in dataclasses.fields(fact))
     properties = {name: _schema_of(hint, definitions) for name, hint in named if name is not None}
-    return _object(properties, " ".join(inspect.cleandoc(fact.__doc__ or "").split()))
+    said = inspect.cleandoc(fact.__doc__ or "").split("\n\n")[0]  # the rest is on the fields, as `meanings` are
+    return _object(properties, re.sub(r"\bNone\b", "null", " ".join(said.split())))
 
 
 def _schema_of(hint: Any, definitions: dict[str, Schema]) -> Schema:
