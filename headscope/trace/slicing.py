@@ -166,6 +166,8 @@ def _before_mask(execution: Execution, tensor: torch.Tensor, weighted: set[int])
         masked = [item for item, made_by in inputs if made_by in weighted and item.shape == tensor.shape]
         if len(masked) != 1 or len({made_by for _, made_by in inputs if made_by in weighted}) != 1:
             break
+        if any(isinstance(item, nn.Parameter) for item, _ in inputs):  # a learned scale is no mask
+            break
         tensor = masked[0]
         producer = execution.graph.producer(tensor)
     return tensor

@@ -254,6 +254,23 @@ def test_a_mask_belongs_to_the_pooling_where_no_encoder_ends() -> None:
     assert report.not_determined == ()
 
 
+class Scaled(Bare):
+    """The embeddings are multiplied by a weight before they are pooled."""
+
+    def __init__(self) -> None:
+        super().__init__(with_first=False)
+        self.gain = nn.Parameter(torch.ones(H))
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        return self.score((torch.tanh(self.embeddings(input_ids)) * self.gain).sum(1))
+
+
+def test_a_learned_scale_is_no_mask_of_the_pooling() -> None:
+    report = headscope.inspect(Scaled(), example_inputs=EXAMPLES)
+    assert report.head is not None
+    assert [stage.operation for stage in report.head.stages] == ["sum", "linear"]
+
+
 def test_the_formula_of_several_poolings_says_what_each_part_is() -> None:
     report = headscope.inspect(Bare(with_first=True), example_inputs=EXAMPLES)
     assert report.head is not None
