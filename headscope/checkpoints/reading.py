@@ -41,6 +41,11 @@ def read_manifest(
         return _on_base(_read(adapter, replace(place, revision=None, subfolder=None, variant=None)), manifest)
     if not is_adapter(manifest):
         return manifest
+    if variant is not None:
+        raise UsageError(
+            f"--variant {variant} was given with {reference}, an adapter, whose files have none",
+            "give the base model with --variant, and the adapter with --adapter",
+        )
     base, base_revision = base_of(manifest)
     place.progress(f"reading the base model {base}")
     try:

@@ -302,6 +302,13 @@ def test_a_variant_that_is_not_there_is_an_error(
     assert "fp16" in caught.value.hint
 
 
+def test_an_adapter_has_no_variants(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "someone/base"}')
+    save_file({"base_model.model.classifier.weight": torch.zeros(3, 4)}, tmp_path / "adapter_model.safetensors")
+    with pytest.raises(UsageError, match="an adapter, whose files have none"):
+        read_manifest(str(tmp_path), variant="fp16")
+
+
 def test_a_file_has_no_variants(tmp_path: Path) -> None:
     FAMILIES["bert"].build("BertForSequenceClassification").save_pretrained(tmp_path)
     with pytest.raises(UsageError, match="which is a file"):
