@@ -203,7 +203,7 @@ def _mode(mode: str) -> str:
 def _classifier_of(pipeline: SentencePipeline, report: Report) -> str:
     name = report.model.class_name
     if pipeline.classifier:
-        return f"Its classifier is {pipeline.classifier}, a pickle that is not opened; {name} does not use it."
+        return f"Its classifier is {safe(pipeline.classifier)}, a pickle that is not opened; {name} does not use it."
     if name in report.checkpoint.architectures:
         return f"{name} is the checkpoint's own class."
     return f"It has no classifier; {name}, shown here, pools in its own way."
