@@ -15,7 +15,7 @@ from headscope.cli.diagram import diagram
 from headscope.cli.diff_weights import diff_weights
 from headscope.cli.env import env
 from headscope.cli.explain import explain
-from headscope.cli.failure import Bug, Interrupted, asks_for_json, report_failure
+from headscope.cli.failure import Bug, Interrupted, asks_for_a_screen, asks_for_json, report_failure
 from headscope.cli.forward import forward
 from headscope.cli.grouping import with_option_groups
 from headscope.cli.heads import heads
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(given)
     except HeadscopeError as error:
-        return report_failure(error, as_json=as_json)
+        return report_failure(error, as_json=as_json, with_screen=asks_for_a_screen(given))
     except typer.TyperException as error:
         return report_failure(UsageError(_sentence(error), _usage_hint(given)), as_json=as_json)
     except (KeyboardInterrupt, typer.Abort):

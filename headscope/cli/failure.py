@@ -33,6 +33,11 @@ def asks_for_json(arguments: Sequence[str]) -> bool:
     return not {"--json", "--format=json"}.isdisjoint(arguments) or ("--format", "json") in pairwise(arguments)
 
 
+def asks_for_a_screen(arguments: Sequence[str]) -> bool:
+    """Whether stdout is for a reader: not with `-q`, nor for `diagram`, which writes a picture there."""
+    return {"-q", "--quiet", "diagram"}.isdisjoint(arguments)
+
+
 def _wrapped(line: str) -> str:
     """A line as a terminal shows it best, broken between words; elsewhere as it is."""
     if not sys.stderr.isatty():
@@ -49,12 +54,12 @@ def _show(contents: "Contents") -> None:
     print_screen(contents_screen(contents))
 
 
-def report_failure(error: HeadscopeError, *, as_json: bool) -> int:
-    """Says what went wrong and returns the exit code."""
+def report_failure(error: HeadscopeError, *, as_json: bool, with_screen: bool = False) -> int:
+    """Says what went wrong and returns the exit code; `with_screen`, what could be read nevertheless is shown too."""
     from headscope.render.safe import safe
 
     contents = getattr(error, "contents", None)
-    if contents is not None and not as_json:
+    if contents is not None and with_screen and not as_json:
         _show(contents)
     sys.stderr.write(_wrapped(f"error: {safe(error.message)}"))
     if error.hint:

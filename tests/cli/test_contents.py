@@ -52,6 +52,14 @@ def test_the_weight_side_is_shown_and_the_rest_is_not_determined(
     assert "needs the repository's own code (auto_map), which is not run" in shown.err
 
 
+@pytest.mark.parametrize("arguments", [["inspect", "-q"], ["check", "--quiet"], ["diagram", "--format", "mermaid"]])
+def test_stdout_stays_empty_where_no_screen_is_asked_for(
+    unknown: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    assert main([*arguments, str(unknown)]) == ExitCode.UNDETERMINED
+    assert capsys.readouterr().out == ""
+
+
 def test_the_object_of_the_error_carries_the_contents(unknown: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", str(unknown), "--json"]) == ExitCode.UNDETERMINED
     document = json.loads(capsys.readouterr().out)
