@@ -69,9 +69,8 @@ def _measure(name: str, folder: Path, rounds: int, rate: float) -> list[Goal]:
         Goal(f"bytes for {name}, over config + index + headers", _exact(ours.sent / needed), 1.3),
         Goal(f"bytes for {name}, over huggingface_hub's", _exact(ours.sent / theirs.sent), 1.0),
     ]
-    if (
-        folder / "model.safetensors.index.json"
-    ).exists():  # of one file the client asks three times in all, less config
+    is_sharded = (folder / "model.safetensors.index.json").exists()
+    if is_sharded:  # of one file the client asks three times in all, and never for the configuration
         goals.append(Goal(f"seconds for {name}, over huggingface_hub's", _exact(ours.seconds / theirs.seconds), 1.1))
     return goals
 
