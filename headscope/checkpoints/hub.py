@@ -345,6 +345,13 @@ def _is_plain(name: Any) -> bool:
 
 
 @contextmanager
+def reaching(wanted: HubReference) -> Iterator[None]:
+    """For readings of a repository beside its manifest: the client's errors as ours, and no answer that makes paths."""
+    with _translated(wanted), watched_requests():
+        yield
+
+
+@contextmanager
 def _translated(wanted: HubReference) -> Iterator[None]:
     """The client's exceptions as ours, each with its next step."""
     from huggingface_hub import constants, errors

@@ -123,7 +123,8 @@ class RangeBytes:
         with get_session().stream(
             "GET", self._store, headers=headers, follow_redirects=True, timeout=seconds
         ) as response:
-            _refuse_downgrade(self._url, str(response.url), self.name)
+            for answer in (*response.history, response):
+                _refuse_downgrade(self._url, str(answer.url), self.name)
             status = response.status_code
             if status in _REFUSED and self._store != self._url:  # an address that was good for a while only
                 self._store = self._url

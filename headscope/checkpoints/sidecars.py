@@ -1,7 +1,9 @@
 """What lies beside the weights of a checkpoint: its tokenizer's settings, and the first bytes of a few tensors."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +22,18 @@ _TOKENIZER_FILES = (TOKENIZER_CONFIG, "tokenizer.json", "vocab.txt", "vocab.json
 class Sidecar:
     """A place that holds the files of a checkpoint, its weights among them.
 
-    `reads_cheaply` says that a few megabytes cost nothing; over a network a few kilobytes are read.
+    `reads_cheaply` says that a few megabytes cost nothing; over a network a few kilobytes are read. `reaching` is what
+    every reading is done in: it turns the errors of the Hub's client into ours.
     """
 
     storage: Storage
     reads_cheaply: bool
+    reaching: Callable[[], AbstractContextManager[Any]] = nullcontext
 
     def names(self) -> tuple[str, ...]:
         """The files there."""
-        return self.storage.names()
+        with self.reaching():
+            return self.storage.names()
 
 
 def open_sidecar(
@@ -44,13 +49,16 @@ def open_sidecar(
     """The place that a reference names, at the commit that was examined; None for a snapshot, which holds no files."""
     found = parse_reference(reference)
     if isinstance(found, HubReference):
-        from headscope.checkpoints.hub import HubAccess, Repository, cached_folder
+        from huggingface_hub import constants
+
+        from headscope.checkpoints.hub import HubAccess, Repository, cached_folder, reaching
 
         access = HubAccess(cache_dir, token, offline, subfolder)
         folder = cached_folder(found, commit or revision, access)
-        if offline:
+        if offline or constants.HF_HUB_OFFLINE:
             return Sidecar(Folder(folder), True) if folder is not None else None
-        return Sidecar(Repository(HubReference(found.repo, found.revision or revision), commit, access), False)
+        wanted = HubReference(found.repo, found.revision or revision)
+        return Sidecar(Repository(wanted, commit, access), False, partial(reaching, wanted))
     path = found / subfolder if subfolder else found
     if path.is_dir():
         return Sidecar(Folder(path), True)
@@ -64,7 +72,8 @@ def read_tokenizer_settings(sidecar: Sidecar) -> dict[str, Any] | None:
     """
     names = set(sidecar.names())
     if TOKENIZER_CONFIG in names:
-        text = sidecar.storage.read_text(TOKENIZER_CONFIG)
+        with sidecar.reaching():
+            text = sidecar.storage.read_text(TOKENIZER_CONFIG)
         return parse_object(text, TOKENIZER_CONFIG)
     return {} if names & set(_TOKENIZER_FILES) else None
 
@@ -74,14 +83,15 @@ def read_first_bytes(sidecar: Sidecar, file: str, keys: Iterable[str], limit: in
 
     Raises NotFound for a tensor that is not there.
     """
-    source = sidecar.storage.open(file)
-    places = read_safetensors_places(source)
     found = {}
-    for key in keys:
-        if key not in places:
-            raise NotFound(f"{file} holds no tensor {key}", "the file has changed; run the command again")
-        begin, end = places[key]
-        found[key] = source.read_at(begin, min(end - begin, limit))
+    with sidecar.reaching():
+        source = sidecar.storage.open(file)
+        places = read_safetensors_places(source)
+        for key in keys:
+            if key not in places:
+                raise NotFound(f"{file} holds no tensor {key}", "the file has changed; run the command again")
+            begin, end = places[key]
+            found[key] = source.read_at(begin, min(end - begin, limit))
     return found
 
 

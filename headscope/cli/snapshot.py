@@ -8,13 +8,17 @@ import typer
 from headscope.cli.options import Json, Quiet, Source
 from headscope.cli.output import check_output, write_stdout
 from headscope.cli.progress import telling_progress
-from headscope.errors import ExitCode
+from headscope.errors import ExitCode, UsageError
 
 SnapshotFile = Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The file to write.")]
 
 
 def snapshot(source: Source, output: SnapshotFile, json: Json = False, quiet: Quiet = False) -> int:
     """Config and tensor headers in one small file that every command accepts as MODEL."""
+    if str(output) == "-":
+        raise UsageError(
+            "-o -: a snapshot is written whole or not at all, which stdout cannot promise.", "Name a file."
+        )
     check_output(output)
     with telling_progress(quiet) as tell:
         from headscope import api

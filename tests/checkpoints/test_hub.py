@@ -333,3 +333,30 @@ def test_the_requests_told_are_those_that_the_servers_answered(name: str, hub: H
     ran = snapshot(f"someone/{name}", hub.endpoint, tmp_path)
     asked = [request for request in hub.log if "agent-harnesses" not in request.path]
     assert ran.answer["requests"] == len(asked), [f"{item.origin} {item.method} {item.path}" for item in asked]
+
+
+TOKENIZER = {"tokenizer_config.json": b'{"padding_side": "right", "pad_token": "[PAD]"}'}
+
+
+@pytest.mark.parametrize(
+    ("answer", "undetermined"),
+    [(None, False), ((500, {}, b""), True), ((0, {}, b""), True), ((200, {}, b"<html>"), True)],
+    ids=["as it is", "in trouble", "closed", "a page"],
+)
+def test_what_check_reads_beside_the_weights_fails_in_a_sentence(
+    repos: dict[str, dict[str, bytes]], tmp_path: Path, answer: Any, undetermined: bool
+) -> None:
+    files = repos["someone/safetensors"] | TOKENIZER
+    found = (lambda where, method, path: answer if "tokenizer_config" in path else None) if answer else None
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    with serve(Hub({"someone/model": files}, answer=found)) as hub:
+        ran = subprocess.run(
+            [sys.executable, "-m", "headscope", "check", "someone/model", "--for", "training", "--json"],
+            capture_output=True, text=True, check=False, timeout=120,
+            env=clean | {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(tmp_path / "hf"), "HF_TOKEN": "hf_secret"},
+        )  # fmt: skip
+    assert "Traceback" not in ran.stderr, ran.stderr
+    gaps = {item["what"]: item["reason"] for item in json.loads(ran.stdout)["not_determined"]}
+    assert any(what.startswith("HS303") for what in gaps) == undetermined, gaps
+    assert "hf_secret" not in ran.stdout + ran.stderr
+    assert not any(request.has_token for request in hub.log if request.origin == "cdn")
