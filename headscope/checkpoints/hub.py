@@ -12,7 +12,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from headscope.checkpoints.adapter import ADAPTER_CONFIG
 from headscope.checkpoints.bytes import ByteSource, LocalBytes
-from headscope.checkpoints.config_file import canonical_text, parse_object
+from headscope.checkpoints.config_file import LARGEST_JSON, canonical_text, parse_object
 from headscope.checkpoints.gguf import refuse_gguf
 from headscope.checkpoints.local import CONFIG, Folder
 from headscope.checkpoints.ranges import (
@@ -21,11 +21,11 @@ from headscope.checkpoints.ranges import (
     Deadline,
     RangeBytes,
     transport_error,
-    watched_requests,
 )
 from headscope.checkpoints.reference import HubReference
 from headscope.checkpoints.sentence import read_sentence_pipeline
 from headscope.checkpoints.snapshot import nearest_bundled, read_bundled
+from headscope.checkpoints.watch import bounded_answers, watched_requests
 from headscope.checkpoints.weights import Storage, read_adapter_weights, read_weights
 from headscope.errors import Gated, HeadscopeError, NetworkError, NotFound, Offline, UsageError
 from headscope.facts import CheckpointKind, CheckpointManifest
@@ -200,7 +200,7 @@ def _listing(wanted: HubReference, revision: str | None, access: HubAccess) -> A
     from huggingface_hub import HfApi
 
     seconds = min(REQUEST_SECONDS, access.deadline.left())
-    with _understood(wanted.repo):
+    with _understood(wanted.repo), bounded_answers(access.deadline, LARGEST_JSON):
         return HfApi(token=access.token).model_info(wanted.repo, revision=revision, timeout=seconds)
 
 
@@ -261,7 +261,7 @@ def _download(repo: str, name: str, revision: str | None, access: HubAccess) -> 
     """A small file through the client's cache; its path."""
     from huggingface_hub import hf_hub_download
 
-    with _understood(repo):
+    with _understood(repo), bounded_answers(access.deadline, LARGEST_JSON):
         path = hf_hub_download(
             repo,
             name,

@@ -5,10 +5,8 @@ pauses, or after the pause that the server names; one deadline covers it all.
 """
 
 import random
-import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -40,47 +38,6 @@ class Deadline:
                 f"the Hub took longer than {self.seconds:g} s", "try again, or give more time with --timeout"
             )
         return remaining
-
-
-@contextmanager
-def watched_requests() -> Iterator[list[str]]:
-    """The methods of the requests that the Hub's client makes meanwhile, redirects and repetitions among them.
-
-    Raises NetworkError for an answer whose commit or entity tag could not be part of a path: the client makes paths of
-    its cache from them.
-    """
-    from huggingface_hub.utils import get_session  # type: ignore[attr-defined]  # exported lazily
-
-    seen: list[str] = []
-
-    def note(request: Any) -> None:
-        seen.append(request.method)
-
-    hooks = get_session().event_hooks
-    hooks["request"].append(note)
-    hooks["response"].append(_refuse_paths)
-    try:
-        yield seen
-    finally:
-        hooks["request"].remove(note)
-        hooks["response"].remove(_refuse_paths)
-
-
-def _refuse_paths(response: Any) -> None:
-    """Of the Hub's own answers; the store behind it may tag its files as it likes, and no path is made of that."""
-    if "X-Repo-Commit" not in response.headers:
-        return
-    for header, pattern in _PATH_PARTS.items():
-        value = response.headers.get(header)
-        if value is not None and not pattern.fullmatch(value):
-            raise NetworkError(
-                f"the server says {header}: {value[:80]!r}, which is none",
-                "do not trust this endpoint; see HF_ENDPOINT",
-            )
-
-
-_TAG = re.compile(r'(W/)?"?(?!\.\.?"?$)[A-Za-z0-9._=+:,;@-]{0,200}"?')
-_PATH_PARTS = {"X-Repo-Commit": re.compile(r"[0-9a-f]{7,64}"), "ETag": _TAG, "X-Linked-ETag": _TAG}
 
 
 class RangeBytes:

@@ -88,6 +88,18 @@ def index(weight_map: dict[str, Any]) -> dict[str, bytes]:
     return {"model.safetensors.index.json": text, "one.safetensors": safetensors(ONE_TENSOR)}
 
 
+def _huge(where: str, method: str, asked: str) -> Answer | None:
+    """A configuration of 50 GB, as it is announced."""
+    told = {"X-Repo-Commit": COMMIT, "ETag": '"abc"', "Content-Length": str(50 * 10**9)}
+    return (200, told, b"" if method == "HEAD" else b"{" + b" " * 1000) if asked.endswith("/config.json") else None
+
+
+def _silent(path: str) -> Answerer:
+    """Takes the question, and says nothing for half a minute."""
+    wait = asleep(30)
+    return lambda where, method, asked: wait() if asked.endswith(path) and method == "GET" else None
+
+
 _QUICK = ("--timeout", "4")
 _PATIENT = ("--timeout", "15")
 _WEIGHTS_PART = "another part of model.safetensors"
@@ -215,4 +227,7 @@ CASES: tuple[ServerCase, ...] = (
         (),
         at("config.json", 451, {"X-Error-Code": "Unheard", "X-Error-Message": "\x1b[2J"}),
     ),
+    ServerCase("a configuration without an end", NETWORK, ("over the limit",), _huge),
+    ServerCase("a configuration that never comes", NETWORK, (), _silent("/config.json"), options=_QUICK),
+    ServerCase("a listing that never comes", NETWORK, (), _silent(f"/api/models/{REPO}"), options=_QUICK),
 )

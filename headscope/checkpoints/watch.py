@@ -1,0 +1,116 @@
+"""What every answer of the Hub has to keep to while a checkpoint is read: names that make no paths, a size, a time."""
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+from headscope.errors import NetworkError
+
+_TAG = re.compile(r'(W/)?"?(?!\.\.?"?$)[A-Za-z0-9._=+:,;@-]{0,200}"?')
+_PATH_PARTS = {"X-Repo-Commit": re.compile(r"[0-9a-f]{7,64}"), "ETag": _TAG, "X-Linked-ETag": _TAG}
+_HINT = "do not trust this endpoint; see HF_ENDPOINT"
+
+
+class Clock(Protocol):
+    """A deadline."""
+
+    def left(self) -> float:
+        """Seconds that remain. Raises NetworkError where none do."""
+        ...
+
+
+_BOUNDS: ContextVar[tuple[Clock, int] | None] = ContextVar("headscope_bounds", default=None)
+
+
+@contextmanager
+def bounded_answers(deadline: Clock, limit: int) -> Iterator[None]:
+    """Within the block, and in its thread, the client's answers come in time and have at most `limit` bytes.
+
+    Raises NetworkError where one does not; only inside of `watched_requests`.
+    """
+    before = _BOUNDS.set((deadline, limit))
+    try:
+        yield
+    finally:
+        _BOUNDS.reset(before)
+
+
+@contextmanager
+def watched_requests() -> Iterator[list[str]]:
+    """The methods of the requests that the Hub's client makes meanwhile, redirects and repetitions among them.
+
+    Raises NetworkError for an answer whose commit or entity tag could not be part of a path: the client makes paths of
+    its cache from them.
+    """
+    from huggingface_hub.utils import get_session  # type: ignore[attr-defined]  # exported lazily
+
+    seen: list[str] = []
+
+    def note(request: Any) -> None:
+        seen.append(request.method)
+        _limit_waiting(request)
+
+    hooks = get_session().event_hooks
+    hooks["request"].append(note)
+    hooks["response"].append(_check)
+    try:
+        yield seen
+    finally:
+        hooks["request"].remove(note)
+        hooks["response"].remove(_check)
+
+
+def _limit_waiting(request: Any) -> None:
+    """No silence longer than the time that is left: the client itself waits for ever."""
+    bounds = _BOUNDS.get()
+    if bounds is None:
+        return
+    left = bounds[0].left()
+    asked = request.extensions.get("timeout") or dict.fromkeys(("connect", "read", "write", "pool"))
+    limits = {name: left if value is None else min(value, left) for name, value in asked.items()}
+    request.extensions = {**request.extensions, "timeout": limits}
+
+
+def _check(response: Any) -> None:
+    _refuse_paths(response)
+    bounds = _BOUNDS.get()
+    if bounds is None:
+        return
+    deadline, limit = bounds
+    size = response.headers.get("Content-Length", "")
+    if response.is_success and size.isascii() and size.isdigit() and int(size[:20]) > limit:
+        raise NetworkError(f"the server wants to send {int(size[:20]):,} bytes, over the limit of {limit:,}", _HINT)
+    response.stream = _bounded(response.stream, deadline, limit)
+
+
+def _refuse_paths(response: Any) -> None:
+    """Of the Hub's own answers; the store behind it may tag its files as it likes, and no path is made of that."""
+    if "X-Repo-Commit" not in response.headers:
+        return
+    for header, pattern in _PATH_PARTS.items():
+        value = response.headers.get(header)
+        if value is not None and not pattern.fullmatch(value):
+            raise NetworkError(f"the server says {header}: {value[:80]!r}, which is none", _HINT)
+
+
+def _bounded(stream: Any, deadline: Clock, limit: int) -> Any:
+    """The body of an answer, which ends with NetworkError where it is too long or comes too late."""
+    library: Any = sys.modules[type(stream).__module__.partition(".")[0]]
+
+    class Bounded(library.SyncByteStream):  # type: ignore[misc]  # the client's library, whichever it is
+        def __iter__(self) -> Iterator[bytes]:
+            total = 0
+            for chunk in stream:
+                total += len(chunk)
+                deadline.left()
+                if total > limit:
+                    raise NetworkError(f"the server sent more than the limit of {limit:,} bytes", _HINT)
+                yield chunk
+
+        def close(self) -> None:
+            stream.close()
+
+    return Bounded()
