@@ -10,6 +10,7 @@ from headscope.facts import (
     Evidence,
     Head,
     HeadParameter,
+    HiddenSource,
     Mismatch,
     ModelFacts,
     ParameterCounts,
@@ -17,6 +18,8 @@ from headscope.facts import (
     ParameterStatus,
     Pooling,
     PoolingKind,
+    PoolingPart,
+    Positions,
     Rename,
     Report,
     Shape,
@@ -27,6 +30,7 @@ from headscope.facts import (
     UnusedModule,
     WeightDiff,
     WeightsFormat,
+    Where,
 )
 
 ENVIRONMENT = Environment("3.11.9", "2.13.0", "5.23.0", "2.4.0", "0.8.0")
@@ -34,6 +38,11 @@ LOADED, NEW, MISMATCHED = ParameterStatus.LOADED, ParameterStatus.NEW, Parameter
 TOKENS: Shape = ("batch", "sequence", 768)
 VECTOR: Shape = ("batch", 768)
 PLACEHOLDERS = ("LABEL_0", "LABEL_1", "LABEL_2")
+
+
+def one_part(kind: PoolingKind, positions: Positions) -> tuple[PoolingPart, ...]:
+    """The typed side of a pooling that reads one thing of the last hidden states."""
+    return (PoolingPart(kind, positions, "the rule", (HiddenSource(),)),)
 
 
 def head_parameter(
@@ -81,6 +90,7 @@ def stage(  # noqa: PLR0917 - a stage has that many fields
 def model(class_name: str, counts: ParameterCounts, labels: tuple[str, ...] = PLACEHOLDERS) -> ModelFacts:
     """A single-label sequence classifier in float32."""
     return ModelFacts(
+        padding_side="right",
         class_name=class_name,
         task=Task.SEQUENCE_CLASSIFICATION,
         num_labels=len(labels),
@@ -174,6 +184,7 @@ def roberta() -> Report:
         ("<s>",),
         "position 0 of every sequence, the <s> token, padding or not",
         (Evidence("select", "classifier", ROBERTA, 1155),),
+        one_part(PoolingKind.FIRST_TOKEN, Positions(Where.INDEX, 0, token="<s>")),
     )
     unused = (
         "lm_head.bias", "lm_head.dense.bias", "lm_head.dense.weight", "lm_head.layer_norm.bias",
@@ -226,6 +237,7 @@ def bert() -> Report:
         ("[CLS]",),
         "position 0 of every sequence, the [CLS] token, padding or not",
         (Evidence("select", "bert.pooler", BERT, 460),),
+        one_part(PoolingKind.FIRST_TOKEN, Positions(Where.INDEX, 0, token="[CLS]")),
     )
     masked = (
         "cls.predictions.bias", "cls.predictions.decoder.weight", "cls.predictions.transform.LayerNorm.beta",
@@ -287,6 +299,7 @@ def distilbert_mismatch() -> Report:
         ("[CLS]",),
         "position 0 of every sequence, the [CLS] token, padding or not",
         (Evidence("select", "", DISTILBERT, 634),),
+        one_part(PoolingKind.FIRST_TOKEN, Positions(Where.INDEX, 0, token="[CLS]")),
     )
     weights = WeightDiff(
         loaded=102,
@@ -334,6 +347,7 @@ def gpt2() -> Report:
         ("last non-pad",),
         "the last position whose id is not pad_token_id; no pad token is set, so batches over 1 fail",
         (Evidence("index", "", GPT2, 945),),
+        one_part(PoolingKind.LAST_NON_PAD_TOKEN, Positions(Where.LAST_NON_PAD)),
     )
     unused = tuple(f"h.{layer}.attn.bias" for layer in range(12))
     base = tuple(

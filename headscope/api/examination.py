@@ -33,6 +33,7 @@ from headscope.facts import (
 )
 from headscope.facts.check import BuiltFacts
 from headscope.facts.contents import Contents, contents_of
+from headscope.facts.tasks import TEXT_TASKS
 from headscope.facts.version import tool_version
 
 if TYPE_CHECKING:
@@ -376,7 +377,7 @@ def _trace(loaded: Loaded, choice: Choice, *, verify: bool = False) -> _Traced:
     tokens = special_tokens_of(str(loaded.model.config.model_type))
     try:
         with quiet():
-            trace = trace_head(loaded.model, choice.task, TokenNames(tokens.cls, tokens.eos), verify=True)
+            trace = trace_head(loaded.model, choice.task, TokenNames(tokens.first, tokens.eos), verify=True)
         return _Traced(_with_padding(trace, choice) if verify else unless_contradicted(trace))
     except Unsupported as err:
         return _Traced(None, (Unavailable("head path", err.message),))
@@ -476,6 +477,7 @@ def _checkpoint_facts(manifest: CheckpointManifest) -> CheckpointFacts:
 
 def _model_facts(choice: Choice, loaded: Loaded, trace: HeadTrace | None, head: Head | None) -> ModelFacts:
     from headscope.model.labels import activation_for, are_placeholders, read_labels
+    from headscope.model.tokenizers import padding_side_of
 
     labels = read_labels(choice.config)
     loss = trace.loss if trace else ""
@@ -491,6 +493,7 @@ def _model_facts(choice: Choice, loaded: Loaded, trace: HeadTrace | None, head: 
         parameters=_counts(loaded, head),
         dtype=str(loaded.model.dtype).removeprefix("torch."),
         quantization=_quantisation(loaded, head),
+        padding_side=padding_side_of(str(choice.config.model_type)) if choice.task in TEXT_TASKS else "",
     )
 
 

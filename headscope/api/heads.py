@@ -225,7 +225,7 @@ def _token_names(config: Any) -> TokenNames:
     from headscope.trace import TokenNames
 
     special = special_tokens_of(str(config.model_type))
-    return TokenNames(special.cls, special.eos)
+    return TokenNames(special.first, special.eos)
 
 
 def _atlas_head(trace: HeadTrace, cls: Any, config: Any) -> AtlasHead:

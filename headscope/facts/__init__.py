@@ -18,6 +18,7 @@ from headscope.facts.head import (
     PaddingEffect,
     Pooling,
     PoolingKind,
+    PoolingPart,
     Shape,
     Stage,
     UnusedModule,
@@ -36,6 +37,7 @@ from headscope.facts.report import (
 )
 from headscope.facts.sentence import SentencePipeline
 from headscope.facts.tasks import Task
+from headscope.facts.tokens import HiddenSource, Positions, Where
 from headscope.facts.weights import (
     Mismatch,
     ParameterOrigin,
@@ -59,6 +61,7 @@ __all__ = [
     "Head",
     "HeadParameter",
     "HeadTrace",
+    "HiddenSource",
     "Mismatch",
     "ModelFacts",
     "PaddingEffect",
@@ -67,6 +70,8 @@ __all__ = [
     "ParameterStatus",
     "Pooling",
     "PoolingKind",
+    "PoolingPart",
+    "Positions",
     "Profile",
     "Quantisation",
     "Rename",
@@ -85,4 +90,5 @@ __all__ = [
     "WeightDiff",
     "WeightFile",
     "WeightsFormat",
+    "Where",
 ]

@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from headscope.facts.adapter import Carried
 from headscope.facts.checkpoint import Unavailable
+from headscope.facts.tokens import HiddenSource, Positions
 from headscope.facts.weights import ParameterStatus
 
 Shape = tuple[int | str, ...]
@@ -43,14 +44,28 @@ class Evidence:
     line: int
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class PoolingPart:
+    """One thing that the head reads: how, at which positions, of which hidden states (several for a mix of layers)."""
+
+    kind: PoolingKind
+    positions: Positions
+    rule: str = ""
+    sources: tuple[HiddenSource, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Pooling:
-    """Which tokens reach the logits, by which rule, seen where."""
+    """Which tokens reach the logits, by which rule, seen where.
+
+    `parts` say the same as typed values, one for each thing that the head reads; `tokens` and `rule` are their words.
+    """
 
     kind: PoolingKind
     tokens: tuple[str, ...]
     rule: str
     evidence: tuple[Evidence, ...]
+    parts: tuple[PoolingPart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -72,13 +87,16 @@ class Verification:
     """Whether gradients of the head on random hidden states agree with the pooling that was traced.
 
     `agrees` is None where nothing could be compared; `positions` are those that move the scores, for each row of
-    the probe batch (rows without, with right and with left padding).
+    the probe batch (rows without, with right and with left padding). `formula` says whether the formula, evaluated on
+    random hidden states, equals the head: `equal`, or `withheld` with the reason in `formula_reason`.
     """
 
     agrees: bool | None
     told: str
     positions: tuple[tuple[int, ...], ...]
     padding: tuple[PaddingEffect, ...] = ()
+    formula: str = ""
+    formula_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,10 @@ class Quantisation:
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """The model as the class and the configuration make it."""
+    """The model as the class and the configuration make it.
+
+    `padding_side` is the side on which the family's tokenizer pads by default: `left`, `right`, or "" for no texts.
+    """
 
     class_name: str = field(metadata={"json": "class"})
     task: Task
@@ -93,6 +96,7 @@ class ModelFacts:
     parameters: ParameterCounts
     dtype: str
     quantization: Quantisation | None = None
+    padding_side: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,3 +24,14 @@ WITHOUT_CLASSES = {
     Task.NEXT_SENTENCE_PREDICTION: "two, fixed: 0 the second text follows the first, 1 it does not",
 }
 """Tasks whose scores are of no classes of the user's, and what they are instead."""
+
+TEXT_TASKS = frozenset(
+    {
+        Task.SEQUENCE_CLASSIFICATION,
+        Task.TOKEN_CLASSIFICATION,
+        Task.MULTIPLE_CHOICE,
+        Task.QUESTION_ANSWERING,
+        Task.NEXT_SENTENCE_PREDICTION,
+    }
+)
+"""Tasks whose inputs are texts."""

@@ -1,9 +1,15 @@
-"""What a family's tokenizer calls its special tokens, read from the source of its class without running it."""
+"""What a family's tokenizer puts around a text: read off the tokenizer itself, built without a vocabulary."""
 
 import ast
 import importlib.util
+import inspect
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from transformers.models.auto.configuration_auto import model_type_to_module_name
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
@@ -11,20 +17,110 @@ from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
 
 @dataclass(frozen=True, slots=True)
 class SpecialTokens:
-    """Default names of a tokenizer's special tokens; None where its class sets none."""
+    """What stands at index 0 of an encoded text, and the end token; None where there is no such token."""
 
-    cls: str | None = None
+    first: str | None = None
     eos: str | None = None
 
 
+@lru_cache(maxsize=256)
 def special_tokens_of(model_type: str) -> SpecialTokens:
-    """The default special tokens of the tokenizer class that Transformers maps `model_type` to."""
-    defaults = _defaults(_tokenizer_class(model_type))
-    return SpecialTokens(defaults.get("cls_token"), defaults.get("eos_token"))
+    """What the tokenizer class that Transformers maps `model_type` to does by default.
+
+    The class encodes a text with an empty vocabulary. One that needs a file runs its `build_inputs_with_special_tokens`
+    on the names of the tokens instead. A class that can do neither is not known: both fields are None.
+    """
+    cls = _load(_tokenizer_class(model_type))
+    if cls is None:
+        return SpecialTokens()
+    defaults = _string_defaults(cls)
+    try:
+        return _by_encoding(cls, defaults)
+    except Exception:  # it needs a file, or words with boxes: each class in its own way
+        return SpecialTokens(_by_building(cls, defaults), defaults.get("eos_token"))
+
+
+def first_token_of_file(text: str) -> str | None:
+    """The special token that the `post_processor` of a `tokenizer.json` puts at index 0; None where there is none.
+
+    Raises ValueError where the file does not say.
+    """
+    at = text.find('"post_processor"')
+    if at < 0:
+        raise ValueError("no post_processor")
+    value, _ = json.JSONDecoder().raw_decode(text[text.index(":", at) + 1 :].lstrip())
+    return _first_of(value)
+
+
+def _first_of(value: Any) -> str | None:
+    """The first token that a post-processor adds, by its kind."""
+    match value:
+        case None | {"type": "ByteLevel"}:
+            return None
+        case {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": str(name)}}, *_]}:
+            return name
+        case {"type": "TemplateProcessing", "single": [{"Sequence": _}, *_]}:
+            return None
+        case {"type": "BertProcessing" | "RobertaProcessing", "cls": [str(name), _]}:
+            return name
+        case {"type": "Sequence", "processors": [*processors]}:
+            found = [_first_of(item) for item in processors]
+            return next((name for name in found if name is not None), None)
+    raise ValueError("a post_processor that is not known")
+
+
+def _by_encoding(cls: Any, defaults: dict[str, str]) -> SpecialTokens:
+    """What an instance with the smallest vocabulary puts before a text."""
+    try:
+        tokenizer = cls()
+        ids = tokenizer("a").input_ids
+    except Exception:  # some need the unknown token in the vocabulary, some words with boxes
+        tokenizer = cls(vocab={name: number for number, name in enumerate(dict.fromkeys([*defaults.values(), "a"]))})
+        ids = _encoded_words(tokenizer)
+    special = tokenizer.all_special_tokens
+    first = tokenizer.convert_ids_to_tokens(ids[:1])
+    is_added = bool(first) and first[0].isprintable() and first[0] in special and first[0] != tokenizer.unk_token
+    return SpecialTokens(first[0] if is_added else None, tokenizer.eos_token)
+
+
+def _encoded_words(tokenizer: Any) -> list[int]:
+    try:
+        return list(tokenizer("a").input_ids)
+    except Exception:  # layout models take words with their boxes
+        return list(tokenizer(["a"], boxes=[[0, 0, 0, 0]]).input_ids)
+
+
+def _by_building(cls: Any, defaults: dict[str, str]) -> str | None:
+    """What `build_inputs_with_special_tokens` puts first, run on an object that holds names in place of ids."""
+    names = {f"{name}_id": token for name, token in defaults.items() if name.endswith("_token")}
+    try:
+        built = cls.build_inputs_with_special_tokens(SimpleNamespace(**names), ["a"])
+    except Exception:  # it needs more of an instance than its tokens
+        return None
+    return built[0] if built and built[0] != "a" else None
+
+
+def _load(name: str) -> Any:
+    """A tokenizer class by its name; None where Transformers cannot import it here."""
+    import transformers
+
+    cls = getattr(transformers, name, None) if name else None
+    is_dummy = cls is None or "dummy" in getattr(cls, "__module__", "")
+    return None if is_dummy or name in _GENERIC else cls
+
+
+_GENERIC = {"TokenizersBackend", "PreTrainedTokenizerFast"}
+"""Classes that are whatever the checkpoint's file says."""
+
+
+def _string_defaults(cls: Any) -> dict[str, str]:
+    """The arguments of a class that are text by default: `cls_token`, `eos_token`, ..."""
+    parameters = inspect.signature(cls.__init__).parameters.values()
+    return {item.name: item.default for item in parameters if isinstance(item.default, str)}
 
 
 def padding_side_of(model_type: str) -> str:
-    """The side on which the family's tokenizer pads unless it is told otherwise: `left` or `right`."""
+    """The default padding side of the family's tokenizer: `left` or `right`."""
     name = _tokenizer_class(model_type)
     for path in _candidate_files(name.removesuffix("Fast")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -43,50 +139,23 @@ def _tokenizer_class(model_type: str) -> str:
     return names or ""
 
 
-def _defaults(class_name: str) -> dict[str, str]:
-    """The string defaults of the `__init__` of a tokenizer class; empty where its source cannot be found."""
-    base = class_name.removesuffix("Fast")
-    for path in _candidate_files(base):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        for node in tree.body:
-            if isinstance(node, ast.ClassDef) and node.name in (base, class_name):
-                return _string_defaults(node)
-    return {}
-
-
-def _candidate_files(class_name: str) -> list[Path]:
+def _candidate_files(class_name: str) -> Iterator[Path]:
     """Source files whose name says that they may define `class_name`, the likeliest first."""
     spec = importlib.util.find_spec("transformers")
     if spec is None or spec.origin is None or not class_name:
-        return []
+        return
     models = Path(spec.origin).parent / "models"
     wanted = class_name.removesuffix("Tokenizer").lower()
     folders = [
         folder for kind, name in TOKENIZER_MAPPING_NAMES.items() if _names(name, class_name)
         for folder in (model_type_to_module_name(kind),)
     ]  # fmt: skip
-    ordered = sorted(dict.fromkeys(folders), key=lambda folder: folder.replace("_", "") != wanted)
-    return [
-        path
-        for folder in ordered
-        for path in (models / folder / f"tokenization_{folder}.py",)
-        if path.is_file() and f"class {class_name}" in path.read_text(encoding="utf-8")
-    ]
+    for folder in sorted(dict.fromkeys(folders), key=lambda folder: folder.replace("_", "") != wanted):
+        path = models / folder / f"tokenization_{folder}.py"
+        if path.is_file() and f"class {class_name}" in path.read_text(encoding="utf-8"):
+            yield path
 
 
 def _names(entry: object, class_name: str) -> bool:
     names = entry if isinstance(entry, tuple | list) else (entry,)
     return any(isinstance(name, str) and name.removesuffix("Fast") == class_name for name in names)
-
-
-def _string_defaults(node: ast.ClassDef) -> dict[str, str]:
-    init = next((item for item in node.body if isinstance(item, ast.FunctionDef) and item.name == "__init__"), None)
-    if init is None:
-        return {}
-    arguments = init.args.args[len(init.args.args) - len(init.args.defaults) :]
-    pairs = zip(arguments, init.args.defaults, strict=True)
-    return {
-        argument.arg: default.value
-        for argument, default in pairs
-        if isinstance(default, ast.Constant) and isinstance(default.value, str)
-    }

@@ -17,7 +17,7 @@ from headscope.facts import (
     Severity,
     UnusedGroup,
 )
-from headscope.facts.tasks import WITHOUT_CLASSES
+from headscope.facts.tasks import TEXT_TASKS, WITHOUT_CLASSES
 from headscope.render.fold import fold_keys
 from headscope.render.palette import QUIET, SEVERITY, STRONG, TONE, Tone
 from headscope.render.paragraph import Paragraph
@@ -29,7 +29,6 @@ from headscope.render.words import (
     POOLING,
     SENTENCE_POOLING,
     SOURCE,
-    TEXT_TASKS,
     amount,
     bytes_of,
     list_of,

@@ -216,6 +216,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "parameters": "How many parameters there are, and where.",
         "dtype": "The number format of the parameters.",
         "quantization": "How the checkpoint is quantised; null where it is not.",
+        "padding_side": "The side on which the family's tokenizer pads by default; empty for other inputs than texts.",
     },
     "PaddingEffect": {
         "side": "The side that was padded: `right` or `left`.",
@@ -246,6 +247,24 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "tokens": "The tokens that are read, by name where the family has one; the parts, for `concat`.",
         "rule": "The rule in words.",
         "evidence": "The operations in which it was seen.",
+        "parts": "The same as typed values: one entry for each thing that the head reads.",
+    },
+    "PoolingPart": {
+        "kind": "How the positions become one vector.",
+        "positions": "Which positions of each row are read.",
+        "rule": "The rule in words.",
+        "sources": "The hidden states that are read; several for a mix of layers.",
+    },
+    "Positions": {
+        "where": "The rule that names the positions.",
+        "index": "The index, negative from the end; the start of a range. Null for the other rules.",
+        "stop": "The end of a range; null up to the end.",
+        "token": "What the tokenizer calls the token at that position; empty where it has no name.",
+    },
+    "HiddenSource": {
+        "text": "How the formula writes these hidden states.",
+        "layer": "The layer, counted from the end (-1 is the last); null where it is not a layer of one base model.",
+        "module": "The module that made them.",
     },
     "Quantisation": {
         "method": "The method, as the configuration names it.",
@@ -325,6 +344,8 @@ OF_OBJECT: dict[str, dict[str, str]] = {
     },
     "Verification": {
         "agrees": "Whether the gradients agree with the pooling; null where nothing could be compared.",
+        "formula": "`equal` where the formula gives the head's scores on random hidden states, else `withheld`.",
+        "formula_reason": "Why the formula was withheld.",
         "told": "What the gradients say, in words.",
         "positions": "For each row of the probe batch the positions that move the scores.",
         "padding": "What padding does to the scores; empty without `--verify`.",

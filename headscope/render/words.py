@@ -88,15 +88,6 @@ SOURCE = {
     CheckpointKind.MEMORY: "model in memory",
 }
 
-TEXT_TASKS = frozenset(
-    {
-        Task.SEQUENCE_CLASSIFICATION,
-        Task.TOKEN_CLASSIFICATION,
-        Task.MULTIPLE_CHOICE,
-        Task.QUESTION_ANSWERING,
-        Task.NEXT_SENTENCE_PREDICTION,
-    }
-)
 
 _CHOICE = {
     Task.TOKEN_CLASSIFICATION: "one of {n} classes for each token",

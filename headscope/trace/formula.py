@@ -1,117 +1,556 @@
-"""The head as one line: `logits = out_proj(tanh(dense(h[<s>])))`."""
+"""The head as one line, `logits = out_proj(tanh(dense(h[CLS])))`: built from the recorded operations, and proven."""
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
+from torch import nn
 
-from headscope.facts import Pooling, PoolingKind
+from headscope.errors import Unsupported
+from headscope.facts import HiddenSource, Positions, Where
+from headscope.trace.axes import TokenAxes
+from headscope.trace.evaluate import equals_head
 from headscope.trace.execution import Execution
+from headscope.trace.expression import (
+    Applied,
+    Arithmetic,
+    Cut,
+    Hidden,
+    Joined,
+    Node,
+    Number,
+    Pick,
+    Pooled,
+    Side,
+    TooLong,
+    spell,
+)
+from headscope.trace.indexing import spell_index
+from headscope.trace.picks import TokenNames, read_pick, sliced_positions
+from headscope.trace.recorder import Operation
+from headscope.trace.replay import Replay
 from headscope.trace.slicing import HeadSlice
-from headscope.trace.stages import ModelNames, Step, entering_tensors, is_silent
+from headscope.trace.stages import ModelNames, Step, entering_tensors, is_silent, single_step
 
-_PASSING = {
-    "dropout", "dropout1d", "dropout2d", "alpha_dropout", "view", "reshape", "flatten", "squeeze", "unsqueeze",
-    "transpose", "permute", "swapaxes", "expand", "movedim", "unflatten", "masked_fill",
-    "index_put", "slice", "split", "chunk", "unbind",
+_ALL = Positions(Where.ALL)
+_LAYOUT = {
+    "view", "reshape", "flatten", "squeeze", "unsqueeze", "transpose", "permute", "swapaxes", "swapdims", "expand",
+    "movedim", "moveaxis", "unflatten", "contiguous", "broadcast_to", "view_as", "reshape_as", "t",
 }  # fmt: skip
-_INFIX = {"add": " + ", "sub": " - ", "div": " / ", "mul": " * ", "matmul": " @ "}
+_DROPOUTS = {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"}
+_SIGNS = {"add": " + ", "sub": " - ", "div": " / ", "mul": " * ", "matmul": " @ "}
 _PICKS = {"select", "index", "gather", "take_along_dim"}
+_SPLITS = {"split", "chunk", "unbind", "tensor_split"}
+_POOLS = {
+    "mean": "mean", "adaptive_avg_pool1d": "mean", "adaptive_avg_pool2d": "mean", "adaptive_avg_pool3d": "mean",
+    "avg_pool1d": "mean", "avg_pool2d": "mean", "avg_pool3d": "mean", "sum": "sum", "max": "max",
+    "adaptive_max_pool1d": "max", "adaptive_max_pool2d": "max", "max_pool1d": "max", "max_pool2d": "max",
+}  # fmt: skip
 _LONGEST = 160
+_DEEPEST = 12
+
+
+class Withheld(Exception):
+    """Why a head has no formula that can be written and proven."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Writer:
+class Formula:
+    """The line, or "" with the reason why there is none."""
+
+    text: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Builder:
+    execution: Execution
     head: HeadSlice
-    pooling: Pooling
+    axes: TokenAxes
+    tokens: TokenNames
     names: ModelNames
     short: dict[str, str]
-    texts: dict[int, str]
+    alone: set[int]
+    nodes: dict[int, Node]
 
 
-def write_formula(execution: Execution, head: HeadSlice, steps: tuple[Step, ...], pooling: Pooling) -> str:
-    """The formula of a head; "" where it would be too long to read."""
+def write_formula(  # noqa: PLR0917 - a formula is written from that many facts
+    execution: Execution,
+    head: HeadSlice,
+    steps: tuple[Step, ...],
+    axes: TokenAxes,
+    tokens: TokenNames,
+    sources: tuple[HiddenSource, ...],
+    replay: Replay | None,
+) -> Formula:
+    """The plainest formula of a head that is equal to the head on random hidden states.
+
+    A formula that cannot be evaluated, is not equal, or is too long to read is withheld, with the reason.
+    """
+    if replay is None:
+        return Formula("", "the head cannot be run again on random numbers, so no formula can be proven")
+    try:
+        plain = _build(execution, head, steps, axes, tokens, sources)
+    except Withheld as err:
+        return Formula("", str(err))
+    reasons: dict[str, None] = {}
+    memo: dict[int, Node] = {}
+    for logits in (tuple(_simplified(node, memo) for node in plain), plain):
+        try:
+            line = f"logits = {' ; '.join(dict.fromkeys(spell(_top(node), _LONGEST) for node in logits))}"
+        except TooLong:
+            line = ""
+        if not line or len(line) > _LONGEST:
+            reasons["it would be too long to read"] = None
+            continue
+        reason = equals_head(execution, replay, logits)
+        if not reason:
+            return Formula(line)
+        reasons[reason] = None
+    return Formula("", "; ".join(reasons))
+
+
+def _build(  # noqa: PLR0917
+    execution: Execution,
+    head: HeadSlice,
+    steps: tuple[Step, ...],
+    axes: TokenAxes,
+    tokens: TokenNames,
+    sources: tuple[HiddenSource, ...],
+) -> tuple[Node, ...]:
+    """The tree of each of the logits."""
     names = ModelNames(execution.model)
-    texts = {id(tensor): "h" for tensor in head.hidden}
-    writer = _Writer(head, pooling, names, _short_names(steps, names), texts)
-    picked = False
+    nodes: dict[int, Node] = {
+        id(tensor): Hidden(number, source)
+        for number, (tensor, source) in enumerate(zip(head.hidden, sources, strict=True))
+    }
+    users = Counter(step.last.call for step in steps if _uses_parameters(step, names))
+    alone = {call for call, count in users.items() if count == 1}
+    builder = _Builder(execution, head, axes, tokens, names, _short_names(steps, names), alone, nodes)
     for step in steps:
-        text, picked = _expression(step, writer, picked)
-        text = text if len(text) <= _LONGEST else "?"
-        for operation in step.operations:
-            for output in operation.outputs:
-                texts[id(output)] = text
-    scores = " ; ".join(dict.fromkeys(texts.get(id(tensor), "?") for tensor in execution.logits))
-    formula = f"logits = {scores}"
-    return formula if len(formula) <= _LONGEST and "?" not in formula else ""
+        _add(step, builder)
+    missing = [tensor for tensor in execution.logits if id(tensor) not in nodes]
+    if missing:
+        raise Withheld("the scores are not made from the hidden states alone")
+    return tuple(nodes[id(tensor)] for tensor in execution.logits)
 
 
 def _short_names(steps: tuple[Step, ...], names: ModelNames) -> dict[str, str]:
     """Module paths by their last component, and whole where two of them end alike or in a number."""
     paths = {names.path(step.last) for step in steps if step.last.modules}
     ends = Counter(path.rpartition(".")[2] for path in paths)
-    return {path: end if ends[end] == 1 and not end.isdigit() else path for path, end in _with_ends(paths)}
+    found = {}
+    for path in paths:
+        end = path.rpartition(".")[2]
+        found[path] = end if ends[end] == 1 and not end.isdigit() else path
+    return found
 
 
-def _with_ends(paths: set[str]) -> list[tuple[str, str]]:
-    return [(path, path.rpartition(".")[2]) for path in paths]
+def _uses_parameters(step: Step, names: ModelNames) -> bool:
+    return any(id(tensor) in names.parameters for item in step.operations for tensor, _ in item.inputs)
 
 
-def _expression(step: Step, writer: _Writer, picked: bool) -> tuple[str, bool]:
-    operands = [writer.texts.get(id(tensor), "?") for tensor in entering_tensors(step, writer.head)]
-    inner = operands[0] if operands else "?"
-    if is_silent(step) or step.name in _PASSING:
-        return inner, picked
-    if step.name in _PICKS:
-        return (inner, True) if picked else (f"{inner}[{_token_text(step, writer.pooling)}]", True)
-    if step.name in _INFIX:
-        return (_infix(step.name, operands), picked) if len(operands) > 1 else (_scaled(step, inner), picked)
-    if step.name == "cat":
-        return f"[{'; '.join(operands)}]", picked
-    return f"{_called(step, writer)}({', '.join(operands)})", picked
+def _add(step: Step, builder: _Builder) -> None:
+    """Writes down the node of each output of a step."""
+    made = [(output, _node(step, output, builder)) for output in step.last.outputs]
+    for operation in step.operations[:-1]:
+        for output in operation.outputs:
+            builder.nodes.setdefault(id(output), made[0][1])
+    builder.nodes.update((id(output), node) for output, node in made)
 
 
-def _infix(name: str, operands: list[str]) -> str:
-    return f"({_INFIX[name].join(operands)})"
+def _node(step: Step, output: torch.Tensor, builder: _Builder) -> Node:  # noqa: PLR0911 - one line for each kind
+    entering = entering_tensors(step, builder.head)
+    first = builder.nodes[id(entering[0])]
+    name = step.name
+    if (is_silent(step) or name in _DROPOUTS) and len(entering) == 1:
+        return first
+    if name == "unsqueeze" or (name in _LAYOUT and not _merges_tokens(entering[0], output, builder)):
+        return _applied("", (first,), step, output, builder)
+    if name in _PICKS or name == "slice":
+        return _indexed(step, output, builder)
+    if name in _SPLITS:
+        return _piece(step, output, builder)
+    if name in _SIGNS and len(step.operations) == 1:
+        arithmetic = _arithmetic(step, builder)
+        if arithmetic is not None:
+            return arithmetic
+    if name in {"cat", "stack"}:
+        return _joined(step, builder)
+    if name in _POOLS and not _uses_parameters(step, builder.names):
+        return _pooled(step, output, builder)
+    return _called(step, output, builder)
 
 
-def _scaled(step: Step, inner: str) -> str:
-    """Multiplied by a mask or divided by a count: the mean that this is part of is said by its sum."""
-    return inner if step.name in {"mul", "div"} else f"({inner}{_INFIX[step.name]}c)"
+def _merges_tokens(entering: torch.Tensor, output: torch.Tensor, builder: _Builder) -> bool:
+    """Whether a reshape puts the vectors of all positions side by side."""
+    return bool(builder.axes.of(entering)) and not builder.axes.of(output) and _positions(entering, builder) > 1
 
 
-def _called(step: Step, writer: _Writer) -> str:
-    path = writer.names.path(step.last)
-    has_parameters = any(id(tensor) in writer.names.parameters for item in step.operations for tensor, _ in item.inputs)
-    if has_parameters and path:
-        return writer.short[path]
-    if step.name == "sum" and _is_of_a_mean(writer.pooling):
-        return "mean"
-    return step.name
+def _positions(tensor: torch.Tensor, builder: _Builder) -> int:
+    count = 1
+    for axis in builder.axes.of(tensor):
+        count *= tensor.shape[axis]
+    return count
 
 
-def _is_of_a_mean(pooling: Pooling) -> bool:
-    """Whether a sum over the positions is divided by their number afterwards, alone or as one of several parts."""
-    parts = pooling.rule.split(";") if pooling.kind is PoolingKind.CONCAT else ()
-    return pooling.kind in {PoolingKind.MEAN, PoolingKind.MASKED_MEAN} or any("mean over" in part for part in parts)
+def _applied(  # noqa: PLR0917
+    text: str, operands: tuple[Node, ...], step: Step, output: torch.Tensor, builder: _Builder, rest: str = ""
+) -> Applied:
+    inputs = tuple((tensor, builder.nodes[id(tensor)]) for tensor in entering_tensors(step, builder.head))
+    return Applied(text, operands, step, inputs, output, rest)
 
 
-def _token_text(step: Step, pooling: Pooling) -> str:
-    index = _written_index(step)
-    match pooling.kind:
-        case PoolingKind.NONE | PoolingKind.CONCAT | PoolingKind.OTHER if index is not None:
-            return index
-        case PoolingKind.LAST_NON_PAD_TOKEN:
-            return "last non-pad"
-    return pooling.tokens[0].strip("[]") if pooling.tokens else "?"
+def _indexed(step: Step, output: torch.Tensor, builder: _Builder) -> Node:  # noqa: PLR0911 - one line for each kind
+    operation = step.last
+    source = operation.args[0]
+    inner = builder.nodes.get(id(source))
+    if inner is None:
+        raise Withheld(f"{step.name} reads another tensor than the hidden states")
+    axis = builder.axes.first(source)
+    if step.name == "slice":
+        kept = None if axis is None else sliced_positions(operation, builder.axes, _ALL)
+        if axis is not None and kept not in (None, _ALL):
+            return Cut(inner, kept, axis) if kept else inner
+        if output.shape == source.shape:
+            return inner
+        return _applied("", (inner,), step, output, builder, rest=spell_index(operation))
+    positions = read_pick(operation, step.name, builder.execution, builder.axes, builder.tokens)
+    if positions is not None and axis is not None and positions.where is not Where.BY_ROW:
+        return Pick(inner, positions, axis)
+    if _only_drops_units(source, output):
+        return _applied("", (inner,), step, output, builder)
+    if operation.name == "__getitem__" and not any(isinstance(item, torch.Tensor) for item in _items(operation)):
+        return _applied("", (inner,), step, output, builder, rest=spell_index(operation))
+    return _applied(step.name, (inner,), step, output, builder)
 
 
-def _written_index(step: Step) -> str | None:
-    items = step.last.args[1] if len(step.last.args) > 1 else None
-    items = items if isinstance(items, tuple) else (items,)
-    return next((str(item) for item in items if isinstance(item, int)), None)
+def _items(operation: Operation) -> tuple[Any, ...]:
+    items = operation.args[1]
+    return items if isinstance(items, tuple) else (items,)
 
 
-def hidden_of(head: HeadSlice) -> torch.Tensor | None:
-    """The first of the hidden states that the head reads, or None."""
-    return head.hidden[0] if head.hidden else None
+def _only_drops_units(source: torch.Tensor, output: torch.Tensor) -> bool:
+    """Whether indexing took away axes of size 1 and nothing else: the same values in the same order."""
+    return source.numel() == output.numel() and _units_dropped(source) == _units_dropped(output)
+
+
+def _units_dropped(tensor: torch.Tensor) -> tuple[int, ...]:
+    return tuple(size for size in tensor.shape if size != 1)
+
+
+def _piece(step: Step, output: torch.Tensor, builder: _Builder) -> Node:
+    entering = entering_tensors(step, builder.head)[0]
+    inner = builder.nodes[id(entering)]
+    number = next(at for at, item in enumerate(step.last.outputs) if item is output)
+    axis = builder.axes.first(entering)
+    if axis is not None and builder.axes.of(output) != builder.axes.of(entering):
+        return _token_piece(inner, entering, output, axis, step)
+    if axis is not None and output.dim() == entering.dim() and output.shape[axis] != entering.shape[axis]:
+        return _token_piece(inner, entering, output, axis, step)
+    return _applied("", (inner,), step, output, builder, rest=f"[part {number}]")
+
+
+def _token_piece(inner: Node, entering: torch.Tensor, output: torch.Tensor, axis: int, step: Step) -> Node:
+    """One of the pieces that a split along the token axis makes."""
+    start = 0
+    for item in step.last.outputs:
+        size = item.shape[axis] if item.dim() == entering.dim() else 1
+        if item is output:
+            break
+        start += size
+    if size == 1:
+        return Pick(inner, Positions(Where.INDEX, start), axis)
+    stop = None if start + size == entering.shape[axis] else start + size
+    return Cut(inner, Positions(Where.RANGE, start, stop), axis)
+
+
+def _arithmetic(step: Step, builder: _Builder) -> Node | None:
+    """The step as a sign between its two operands; None where it has other arguments that matter."""
+    operation = step.last
+    operands = list(operation.args[:2])
+    if len(operands) != 2 or len(operation.args) > 2 or operation.kwargs:  # noqa: PLR2004
+        return None
+    if operation.name in {"__rsub__", "__rtruediv__", "__rmatmul__"}:
+        operands.reverse()
+    left, right = (_operand(item, operation, builder) for item in operands)
+    shapes = tuple(item.shape if isinstance(item, torch.Tensor) else torch.Size() for item in operands)
+    return Arithmetic(_SIGNS[step.name], left, right, (shapes[0], shapes[1]))
+
+
+def _operand(value: Any, operation: Operation, builder: _Builder) -> Node:
+    if isinstance(value, torch.Tensor):
+        if id(value) in builder.nodes and id(value) in builder.head.derived:
+            return builder.nodes[id(value)]
+        producer = next((made_by for tensor, made_by in operation.inputs if tensor is value), -1)
+        return _side(value, producer, builder)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return Number(float(value))
+    raise Withheld(f"{operation.name} has an operand of type {type(value).__name__}")
+
+
+def _side(tensor: torch.Tensor, producer: int, builder: _Builder, depth: int = 0) -> Node:
+    """A tensor beside the hidden states: a parameter, a mask, a number, or an expression over these."""
+    inputs = {id(value): name for name, value in builder.execution.probe.inputs.items()}
+    if id(tensor) in builder.names.parameters:
+        return Side(_last_name(builder.names.parameters[id(tensor)]), tensor, -1)
+    if id(tensor) in inputs:
+        return Side("mask" if "mask" in inputs[id(tensor)] else inputs[id(tensor)], tensor, -1)
+    if not tensor.is_meta and tensor.numel() == 1:
+        return Number(float(tensor))
+    if not tensor.is_meta and _is_binary(tensor):
+        return Side("~mask" if _is_inverted(producer, builder) else "mask", tensor, producer)
+    if producer < 0 or depth > _DEEPEST:
+        raise Withheld("the head reads values beside the hidden states that have no name")
+    step = single_step(builder.execution.graph.operations[producer])
+    inner = [
+        _side(item, made_by, builder, depth + 1)
+        for item, made_by in step.last.inputs
+        if not (item.is_meta and item.numel() == 0)
+    ]
+    if not inner:
+        raise Withheld(f"the head reads what {step.name} makes from nothing")
+    if step.name in _SIGNS and len(inner) == 2 and not step.last.kwargs:  # noqa: PLR2004
+        arithmetic = _side_arithmetic(step, builder, depth)
+        if arithmetic is not None:
+            return arithmetic
+    is_layout = is_silent(step) or step.name in _LAYOUT or step.name == "unsqueeze"
+    pairs = tuple((item, node) for (item, _), node in zip(step.last.inputs, inner, strict=False))
+    text = "" if is_layout else step.name
+    rest = spell_index(step.last) if step.last.name == "__getitem__" and not is_layout else _arguments(step.last)
+    return Applied("" if step.last.name == "__getitem__" else text, tuple(inner), step, pairs, tensor, rest)
+
+
+def _side_arithmetic(step: Step, builder: _Builder, depth: int) -> Node | None:
+    operands = step.last.args[:2]
+    if len(operands) != 2 or not all(isinstance(item, torch.Tensor | int | float) for item in operands):  # noqa: PLR2004
+        return None
+    producers = {id(item): made_by for item, made_by in step.last.inputs}
+    nodes = [
+        _side(item, producers.get(id(item), -1), builder, depth + 1)
+        if isinstance(item, torch.Tensor)
+        else Number(float(item))
+        for item in operands
+    ]
+    if step.last.name in {"__rsub__", "__rtruediv__"}:
+        nodes.reverse()
+        operands = tuple(reversed(operands))
+    shapes = [item.shape if isinstance(item, torch.Tensor) else torch.Size() for item in operands]
+    return Arithmetic(_SIGNS[step.name], nodes[0], nodes[1], (shapes[0], shapes[1]))
+
+
+def _is_inverted(producer: int, builder: _Builder) -> bool:
+    """Whether a mask was turned round on its way here: its ones are the positions to leave out."""
+    operations, turns = builder.execution.graph.operations, 0
+    while producer >= 0:
+        operation = operations[producer]
+        turns += operation.name in {"__invert__", "bitwise_not", "logical_not", "__rsub__"}
+        producer = operation.inputs[0][1] if operation.inputs else -1
+    return turns % 2 == 1
+
+
+def _is_binary(tensor: torch.Tensor) -> bool:
+    return tensor.dtype == torch.bool or bool(((tensor == 0) | (tensor == 1)).all())
+
+
+def _last_name(name: str) -> str:
+    """The last component of a parameter's name, with the one before where that alone says little."""
+    parts = name.split(".")
+    return ".".join(parts[-2:]) if parts[-1] in {"weight", "bias"} else parts[-1]
+
+
+def _joined(step: Step, builder: _Builder) -> Node:
+    operation = step.last
+    tensors = operation.args[0] if operation.args else operation.kwargs["tensors"]
+    parts = tuple(_operand(item, operation, builder) for item in tensors)
+    axis = operation.kwargs.get("dim", operation.args[1] if len(operation.args) > 1 else 0)
+    shapes = tuple(item.shape for item in tensors)
+    count = len(shapes[0])
+    at = axis % count if step.name == "cat" else axis % (count + 1)
+    along_features = step.name == "cat" and at == count - 1
+    return Joined(step.name, parts, at, shapes, along_features)
+
+
+def _pooled(step: Step, output: torch.Tensor, builder: _Builder) -> Node:
+    """A reduction over the token axes; over axes of size 1 it changes the layout alone."""
+    entering = entering_tensors(step, builder.head)[0]
+    inner = builder.nodes[id(entering)]
+    axes = builder.axes.of(entering)
+    reduced = _reduced_axes(step.last, entering, output)
+    if reduced and all(entering.shape[axis] == 1 for axis in reduced) and not set(reduced) & set(axes):
+        return _applied("", (inner,), step, output, builder)
+    if reduced and set(reduced) == set(axes):
+        return Pooled(_POOLS[step.name], inner, _ALL, axes)
+    return _called(step, output, builder)
+
+
+def _reduced_axes(operation: Operation, entering: torch.Tensor, output: torch.Tensor) -> tuple[int, ...]:
+    """The axes that a reduction takes away or shrinks to 1; empty where that is not clear."""
+    name = operation.name.rstrip("_")
+    if "pool" in name:
+        return tuple(
+            axis
+            for axis, (one, other) in enumerate(zip(entering.shape, output.shape, strict=False))
+            if axis > 1 and other == 1
+        )
+    dim = operation.kwargs.get("dim", operation.args[1] if len(operation.args) > 1 else None)
+    if dim is None:
+        dim = operation.kwargs.get("axis")
+    if isinstance(dim, int) and not isinstance(dim, bool):
+        return (dim % entering.dim(),)
+    if isinstance(dim, tuple | list) and all(isinstance(item, int) for item in dim):
+        return tuple(sorted(item % entering.dim() for item in dim))
+    return ()
+
+
+def _called(step: Step, output: torch.Tensor, builder: _Builder) -> Node:
+    """A module with parameters by its name, anything else by PyTorch's name of the operation."""
+    entering = entering_tensors(step, builder.head)
+    operands: list[Node] = [builder.nodes[id(tensor)] for tensor in entering]
+    path = builder.names.path(step.last)
+    parameters = _uses_parameters(step, builder.names)
+    if parameters and path and step.last.call in builder.alone and _is_of_module(step, builder):
+        return _applied(builder.short[path], tuple(operands), step, output, builder)
+    if step.name in _SIGNS or step.name not in {"linear", "layer_norm", "batch_norm", "group_norm", "rms_norm"}:
+        operands += list(_other_tensors(step, builder))
+    elif parameters:
+        operands += [
+            Side(_last_name(builder.names.parameters[id(tensor)]), tensor, -1)
+            for tensor, _ in step.last.inputs
+            if id(tensor) in builder.names.parameters
+        ]
+    rest = _arguments(step.last) if len(step.operations) == 1 else ""
+    number = next((at for at, item in enumerate(step.last.outputs) if item is output), 0)
+    rest_of_many = f"[{number}]" if len(step.last.outputs) > 1 and step.name not in {"max", "min"} else ""
+    made = _applied(step.name, tuple(operands), step, output, builder, rest)
+    return made if not rest_of_many else replace(made, text=f"{step.name}{rest_of_many}")
+
+
+def _is_of_module(step: Step, builder: _Builder) -> bool:
+    """Whether the innermost module is no container: then its name stands for what it computes."""
+    module = step.last.modules[-1]
+    return next(module.children(), None) is None or not _has_inner_calls(module, builder)
+
+
+def _has_inner_calls(module: nn.Module, builder: _Builder) -> bool:
+    return any(child in builder.execution.graph.executed for child in module.children())
+
+
+def _other_tensors(step: Step, builder: _Builder) -> Iterator[Node]:
+    seen: set[int] = set()
+    for operation in step.operations:
+        made = {id(output) for item in step.operations for output in item.outputs}
+        for tensor, producer in operation.inputs:
+            if id(tensor) in builder.head.derived or id(tensor) in seen or id(tensor) in made:
+                continue
+            seen.add(id(tensor))
+            yield _side(tensor, producer, builder)
+
+
+_QUIET = {
+    "softmax",
+    "log_softmax",
+    "gelu",
+    "layer_norm",
+    "batch_norm",
+    "group_norm",
+    "rms_norm",
+    "linear",
+    "tanh",
+    "relu",
+}
+
+
+def _arguments(operation: Operation) -> str:
+    """The numbers that a function was given beside its tensors, where they change what it computes."""
+    name = operation.name.strip("_")
+    if name in _QUIET or name in _LAYOUT or name in {"to", "float", "type", "type_as"}:
+        return ""
+    values = [item for item in operation.args[1:] if isinstance(item, int | float) and not isinstance(item, bool)]
+    named = [
+        f"{key}={item:g}"
+        for key, item in operation.kwargs.items()
+        if isinstance(item, int | float) and not isinstance(item, bool)
+    ]
+    spelled = [*(f"{item:g}" for item in values), *named]
+    return f", {', '.join(spelled)}" if spelled else ""
+
+
+def _top(node: Node) -> Node:
+    """The tree below what only hands out the scores: the columns of a split are the start and end scores."""
+    while isinstance(node, Applied) and not node.text and (not node.rest or node.rest.startswith("[part")):
+        node = node.operands[0]
+    return node
+
+
+def _simplified(node: Node, memo: dict[int, Node]) -> Node:
+    """The tree with sums over positions divided by their number written as means; to be proven like any other.
+
+    `memo` holds what is done already: parts of the tree are shared, and would be walked again at every use.
+    """
+    if id(node) not in memo:
+        memo[id(node)] = _simplify(node, memo)
+    return memo[id(node)]
+
+
+def _simplify(node: Node, memo: dict[int, Node]) -> Node:
+    match node:
+        case Hidden() | Side() | Number():
+            return node
+        case Pick() | Cut() | Pooled():
+            return replace(node, of=_simplified(node.of, memo))
+        case Arithmetic():
+            mean = _mean_of_sum(node)
+            if mean is not None:
+                return replace(mean, of=_simplified(mean.of, memo))
+            return replace(node, left=_simplified(node.left, memo), right=_simplified(node.right, memo))
+        case Joined():
+            return replace(node, parts=tuple(_simplified(part, memo) for part in node.parts))
+        case Applied():
+            operands = tuple(_simplified(item, memo) for item in node.operands)
+            return replace(
+                node, operands=operands, inputs=tuple((tensor, _simplified(item, memo)) for tensor, item in node.inputs)
+            )
+
+
+def _mean_of_sum(node: Arithmetic) -> Pooled | None:
+    """The mean that a sum over positions makes when it is divided, if this may be one."""
+    pooled = _bottom(node.left)
+    if node.sign != " / " or not isinstance(pooled, Pooled) or pooled.function != "sum":
+        return None
+    inner, mask = _unmasked(pooled.of)
+    positions = Positions(Where.NON_PAD) if mask is not None else pooled.positions
+    return Pooled("mean", inner, positions, pooled.axes, mask)
+
+
+def _bottom(node: Node) -> Node:
+    while isinstance(node, Applied) and not node.text and not node.rest and len(node.operands) == 1:
+        node = node.operands[0]
+    return node
+
+
+def _unmasked(node: Node) -> tuple[Node, Side | None]:
+    """What a mask was multiplied with or put into, and the mask; the same tree where there is none."""
+    inner = _bottom(node)
+    if isinstance(inner, Arithmetic) and inner.sign == " * ":
+        for kept, other in ((inner.left, inner.right), (inner.right, inner.left)):
+            mask = _bottom(other)
+            if isinstance(mask, Side) and mask.text == "mask":
+                return kept, mask
+    if isinstance(inner, Applied) and inner.text in {"masked_fill", "index_put"}:
+        masks = [bottom for item in inner.operands[1:] if isinstance(bottom := _bottom(item), Side)]
+        if masks and masks[0].text == "~mask":
+            return inner.operands[0], masks[0]
+    return node, None
+
+
+def prove(execution: Execution, head: HeadSlice) -> Replay | None:
+    """One run of the head on random numbers to hold formulas against; None where it cannot be run again."""
+    from headscope.trace.replay import replay_head
+
+    try:
+        return replay_head(execution, head)
+    except Unsupported:
+        return None

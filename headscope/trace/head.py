@@ -1,17 +1,22 @@
 """The head trace: everything that one shape-only run of a model tells about its head."""
 
+from dataclasses import replace
+
 from torch import nn
 from transformers import PreTrainedModel
 
 from headscope.facts import HeadTrace, Stage, Task, Unavailable, UnusedModule, Verification
+from headscope.trace.axes import find_token_axes
 from headscope.trace.base import base_module, declared_base
 from headscope.trace.execution import Execution, run_forward
-from headscope.trace.formula import hidden_of, write_formula
+from headscope.trace.formula import Formula, prove, write_formula
 from headscope.trace.loss import observed_loss
-from headscope.trace.pooling import TokenNames, read_pooling
+from headscope.trace.picks import TokenNames
+from headscope.trace.pooling import read_pooling
 from headscope.trace.probe import build_probe
 from headscope.trace.reads import config_fields_read
 from headscope.trace.slicing import HeadSlice, locate_head
+from headscope.trace.sources import read_sources
 from headscope.trace.stages import ModelNames, Step, build_stages, read_steps, short_path
 from headscope.trace.verify import verify_pooling
 
@@ -40,15 +45,17 @@ def read_head(execution: Execution, base: nn.Module | None, tokens: TokenNames, 
     head = locate_head(execution, base)
     steps = read_steps(head)
     stages = build_stages(execution, head, steps)
-    pooling = read_pooling(execution, head, steps, tokens)
     names = ModelNames(execution.model)
-    hidden = hidden_of(head)
-    verification = verify_pooling(execution, head, pooling) if verify else None
+    axes, sources = find_token_axes(execution, head), read_sources(execution, head, names)
+    pooling = read_pooling(execution, head, steps, tokens, axes, sources)
+    hidden = head.hidden[0] if head.hidden else None
+    formula = write_formula(execution, head, steps, axes, tokens, sources, prove(execution, head))
+    verification = _with_formula(verify_pooling(execution, head, pooling, axes), formula) if verify else None
     return HeadTrace(
         modules=_head_modules(steps, names, base),
         pooling=pooling,
         stages=stages,
-        formula=write_formula(execution, head, steps, pooling),
+        formula=formula.text,
         parameters=_head_parameters(stages, names, declared_base(execution.model)),
         live=tuple(sorted(head.live)),
         base_module=names.modules.get(id(base), "") if base is not None else "",
@@ -60,6 +67,12 @@ def read_head(execution: Execution, base: nn.Module | None, tokens: TokenNames, 
         notes=execution.notes,
         not_determined=(*_not_determined(execution, base, stages), *_contradictions(verification)),
     )
+
+
+def _with_formula(verification: Verification, formula: Formula) -> Verification:
+    """The verification with what became of the formula."""
+    word = "equal" if formula.text else "withheld"
+    return replace(verification, formula=word, formula_reason=formula.reason)
 
 
 def _contradictions(verification: Verification | None) -> tuple[Unavailable, ...]:

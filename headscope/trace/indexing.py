@@ -1,12 +1,17 @@
 """What an indexing expression reads: its spelling, its operation, and the positions it picks in each row."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from headscope.trace.probe import Probe
 from headscope.trace.recorder import Operation
+
+if TYPE_CHECKING:
+    from headscope.trace.axes import TokenAxes
 
 _GATHERS = {"gather", "take_along_dim"}
 
@@ -70,28 +75,25 @@ def _spell_item(item: Any) -> str:
     return str(item)
 
 
-def picked_positions(operation: Operation, name: str, probe: Probe, sizes: set[int]) -> Picked | None:
-    """The positions on the token axis that `operation` keeps, one per row; None where it cannot be told.
-
-    `sizes` are the sizes by which the token axis is known.
-    """
+def picked_positions(operation: Operation, name: str, probe: Probe, axes: TokenAxes) -> Picked | None:
+    """The positions on the token axis that `operation` keeps, one per row; None where it cannot be told."""
     if name in {"select", "index"} and operation.name == "__getitem__":
-        return _picked_by_items(operation, probe, sizes)
+        return _picked_by_items(operation, probe, axes)
     if name == "select":
-        return _picked_by_select(operation, probe)
+        return _picked_by_select(operation, probe, axes)
     if name in _GATHERS:
-        return _picked_by_gather(operation, probe)
+        return _picked_by_gather(operation, probe, axes)
     return None
 
 
-def _picked_by_items(operation: Operation, probe: Probe, sizes: set[int]) -> Picked | None:
+def _picked_by_items(operation: Operation, probe: Probe, axes: TokenAxes) -> Picked | None:
     source = operation.args[0]
     items = index_items(operation)
     mask = next((item for item in items if isinstance(item, torch.Tensor) and item.dtype == torch.bool), None)
     if mask is not None:
         return _picked_by_mask(mask, probe)
     kept = [item for item in items if item is not None]
-    axis = next((at for at, size in enumerate(source.shape) if size in sizes), None)
+    axis = axes.first(source)
     if axis is None or axis >= len(kept):
         return None
     item = kept[axis]
@@ -109,16 +111,18 @@ def _picked_by_mask(mask: torch.Tensor, probe: Probe) -> Picked | None:
     return Picked(tuple(positions[-1] for positions in found), None) if all(found) else None
 
 
-def _picked_by_select(operation: Operation, probe: Probe) -> Picked | None:
+def _picked_by_select(operation: Operation, probe: Probe, axes: TokenAxes) -> Picked | None:
     arguments = [*operation.args[1:], *operation.kwargs.values()]
     integers = [argument for argument in arguments if isinstance(argument, int)]
     if len(integers) != 2:  # noqa: PLR2004  select takes a dimension and an index
         return None
     dimension, index = integers
+    if dimension % operation.args[0].dim() not in axes.of(operation.args[0]):
+        return None
     return _constant(index, operation.args[0].shape[dimension], probe)
 
 
-def _picked_by_gather(operation: Operation, probe: Probe) -> Picked | None:
+def _picked_by_gather(operation: Operation, probe: Probe, axes: TokenAxes) -> Picked | None:
     index = next((leaf for leaf, _ in operation.inputs[1:] if not leaf.is_floating_point()), None)
     if index is None or index.is_meta or index.shape[0] != probe.batch:
         return None

@@ -6,47 +6,47 @@ from itertools import accumulate
 
 import torch
 
-from headscope.facts import Evidence, Pooling, PoolingKind
+from headscope.facts import Evidence, HiddenSource, Pooling, PoolingKind, PoolingPart, Positions, Where
+from headscope.trace.axes import TokenAxes
 from headscope.trace.execution import Execution
-from headscope.trace.indexing import Picked, index_items, picked_positions
+from headscope.trace.indexing import Picked
+from headscope.trace.picks import TokenNames, explain_pick, read_pick, sliced_positions
 from headscope.trace.recorder import Operation
-from headscope.trace.slicing import IMAGE_RANK, HeadSlice, token_sizes
+from headscope.trace.slicing import IMAGE_RANK, HeadSlice
 from headscope.trace.stages import ModelNames, Step, entering_tensors, short_path
 
-
-@dataclass(frozen=True, slots=True)
-class TokenNames:
-    """What the family's tokenizer calls its first and its end token; None where it has none."""
-
-    first: str | None = None
-    eos: str | None = None
+_ALL = Positions(Where.ALL)
+_BY_ROW = Positions(Where.BY_ROW)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One thing the head reads of the tokens: a kind, the tokens in words, and the rule in words."""
+    """One thing the head reads of the tokens: a kind, the positions, and the rule in words.
+
+    `sources` are the numbers of the hidden states that it mixes.
+    """
 
     kind: PoolingKind
-    tokens: str
+    positions: Positions
     rule: str
     evidence: tuple[Step, ...] = ()
     is_bare_sum: bool = False
-    source: int = 0
+    sources: tuple[int, ...] = (0,)
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
     """The state of a tensor that still has its token axis, with what was done to its positions so far.
 
-    `mixed`: a position already holds something of others; `skipped`: so many first positions were cut
-    off; `source`: which of the hidden states it is, counted from 0.
+    `mixed`: a position already holds something of others; `kept`: the positions that are left (None after a slice
+    that is no run of positions); `sources`: which of the hidden states it holds, counted from 0.
     """
 
     masked: bool = False
     weighted: bool = False
     mixed: bool = False
-    skipped: int = 0
-    source: int = 0
+    kept: Positions | None = _ALL
+    sources: tuple[int, ...] = (0,)
     touched_by: tuple[Step, ...] = ()
 
 
@@ -55,21 +55,27 @@ State = Tokens | tuple[Part, ...]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What is known while a head is read: `sizes` are those of the token axes, `states` the tensors by id."""
+    """What is known while a head is read: its token axes, and the state of each tensor by its id."""
 
     execution: Execution
     head: HeadSlice
     names: TokenNames
-    sizes: set[int]
+    axes: TokenAxes
     states: dict[int, State]
     joins: list[Step]
 
 
-def read_pooling(execution: Execution, head: HeadSlice, steps: tuple[Step, ...], names: TokenNames) -> Pooling:
+def read_pooling(  # noqa: PLR0917 - a pooling is read from that many sides
+    execution: Execution,
+    head: HeadSlice,
+    steps: tuple[Step, ...],
+    names: TokenNames,
+    axes: TokenAxes,
+    sources: tuple[HiddenSource, ...],
+) -> Pooling:
     """The pooling of a head, with the operations that show it."""
-    sizes = token_sizes(execution, head.hidden)
-    states: dict[int, State] = {id(tensor): Tokens(source=number) for number, tensor in enumerate(head.hidden)}
-    reading = Reading(execution, head, names, sizes, states, [])
+    states: dict[int, State] = {id(tensor): Tokens(sources=(number,)) for number, tensor in enumerate(head.hidden)}
+    reading = Reading(execution, head, names, axes, states, [])
     for step in steps:
         state = _state_after(step, reading)
         for operation in step.operations:
@@ -78,36 +84,40 @@ def read_pooling(execution: Execution, head: HeadSlice, steps: tuple[Step, ...],
         if step.name in _SPLITS:
             _read_split(step, reading)
     parts = _parts_at_the_logits(reading)
-    return _pooling(parts, reading)
+    return _pooling(parts, reading, sources)
 
 
 def _state_of_output(output: torch.Tensor, state: State, step: Step, reading: Reading) -> State:
     """The state after a step, but for a second output that has lost the token axis: the end state of an LSTM."""
-    if not isinstance(state, Tokens) or step.name not in _RECURRENT or _has_tokens(output, reading):
+    if not isinstance(state, Tokens) or step.name not in _RECURRENT or reading.axes.of(output):
         return state
     rule = f"end state of {step.name} over all positions"
-    return (Part(PoolingKind.OTHER, "all", rule, (*state.touched_by, step)),)
-
-
-def _has_tokens(tensor: torch.Tensor, reading: Reading) -> bool:
-    return any(size in reading.sizes for size in tensor.shape)
+    return (Part(PoolingKind.OTHER, _ALL, rule, (*state.touched_by, step), sources=state.sources),)
 
 
 def _read_split(step: Step, reading: Reading) -> None:
-    """Each output of a split along the token axis by itself: a piece of one token is that token."""
+    """Each output of a split along the token axis separately: a piece of one token is that token."""
     entering = entering_tensors(step, reading.head)[0]
-    if not isinstance(reading.states.get(id(entering)), Tokens):
+    state = reading.states.get(id(entering))
+    if not isinstance(state, Tokens):
         return
-    axis = next((at for at, size in enumerate(entering.shape) if size in reading.sizes), None)
+    axis = reading.axes.first(entering)
     pieces = step.last.outputs
     sizes = [1 if piece.dim() < entering.dim() else piece.shape[axis or 0] for piece in pieces]
     if axis is None or sum(sizes) != entering.shape[axis]:
         return
-    reading.sizes.update(size for size in sizes if size > 1)
+    reading.axes.sizes.update(size for size in sizes if size > 1)
+    length = entering.shape[axis]
     for piece, size, start in zip(pieces, sizes, accumulate(sizes, initial=0), strict=False):
+        if size > 1:
+            stop = None if start + size == length else start + size
+            reading.states[id(piece)] = replace(
+                state, kept=Positions(Where.RANGE, start, stop), touched_by=(*state.touched_by, step)
+            )
+            continue
         picked = Picked((start,) * max(len(reading.execution.probe.rows), 1), start)
-        part = replace(_part_of_pick(picked, step, reading), evidence=(step,))
-        reading.states[id(piece)] = Tokens() if size > 1 else (part,)
+        part = _part_of_pick(explain_pick(picked, reading.execution, reading.names), step, reading)
+        reading.states[id(piece)] = (replace(part, evidence=(step,), sources=state.sources),)
 
 
 def _parts_at_the_logits(reading: Reading) -> tuple[Part, ...]:
@@ -120,10 +130,12 @@ def _parts_at_the_logits(reading: Reading) -> tuple[Part, ...]:
 
 
 def _each_token(state: Tokens) -> Part:
+    each = Positions(Where.EACH)
     if state.mixed:
         rule = "one score per token, computed from other positions too"
-        return Part(PoolingKind.OTHER, "each", rule, state.touched_by)
-    return Part(PoolingKind.NONE, "each", "one score per token: nothing is pooled", state.touched_by)
+        return Part(PoolingKind.OTHER, each, rule, state.touched_by, sources=state.sources)
+    rule = "one score per token: nothing is pooled"
+    return Part(PoolingKind.NONE, each, rule, state.touched_by, sources=state.sources)
 
 
 def _state_after(step: Step, reading: Reading) -> State:
@@ -142,9 +154,9 @@ def _state_after(step: Step, reading: Reading) -> State:
 
 def _joined(step: Step, parts: list[Part], operands: int, reading: Reading) -> tuple[Part, ...]:
     """The parts of a step's operands, each once; where it joins different ones, how is remembered."""
-    found: dict[tuple[PoolingKind, str, str, int], Part] = {}
+    found: dict[tuple[PoolingKind, Positions, str, tuple[int, ...]], Part] = {}
     for part in parts:
-        found.setdefault((part.kind, part.tokens, part.rule, part.source), part)
+        found.setdefault((part.kind, part.positions, part.rule, part.sources), part)
     unique = tuple(found.values())
     if operands > 1 and len(unique) > 1:
         reading.joins.append(step)
@@ -156,8 +168,8 @@ def _merged(states: list[Tokens]) -> Tokens:
         masked=any(state.masked for state in states),
         weighted=any(state.weighted for state in states),
         mixed=any(state.mixed for state in states),
-        skipped=max(state.skipped for state in states),
-        source=min(state.source for state in states),
+        kept=states[0].kept if len({state.kept for state in states}) == 1 else None,
+        sources=tuple(sorted({number for state in states for number in state.sources})),
         touched_by=tuple(dict.fromkeys(step for state in states for step in state.touched_by)),
     )
 
@@ -165,11 +177,13 @@ def _merged(states: list[Tokens]) -> Tokens:
 def _keeps_tokens(step: Step, entering: torch.Tensor, reading: Reading) -> bool:
     """Whether the token axis is still there: an axis of a known size, or a window over it that changed its size."""
     output = step.last.outputs[0]
-    if any(size in reading.sizes for size in output.shape):
+    if reading.axes.of(output):
         return True
+    if reading.axes.grown is not None:
+        return False
     resized = step.name in _RESIZING and _long_axes(output) >= _long_axes(entering) > 1
     if resized:
-        reading.sizes.update(size for size in output.shape[1:] if size not in entering.shape)
+        reading.axes.sizes.update(size for size in output.shape[1:] if size not in entering.shape)
     return resized
 
 
@@ -181,21 +195,18 @@ def _touched(step: Step, state: Tokens, reading: Reading) -> Tokens:
     if step.name in {"mul", "masked_fill", "where", "index_put"}:
         if any("mask" in name or name == "input_ids" for name in _side_inputs(step, reading)):
             return replace(state, masked=True, touched_by=(*state.touched_by, step))
-        if step.name == "mul" and len(entering_tensors(step, reading.head)) > 1:
+        if step.name == "mul" and _differs_by_position(step, reading):
             return replace(state, weighted=True, touched_by=(*state.touched_by, step))
-    if step.name == "slice":
-        return replace(state, skipped=state.skipped + _cut_off(step, reading), touched_by=(*state.touched_by, step))
+    if step.name == "slice" and state.kept is not None:
+        kept = sliced_positions(step.last, reading.axes, state.kept)
+        return replace(state, kept=kept, touched_by=(*state.touched_by, step))
     return state
 
 
-def _cut_off(step: Step, reading: Reading) -> int:
-    """How many first positions a slice leaves out: the start that is written for the token axis."""
-    source = step.last.args[0]
-    axis = next((at for at, size in enumerate(source.shape) if size in reading.sizes), None)
-    items = index_items(step.last) if step.last.name == "__getitem__" else ()
-    item = items[axis] if axis is not None and axis < len(items) else None
-    start = item.start if isinstance(item, slice) else None
-    return start if isinstance(start, int) and start > 0 else 0
+def _differs_by_position(step: Step, reading: Reading) -> bool:
+    """Whether a product weighs positions: both factors are made from the hidden states and both have a token axis."""
+    entering = entering_tensors(step, reading.head)
+    return len(entering) > 1 and all(reading.axes.of(tensor) for tensor in entering)
 
 
 def _side_inputs(step: Step, reading: Reading) -> set[str]:
@@ -226,10 +237,11 @@ def _averaged(part: Part, step: Step, reading: Reading) -> Part:
     if not part.is_bare_sum:
         return part
     if part.kind is PoolingKind.MASKED_MEAN or any("mask" in name for name in _side_inputs(step, reading)):
-        kind, tokens, rule = PoolingKind.MASKED_MEAN, "all non-pad", "mean over the positions that the mask keeps"
+        kind, positions = PoolingKind.MASKED_MEAN, Positions(Where.NON_PAD)
+        rule = "mean over the positions that the mask keeps"
     else:
-        kind, tokens, rule = PoolingKind.MEAN, "all", "mean over all positions, padding included"
-    return replace(part, kind=kind, tokens=tokens, rule=rule, evidence=(*part.evidence, step), is_bare_sum=False)
+        kind, positions, rule = PoolingKind.MEAN, _ALL, f"mean over all positions{_and_padding(reading)}"
+    return replace(part, kind=kind, positions=positions, rule=rule, evidence=(*part.evidence, step), is_bare_sum=False)
 
 
 def _collapse(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
@@ -241,75 +253,44 @@ def _collapse(step: Step, entering: torch.Tensor, state: Tokens, reading: Readin
             replace(part, kind=PoolingKind.OTHER, rule=f"{part.rule}, after {mixer} over all positions")
             for part in parts
         )
-    return tuple(replace(part, evidence=(*state.touched_by, step), source=state.source) for part in parts)
+    return tuple(replace(part, evidence=(*state.touched_by, step), sources=state.sources) for part in parts)
 
 
 def _read_pick(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
-    picked = picked_positions(step.last, step.name, reading.execution.probe, reading.sizes)
-    if picked is None:
+    positions = read_pick(step.last, step.name, reading.execution, reading.axes, reading.names)
+    if positions is None or state.kept is None:
         return _read_other(step, entering, state, reading)
-    return (_part_of_pick(picked, step, reading),)
+    offset = state.kept.index or 0 if state.kept.where is Where.RANGE else 0
+    if offset and positions.where is Where.INDEX and (positions.index or 0) >= 0:
+        positions = Positions(Where.INDEX, (positions.index or 0) + offset)
+    elif state.kept != _ALL:
+        return _read_other(step, entering, state, reading)
+    return (_part_of_pick(positions, step, reading),)
 
 
-def _part_of_pick(picked: Picked, step: Step, reading: Reading) -> Part:
-    """The rule that explains the positions read in every row, the plainest first."""
-    for explains in _PICKS:
-        part = explains(picked, step, reading)
-        if part is not None:
-            return part
-    rows = ", ".join(str(position) for position in picked.positions)
-    return Part(PoolingKind.OTHER, "by row", f"one position per row by a rule not recognised (read here: {rows})")
-
-
-def _first(picked: Picked, step: Step, reading: Reading) -> Part | None:
-    if any(picked.positions) or not picked.positions:
-        return None
-    name = reading.names.first
-    called = f", where the family's tokenizer puts {name}" if name else ""
-    return Part(PoolingKind.FIRST_TOKEN, name or "0", f"first position (index 0), padding or not{called}")
-
-
-def _last(picked: Picked, step: Step, reading: Reading) -> Part | None:
-    length = reading.execution.probe.length
-    if not length or set(picked.positions) != {length - 1}:
-        return None
-    return Part(PoolingKind.LAST_TOKEN, "-1", "last position, padding or not")
-
-
-def _first_non_pad(picked: Picked, step: Step, reading: Reading) -> Part | None:
-    if picked.positions != tuple(row.first for row in reading.execution.probe.rows):
-        return None
-    name = reading.names.first or "first non-pad"
-    return Part(PoolingKind.FIRST_TOKEN, name, f"first position that is not padding{_found(step, reading)}")
-
-
-def _after_last_non_pad(picked: Picked, step: Step, reading: Reading) -> Part | None:
-    probe = reading.execution.probe
-    if picked.positions != tuple(min(row.last + 1, probe.length - 1) for row in probe.rows):
-        return None
-    rule = f"the position after the last that is not padding, within the row{_found(step, reading)}"
-    return Part(PoolingKind.LAST_NON_PAD_TOKEN, "after last non-pad", rule)
-
-
-def _last_non_pad(picked: Picked, step: Step, reading: Reading) -> Part | None:
-    if picked.positions != tuple(row.last for row in reading.execution.probe.rows):
-        return None
-    return Part(
-        PoolingKind.LAST_NON_PAD_TOKEN, "last non-pad", f"last position that is not padding{_found(step, reading)}"
-    )
-
-
-def _eos(picked: Picked, step: Step, reading: Reading) -> Part | None:
-    if picked.positions != tuple(row.eos for row in reading.execution.probe.rows):
-        return None
-    name = reading.names.eos or "eos"
-    return Part(PoolingKind.EOS_TOKEN, name, f"position of the {name} token{_found(step, reading)}")
-
-
-def _constant_index(picked: Picked, step: Step, reading: Reading) -> Part | None:
-    if picked.index is None:
-        return None
-    return Part(PoolingKind.TOKEN_AT, str(picked.index), f"position {picked.index}, padding or not")
+def _part_of_pick(positions: Positions, step: Step, reading: Reading) -> Part:  # noqa: PLR0911 - one line for each kind
+    """The part that one position per row is, with its rule in words."""
+    found = _found(step, reading)
+    fixed = ", padding or not" if reading.execution.probe.length else ""
+    match positions.where:
+        case Where.INDEX if positions.index == 0:
+            whose = "the tokenizer" if reading.names.is_own else "the family's tokenizer"
+            called = f", where {whose} puts {positions.token}" if positions.token else ""
+            return Part(PoolingKind.FIRST_TOKEN, positions, f"first position (index 0){fixed}{called}")
+        case Where.INDEX if positions.index == -1:
+            return Part(PoolingKind.LAST_TOKEN, positions, f"last position{fixed}")
+        case Where.INDEX:
+            return Part(PoolingKind.TOKEN_AT, positions, f"position {positions.index}{fixed}")
+        case Where.LAST_NON_PAD:
+            return Part(PoolingKind.LAST_NON_PAD_TOKEN, positions, f"last position that is not padding{found}")
+        case Where.AFTER_LAST_NON_PAD:
+            rule = f"the position after the last that is not padding, within the row{found}"
+            return Part(PoolingKind.LAST_NON_PAD_TOKEN, positions, rule)
+        case Where.EOS:
+            return Part(PoolingKind.EOS_TOKEN, positions, f"position of the {positions.text} token{found}")
+        case Where.FIRST_NON_PAD:
+            return Part(PoolingKind.FIRST_TOKEN, positions, f"first position that is not padding{found}")
+    return Part(PoolingKind.OTHER, _BY_ROW, "one position per row, by a rule not recognised")
 
 
 def _found(step: Step, reading: Reading) -> str:
@@ -317,28 +298,30 @@ def _found(step: Step, reading: Reading) -> str:
     return f", found from {' and '.join(sources)}" if sources else ""
 
 
-_PICKS: tuple[Callable[[Picked, Step, Reading], Part | None], ...] = (
-    _first,
-    _last,
-    _last_non_pad,
-    _eos,
-    _first_non_pad,
-    _after_last_non_pad,
-    _constant_index,
-)
-
-
 def _read_mean(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
     if state.weighted:
-        return (Part(PoolingKind.WEIGHTED, "all", "mean of the positions, each with a weight of its own"),)
+        return (Part(PoolingKind.WEIGHTED, _ALL, "mean of the positions, each with its own weight"),)
     if state.masked:
-        return (Part(PoolingKind.OTHER, "all", "mean over all positions of values that a mask has set to zero"),)
+        return (Part(PoolingKind.OTHER, _ALL, "mean over all positions of values that a mask has set to zero"),)
+    if state.kept is None:
+        return (Part(PoolingKind.OTHER, _BY_ROW, "mean over some positions, by a rule not recognised"),)
+    if state.kept != _ALL:
+        return (Part(PoolingKind.MEAN, state.kept, f"mean over {_range_words(state.kept)}"),)
     if _is_spatial(entering, reading):
-        return (Part(PoolingKind.SPATIAL_MEAN, "all", "mean over all spatial positions"),)
-    if state.skipped:
-        left_out = "the first" if state.skipped == 1 else f"the first {state.skipped}"
-        return (Part(PoolingKind.MEAN, f"{state.skipped}:", f"mean over all positions but {left_out}"),)
-    return (Part(PoolingKind.MEAN, "all", "mean over all positions, padding included"),)
+        return (Part(PoolingKind.SPATIAL_MEAN, _ALL, "mean over all spatial positions"),)
+    return (Part(PoolingKind.MEAN, _ALL, f"mean over all positions{_and_padding(reading)}"),)
+
+
+def _and_padding(reading: Reading) -> str:
+    """A word on padding, for inputs that have it."""
+    return ", padding included" if reading.execution.probe.length else ""
+
+
+def _range_words(kept: Positions) -> str:
+    start, stop = kept.index or 0, kept.stop
+    if stop is None:
+        return "all positions but the first" if start == 1 else f"all positions but the first {start}"
+    return f"the positions {kept.text}"
 
 
 def _is_spatial(entering: torch.Tensor, reading: Reading) -> bool:
@@ -347,33 +330,36 @@ def _is_spatial(entering: torch.Tensor, reading: Reading) -> bool:
 
 def _read_sum(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
     if state.weighted:
-        return (Part(PoolingKind.WEIGHTED, "all", "weighted sum of the positions"),)
+        return (Part(PoolingKind.WEIGHTED, _ALL, "weighted sum of the positions"),)
     kind = PoolingKind.MASKED_MEAN if state.masked else PoolingKind.OTHER
-    return (Part(kind, "all", "sum over the positions", is_bare_sum=True),)
+    return (Part(kind, state.kept or _BY_ROW, "sum over the positions", is_bare_sum=True),)
 
 
 def _read_deviation(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
-    return (Part(PoolingKind.OTHER, "spread of all", "standard deviation of each feature over all positions"),)
+    return (Part(PoolingKind.OTHER, _ALL, "standard deviation of each feature over all positions"),)
 
 
 def _read_max(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
-    kept = " that the mask keeps" if state.masked else ", padding included"
-    return (Part(PoolingKind.MAX, "all", f"largest value of each feature over the positions{kept}"),)
+    positions = Positions(Where.NON_PAD) if state.masked else state.kept or _BY_ROW
+    kept = " that the mask keeps" if state.masked else _and_padding(reading)
+    return (Part(PoolingKind.MAX, positions, f"largest value of each feature over the positions{kept}"),)
 
 
 def _read_weighted(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
-    return (Part(PoolingKind.WEIGHTED, "all", "weighted sum of the positions"),)
+    return (Part(PoolingKind.WEIGHTED, _ALL, "weighted sum of the positions"),)
 
 
 def _read_flatten(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
     probe, output = reading.execution.probe, step.last.outputs[0]
+    if reading.axes.grown is not None and entering.numel() == output.numel() == probe.batch * entering.shape[-1]:
+        return (Part(PoolingKind.FLATTEN, _ALL, "all positions side by side, one weight for each"),)
     if entering.numel() == output.numel() and output.shape[0] == probe.batch:
-        return (Part(PoolingKind.FLATTEN, "all", "all positions side by side, one weight for each"),)
+        return (Part(PoolingKind.FLATTEN, _ALL, "all positions side by side, one weight for each"),)
     return _read_other(step, entering, state, reading)
 
 
 def _read_other(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
-    return (Part(PoolingKind.OTHER, "all", f"the token axis disappears in {step.name}, by a rule not recognised"),)
+    return (Part(PoolingKind.OTHER, _ALL, f"the token axis disappears in {step.name}, by a rule not recognised"),)
 
 
 _COLLAPSES: dict[str, Callable[[Step, torch.Tensor, Tokens, Reading], tuple[Part, ...]]] = {
@@ -393,6 +379,9 @@ _COLLAPSES: dict[str, Callable[[Step, torch.Tensor, Tokens, Reading], tuple[Part
     "var": _read_deviation,
     "max": _read_max,
     "adaptive_max_pool1d": _read_max,
+    "adaptive_max_pool2d": _read_max,
+    "max_pool1d": _read_max,
+    "max_pool2d": _read_max,
     "matmul": _read_weighted,
     "bmm": _read_weighted,
     "einsum": _read_weighted,
@@ -416,7 +405,7 @@ _SPLITS = {"split", "chunk", "unbind", "tensor_split"}
 _JOINS = {"cat": "side by side", "stack": "side by side", "add": "added", "sub": "subtracted", "mul": "multiplied"}
 
 
-def _pooling(parts: tuple[Part, ...], reading: Reading) -> Pooling:
+def _pooling(parts: tuple[Part, ...], reading: Reading, sources: tuple[HiddenSource, ...]) -> Pooling:
     if not parts:
         return Pooling(
             PoolingKind.OTHER, (), "no hidden states with a token axis were found on the way to the scores", ()
@@ -424,19 +413,39 @@ def _pooling(parts: tuple[Part, ...], reading: Reading) -> Pooling:
     names = ModelNames(reading.execution.model)
     steps = tuple(dict.fromkeys(step for part in parts for step in part.evidence))
     evidence = tuple(_evidence(step.last, step.name, names) for step in steps)
-    if len(parts) == 1:
-        part = _settled(parts[0])
-        return Pooling(part.kind, (part.tokens,), _summary_prefix(steps) + part.rule, evidence)
-    settled = [_settled(part) for part in parts]
+    typed = tuple(_typed(_settled(part), sources) for part in parts)
+    if len(typed) == 1:
+        part = typed[0]
+        rule = _summary_prefix(steps) + part.rule + _of_layer(part, sources)
+        return Pooling(part.kind, (part.positions.text,), rule, evidence, typed)
     how = " and ".join(dict.fromkeys(_JOINS.get(step.name, f"joined by {step.name}") for step in reading.joins))
-    rule = f"{how or 'together'}: " + "; ".join(part.rule for part in settled)
-    several = len({part.source for part in settled}) > 1
-    tokens = tuple(f"{part.tokens} of hidden states {part.source}" if several else part.tokens for part in settled)
-    return Pooling(PoolingKind.CONCAT, tokens, rule, evidence)
+    several = len({part.sources for part in typed}) > 1
+    rules = (f"{part.rule} of {_source_text(part)}" if several else part.rule for part in typed)
+    tokens = (f"{part.positions.text} of {_source_text(part)}" if several else part.positions.text for part in typed)
+    return Pooling(PoolingKind.CONCAT, tuple(tokens), f"{how or 'together'}: {'; '.join(rules)}", evidence, typed)
+
+
+def _typed(part: Part, sources: tuple[HiddenSource, ...]) -> PoolingPart:
+    read = tuple(sources[number] for number in part.sources if number < len(sources))
+    return PoolingPart(part.kind, part.positions, part.rule, read)
+
+
+def _source_text(part: PoolingPart) -> str:
+    """`h[-4]`, or the first and the last of a mix of layers."""
+    texts = [source.text for source in part.sources]
+    return texts[0] if len(texts) == 1 else f"{texts[0]} to {texts[-1]}"
+
+
+def _of_layer(part: PoolingPart, sources: tuple[HiddenSource, ...]) -> str:
+    """A word on the layer, where it is not the last one alone."""
+    layers = [source.layer for source in part.sources if source.layer is not None]
+    if len(part.sources) > 1:
+        return f", of a mix of {len(part.sources)} hidden states"
+    return f", of hidden states {layers[0]} (-1 is the last)" if layers and layers[0] != -1 else ""
 
 
 def _settled(part: Part) -> Part:
-    """A sum that nothing divided is no mean."""
+    """A sum that nothing divided is not a mean."""
     return replace(part, kind=PoolingKind.OTHER) if part.is_bare_sum else part
 
 

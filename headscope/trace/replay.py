@@ -4,7 +4,9 @@ Hidden states and parameters are drawn at random; integers are those of the prob
 hidden states (a mask made floating, a count of tokens) is computed again from the probe's integers.
 """
 
-from dataclasses import dataclass, field
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -27,6 +29,38 @@ class Replay:
 
     hidden: tuple[torch.Tensor, ...]
     logits: tuple[torch.Tensor, ...]
+    machine: _Machine
+
+    def value(self, tensor: torch.Tensor, producer: int) -> torch.Tensor:
+        """The number that stood for a recorded tensor in this run."""
+        return _value(self.machine, tensor, producer).detach()
+
+    def run_again(
+        self, operations: tuple[Operation, ...], given: dict[int, torch.Tensor], output: torch.Tensor
+    ) -> torch.Tensor:
+        """The result `output` of recorded operations, with other values for the tensors in `given`, by their id."""
+        machine = replace(self.machine, results=_Overlay(self.machine.results, given), leaves={**self.machine.leaves})
+        for key in given:
+            machine.leaves.pop(key, None)
+        for operation in operations:
+            _run(machine, operation)
+        return machine.results[id(output), operations[-1].index].detach()
+
+
+class _Overlay(dict[tuple[int, int], torch.Tensor]):
+    """The results of a run with some tensors replaced, whichever operation made them; a run writes on top."""
+
+    def __init__(self, below: dict[tuple[int, int], torch.Tensor], given: dict[int, torch.Tensor]) -> None:
+        super().__init__()
+        self.below, self.given = below, given
+
+    def get(self, key: tuple[int, int], default: Any = None) -> Any:
+        """The newest value of a result."""
+        if key in self:
+            return self[key]
+        if key[0] in self.given:
+            return self.given[key[0]]
+        return self.below.get(key, default)
 
 
 @dataclass(slots=True)
@@ -53,7 +87,7 @@ def replay_head(execution: Execution, head: HeadSlice, given: dict[int, torch.Te
         for index in _needed(machine):
             _run(machine, execution.graph.operations[index])
     logits = tuple(_value(machine, tensor, producer) for tensor, producer in wanted)
-    return Replay(tuple(hidden.values()), logits)
+    return Replay(tuple(hidden.values()), logits, machine)
 
 
 def _needed(machine: _Machine) -> list[int]:

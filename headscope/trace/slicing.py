@@ -1,6 +1,5 @@
 """The head as a slice of the graph: from the hidden states that the base model hands over to the logits."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -86,7 +85,7 @@ def _candidates(
     The boundary is where the path leaves the base model; without a base model, where the token axis collapses.
     """
     operations = execution.graph.operations
-    last = _last_hidden_state(execution, base)
+    last = last_hidden_state(execution, base)
     after = _derived_from(execution, last)
 
     def leaves_base(tensor: torch.Tensor, producer: int) -> bool:
@@ -102,16 +101,20 @@ def _candidates(
     return _walk_back(execution, lambda tensor, producer: id(tensor) in boundary)
 
 
-def _last_hidden_state(execution: Execution, base: nn.Module | None) -> torch.Tensor | None:
-    """What the base model returned first, or as `last_hidden_state`, if it still has its token axis."""
+def last_hidden_state(execution: Execution, base: nn.Module | None) -> torch.Tensor | None:
+    """What the base model returned first, or as `last_hidden_state`, if it still has its token axis.
+
+    A tensor of three or more axes has one, even if this input has a single token.
+    """
     returned = execution.graph.returned.get(base) if base is not None else None
     if isinstance(returned, Mapping):
         returned = returned.get("last_hidden_state")
     elif isinstance(returned, tuple | list) and returned:
         returned = returned[0]
-    if isinstance(returned, torch.Tensor) and has_token_axis(execution, returned):
-        return returned
-    return None
+    if not isinstance(returned, torch.Tensor) or not returned.is_floating_point():
+        return None
+    is_ranked = returned.dim() >= _TOKEN_RANK and returned.shape[0] == execution.probe.batch
+    return returned if is_ranked or has_token_axis(execution, returned) else None
 
 
 def _derived_from(execution: Execution, tensor: torch.Tensor | None) -> set[int]:
@@ -201,26 +204,8 @@ def has_token_axis(execution: Execution, tensor: torch.Tensor) -> bool:
     return sum(size > 1 for size in tensor.shape[1:]) > 1
 
 
-def token_sizes(execution: Execution, hidden: tuple[torch.Tensor, ...]) -> set[int]:
-    """The sizes by which axes that count tokens (or patches, or pixels) are known, flattened ones included."""
-    probe = execution.probe
-    found: set[int] = set()
-    for tensor in hidden:
-        if probe.length in tensor.shape or probe.batch * probe.length in tensor.shape:
-            found |= {probe.length, probe.batch * probe.length}
-        else:
-            sizes = _sizes_beside_features(tensor)
-            found |= {*sizes, math.prod(sizes)}
-    return found - {0, 1}
-
-
-def _sizes_beside_features(tensor: torch.Tensor) -> tuple[int, ...]:
-    """All sizes but those of the batch axis and the feature axis (the second of an image, else the last)."""
-    feature_axis = 1 if tensor.dim() == IMAGE_RANK else tensor.dim() - 1
-    return tuple(size for axis, size in enumerate(tensor.shape) if axis not in (0, feature_axis))
-
-
 IMAGE_RANK = 4
+_TOKEN_RANK = 3
 _MASKING = {"mul", "masked_fill", "where"}
 
 

@@ -104,6 +104,11 @@ def _step(group: tuple[Operation, ...]) -> Step:
     return Step(group, _name_of_operation(loud))
 
 
+def single_step(operation: Operation) -> Step:
+    """One operation as a step."""
+    return _step((operation,))
+
+
 def _name_of_operation(operation: Operation) -> str:
     if operation.name == "__getitem__":
         return index_operation(operation)

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 import torch
 
 from headscope.errors import Unsupported
-from headscope.facts import Pooling, PoolingKind, Verification
+from headscope.facts import Pooling, PoolingKind, PoolingPart, Verification, Where
+from headscope.trace.axes import TokenAxes
 from headscope.trace.execution import Execution
+from headscope.trace.picks import kept_positions
 from headscope.trace.probe import Probe
 from headscope.trace.replay import Replay, replay_head
-from headscope.trace.slicing import HeadSlice, token_sizes
+from headscope.trace.slicing import HeadSlice
 
 Positions = tuple[int, ...]
 _NEGLIGIBLE = 1e-9
@@ -25,27 +27,27 @@ class Influence:
     is_own_only: bool
 
 
-def verify_pooling(execution: Execution, head: HeadSlice, pooling: Pooling) -> Verification:
+def verify_pooling(execution: Execution, head: HeadSlice, pooling: Pooling, axes: TokenAxes) -> Verification:
     """Whether the gradients of a replayed head agree with the pooling that was read from its operations."""
     try:
-        influence = measure_influence(execution, head)
+        influence = measure_influence(execution, head, axes)
     except Unsupported as err:
         return Verification(None, f"not determined: {err.message}", ())
     if influence is None:
         return Verification(None, "not determined: the hidden states have no token axis to tell apart", ())
-    expected = _expected(pooling, execution.probe)
+    expected = _expected(pooling, execution)
     told = _tell(influence, execution.probe)
     if expected is None:
         return Verification(None, f"the traced rule makes no claim to compare; by gradient: {told}", influence.rows)
-    agrees = expected(influence) and _is_even(execution, head, pooling)
+    agrees = expected(influence) and _is_even(execution, head, pooling, axes)
     verb = "agrees" if agrees else "disagrees"
     return Verification(agrees, f"{verb} with the traced rule; by gradient: {told}", influence.rows)
 
 
-def measure_influence(execution: Execution, head: HeadSlice) -> Influence | None:
+def measure_influence(execution: Execution, head: HeadSlice, axes: TokenAxes) -> Influence | None:
     """Which positions of the hidden states the scores of each row depend on; None without a token axis."""
     replay = replay_head(execution, head)
-    axis = _token_axis(execution, head)
+    axis = _token_axis(head, axes)
     if axis is None:
         return None
     rows = tuple(_positions(gradient, axis) for gradient in _row_gradients(replay))
@@ -53,11 +55,11 @@ def measure_influence(execution: Execution, head: HeadSlice) -> Influence | None
     return Influence(rows, length, _is_own_only(replay, axis))
 
 
-def _token_axis(execution: Execution, head: HeadSlice) -> int | None:
+def _token_axis(head: HeadSlice, axes: TokenAxes) -> int | None:
+    """The first token axis of the first hidden states that is not the batch's."""
     if not head.hidden:
         return None
-    sizes = token_sizes(execution, head.hidden)
-    return next((at for at, size in enumerate(head.hidden[0].shape) if at and size in sizes), None)
+    return next((axis for axis in axes.of(head.hidden[0]) if axis), None)
 
 
 def _row_gradients(replay: Replay) -> list[torch.Tensor]:
@@ -91,12 +93,38 @@ def _is_own_only(replay: Replay, axis: int) -> bool:
     return all(_positions(row, axis) == (at,) for row in gradient)
 
 
-def _expected(pooling: Pooling, probe: Probe) -> Callable[[Influence], bool] | None:
-    claim = _CLAIMS.get(pooling.kind)
-    return claim(pooling, probe) if claim else None
+def _expected(pooling: Pooling, execution: Execution) -> Callable[[Influence], bool] | None:
+    """What the gradients must show for a pooling; None where its parts do not say which positions they read."""
+    if pooling.kind in _SPECIAL:
+        return _SPECIAL[pooling.kind](execution.probe)
+    if any(part.kind in _NO_CLAIM or part.positions.where not in _PLACES for part in pooling.parts):
+        return None
+    if any(part.kind is PoolingKind.MAX for part in pooling.parts):
+        return None
+
+    def claim(influence: Influence) -> bool:
+        try:
+            return influence.rows == _claimed_rows(pooling.parts, execution, influence.length)
+        except ValueError:
+            return False
+
+    return claim if pooling.parts else None
 
 
-def _is_even(execution: Execution, head: HeadSlice, pooling: Pooling) -> bool:
+def _claimed_rows(parts: tuple[PoolingPart, ...], execution: Execution, length: int) -> tuple[Positions, ...]:
+    """For each row all positions that one of the parts reads."""
+    rows = [kept_positions(part.positions, execution, length) for part in parts]
+    return tuple(tuple(sorted({at for part in rows for at in part[row]})) for row in range(len(rows[0])))
+
+
+_NO_CLAIM = {PoolingKind.WEIGHTED, PoolingKind.OTHER, PoolingKind.NONE}
+_PLACES = {
+    Where.INDEX, Where.RANGE, Where.FIRST_NON_PAD, Where.LAST_NON_PAD, Where.AFTER_LAST_NON_PAD, Where.EOS, Where.ALL,
+    Where.NON_PAD,
+}  # fmt: skip
+
+
+def _is_even(execution: Execution, head: HeadSlice, pooling: Pooling, axes: TokenAxes) -> bool:
     """For means and maxima: when every position holds the same vector, each counts alike and every row scores alike.
 
     A mean of equal vectors is that vector however many are padding: a sum, a weighted mean, or a maximum in which zeros
@@ -104,11 +132,11 @@ def _is_even(execution: Execution, head: HeadSlice, pooling: Pooling) -> bool:
     """
     if pooling.kind not in _EVEN:
         return True
-    replay = replay_head(execution, head, _constant_hidden(execution, head))
+    replay = replay_head(execution, head, _constant_hidden(head, axes))
     scores = [logits.detach().flatten(1) for logits in replay.logits if logits.shape[0] == execution.probe.batch]
     if not all(torch.allclose(item, item[:1].expand_as(item), rtol=1e-3, atol=1e-4) for item in scores):
         return False
-    axis = _token_axis(execution, head)
+    axis = _token_axis(head, axes)
     if pooling.kind is PoolingKind.MAX or axis is None:
         return True
     strengths = [row.movedim(axis - 1, 0).flatten(1).abs().sum(1) for row in _row_gradients(replay)]
@@ -119,12 +147,13 @@ def _is_even(execution: Execution, head: HeadSlice, pooling: Pooling) -> bool:
 _EVEN = {PoolingKind.MEAN, PoolingKind.MASKED_MEAN, PoolingKind.SPATIAL_MEAN, PoolingKind.MAX}
 
 
-def _constant_hidden(execution: Execution, head: HeadSlice) -> dict[int, torch.Tensor]:
+def _constant_hidden(head: HeadSlice, axes: TokenAxes) -> dict[int, torch.Tensor]:
     """For each of the hidden states one random vector, the same in every row and at every position."""
-    sizes, generator = token_sizes(execution, head.hidden), torch.Generator().manual_seed(5)
+    generator = torch.Generator().manual_seed(5)
     given = {}
     for tensor in head.hidden:
-        narrow = [1 if at == 0 or size in sizes else size for at, size in enumerate(tensor.shape)]
+        counted = axes.of(tensor)
+        narrow = [1 if at == 0 or at in counted else size for at, size in enumerate(tensor.shape)]
         given[id(tensor)] = torch.randn(narrow, generator=generator).expand(tensor.shape).clone()
     return given
 
@@ -132,74 +161,31 @@ def _constant_hidden(execution: Execution, head: HeadSlice) -> dict[int, torch.T
 Claim = Callable[[Influence], bool]
 
 
-def _rows_are(positions: tuple[Positions, ...]) -> Claim:
-    return lambda influence: influence.rows == positions
-
-
-def _everywhere(pooling: Pooling, probe: Probe) -> Claim:
-    """All positions, or all from the one that `tokens` names (`1:`)."""
-    start = pooling.tokens[0].removesuffix(":") if pooling.tokens else ""
-    first = int(start) if start.isdigit() else 0
-    return lambda influence: all(row == tuple(range(first, influence.length)) for row in influence.rows)
-
-
-def _first(pooling: Pooling, probe: Probe) -> Claim:
-    if "not padding" in pooling.rule:
-        return _rows_are(tuple((row.first,) for row in probe.rows))
-    return lambda influence: set(influence.rows) == {(0,)}
-
-
-def _last(pooling: Pooling, probe: Probe) -> Claim:
-    return lambda influence: set(influence.rows) == {(influence.length - 1,)}
-
-
-def _last_non_pad(pooling: Pooling, probe: Probe) -> Claim:
-    if pooling.tokens == ("after last non-pad",):
-        return _rows_are(tuple((min(row.last + 1, probe.length - 1),) for row in probe.rows))
-    return _rows_are(tuple((row.last,) for row in probe.rows))
-
-
-def _eos(pooling: Pooling, probe: Probe) -> Claim:
-    return _rows_are(tuple((row.eos,) for row in probe.rows))
-
-
-def _token_at(pooling: Pooling, probe: Probe) -> Claim:
-    index = int(pooling.tokens[0])
-    return lambda influence: set(influence.rows) == {(index % influence.length,)}
-
-
-def _masked(pooling: Pooling, probe: Probe) -> Claim | None:
+def _masked(probe: Probe) -> Claim:
     """Exactly the real positions move the scores; for frames their number is the base model's own affair."""
     if not probe.rows:
         return lambda influence: (
             all(row == tuple(range(len(row))) for row in influence.rows)
             and (len({len(row) for row in influence.rows}) > 1)
         )
-    return _rows_are(tuple(tuple(range(row.first, row.last + 1)) for row in probe.rows))
+    return lambda influence: influence.rows == tuple(tuple(range(row.first, row.last + 1)) for row in probe.rows)
 
 
-def _some(pooling: Pooling, probe: Probe) -> Claim:
+def _some(probe: Probe) -> Claim:
     """Of a maximum each feature reads one position: several positions move the scores, which ones is chance."""
     return lambda influence: all(row for row in influence.rows)
 
 
-def _own(pooling: Pooling, probe: Probe) -> Claim:
+def _own(probe: Probe) -> Claim:
     return lambda influence: influence.is_own_only
 
 
-_CLAIMS: dict[PoolingKind, Callable[[Pooling, Probe], Claim | None]] = {
-    PoolingKind.FIRST_TOKEN: _first,
-    PoolingKind.LAST_TOKEN: _last,
-    PoolingKind.LAST_NON_PAD_TOKEN: _last_non_pad,
-    PoolingKind.EOS_TOKEN: _eos,
-    PoolingKind.TOKEN_AT: _token_at,
-    PoolingKind.MEAN: _everywhere,
+_SPECIAL: dict[PoolingKind, Callable[[Probe], Claim]] = {
     PoolingKind.MASKED_MEAN: _masked,
     PoolingKind.MAX: _some,
-    PoolingKind.SPATIAL_MEAN: _everywhere,
-    PoolingKind.FLATTEN: _everywhere,
     PoolingKind.NONE: _own,
 }
+"""Kinds whose claim is more than a list of positions."""
 
 
 def _tell(influence: Influence, probe: Probe) -> str:
@@ -208,7 +194,7 @@ def _tell(influence: Influence, probe: Probe) -> str:
     if influence.is_own_only:
         return "the score of each position depends on that position alone"
     for claim, words in _WORDS:
-        if probe.rows and rows == tuple(claim(row) for row in probe.rows):
+        if probe.rows and rows == tuple(_within(claim(row), length) for row in probe.rows):
             return words
     if all(row == tuple(range(length)) for row in rows):
         return f"all {length} positions"
@@ -218,10 +204,16 @@ def _tell(influence: Influence, probe: Probe) -> str:
     return f"{' or '.join(map(str, counts))} of {length} positions a row"
 
 
+def _within(positions: Positions, length: int) -> Positions:
+    """The positions, the last one in place of one past the end."""
+    return tuple(min(at, length - 1) for at in positions)
+
+
 _WORDS: tuple[tuple[Callable[..., Positions], str], ...] = (
     (lambda row: (0,), "only the first position, padding or not"),
     (lambda row: (row.last,), "only the last position that is not padding"),
     (lambda row: (row.eos,), "only the position of the end token"),
+    (lambda row: (row.last + 1,), "only the position after the last that is not padding"),
     (lambda row: (row.first,), "only the first position that is not padding"),
     (lambda row: tuple(range(row.first, row.last + 1)), "exactly the positions that are not padding"),
 )

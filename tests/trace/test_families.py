@@ -145,7 +145,7 @@ READINGS = (
         "modernbert",  # (last_hidden_state * mask).sum(dim=1) / mask.sum(dim=1)
         "masked_mean",
         (("mul", ""), ("sum", ""), ("div", ""), *MODERNBERT_HEAD),
-        "logits = classifier(norm(gelu(dense(mean(h)))))",
+        "logits = classifier(norm(gelu(dense(mean(h[non-pad])))))",
         (("classifier_pooling", "mean"),),
     ),
     Reading("vit", "first_token", (("select", ""), ("linear", "classifier")), "logits = classifier(h[CLS])"),

@@ -1,12 +1,11 @@
 """The hidden states as a row of cells: which positions the class scores read."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from headscope.facts import Head, PoolingKind, Report
+from headscope.facts import Head, PoolingKind, PoolingPart, Positions, Report, Where
+from headscope.facts.tasks import TEXT_TASKS
 from headscope.render.safe import safe
-from headscope.render.words import TEXT_TASKS
 
 
 class Mark(StrEnum):
@@ -34,47 +33,28 @@ class CellRow:
     caption: str = ""
 
 
-Names = tuple[str, ...]
 _FIRST, _LAST, _PAD, _GAP = "first", "last", "pad", "..."
 _GRID = 3
 _SIGNS = {Mark.READ: "\N{BLACK UP-POINTING TRIANGLE} ", Mark.UNTOLD: "? "}
-_MEANINGS = {Mark.READ: "read by the scores", Mark.UNTOLD: "not told whether"}
-_PADDED_KINDS = {PoolingKind.LAST_NON_PAD_TOKEN, PoolingKind.MASKED_MEAN, PoolingKind.EOS_TOKEN}
-_PADDED_WORDS = {"all non-pad", "last non-pad", "after last non-pad"}
-
-_OF_KIND: dict[PoolingKind, str] = {
-    PoolingKind.FIRST_TOKEN: "0",
-    PoolingKind.LAST_TOKEN: "-1",
-    PoolingKind.EOS_TOKEN: "eos",
-    PoolingKind.MASKED_MEAN: "all non-pad",
-    PoolingKind.SPATIAL_MEAN: "all",
-    PoolingKind.FLATTEN: "all",
-    PoolingKind.NONE: "all",
-    PoolingKind.MAX: "positions",
-    PoolingKind.WEIGHTED: "positions",
-}
-"""Kinds that tell the positions by themselves; the others tell them in their `tokens`."""
-
-_BY_TOKENS = {PoolingKind.MEAN, PoolingKind.TOKEN_AT, PoolingKind.LAST_NON_PAD_TOKEN}
+_MEANINGS = {Mark.READ: "read by the scores", Mark.UNTOLD: "not known whether read"}
 
 
 def token_rows(report: Report, head: Head) -> tuple[CellRow, ...]:
     """The positions of the hidden states with what the pooling says of each; one row for each part of several.
 
-    Padding is drawn on the right. What the facts do not place is marked as not told.
+    Padding is drawn on the side on which the family's tokenizer pads. What the facts do not place is marked as unknown.
     """
     pooling = head.pooling
     is_sure = is_pooling_known(report)
-    padded = _is_padded(report, head)
+    side = _padding_side(report, head)
     if pooling.kind is PoolingKind.SPATIAL_MEAN:
         mark = Mark.READ if is_sure else Mark.UNTOLD
         return tuple(CellRow((Cell("", mark),) * (2 * _GRID)) for _ in range(_GRID))
     if pooling.kind is not PoolingKind.CONCAT:
-        word = _word_of(pooling.kind, pooling.tokens) if is_sure else ""
-        return (CellRow(_cells(word, padded, _name_of(pooling.kind, pooling.tokens))),)
+        return (CellRow(_cells(pooling.parts[0] if is_sure and pooling.parts else None, side)),)
     rows = (
-        CellRow(_cells(_part_word(tokens) if is_sure else "", padded), f"part {number}: {safe(tokens)}")
-        for number, tokens in enumerate(pooling.tokens, 1)
+        CellRow(_cells(part if is_sure else None, side), f"part {number}: {safe(words)}")
+        for number, (part, words) in enumerate(zip(pooling.parts, pooling.tokens, strict=True), 1)
     )
     return tuple(rows)
 
@@ -87,9 +67,10 @@ def is_pooling_known(report: Report) -> bool:
 def legend_of(rows: tuple[CellRow, ...]) -> str:
     """What the signs in the cells mean, and on which side padding is drawn."""
     marks = {cell.mark for row in rows for cell in row.cells}
-    told = [f"{_SIGNS[mark]}{meaning}" for mark, meaning in _MEANINGS.items() if mark in marks]
-    padded = any(cell.text == _PAD for row in rows for cell in row.cells)
-    return "; ".join((", ".join(told), *(["padding is drawn on the right"] if padded else [])))
+    signs = [f"{_SIGNS[mark]}{meaning}" for mark, meaning in _MEANINGS.items() if mark in marks]
+    ends = {row.cells[at].text == _PAD and at for row in rows if row.cells for at in (0, -1)} - {False}
+    side = {frozenset({0}): "padding on the left", frozenset({-1}): "padding on the right"}.get(frozenset(ends), "")
+    return "; ".join(filter(None, (", ".join(signs), side)))
 
 
 def cell_text(cell: Cell) -> str:
@@ -103,48 +84,42 @@ def row_text(row: CellRow) -> str:
     return f"{row.caption}: {cells}" if row.caption else cells
 
 
-def _is_padded(report: Report, head: Head) -> bool:
-    """Whether rows of different lengths are padded: texts, and whatever a mask or a padding id decides."""
-    by_mask = head.pooling.kind in _PADDED_KINDS or not _PADDED_WORDS.isdisjoint(head.pooling.tokens)
-    return by_mask or (report.model.task in TEXT_TASKS and "sequence" in head.hidden_shape)
+def _padding_side(report: Report, head: Head) -> str:
+    """`left` or `right` where rows of different lengths are padded (texts, and whatever follows a mask), else ""."""
+    by_mask = any(part.positions.depends_on_padding for part in head.pooling.parts)
+    is_text = report.model.task in TEXT_TASKS and "sequence" in head.hidden_shape
+    return (report.model.padding_side or "right") if by_mask or is_text else ""
 
 
-def _word_of(kind: PoolingKind, tokens: Names) -> str:
-    if kind in _BY_TOKENS:
-        return _position_word(tokens[0] if tokens else "")
-    return _OF_KIND.get(kind, "")
+def _cells(part: PoolingPart | None, side: str) -> tuple[Cell, ...]:
+    """Cells of which those are marked as read that the part reads; all are unknown where it does not say."""
+    positions = None if part is None or part.kind is PoolingKind.OTHER else part.positions
+    texts = _texts(positions, side)
+    read = None if positions is None else _read_cells(positions, texts)
+    if read is None:
+        return tuple(Cell(text, Mark.UNTOLD) for text in texts)
+    is_weighted = part is not None and part.kind is PoolingKind.WEIGHTED
+    marks = [Mark.READ if at in read else Mark.BESIDE for at in range(len(texts))]
+    if is_weighted:
+        marks = [Mark.UNTOLD if text == _PAD else mark for text, mark in zip(texts, marks, strict=True)]
+    if positions is not None and positions.token and positions.is_one:
+        texts[min(read)] = safe(positions.token)
+    return tuple(Cell(text, mark) for text, mark in zip(texts, marks, strict=True))
 
 
-def _position_word(tokens: str) -> str:
-    return tokens.partition(" of hidden states ")[0]
+def _texts(positions: Positions | None, side: str) -> list[str]:
+    """The cells of a row as texts, with padding on its side.
+
+    A fixed index counts padding too: on the left it is drawn without padding, but for the first and the last cell.
+    """
+    at = (positions.index or 0) if positions is not None and positions.where in _COUNTED else 0
+    if side == "left" and at in (0, -1):
+        return [_PAD, _PAD, _FIRST, _GAP, _LAST]
+    padding = [_PAD, _PAD] if side == "right" else []
+    return [*_beginning(max(at, 0)), _GAP, _LAST, *padding]
 
 
-def _part_word(tokens: str) -> str:
-    """As `_position_word`; whether padding is among all the positions, a part does not tell."""
-    word = _position_word(tokens)
-    return "positions" if word == "all" else word
-
-
-def _name_of(kind: PoolingKind, tokens: Names) -> str:
-    """What the tokenizer calls the one token that is read, where it has a name for it."""
-    named = kind in {PoolingKind.FIRST_TOKEN, PoolingKind.EOS_TOKEN} and tokens
-    return safe(tokens[0]) if named and not tokens[0].isdigit() else ""
-
-
-def _cells(word: str, padded: bool, name: str = "") -> tuple[Cell, ...]:
-    """Cells of which those are marked as read that `word` names; all are not told where it names none."""
-    at = int(word.removesuffix(":")) if word.removesuffix(":").isdecimal() else 0
-    cells = [*_beginning(at), _GAP, _LAST, *([_PAD, _PAD] if padded else [])]
-    picks = _PICKS.get(word) or (_from(at) if word.endswith(":") else _only(at) if word.isdecimal() else None)
-    marks = [Mark.UNTOLD] * len(cells)
-    if picks is not None:
-        read = {index % len(cells) for index in picks(cells)}
-        marks = [Mark.READ if index in read else Mark.BESIDE for index in range(len(cells))]
-    if word == "positions":
-        marks = [Mark.UNTOLD if text == _PAD else Mark.READ for text in cells]
-    if name and word in {"0", "eos"}:
-        cells[0 if word == "0" else cells.index(_LAST)] = name
-    return tuple(Cell(text, mark) for text, mark in zip(cells, marks, strict=True))
+_COUNTED = {Where.INDEX, Where.RANGE}
 
 
 def _beginning(at: int) -> list[str]:
@@ -154,26 +129,30 @@ def _beginning(at: int) -> list[str]:
     return ["0", "1", _GAP, str(at - 1), str(at)]
 
 
-Picks = Callable[[list[str]], list[int]]
+def _read_cells(positions: Positions, texts: list[str]) -> set[int] | None:  # noqa: PLR0911 - one line a rule
+    """The cells that are read; None where the positions cannot be placed."""
+    every = range(len(texts))
+    last, real = texts.index(_LAST), {at for at in every if texts[at] != _PAD}
+    match positions.where:
+        case Where.ALL | Where.EACH:
+            return set(every)
+        case Where.NON_PAD:
+            return real
+        case Where.EOS | Where.LAST_NON_PAD:
+            return {last}
+        case Where.FIRST_NON_PAD:
+            return {min(real)}
+        case Where.AFTER_LAST_NON_PAD:
+            return {min(last + 1, len(texts) - 1)}
+        case Where.INDEX:
+            return _cell_of_index(positions.index or 0, texts)
+        case Where.RANGE if positions.stop is None:
+            start = _cell_of_index(positions.index or 0, texts)
+            return None if start is None else {at for at in every if at >= min(start)}
+    return None
 
 
-def _only(at: int) -> Picks:
-    return lambda cells: [cells.index(str(at))]
-
-
-def _from(at: int) -> Picks:
-    return lambda cells: list(range(cells.index(str(at)), len(cells)))
-
-
-def _last_of(cells: list[str]) -> int:
-    return cells.index(_LAST)
-
-
-_PICKS: dict[str, Picks] = {
-    "all": lambda cells: list(range(len(cells))),
-    "all non-pad": lambda cells: list(range(_last_of(cells) + 1)),
-    "last non-pad": lambda cells: [_last_of(cells)],
-    "after last non-pad": lambda cells: [_last_of(cells) + 1],
-    "eos": lambda cells: [_last_of(cells)],
-    "-1": lambda cells: [len(cells) - 1],
-}
+def _cell_of_index(index: int, texts: list[str]) -> set[int] | None:
+    if index in (0, -1):
+        return {index % len(texts)}
+    return {texts.index(str(index))} if str(index) in texts else None
