@@ -1,8 +1,8 @@
 """Small files that ask a reader for much work or memory: pickles, JSON texts and GGUF headers."""
 
-import json
 import struct
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from hostile.corpus.case import CONFIG, ONE_TENSOR, Build, Case, safetensors, snapshot_of, with_files
@@ -116,21 +116,22 @@ _JSON: dict[str, Callable[[int], bytes]] = {
 }
 
 
-def _in_place(name: str, text: bytes) -> Build:
+def _in_place(name: str, make: Callable[[], bytes]) -> Build:
     def build(folder: Path) -> list[str]:
-        return with_files(
-            files={"model.safetensors": safetensors(text)} if name == "header"
-            else {"model.safetensors.index.json": text} if name == "index"
-            else {"model.safetensors": safetensors(ONE_TENSOR)},
-            config=text if name == "config" else CONFIG,
-        )(folder)  # fmt: skip
+        text = make()
+        files = {
+            "header": {"model.safetensors": safetensors(text)},
+            "index": {"model.safetensors.index.json": text},
+            "config": {"model.safetensors": safetensors(ONE_TENSOR)},
+        }
+        return with_files(files=files[name], config=text if name == "config" else CONFIG)(folder)
 
     return build
 
 
-def _snapshot(text: bytes) -> Build:
+def _snapshot(make: Callable[[], bytes]) -> Build:
     def build(folder: Path) -> list[str]:
-        (folder / "one.json").write_bytes(text)
+        (folder / "one.json").write_bytes(make())
         return ["inspect", str(folder / "one.json")]
 
     return build
@@ -171,10 +172,10 @@ CASES: tuple[Case, ...] = (
         for name in ("memo of one hash", "memo of lists", "floats", "a text of 20 MB", "shape of 5,000 digits")
     ),
     *(
-        Case(f"bomb: {place}, {name}", _in_place(place, make(size)), codes=(0, 3))
+        Case(f"bomb: {place}, {name}", _in_place(place, partial(make, size)), codes=(0, 3))
         for name, make in _JSON.items()
         for place, size in (("header", _SMALL), ("config", 19_000_000), ("index", 19_000_000))
     ),
-    *(Case(f"bomb: snapshot, {name}", _snapshot(make(_SMALL)), codes=(3,)) for name, make in _JSON.items()),
+    *(Case(f"bomb: snapshot, {name}", _snapshot(partial(make, _SMALL)), codes=(3,)) for name, make in _JSON.items()),
     *(Case(f"bomb: gguf, {name}", _only("model.gguf", make), codes=(3,), words=("model.gguf",)) for name, make in _GGUF.items()),
 )  # fmt: skip
