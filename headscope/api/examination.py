@@ -255,8 +255,9 @@ def _kind(manifest: CheckpointManifest) -> str | None:
 def built_facts(config: Any) -> BuiltFacts:
     """What a configuration says once Transformers has built it."""
     from headscope.model.tokenizers import padding_side_of
+    from headscope.trace.inputs import text_config_of
 
-    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    text = text_config_of(config)
     eos = getattr(text, "eos_token_id", None)
     spread = getattr(config, "initializer_range", None)
     return BuiltFacts(

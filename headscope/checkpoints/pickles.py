@@ -12,7 +12,7 @@ from typing import IO, Any
 from headscope.checkpoints.dtypes import TORCH_STORAGES
 from headscope.errors import HeadscopeError, Malformed
 
-_MOST_OPERATIONS = 3_000_000
+_MOST_OPERATIONS = 2_000_000
 _MOST_BYTES = 90_000_000
 _LONGEST_ARGUMENT = 65_536
 _WIDEST_INTEGER = 128
@@ -100,8 +100,8 @@ class _Machine:
             raise self.bad(f"its values take more than {_MOST_BYTES:,} bytes of memory")
 
     def push(self, value: Any, held: int = _OBJECT) -> None:
-        """A new value, which takes so many bytes."""
-        self.spend(0, held + _SLOT)
+        """A new value, which takes so many bytes; `read_pickle` holds them against the limit after each operation."""
+        self.held += held + _SLOT
         self.stack.append(value)
 
     def pop(self) -> Any:
@@ -173,7 +173,9 @@ def read_pickle(file: IO[bytes], name: str) -> Any:
     machine, read = _Machine(name), file.read
     arguments = _Bounded(file, machine)
     while code := read(1):
-        machine.spend(1)
+        machine.work += 1
+        if machine.work > _MOST_OPERATIONS or machine.held > _MOST_BYTES:
+            machine.spend(0)
         if code == b".":
             return machine.pop()
         found = _OPERATIONS.get(code)

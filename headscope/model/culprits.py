@@ -33,7 +33,7 @@ def told_by_building(cls: type[PreTrainedModel], config: Any, values: Mapping[st
 
 
 def _disturbing(values: Mapping[str, Any], make: Callable[[dict[str, Any]], Any]) -> list[str]:
-    """The fields each of which, left out alone, lets `make` succeed; found in a number of attempts that `values` set."""
+    """The fields each of which, left out alone, lets `make` succeed; the number of attempts depends on `values`."""
     candidates = [name for name in values if name not in _ESSENTIAL]
     found = []
     for name in candidates[: _attempts(values)]:

@@ -7,7 +7,7 @@ import torch
 from transformers import PreTrainedModel
 
 from headscope.facts import PaddingEffect, Task
-from headscope.trace.inputs import MAKERS, Row, Sizes
+from headscope.trace.inputs import MAKERS, Row, Sizes, text_config_of
 
 _LENGTH = 9
 _PADDING = 4
@@ -23,7 +23,7 @@ def measure_padding(model: PreTrainedModel, task: Any) -> tuple[PaddingEffect, .
     """
     if not reads_padded_texts(type(model)):
         return ()
-    pad = getattr(model.config.get_text_config(), "pad_token_id", None)
+    pad = getattr(text_config_of(model.config), "pad_token_id", None)
     if pad is None:
         return tuple(PaddingEffect(side, None, reason="no pad token is set") for side in _SIDES)
     ids = MAKERS["input_ids"](model, Sizes(1, _LENGTH), (Row(0, _LENGTH - 1, _LENGTH - 3),), task)

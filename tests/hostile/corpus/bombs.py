@@ -166,7 +166,10 @@ _GGUF: dict[str, Callable[[], bytes]] = {
 }
 
 CASES: tuple[Case, ...] = (
-    *(Case(f"bomb: pickle, {name}", _pickled(content), words=("pytorch_model.bin", "hint:")) for name, content in _PICKLES.items()),
+    *(
+        Case(f"bomb: pickle, {name}", _pickled(content), words=("pytorch_model.bin", "hint:"))
+        for name, content in _PICKLES.items()
+    ),
     *(
         Case(f"bomb: legacy pickle, {name}", _legacy(_PICKLES[name]), words=("pytorch_model.bin", "hint:"))
         for name in ("memo of one hash", "memo of lists", "floats", "a text of 20 MB", "shape of 5,000 digits")
@@ -177,5 +180,8 @@ CASES: tuple[Case, ...] = (
         for place, size in (("header", _SMALL), ("config", 19_000_000), ("index", 19_000_000))
     ),
     *(Case(f"bomb: snapshot, {name}", _snapshot(partial(make, _SMALL)), codes=(3,)) for name, make in _JSON.items()),
-    *(Case(f"bomb: gguf, {name}", _only("model.gguf", make), codes=(3,), words=("model.gguf",)) for name, make in _GGUF.items()),
+    *(
+        Case(f"bomb: gguf, {name}", _only("model.gguf", make), codes=(3,), words=("model.gguf",))
+        for name, make in _GGUF.items()
+    ),
 )  # fmt: skip
