@@ -12,7 +12,7 @@ from typing import IO, Any
 from headscope.checkpoints.dtypes import TORCH_STORAGES
 from headscope.errors import HeadscopeError, Malformed
 
-_MOST_OPERATIONS = 2_000_000
+_MOST_OPERATIONS = 1_500_000
 _MOST_BYTES = 90_000_000
 _LONGEST_ARGUMENT = 65_536
 _WIDEST_INTEGER = 128
