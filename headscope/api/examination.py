@@ -256,8 +256,9 @@ def _kind(manifest: CheckpointManifest) -> str | None:
 def built_facts(config: Any) -> BuiltFacts:
     """What a configuration says once Transformers has built it."""
     from headscope.model.tokenizers import padding_side_of
+    from headscope.trace.inputs import text_config_of
 
-    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    text = text_config_of(config)
     eos = getattr(text, "eos_token_id", None)
     spread = getattr(config, "initializer_range", None)
     return BuiltFacts(
@@ -427,15 +428,22 @@ def _with_padding(trace: HeadTrace, choice: Choice) -> HeadTrace:
     import torch
 
     from headscope.model.quiet import quiet
-    from headscope.model.shallow import reduced_config
-    from headscope.trace.invariance import measure_padding
+    from headscope.model.shallow import fitting_config
+    from headscope.trace.invariance import measure_padding, reads_padded_texts
 
-    if trace.verification is None:
+    def count(config: Any) -> int:
+        with torch.device("meta"):
+            return sum(parameter.numel() for parameter in choice.cls(config).parameters())
+
+    if trace.verification is None or not reads_padded_texts(choice.cls):
         return trace
     try:
         with quiet(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            model = choice.cls(reduced_config(choice.config)).train(False)
+            small = fitting_config(choice.config, count)
+            if small is None:
+                raise ValueError("the smallest model of this configuration is too large to be run")
+            model = choice.cls(small).train(False)
             effects = measure_padding(model, choice.task)
     except Exception as err:  # a class that cannot be built small is not measured, which is said
         effects = (PaddingEffect("any", None, reason=f"{type(err).__name__}: {err}"),)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -102,10 +103,18 @@ def _trace_all(targets: list[_Target], workers: int, tell: Callable[[str], None]
     batches = [targets[at : at + _BATCH] for at in range(0, len(targets), _BATCH)]
     context = multiprocessing.get_context("spawn")
     found: list[HeadEntry] = []
-    with ProcessPoolExecutor(min(workers, len(batches)), mp_context=context, initializer=_calm) as pool:
+    others = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(min(workers, len(batches)), mp_context=context, initializer=_begin_worker)
+    try:
         for done in as_completed([pool.submit(_entries, batch) for batch in batches]):
             found += done.result()
             tell(f"traced {len(found)} of {len(targets)} classes")
+    except BaseException:  # an interrupt too: what the workers are at is not waited for
+        pool.shutdown(wait=False, cancel_futures=True)
+        for worker in set(multiprocessing.active_children()) - others:
+            worker.kill()
+        raise
+    pool.shutdown()
     return found
 
 
@@ -115,14 +124,25 @@ def _told(targets: list[_Target], tell: Callable[[str], None]) -> Iterator[_Targ
         yield target
 
 
-def _calm() -> None:
-    """One thread a worker, and no looking for cycles: a worker lives for a minute."""
+def _begin_worker() -> None:
+    """One thread a worker, and no looking for cycles: a worker lives for a minute, and never longer than its parent."""
     import gc
+    import signal
 
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its workers
     import torch
 
     torch.set_num_threads(1)
     gc.set_threshold(200_000, 20, 100)
+
+
+def _end_with_parent() -> None:
+    """Ends this process as soon as its parent has ended, however that was: nobody is left to take the results."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _entries(targets: list[_Target]) -> list[HeadEntry]:

@@ -3,7 +3,7 @@
 import io
 import stat
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from headscope.errors import Malformed, NotFound
 
@@ -109,15 +109,11 @@ class RangeFile(io.RawIOBase):
         self._at += len(data)
         return data
 
-    def readline(self, size: int | None = -1, /) -> bytes:
-        """One line, which is how pickles hold names."""
-        line = bytearray()
-        while not line.endswith(b"\n"):
-            byte = self.read(1)
-            if not byte or (size is not None and 0 <= size <= len(line)):
-                break
-            line += byte
-        return bytes(line)
+    def readinto(self, buffer: Any, /) -> int:
+        """As much as fits into `buffer`, or what is left; `io.BufferedReader` reads through it."""
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
 
     def _block_bytes(self, wanted: int) -> bytes:
         inside = self._start <= self._at and self._at + wanted <= self._start + len(self._block)

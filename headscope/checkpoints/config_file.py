@@ -6,6 +6,10 @@ from typing import Any
 from headscope.errors import Malformed
 
 LARGEST_JSON = 20_000_000
+_MOST_MEMORY = 150_000_000
+_COSTS = ((b"{", 80), (b"[", 80), (b":", 100), (b",", 80))
+"""Bytes that Python takes at most for what each of these signs begins or separates, measured on CPython 3.11."""
+_WIDE_BYTES = (b"\xf0", b"\xf1", b"\xf2", b"\xf3", b"\xf4")
 
 
 def parse_object(text: bytes, name: str, limit: int = LARGEST_JSON) -> dict[str, Any]:
@@ -29,6 +33,7 @@ def _parse(text: bytes, name: str, limit: int) -> Any:
         raise Malformed(f"{name} has {len(text)} bytes, over the limit of {limit}", "check what the file is")
     if text.startswith(b"version https://git-lfs"):
         raise Malformed(f"{name} is a Git LFS pointer, not JSON", "run `git lfs pull` in the folder")
+    check_cost(text, name)
     try:
         return json.loads(text.decode("utf-8-sig"), object_pairs_hook=_unique)
     except UnicodeDecodeError as err:
@@ -39,6 +44,28 @@ def _parse(text: bytes, name: str, limit: int) -> Any:
         ) from err
     except (ValueError, RecursionError) as err:
         raise Malformed(f"{name} is no valid JSON: {err}", f"correct {name}") from err
+
+
+def check_cost(text: bytes, name: str) -> None:
+    """Raises Malformed for JSON whose values could take more memory than any real file needs.
+
+    Counts the signs of its structure and the widest letter, before anything is parsed: the same text ends in the same
+    way on every computer.
+    """
+    cost = _text_cost(text) + sum(text.count(sign) * each for sign, each in _COSTS)
+    if cost > _MOST_MEMORY:
+        raise Malformed(
+            f"{name} holds more values than can be read: they could take {cost:,} bytes of memory, "
+            f"over the limit of {_MOST_MEMORY:,}",
+            "check what the file is",
+        )
+
+
+def _text_cost(text: bytes) -> int:
+    """The bytes, the decoded text and the texts in it: Python stores a text as wide as its widest letter."""
+    if text.isascii():
+        return len(text) * (6 if b"\\u" in text else 3)
+    return len(text) * (9 if b"\\u" in text or any(lead in text for lead in _WIDE_BYTES) else 5)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ The layout is that of https://github.com/ggml-org/ggml/blob/master/docs/gguf.md,
 """
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from headscope.checkpoints.bytes import ByteSource
@@ -17,8 +17,13 @@ _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _LARGEST_HEADER = 64_000_000
 _FIRST, _MOST_AT_ONCE = 16_384, 8_000_000
-_LONGEST_NAME, _LONGEST_TEXT = 65_535, 16_000_000
-_MOST_TENSORS, _MOST_SETTINGS, _MOST_AXES, _MOST_LABELS = 1_000_000, 100_000, 4, 1000
+_LONGEST_NAME, _LONGEST_SETTING, _LONGEST_TEXT = 256, 65_535, 16_000_000
+_MOST_TENSORS, _MOST_SETTINGS, _MOST_AXES, _MOST_LABELS = 50_000, 10_000, 4, 1000
+_MOST_TEXTS = 3_000_000
+"""More than any converter writes: ggml itself allows names of 64 bytes; a vocabulary has some 800,000 texts."""
+_ARCHITECTURE = "general.architecture"
+_KEPT = (_ARCHITECTURE, ".pooling_type", ".output_labels")
+_LENGTH = struct.Struct("<Q")
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _TEXT, _ARRAY = 8, 9
 _POOLING = {0: "none", 1: "mean", 2: "first token (cls)", 3: "last token", 4: "rank (a classifier on the pooled token)"}
@@ -55,12 +60,14 @@ def read_gguf(source: ByteSource) -> Contents:
             f"{source.name} is GGUF of version {version}, and versions 2 and 3 are read", "convert it anew"
         )
     tensors, settings = cursor.count(_MOST_TENSORS, "tensors"), cursor.count(_MOST_SETTINGS, "settings")
-    values = {}
+    values: dict[str, Any] = {}
     for _ in range(settings):
-        name = cursor.text(_LONGEST_NAME)
-        values[name] = _value(cursor, cursor.number("I"), keep=name.endswith(".output_labels"))
+        name = cursor.text(_LONGEST_SETTING)
+        value = _value(cursor, cursor.number("I"), keep=name.endswith(_KEPT))
+        if value is not None:
+            values[name] = value
     headers = tuple(_tensor(cursor, source.name) for _ in range(tensors))
-    architecture = values.get("general.architecture")
+    architecture = values.get(_ARCHITECTURE)
     architecture = architecture if isinstance(architecture, str) else "architecture not named"
     return contents_of(
         source.name,
@@ -84,11 +91,12 @@ def _told(architecture: str, values: dict[str, Any]) -> list[Setting]:
 
 
 def _value(cursor: "_Cursor", kind: int, *, keep: bool) -> Any:
-    """A setting's value; an array only where it is wanted, else it is passed over."""
+    """A setting's value where it is wanted; else it is passed over."""
     if kind in _NUMBERS:
-        return cursor.number(_NUMBERS[kind])
+        number = cursor.number(_NUMBERS[kind])
+        return number if keep else None
     if kind == _TEXT:
-        return cursor.text(_LONGEST_TEXT)
+        return next(cursor.texts(1, 1 if keep else 0), None)
     if kind != _ARRAY:
         raise Malformed(f"{cursor.name} holds a setting of the unknown kind {kind}", "fetch the file again")
     inner, length = cursor.number("I"), cursor.number("Q")
@@ -97,11 +105,7 @@ def _value(cursor: "_Cursor", kind: int, *, keep: bool) -> Any:
         return None
     if inner != _TEXT:
         raise Malformed(f"{cursor.name} holds an array of the kind {inner}, which is not read", "fetch the file again")
-    kept: list[str] = []
-    for _ in range(length):
-        text = cursor.text(_LONGEST_TEXT)
-        if keep and len(kept) < _MOST_LABELS:
-            kept.append(text)
+    kept = list(cursor.texts(length, _MOST_LABELS if keep else 0))
     return kept if keep else None
 
 
@@ -126,6 +130,7 @@ class _Cursor:
         self._data = b""
         self._start = 0
         self._at = 0
+        self._texts = 0
 
     def take(self, length: int) -> bytes:
         """The next bytes. Raises Malformed where the file or the limit ends before."""
@@ -152,10 +157,40 @@ class _Cursor:
 
     def text(self, limit: int) -> str:
         """The next text. Raises Malformed for one over the limit, or not UTF-8."""
+        return self._take_text(limit).decode("utf-8", "replace")
+
+    def texts(self, count: int, keep: int) -> Iterator[str]:
+        """The first `keep` of the next `count` texts, cut to a readable length; passes over the others."""
+        self._texts += count
+        if self._texts > _MOST_TEXTS:
+            raise Malformed(
+                f"{self.name} announces {self._texts:,} texts, over the limit of {_MOST_TEXTS:,}", "fetch it again"
+            )
+        for _ in range(min(keep, count)):
+            yield self._take_text(_LONGEST_TEXT)[:_LONGEST_NAME].decode("utf-8", "replace")
+        left = count - min(keep, count)
+        while left:
+            left -= self._pass_texts(left)
+            if left:  # the next one is not wholly here
+                self._take_text(_LONGEST_TEXT)
+                left -= 1
+
+    def _pass_texts(self, count: int) -> int:
+        """Passes over at most `count` texts of those that were fetched, and returns over how many."""
+        data, at, passed = self._data, self._at - self._start, 0
+        while passed < count and at + _LENGTH.size <= len(data):
+            end = at + _LENGTH.size + _LENGTH.unpack_from(data, at)[0]
+            if end > len(data):
+                break
+            at, passed = end, passed + 1
+        self._at = self._start + at
+        return passed
+
+    def _take_text(self, limit: int) -> bytes:
         length = self.number("Q")
         if length > limit:
             raise Malformed(f"{self.name} announces a text of {length:,} bytes", "fetch the file again")
-        return self.take(length).decode("utf-8", "replace")
+        return self.take(length)
 
     def _need(self, length: int) -> None:
         end = self._at + length

@@ -4,15 +4,23 @@ No name in a pickle is imported and nothing is called. What the machine does not
 """
 
 import pickletools
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import IO, Any
 
 from headscope.checkpoints.dtypes import TORCH_STORAGES
-from headscope.errors import Malformed
+from headscope.errors import HeadscopeError, Malformed
 
-_MOST_OPERATIONS = 5_000_000
+_MOST_OPERATIONS = 1_500_000
+_MOST_BYTES = 90_000_000
+_LONGEST_ARGUMENT = 65_536
+_WIDEST_INTEGER = 128
+_LARGEST_SIZE = 2**63
+_LARGEST_KEY = 2**20
 _MOST_AXES = 64
+_OBJECT, _SLOT, _ENTRY = 64, 8, 128
+"""Bytes charged for an object, for a place in a tuple or list, and for an entry of a dictionary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,21 +67,42 @@ class _Mark:
 _MARK = _Mark()
 
 
+class _Hole:
+    """Stands in the memo where nothing was written."""
+
+
+_HOLE = _Hole()
+
+
 @dataclass(slots=True)
 class _Machine:
+    """The state of a pickle machine, and what its operations have cost so far: steps and bytes of memory.
+
+    Both are counted, never measured, so that the same file ends in the same way on every computer.
+    """
+
     name: str
     stack: list[Any] = field(default_factory=list)
-    memo: dict[int, Any] = field(default_factory=dict)
+    memo: list[Any] = field(default_factory=list)
     work: int = 0
+    held: int = 0
 
     def bad(self, what: str) -> Malformed:
         return Malformed(f"{self.name} holds a pickle that is no state dict: {what}", "save it as safetensors")
 
-    def spend(self, work: int) -> None:
-        """Counts operations, and what an operation goes through. Raises Malformed over the limit."""
+    def spend(self, work: int, held: int = 0) -> None:
+        """Counts steps, and bytes that are held from now on. Raises Malformed over a limit."""
         self.work += work
+        self.held += held
         if self.work > _MOST_OPERATIONS:
             raise self.bad(f"it has more than {_MOST_OPERATIONS:,} operations")
+        if self.held > _MOST_BYTES:
+            raise self.bad(f"its values take more than {_MOST_BYTES:,} bytes of memory")
+
+    def push(self, value: Any, held: int = _OBJECT) -> None:
+        """A new value, which takes so many bytes; `read_pickle` holds them against the limit after each operation."""
+        self.held += held + _SLOT
+        self.stack.append(value)
 
     def pop(self) -> Any:
         if not self.stack:
@@ -93,38 +122,95 @@ class _Machine:
                 return items
         raise self.bad("a mark is missing")
 
+    def keep(self, at: int) -> None:
+        """Writes the top of the stack into the memo.
+
+        Writers number the memo from 0 or 1 without gaps. A number beyond the operations so far is refused, and so the
+        memo is a list, whose time and memory no choice of numbers can raise.
+        """
+        if not 0 <= at <= self.work:
+            raise self.bad("it writes to a memo number beyond its operations")
+        gap = at - len(self.memo)
+        if gap >= 0:
+            self.spend(0, (gap + 1) * _SLOT)
+            self.memo.extend([_HOLE] * (gap + 1))
+        self.memo[at] = self.top()
+
+    def recall(self, at: int) -> Any:
+        found = self.memo[at] if 0 <= at < len(self.memo) else _HOLE
+        if found is _HOLE:
+            raise self.bad("it reads a memo that was never written")
+        return found
+
+
+class _Bounded:
+    """The file of a pickle, for the readers of `pickletools`: an argument has at most so many bytes."""
+
+    def __init__(self, file: IO[bytes], machine: _Machine) -> None:
+        self._file = file
+        self._machine = machine
+
+    def read(self, size: int) -> bytes:
+        """So many bytes, or fewer at the end of the file."""
+        if size > _LONGEST_ARGUMENT:
+            raise self._machine.bad(f"a value of {size:,} bytes is over the limit of {_LONGEST_ARGUMENT:,}")
+        return self._file.read(size)
+
+    def readline(self) -> bytes:
+        """A line with its end."""
+        line = self._file.readline(_LONGEST_ARGUMENT + 1)
+        if len(line) > _LONGEST_ARGUMENT:
+            raise self._machine.bad(f"a line is over the limit of {_LONGEST_ARGUMENT:,} bytes")
+        return line
+
 
 def read_pickle(file: IO[bytes], name: str) -> Any:
     """The value of the pickle at the file's position, with tensors as `PickledTensor`; leaves the file after it.
 
-    Raises Malformed for what would import or call anything that building a state dict does not need.
+    Raises Malformed for what would import or call anything that building a state dict does not need, and for more
+    operations or memory than a state dict takes.
     """
-    machine = _Machine(name)
-    for opcode, argument, position in _operations(file, machine):
-        machine.spend(1)
-        if opcode.name == "STOP":
+    machine, read = _Machine(name), file.read
+    arguments = _Bounded(file, machine)
+    while code := read(1):
+        machine.work += 1
+        if machine.work > _MOST_OPERATIONS or machine.held > _MOST_BYTES:
+            machine.spend(0)
+        if code == b".":
             return machine.pop()
-        act = _ACTIONS.get(opcode.name)
-        if act is None:
-            raise machine.bad(f"the operation {opcode.name} at byte {position} does not belong in one")
-        act(machine, argument)
+        found = _OPERATIONS.get(code)
+        if found is None:
+            raise _unknown(machine, code, file.tell() - 1)
+        argument, act = found
+        act(machine, None if argument is None else _argument(argument, arguments, machine))
     raise machine.bad("it ends without STOP")
 
 
-def _operations(file: IO[bytes], machine: _Machine) -> Iterator[tuple[Any, Any, Any]]:
+def _unknown(machine: _Machine, code: bytes, position: int) -> Malformed:
+    name = _NAMES.get(code)
+    if name is None:
+        return machine.bad(f"it cannot be parsed (byte {code[0]} at {position} is not an operation)")
+    return machine.bad(f"the operation {name} at byte {position} does not belong in one")
+
+
+def _argument(reader: Callable[[Any], Any], file: _Bounded, machine: _Machine) -> Any:
     try:
-        yield from pickletools.genops(file)
+        return reader(file)
+    except HeadscopeError:
+        raise
     except (ValueError, EOFError, UnicodeError, OverflowError) as err:
         raise machine.bad(f"it cannot be parsed ({err})") from err
 
 
 def _push_argument(machine: _Machine, argument: Any) -> None:
-    machine.stack.append(argument)
+    if isinstance(argument, int) and argument.bit_length() > _WIDEST_INTEGER:
+        raise machine.bad(f"a number of {argument.bit_length():,} bits is over the limit of {_WIDEST_INTEGER}")
+    machine.push(argument, sys.getsizeof(argument))
 
 
-def _push(make: Callable[[], Any]) -> Callable[[_Machine, Any], None]:
+def _push(make: Callable[[], Any], held: int = 0) -> Callable[[_Machine, Any], None]:
     def act(machine: _Machine, argument: Any) -> None:
-        machine.stack.append(make())
+        machine.push(make(), held)
 
     return act
 
@@ -136,22 +222,24 @@ def _nothing(machine: _Machine, argument: Any) -> None:
 def _tuple_of(count: int) -> Callable[[_Machine, Any], None]:
     def act(machine: _Machine, argument: Any) -> None:
         items = [machine.pop() for _ in range(count)]
-        machine.stack.append(tuple(reversed(items)))
+        machine.push(tuple(reversed(items)), _OBJECT + count * _SLOT)
 
     return act
 
 
 def _tuple_to_mark(machine: _Machine, argument: Any) -> None:
-    machine.stack.append(tuple(machine.pop_to_mark()))
+    items = machine.pop_to_mark()
+    machine.push(tuple(items), _OBJECT + len(items) * _SLOT)
 
 
 def _list_to_mark(machine: _Machine, argument: Any) -> None:
-    machine.stack.append(machine.pop_to_mark())
+    items = machine.pop_to_mark()
+    machine.push(items, _OBJECT + len(items) * _SLOT)
 
 
 def _dict_to_mark(machine: _Machine, argument: Any) -> None:
     items = machine.pop_to_mark()
-    machine.stack.append({})
+    machine.push({})
     _set_pairs(machine, items)
 
 
@@ -170,10 +258,16 @@ def _set_pairs(machine: _Machine, items: list[Any]) -> None:
         raise machine.bad("it sets items of something that is no dict")
     if len(items) % 2:
         raise machine.bad("a key has no value")
-    for key, value in zip(items[::2], items[1::2], strict=True):
-        if not isinstance(key, str | int):  # hashing anything else may cost more than there is time
-            raise machine.bad("a key is no simple value")
-        target[key] = value
+    for at in range(0, len(items), 2):
+        _set_entry(machine, target, items[at], items[at + 1])
+
+
+def _set_entry(machine: _Machine, target: dict[Any, Any], key: Any, value: Any) -> None:
+    """One entry. Only texts and small numbers are keys: Python hashes larger numbers to values that can be chosen."""
+    if type(key) is not str and not (type(key) is int and 0 <= key < _LARGEST_KEY):
+        raise machine.bad("a key is neither a text nor a small number")
+    machine.spend(0, _ENTRY)
+    target[key] = value
 
 
 def _append(machine: _Machine, argument: Any) -> None:
@@ -188,35 +282,34 @@ def _appends(machine: _Machine, argument: Any) -> None:
 def _extend(machine: _Machine, items: list[Any]) -> None:
     target = machine.top()
     if isinstance(target, list):
+        machine.spend(0, 2 * len(items) * _SLOT)
         target.extend(items)
     elif not isinstance(target, Opaque):
         raise machine.bad("it appends to something that is no list")
 
 
 def _put(machine: _Machine, argument: Any) -> None:
-    machine.memo[int(argument)] = machine.top()
+    machine.keep(int(argument))
 
 
 def _memoize(machine: _Machine, argument: Any) -> None:
-    machine.memo[len(machine.memo)] = machine.top()
+    machine.keep(len(machine.memo))
 
 
 def _get(machine: _Machine, argument: Any) -> None:
-    if int(argument) not in machine.memo:
-        raise machine.bad("it reads a memo that was never written")
-    machine.stack.append(machine.memo[int(argument)])
+    machine.push(machine.recall(int(argument)), 0)
 
 
 def _global(machine: _Machine, argument: Any) -> None:
     module, _, name = str(argument).partition(" ")
-    machine.stack.append(_allowed(machine, Global(module, name)))
+    machine.push(_allowed(machine, Global(module, name)))
 
 
 def _stack_global(machine: _Machine, argument: Any) -> None:
     name, module = machine.pop(), machine.pop()
     if not (isinstance(name, str) and isinstance(module, str)):
         raise machine.bad("it imports something that is no name")
-    machine.stack.append(_allowed(machine, Global(module, name)))
+    machine.push(_allowed(machine, Global(module, name)))
 
 
 def _allowed(machine: _Machine, found: Global) -> Global:
@@ -240,8 +333,8 @@ def _persistent(machine: _Machine, argument: Any) -> None:
     match reference:
         case ("storage", Global() as kind, str() as key, str(), int() as count, *_):
             dtype = _storage_dtype(kind)
-            if dtype is not None:
-                machine.stack.append(Storage(key, dtype, count))
+            if dtype is not None and _is_size(count):
+                machine.push(Storage(key, dtype, count))
                 return
     raise machine.bad("it refers to data in a way that is not known")
 
@@ -252,7 +345,8 @@ def _reduce(machine: _Machine, argument: Any) -> None:
     if rebuild is None or not isinstance(arguments, tuple):
         called = str(function) if isinstance(function, Global) else f"a {type(function).__name__}"
         raise machine.bad(f"it would call {called}, which was not done")
-    machine.stack.append(rebuild(machine, arguments))
+    machine.spend(len(arguments))
+    machine.push(rebuild(machine, arguments))
 
 
 def _build(machine: _Machine, argument: Any) -> None:
@@ -262,12 +356,18 @@ def _build(machine: _Machine, argument: Any) -> None:
 
 
 def _rebuild_dict(machine: _Machine, arguments: tuple[Any, ...]) -> Any:
-    machine.spend(sum(len(item) for item in arguments if isinstance(item, list)))
     match arguments:
         case ():
             return {}
-        case (list() as pairs,) if all(isinstance(pair, list | tuple) and len(pair) == len("kv") for pair in pairs):
-            return {pair[0]: pair[1] for pair in pairs if isinstance(pair[0], str | int)}
+        case (list() as pairs,):
+            machine.spend(len(pairs))
+            found: dict[Any, Any] = {}
+            for pair in pairs:
+                if not isinstance(pair, list | tuple) or len(pair) != len("kv"):
+                    break
+                _set_entry(machine, found, pair[0], pair[1])
+            else:
+                return found
     raise machine.bad("an ordered dict is made from something that is no list of pairs")
 
 
@@ -295,7 +395,7 @@ def _rebuild_tensor_v3(machine: _Machine, arguments: tuple[Any, ...]) -> Pickled
 
 
 def _is_size(value: Any) -> bool:
-    return type(value) is int and value >= 0
+    return type(value) is int and 0 <= value < _LARGEST_SIZE
 
 
 def _rebuild_parameter(machine: _Machine, arguments: tuple[Any, ...]) -> Any:
@@ -306,14 +406,16 @@ def _rebuild_parameter(machine: _Machine, arguments: tuple[Any, ...]) -> Any:
 
 def _rebuild_from_type(machine: _Machine, arguments: tuple[Any, ...]) -> Any:
     match arguments:
-        case (Global() as function, _, tuple() as inner, _) if function in _REBUILDERS:
-            return _REBUILDERS[function](machine, inner)
+        case (Global() as function, _, tuple() as inner, _) if function in _TENSOR_REBUILDERS:
+            machine.spend(len(inner))
+            return _TENSOR_REBUILDERS[function](machine, inner)
     raise machine.bad("a tensor subclass is made in a way that is not known")
 
 
 def _rebuild_size(machine: _Machine, arguments: tuple[Any, ...]) -> Any:
     match arguments:
         case (tuple() | list() as sizes,):
+            machine.spend(len(sizes), len(sizes) * _SLOT)
             return tuple(sizes)
     raise machine.bad("a size is made from something that is no tuple")
 
@@ -327,13 +429,16 @@ _DTYPES = {
     "uint64", "bool", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz",
 }  # fmt: skip
 
-_REBUILDERS: dict[Global, Callable[[_Machine, tuple[Any, ...]], Any]] = {
-    Global("collections", "OrderedDict"): _rebuild_dict,
+_TENSOR_REBUILDERS: dict[Global, Callable[[_Machine, tuple[Any, ...]], Any]] = {
     Global("torch._utils", "_rebuild_tensor"): _rebuild_tensor,
     Global("torch._utils", "_rebuild_tensor_v2"): _rebuild_tensor,
     Global("torch._utils", "_rebuild_tensor_v3"): _rebuild_tensor_v3,
     Global("torch._utils", "_rebuild_parameter"): _rebuild_parameter,
     Global("torch._utils", "_rebuild_parameter_with_state"): _rebuild_parameter,
+}
+
+_REBUILDERS: dict[Global, Callable[[_Machine, tuple[Any, ...]], Any]] = _TENSOR_REBUILDERS | {
+    Global("collections", "OrderedDict"): _rebuild_dict,
     Global("torch._tensor", "_rebuild_from_type_v2"): _rebuild_from_type,
     Global("torch", "Size"): _rebuild_size,
     Global("torch", "Tensor"): _rebuild_opaque,
@@ -347,10 +452,10 @@ _ACTIONS: dict[str, Callable[[_Machine, Any], None]] = {
     "NONE": _push(lambda: None),
     "NEWTRUE": _push(lambda: True),
     "NEWFALSE": _push(lambda: False),
-    "EMPTY_DICT": _push(dict),
-    "EMPTY_LIST": _push(list),
+    "EMPTY_DICT": _push(dict, _OBJECT),
+    "EMPTY_LIST": _push(list, _OBJECT),
     "EMPTY_TUPLE": _push(tuple),
-    "EMPTY_SET": _push(Opaque),
+    "EMPTY_SET": _push(Opaque, _OBJECT),
     "ADDITEMS": lambda machine, argument: _nothing(machine, machine.pop_to_mark()),
     "TUPLE": _tuple_to_mark,
     "TUPLE1": _tuple_of(1),
@@ -382,3 +487,11 @@ _ACTIONS: dict[str, Callable[[_Machine, Any], None]] = {
     ),
     _push_argument,
 )  # fmt: skip
+
+_NAMES = {opcode.code.encode("latin-1"): opcode.name for opcode in pickletools.opcodes}
+
+_OPERATIONS: dict[bytes, tuple[Callable[[Any], Any] | None, Callable[[_Machine, Any], None]]] = {
+    opcode.code.encode("latin-1"): (opcode.arg.reader if opcode.arg is not None else None, _ACTIONS[opcode.name])
+    for opcode in pickletools.opcodes
+    if opcode.name in _ACTIONS
+}

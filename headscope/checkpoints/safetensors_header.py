@@ -2,10 +2,12 @@
 
 import json
 import math
+import re
 from collections.abc import Iterable
 from typing import Any
 
 from headscope.checkpoints.bytes import ByteSource
+from headscope.checkpoints.config_file import check_cost
 from headscope.checkpoints.dtypes import SAFETENSORS
 from headscope.errors import Malformed
 from headscope.facts import TensorHeader
@@ -15,6 +17,7 @@ _LARGEST_HEADER = 25_000_000
 _LARGEST_INDEX = 2**64 - 1
 _DEEPEST = 127
 _METADATA = "__metadata__"
+_HALF = re.compile("[\ud800-\udfff]")
 _TENSOR_FIELDS = ("dtype", "shape", "data_offsets")
 
 
@@ -62,12 +65,17 @@ def _header_text(source: ByteSource) -> bytes:
 class _Object(list[tuple[str, Any]]):
     """A JSON object as its pairs, doubles included: what they mean depends on where the object stands."""
 
+    __slots__ = ()
+
 
 class _NoIndex:
-    """A number that is no whole number of 64 bits."""
+    """A number that does not fit into 64 bits, or is not whole."""
+
+    __slots__ = ()
 
 
 def _parsed(text: bytes, name: str) -> _Object:
+    check_cost(text, name)
     try:
         entries = json.loads(
             text.decode("utf-8"),
@@ -104,7 +112,7 @@ def _inside(value: Any) -> Iterable[Any]:
 
 
 def _is_broken(text: str) -> bool:
-    return any("\ud800" <= character <= "\udfff" for character in text)
+    return _HALF.search(text) is not None
 
 
 def _refuse_constant(text: str) -> Any:

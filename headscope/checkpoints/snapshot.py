@@ -26,7 +26,7 @@ from headscope.facts import (
 
 FORMAT = "headscope-snapshot"
 VERSION = 1
-LARGEST_SNAPSHOT = 200_000_000
+LARGEST_SNAPSHOT = 30_000_000
 _SIZES = 2**63
 
 

@@ -1,6 +1,7 @@
 """The application: its commands, and how a run of it ends."""
 
 import gc
+import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -15,11 +16,20 @@ from headscope.cli.diagram import diagram
 from headscope.cli.diff_weights import diff_weights
 from headscope.cli.env import env
 from headscope.cli.explain import explain
-from headscope.cli.failure import Bug, Interrupted, asks_for_a_screen, asks_for_json, report_failure
+from headscope.cli.failure import (
+    Bug,
+    Interrupted,
+    asks_for_a_screen,
+    asks_for_json,
+    discard,
+    report_failure,
+    write_stderr,
+)
 from headscope.cli.forward import forward
 from headscope.cli.grouping import with_option_groups
 from headscope.cli.heads import heads
 from headscope.cli.inspect import inspect
+from headscope.cli.output import CLOSED, FULL, unwritten
 from headscope.cli.snapshot import snapshot
 from headscope.errors import ExitCode, HeadscopeError, UsageError
 
@@ -71,8 +81,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code; what went wrong is said, never raised."""
     if arguments is None:
         _collect_no_garbage()
+        _fill_closed_descriptors()
     given = list(sys.argv[1:] if arguments is None else arguments)
     _tolerate_any_encoding()
+    return _flushed(_ended(given), given)
+
+
+def _ended(given: list[str]) -> int:
+    """The exit code of a command, whose failure is said."""
     as_json = asks_for_json(given)
     try:
         return _run(given)
@@ -82,11 +98,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return report_failure(UsageError(_sentence(error), _usage_hint(given)), as_json=as_json)
     except (KeyboardInterrupt, typer.Abort):
         return report_failure(Interrupted("interrupted"), as_json=as_json)
-    except Exception as error:  # our own bug: its traceback, and an exit code that no finding has
-        traceback.print_exc()
-        return report_failure(
-            Bug(f"{type(error).__name__}: {error}", "This is a bug in headscope: please report it."), as_json=as_json
-        )
+    except Exception as error:
+        return _unexpected(error, as_json=as_json)
+
+
+def _unexpected(error: Exception, *, as_json: bool) -> int:
+    """A full disk below the help that Typer prints; else our own bug, with its traceback and a code no finding has."""
+    if isinstance(error, OSError) and error.errno in FULL:
+        return report_failure(unwritten("stdout", error), as_json=as_json)
+    write_stderr(traceback.format_exc())
+    return report_failure(
+        Bug(f"{type(error).__name__}: {error}", "This is a bug in headscope: please report it."), as_json=as_json
+    )
+
+
+def _flushed(code: int, given: list[str]) -> int:
+    """The exit code once all output is out: what the interpreter could not flush at its end, it would complain of."""
+    if sys.stdout is None:
+        unsaid = not code and not {"--help", "-h", "--version"}.isdisjoint(given)
+        return report_failure(CLOSED, as_json=False) if unsaid else code
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        discard(sys.stdout)
+    except OSError as error:
+        discard(sys.stdout)
+        return code or report_failure(unwritten("stdout", error), as_json=asks_for_json(given))
+    return code
+
+
+def _fill_closed_descriptors() -> None:
+    """Opens the standard descriptors that are closed (`>&-`): else the next file opened would become stdout."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
 
 
 def _collect_no_garbage() -> None:
@@ -95,7 +142,14 @@ def _collect_no_garbage() -> None:
 
 
 def _run(arguments: list[str]) -> int:
-    ended = get_command(app).main(args=arguments or ["--help"], prog_name="headscope", standalone_mode=False)
+    try:
+        ended = get_command(app).main(args=arguments or ["--help"], prog_name="headscope", standalone_mode=False)
+    except SystemExit as end:
+        if isinstance(
+            end.__context__, BrokenPipeError
+        ):  # `--help | head -1`, which Typer ends with the code of findings
+            return ExitCode.OK
+        raise
     if not arguments:
         return ExitCode.USAGE
     if ended == ExitCode.INTERRUPTED:

@@ -1,11 +1,12 @@
 """What a failed command says: a sentence and a hint on stderr, and with `--json` an object on stdout."""
 
+import os
 import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from headscope.errors import ExitCode, HeadscopeError
 
@@ -28,6 +29,12 @@ class Bug(HeadscopeError):
     code = "internal"
 
 
+class OutputFailed(HeadscopeError):
+    """The report could not be written: a full disk, a closed stream."""
+
+    code = "output"
+
+
 def asks_for_json(arguments: Sequence[str]) -> bool:
     """Whether `arguments`, which may not even be valid, ask for JSON."""
     return not {"--json", "--format=json"}.isdisjoint(arguments) or ("--format", "json") in pairwise(arguments)
@@ -40,7 +47,7 @@ def asks_for_a_screen(arguments: Sequence[str]) -> bool:
 
 def _wrapped(line: str) -> str:
     """A line as a terminal shows it best, broken between words; elsewhere as it is."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         return f"{line}\n"
     width = max(shutil.get_terminal_size().columns, _NARROWEST)
     return textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False) + "\n"
@@ -59,14 +66,44 @@ def report_failure(error: HeadscopeError, *, as_json: bool, with_screen: bool = 
     from headscope.render.safe import safe
 
     contents = getattr(error, "contents", None)
-    if contents is not None and with_screen and not as_json:
-        _show(contents)
-    sys.stderr.write(_wrapped(f"error: {safe(error.message)}"))
+    unwritten = ""
+    try:
+        if contents is not None and with_screen and not as_json:
+            _show(contents)
+    except OutputFailed as failed:
+        unwritten = failed.message
+    write_stderr(_wrapped(f"error: {safe(error.message)}"))
     if error.hint:
-        sys.stderr.write(_wrapped(f"hint: {safe(error.hint)}"))
-    if as_json:
+        write_stderr(_wrapped(f"hint: {safe(error.hint)}"))
+    if as_json and not isinstance(error, OutputFailed):
         from headscope.cli.output import write_stdout
         from headscope.render.document import error_document, json_text
 
-        write_stdout(json_text(error_document(error)))
+        try:
+            write_stdout(json_text(error_document(error)))
+        except OutputFailed as failed:
+            unwritten = failed.message
+    if unwritten:
+        write_stderr(_wrapped(f"error: {unwritten}"))
     return int(error.exit_code)
+
+
+def write_stderr(text: str) -> None:
+    """Writes `text` where somebody may read it: a stderr that is closed or full stops nothing."""
+    if sys.stderr is None:
+        return
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        discard(sys.stderr)
+
+
+def discard(stream: TextIO) -> None:
+    """Sends what a stream still holds, and all that follows, to nowhere: the interpreter flushes it at its end."""
+    try:
+        target = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(target, stream.fileno())
+        os.close(target)
+    except (OSError, ValueError):  # a stream without a descriptor holds nothing back
+        return

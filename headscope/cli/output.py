@@ -1,5 +1,6 @@
 """Where a report goes: stdout as it is, or a file that is written whole or not at all."""
 
+import errno
 import os
 import stat
 import sys
@@ -7,8 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headscope.cli.failure import OutputFailed, discard
 from headscope.cli.options import Output
 from headscope.errors import UsageError
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
+CLOSED = OutputFailed("stdout is closed, so nothing could be written to it", "name a file with -o")
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -39,18 +44,35 @@ def write_text(path: Path | None, text: str) -> None:
 
 
 def write_stdout(text: str) -> None:
-    """Writes `text` as it is. That nobody reads on (`| head`) is no failure, and changes no exit code."""
+    """Writes `text` as it is. That nobody reads on (`| head`) is not a failure, and changes no exit code.
+
+    Raises OutputFailed where stdout is closed or full.
+    """
+    if sys.stdout is None:
+        raise CLOSED
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what the interpreter flushes at its end
+        discard(sys.stdout)
+    except OSError as err:
+        discard(sys.stdout)
+        raise unwritten("stdout", err) from err
+
+
+def unwritten(where: str, err: OSError) -> OutputFailed:
+    """The error for output that the system refuses to take."""
+    return OutputFailed(
+        f"the report could not be written to {where}: {err.strerror}", "free some space, or write elsewhere"
+    )
 
 
 def print_screen(renderable: "RenderableType") -> None:
-    """Shows a screen on stdout."""
+    """Shows a screen on stdout. Raises OutputFailed as `write_stdout` does."""
     from headscope.render.console import open_console
 
+    if sys.stdout is None:
+        write_stdout("")
     console = open_console(sys.stdout)
     with console.capture() as capture:  # Rich would end the process where nobody reads
         console.print(renderable)
@@ -80,6 +102,8 @@ def write_file(path: Path, text: str) -> None:
         else:
             _replace(target, text)
     except OSError as err:
+        if err.errno in FULL:
+            raise unwritten(str(path), err) from err
         raise UsageError(f"-o {path} cannot be written: {err.strerror}.", "Name a file you may write to.") from err
 
 

@@ -20,7 +20,7 @@ Tell = Callable[[str], None]
 @contextmanager
 def telling_progress(quiet: bool) -> Iterator[Tell]:
     """A function to tell each step to; the steps are shown from the second second on, if anybody watches."""
-    if quiet or not sys.stderr.isatty() or _is_disabled():
+    if quiet or sys.stderr is None or not sys.stderr.isatty() or _is_disabled():
         yield _silence
         return
     line = _StatusLine()

@@ -1,6 +1,5 @@
 """What helps to find the fault in a configuration: the fields without which it works."""
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -8,8 +7,12 @@ import torch
 from transformers import PreTrainedModel
 
 from headscope.model.quiet import quiet
+from headscope.model.shallow import DEPTHS
 
-_SECONDS = 3.0
+_MOST_ATTEMPTS = 64
+_FEWEST_ATTEMPTS = 8
+_MOST_LAYERS = 2000
+"""Layers built in all attempts together. Attempts are counted, not timed: a message never depends on the load."""
 _NAMED = 3
 _SHOWN = 60
 _ESSENTIAL = ("model_type", "architectures", "auto_map")
@@ -30,15 +33,20 @@ def told_by_building(cls: type[PreTrainedModel], config: Any, values: Mapping[st
 
 
 def _disturbing(values: Mapping[str, Any], make: Callable[[dict[str, Any]], Any]) -> list[str]:
-    """The fields each of which, left out alone, lets `make` succeed; found within a few seconds."""
-    until, found = time.monotonic() + _SECONDS, []
-    for name in values:
-        if name in _ESSENTIAL or time.monotonic() > until:
-            continue
+    """The fields each of which, left out alone, lets `make` succeed; the number of attempts depends on `values`."""
+    candidates = [name for name in values if name not in _ESSENTIAL]
+    found = []
+    for name in candidates[: _attempts(values)]:
         fewer = {key: value for key, value in values.items() if key != name}
         if _succeeds(lambda fewer=fewer: make(fewer)):  # type: ignore[misc]  # bound at once
             found.append(name)
     return found
+
+
+def _attempts(values: Mapping[str, Any]) -> int:
+    """How many models are made: fewer of deep ones."""
+    depths = [value for name in DEPTHS if type(value := values.get(name)) is int and value > 0]
+    return min(_MOST_ATTEMPTS, max(_FEWEST_ATTEMPTS, _MOST_LAYERS // max(depths, default=1)))
 
 
 def _succeeds(attempt: Callable[[], Any]) -> bool:

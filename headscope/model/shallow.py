@@ -1,7 +1,11 @@
 """Smaller copies of configurations: heads do not depend on depth, vocabulary or number of experts."""
 
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
+
+MOST_PARAMETERS = 50_000_000
+"""What a model with real weights may hold: 200 MB in single precision."""
 
 DEPTHS = (
     "num_hidden_layers",
@@ -32,6 +36,60 @@ def reduced_config(config: Any) -> Any:
         _reduce(part, _EXPERTS, 4)
         _reduce(part, ("num_experts_per_tok",), 2)
     return reduced
+
+
+def fitting_config(config: Any, count: Callable[[Any], int], most: int = MOST_PARAMETERS) -> Any | None:
+    """A reduced copy whose model holds at most `most` parameters; None where none is found.
+
+    `count` gives the parameters of a configuration's model and raises where it makes none. As long as the copy is too
+    large, its sizes are divided by eight, vocabularies first, then the others from the largest: a size is kept small
+    where a model can still be made and has become smaller. The number of attempts depends on the configuration alone.
+    """
+    reduced = reduced_config(config)
+    size = count(reduced)
+    for _ in range(_ROUNDS):
+        for at, name in _large_sizes(reduced):
+            if size <= most:
+                return reduced
+            smaller = deepcopy(reduced)
+            try:
+                _shrink(_with_parts(smaller)[at], name)
+                found = count(smaller)
+            except Exception:  # whatever a foreign constructor raises: this size stays as it is
+                continue
+            if found < size:
+                reduced, size = smaller, found
+    return reduced if size <= most else None
+
+
+_ROUNDS = 3
+_LARGE, _FACTOR = 1024, 8
+
+
+def _large_sizes(config: Any) -> list[tuple[int, str]]:
+    """The large whole numbers of a configuration and its parts, by part and name: vocabularies, then by size."""
+    found = [
+        (at, name, value)
+        for at, part in enumerate(_with_parts(config))
+        for name, value in part.to_dict().items()
+        if type(value) is int and value >= _LARGE and not name.endswith("_token_id")
+    ]
+    found.sort(key=lambda item: ("vocab" not in item[1], -item[2], item[0], item[1]))
+    return [(at, name) for at, name, _ in found]
+
+
+def _shrink(config: Any, name: str) -> None:
+    """Divides one size; special tokens outside a smaller vocabulary move to its end."""
+    size = getattr(config, name) // _FACTOR
+    setattr(config, name, size)
+    if "vocab" in name:
+        outside = (field for field, value in config.to_dict().items() if _is_token(field, value) and value >= size)
+        for place, field in enumerate(sorted(outside, key=lambda field: (getattr(config, field), field))):
+            setattr(config, field, size - 1 - place)
+
+
+def _is_token(field: str, value: Any) -> bool:
+    return field.endswith("_token_id") and type(value) is int
 
 
 def _with_parts(config: Any) -> list[Any]:

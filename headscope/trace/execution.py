@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from headscope.errors import Unsupported
 from headscope.trace.engine import ShapeOnlyMode
+from headscope.trace.inputs import text_config_of
 from headscope.trace.probe import Probe
 from headscope.trace.recorder import Graph, Recorder, recording
 
@@ -124,7 +125,7 @@ def _first_scores(named: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
 
 def _pad_token_to_lend(model: PreTrainedModel) -> int | None:
     """A token id to pad with, where the configuration has none; None where it has one."""
-    config = model.config.get_text_config()
+    config = text_config_of(model.config)
     if getattr(config, "pad_token_id", 0) is not None:
         return None
     size = getattr(config, "vocab_size", None)
@@ -133,7 +134,7 @@ def _pad_token_to_lend(model: PreTrainedModel) -> int | None:
 
 @contextmanager
 def _pad_token(model: PreTrainedModel, token: int) -> Iterator[None]:
-    config = model.config.get_text_config()
+    config = text_config_of(model.config)
     config.pad_token_id = token
     try:
         yield

@@ -43,9 +43,18 @@ class Sizes:
 Maker = Callable[[PreTrainedModel, Sizes, tuple[Row, ...], Task], Any]
 
 
+def text_config_of(config: Any) -> Any:
+    """The part of a configuration that describes the text model, or the whole where that is none.
+
+    In families without such a part Transformers returns whatever stands under `text_config`, even a list or a text.
+    """
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    return text if hasattr(text, "to_dict") else config
+
+
 def _token_ids(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
     """Ordinary tokens with padding, an `<eos>`, and, for pairs of texts, the three separators that some count."""
-    config = model.config.get_text_config()
+    config = text_config_of(model.config)
     ordinary = _ordinary_ids(config)
     pad, eos, sep = (_special(config, f"{name}_token_id") for name in ("pad", "eos", "sep"))
     separators = sep is not None and task in (Task.QUESTION_ANSWERING, Task.MULTIPLE_CHOICE)

@@ -7,7 +7,7 @@ import torch
 from transformers import PreTrainedModel
 
 from headscope.facts import PaddingEffect, Task
-from headscope.trace.inputs import MAKERS, Row, Sizes
+from headscope.trace.inputs import MAKERS, Row, Sizes, text_config_of
 
 _LENGTH = 9
 _PADDING = 4
@@ -21,10 +21,9 @@ def measure_padding(model: PreTrainedModel, task: Any) -> tuple[PaddingEffect, .
 
     Empty for models that read no texts or give a score to each token.
     """
-    names = inspect.signature(model.forward).parameters
-    if "input_ids" not in names or "attention_mask" not in names:
+    if not reads_padded_texts(type(model)):
         return ()
-    pad = getattr(model.config.get_text_config(), "pad_token_id", None)
+    pad = getattr(text_config_of(model.config), "pad_token_id", None)
     if pad is None:
         return tuple(PaddingEffect(side, None, reason="no pad token is set") for side in _SIDES)
     ids = MAKERS["input_ids"](model, Sizes(1, _LENGTH), (Row(0, _LENGTH - 1, _LENGTH - 3),), task)
@@ -38,6 +37,12 @@ def measure_padding(model: PreTrainedModel, task: Any) -> tuple[PaddingEffect, .
     if _LENGTH in alone.shape:
         return ()
     return tuple(_effect(model, ids, pad, side, alone) for side in _SIDES)
+
+
+def reads_padded_texts(cls: type[PreTrainedModel]) -> bool:
+    """Whether the forward of a class takes token ids and an attention mask."""
+    names = inspect.signature(cls.forward).parameters
+    return "input_ids" in names and "attention_mask" in names
 
 
 def _effect(model: PreTrainedModel, ids: torch.Tensor, pad: int, side: str, alone: torch.Tensor) -> PaddingEffect:

@@ -5,8 +5,10 @@ import io
 import os
 import pickle
 import random
+import struct
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -124,8 +126,9 @@ PICKLES: dict[str, bytes] = {
 
 
 def zipped_pickle(path: Path, content: bytes, name: str = "archive/data.pkl", method: int = zipfile.ZIP_STORED) -> None:
-    with zipfile.ZipFile(path, "w", method) as archive:
-        archive.writestr(name, content)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(name, content, method)
+        archive.writestr(f"{name.partition('/')[0]}/version", b"3\n")
 
 
 @pytest.mark.parametrize("name", PICKLES)
@@ -145,8 +148,95 @@ def test_archives_that_pytorch_never_writes_are_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("a/data.pkl", pickle.dumps({}))
         archive.writestr("b/data.pkl", pickle.dumps({}))
+        archive.writestr("a/version", b"3\n")
     with pytest.raises(Malformed, match="2 data"):
         read(path)
+
+
+def _end_record(**changed: int) -> Callable[[bytes], bytes]:
+    """Changes fields of the zip end record of a file without the one for large archives, which would win."""
+    names = ("disk", "first_disk", "here", "total", "size", "start", "comment")
+
+    def change(content: bytes) -> bytes:
+        content = _without("nothing")(content)
+        at = content.rindex(b"PK\x05\x06")
+        values = dict(zip(names, struct.unpack("<4H2IH", content[at + 4 : at + 22]), strict=True))
+        return content[: at + 4] + struct.pack("<4H2IH", *(values | changed).values()) + content[at + 22 :]
+
+    return change
+
+
+def _without(record: str) -> Callable[[bytes], bytes]:
+    def change(content: bytes) -> bytes:
+        made = io.BytesIO()
+        with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(made, "w") as new:
+            for name in old.namelist():
+                if not name.endswith(record):
+                    new.writestr(name, old.read(name))
+        return made.getvalue()
+
+    return change
+
+
+def _version(text: bytes) -> Callable[[bytes], bytes]:
+    def change(content: bytes) -> bytes:
+        made = io.BytesIO()
+        with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(made, "w") as new:
+            for name in old.namelist():
+                new.writestr(name, text if name.endswith("/version") else old.read(name))
+        return made.getvalue()
+
+    return change
+
+
+LIES: dict[str, Callable[[bytes], bytes]] = {
+    "no version": _without("/version"),
+    "no pickle": _without("/data.pkl"),
+    "version in words": _version(b"three"),
+    "version 0": _version(b"0\n"),
+    "version 11": _version(b"11\n"),
+    "empty version": _version(b""),
+    "no records announced": _end_record(here=0, total=0),
+    "more records than there are": _end_record(here=999, total=999),
+    "records on other disks": _end_record(here=1),
+    "another disk": _end_record(disk=7, first_disk=7),
+    "directory beyond the file": _end_record(start=0x7FFFFFFF),
+    "directory too long": _end_record(size=0x7FFFFFFF),
+    "directory at the start": _end_record(start=0),
+    "directory of no size": _end_record(size=0),
+    "end cut": lambda content: content[:-1],
+    "no end": lambda content: content[: content.rindex(b"PK\x05\x06")],
+    "something before it": lambda content: b"PK\x03\x04" + content,
+    "pickle damaged": lambda content: content.replace(b"FloatStorage", b"LongxStorage"),
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_an_archive_that_torch_load_refuses_is_refused(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "pytorch_model.bin"
+    torch.save(STATES["plain"], path)
+    path.write_bytes(LIES[name](path.read_bytes()))
+    with pytest.raises(Exception):  # noqa: B017  whatever PyTorch raises
+        torch.load(path, weights_only=True, map_location="meta")
+    with pytest.raises(Malformed) as caught:
+        read(path)
+    assert "pytorch_model.bin" in caught.value.message
+
+
+def test_an_archive_with_a_zip64_end_is_read_as_torch_load_reads_it(tmp_path: Path) -> None:
+    """PyTorch writes this record for more than 65,535 records, or over 4 GB."""
+    path = tmp_path / "pytorch_model.bin"
+    torch.save(STATES["plain"], path)
+    content = path.read_bytes()
+    at = content.rindex(b"PK\x05\x06")
+    _, _, here, total, size, start, _ = struct.unpack("<4H2IH", content[at + 4 : at + 22])
+    large = struct.pack("<4sQ2H2I4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, here, total, size, start)
+    end64 = start + size
+    place = struct.pack("<4sIQI", b"PK\x06\x07", 0, end64, 1)
+    end = struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
+    path.write_bytes(content[:end64] + large + place + end)
+    loaded = torch.load(path, weights_only=True, map_location="meta")
+    assert set(read(path)) == set(loaded)
 
 
 def test_a_missing_storage_is_said(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Hostile checkpoints, built anew on every run: one file for each kind, all of them in `CASES`."""
 
-from hostile.corpus import adapters, configs, files, headers, indexes, names, pickles, quantised
+from hostile.corpus import adapters, bombs, configs, files, headers, indexes, names, pickles, quantised
 from hostile.corpus.case import Case
 
 GROUPS: dict[str, tuple[Case, ...]] = {
@@ -9,6 +9,7 @@ GROUPS: dict[str, tuple[Case, ...]] = {
     "indexes": indexes.CASES,
     "pickles": pickles.CASES,
     "configs": configs.CASES,
+    "bombs": bombs.CASES,
     "names": names.CASES,
     "adapters": adapters.CASES,
     "quantised": quantised.CASES,

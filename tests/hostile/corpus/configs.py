@@ -68,6 +68,19 @@ _LABELS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+_STRAY: dict[str, dict[str, Any]] = {
+    "text part as a list": {"text_config": [1]},
+    "text part as a text": {"text_config": "x"},
+    "text part as a number": {"text_config": 7},
+    "text part as an object": {"text_config": {}},
+    "text part null": {"text_config": None},
+    "vision part as a list": {"vision_config": [1]},
+    "all labels null": {"id2label": None},
+    "label numbers null": {"label2id": {"a": None}},
+}
+"""What Transformers loads as if it were not there."""
+
+
 def _remote(folder: Path) -> list[str]:
     config = {"model_type": "evil", "auto_map": {"AutoConfig": "code.Evil", "AutoModel": "code.Evil"}}
     code = f"open({str(folder / CANARY)!r}, 'w')\n".encode()
@@ -87,5 +100,6 @@ CASES = (
         Case(f"config: {name}", inspected(_WEIGHTS, CONFIG | changed), words=(word, "hint:"))
         for name, (changed, word) in _LABELS.items()
     ),
+    *(Case(f"config: {name}", inspected(_WEIGHTS, CONFIG | changed), codes=(0,)) for name, changed in _STRAY.items()),
     Case("code of the checkpoint", _remote, words=("auto_map", "--trust-remote-code")),
 )  # fmt: skip

@@ -25,10 +25,13 @@ def _text(value: str) -> bytes:
     return b"X" + len(raw).to_bytes(4, "little") + raw
 
 
-def _zip(content: bytes, name: str = "archive/data.pkl", *, packed: bool = False, again: str = "") -> bytes:
+def in_zip(content: bytes, name: str = "archive/data.pkl", *, packed: bool = False, again: str = "") -> bytes:
+    """A PyTorch file of this pickle; `again` names another member with the same content."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED if packed else zipfile.ZIP_STORED) as archive:
         archive.writestr(name, content)
+        archive.writestr(f"{name.partition('/')[0]}/data/0", b"\0" * 4)
+        archive.writestr(f"{name.partition('/')[0]}/version", b"3\n")
         if again:
             archive.writestr(again, content)
     return file.getvalue()
@@ -48,7 +51,7 @@ def _calling(module: str, name: str, argument: str) -> dict[str, bytes]:
 def _called(module: str, name: str, way: str) -> Callable[[Path], list[str]]:
     def build(folder: Path) -> list[str]:
         content = _calling(module, name, f"touch {folder / CANARY}")[way]
-        return snapshot_of(checkpoint(folder, {"pytorch_model.bin": _zip(content)}))
+        return snapshot_of(checkpoint(folder, {"pytorch_model.bin": in_zip(content)}))
 
     return build
 
@@ -107,18 +110,18 @@ def _directory(entries: int, *, told: int | None = None, size: int | None = None
 
 
 _ARCHIVES: dict[str, bytes] = {
-    "two pickles": _zip(_EMPTY, again="other/data.pkl"),
-    "no pickle": _zip(_EMPTY, "archive/other.pkl"),
-    "pickle packed": _zip(_EMPTY, packed=True),
-    "pickle of zeros, packed": _zip(bytes(80_000_000), packed=True),
-    "path out of it": _zip(_EMPTY, "../data.pkl", again="archive/data.pkl"),
-    "cut": _zip(_EMPTY)[:-10],
+    "two pickles": in_zip(_EMPTY, again="other/data.pkl"),
+    "no pickle": in_zip(_EMPTY, "archive/other.pkl"),
+    "pickle packed": in_zip(_EMPTY, packed=True),
+    "pickle of zeros, packed": in_zip(bytes(80_000_000), packed=True),
+    "path out of it": in_zip(_EMPTY, "../data.pkl", again="archive/data.pkl"),
+    "cut": in_zip(_EMPTY)[:-10],
     "only its sign": b"PK\x03\x04",
     "a directory of a million files": _directory(1_000_000),
     "a directory said to be endless": _directory(1, told=2**63, size=2**62),
     "a directory longer than the file": _directory(1, size=10_000_000),
     "one file a hundred thousand times": _directory(100_000),
-    "end without a start": _zip(_EMPTY)[-22:] + b"PK",
+    "end without a start": in_zip(_EMPTY)[-22:] + b"PK",
 }
 
 CASES = (
@@ -133,7 +136,7 @@ CASES = (
     ),
     Case("legacy pickle calls", _legacy, words=("would import os.system",)),
     *(
-        Case(f"pickle: {name}", _file(_zip(content)), words=("pytorch_model.bin", "hint:"))
+        Case(f"pickle: {name}", _file(in_zip(content)), words=("pytorch_model.bin", "hint:"))
         for name, content in _OPERATIONS.items()
     ),
     *(
