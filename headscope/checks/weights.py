@@ -1,7 +1,7 @@
 """Rules on which weights the checkpoint gives."""
 
 from headscope.checks.rule import Findings, Rule, at, classifier_of, head_of, live_of, named, rule, told
-from headscope.facts import HeadParameter, ParameterStatus, Severity, WeightsFormat
+from headscope.facts import HeadParameter, ParameterStatus, Severity, TensorKind, WeightsFormat
 from headscope.facts.check import Subject
 from headscope.facts.missing import find_missing
 
@@ -37,7 +37,7 @@ def head_new(this: Rule, subject: Subject) -> Findings:
     lost = [item for item in live if item.status in _NEW]
     if not live or len(lost) < len(live) or subject.report.adapter is not None:
         return
-    count = sum(item.count for item in lost)
+    count = sum(item.count for item in lost if item.kind is TensorKind.PARAMETER)
     yield this.find(
         at(subject, training=Severity.NOTE, inference=Severity.ERROR),
         f"Random at every load: {_all(len(lost))} of the head, {count:,} parameters: {_names(lost)}.",
@@ -58,7 +58,11 @@ def head_partly_new(this: Rule, subject: Subject) -> Findings:
     if not lost or len(lost) == len(live) or subject.report.adapter is not None:
         return
     last = classifier_of(subject)
-    if last is not None and last.status not in _LOST:
+    if all(item.kind is TensorKind.BUFFER for item in lost):
+        severity = at(subject, training=Severity.WARNING, inference=Severity.ERROR)
+        what = "The checkpoint lacks buffers that the scores depend on, and they start at their default values"
+        remedy = "Look for a checkpoint that holds them, or save the trained model again: state_dict() includes them."
+    elif last is not None and last.status not in _LOST:
         severity = at(subject, training=Severity.WARNING, inference=Severity.ERROR)
         what = f"The classifier {last.name} is the checkpoint's, and reads through weights that are random"
         remedy = "Look for a checkpoint that holds them too: a classifier was trained on what stands before it."

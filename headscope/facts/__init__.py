@@ -20,6 +20,7 @@ from headscope.facts.head import (
     PoolingKind,
     Shape,
     Stage,
+    TensorKind,
     UnusedModule,
     Verification,
 )
@@ -77,6 +78,7 @@ __all__ = [
     "Stage",
     "Task",
     "TensorHeader",
+    "TensorKind",
     "Tie",
     "Unavailable",
     "UnusedGroup",

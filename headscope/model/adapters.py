@@ -174,12 +174,12 @@ def _names_in(value: Any) -> tuple[str, ...]:
 def _not_carried(diff: WeightDiff, head: Head | None) -> tuple[str, ...]:
     if head is None:
         return ()
-    return tuple(item.name for item in head.parameters if item.live and item.status in _RANDOM)
+    return tuple(item.name for item in head.tensors if item.live and item.status in _RANDOM)
 
 
 def _others(diff: WeightDiff, head: Head | None) -> list[str]:
     """The parameters outside the head."""
-    own = {item.name for item in head.parameters} if head else set()
+    own = {item.name for item in head.tensors} if head else set()
     return [item.name for item in diff.parameters if item.name not in own]
 
 

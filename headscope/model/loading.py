@@ -165,7 +165,7 @@ def _judge(
 def _origins(
     model: PreTrainedModel, judge: Callable[[str, torch.Tensor], ParameterStatus]
 ) -> tuple[ParameterOrigin, ...]:
-    buffers = {name for name, _ in model.named_buffers()}
+    buffers = {name for name, _ in model.named_buffers(remove_duplicate=False)}
     base = base_prefix(model)
     return tuple(
         ParameterOrigin(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rich.console import RenderableType
 
-from headscope.facts import Carried, CheckpointKind, Head, HeadParameter, ParameterStatus, Report
+from headscope.facts import Carried, CheckpointKind, Head, HeadParameter, ParameterStatus, Report, TensorKind
 from headscope.facts.missing import find_missing
 from headscope.render.fold import fold_keys
 from headscope.render.palette import TONE, Tone
@@ -136,19 +136,32 @@ def _head_clause(head: Head) -> str:
 
 
 def _live(head: Head) -> list[HeadParameter]:
-    return [parameter for parameter in head.parameters if parameter.live]
+    """The parameters and buffers that the logits depend on."""
+    return [item for item in head.tensors if item.live]
 
 
-def _extent(parameters: Sequence[HeadParameter]) -> str:
-    count = sum(parameter.count for parameter in parameters)
-    return f"{amount(len(parameters), 'tensor')}, {amount(count, 'parameter')}"
+def _extent(tensors: Sequence[HeadParameter]) -> str:
+    buffers = _buffers(tensors)
+    told = f" ({amount(buffers, 'buffer')})" if buffers else ""
+    return f"{amount(len(tensors), 'tensor')}{told}, {amount(_count(tensors), 'parameter')}"
+
+
+def _buffers(tensors: Sequence[HeadParameter]) -> int:
+    return sum(item.kind is TensorKind.BUFFER for item in tensors)
+
+
+def _count(tensors: Sequence[HeadParameter]) -> int:
+    """The elements of the parameters: a buffer is not trained, and no tool counts it as a parameter."""
+    return sum(item.count for item in tensors if item.kind is TensorKind.PARAMETER)
 
 
 def _part(some: Sequence[HeadParameter], every: Sequence[HeadParameter]) -> str:
     if len(some) == len(every):
         return _extent(every)
-    count, total = (sum(parameter.count for parameter in group) for group in (some, every))
-    return f"{len(some):,} of {amount(len(every), 'tensor')}, {count:,} of {amount(total, 'parameter')}"
+    part = f"{len(some):,} of {amount(len(every), 'tensor')}"
+    if _buffers(some) == len(some):
+        return f"{part}, all of them buffers" if len(some) > 1 else f"{part}, a buffer"
+    return f"{part}, {_count(some):,} of {amount(_count(every), 'parameter')}"
 
 
 def _shapes(mismatched: Sequence[HeadParameter]) -> str:
@@ -167,7 +180,7 @@ def _names(names: Sequence[str]) -> str:
 
 def _base_clause(report: Report, head: Head) -> str:
     missing = find_missing(report).elsewhere
-    own = {parameter.name for parameter in head.parameters}
+    own = {item.name for item in head.tensors}
     unknown = [name for name in _unknown(report) if name not in own]
     if unknown:
         return f"base model not determined: {amount(len(unknown), 'tensor')} not seen: {_names(unknown)}"
