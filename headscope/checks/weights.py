@@ -1,7 +1,16 @@
 """Rules on which weights the checkpoint gives."""
 
 from headscope.checks.rule import Findings, Rule, at, classifier_of, head_of, live_of, named, rule, told
-from headscope.facts import HeadParameter, ParameterStatus, Severity, TensorKind, WeightsFormat
+from headscope.facts import (
+    AdapterFault,
+    AdapterFaultKind,
+    HeadParameter,
+    ParameterStatus,
+    Severity,
+    TensorKind,
+    WeightsFormat,
+)
+from headscope.facts.adapter import describe_fault
 from headscope.facts.check import Subject
 from headscope.facts.missing import find_missing
 
@@ -154,6 +163,46 @@ def adapter_without_head(this: Rule, subject: Subject) -> Findings:
             f"Train again with {setting} in the LoraConfig.",
             adapter.not_carried,
         )
+
+
+_GRAVE = (
+    AdapterFaultKind.CONFIGURATION,
+    AdapterFaultKind.SHAPE,
+    AdapterFaultKind.SCALING,
+    AdapterFaultKind.MISSING,
+)
+_LISTED = 3
+
+
+@rule("HS109", "adapter-misfit", "The adapter does not fit")
+def adapter_misfit(this: Rule, subject: Subject) -> Findings:
+    """Settings or tensors of an adapter that contradict its configuration or the base model."""
+    adapter = subject.report.adapter
+    faults = adapter.faults if adapter is not None else ()
+    grave = [item for item in faults if item.kind in _GRAVE]
+    ignored = [item for item in faults if item.kind not in _GRAVE]
+    if grave:
+        refused = any(item.kind in _GRAVE[:2] for item in grave)
+        what = "PeftModel.from_pretrained fails" if refused else "The loaded adapter is not the one that was trained"
+        yield this.find(
+            Severity.ERROR,
+            f"{what}: {_described(grave)}.",
+            "Use the adapter_config.json and the base model that the adapter was trained with, or save it again with "
+            "PeftModel.save_pretrained.",
+            [item.name for item in grave],
+        )
+    if ignored:
+        yield this.find(
+            Severity.WARNING,
+            f"PEFT loads only a part of the adapter: {_described(ignored)}.",
+            "Use the adapter_config.json that was saved with these weights.",
+            [item.name for item in ignored],
+        )
+
+
+def _described(faults: list[AdapterFault]) -> str:
+    shown = "; ".join(describe_fault(item) for item in faults[:_LISTED])
+    return shown if len(faults) <= _LISTED else f"{shown}; and {len(faults) - _LISTED:,} more"
 
 
 @rule("HS108", "pickled-weights", "The weights are a pickle", worst=Severity.WARNING)

@@ -1,6 +1,6 @@
 """Everything a report can say: frozen dataclasses of str, int, bool, enum and tuple. Read this first."""
 
-from headscope.facts.adapter import AdapterFacts, Carried
+from headscope.facts.adapter import AdapterFacts, AdapterFault, AdapterFaultKind, Carried
 from headscope.facts.checkpoint import (
     CheckpointFacts,
     CheckpointKind,
@@ -50,6 +50,8 @@ from headscope.facts.weights import (
 __all__ = [
     "SCHEMA_VERSION",
     "AdapterFacts",
+    "AdapterFault",
+    "AdapterFaultKind",
     "Carried",
     "CheckpointFacts",
     "CheckpointKind",

@@ -90,6 +90,14 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "not_carried": "Parameters behind the logits that neither base nor adapter gives: random at every load.",
         "modules_to_save": "What the PEFT configuration would have to say for those to be saved.",
         "promised": "Modules that PEFT expects in the adapter's file and that are not there: it raises a KeyError.",
+        "faults": "Settings and tensors that do not fit the adapter's configuration or the base model.",
+    },
+    "AdapterFault": {
+        "kind": "`configuration` and `shape` make PEFT fail, `scaling` makes the adapter's output infinite or NaN, "
+        "PEFT initializes what is `missing` and ignores what is `unexpected`.",
+        "name": "The setting, or the tensor's key.",
+        "found": "What was found.",
+        "expected": "What PEFT expects.",
     },
     "AtlasHead": {
         "modules": "The modules that belong to the head.",

@@ -5,7 +5,18 @@ from dataclasses import dataclass
 
 from rich.console import RenderableType
 
-from headscope.facts import Carried, CheckpointKind, Head, HeadParameter, ParameterStatus, Report, TensorKind
+from headscope.facts import (
+    AdapterFault,
+    AdapterFaultKind,
+    Carried,
+    CheckpointKind,
+    Head,
+    HeadParameter,
+    ParameterStatus,
+    Report,
+    TensorKind,
+)
+from headscope.facts.adapter import describe_fault
 from headscope.facts.missing import find_missing
 from headscope.render.fold import fold_keys
 from headscope.render.palette import TONE, Tone
@@ -26,9 +37,10 @@ class Verdict:
 
 
 def is_missing_weights(report: Report) -> bool:
-    """Whether any weight that the logits depend on is new or mismatched: what `--exit-code` reports."""
+    """Whether any weight that the logits depend on is new or mismatched, or PEFT refuses the adapter: `--exit-code`."""
     missing = find_missing(report)
-    return bool(missing.head or missing.elsewhere)
+    refused = report.adapter is not None and (report.adapter.is_refused or bool(report.adapter.faults))
+    return bool(missing.head or missing.elsewhere) or refused
 
 
 def tell_verdict(report: Report) -> Verdict:
@@ -59,12 +71,19 @@ def _adapter_clauses(report: Report) -> list[str]:
     """What a PEFT adapter leaves out."""
     if report.adapter is None:
         return []
-    clauses = []
+    clauses = [f"adapter: {_fault(report.adapter.faults)}"] if report.adapter.faults else []
     if report.adapter.promised:
         clauses.append(f"PEFT cannot load the adapter, which lacks {_names(report.adapter.promised)}")
     if report.adapter.not_carried:
         clauses.append(f"random at every load: the adapter does not carry {_names(report.adapter.not_carried)}")
     return clauses
+
+
+def _fault(faults: Sequence[AdapterFault]) -> str:
+    """The gravest fault of an adapter in words, and how many there are."""
+    first = min(faults, key=lambda item: list(AdapterFaultKind).index(item.kind))
+    more = f" (and {len(faults) - 1:,} more)" if len(faults) > 1 else ""
+    return f"{describe_fault(first)}{more}"
 
 
 def _verdict_without_weights(report: Report, head: Head) -> Verdict:
@@ -105,7 +124,8 @@ def _unknown(report: Report) -> tuple[str, ...]:
 
 def _tone(report: Report) -> Tone:
     missing = find_missing(report)
-    broken = report.adapter is not None and (report.adapter.promised or report.adapter.not_carried)
+    adapter = report.adapter
+    broken = adapter is not None and (adapter.promised or adapter.not_carried or adapter.faults)
     if broken or report.weights.mismatched or (report.head is not None and missing.elsewhere):
         return Tone.ERROR
     unsure = missing.head or missing.elsewhere or report.not_determined
