@@ -407,7 +407,7 @@ def _report(command: str, manifest: CheckpointManifest, choice: Choice, loaded: 
 def _adapter_facts(manifest: CheckpointManifest, loaded: Loaded, head: Head | None) -> AdapterFacts | None:
     from headscope.model.adapters import adapter_facts
 
-    return None if manifest.adapter is None else adapter_facts(loaded, manifest.adapter, manifest.base, head)
+    return None if manifest.adapter is None else adapter_facts(loaded, manifest.adapter, manifest, head)
 
 
 def unless_contradicted(trace: HeadTrace) -> HeadTrace:

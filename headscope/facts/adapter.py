@@ -39,7 +39,8 @@ class AdapterFault:
 class AdapterFacts:
     """An adapter as a report shows it.
 
-    `method` is PEFT's name (`LORA`); `base` the reference of the base model that was examined; `saved` names the
+    `method` is PEFT's name (`LORA`); `base` the reference of the base model that was examined, at
+    `base_revision` and `base_commit`; `saved` names the
     parameters that the adapter file holds whole; `adapted` the modules whose output it changes, those in the head
     only; `not_carried` the parameters that the logits depend on and that neither base nor adapter gives: they are
     random at every load. `modules_to_save` is what the PEFT configuration would have to say for them to be saved.
@@ -58,6 +59,8 @@ class AdapterFacts:
     modules_to_save: tuple[str, ...] = ()
     promised: tuple[str, ...] = ()
     faults: tuple[AdapterFault, ...] = ()
+    base_revision: str | None = None
+    base_commit: str | None = None
 
     @property
     def is_refused(self) -> bool:

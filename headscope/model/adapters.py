@@ -148,8 +148,10 @@ def classes_in_adapter(diff: WeightDiff, num_labels: int) -> int | None:
     return counts.pop() if len(counts) == 1 else None
 
 
-def adapter_facts(loaded: Loaded, adapter: CheckpointManifest, base: str, head: Head | None) -> AdapterFacts:
-    """What a report says of the adapter. Without a head, what the logits depend on is not known: all is listed."""
+def adapter_facts(
+    loaded: Loaded, adapter: CheckpointManifest, manifest: CheckpointManifest, head: Head | None
+) -> AdapterFacts:
+    """What a report says of the adapter in a joined manifest. Without a head, what is live is not known: all is listed."""
     config = adapter.config
     task_type = config.get("task_type")
     wanted = _names_in(config.get("modules_to_save"))
@@ -162,7 +164,9 @@ def adapter_facts(loaded: Loaded, adapter: CheckpointManifest, base: str, head: 
         reference=adapter.reference,
         method=str(config.get("peft_type") or "unknown"),
         task_type=task_type if isinstance(task_type, str) else None,
-        base=base,
+        base=manifest.base,
+        base_revision=manifest.base_revision,
+        base_commit=manifest.base_commit,
         tensors=len(adapter.tensors),
         saved=tuple(sorted(saved)),
         adapted=tuple(

@@ -84,6 +84,8 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "method": "PEFT's name of the method, such as `LORA`.",
         "task_type": "PEFT's name of the task, such as `SEQ_CLS`; null where the adapter names none.",
         "base": "The reference of the base model that was examined.",
+        "base_revision": "The revision of the base model that was asked for or pinned; null where none was.",
+        "base_commit": "The commit at which the base model was read; null where it does not come from the Hub.",
         "tensors": "How many tensors the adapter's file holds.",
         "saved": "Parameters that the adapter's file holds whole.",
         "adapted": "Modules of the head whose output the adapter changes.",
