@@ -144,6 +144,7 @@ def classes_in_adapter(diff: WeightDiff, num_labels: int) -> int | None:
         and item.model_shape[:1] == (num_labels,)
         and item.checkpoint_shape[1:] == item.model_shape[1:]
         and item.checkpoint_shape
+        and 0 not in item.checkpoint_shape
     }
     return counts.pop() if len(counts) == 1 else None
 
@@ -151,7 +152,7 @@ def classes_in_adapter(diff: WeightDiff, num_labels: int) -> int | None:
 def adapter_facts(
     loaded: Loaded, adapter: CheckpointManifest, manifest: CheckpointManifest, head: Head | None
 ) -> AdapterFacts:
-    """What a report says of the adapter in a joined manifest. Without a head, what is live is not known: all is listed."""
+    """What a report says of the adapter in a joined manifest. Without a head, it lists what is not known to be live."""
     config = adapter.config
     task_type = config.get("task_type")
     wanted = _names_in(config.get("modules_to_save"))

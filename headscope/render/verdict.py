@@ -190,7 +190,8 @@ def _shapes(mismatched: Sequence[HeadParameter]) -> str:
 
 
 def _change(parameter: HeadParameter) -> str:
-    stored = "?" if parameter.checkpoint_shape is None else size_of(parameter.checkpoint_shape)
+    shape = parameter.checkpoint_shape
+    stored = "?" if shape is None else "empty" if 0 in shape else size_of(shape)
     return f"{stored} -> {size_of(parameter.shape)}"
 
 

@@ -112,6 +112,14 @@ def prefixed(prefix: str) -> Callable[[dict[str, torch.Tensor]], dict[str, torch
     return lambda state: {f"{prefix}{key}": value for key, value in state.items()}
 
 
+def emptied(start: str) -> Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]:
+    """An edit that leaves the placeholders of DeepSpeed ZeRO-3 in place of some tensors."""
+    return lambda state: {
+        key: torch.empty(0) if key.startswith(start) and value.is_floating_point() else value
+        for key, value in state.items()
+    }
+
+
 def renamed(old: str, new: str) -> Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]:
     """An edit that gives some tensors another name."""
     return lambda state: {key.replace(old, new): value for key, value in state.items()}
@@ -172,9 +180,13 @@ def quantised(packing: str, **settings: Any) -> Build:
 WIDE = {"hidden_size": 96, "num_attention_heads": 4}
 
 _WHOLE = ["classifier", "pooler"]
+_TWO = named({"0": "no", "1": "yes"})
 
 FAULTS: tuple[Case, ...] = (
     fault("HS101", "prefix", saved("bert", edit=prefixed("wrapped.")), "inference", "HS102", "HS106"),
+    fault("HS101", "module", saved("bert", edit=prefixed("module.")), "inference", "HS102", "HS106"),
+    fault("HS101", "compiled", saved("distilbert", edit=prefixed("_orig_mod.")), "inference", "HS102", "HS106"),
+    fault("HS101", "two-classes", saved("bert", edit=prefixed("module."), **_TWO), "inference", "HS102", "HS106"),
     fault("HS101", "embeddings", saved("roberta", drop=("roberta.embeddings.word",))),
     fault("HS101", "layer", saved("llama", drop=("model.layers.1.",))),
     fault("HS101", "layer-norm", saved("distilbert", drop=("distilbert.transformer.layer.0.output_layer_norm",))),
@@ -230,6 +242,9 @@ FAULTS: tuple[Case, ...] = (
     fault("HS109", "shapes", adapter("bert", {"r": 4}, modules_to_save=_WHOLE), "training"),
     fault("HS109", "missing", adapter("bert", {"use_dora": True}, modules_to_save=_WHOLE), "inference", "HS202"),
     fault("HS109", "ignored", adapter("bert", {"target_modules": ["query"]}, modules_to_save=_WHOLE), "training"),
+    fault("HS801", "everything", saved("bert", edit=emptied("")), "inference"),
+    fault("HS801", "head", saved("roberta", edit=emptied("classifier")), "training"),
+    fault("HS801", "bias", saved("distilbert", edit=emptied("classifier.bias")), "inference"),
     fault("HS201", "asked-for-more", saved("bert"), "inference", "HS202", num_labels=5),
     fault("HS201", "asked-in-training", saved("gpt2"), "training", num_labels=2),
     fault(
