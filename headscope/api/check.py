@@ -196,7 +196,7 @@ def _values(
 ) -> tuple[TensorValues, ...] | None:
     """Statistics of the stored tensors of the head that are loaded as they are."""
     report = examined.report
-    given = [item for item in report.head.parameters if _is_given(item)] if report.head else []
+    given = [item for item in report.head.tensors if _is_given(item)] if report.head else []
     if not given:
         inapplicable.append(Unavailable("values", "the checkpoint gives no weight of the head"))
         return None

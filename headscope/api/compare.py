@@ -47,7 +47,7 @@ def _differences(reports: Sequence[Report]) -> Iterator[Difference]:
         if len(set(values)) > 1:
             yield Difference(what, values)
     heads = [report.head for report in reports]
-    for name in dict.fromkeys(item.name for head in heads if head for item in head.parameters):
+    for name in dict.fromkeys(item.name for head in heads if head for item in head.tensors):
         values = tuple(_parameter(head, name) for head in heads)
         if len(set(values)) > 1:
             yield Difference(f"{PARAMETER}{name}", values)
@@ -64,7 +64,7 @@ def _operations(head: Head) -> str:
 def _parameter(head: Head | None, name: str) -> str:
     if head is None:
         return "not determined"
-    found = next((item for item in head.parameters if item.name == name), None)
+    found = next((item for item in head.tensors if item.name == name), None)
     if found is None:
         return "none"
     live = "" if found.live else ", not used"
@@ -162,7 +162,7 @@ def _same_values(requests: Sequence[Request], examined: Sequence[Examined]) -> I
 
 def _fingerprints(request: Request, examined: Examined) -> dict[str, _Fingerprint]:
     head = examined.report.head
-    live = [item for item in head.parameters if item.live] if head else []
+    live = [item for item in head.tensors if item.live] if head else []
     found = {item.name: _Fingerprint(None, _why_unread(examined.report, item)) for item in live}
     readable = [item for item in live if item.status is ParameterStatus.LOADED and len(item.checkpoint_keys) == 1]
     try:

@@ -27,6 +27,7 @@ from headscope.facts import (
     ParameterCounts,
     Quantisation,
     Report,
+    TensorKind,
     Unavailable,
     WeightDiff,
     WeightsFormat,
@@ -408,7 +409,7 @@ def _report(command: str, manifest: CheckpointManifest, choice: Choice, loaded: 
 def _adapter_facts(manifest: CheckpointManifest, loaded: Loaded, head: Head | None) -> AdapterFacts | None:
     from headscope.model.adapters import adapter_facts
 
-    return None if manifest.adapter is None else adapter_facts(loaded, manifest.adapter, manifest.base, head)
+    return None if manifest.adapter is None else adapter_facts(loaded, manifest.adapter, manifest, head)
 
 
 def unless_contradicted(trace: HeadTrace) -> HeadTrace:
@@ -527,7 +528,7 @@ def _outside_base(diff: WeightDiff) -> int:
 
 
 def join_head(trace: HeadTrace, diff: WeightDiff) -> Head:
-    """The head of a trace with the status of its parameters."""
+    """The head of a trace with the status of its parameters and buffers."""
     origins = {origin.name: origin for origin in diff.parameters}
     mismatches = {item.parameter: item for item in diff.mismatched}
     live = set(trace.live)
@@ -545,6 +546,7 @@ def join_head(trace: HeadTrace, diff: WeightDiff) -> Head:
             checkpoint_shape=mismatch.checkpoint_shape if mismatch else None,
             adapter=origin.adapter,
             quantised=origin.quantised,
+            kind=TensorKind.BUFFER if origin.is_buffer else TensorKind.PARAMETER,
         )
 
     return Head(
@@ -555,8 +557,9 @@ def join_head(trace: HeadTrace, diff: WeightDiff) -> Head:
         formula=trace.formula,
         hidden_shape=trace.hidden_shape,
         verification=trace.verification,
-        not_live=tuple(name for name, item in origins.items() if name not in live and not item.is_buffer),
+        not_live=tuple(name for name in origins if name not in live),
         unused_modules=trace.unused_modules,
+        buffers=tuple(parameter(name) for name in trace.buffers if name in origins),
     )
 
 

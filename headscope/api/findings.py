@@ -36,5 +36,5 @@ def with_findings(examined: Examined, request: Request) -> Examination:
 
 def likely_profile(report: Examination) -> Profile:
     """Training where a weight that the scores depend on is not the checkpoint's, else inference."""
-    live = (item for item in report.head.parameters if item.live) if report.head else ()
+    live = (item for item in report.head.tensors if item.live) if report.head else ()
     return Profile.TRAINING if any(item.status in _MISSING for item in live) else Profile.INFERENCE

@@ -59,6 +59,12 @@ def run_gate(models: Sequence[str], gate: Gate, progress: Progress | None = None
     return Gated(tuple(results), tuple(_unused_note(item) for item in unused), rules)
 
 
+def unread_gate(reference: str, gate: Gate, err: HeadscopeError) -> Gated:
+    """The gate for one model that could not be examined, for the formats that have no other place for an error."""
+    rules = tuple((rule.id, rule.title) for rule in gate.selection.rules)
+    return Gated((_unread(reference, gate, err),), (), rules)
+
+
 def _unread(reference: str, gate: Gate, err: HeadscopeError) -> CheckResult:
     return CheckResult(
         tool_version=tool_version(),
@@ -69,7 +75,10 @@ def _unread(reference: str, gate: Gate, err: HeadscopeError) -> CheckResult:
         findings=(),
         ignored=(),
         not_determined=(Unavailable("checkpoint", f"{err.code}: {err.message}"),),
-        not_applicable=(),
+        not_applicable=tuple(
+            Unavailable(f"{rule.id} {rule.name}", "the checkpoint could not be examined")
+            for rule in gate.selection.rules
+        ),
         rules=tuple(rule.id for rule in gate.selection.rules),
     )
 

@@ -166,7 +166,9 @@ def _in_memory(module: nn.Module) -> CheckpointFacts:
 
 
 def _nothing_loaded(module: nn.Module, trace: HeadTrace) -> WeightDiff:
-    """The parameters with no word on where their values came from: a module does not know."""
+    """Parameters and persistent buffers of unknown origin: a module does not know where its values came from."""
+    from headscope.trace.buffers import persistent_buffers
+
     prefix = f"{trace.base_module}." if trace.base_module else ""
     return WeightDiff(
         loaded=0,
@@ -178,14 +180,19 @@ def _nothing_loaded(module: nn.Module, trace: HeadTrace) -> WeightDiff:
         parameters=tuple(
             ParameterOrigin(
                 name=name,
-                shape=tuple(parameter.shape),
-                dtype=str(parameter.dtype).removeprefix("torch."),
-                count=parameter.numel(),
+                shape=tuple(tensor.shape),
+                dtype=str(tensor.dtype).removeprefix("torch."),
+                count=tensor.numel(),
                 status=ParameterStatus.UNKNOWN,
                 checkpoint_keys=(),
                 in_base=bool(prefix) and name.startswith(prefix),
+                is_buffer=is_buffer,
             )
-            for name, parameter in module.named_parameters(remove_duplicate=False)
+            for is_buffer, held in (
+                (False, module.named_parameters(remove_duplicate=False)),
+                (True, persistent_buffers(module)),
+            )
+            for name, tensor in held
         ),
     )
 

@@ -23,25 +23,35 @@ class Place:
 def open_places(request: Request, manifest: CheckpointManifest) -> list[Place]:
     """Each place that holds files of the checkpoint, the adapter's first; none for a snapshot.
 
+    Each is opened at its own commit: an adapter and its base model seldom lie in one repository.
     Raises a HeadscopeError where one cannot be reached.
     """
-    if manifest.adapter is None:
-        return _opened(request, request.reference, manifest)
-    adapter = _opened(request, manifest.adapter.reference, manifest.adapter)
-    return [*adapter, *_opened(request, manifest.base, replace(manifest, adapter=None, kind=CheckpointKind.LOCAL))]
-
-
-def _opened(request: Request, reference: str, manifest: CheckpointManifest) -> list[Place]:
-    from headscope.checkpoints import open_sidecar
-
     if manifest.kind is CheckpointKind.SNAPSHOT:
         return []
-    own = reference == request.reference
+    if manifest.adapter is None:
+        return _opened(request, request.reference, manifest, request.subfolder)
+    folder_of_adapter, folder_of_base = (None, request.subfolder) if request.adapter else (request.subfolder, None)
+    base = replace(
+        manifest,
+        adapter=None,
+        kind=CheckpointKind.LOCAL,
+        revision=manifest.base_revision,
+        commit=manifest.base_commit,
+    )
+    return [
+        *_opened(request, manifest.adapter.reference, manifest.adapter, folder_of_adapter),
+        *_opened(request, manifest.base, base, folder_of_base),
+    ]
+
+
+def _opened(request: Request, reference: str, manifest: CheckpointManifest, subfolder: str | None) -> list[Place]:
+    from headscope.checkpoints import open_sidecar
+
     sidecar = open_sidecar(
         reference,
-        manifest.commit if own else None,
-        revision=request.revision if own else None,
-        subfolder=request.subfolder if own else None,
+        manifest.commit,
+        revision=manifest.revision,
+        subfolder=subfolder,
         cache_dir=request.cache_dir,
         token=request.token,
         offline=request.offline,

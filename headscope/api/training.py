@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from headscope.api.check import config_facts, gather
 from headscope.api.examination import Examination, Examined, Request, built_facts, examine
 from headscope.api.live import inspect_module, unwrapped
 from headscope.errors import HeadscopeError, UsageError
-from headscope.facts import Mismatch, ParameterStatus, Profile, Report, Unavailable, WeightDiff
+from headscope.facts import Head, Mismatch, ParameterStatus, Profile, Report, Unavailable, WeightDiff
 from headscope.facts.check import LiveFacts, Subject, TensorValues
 from headscope.facts.tasks import WITHOUT_CLASSES
 
@@ -105,10 +105,16 @@ def with_loading_info(live: Examination, info: Mapping[str, Any]) -> Examination
     )
     if live.head is None:
         return replace(live, weights=diff)
-    of_head = tuple(
-        replace(item, status=status(item.name)) for item in live.head.parameters if not _is_of_adapter(item.name)
+    return replace(live, weights=diff, head=_with_status(live.head, status))
+
+
+def _with_status(head: Head, status: Callable[[str], ParameterStatus]) -> Head:
+    """The head with the status of everything in it but PEFT's own changes."""
+    parameters, buffers = (
+        tuple(replace(item, status=status(item.name)) for item in items if not _is_of_adapter(item.name))
+        for items in (head.parameters, head.buffers)
     )
-    return replace(live, weights=diff, head=replace(live.head, parameters=of_head))
+    return replace(head, parameters=parameters, buffers=buffers)
 
 
 def _is_of_adapter(name: str) -> bool:
@@ -178,7 +184,7 @@ def _adapted(name: str, trained: set[str]) -> bool:
 def _live_values(module: nn.Module, report: Report) -> tuple[TensorValues, ...]:
     from headscope.model.values import live_values
 
-    held = dict(module.named_parameters(remove_duplicate=False))
-    live = [item.name for item in report.head.parameters if item.live] if report.head else []
+    held = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
+    live = [item.name for item in report.head.tensors if item.live] if report.head else []
     measured = (live_values(name, held[name]) for name in live if name in held)
     return tuple(value for value in measured if value is not None)

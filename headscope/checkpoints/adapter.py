@@ -62,6 +62,8 @@ def joined(adapter: CheckpointManifest, base: CheckpointManifest) -> CheckpointM
         files=(*base.files, *adapter.files),
         adapter=adapter,
         base=base.reference,
+        base_revision=base.revision,
+        base_commit=base.commit,
     )
 
 

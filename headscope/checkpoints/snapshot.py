@@ -48,7 +48,12 @@ def snapshot_text(manifest: CheckpointManifest, provenance: str = "") -> str:
     if manifest.sentence is not None:
         head["sentence"] = dataclasses.asdict(manifest.sentence)
     if manifest.adapter is not None:
-        head |= {"base": manifest.base, "adapter": json.loads(snapshot_text(manifest.adapter, "the adapter"))}
+        head |= {
+            "base": manifest.base,
+            "base_revision": manifest.base_revision,
+            "base_commit": manifest.base_commit,
+            "adapter": json.loads(snapshot_text(manifest.adapter, "the adapter")),
+        }
     lines = [f"{json.dumps(name)}: {json.dumps(value, sort_keys=True)}" for name, value in head.items()]
     tensors = [json.dumps(_tensor_entry(tensor)) for tensor in manifest.tensors]
     return "{\n" + ",\n".join(lines) + ',\n"tensors": [\n' + ",\n".join(tensors) + "\n]\n}\n"
@@ -115,6 +120,8 @@ def _from_values(values: dict[str, Any], reference: str, size: int) -> Checkpoin
                 for gap in _expect(values["gaps"], list)
             ),
             base=_expect(values.get("base", ""), str),
+            base_revision=_optional_text(values.get("base_revision")),
+            base_commit=_optional_text(values.get("base_commit")),
             adapter=_adapter_in(values),
             sentence=_sentence_in(values.get("sentence")),
         )

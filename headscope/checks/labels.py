@@ -62,7 +62,7 @@ def _stored_count(subject: Subject) -> int | None:
         if item.status is not ParameterStatus.MISMATCHED or not stored or len(stored) != len(item.shape):
             continue
         differing = [axis for axis, size in enumerate(item.shape) if size != stored[axis]]
-        if len(differing) == 1 and item.shape[differing[0]] == subject.report.model.num_labels:
+        if len(differing) == 1 and stored[differing[0]] and item.shape[differing[0]] == subject.report.model.num_labels:
             counts.add(stored[differing[0]])
     return counts.pop() if len(counts) == 1 else None
 

@@ -75,8 +75,8 @@ def live_parameters(subject: Subject) -> list[HeadParameter]:
 
 
 def live_of(subject: Subject) -> list[HeadParameter]:
-    """The parameters of the head that the scores depend on. Raises NotKnown for one of unknown status."""
-    live = live_parameters(subject)
+    """The parameters and buffers of the head that the scores depend on. Raises NotKnown for one of unknown status."""
+    live = [item for item in head_of(subject).tensors if item.live]
     unknown = [item.name for item in live if item.status is ParameterStatus.UNKNOWN]
     if unknown:
         raise NotKnown(f"whether the checkpoint gives {named(unknown)} is not known")

@@ -3,23 +3,26 @@
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headscope.cli.failure import report_failure
 from headscope.cli.options import OutputFile, Quiet, Reach, Wanted
 from headscope.cli.output import check_output, print_screen, write_file, write_stdout
 from headscope.cli.progress import telling_progress
-from headscope.errors import ExitCode, UsageError
+from headscope.errors import ExitCode, HeadscopeError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from headscope.api.gate import Gate, Gated
     from headscope.facts.check import CheckResult
 
 _RULES = "Rules"
 _OUTPUT = "Output"
+_TELLING = ("text", "json")
+"""Formats in which a failure has a form of its own."""
 
 
 class CheckFormat(str, Enum):  # noqa: UP042 - StrEnum shows its members differently in Typer's help
@@ -104,16 +107,31 @@ def check(models: Models, wanted: Wanted, reach: Reach, rules: Rules, written: W
     check_output(rules.write_baseline)
     options = wanted.keywords() | reach.keywords()
     with telling_progress(written.quiet or written.kind != "text") as tell:
-        from headscope.api.gate import run_gate
-
         gate = _gate(rules)
-        gated = run_gate(tuple(models), gate, tell, **options)
+        gated = _run(models, gate, tell, written.kind, options)
     if rules.write_baseline is not None:
         from headscope.api.check import baseline_text
 
         write_file(rules.write_baseline, baseline_text(gated.results))
     _write(written, gated)
     return _exit_code(gated.results)
+
+
+def _run(
+    models: "Sequence[str]", gate: "Gate", tell: "Callable[[str], None]", kind: str, options: dict[str, Any]
+) -> "Gated":
+    """The results. A pipeline's format has to parse even when the only model cannot be examined."""
+    from headscope.api.gate import run_gate, unread_gate
+
+    try:
+        return run_gate(tuple(models), gate, tell, **options)
+    except UsageError:
+        raise
+    except HeadscopeError as err:
+        if kind in _TELLING:
+            raise
+        report_failure(err, as_json=False)
+        return unread_gate(models[0], gate, err)
 
 
 def _gate(rules: Rules) -> "Gate":

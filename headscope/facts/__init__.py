@@ -1,6 +1,6 @@
 """Everything a report can say: frozen dataclasses of str, int, bool, enum and tuple. Read this first."""
 
-from headscope.facts.adapter import AdapterFacts, Carried
+from headscope.facts.adapter import AdapterFacts, AdapterFault, AdapterFaultKind, Carried
 from headscope.facts.checkpoint import (
     CheckpointFacts,
     CheckpointKind,
@@ -21,6 +21,7 @@ from headscope.facts.head import (
     PoolingPart,
     Shape,
     Stage,
+    TensorKind,
     UnusedModule,
     Verification,
 )
@@ -51,6 +52,8 @@ from headscope.facts.weights import (
 __all__ = [
     "SCHEMA_VERSION",
     "AdapterFacts",
+    "AdapterFault",
+    "AdapterFaultKind",
     "Carried",
     "CheckpointFacts",
     "CheckpointKind",
@@ -82,6 +85,7 @@ __all__ = [
     "Stage",
     "Task",
     "TensorHeader",
+    "TensorKind",
     "Tie",
     "Unavailable",
     "UnusedGroup",

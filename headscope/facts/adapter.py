@@ -11,15 +11,41 @@ class Carried(StrEnum):
     ADAPTED = "adapted"
 
 
+class AdapterFaultKind(StrEnum):
+    """What is wrong in an adapter, by what it leads to.
+
+    `configuration` and `shape`: PEFT raises an error; `scaling`: what the adapter adds is not a finite number;
+    `missing`: PEFT initializes the tensor; `unexpected`: PEFT ignores the tensor.
+    """
+
+    CONFIGURATION = "configuration"
+    SHAPE = "shape"
+    SCALING = "scaling"
+    MISSING = "missing"
+    UNEXPECTED = "unexpected"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class AdapterFault:
+    """One setting or tensor of an adapter that does not fit: its name, what was found, what PEFT expects."""
+
+    kind: AdapterFaultKind
+    name: str
+    found: str
+    expected: str
+
+
 @dataclass(frozen=True, slots=True)
 class AdapterFacts:
     """An adapter as a report shows it.
 
-    `method` is PEFT's name (`LORA`); `base` the reference of the base model that was examined; `saved` names the
+    `method` is PEFT's name (`LORA`); `base` the reference of the base model that was examined, at
+    `base_revision` and `base_commit`; `saved` names the
     parameters that the adapter file holds whole; `adapted` the modules whose output it changes, those in the head
     only; `not_carried` the parameters that the logits depend on and that neither base nor adapter gives: they are
     random at every load. `modules_to_save` is what the PEFT configuration would have to say for them to be saved.
-    `promised` are modules that PEFT expects in the file and that are not there: it raises a KeyError.
+    `promised` are modules that PEFT expects in the file and that are not there: it raises a KeyError. `faults` are
+    the settings and tensors that do not fit the configuration or the base model.
     """
 
     reference: str
@@ -32,3 +58,26 @@ class AdapterFacts:
     not_carried: tuple[str, ...] = ()
     modules_to_save: tuple[str, ...] = ()
     promised: tuple[str, ...] = ()
+    faults: tuple[AdapterFault, ...] = ()
+    base_revision: str | None = None
+    base_commit: str | None = None
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether `PeftModel.from_pretrained` raises an error."""
+        fatal = (AdapterFaultKind.CONFIGURATION, AdapterFaultKind.SHAPE)
+        return bool(self.promised) or any(item.kind in fatal for item in self.faults)
+
+
+_WORDS = {
+    AdapterFaultKind.CONFIGURATION: "{name} is {found}, and PEFT expects {expected}",
+    AdapterFaultKind.SHAPE: "{name} is {found}, and PEFT expects {expected}",
+    AdapterFaultKind.SCALING: "{name} is {found}, so what the adapter adds is not a finite number",
+    AdapterFaultKind.MISSING: "the file lacks {name} ({expected}), which PEFT initializes instead",
+    AdapterFaultKind.UNEXPECTED: "PEFT ignores {name} ({found}): the configuration asks for no such tensor",
+}
+
+
+def describe_fault(fault: AdapterFault) -> str:
+    """The fault in one clause."""
+    return _WORDS[fault.kind].format(name=fault.name, found=fault.found, expected=fault.expected)

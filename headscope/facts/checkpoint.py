@@ -62,7 +62,8 @@ class CheckpointManifest:
     `config_text` is `config.json` as canonical JSON (sorted keys). `shared` groups the keys whose tensors
     use one storage (PyTorch files only). `notices` are sentences a reader must see (a bundled
     snapshot stood in for the Hub). `gaps` name what could not be read (a missing shard). With a PEFT adapter the
-    manifest is that of the base model: `adapter` is the adapter's own, and `base` the reference of the base model.
+    manifest is that of the base model: `adapter` is the adapter's own; `base`, `base_revision` and `base_commit` say
+    where the base model was read, while `reference`, `revision` and `commit` are the adapter's.
     `sentence` is what sentence-transformers puts after the model, None for other checkpoints. `requests` counts those
     to the Hub, redirects and repetitions among them.
     """
@@ -81,6 +82,8 @@ class CheckpointManifest:
     gaps: tuple[Unavailable, ...] = ()
     adapter: "CheckpointManifest | None" = None
     base: str = ""
+    base_revision: str | None = None
+    base_commit: str | None = None
     sentence: SentencePipeline | None = None
     requests: int = 0
 

@@ -104,7 +104,7 @@ class Stage:
     """One executed operation of the head path.
 
     `module` is the module whose `forward` ran it ("" is the model itself); `functional` says that it is
-    no module of its own (a bare `torch.tanh`, `hidden[:, 0]`); `parameters` are full names; `detail` is a
+    no module of its own (a bare `torch.tanh`, `hidden[:, 0]`); `parameters` and `buffers` are full names; `detail` is a
     short reading of its arguments (`[:, 0]`, `p=0.1`). `inputs` says of each of `input_shapes` which stage made
     it: its index, or HIDDEN_STATES; empty where that is not known.
     """
@@ -121,6 +121,7 @@ class Stage:
     line: int
     detail: str = ""
     inputs: tuple[int, ...] = ()
+    buffers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -136,10 +137,11 @@ class UnusedModule:
 class HeadTrace:
     """What running the model's own `forward` showed of its head; knows nothing of checkpoints.
 
-    `live` are the names of all parameters on a path to the logits. `hidden_shape` is the shape of the hidden
-    states that the head reads. `loss` is PyTorch's name of the loss that ran on labels, `config_fields` are the
-    configuration fields that the head's source reads. `notes` are sentences on what was observed (a forward that needs
-    a pad token). `not_determined` says what could not be told.
+    `live` are the names of all parameters and persistent buffers on a path to the logits; `parameters` and `buffers`
+    are those of the head. `hidden_shape` is the shape of the hidden states that the head reads. `loss` is PyTorch's
+    name of the loss that ran on labels, `config_fields` are the configuration fields that the head's source reads.
+    `notes` are sentences on what was observed (a forward that needs a pad token). `not_determined` says what could not
+    be told.
     """
 
     modules: tuple[str, ...]
@@ -156,11 +158,19 @@ class HeadTrace:
     unused_modules: tuple[UnusedModule, ...] = ()
     notes: tuple[str, ...] = ()
     not_determined: tuple[Unavailable, ...] = ()
+    buffers: tuple[str, ...] = ()
+
+
+class TensorKind(StrEnum):
+    """What a stored tensor is to PyTorch: training changes a parameter, a forward may change a buffer."""
+
+    PARAMETER = "parameter"
+    BUFFER = "buffer"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class HeadParameter:
-    """One parameter of the head, with what the checkpoint did for it."""
+    """One parameter or persistent buffer of the head, with what the checkpoint did for it."""
 
     name: str
     shape: tuple[int, ...]
@@ -172,11 +182,16 @@ class HeadParameter:
     checkpoint_shape: tuple[int, ...] | None = None
     adapter: Carried | None = None
     quantised: str | None = None
+    kind: TensorKind = TensorKind.PARAMETER
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head of one model with one checkpoint; `not_live` are all parameters with no path to the logits."""
+    """The head of one model with one checkpoint.
+
+    `buffers` are its persistent buffers, such as the statistics of a BatchNorm; `not_live` names all parameters and
+    persistent buffers of the model with no path to the logits.
+    """
 
     modules: tuple[str, ...]
     pooling: Pooling
@@ -187,3 +202,9 @@ class Head:
     unused_modules: tuple[UnusedModule, ...] = field(default=())
     verification: Verification | None = None
     not_live: tuple[str, ...] = field(default=(), metadata={"json": None})
+    buffers: tuple[HeadParameter, ...] = ()
+
+    @property
+    def tensors(self) -> tuple[HeadParameter, ...]:
+        """Everything that a checkpoint has to give the head: its parameters, then its buffers."""
+        return (*self.parameters, *self.buffers)

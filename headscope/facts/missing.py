@@ -9,7 +9,7 @@ from headscope.facts.weights import ParameterStatus
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Names of the parameters that the checkpoint did not give and that the logits depend on."""
+    """Names of the parameters and persistent buffers that the checkpoint did not give and that the logits depend on."""
 
     head: tuple[str, ...]
     elsewhere: tuple[str, ...]
@@ -20,23 +20,14 @@ def find_missing(report: Report) -> Missing:
     missing = (*report.weights.new, *(item.parameter for item in report.weights.mismatched))
     if report.head is None:
         return Missing((), missing)
-    own = {parameter.name: parameter for parameter in report.head.parameters}
+    own = {item.name: item for item in report.head.tensors}
     ignored = tuple(name for name, item in own.items() if item.status is ParameterStatus.IGNORED)
     beside = set(report.head.not_live)
-    outside = _outside_base(report)
-    counted = [name for name in (*missing, *ignored) if not (name in beside or name.endswith("num_batches_tracked"))]
-    in_head = [name for name in counted if name in own or name in outside]
+    counted = [name for name in (*missing, *ignored) if name not in beside]
     return Missing(
-        tuple(name for name in in_head if name not in own or own[name].live),
-        tuple(name for name in counted if name not in in_head and not _is_beside(name, report.head)),
+        tuple(name for name in counted if name in own and own[name].live),
+        tuple(name for name in counted if name not in own and not _is_beside(name, report.head)),
     )
-
-
-def _outside_base(report: Report) -> set[str]:
-    """Names outside the base model, the buffers of a head among them; none where the class names no base model."""
-    if not any(item.in_base for item in report.weights.parameters):
-        return set()
-    return {item.name for item in report.weights.parameters if not item.in_base}
 
 
 def _is_beside(name: str, head: Head) -> bool:

@@ -20,9 +20,11 @@ from headscope.facts import (
     TensorHeader,
     WeightDiff,
 )
+from headscope.model.adapter_shapes import METHODS, Fit, check_fit, split_key
 from headscope.model.loading import Loaded, renames_of
 
 _PREFIXES = ("base_model.model.", "base_model.", "")
+_PREFIX_OF_TUNERS = ("base_model.model.",)
 _TASKS = {
     "SEQ_CLS": Task.SEQUENCE_CLASSIFICATION,
     "TOKEN_CLS": Task.TOKEN_CLASSIFICATION,
@@ -39,11 +41,15 @@ _RANDOM = (ParameterStatus.NEW, ParameterStatus.MISMATCHED)
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a tensor of an adapter goes: to a parameter whole, or to a module as a change of its output."""
+    """Where a tensor of an adapter goes: to a parameter whole, or to a module as a change of its output.
+
+    `tensor` is the end of its key behind that module, `lora_A.weight`; empty for a method that headscope does not know.
+    """
 
     carried: Carried
     name: str
     header: TensorHeader
+    tensor: str = ""
 
 
 def task_of_adapter(config: Mapping[str, Any]) -> Task | None:
@@ -56,16 +62,22 @@ def with_adapter(loaded: Loaded, adapter: CheckpointManifest) -> Loaded:
     """The base model's diff after the adapter was put on it."""
     diff = loaded.diff
     names = {item.name: item for item in diff.parameters}
-    modules = {path for path, _ in loaded.model.named_modules()}
-    placed = [(header, _place(header, names, modules)) for header in adapter.tensors]
+    modules = dict(loaded.model.named_modules())
+    method = str(adapter.config.get("peft_type"))
+    placed = [(header, _place(header, names, set(modules), method)) for header in adapter.tensors]
     saved = {place.name: place.header for _, place in placed if place and place.carried is Carried.SAVED}
     changed = {place.name for _, place in placed if place and place.carried is Carried.ADAPTED}
     parameters = tuple(_carried(item, saved.get(item.name), changed) for item in diff.parameters)
     reshaped = [_mismatch(names[name], header) for name, header in saved.items()]
     mismatched = [item for item in diff.mismatched if item.parameter not in saved]
     mismatched += [item for item in reshaped if item is not None]
+    held: dict[str, dict[str, TensorHeader]] = {}
+    for place in (place for _, place in placed if place and place.carried is Carried.ADAPTED):
+        held.setdefault(place.name, {})[place.tensor] = place.header
+    fit = Fit() if adapter.gaps else check_fit(adapter.config, modules, held)
     return replace(
         loaded,
+        faults=fit.faults,
         diff=replace(
             diff,
             loaded=sum(item.status is ParameterStatus.LOADED for item in parameters),
@@ -74,23 +86,24 @@ def with_adapter(loaded: Loaded, adapter: CheckpointManifest) -> Loaded:
             unused=tuple(sorted((*diff.unused, *(header.key for header, place in placed if place is None)))),
             renamed=tuple(sorted(item for item in renames_of(parameters) if item.parameter not in saved)),
             parameters=parameters,
-            gaps=(*diff.gaps, *adapter.gaps),
+            gaps=(*diff.gaps, *adapter.gaps, *fit.gaps),
         ),
     )
 
 
-def _place(header: TensorHeader, names: Mapping[str, ParameterOrigin], modules: set[str]) -> _Place | None:
+def _place(header: TensorHeader, names: Mapping[str, ParameterOrigin], modules: set[str], method: str) -> _Place | None:
     """Where a key goes; PEFT prefixes names, and puts `base_layer` where it wraps a module."""
-    for prefix in _PREFIXES:
+    for prefix in _PREFIX_OF_TUNERS if method in METHODS else _PREFIXES:
         if not header.key.startswith(prefix):
             continue
         name = header.key.removeprefix(prefix)
         whole = name.replace(".base_layer.", ".")
         if whole in names:
             return _Place(Carried.SAVED, whole, header)
-        module = _module_of(name, modules)
-        if module:
-            return _Place(Carried.ADAPTED, module, header)
+        module, tensor = split_key(name, method) if method in METHODS else (_module_of(name, modules), "")
+        module = module.replace(".base_layer", "")
+        if module in modules and module:
+            return _Place(Carried.ADAPTED, module, header, tensor)
     return None
 
 
@@ -131,12 +144,15 @@ def classes_in_adapter(diff: WeightDiff, num_labels: int) -> int | None:
         and item.model_shape[:1] == (num_labels,)
         and item.checkpoint_shape[1:] == item.model_shape[1:]
         and item.checkpoint_shape
+        and 0 not in item.checkpoint_shape
     }
     return counts.pop() if len(counts) == 1 else None
 
 
-def adapter_facts(loaded: Loaded, adapter: CheckpointManifest, base: str, head: Head | None) -> AdapterFacts:
-    """What a report says of the adapter. Without a head, what the logits depend on is not known: all is listed."""
+def adapter_facts(
+    loaded: Loaded, adapter: CheckpointManifest, manifest: CheckpointManifest, head: Head | None
+) -> AdapterFacts:
+    """What a report says of the adapter in a joined manifest. Without a head, it lists what is not known to be live."""
     config = adapter.config
     task_type = config.get("task_type")
     wanted = _names_in(config.get("modules_to_save"))
@@ -149,7 +165,9 @@ def adapter_facts(loaded: Loaded, adapter: CheckpointManifest, base: str, head: 
         reference=adapter.reference,
         method=str(config.get("peft_type") or "unknown"),
         task_type=task_type if isinstance(task_type, str) else None,
-        base=base,
+        base=manifest.base,
+        base_revision=manifest.base_revision,
+        base_commit=manifest.base_commit,
         tensors=len(adapter.tensors),
         saved=tuple(sorted(saved)),
         adapted=tuple(
@@ -164,6 +182,7 @@ def adapter_facts(loaded: Loaded, adapter: CheckpointManifest, base: str, head: 
         not_carried=lost,
         modules_to_save=_modules_to_save(lost, _others(loaded.diff, head), modules, wanted),
         promised=tuple(_promised(modules, {*wanted, *automatic}, saved, loaded)),
+        faults=loaded.faults,
     )
 
 
@@ -174,12 +193,12 @@ def _names_in(value: Any) -> tuple[str, ...]:
 def _not_carried(diff: WeightDiff, head: Head | None) -> tuple[str, ...]:
     if head is None:
         return ()
-    return tuple(item.name for item in head.parameters if item.live and item.status in _RANDOM)
+    return tuple(item.name for item in head.tensors if item.live and item.status in _RANDOM)
 
 
 def _others(diff: WeightDiff, head: Head | None) -> list[str]:
     """The parameters outside the head."""
-    own = {item.name for item in head.parameters} if head else set()
+    own = {item.name for item in head.tensors} if head else set()
     return [item.name for item in diff.parameters if item.name not in own]
 
 

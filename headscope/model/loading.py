@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from headscope.errors import HeadscopeError, Malformed, Unsupported
 from headscope.facts import (
+    AdapterFault,
     CheckpointManifest,
     Mismatch,
     ParameterOrigin,
@@ -33,13 +34,15 @@ from headscope.model.quiet import quiet
 class Loaded:
     """A skeleton on the meta device and what loading the checkpoint did to it.
 
-    `notes` are sentences on the loading, `quantisation` the settings of a quantised checkpoint.
+    `notes` are sentences on the loading, `quantisation` the settings of a quantised checkpoint, `faults` what does not
+    fit in its adapter.
     """
 
     model: PreTrainedModel
     diff: WeightDiff
     notes: tuple[str, ...] = ()
     quantisation: Mapping[str, Any] = field(default_factory=dict)
+    faults: tuple[AdapterFault, ...] = ()
 
 
 def load_skeleton(choice: Choice, manifest: CheckpointManifest) -> Loaded:
@@ -165,7 +168,7 @@ def _judge(
 def _origins(
     model: PreTrainedModel, judge: Callable[[str, torch.Tensor], ParameterStatus]
 ) -> tuple[ParameterOrigin, ...]:
-    buffers = {name for name, _ in model.named_buffers()}
+    buffers = {name for name, _ in model.named_buffers(remove_duplicate=False)}
     base = base_prefix(model)
     return tuple(
         ParameterOrigin(

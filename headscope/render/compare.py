@@ -13,6 +13,7 @@ from headscope.facts.tasks import WITHOUT_CLASSES
 from headscope.render.palette import QUIET, STATUS, STRONG, TONE, Tone
 from headscope.render.paragraph import Paragraph
 from headscope.render.safe import label, safe
+from headscope.render.stages import own_parameters
 from headscope.render.words import amount, axes_of, size_of
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -127,8 +128,7 @@ def _stage(stage: Stage | None, head: Head | None, same: bool) -> list[Text]:
         return [Text("-", _DIFFERS)]
     text = label(f"{stage.operation} {stage.detail}".strip(), "" if same else _DIFFERS)
     text.append(f" -> {axes_of(stage.output_shape)}")
-    by_name = {item.name: item for item in head.parameters} if head else {}
-    return [text, *(Text("  ").append(_parameter(by_name[name])) for name in stage.parameters if name in by_name)]
+    return [text, *(Text("  ").append(_parameter(item)) for item in (own_parameters(head, stage) if head else ()))]
 
 
 def _parameter(item: HeadParameter) -> Text:

@@ -36,9 +36,9 @@ def pooling_stage(head: Head) -> int | None:
 
 
 def own_parameters(head: Head, stage: Stage) -> tuple[HeadParameter, ...]:
-    """The parameters that a stage uses, with their status."""
-    by_name = {parameter.name: parameter for parameter in head.parameters}
-    return tuple(by_name[name] for name in stage.parameters if name in by_name)
+    """The parameters and buffers that a stage uses, with their status."""
+    by_name = {item.name: item for item in head.tensors}
+    return tuple(by_name[name] for name in (*stage.parameters, *stage.buffers) if name in by_name)
 
 
 def weight_size(parameter: HeadParameter) -> str:

@@ -8,7 +8,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 from rich.tree import Tree
 
-from headscope.facts import Carried, Head, HeadParameter, Report, Shape, Stage, Tie
+from headscope.facts import Carried, Head, HeadParameter, Report, Shape, Stage, TensorKind, Tie
 from headscope.render.columns import align
 from headscope.render.palette import MODULE, OPERATION, POOLING, QUIET, STATUS, STRONG
 from headscope.render.paragraph import Paragraph
@@ -173,9 +173,10 @@ def _status_of(parameter: HeadParameter) -> Text:
 
 
 def _aside(parameter: HeadParameter) -> str:
-    """What is special about how a parameter is stored."""
+    """What is special about a tensor: that it is a buffer, or how it is stored."""
+    kind = "buffer" if parameter.kind is TensorKind.BUFFER else ""
     packed = f"packed as {safe(parameter.quantised)}" if parameter.quantised else ""
-    return ", ".join(filter(None, (_ADAPTER[parameter.adapter] if parameter.adapter else "", packed)))
+    return ", ".join(filter(None, (kind, _ADAPTER[parameter.adapter] if parameter.adapter else "", packed)))
 
 
 def _origin_of(parameter: HeadParameter, sources: dict[str, str]) -> Text:

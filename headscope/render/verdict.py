@@ -5,7 +5,18 @@ from dataclasses import dataclass
 
 from rich.console import RenderableType
 
-from headscope.facts import Carried, CheckpointKind, Head, HeadParameter, ParameterStatus, Report
+from headscope.facts import (
+    AdapterFault,
+    AdapterFaultKind,
+    Carried,
+    CheckpointKind,
+    Head,
+    HeadParameter,
+    ParameterStatus,
+    Report,
+    TensorKind,
+)
+from headscope.facts.adapter import describe_fault
 from headscope.facts.missing import find_missing
 from headscope.render.fold import fold_keys
 from headscope.render.palette import TONE, Tone
@@ -26,9 +37,10 @@ class Verdict:
 
 
 def is_missing_weights(report: Report) -> bool:
-    """Whether any weight that the logits depend on is new or mismatched: what `--exit-code` reports."""
+    """Whether any weight that the logits depend on is new or mismatched, or PEFT refuses the adapter: `--exit-code`."""
     missing = find_missing(report)
-    return bool(missing.head or missing.elsewhere)
+    refused = report.adapter is not None and (report.adapter.is_refused or bool(report.adapter.faults))
+    return bool(missing.head or missing.elsewhere) or refused
 
 
 def tell_verdict(report: Report) -> Verdict:
@@ -59,12 +71,19 @@ def _adapter_clauses(report: Report) -> list[str]:
     """What a PEFT adapter leaves out."""
     if report.adapter is None:
         return []
-    clauses = []
+    clauses = [f"adapter: {_fault(report.adapter.faults)}"] if report.adapter.faults else []
     if report.adapter.promised:
         clauses.append(f"PEFT cannot load the adapter, which lacks {_names(report.adapter.promised)}")
     if report.adapter.not_carried:
         clauses.append(f"random at every load: the adapter does not carry {_names(report.adapter.not_carried)}")
     return clauses
+
+
+def _fault(faults: Sequence[AdapterFault]) -> str:
+    """The gravest fault of an adapter in words, and how many there are."""
+    first = min(faults, key=lambda item: list(AdapterFaultKind).index(item.kind))
+    more = f" (and {len(faults) - 1:,} more)" if len(faults) > 1 else ""
+    return f"{describe_fault(first)}{more}"
 
 
 def _verdict_without_weights(report: Report, head: Head) -> Verdict:
@@ -105,7 +124,8 @@ def _unknown(report: Report) -> tuple[str, ...]:
 
 def _tone(report: Report) -> Tone:
     missing = find_missing(report)
-    broken = report.adapter is not None and (report.adapter.promised or report.adapter.not_carried)
+    adapter = report.adapter
+    broken = adapter is not None and (adapter.promised or adapter.not_carried or adapter.faults)
     if broken or report.weights.mismatched or (report.head is not None and missing.elsewhere):
         return Tone.ERROR
     unsure = missing.head or missing.elsewhere or report.not_determined
@@ -136,19 +156,32 @@ def _head_clause(head: Head) -> str:
 
 
 def _live(head: Head) -> list[HeadParameter]:
-    return [parameter for parameter in head.parameters if parameter.live]
+    """The parameters and buffers that the logits depend on."""
+    return [item for item in head.tensors if item.live]
 
 
-def _extent(parameters: Sequence[HeadParameter]) -> str:
-    count = sum(parameter.count for parameter in parameters)
-    return f"{amount(len(parameters), 'tensor')}, {amount(count, 'parameter')}"
+def _extent(tensors: Sequence[HeadParameter]) -> str:
+    buffers = _buffers(tensors)
+    told = f" ({amount(buffers, 'buffer')})" if buffers else ""
+    return f"{amount(len(tensors), 'tensor')}{told}, {amount(_count(tensors), 'parameter')}"
+
+
+def _buffers(tensors: Sequence[HeadParameter]) -> int:
+    return sum(item.kind is TensorKind.BUFFER for item in tensors)
+
+
+def _count(tensors: Sequence[HeadParameter]) -> int:
+    """The elements of the parameters: a buffer is not trained, and no tool counts it as a parameter."""
+    return sum(item.count for item in tensors if item.kind is TensorKind.PARAMETER)
 
 
 def _part(some: Sequence[HeadParameter], every: Sequence[HeadParameter]) -> str:
     if len(some) == len(every):
         return _extent(every)
-    count, total = (sum(parameter.count for parameter in group) for group in (some, every))
-    return f"{len(some):,} of {amount(len(every), 'tensor')}, {count:,} of {amount(total, 'parameter')}"
+    part = f"{len(some):,} of {amount(len(every), 'tensor')}"
+    if _buffers(some) == len(some):
+        return f"{part}, all of them buffers" if len(some) > 1 else f"{part}, a buffer"
+    return f"{part}, {_count(some):,} of {amount(_count(every), 'parameter')}"
 
 
 def _shapes(mismatched: Sequence[HeadParameter]) -> str:
@@ -157,7 +190,8 @@ def _shapes(mismatched: Sequence[HeadParameter]) -> str:
 
 
 def _change(parameter: HeadParameter) -> str:
-    stored = "?" if parameter.checkpoint_shape is None else size_of(parameter.checkpoint_shape)
+    shape = parameter.checkpoint_shape
+    stored = "?" if shape is None else "empty" if 0 in shape else size_of(shape)
     return f"{stored} -> {size_of(parameter.shape)}"
 
 
@@ -167,7 +201,7 @@ def _names(names: Sequence[str]) -> str:
 
 def _base_clause(report: Report, head: Head) -> str:
     missing = find_missing(report).elsewhere
-    own = {parameter.name for parameter in head.parameters}
+    own = {item.name for item in head.tensors}
     unknown = [name for name in _unknown(report) if name not in own]
     if unknown:
         return f"base model not determined: {amount(len(unknown), 'tensor')} not seen: {_names(unknown)}"

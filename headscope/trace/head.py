@@ -56,7 +56,10 @@ def read_head(execution: Execution, base: nn.Module | None, tokens: TokenNames, 
         pooling=pooling,
         stages=stages,
         formula=formula.text,
-        parameters=_head_parameters(stages, names, declared_base(execution.model)),
+        parameters=_of_head(
+            names.parameters, {name for stage in stages for name in stage.parameters}, names, execution.model
+        ),
+        buffers=_of_head(names.buffers, {name for stage in stages for name in stage.buffers}, names, execution.model),
         live=tuple(sorted(head.live)),
         base_module=names.modules.get(id(base), "") if base is not None else "",
         hidden_shape=() if hidden is None else execution.probe.shape(hidden.shape),
@@ -103,13 +106,11 @@ def _topmost(path: str, prefix: str) -> str:
     return path.partition(".")[0]
 
 
-def _head_parameters(stages: tuple[Stage, ...], names: ModelNames, base: nn.Module | None) -> tuple[str, ...]:
-    """Parameters that the stages use, and those that lie outside a declared base model, in the model's order."""
-    used = {name for stage in stages for name in stage.parameters}
+def _of_head(tensors: dict[int, str], used: set[str], names: ModelNames, model: nn.Module) -> tuple[str, ...]:
+    """The tensors that the stages use, and those outside a declared base model, in the model's order."""
+    base = declared_base(model)
     prefix = names.modules.get(id(base), "") if base is not None else ""
-    return tuple(
-        name for name in names.parameters.values() if name in used or (prefix and not name.startswith(f"{prefix}."))
-    )
+    return tuple(name for name in tensors.values() if name in used or (prefix and not name.startswith(f"{prefix}.")))
 
 
 def _unused_modules(execution: Execution, head: HeadSlice, names: ModelNames) -> tuple[UnusedModule, ...]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from headscope.trace.buffers import names_of_buffers
 from headscope.trace.execution import Execution
 from headscope.trace.recorder import Operation
 
@@ -15,7 +16,7 @@ class HeadSlice:
     """The operations of the head in execution order.
 
     `hidden` are the tensors at which the slice begins; `derived` are the ids of all tensors on the way from
-    there to the logits; `live` are the names of the parameters with a path to the logits.
+    there to the logits; `live` are the names of the parameters and persistent buffers with a path to the logits.
     """
 
     operations: tuple[Operation, ...]
@@ -33,12 +34,13 @@ def locate_head(execution: Execution, base: nn.Module | None) -> HeadSlice:
     leaves = _reached_leaves(execution)
     weighted = _made_from_parameters(execution, names)
     candidates, hidden = _candidates(execution, base, weighted)
+    named = names_of_buffers(execution.model) | names
     operations, derived = _descendants(execution, candidates, hidden)
     return HeadSlice(
         operations=operations,
         hidden=tuple(hidden.values()),
         derived=frozenset(derived),
-        live=frozenset(names[leaf] for leaf in leaves if leaf in names),
+        live=frozenset(named[leaf] for leaf in leaves if leaf in named),
         base=base,
     )
 

@@ -11,6 +11,7 @@ from torch import nn
 
 from headscope.facts import Stage
 from headscope.facts.head import HIDDEN_STATES
+from headscope.trace.buffers import names_of_buffers
 from headscope.trace.execution import Execution
 from headscope.trace.indexing import index_operation, spell_index
 from headscope.trace.recorder import Operation
@@ -151,13 +152,14 @@ def _makers(steps: tuple[Step, ...], head: HeadSlice) -> dict[int, int]:
 
 
 class ModelNames:
-    """Full names of a model's modules and parameters, by identity."""
+    """Full names of a model's modules, parameters and persistent buffers, by identity."""
 
     def __init__(self, model: nn.Module) -> None:
         self.modules = {id(module): name for name, module in model.named_modules()}
         self.parameters: dict[int, str] = {}
         for name, parameter in model.named_parameters(remove_duplicate=False):
             self.parameters.setdefault(id(parameter), name)
+        self.buffers = names_of_buffers(model)
 
     def path(self, operation: Operation) -> str:
         """The path of the innermost registered module that ran `operation`; "" is the model itself."""
@@ -179,16 +181,17 @@ def _build_stage(  # noqa: PLR0917 - a stage is seen from that many sides
         functional=not (_is_leaf(innermost) and id(innermost) in names.modules),
         input_shapes=tuple(probe.shape(tensor.shape) for tensor, _ in entering),
         output_shape=probe.shape(step.last.outputs[0].shape),
-        parameters=_parameters_of(step, execution, head, names),
+        parameters=_leaves_of(step, execution, head, names.parameters),
         file=short_path(shown.file),
         line=shown.line,
         detail=_detail(shown),
         inputs=tuple(makers.get(producer, HIDDEN_STATES) for _, producer in entering),
+        buffers=_leaves_of(step, execution, head, names.buffers),
     )
 
 
-def _parameters_of(step: Step, execution: Execution, head: HeadSlice, names: ModelNames) -> tuple[str, ...]:
-    """Parameters that enter a step beside the hidden states, directly or through operations on them alone."""
+def _leaves_of(step: Step, execution: Execution, head: HeadSlice, names: dict[int, str]) -> tuple[str, ...]:
+    """The named tensors that enter a step beside the hidden states, directly or through operations on them alone."""
     found: dict[str, None] = {}
     waiting = [pair for operation in reversed(step.operations) for pair in reversed(operation.inputs)]
     seen: set[int] = set()
@@ -196,8 +199,8 @@ def _parameters_of(step: Step, execution: Execution, head: HeadSlice, names: Mod
         tensor, producer = waiting.pop()
         if id(tensor) in head.derived:
             continue
-        if id(tensor) in names.parameters:
-            found[names.parameters[id(tensor)]] = None
+        if id(tensor) in names:
+            found[names[id(tensor)]] = None
         elif producer >= 0 and producer not in seen:
             seen.add(producer)
             waiting.extend(reversed(execution.graph.operations[producer].inputs))

@@ -112,6 +112,14 @@ def prefixed(prefix: str) -> Callable[[dict[str, torch.Tensor]], dict[str, torch
     return lambda state: {f"{prefix}{key}": value for key, value in state.items()}
 
 
+def emptied(start: str) -> Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]:
+    """An edit that leaves the placeholders of DeepSpeed ZeRO-3 in place of some tensors."""
+    return lambda state: {
+        key: torch.empty(0) if key.startswith(start) and value.is_floating_point() else value
+        for key, value in state.items()
+    }
+
+
 def renamed(old: str, new: str) -> Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]:
     """An edit that gives some tensors another name."""
     return lambda state: {key.replace(old, new): value for key, value in state.items()}
@@ -138,8 +146,8 @@ def fresh(name: str, bias: str | None, spread: float = 0.02) -> Callable[[dict[s
     return edit
 
 
-def adapter(family: str, **settings: Any) -> Build:
-    """A LoRA adapter with its base model beside it."""
+def adapter(family: str, edit: dict[str, Any] | None = None, **settings: Any) -> Build:
+    """A LoRA adapter with its base model beside it; `edit` changes its configuration afterwards."""
 
     def build(folder: Path) -> Path:
         import peft
@@ -150,6 +158,8 @@ def adapter(family: str, **settings: Any) -> Build:
         model = getattr(transformers, chosen.classifier).from_pretrained(folder / "base", **named(LABELS))
         config = peft.LoraConfig(task_type="SEQ_CLS", r=2, **settings)
         peft.get_peft_model(model, config).save_pretrained(folder / "adapter")
+        path = folder / "adapter" / "adapter_config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | (edit or {})))
         return folder / "adapter"
 
     return build
@@ -169,8 +179,14 @@ def quantised(packing: str, **settings: Any) -> Build:
 
 WIDE = {"hidden_size": 96, "num_attention_heads": 4}
 
+_WHOLE = ["classifier", "pooler"]
+_TWO = named({"0": "no", "1": "yes"})
+
 FAULTS: tuple[Case, ...] = (
     fault("HS101", "prefix", saved("bert", edit=prefixed("wrapped.")), "inference", "HS102", "HS106"),
+    fault("HS101", "module", saved("bert", edit=prefixed("module.")), "inference", "HS102", "HS106"),
+    fault("HS101", "compiled", saved("distilbert", edit=prefixed("_orig_mod.")), "inference", "HS102", "HS106"),
+    fault("HS101", "two-classes", saved("bert", edit=prefixed("module."), **_TWO), "inference", "HS102", "HS106"),
     fault("HS101", "embeddings", saved("roberta", drop=("roberta.embeddings.word",))),
     fault("HS101", "layer", saved("llama", drop=("model.layers.1.",))),
     fault("HS101", "layer-norm", saved("distilbert", drop=("distilbert.transformer.layer.0.output_layer_norm",))),
@@ -222,6 +238,13 @@ FAULTS: tuple[Case, ...] = (
     fault("HS108", "bert", saved("bert", save=save_torch_zip)),
     fault("HS108", "llama", saved("llama", save=save_torch_zip), "training"),
     fault("HS108", "vit", saved("vit", save=save_torch_zip)),
+    fault("HS109", "rank", adapter("bert", {"r": -1}, modules_to_save=_WHOLE), "inference", "HS202"),
+    fault("HS109", "shapes", adapter("bert", {"r": 4}, modules_to_save=_WHOLE), "training"),
+    fault("HS109", "missing", adapter("bert", {"use_dora": True}, modules_to_save=_WHOLE), "inference", "HS202"),
+    fault("HS109", "ignored", adapter("bert", {"target_modules": ["query"]}, modules_to_save=_WHOLE), "training"),
+    fault("HS801", "everything", saved("bert", edit=emptied("")), "inference"),
+    fault("HS801", "head", saved("roberta", edit=emptied("classifier")), "training"),
+    fault("HS801", "bias", saved("distilbert", edit=emptied("classifier.bias")), "inference"),
     fault("HS201", "asked-for-more", saved("bert"), "inference", "HS202", num_labels=5),
     fault("HS201", "asked-in-training", saved("gpt2"), "training", num_labels=2),
     fault(

@@ -15,6 +15,7 @@ from headscope.checks import RULES
 from headscope.cli import main
 from headscope.facts import Profile, Severity
 from headscope.facts.check import Verdict
+from tests.checks.advice import unusable_advice
 from tests.checks.corpus import FAULTS, HEALTHY, Case, saved
 from tests.families import FAMILIES
 
@@ -47,6 +48,7 @@ def test_a_seeded_fault_is_found_and_nothing_else(case: Case, tmp_path: Path) ->
     grave = any(item.severity is Severity.ERROR for item in result.findings)
     assert result.verdict is (Verdict.FAILED if grave else Verdict.PASSED)
     assert all(item.message and item.remedy and item.url for item in result.findings)
+    assert [fault for item in result.findings for fault in unusable_advice(item)] == []
 
 
 @pytest.mark.parametrize("case", HEALTHY, ids=lambda case: case.name)
