@@ -11,6 +11,7 @@ from typing import Any
 from headscope.api.cache import open_cache, state_of
 from headscope.api.examination import Examined, Progress, Request, examine, make_request
 from headscope.api.places import Place, open_places
+from headscope.api.shown import Checked, fields_of
 from headscope.checks import judge, select
 from headscope.checks.selection import Ignore, Selection
 from headscope.errors import HeadscopeError, UsageError
@@ -45,7 +46,7 @@ def check(
     fail_on: str = "error",
     progress: Progress | None = None,
     **options: Any,
-) -> CheckResult:
+) -> Checked:
     """What the rules say of a checkpoint that is to be used for `profile` (`training` or `inference`).
 
     `rules` are ids, names or beginnings of ids (all by default), `ignore` those that are not to fail, `fail_on` the
@@ -63,7 +64,7 @@ def check(
     if callable(getattr(reference, "named_parameters", None)):
         from headscope.api.training import live_subject
 
-        return judge(live_subject(reference, wanted, **options), selection)
+        return Checked(**fields_of(judge(live_subject(reference, wanted, **options), selection)))
     return check_one(make_request(reference, options), wanted, selection, progress)
 
 
@@ -75,11 +76,11 @@ def read_profile(name: str) -> Profile:
         raise UsageError(f"no such profile: {name}", "profiles: training, inference") from err
 
 
-def check_one(request: Request, profile: Profile, selection: Selection, progress: Progress | None) -> CheckResult:
+def check_one(request: Request, profile: Profile, selection: Selection, progress: Progress | None) -> Checked:
     """The result for one checkpoint."""
     examined = examine("check", replace(request, verify=True), progress)
     (progress or (lambda sentence: None))("asking the rules")
-    return judge(gather(examined, request, profile), selection)
+    return Checked(**fields_of(judge(gather(examined, request, profile), selection)))
 
 
 def gather(examined: Examined, request: Request, profile: Profile) -> Subject:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.api.cache import key_of, open_cache
 from headscope.api.environment import environment
+from headscope.api.shown import Shown, Snapshot, fields_of
 from headscope.errors import Unsupported, UsageError
 from headscope.facts import (
     AdapterFacts,
@@ -36,8 +37,6 @@ from headscope.facts.contents import Contents, contents_of
 from headscope.facts.version import tool_version
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from headscope.model.choice import Choice
     from headscope.model.loading import Loaded
     from headscope.model.remote_code import CodeSource
@@ -47,27 +46,10 @@ _LANGUAGE_MODELS = ("MaskedLM", "CausalLM", "LMHeadModel", "ForConditionalGenera
 Progress = Callable[[str], None]
 
 
-class Examination(Report):
+class Examination(Shown, Report):
     """A report that shows itself: as text, in a Rich console, in a notebook."""
 
     __slots__ = ()
-
-    def __str__(self) -> str:
-        from headscope.render import report_text
-
-        return report_text(self)
-
-    __repr__ = __str__
-
-    def __rich__(self) -> RenderableType:
-        from headscope.render import report_screen
-
-        return report_screen(self)
-
-    def _repr_html_(self) -> str:
-        from headscope.render import report_html
-
-        return report_html(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +135,13 @@ def diff_weights(reference: str, *, progress: Progress | None = None, **options:
     return _examine("diff-weights", request, read_checkpoint(request, progress), None, progress).report
 
 
-def snapshot(reference: str, output: str, *, progress: Progress | None = None, **options: Any) -> CheckpointManifest:
+def snapshot(reference: str, output: str, *, progress: Progress | None = None, **options: Any) -> Snapshot:
     """Writes a checkpoint's configuration and tensor headers to the file `output`, and returns them."""
     from headscope.checkpoints import write_snapshot
 
     manifest = read_checkpoint(make_request(reference, options), progress)
     write_snapshot(manifest, output)
-    return manifest
+    return Snapshot(**fields_of(manifest), output=output)
 
 
 def make_request(reference: str, options: dict[str, Any]) -> Request:
