@@ -121,7 +121,8 @@ class HeadTrace:
     `live` are the names of all parameters on a path to the logits. `hidden_shape` is the shape of the hidden
     states that the head reads. `loss` is PyTorch's name of the loss that ran on labels, `config_fields` are the
     configuration fields that the head's source reads. `notes` are sentences on what was observed (a forward that needs
-    a pad token). `not_determined` says what could not be told.
+    a pad token). `not_determined` says what could not be told. `other_parameters` are those that only the scores of
+    other heads depend on.
     """
 
     modules: tuple[str, ...]
@@ -138,6 +139,7 @@ class HeadTrace:
     unused_modules: tuple[UnusedModule, ...] = ()
     notes: tuple[str, ...] = ()
     not_determined: tuple[Unavailable, ...] = ()
+    other_parameters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, order=True)

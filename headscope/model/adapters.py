@@ -162,7 +162,7 @@ def adapter_facts(loaded: Loaded, adapter: CheckpointManifest, base: str, head: 
             )
         ),
         not_carried=lost,
-        modules_to_save=_modules_to_save(lost, _others(loaded.diff, head), modules, wanted),
+        modules_to_save=modules_to_save(lost, _others(loaded.diff, head), modules, wanted),
         promised=tuple(_promised(modules, {*wanted, *automatic}, saved, loaded)),
     )
 
@@ -183,7 +183,7 @@ def _others(diff: WeightDiff, head: Head | None) -> list[str]:
     return [item.name for item in diff.parameters if item.name not in own]
 
 
-def _modules_to_save(
+def modules_to_save(
     lost: Sequence[str], others: Sequence[str], modules: Sequence[str], wanted: Sequence[str]
 ) -> tuple[str, ...]:
     """The setting that would save the lost parameters, with what the configuration already names and is there."""
