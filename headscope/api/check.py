@@ -10,11 +10,24 @@ from typing import Any
 
 from headscope.api.cache import open_cache, state_of
 from headscope.api.examination import Examined, Progress, Request, examine, make_request
+from headscope.api.module import is_in_memory
+from headscope.api.options import module_options, read_names
 from headscope.api.places import Place, open_places
+from headscope.api.shown import Checked, fields_of
 from headscope.checks import judge, select
 from headscope.checks.selection import Ignore, Selection
 from headscope.errors import HeadscopeError, UsageError
-from headscope.facts import CheckpointKind, HeadParameter, ParameterStatus, Profile, Task, Unavailable, WeightsFormat
+from headscope.facts import (
+    CheckpointKind,
+    CheckpointManifest,
+    HeadParameter,
+    ParameterStatus,
+    Profile,
+    Report,
+    Task,
+    Unavailable,
+    WeightsFormat,
+)
 from headscope.facts.adapter import Carried
 from headscope.facts.check import (
     CheckResult,
@@ -40,30 +53,33 @@ def check(
     reference: Any,
     profile: str = "training",
     *,
-    rules: Iterable[str] = (),
-    ignore: Iterable[str | Ignore] = (),
+    rules: str | Iterable[str] = (),
+    ignore: str | Iterable[str | Ignore] = (),
     fail_on: str = "error",
     progress: Progress | None = None,
     **options: Any,
-) -> CheckResult:
+) -> Checked:
     """What the rules say of a checkpoint that is to be used for `profile` (`training` or `inference`).
 
-    `rules` are ids, names or beginnings of ids (all by default), `ignore` those that are not to fail, `fail_on` the
-    least severity that fails. Options as for `inspect`; a model in memory may be given,
-    with `optimizer` and `loaded_from`.
+    `rules` are ids, names or beginnings of ids (all by default), `ignore` those that are not to fail: several, or one
+    text `HS101,HS202`. `fail_on` is the least severity that fails. Options as for `inspect`, and `optimizer` for a
+    model in memory.
 
     >>> check("roberta-base", "inference", num_labels=3).verdict  # doctest: +SKIP
     <Verdict.FAILED: 'failed'>
 
     Raises a `HeadscopeError` where the checkpoint cannot be read, and UsageError for rules that do not exist.
     """
-    ignores = tuple(item if isinstance(item, Ignore) else Ignore(item) for item in ignore)
-    selection = select(rules, ignores, fail_on)
+    listed = read_names(ignore, "ignore") if isinstance(ignore, str) else tuple(ignore)
+    ignores = tuple(item if isinstance(item, Ignore) else Ignore(item) for item in listed)
+    selection = select(read_names(rules, "rules"), ignores, fail_on)
     wanted = read_profile(profile)
-    if callable(getattr(reference, "named_parameters", None)):
+    if is_in_memory(reference):
         from headscope.api.training import live_subject
 
-        return judge(live_subject(reference, wanted, **options), selection)
+        return Checked(
+            **fields_of(judge(live_subject(reference, wanted, **module_options(options, training=True)), selection))
+        )
     return check_one(make_request(reference, options), wanted, selection, progress)
 
 
@@ -75,11 +91,11 @@ def read_profile(name: str) -> Profile:
         raise UsageError(f"no such profile: {name}", "profiles: training, inference") from err
 
 
-def check_one(request: Request, profile: Profile, selection: Selection, progress: Progress | None) -> CheckResult:
+def check_one(request: Request, profile: Profile, selection: Selection, progress: Progress | None) -> Checked:
     """The result for one checkpoint."""
     examined = examine("check", replace(request, verify=True), progress)
     (progress or (lambda sentence: None))("asking the rules")
-    return judge(gather(examined, request, profile), selection)
+    return Checked(**fields_of(judge(gather(examined, request, profile), selection)))
 
 
 def gather(examined: Examined, request: Request, profile: Profile) -> Subject:
@@ -109,7 +125,7 @@ def _evidence(examined: Examined, request: Request) -> Evidence:
     unknown: list[Unavailable] = []
     inapplicable: list[Unavailable] = []
     evidence = Evidence(
-        tokenizer=_tokenizer(examined, request, unknown, inapplicable),
+        tokenizer=read_tokenizer(examined.report, examined.manifest, request, unknown, inapplicable),
         values=_values(examined, request, unknown, inapplicable),
         unknown=tuple(unknown),
         inapplicable=tuple(inapplicable),
@@ -151,17 +167,21 @@ def _pairs(value: Any) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(pairs, key=lambda pair: (len(pair[0]), pair[0])))
 
 
-def _tokenizer(
-    examined: Examined, request: Request, unknown: list[Unavailable], inapplicable: list[Unavailable]
+def read_tokenizer(
+    report: Report,
+    manifest: CheckpointManifest,
+    request: Request,
+    unknown: list[Unavailable],
+    inapplicable: list[Unavailable],
 ) -> TokenizerFacts | None:
-    report = examined.report
+    """What the checkpoint's tokenizer files say; why there is nothing goes into one of the lists."""
     if report.model.task not in _TEXT:
         inapplicable.append(Unavailable("tokenizer", "the model reads no text"))
         return None
     from headscope.checkpoints import read_tokenizer_settings
 
     try:
-        opened = open_places(request, examined.manifest)
+        opened = open_places(request, manifest)
         read = (read_tokenizer_settings(place.sidecar) for place in opened)
         settings = next((found for found in read if found is not None), None)
     except HeadscopeError as err:

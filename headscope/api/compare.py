@@ -10,16 +10,17 @@ from typing import Any
 from headscope.api.examination import Examined, Progress, Request, examine, make_request
 from headscope.api.findings import with_findings
 from headscope.api.places import Place, open_places
+from headscope.api.shown import Compared
 from headscope.errors import HeadscopeError, UsageError
 from headscope.facts import Carried, CheckpointKind, Head, HeadParameter, ParameterStatus, Report, Stage, WeightsFormat
-from headscope.facts.comparison import PARAMETER, Comparison, Difference, SameValues
+from headscope.facts.comparison import PARAMETER, Difference, SameValues
 from headscope.facts.tasks import WITHOUT_CLASSES
 from headscope.facts.version import tool_version
 
 _LARGEST_TENSOR = 2_000_000_000
 
 
-def compare(*references: str, values: bool = False, progress: Progress | None = None, **options: Any) -> Comparison:
+def compare(*references: str, values: bool = False, progress: Progress | None = None, **options: Any) -> Compared:
     """The heads of several checkpoints, and where they differ.
 
     With `values`, the stored numbers of the parameters that all heads have are compared bit by bit. Options as for
@@ -31,7 +32,7 @@ def compare(*references: str, values: bool = False, progress: Progress | None = 
     requests = [make_request(reference, dict(options)) for reference in references]
     examined = [examine("compare", request, progress) for request in requests]
     reports = tuple(with_findings(item, request) for item, request in zip(examined, requests, strict=True))
-    return Comparison(
+    return Compared(
         tool_version=tool_version(),
         command="compare",
         reports=reports,

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.api.cache import key_of, open_cache
 from headscope.api.environment import environment
+from headscope.api.module import is_in_memory
+from headscope.api.options import module_options, request_options
+from headscope.api.shown import Shown, Snapshot, fields_of
 from headscope.errors import Unsupported, UsageError
 from headscope.facts import (
     AdapterFacts,
@@ -38,8 +41,6 @@ from headscope.facts.tasks import TEXT_TASKS
 from headscope.facts.version import tool_version
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from headscope.model.choice import Choice
     from headscope.model.loading import Loaded
     from headscope.model.remote_code import CodeSource
@@ -49,27 +50,10 @@ _LANGUAGE_MODELS = ("MaskedLM", "CausalLM", "LMHeadModel", "ForConditionalGenera
 Progress = Callable[[str], None]
 
 
-class Examination(Report):
+class Examination(Shown, Report):
     """A report that shows itself: as text, in a Rich console, in a notebook."""
 
     __slots__ = ()
-
-    def __str__(self) -> str:
-        from headscope.render import report_text
-
-        return report_text(self)
-
-    __repr__ = __str__
-
-    def __rich__(self) -> RenderableType:
-        from headscope.render import report_screen
-
-        return report_screen(self)
-
-    def _repr_html_(self) -> str:
-        from headscope.render import report_html
-
-        return report_html(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +92,16 @@ def inspect(reference: Any, *, progress: Progress | None = None, **options: Any)
     >>> report.head.formula  # doctest: +SKIP
     'logits = out_proj(tanh(dense(h[<s>])))'
 
-    `reference` may also be a module in memory; then the options are `example_inputs`, `labels`, `task` and `verify`.
+    `reference` may also be a model in memory. Its options are `example_inputs` (what its forward takes; a model of
+    Transformers needs none), `labels`, `task`, `verify`, `output` (which scores, where the forward returns several),
+    `loaded_from` or `loading_info` (where its weights come from, if it does not remember) and `offline`.
 
     Raises a `HeadscopeError` that says what was found, what was expected and what to do next.
     """
-    if callable(getattr(reference, "named_parameters", None)):
+    if is_in_memory(reference):
         from headscope.api.live import inspect_module
 
-        return inspect_module(reference, **options)
+        return inspect_module(reference, **module_options(options))
     from headscope.api.findings import with_findings
 
     request = make_request(reference, options)
@@ -142,7 +128,7 @@ def _identity(request: Request) -> tuple[object, ...]:
 
 def _renewed(known: Remembered, command: str, request: Request, manifest: CheckpointManifest) -> Examination:
     """A report from the cache as this command and this reading would have made it."""
-    report = replace(known.report, command=command, checkpoint=_checkpoint_facts(manifest))
+    report = replace(known.report, command=command, checkpoint=checkpoint_facts(manifest))
     verification = report.head.verification if report.head else None
     if report.head is None or request.verify or verification is None or verification.agrees is False:
         return report
@@ -155,25 +141,22 @@ def diff_weights(reference: str, *, progress: Progress | None = None, **options:
     return _examine("diff-weights", request, read_checkpoint(request, progress), None, progress).report
 
 
-def snapshot(reference: str, output: str, *, progress: Progress | None = None, **options: Any) -> CheckpointManifest:
+def snapshot(reference: str, output: str, *, progress: Progress | None = None, **options: Any) -> Snapshot:
     """Writes a checkpoint's configuration and tensor headers to the file `output`, and returns them."""
     from headscope.checkpoints import write_snapshot
 
     manifest = read_checkpoint(make_request(reference, options), progress)
     write_snapshot(manifest, output)
-    return manifest
+    return Snapshot(**fields_of(manifest), output=output)
 
 
-def make_request(reference: str, options: dict[str, Any]) -> Request:
-    """The request that the arguments of a use case make."""
-    known = [item.name for item in fields(Request)]
-    for name in options:
-        if name not in known:
-            near = get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"options: {', '.join(known[1:])}"
-            raise UsageError(f"no such option: {name}", hint)
-    labels = options.pop("labels", None)
-    return Request(str(reference), labels=tuple(labels or ()), **options)
+def make_request(reference: Any, options: dict[str, Any]) -> Request:
+    """The request that the arguments of a use case make. Raises UsageError for arguments that make no sense."""
+    if not isinstance(reference, str | PathLike):
+        raise UsageError(
+            f"{type(reference).__name__} is not a checkpoint", "give a Hub id, a path, or a model in memory (nn.Module)"
+        )
+    return Request(str(reference), **request_options(options, [item.name for item in fields(Request)][1:]))
 
 
 def read_checkpoint(request: Request, progress: Progress | None) -> CheckpointManifest:
@@ -237,11 +220,11 @@ def _examine(
     tell("tracing the head")
     traced = tracer(loaded, choice) if tracer else _Traced(None)
     report = _report(command, manifest, choice, loaded, traced)
-    built = replace(built_facts(choice.config), kind=_kind(manifest))
+    built = replace(built_facts(choice.config), kind=kind_of(manifest))
     return Examined(report, manifest, built, choice, "")
 
 
-def _kind(manifest: CheckpointManifest) -> str | None:
+def kind_of(manifest: CheckpointManifest) -> str | None:
     """A word for what the checkpoint was made for; None for a classifier, or where it does not say."""
     from headscope.model.catalogue import task_of_class
 
@@ -324,7 +307,7 @@ def _telling_contents(manifest: CheckpointManifest) -> Iterator[None]:
 
 
 def _contents(manifest: CheckpointManifest) -> Contents:
-    found = _checkpoint_facts(manifest)
+    found = checkpoint_facts(manifest)
     architecture = ", ".join(found.architectures) or found.model_type or "architecture not named"
     return contents_of(
         manifest.reference,
@@ -380,7 +363,7 @@ def _trace(loaded: Loaded, choice: Choice, *, verify: bool = False) -> _Traced:
     try:
         with quiet():
             trace = trace_head(loaded.model, choice.task, TokenNames(tokens.first, tokens.eos), verify=True)
-        return _Traced(_with_padding(trace, choice) if verify else unless_contradicted(trace))
+        return _Traced(with_padding(trace, choice) if verify else unless_contradicted(trace))
     except Unsupported as err:
         return _Traced(None, (Unavailable("head path", err.message),))
 
@@ -391,11 +374,16 @@ def _report(command: str, manifest: CheckpointManifest, choice: Choice, loaded: 
         tool_version=tool_version(),
         command=command,
         environment=environment(),
-        checkpoint=_checkpoint_facts(manifest),
+        checkpoint=checkpoint_facts(manifest),
         model=_model_facts(choice, loaded, traced.trace, head),
         weights=loaded.diff,
         head=head,
-        notes=(*_mismatch_notes(loaded.diff), *loaded.notes, *(traced.trace.notes if traced.trace else ())),
+        notes=(
+            *choice.notes,
+            *_mismatch_notes(loaded.diff),
+            *loaded.notes,
+            *(traced.trace.notes if traced.trace else ()),
+        ),
         not_determined=(
             *_gaps_of(manifest),
             *_gaps_of_packing(loaded, manifest),
@@ -424,7 +412,7 @@ def _mismatch_notes(diff: WeightDiff) -> tuple[str, ...]:
     return ("shapes differ: from_pretrained raises unless it is given ignore_mismatched_sizes=True",)
 
 
-def _with_padding(trace: HeadTrace, choice: Choice) -> HeadTrace:
+def with_padding(trace: HeadTrace, choice: Choice) -> HeadTrace:
     """The trace with the effect of padding, measured on a small random model of the class and configuration."""
     import torch
 
@@ -462,7 +450,8 @@ def _gaps_of_packing(loaded: Loaded, manifest: CheckpointManifest) -> tuple[Unav
     return tuple(gap for gap in loaded.diff.gaps if gap not in manifest.gaps)
 
 
-def _checkpoint_facts(manifest: CheckpointManifest) -> CheckpointFacts:
+def checkpoint_facts(manifest: CheckpointManifest) -> CheckpointFacts:
+    """The checkpoint as a report shows it."""
     config = manifest.config
     architectures = config.get("architectures")
     model_type = config.get("model_type")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headscope.checks import judge, select
-from headscope.facts import ParameterStatus, Profile, Unavailable
-from headscope.facts.check import Subject
+from headscope.facts import Finding, ParameterStatus, Profile, Unavailable
+from headscope.facts.check import BuiltFacts, Subject
 
 if TYPE_CHECKING:
     from headscope.api.examination import Examination, Examined, Request
@@ -18,20 +18,28 @@ _UNREAD = "`headscope check` reads it"
 
 def with_findings(examined: Examined, request: Request) -> Examination:
     """The report with its findings, for what the model can be used for next: `likely_profile`."""
-    from headscope.api.check import config_facts
-
     report = examined.report
     profile = likely_profile(report)
+    found = findings_of(report, profile, examined.manifest.config, examined.built, request)
+    return replace(report, findings=found, profile=profile)
+
+
+def findings_of(
+    report: Examination, profile: Profile, config: dict[str, Any], built: BuiltFacts, request: Request | None = None
+) -> tuple[Finding, ...]:
+    """What the rules that need no more than the report and its configuration say of it."""
+    from headscope.api.check import config_facts
+
     subject = Subject(
         report=report,
         profile=profile,
-        config=config_facts(examined.manifest.config),
-        built=examined.built,
-        wanted_num_labels=request.num_labels,
-        wanted_labels=request.labels,
+        config=config_facts(config),
+        built=built,
+        wanted_num_labels=request.num_labels if request else None,
+        wanted_labels=request.labels if request else (),
         inapplicable=(Unavailable("tokenizer", _UNREAD), Unavailable("values", _UNREAD)),
     )
-    return replace(report, findings=judge(subject, select()).findings, profile=profile)
+    return judge(subject, select()).findings
 
 
 def likely_profile(report: Examination) -> Profile:

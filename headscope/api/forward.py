@@ -15,9 +15,10 @@ from headscope.api.examination import (
     make_request,
     place_of,
 )
+from headscope.api.shown import Forwarded
 from headscope.errors import Unsupported, UsageError
 from headscope.facts import CheckpointKind, CheckpointManifest
-from headscope.facts.forward import ForwardReport, LabelScore, Scored
+from headscope.facts.forward import LabelScore, Scored
 from headscope.facts.version import tool_version
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def forward(
     audio: str | None = None,
     progress: Progress | None = None,
     **options: Any,
-) -> ForwardReport:
+) -> Forwarded:
     """Runs a forward pass and tells the shape of the tensor at each stage of the head.
 
     On the `meta` device (the default) no weights are read and shapes carry names. On `cpu` or `cuda` the weights are
@@ -153,9 +154,9 @@ def _dummies(model: PreTrainedModel, choice: Choice) -> Mapping[str, Any]:
     return build_probe(model, choice.task).inputs
 
 
-def _report(report: Examination, device: str, observation: Observation, material: Material) -> ForwardReport:
+def _report(report: Examination, device: str, observation: Observation, material: Material) -> Forwarded:
     logits = observation.logits
-    return ForwardReport(
+    return Forwarded(
         tool_version=tool_version(),
         environment=environment(),
         checkpoint=report.checkpoint,

@@ -46,7 +46,7 @@ def run_gate(models: Sequence[str], gate: Gate, progress: Progress | None = None
     Raises a HeadscopeError where the only model cannot be read.
     """
     requests = [make_request(model, dict(options)) for model in models]
-    results = []
+    results: list[CheckResult] = []
     for request in requests:
         try:
             results.append(check_one(request, gate.profile, gate.selection, progress))

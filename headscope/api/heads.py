@@ -10,6 +10,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headscope.api.shown import Heads
 from headscope.errors import UsageError
 from headscope.facts import PoolingKind, Task
 from headscope.facts.atlas import AtlasHead, AtlasParameter, HeadEntry
@@ -39,7 +40,7 @@ def heads(
     operation: str | None = None,
     workers: int | None = None,
     progress: Callable[[str], None] | None = None,
-) -> tuple[HeadEntry, ...]:
+) -> Heads:
     """The atlas entries of all classes whose name or model type contains `pattern`, sorted by task and name.
 
     `pooling` and `operation` keep the traced heads with that pooling kind, or that run that operation.
@@ -56,7 +57,7 @@ def heads(
     found = _trace_all(targets, workers or os.cpu_count() or 1, tell)
     found = [entry for entry in found if _matches(entry, kind, operation)]
     order = {item: number for number, item in enumerate(Task)}
-    return tuple(sorted(found, key=lambda entry: (order[entry.task], entry.class_name, entry.model_type)))
+    return Heads(sorted(found, key=lambda entry: (order[entry.task], entry.class_name, entry.model_type)))
 
 
 def _targets(pattern: str, task: str | None) -> list[_Target]:

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from headscope.api.environment import environment
-from headscope.api.examination import Examination, join_head, unless_contradicted
-from headscope.errors import Unsupported, UsageError
+from headscope.api.examination import (
+    Examination,
+    built_facts,
+    checkpoint_facts,
+    join_head,
+    kind_of,
+    unless_contradicted,
+    with_padding,
+)
+from headscope.api.findings import findings_of, likely_profile
+from headscope.api.module import Unwrapped, untouched, unwrap
+from headscope.api.origin import Origin, diff_of_info, find_origin, joined, plain_name
+from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.facts import (
     CheckpointFacts,
     CheckpointKind,
@@ -20,14 +33,33 @@ from headscope.facts import (
     WeightDiff,
     WeightsFormat,
 )
+from headscope.facts.check import BuiltFacts
 from headscope.facts.version import tool_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from torch import nn
 
+    from headscope.trace import TokenNames
     from headscope.trace.probe import Probe
+
+_PER_CLASS = (
+    Task.SEQUENCE_CLASSIFICATION,
+    Task.TOKEN_CLASSIFICATION,
+    Task.IMAGE_CLASSIFICATION,
+    Task.AUDIO_CLASSIFICATION,
+    Task.VIDEO_CLASSIFICATION,
+)
+"""The tasks whose scores have one entry per class."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a model in memory shows without its checkpoint. `alone` knows no statuses."""
+
+    unwrapped: Unwrapped
+    task: Task
+    trace: HeadTrace
+    alone: Examination
 
 
 def inspect_module(
@@ -37,67 +69,112 @@ def inspect_module(
     labels: tuple[str, ...] = (),
     task: str | None = None,
     verify: bool = False,
+    output: str | None = None,
+    loaded_from: str | None = None,
+    loading_info: Mapping[str, Any] | None = None,
+    offline: bool = False,
 ) -> Examination:
     """The examination of `module` as it is: mode, hooks, gradients, random state and device stay untouched.
 
     `example_inputs` is what its `forward` takes (a mapping, a tensor, or several in order); a model of Transformers
-    needs none. Raises Unsupported where the forward fails or gives no scores.
-    """  # fmt: skip
-    inner = unwrapped(module)
-    with _untouched(inner):
-        proven = _trace(inner, example_inputs, _task_of(inner, task))
-        trace = proven if verify else unless_contradicted(proven)
+    needs none. `output` names the scores to examine where the forward returns several. Weights are compared with the
+    checkpoint that the model was loaded from, as in `check`. Raises Unsupported where the forward fails or gives no
+    scores.
+    """
+    seen = see(module, example_inputs=example_inputs, labels=labels, task=task, verify=verify, output=output)
+    if loading_info is not None:
+        return with_given(seen, diff_of_info(seen.alone.weights.parameters, loading_info))
+    origin = find_origin(seen.unwrapped, seen.task, loaded_from=loaded_from, offline=offline)
+    if isinstance(origin, Origin):
+        report = with_origin(seen, origin)
+        profile = likely_profile(report)
+        found = findings_of(report, profile, config_of(seen), live_facts(seen, origin))
+        return replace(report, findings=found, profile=profile)
+    if origin is None:
+        return seen.alone
+    return replace(seen.alone, not_determined=(*seen.alone.not_determined, origin))
+
+
+def see(
+    module: nn.Module,
+    *,
+    example_inputs: Any = None,
+    labels: tuple[str, ...] = (),
+    task: str | None = None,
+    verify: bool = False,
+    output: str | None = None,
+) -> Seen:
+    """What `module` shows by itself; see `inspect_module`. With `verify`, the effect of padding is measured too."""
+    unwrapped = unwrap(module)
+    inner, found = unwrapped.module, _task_of(unwrapped.module, task)
+    with untouched(inner):
+        trace = _traced(inner, example_inputs, found, output)
+    trace = _with_padding(trace, inner, found) if verify else unless_contradicted(trace)
+    names, notes = _labels_of(inner, trace, found, labels)
     diff = _nothing_loaded(inner, trace)
-    head = join_head(trace, diff)
-    names = labels or _labels_of(inner, trace)
-    sizes = sum(parameter.numel() for parameter in inner.parameters())
-    own = sum(item.count for item in head.parameters)
-    return Examination(
+    report = Examination(
         tool_version=tool_version(),
         command="inspect",
         environment=environment(),
-        checkpoint=_in_memory(module),
-        model=ModelFacts(
-            class_name=type(inner).__name__,
-            task=_task_of(inner, task),
-            num_labels=len(names),
-            labels=tuple(names),
-            labels_are_placeholders=all(name.startswith("LABEL_") for name in names),
-            problem_type=getattr(getattr(inner, "config", None), "problem_type", None),
-            loss=trace.loss or "not determined",
-            activation="none",
-            parameters=ParameterCounts(
-                sizes, sizes - own, own, sum(item.count for item in head.parameters if item.live)
-            ),
-            dtype=str(next(inner.parameters()).dtype).removeprefix("torch."),
-        ),
+        checkpoint=_in_memory(inner),
+        model=_model_facts(inner, found, names, trace, diff),
         weights=diff,
-        head=head,
-        notes=trace.notes,
+        head=join_head(trace, diff),
+        notes=(*trace.notes, *notes),
         not_determined=trace.not_determined,
+    )
+    return Seen(unwrapped, found, trace, report)
+
+
+def with_given(seen: Seen, given: WeightDiff) -> Examination:
+    """The report with the statuses that a load gave."""
+    resized = _embeddings_of(seen.unwrapped.module)
+    diff = joined(seen.alone.weights, given, has_adapter=seen.unwrapped.has_adapter, resized=resized)
+    return replace(seen.alone, weights=diff, head=join_head(seen.trace, diff))
+
+
+def with_origin(seen: Seen, origin: Origin) -> Examination:
+    """The report compared with the checkpoint that the model was loaded from."""
+    report = with_given(seen, origin.given)
+    told = (
+        f"compared with {origin.manifest.reference}, which the model was loaded from: a status says what that load "
+        "gives, not what the weights hold now"
+    )
+    open_rows = [item.name for item in report.weights.parameters if item.status is ParameterStatus.UNKNOWN]
+    resized = (f"not the size that the checkpoint has, so resized or new: {', '.join(open_rows)}",) if open_rows else ()
+    mismatched = report.weights.mismatched
+    raised = ("shapes differ: from_pretrained raises unless it is given ignore_mismatched_sizes=True",)
+    return replace(
+        report,
+        checkpoint=replace(checkpoint_facts(origin.manifest), kind=CheckpointKind.MEMORY),
+        notes=(told, *(raised if mismatched else ()), *resized, *origin.notes, *report.notes),
+        not_determined=(*origin.manifest.gaps, *report.not_determined),
     )
 
 
-def unwrapped(module: nn.Module) -> nn.Module:
-    """The model inside PEFT's wrapper, adapters and all; any other module as it is."""
-    unwrap = getattr(module, "get_base_model", None)
-    inner: nn.Module = unwrap() if callable(unwrap) else module
-    return inner
+def config_of(seen: Seen) -> dict[str, Any]:
+    """The model's own configuration as plain values; empty for a module without one."""
+    written = getattr(getattr(seen.unwrapped.module, "config", None), "to_dict", None)
+    return dict(written()) if callable(written) else {}
 
 
-@contextmanager
-def _untouched(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode and a random state of its own inside; every submodule's mode is restored afterwards."""
-    import torch
+def live_facts(seen: Seen, origin: Origin | None = None) -> BuiltFacts:
+    """What the model's own configuration says; only what the checkpoint was made for is the checkpoint's."""
+    built = built_facts(getattr(seen.unwrapped.module, "config", None))
+    return built if origin is None else replace(built, kind=kind_of(origin.manifest))
 
-    modes = {part: part.training for part in module.modules()}
-    module.train(False)
-    try:
-        with torch.random.fork_rng():
-            yield
-    finally:
-        for part, mode in modes.items():
-            part.training = mode
+
+def _embeddings_of(module: nn.Module) -> frozenset[str]:
+    """Names of the parameters that `resize_token_embeddings` changes."""
+    layers = []
+    for name in ("get_input_embeddings", "get_output_embeddings"):
+        try:
+            layers.append(getattr(module, name)())
+        except (AttributeError, NotImplementedError):
+            continue
+    own = {id(item) for layer in layers if layer is not None for item in layer.parameters()}
+    named = module.named_parameters(remove_duplicate=False)
+    return frozenset(plain_name(name) for name, item in named if id(item) in own)
 
 
 def _task_of(module: nn.Module, task: str | None) -> Task:
@@ -111,16 +188,61 @@ def _task_of(module: nn.Module, task: str | None) -> Task:
     return task_of_class(type(module).__name__) or Task.SEQUENCE_CLASSIFICATION
 
 
-def _trace(module: nn.Module, example_inputs: Any, task: Task) -> HeadTrace:
+def _traced(module: nn.Module, example_inputs: Any, task: Task, output: str | None) -> HeadTrace:
+    """The head trace; a model of Transformers runs on the probe that its checkpoint would be traced with."""
+    from transformers import PreTrainedModel
+
+    if example_inputs is not None or not isinstance(module, PreTrainedModel):
+        return _trace(module, example_inputs, task, output)
+    from headscope.model.quiet import quiet
+    from headscope.trace import trace_head
+    from headscope.trace.probe import build_probe
+
+    with quiet():
+        probe = _on_device(build_probe(module, task), module.device)
+        return trace_head(module, task, token_names(module), verify=True, probe=probe, output=output)
+
+
+def token_names(module: nn.Module) -> TokenNames:
+    """What the tokenizer of the model's family calls its special tokens."""
+    from headscope.model.tokenizers import special_tokens_of
     from headscope.trace import TokenNames
+
+    tokens = special_tokens_of(str(getattr(getattr(module, "config", None), "model_type", "")))
+    return TokenNames(tokens.first, tokens.eos)
+
+
+def _with_padding(trace: HeadTrace, module: nn.Module, task: Task) -> HeadTrace:
+    from transformers import PreTrainedModel
+
+    from headscope.model.choice import Choice
+
+    if not isinstance(module, PreTrainedModel):
+        return trace
+    return with_padding(trace, Choice(type(module), task, deepcopy(module.config)))
+
+
+def _on_device(probe: Probe, device: Any) -> Probe:
+    return replace(
+        probe,
+        inputs={name: value.to(device) for name, value in probe.inputs.items()},
+        labels={name: value.to(device) for name, value in probe.labels.items()},
+    )
+
+
+def _trace(module: nn.Module, example_inputs: Any, task: Task, output: str | None) -> HeadTrace:
     from headscope.trace.base import base_module
+    from headscope.trace.examples import probe_from_examples
     from headscope.trace.execution import run_once
     from headscope.trace.head import read_head
 
-    probe = _probe(module, example_inputs, task)
+    if example_inputs is None:
+        name = type(module).__name__
+        raise UsageError(f"{name} is not a model of Transformers, so its inputs are not known", "give example_inputs")
+    probe = probe_from_examples(module, example_inputs)
     try:
-        execution = run_once(module, probe)
-    except Unsupported:
+        execution = run_once(module, probe, output)
+    except HeadscopeError:
         raise
     except Exception as err:
         tried = ", ".join(f"{name} {tuple(getattr(value, 'shape', ()))}" for name, value in probe.inputs.items())
@@ -128,25 +250,7 @@ def _trace(module: nn.Module, example_inputs: Any, task: Task) -> HeadTrace:
             f"the forward of {type(module).__name__} fails ({type(err).__name__}: {err}); tried: {tried}",
             "give example_inputs that its forward takes",
         ) from err
-    return read_head(execution, base_module(module), TokenNames(), verify=True)
-
-
-def _probe(module: nn.Module, example_inputs: Any, task: Task) -> Probe:
-    from dataclasses import replace
-
-    from transformers import PreTrainedModel
-
-    from headscope.trace.examples import probe_from_examples
-    from headscope.trace.probe import build_probe
-
-    if example_inputs is not None:
-        return probe_from_examples(module, example_inputs)
-    if isinstance(module, PreTrainedModel):
-        probe = replace(build_probe(module, task), labels={})
-        return replace(probe, inputs={name: value.to(module.device) for name, value in probe.inputs.items()})
-    raise UsageError(
-        f"{type(module).__name__} is no model of Transformers, so its inputs are not known", "give example_inputs"
-    )
+    return read_head(execution, base_module(module), token_names(module), verify=True)
 
 
 def _in_memory(module: nn.Module) -> CheckpointFacts:
@@ -197,12 +301,52 @@ def _nothing_loaded(module: nn.Module, trace: HeadTrace) -> WeightDiff:
     )
 
 
-def _labels_of(module: nn.Module, trace: HeadTrace) -> tuple[str, ...]:
-    config = getattr(module, "config", None)
-    if getattr(config, "id2label", None):
-        from headscope.model.labels import read_labels
+def _model_facts(
+    module: nn.Module, task: Task, names: tuple[str, ...], trace: HeadTrace, diff: WeightDiff
+) -> ModelFacts:
+    from headscope.model.labels import activation_for, are_placeholders
 
-        return read_labels(config)
+    problem = getattr(getattr(module, "config", None), "problem_type", None)
+    return ModelFacts(
+        class_name=type(module).__name__,
+        task=task,
+        num_labels=len(names),
+        labels=names,
+        labels_are_placeholders=are_placeholders(names),
+        problem_type=problem or ("regression" if len(names) == 1 and trace.loss == "MSELoss" else None),
+        loss=trace.loss or "not determined",
+        activation=activation_for(trace.loss),
+        parameters=_counts(module, trace, diff),
+        dtype=str(next(module.parameters()).dtype).removeprefix("torch."),
+    )
+
+
+def _counts(module: nn.Module, trace: HeadTrace, diff: WeightDiff) -> ParameterCounts:
+    """Parameters by where they are; those of other heads, beside the examined one, belong to neither."""
+    sizes = {item.name: item.count for item in diff.parameters}
+    total = sum(parameter.numel() for parameter in module.parameters())
+    head, live = set(trace.parameters), set(trace.live)
+    own = sum(sizes.get(name, 0) for name in head)
+    others = sum(sizes.get(name, 0) for name in set(trace.other_parameters) - head)
+    return ParameterCounts(total, total - own - others, own, sum(sizes.get(name, 0) for name in head & live), others)
+
+
+def _labels_of(
+    module: nn.Module, trace: HeadTrace, task: Task, given: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The class names in the order of the scores, and notes on them. Raises UsageError for another number of names."""
+    from headscope.model.labels import read_labels
+
     last = trace.stages[-1].output_shape if trace.stages else ()
-    count = last[-1] if last and isinstance(last[-1], int) else 0
-    return tuple(f"LABEL_{number}" for number in range(count))
+    size = last[-1] if last else None
+    count = size if isinstance(size, int) and task in _PER_CLASS else None
+    if given:
+        if count is not None and len(given) != count:
+            raise UsageError(f"{len(given)} labels were given, but the model has {count} scores", "name every class")
+        return given, ()
+    config = getattr(module, "config", None)
+    named = read_labels(config) if getattr(config, "id2label", None) else ()
+    if named and count in (None, len(named)):
+        return named, ()
+    told = (f"the configuration names {len(named)} classes, but the model has {count} scores",) if named else ()
+    return tuple(f"LABEL_{number}" for number in range(count or (size if isinstance(size, int) else 0))), told

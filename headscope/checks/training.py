@@ -19,8 +19,11 @@ def head_frozen(this: Rule, subject: Subject) -> Findings:
     grave = (last is not None and last.name in live.frozen) or bool(fresh & set(live.frozen))
     yield this.find(
         Severity.ERROR if grave else Severity.NOTE,
-        f"requires_grad is False for {named(live.frozen)}, so training leaves it as it is.",
-        "Set requires_grad_(True) on the head after freezing the base model.",
+        f"{named(live.frozen)} {'has' if len(live.frozen) == 1 else 'have'} requires_grad=False and will not be "
+        "trained.",
+        f"Train it with modules_to_save={list(live.modules_to_save)} in the PEFT configuration."
+        if live.modules_to_save
+        else "Set requires_grad_(True) on the head after freezing the base model.",
         live.frozen,
     )
 

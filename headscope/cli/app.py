@@ -159,7 +159,7 @@ def _run(arguments: list[str]) -> int:
 
 def _sentence(error: typer.TyperException) -> str:
     """Typer's message on one line, as a sentence."""
-    message = " ".join(error.format_message().split())
+    message = " ".join(error.format_message().split()).replace(": Value error, ", ": ")
     return message if message.endswith((".", "?")) else f"{message}."
 
 

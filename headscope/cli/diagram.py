@@ -1,6 +1,7 @@
 """`headscope diagram MODEL`."""
 
 from enum import Enum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,6 +10,7 @@ from headscope.cli.options import FailOnMissing, OutputFile, Source, Wanted
 from headscope.cli.output import check_output, write_text
 from headscope.cli.progress import telling_progress
 from headscope.cli.status import exit_status
+from headscope.errors import UsageError
 
 _OUTPUT = "Output"
 
@@ -22,7 +24,21 @@ class Drawing(str, Enum):  # noqa: UP042 - StrEnum shows its members differently
     html = "html"
 
 
-DrawingName = Annotated[Drawing, typer.Option("--format", help="How to draw it.", rich_help_panel=_OUTPUT)]
+_SUFFIXES = {
+    ".mmd": Drawing.mermaid,
+    ".mermaid": Drawing.mermaid,
+    ".dot": Drawing.dot,
+    ".gv": Drawing.dot,
+    ".svg": Drawing.svg,
+    ".html": Drawing.html,
+    ".htm": Drawing.html,
+}
+DrawingName = Annotated[
+    Drawing | None,
+    typer.Option(
+        "--format", help="Picture format (default: from the suffix of FILE, else mermaid).", rich_help_panel=_OUTPUT
+    ),
+]
 Failure = Annotated[
     bool, typer.Option("--json", help="A failure as JSON too; the picture stays one.", rich_help_panel=_OUTPUT)
 ]
@@ -32,7 +48,7 @@ Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No progress.", rich_
 def diagram(  # noqa: PLR0917  Typer passes every option by name
     wanted: Wanted,
     source: Source,
-    format: DrawingName = Drawing.mermaid,
+    format: DrawingName = None,
     json: Failure = False,
     output: OutputFile = None,
     quiet: Quiet = False,
@@ -40,6 +56,7 @@ def diagram(  # noqa: PLR0917  Typer passes every option by name
 ) -> int:
     """The head as a picture: Mermaid, DOT, SVG or HTML."""
     check_output(output)
+    drawing = format or _drawing_of(output)
     options = wanted.keywords()
     with telling_progress(quiet) as tell:
         from headscope import api
@@ -47,5 +64,18 @@ def diagram(  # noqa: PLR0917  Typer passes every option by name
         report = api.inspect(source.model, progress=tell, **source.keywords(), **options)
     from headscope.render import diagram_text
 
-    write_text(output, diagram_text(report, format.value))
+    write_text(output, diagram_text(report, drawing.value))
     return exit_status(report, fail_on_missing=exit_code)
+
+
+def _drawing_of(output: Path | None) -> Drawing:
+    """The format that the suffix of a file says; Mermaid without one. Raises UsageError for a suffix of no format."""
+    suffix = output.suffix.lower() if output is not None else ""
+    if not suffix:
+        return Drawing.mermaid
+    if suffix not in _SUFFIXES:
+        raise UsageError(
+            f"-o {output}: headscope draws no {suffix} files.",
+            f"Use one of {', '.join(_SUFFIXES)}, or name the format with --format.",
+        )
+    return _SUFFIXES[suffix]

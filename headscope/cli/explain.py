@@ -17,7 +17,7 @@ def _known(incomplete: str) -> list[str]:
 TopicName = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[TOPIC]",
+        metavar="[TOPIC]...",
         help="A rule (HS102, head-new), a pooling (first_token), an operation, an idea (logits).",
         show_default=False,
         autocompletion=_known,
@@ -26,13 +26,16 @@ TopicName = Annotated[
 
 
 def explain(output: Output, topic: TopicName = None) -> int:
-    """A rule, a pooling, an operation or an idea in plain words; without TOPIC, the list of them."""
+    """Rules, poolings, operations or ideas in plain words; without TOPIC, the list of them."""
     check_output(output.output)
     from headscope.render import explain as pages
 
     if not topic:
         write_report(output, pages.topics_screen, pages.topics_document)
         return 0
-    found = pages.find_topic(" ".join(topic))
-    write_report(output, lambda: pages.topic_screen(found), lambda: pages.topic_document(found))
+    found = pages.find_topics(topic)
+    if len(found) == 1:
+        write_report(output, lambda: pages.topic_screen(found[0]), lambda: pages.topic_document(found[0]))
+    else:
+        write_report(output, lambda: pages.several_screen(found), lambda: pages.several_document(found))
     return 0

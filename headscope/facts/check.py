@@ -79,11 +79,13 @@ class TensorValues:
 class LiveFacts:
     """A model in memory on its way into training: which parameters that the scores depend on will not be trained.
 
-    `not_optimized` is None where no optimizer was given.
+    `not_optimized` is None where no optimizer was given. `modules_to_save` is the setting under which PEFT, where it
+    wraps the model, trains the frozen ones.
     """
 
     frozen: tuple[str, ...]
     not_optimized: tuple[str, ...] | None = None
+    modules_to_save: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,7 +141,7 @@ class HeadTrace:
     are those of the head. `hidden_shape` is the shape of the hidden states that the head reads. `loss` is PyTorch's
     name of the loss that ran on labels, `config_fields` are the configuration fields that the head's source reads.
     `notes` are sentences on what was observed (a forward that needs a pad token). `not_determined` says what could not
-    be told.
+    be told. `other_parameters` are those that only the scores of other heads depend on.
     """
 
     modules: tuple[str, ...]
@@ -158,6 +158,7 @@ class HeadTrace:
     unused_modules: tuple[UnusedModule, ...] = ()
     notes: tuple[str, ...] = ()
     not_determined: tuple[Unavailable, ...] = ()
+    other_parameters: tuple[str, ...] = ()
     buffers: tuple[str, ...] = ()
 
 

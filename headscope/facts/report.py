@@ -55,12 +55,16 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class ParameterCounts:
-    """Parameters in elements: all, in the base model, in the head, and those of the head that reach the logits."""
+    """Parameters in elements: all, in the base model, in the head, and those of the head that reach the logits.
+
+    `other_heads` counts those that only other scores of the same forward depend on.
+    """
 
     total: int
     base: int
     head: int
     live_head: int
+    other_heads: int = 0
 
 
 @dataclass(frozen=True, slots=True)

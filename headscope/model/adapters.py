@@ -180,7 +180,7 @@ def adapter_facts(
             )
         ),
         not_carried=lost,
-        modules_to_save=_modules_to_save(lost, _others(loaded.diff, head), modules, wanted),
+        modules_to_save=modules_to_save(lost, _others(loaded.diff, head), modules, wanted),
         promised=tuple(_promised(modules, {*wanted, *automatic}, saved, loaded)),
         faults=loaded.faults,
     )
@@ -202,7 +202,7 @@ def _others(diff: WeightDiff, head: Head | None) -> list[str]:
     return [item.name for item in diff.parameters if item.name not in own]
 
 
-def _modules_to_save(
+def modules_to_save(
     lost: Sequence[str], others: Sequence[str], modules: Sequence[str], wanted: Sequence[str]
 ) -> tuple[str, ...]:
     """The setting that would save the lost parameters, with what the configuration already names and is there."""

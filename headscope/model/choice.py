@@ -37,11 +37,21 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The class to build, its task, and the configuration to build it with."""
+    """The class to build, its task, and the configuration to build it with; `notes` are sentences on the choice."""
 
     cls: type[PreTrainedModel]
     task: Task
     config: Any
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _ConfigSource:
+    """A configuration class, the values to make it from, and what Transformers warns of."""
+
+    config_class: Any
+    values: dict[str, Any]
+    notes: tuple[str, ...] = ()
 
 
 def choose(config: dict[str, Any], wish: Wish) -> Choice:
@@ -59,7 +69,8 @@ def choose(config: dict[str, Any], wish: Wish) -> Choice:
     head_class = _named_class(wish.model_class, task) if wish.model_class else _class_of(config, model_type, task)
     cls = _class_object(head_class.name)
     _check_classes(head_class.task, wish)
-    return Choice(cls, head_class.task, _build_config(cls, model_type, config, wish))
+    source = _config_source(cls, model_type, config)
+    return Choice(cls, head_class.task, _configured(source.config_class, source.values, wish), source.notes)
 
 
 def _check_labels(wish: Wish) -> None:
@@ -191,15 +202,35 @@ def _class_object(name: str) -> type[PreTrainedModel]:
     return cls
 
 
-def _build_config(cls: type[PreTrainedModel], model_type: str, values: dict[str, Any], wish: Wish) -> Any:
-    config_class = CONFIG_MAPPING[model_type]
-    own_class = getattr(cls, "config_class", None)
-    if own_class is not None and not issubclass(config_class, own_class):
-        raise UsageError(
-            f"{cls.__name__} is built from {own_class.__name__}, and this checkpoint has a {config_class.__name__}",
-            "name a class of the checkpoint's own family",
-        )
-    return _configured(config_class, values, wish)
+def _config_source(cls: type[PreTrainedModel], model_type: str, values: dict[str, Any]) -> _ConfigSource:
+    """The configuration class that `cls.from_pretrained` would use, with the part of `config.json` that it would read.
+
+    A class of another family takes its own configuration class and warns (`PreTrainedConfig.from_pretrained`).
+    """
+    config_class: Any = CONFIG_MAPPING[model_type]
+    own_class: Any = getattr(cls, "config_class", None)
+    if own_class is None or issubclass(config_class, own_class):
+        declared = values.get("model_type")
+        other = isinstance(declared, str) and declared != model_type
+        return _ConfigSource(config_class, values, (_published_warning(str(declared), model_type),) if other else ())
+    part = values.get(getattr(own_class, "base_config_key", "") or "")
+    read = part if isinstance(part, dict) else values
+    if "model_type" not in read or read["model_type"] == own_class.model_type:
+        return _ConfigSource(own_class, read)
+    nested = [
+        item for item in read.values() if isinstance(item, dict) and item.get("model_type") == own_class.model_type
+    ]
+    if nested:
+        return _ConfigSource(own_class, nested[-1])
+    return _ConfigSource(own_class, read, (_published_warning(str(read["model_type"]), own_class.model_type),))
+
+
+def _published_warning(found: str, wanted: str) -> str:
+    """What `from_pretrained` warns of: source transformers/configuration_utils.py."""
+    return (
+        f"from_pretrained warns: You are using a model of type `{found}` to instantiate a model of type `{wanted}`. "
+        "This may be expected if the checkpoint shares a part of the architecture, but it is not supported otherwise"
+    )
 
 
 def _configured(config_class: Any, values: dict[str, Any], wish: Wish) -> Any:

@@ -4,7 +4,13 @@ import re
 from typing import Any
 
 _PLACEHOLDER = re.compile(r"LABEL_\d+")
-_ACTIVATIONS = {"CrossEntropyLoss": "softmax", "BCEWithLogitsLoss": "sigmoid", "MSELoss": "none"}
+_ACTIVATIONS = {
+    "CrossEntropyLoss": "softmax",
+    "BCEWithLogitsLoss": "sigmoid",
+    "MSELoss": "none",
+    "L1Loss": "none",
+    "SmoothL1Loss": "none",
+}
 
 
 def read_labels(config: Any) -> tuple[str, ...]:
@@ -19,5 +25,5 @@ def are_placeholders(labels: tuple[str, ...]) -> bool:
 
 
 def activation_for(loss: str) -> str:
-    """The function that turns the scores into probabilities under `loss`."""
-    return _ACTIVATIONS.get(loss, "none")
+    """The function that turns the scores into probabilities under `loss`; `not determined` for an unknown loss."""
+    return _ACTIVATIONS.get(loss, "not determined")

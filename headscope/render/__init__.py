@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from headscope.render.heads import heads_names as heads_names
     from headscope.render.heads import heads_screen as heads_screen
     from headscope.render.inspect import inspect_screen as inspect_screen
-    from headscope.render.notebook import report_html as report_html
-    from headscope.render.screen import report_screen as report_screen
-    from headscope.render.screen import report_text as report_text
+    from headscope.render.notebook import result_html as result_html
+    from headscope.render.screen import result_line as result_line
+    from headscope.render.screen import result_screen as result_screen
+    from headscope.render.screen import result_text as result_text
     from headscope.render.verdict import is_missing_weights as is_missing_weights
     from headscope.render.verdict import tell_verdict as tell_verdict
     from headscope.render.verdict import verdict_screen as verdict_screen
@@ -45,9 +46,10 @@ _HOMES = {
     "inspect_screen": "inspect",
     "is_missing_weights": "verdict",
     "json_text": "document",
-    "report_html": "notebook",
-    "report_screen": "screen",
-    "report_text": "screen",
+    "result_html": "notebook",
+    "result_line": "screen",
+    "result_screen": "screen",
+    "result_text": "screen",
     "snapshot_document": "document",
     "snapshot_sentence": "words",
     "tell_verdict": "verdict",

@@ -166,8 +166,12 @@ def _code(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text in which Markdown finds nothing to format."""
-    return "".join(f"\\{sign}" if sign in "\\`*_{}[]<>#|!" else sign for sign in safe(text))
+    """Text in which Markdown finds nothing to format, and GitHub nobody to notify.
+
+    A backslash does not stop a mention; a space of no width, written as an entity, does.
+    """
+    escaped = "".join(f"\\{sign}" if sign in "\\`*_{}[]<>#|!&" else sign for sign in safe(text))
+    return escaped.replace("@", "@&#8203;")
 
 
 FORMATS: dict[str, Callable[[Sequence[CheckResult], RuleTitles], str]] = {

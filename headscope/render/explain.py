@@ -1,7 +1,7 @@
 """Topics in plain words: rules, poolings, operations, ideas. They are Markdown files beside this module."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -43,20 +43,39 @@ def _topics_of(group: str) -> Iterator[Topic]:
     found = list(_HEADING.finditer(text))
     ends = [item.start() for item in found[1:]] + [len(text)]
     for heading, end in zip(found, ends, strict=True):
-        names = heading["names"].split() if group == "rules" else [heading["names"]]
+        names = heading["names"].split() if group == "rules" else heading["names"].split(", ")
         yield Topic(group, names[0], tuple(names[1:]), heading["title"], text[heading.end() : end].strip())
 
 
 def find_topic(name: str) -> Topic:
     """The topic of that id or name; hyphens, underscores and spaces are one. Raises UsageError with the nearest one."""
+    return find_topics((name,))[0]
+
+
+def find_topics(words: Sequence[str]) -> tuple[Topic, ...]:
+    """The topics that the words name: all words together one topic (`hidden states`), or several topics in order.
+
+    Raises UsageError with the nearest topic.
+    """
     by_name = {_plain(known): topic for topic in topics() for known in (topic.id, *topic.names, topic.title)}
+    rest, found = list(words), list[Topic]()
+    while rest:
+        longest = next((end for end in range(len(rest), 0, -1) if _plain(" ".join(rest[:end])) in by_name), 0)
+        if not longest:
+            break
+        found.append(by_name[_plain(" ".join(rest[:longest]))])
+        rest = rest[longest:]
+    if not rest and found:
+        return tuple(dict.fromkeys(found))
+    raise _unknown(" ".join(rest), by_name)
+
+
+def _unknown(name: str, by_name: dict[str, Topic]) -> UsageError:
     wanted = _plain(name)
-    if wanted in by_name:
-        return by_name[wanted]
     inside = [known for known in by_name if wanted and wanted in known]
     close = get_close_matches(wanted, by_name, n=1) or inside[:1]
     hint = f"did you mean {by_name[close[0]].id}?" if close else "headscope explain lists the topics"
-    raise UsageError(f"no such topic: {name}", hint)
+    return UsageError(f"no such topic: {name}", hint)
 
 
 def _plain(name: str) -> str:
@@ -100,6 +119,14 @@ def _styled(block: str) -> Text:
     return text.append(line[at:])
 
 
+def several_screen(found: Sequence[Topic]) -> RenderableType:
+    """Topics one below the other."""
+    parts: list[RenderableType] = []
+    for topic in found:
+        parts += [topic_screen(topic), Text()]
+    return Group(*parts[:-1])
+
+
 def topics_screen() -> RenderableType:
     """The list of topics, group by group."""
     parts: list[RenderableType] = []
@@ -122,6 +149,14 @@ def topic_document(topic: Topic) -> Document:
         "title": topic.title,
         "text": topic.text,
     }
+
+
+def several_document(found: Sequence[Topic]) -> Document:
+    """The document of `explain TOPIC TOPIC ...`."""
+    topics_of = [
+        {name: value for name, value in topic_document(topic).items() if name not in opening("")} for topic in found
+    ]
+    return {**opening("explain"), "topics": topics_of}
 
 
 def topics_document() -> Document:

@@ -124,6 +124,8 @@ def _parameters(report: Report) -> Facts:
     counts = report.model.parameters
     body = Text(f"{counts.total:,} in all: base model {counts.base:,}, head {counts.head:,}")
     body.append(f" ({share_of(counts.head, counts.total)})")
+    if counts.other_heads:
+        body.append(f", other heads {counts.other_heads:,}")
     if report.head is not None and counts.live_head != counts.head:
         body.append(f"; {counts.live_head:,} of the head reach the logits")
     yield "parameters", body

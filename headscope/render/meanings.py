@@ -241,6 +241,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "base": "Those outside the head.",
         "head": "Those of the head.",
         "live_head": "Those of the head that the logits depend on.",
+        "other_heads": "Those that only other scores of the same forward depend on.",
     },
     "ParameterOrigin": {
         "name": "The name in the model.",

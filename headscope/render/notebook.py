@@ -1,11 +1,11 @@
-"""A report as a self-contained piece of HTML for a notebook."""
+"""A result as a self-contained piece of HTML for a notebook."""
 
 from io import StringIO
+from typing import Any
 
 from rich.console import Console
 
-from headscope.facts import Report
-from headscope.render.screen import report_screen
+from headscope.render.screen import result_screen
 
 _WIDTH = 120
 _FORMAT = (
@@ -14,8 +14,8 @@ _FORMAT = (
 )
 
 
-def report_html(report: Report) -> str:
-    """`report`'s screen in one `<pre>` with inline styles; every name in it is escaped."""
+def result_html(result: Any) -> str:
+    """`result`'s screen in one `<pre>` with inline styles; every name in it is escaped."""
     console = Console(
         file=StringIO(),
         width=_WIDTH,
@@ -29,5 +29,5 @@ def report_html(report: Report) -> str:
         legacy_windows=False,
         no_color=False,
     )
-    console.print(report_screen(report))
+    console.print(result_screen(result))
     return console.export_html(code_format=_FORMAT, inline_styles=True)

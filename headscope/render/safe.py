@@ -6,12 +6,31 @@ from rich.text import Text
 def safe(text: str) -> str:
     r"""`text` with everything invisible or active as a visible escape: `"a\x1b[2J"` is shown as `a\x1b[2J`.
 
-    Escaped are control characters, bidirectional and zero-width marks, line and paragraph separators, spaces
-    other than the plain one, and lone surrogates.
+    Escaped are control characters, bidirectional and zero-width marks, fillers and variation selectors, line and
+    paragraph separators, spaces other than the plain one, and lone surrogates.
     """
-    if text.isprintable():
+    if text.isascii() and text.isprintable():
         return text
-    return "".join(char if char.isprintable() else _escape(ord(char)) for char in text)
+    return "".join(char if _is_visible(char) else _escape(ord(char)) for char in text)
+
+
+_INVISIBLE = (
+    (0x034F, 0x034F),  # combining grapheme joiner
+    (0x115F, 0x1160),  # Hangul choseong and jungseong fillers
+    (0x17B4, 0x17B5),  # Khmer inherent vowels
+    (0x180B, 0x180F),  # Mongolian variation selectors
+    (0x2800, 0x2800),  # blank Braille pattern
+    (0x3164, 0x3164),  # Hangul filler
+    (0xFE00, 0xFE0F),  # variation selectors
+    (0xFFA0, 0xFFA0),  # halfwidth Hangul filler
+    (0x1D159, 0x1D159),  # musical null notehead
+    (0xE0100, 0xE01EF),  # variation selectors supplement
+)
+"""First and last of what Python prints and no eye sees: Unicode's Default_Ignorable_Code_Point, and blanks."""
+
+
+def _is_visible(char: str) -> bool:
+    return char.isprintable() and not any(first <= ord(char) <= last for first, last in _INVISIBLE)
 
 
 _NAMED = {0x09: r"\t", 0x0A: r"\n", 0x0D: r"\r"}

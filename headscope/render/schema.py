@@ -182,8 +182,10 @@ def _explain() -> Schema:
 
 
 def _explain_list() -> Schema:
-    listed: Schema = {"topics": {"type": "array", "items": _object(_TOPIC, "A topic.")}}
-    return _opened("explain", listed, "The list of topics.")
+    topic = _object(
+        _TOPIC | {"text": {"type": "string"}}, "A topic; `text` where it was asked for.", frozenset({"text"})
+    )
+    return _opened("explain", {"topics": {"type": "array", "items": topic}}, "The list of topics, or several of them.")
 
 
 def _environment(definitions: dict[str, Schema]) -> Schema:

@@ -1,24 +1,74 @@
-"""The screen that goes with a report: by the command that made it."""
+"""The screen that goes with a result, the same as text, and the one line that stands for it in a list or a debugger."""
 
 import shutil
+from typing import Any
 
 from rich.console import RenderableType
+from rich.text import Text
 
-from headscope.facts import Report
+from headscope.facts import CheckpointManifest, Report
+from headscope.facts.check import CheckResult
+from headscope.facts.comparison import Comparison
+from headscope.facts.forward import ForwardReport
+from headscope.render.check import check_screen, verdict_of
+from headscope.render.compare import compare_screen, compare_verdict
 from headscope.render.console import plain_text
 from headscope.render.diff import diff_screen
+from headscope.render.forward import forward_screen
+from headscope.render.heads import heads_screen
 from headscope.render.inspect import inspect_screen
+from headscope.render.safe import safe
+from headscope.render.verdict import tell_verdict
+from headscope.render.words import amount, axes_of, snapshot_sentence
 
-_SCREENS = {"inspect": inspect_screen, "diff-weights": diff_screen}
 _FALLBACK = (100, 24)
+_LINE = 160
 
 
-def report_screen(report: Report) -> RenderableType:
-    """`report` as a Rich renderable."""
-    return _SCREENS[report.command](report)
+def result_screen(result: Any) -> RenderableType:
+    """What the terminal shows of `result` (of any use case), as a Rich renderable."""
+    match result:
+        case CheckResult():
+            return check_screen([result])
+        case Comparison():
+            return compare_screen(result)
+        case ForwardReport():
+            return forward_screen(result)
+        case Report():
+            return diff_screen(result) if result.command == "diff-weights" else inspect_screen(result)
+        case CheckpointManifest():
+            return Text(snapshot_sentence(result, getattr(result, "output", "")), overflow="fold")
+        case tuple():
+            return heads_screen(result)
+    raise TypeError(f"not a result: {type(result).__name__}")
 
 
-def report_text(report: Report, width: int | None = None) -> str:
-    """`report` as text without colour, as wide as the terminal if no `width` is given."""
+def result_text(result: Any, width: int | None = None) -> str:
+    """`result_screen` as text without colour, as wide as the terminal if no `width` is given."""
     columns = width or shutil.get_terminal_size(_FALLBACK).columns
-    return plain_text(report_screen(report), columns).rstrip("\n")
+    return plain_text(result_screen(result), columns).rstrip("\n")
+
+
+def result_line(result: Any) -> str:
+    """One line of at most 160 characters: `<headscope check of roberta-base: Failed for inference: 1 error>`."""
+    line = f"headscope {_line(result)}"
+    return f"<{line if len(line) <= _LINE else line[: _LINE - 3] + '...'}>"
+
+
+def _line(result: Any) -> str:
+    match result:
+        case CheckResult():
+            return f"check of {safe(result.reference)}: {safe(verdict_of(result))}"
+        case Comparison():
+            names = ", ".join(safe(report.checkpoint.reference) for report in result.reports)
+            return f"compare of {names}: {plain_text(compare_verdict(result)).strip()}"
+        case ForwardReport():
+            name = safe(result.checkpoint.reference)
+            return f"forward of {name}: logits {axes_of(result.logits_shape)} on {safe(result.device)}"
+        case Report():
+            return f"{result.command} of {safe(result.checkpoint.reference)}: {safe(tell_verdict(result).sentence)}"
+        case CheckpointManifest():
+            return f"snapshot: {' '.join(snapshot_sentence(result, getattr(result, 'output', '')).split())}"
+        case tuple():
+            return f"heads: {amount(len(result), 'class', 'classes')}"
+    raise TypeError(f"not a result: {type(result).__name__}")

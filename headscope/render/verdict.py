@@ -89,6 +89,8 @@ def _fault(faults: Sequence[AdapterFault]) -> str:
 def _verdict_without_weights(report: Report, head: Head) -> Verdict:
     extent = _extent(_live(head))
     if report.checkpoint.kind is CheckpointKind.MEMORY:
+        if any(gap.what == "checkpoint" for gap in report.not_determined):
+            return Verdict(Tone.WARNING, f"Not determined: what the checkpoint gave the head ({extent})")
         return Verdict(Tone.NOTE, f"Head of a model in memory: {extent}; no checkpoint to compare it with")
     return Verdict(
         Tone.ERROR, f"Not determined: no weights could be read, so what the head ({extent}) would get is not known"

@@ -110,7 +110,7 @@ def loss_of(model: ModelFacts) -> str:
     if model.loss == "none":
         return "none in forward: the code that trains it decides"
     if phrase is None:
-        return f"{model.loss}, activation: {model.activation}" if model.activation else model.loss
+        return model.loss if model.loss == "not determined" else f"{model.loss}, activation: {model.activation}"
     return phrase.format(choice=choice, n=f"{model.num_labels:,}").replace(": 1 numbers", ": 1 number")
 
 

@@ -1,6 +1,7 @@
 """A probe batch made from a caller's own example inputs: stretched to sizes that nothing else has, padded in turn."""
 
 from collections.abc import Mapping
+from inspect import signature
 from typing import Any
 
 import torch
@@ -23,6 +24,10 @@ def probe_from_examples(model: nn.Module, examples: Any) -> Probe:
     tensors = [value for value in named.values() if isinstance(value, torch.Tensor) and value.dim()]
     if not tensors:
         raise UsageError("the example inputs hold no tensor with a batch axis", "give what the model's forward takes")
+    empty = next((name for name, value in named.items() if isinstance(value, torch.Tensor) and not value.numel()), None)
+    if empty is not None:
+        shape = list(named[empty].shape)
+        raise UsageError(f"the example input {empty} is empty: its shape is {shape}", "give at least one row with data")
     batch, length = tensors[0].shape[0], _token_length(tensors)
     taken = {size for parameter in model.parameters() for size in parameter.shape}
     taken |= {size for value in tensors for size in value.shape[1:] if size != length}
@@ -36,16 +41,35 @@ def probe_from_examples(model: nn.Module, examples: Any) -> Probe:
 
 
 def _named(model: nn.Module, examples: Any) -> dict[str, Any]:
+    """`examples` by the names of the forward's arguments."""
     if isinstance(examples, Mapping):
-        return dict(examples)
-    values = [examples] if isinstance(examples, torch.Tensor) else list(examples)
-    names = [name for name in _argument_names(model) if name != "self"]
+        return {str(name): value for name, value in examples.items()}
+    if isinstance(examples, torch.Tensor):
+        values = [examples]
+    elif isinstance(examples, tuple | list):
+        values = list(examples)
+    else:
+        raise UsageError(
+            f"example_inputs is a {type(examples).__name__}, not tensors",
+            "give a mapping of arguments, a tensor, or several tensors in order",
+        )
+    names = _argument_names(model)
+    if len(values) > len(names):
+        raise UsageError(
+            f"{len(values)} example inputs were given, but the forward of {type(model).__name__} names "
+            f"{len(names)} arguments{': ' + ', '.join(names) if names else ''}",
+            "give a mapping of the arguments' names",
+        )
     return dict(zip(names, values, strict=False))
 
 
 def _argument_names(model: nn.Module) -> tuple[str, ...]:
-    code = getattr(model.forward, "__code__", None)
-    return code.co_varnames[: code.co_argcount] if code else ()
+    """The arguments that the forward takes by position, those behind a decorator too."""
+    try:
+        found = signature(model.forward).parameters.values()
+    except (TypeError, ValueError):  # a forward that is not written in Python
+        return ()
+    return tuple(item.name for item in found if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD))
 
 
 def _token_length(tensors: list[torch.Tensor]) -> int:

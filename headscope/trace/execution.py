@@ -1,6 +1,6 @@
 """One shape-only run of a model's own forward: the graph, the logits, and what had to be helped along."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from threading import RLock
@@ -11,14 +11,13 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from headscope.errors import Unsupported
+from headscope.errors import Unsupported, UsageError
 from headscope.trace.engine import ShapeOnlyMode
 from headscope.trace.inputs import text_config_of
+from headscope.trace.outputs import read_outputs
 from headscope.trace.probe import Probe
 from headscope.trace.recorder import Graph, Recorder, recording
 
-_LOGITS = ("logits", "start_logits", "end_logits", "seq_relationship_logits", "logits_per_image")
-_LOSS = "loss"
 _ONE_AT_A_TIME = RLock()
 """Recording uses hooks of the whole process."""
 
@@ -28,7 +27,10 @@ _NO_PAD_TOKEN = "no pad token is set: a batch of more than one text fails"
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """What one forward ran. `logits` are the score tensors; `loss` is None where the forward gave none."""
+    """What one forward ran. `logits` are the score tensors; `loss` is None where the forward gave none.
+
+    `others` are the score tensors of other heads, by name.
+    """
 
     model: nn.Module
     probe: Probe
@@ -36,9 +38,10 @@ class Execution:
     logits: tuple[torch.Tensor, ...]
     loss: torch.Tensor | None
     notes: tuple[str, ...] = ()
+    others: tuple[tuple[str, torch.Tensor], ...] = ()
 
 
-def run_forward(model: PreTrainedModel, probe: Probe) -> Execution:
+def run_forward(model: PreTrainedModel, probe: Probe, output: str | None = None) -> Execution:
     """Runs `model` on `probe`, with labels where it takes them; a missing pad token is lent for the run, and said.
 
     Raises Unsupported where the forward fails or returns no scores.
@@ -48,10 +51,12 @@ def run_forward(model: PreTrainedModel, probe: Probe) -> Execution:
     for labels in (probe.labels, {}):
         attempt = replace(probe, labels=labels)
         try:
-            return run_once(model, attempt)
+            return run_once(model, attempt, output)
+        except UsageError:
+            raise
         except Exception as err:
             failure = err
-        padded = None if lent is None else _run_padded(model, attempt, lent)
+        padded = None if lent is None else _run_padded(model, attempt, lent, output)
         if padded is not None:
             return replace(padded, notes=(f"{_NO_PAD_TOKEN} ({_sentence(failure)})",))
     raise Unsupported(
@@ -61,27 +66,24 @@ def run_forward(model: PreTrainedModel, probe: Probe) -> Execution:
     ) from failure
 
 
-def _run_padded(model: PreTrainedModel, probe: Probe, token: int) -> Execution | None:
+def _run_padded(model: PreTrainedModel, probe: Probe, token: int, output: str | None) -> Execution | None:
     """The run with a pad token that the model does not have; None where that does not help."""
     with _pad_token(model, token):
         try:
-            return run_once(model, _with_padding(probe, token))
+            return run_once(model, _with_padding(probe, token), output)
         except Exception:  # then the token was not what was missing
             return None
 
 
-def run_once(model: nn.Module, probe: Probe) -> Execution:
-    """One recorded forward, as it is. Raises what the forward raises, and Unsupported where it returns no scores."""
+def run_once(model: nn.Module, probe: Probe, output: str | None = None) -> Execution:
+    """One recorded forward, as it is; `output` names the scores to examine.
+
+    Raises what the forward raises, and Unsupported where it returns no scores.
+    """
     with _ONE_AT_A_TIME, recording() as recorder, torch.no_grad(), _engine(model, recorder):
         outputs = model(**probe.inputs, **probe.labels)
-    named = _named_outputs(outputs)
-    logits = tuple(named[name] for name in _LOGITS if name in named) or _first_scores(named)
-    if not logits:
-        raise Unsupported(
-            f"{type(model).__name__} returns no scores (found: {', '.join(named) or 'nothing'})",
-            "name a classification class with --model-class",
-        )
-    return Execution(model, probe, recorder.graph, logits, named.get(_LOSS))
+    found = read_outputs(model, outputs, recorder.graph, output)
+    return Execution(model, probe, recorder.graph, found.scores, found.loss, others=found.others)
 
 
 @contextmanager
@@ -110,17 +112,6 @@ def _autocast_on_meta() -> Iterator[None]:
     real_autocast, real_is_enabled = torch.autocast, torch.is_autocast_enabled
     with patch.object(torch, "autocast", autocast), patch.object(torch, "is_autocast_enabled", is_autocast_enabled):
         yield
-
-
-def _named_outputs(outputs: Any) -> dict[str, torch.Tensor]:
-    if isinstance(outputs, torch.Tensor):
-        return {"logits": outputs}
-    items = outputs.items() if isinstance(outputs, Mapping) else enumerate(outputs)
-    return {str(name): value for name, value in items if isinstance(value, torch.Tensor)}
-
-
-def _first_scores(named: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    return next(((value,) for name, value in named.items() if name != _LOSS and value.dim() > 1), ())
 
 
 def _pad_token_to_lend(model: PreTrainedModel) -> int | None:

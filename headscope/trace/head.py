@@ -13,7 +13,7 @@ from headscope.trace.formula import Formula, prove, write_formula
 from headscope.trace.loss import observed_loss
 from headscope.trace.picks import TokenNames
 from headscope.trace.pooling import read_pooling
-from headscope.trace.probe import build_probe
+from headscope.trace.probe import Probe, build_probe
 from headscope.trace.reads import config_fields_read
 from headscope.trace.slicing import HeadSlice, locate_head
 from headscope.trace.sources import read_sources
@@ -22,17 +22,24 @@ from headscope.trace.verify import verify_pooling
 
 
 def trace_head(
-    model: PreTrainedModel, task: Task, tokens: TokenNames | None = None, *, verify: bool = False
+    model: PreTrainedModel,
+    task: Task,
+    tokens: TokenNames | None = None,
+    *,
+    verify: bool = False,
+    probe: Probe | None = None,
+    output: str | None = None,
 ) -> HeadTrace:
     """Runs `model` (on the meta device) on a probe batch and reads its head off the recorded operations.
 
-    With `verify` the head is replayed on random numbers and its gradients are held against the pooling. Raises
+    With `verify` the head is replayed on random numbers and its gradients are held against the pooling. `output`
+    names the scores where the forward returns several. Raises
     Unsupported where the forward fails or returns no scores. The model's mode is restored.
     """
     modes, problem = {part: part.training for part in model.modules()}, getattr(model.config, "problem_type", None)
     model.train(False)
     try:
-        execution = run_forward(model, build_probe(model, task))
+        execution = run_forward(model, probe or build_probe(model, task), output)
     finally:
         for part, mode in modes.items():
             part.training = mode
@@ -67,7 +74,8 @@ def read_head(execution: Execution, base: nn.Module | None, tokens: TokenNames, 
         verification=verification,
         config_fields=config_fields_read(execution.model, head) if verify else (),
         unused_modules=_unused_modules(execution, head, names),
-        notes=execution.notes,
+        notes=(*execution.notes, *_notes_on_others(execution)),
+        other_parameters=_of_other_heads(execution, base, head, stages),
         not_determined=(*_not_determined(execution, base, stages), *_contradictions(verification)),
     )
 
@@ -76,6 +84,26 @@ def _with_formula(verification: Verification, formula: Formula) -> Verification:
     """The verification with what became of the formula."""
     word = "equal" if formula.text else "withheld"
     return replace(verification, formula=word, formula_reason=formula.reason)
+
+
+def _notes_on_others(execution: Execution) -> tuple[str, ...]:
+    """What else the forward returns: scores of other heads."""
+    shape = execution.probe.shape
+    named = [f"{name} [{', '.join(map(str, shape(value.shape)))}]" for name, value in execution.others]
+    if not named:
+        return ()
+    return (
+        f"the forward also returns {' and '.join(named)}: choose one of them with output={execution.others[0][0]!r}",
+    )
+
+
+def _of_other_heads(
+    execution: Execution, base: nn.Module | None, head: HeadSlice, stages: tuple[Stage, ...]
+) -> tuple[str, ...]:
+    """The parameters on the way from the hidden states to other scores alone: neither base model nor this head."""
+    own = {*head.live, *(name for stage in stages for name in stage.parameters)}
+    others = (locate_head(replace(execution, logits=(value,)), base) for _, value in execution.others)
+    return tuple(sorted({name for other in others for name in other.live} - own))
 
 
 def _contradictions(verification: Verification | None) -> tuple[Unavailable, ...]:

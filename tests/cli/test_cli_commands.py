@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jsonschema  # type: ignore[import-untyped]
 import pytest
 from reports import REPORTS
 
@@ -27,6 +28,7 @@ from headscope.errors import (
 from headscope.facts import CheckpointKind, CheckpointManifest, Report, Unavailable, WeightsFormat
 
 PERMISSIONS = 0o640
+SCHEMA = Path(__file__).parents[2] / "docs" / "schema" / "headscope-1.0.schema.json"
 
 
 class FakeApi:
@@ -119,6 +121,71 @@ def test_diagram_draws_in_the_format_asked_for(
     out, err = capsys.readouterr()
     assert out.startswith(beginning)
     assert err == ""
+
+
+SUFFIXES = (
+    ("head.svg", "<svg "),
+    ("head.SVG", "<svg "),
+    ("head.html", "<!DOCTYPE html>"),
+    ("head.dot", "digraph"),
+    ("head.gv", "digraph"),
+    ("head.mmd", "%%{init: "),
+    ("head", "%%{init: "),
+)
+
+
+@pytest.mark.parametrize(("name", "beginning"), SUFFIXES)
+def test_diagram_takes_the_format_from_the_suffix(fake: FakeApi, name: str, beginning: str, tmp_path: Path) -> None:
+    assert main(["diagram", "bert", "-o", str(tmp_path / name)]) == ExitCode.OK
+    assert (tmp_path / name).read_text(encoding="utf-8").lower().startswith(beginning.lower())
+
+
+@pytest.mark.parametrize("name", ["head.png", "head.pdf", "head.md", "head.svgz"])
+def test_diagram_refuses_a_suffix_that_is_no_format(
+    fake: FakeApi, capsys: pytest.CaptureFixture[str], name: str, tmp_path: Path
+) -> None:
+    assert main(["diagram", "bert", "-o", str(tmp_path / name)]) == ExitCode.USAGE
+    assert ".svg" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    assert main(["diagram", "bert", "--format", "dot", "-o", str(tmp_path / name)]) == ExitCode.OK
+    assert (tmp_path / name).read_text(encoding="utf-8").startswith("digraph")
+
+
+def test_a_profile_that_there_is_not_is_refused_in_plain_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "bert", "--for", "prod"]) == ExitCode.USAGE
+    err = capsys.readouterr().err
+    assert "'prod' is not one of 'training', 'inference'" in err
+    assert "Value error" not in err
+
+
+@pytest.mark.parametrize(
+    ("words", "titles"),
+    [
+        (["pooling"], ["Pooling"]),
+        (["matrix"], ["The classifier's matrix"]),
+        (["hidden", "states"], ["Hidden states"]),
+        (["HS101", "HS102"], ["Weights of the base model are new", "The head is newly initialised"]),
+        (["logits", "cls", "token", "linear"], ["Logits", "The CLS token", "linear"]),
+    ],
+)
+def test_explain_answers_one_topic_or_several(
+    capsys: pytest.CaptureFixture[str], words: list[str], titles: list[str]
+) -> None:
+    assert main(["explain", *words]) == ExitCode.OK
+    out = capsys.readouterr().out
+    places = [out.index(f": {title}\n") for title in titles]
+    assert places == sorted(places)
+    assert main(["explain", *words, "--json"]) == ExitCode.OK
+    document = json.loads(capsys.readouterr().out)
+    assert [item["title"] for item in document.get("topics", [document])] == titles
+    jsonschema.validate(document, json.loads(SCHEMA.read_text(encoding="utf-8")))
+
+
+def test_explain_names_the_topic_that_is_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "logits", "lineer"]) == ExitCode.USAGE
+    err = capsys.readouterr().err
+    assert "no such topic: lineer" in err
+    assert "did you mean linear?" in err
 
 
 def test_diagram_writes_a_file_and_nothing_else(

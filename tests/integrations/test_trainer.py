@@ -1,6 +1,8 @@
 """The callback in real training runs of tiny models: a healthy one trains, a broken one stops before its first step."""
 
+import ast
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +63,7 @@ def test_a_healthy_model_trains(model: Any, tmp_path: Path, caplog: pytest.LogCa
     with caplog.at_level(logging.INFO, logger="headscope"):
         assert train(model, tmp_path, callback) == 1
     assert callback.result.verdict == "passed"
-    assert "new after the load: classifier.bias, classifier.weight" in caplog.text
+    assert "new after the load: classifier.{weight,bias}" in caplog.text
 
 
 def test_a_frozen_head_stops_before_the_first_step(model: Any, tmp_path: Path) -> None:
@@ -118,8 +120,50 @@ def test_a_base_that_was_not_loaded_stops_training(tmp_path: Path) -> None:
         tmp_path / "wrong", config=config, output_loading_info=True, ignore_mismatched_sizes=True
     )
     info["missing_keys"] = {name for name, _ in model.named_parameters()}
-    with pytest.raises(CheckFailed, match="HS101"):
+    with pytest.raises(CheckFailed, match="HS101") as failed:
         train(model, tmp_path, headscope.HeadscopeCallback(loading_info=info))
+    lines = str(failed.value).splitlines()
+    assert lines[1].startswith("error HS101")
+    assert lines[-1].startswith("new after the load: ")
+    assert len(lines[-1]) < len(", ".join(info["missing_keys"])) / 2
+    assert "encoder.layer.{0,1}" in lines[-1]
+
+
+def test_labels_are_those_of_the_live_model_and_not_of_its_checkpoint(tmp_path: Path) -> None:
+    FAMILIES["bert"].build("BertForMaskedLM").save_pretrained(tmp_path / "mlm")
+    model = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "mlm", num_labels=2, **LABELS)
+    for profile in ("training", "inference"):
+        result = headscope.check(model, profile)
+        assert "HS202" not in {item.id for item in result.findings}
+        assert result.report.model.labels == tuple(LABELS["id2label"].values())
+    unnamed = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "mlm", num_labels=2)
+    assert "HS202" in {item.id for item in headscope.check(unnamed).findings}
+
+
+def test_the_pad_token_is_that_of_the_live_model(tmp_path: Path) -> None:
+    FAMILIES["gpt2"].build("GPT2Model", pad_token_id=None).save_pretrained(tmp_path / "base")
+    model = transformers.GPT2ForSequenceClassification.from_pretrained(tmp_path / "base", **LABELS)
+    assert "HS301" in {item.id for item in headscope.check(model).findings}
+    model.config.pad_token_id = 0
+    assert "HS301" not in {item.id for item in headscope.check(model).findings}
+
+
+def test_the_remedy_for_a_head_that_an_adapter_freezes_works() -> None:
+    peft = pytest.importorskip("peft")
+    for name, class_name in (
+        ("roberta", "RobertaForSequenceClassification"),
+        ("gpt2", "GPT2ForSequenceClassification"),
+    ):
+        targets = {"roberta": ["query"], "gpt2": ["c_attn"]}[name]
+        made = peft.get_peft_model(FAMILIES[name].build(class_name), peft.LoraConfig(target_modules=targets))
+        finding = next(item for item in headscope.check(made).findings if item.id == "HS601")
+        named = re.search(r"modules_to_save=(\[.*?\])", finding.remedy)
+        assert named is not None, finding
+        config = peft.LoraConfig(target_modules=targets, modules_to_save=ast.literal_eval(named[1]))
+        mended = peft.get_peft_model(FAMILIES[name].build(class_name), config)
+        trained = {path for path, item in mended.named_parameters() if item.requires_grad}
+        assert all(any(part in path for path in trained) for part in ast.literal_eval(named[1]))
+        assert "HS601" not in {item.id for item in headscope.check(mended).findings}
 
 
 @pytest.mark.parametrize(

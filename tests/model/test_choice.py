@@ -43,7 +43,6 @@ FAULTS: list[tuple[dict[str, Any], Wish, type[HeadscopeError], str]] = [
     (BERT, Wish(task="poetry"), UsageError, "no such task: poetry"),
     (BERT, Wish(model_class="BertForSequenceClasification"), UsageError, "has no class"),
     (BERT, Wish(model_class="BertTokenizer"), UsageError, "no model class"),
-    (BERT, Wish(model_class="T5ForSequenceClassification"), UsageError, "T5Config"),
     (BERT, Wish(task="image-classification"), UsageError, "no class for image-classification"),
     ({}, Wish(), Malformed, "no model_type"),
     ({"model_type": "barrt"}, Wish(), Unsupported, "nearest: bart"),

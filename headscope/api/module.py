@@ -1,0 +1,127 @@
+"""What a caller hands over as a model in memory: unwrapped where that is meant, refused in one sentence where not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headscope.errors import Unsupported, UsageError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_WRAPPERS = ("DataParallel", "DistributedDataParallel")
+_QUANTISED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.nn.quantized")
+_ORIGINAL = "give the Python module that it was made from"
+
+
+@dataclass(frozen=True, slots=True)
+class Unwrapped:
+    """The model itself. `has_adapter` says that PEFT wraps it."""
+
+    module: nn.Module
+    has_adapter: bool = False
+
+
+def is_in_memory(reference: Any) -> bool:
+    """Whether `reference` is meant as a model in memory: a module, a class of modules, an exported program."""
+    return callable(getattr(reference, "named_parameters", None))
+
+
+def unwrap(reference: Any) -> Unwrapped:
+    """The model inside torch.compile, DataParallel and PEFT, adapters and all.
+
+    Raises UsageError or Unsupported for what has no `forward` in Python or no weights to examine.
+    """
+    from torch import nn
+
+    if isinstance(reference, type):
+        raise UsageError(
+            f"{reference.__name__} is a class, not a model", f"give an instance, or a checkpoint with {_AS_CLASS}"
+        )
+    found, has_adapter = reference, False
+    while (inner := _inside(found)) is not None:
+        has_adapter |= _is_adapter(found)
+        found = inner
+    if not isinstance(found, nn.Module):
+        raise Unsupported(f"{_named(found)} has no forward in Python whose operations can be recorded", _ORIGINAL)
+    _check(found)
+    return Unwrapped(found, has_adapter)
+
+
+_AS_CLASS = "model_class=..."
+
+
+def _inside(wrapper: Any) -> Any:
+    """What a wrapper wraps; None for no wrapper."""
+    from torch import nn
+
+    if not isinstance(wrapper, nn.Module):
+        return None
+    module: Any = wrapper
+    if isinstance(getattr(module, "_orig_mod", None), nn.Module):
+        return module._orig_mod
+    if type(module).__name__ in _WRAPPERS and isinstance(getattr(module, "module", None), nn.Module):
+        return module.module
+    return module.get_base_model() if _is_adapter(module) else None
+
+
+def _is_adapter(module: Any) -> bool:
+    return callable(getattr(module, "get_base_model", None))
+
+
+def _check(module: nn.Module) -> None:
+    import torch
+    from torch.nn.parameter import is_lazy
+
+    name = _named(module)
+    if isinstance(module, torch.jit.ScriptModule):
+        raise Unsupported(f"{name} is TorchScript, whose operations cannot be recorded", _ORIGINAL)
+    packed = next((part for part in module.modules() if type(part).__module__.startswith(_QUANTISED)), None)
+    if packed is not None:
+        raise Unsupported(
+            f"{name} holds quantised layers ({_named(packed)}) whose weights are packed and not parameters",
+            "give the model before it is quantised",
+        )
+    if any(is_lazy(item) for item in (*module.parameters(), *module.buffers())):
+        raise UsageError(f"{name} holds lazy parameters that have no shape yet", "run one forward pass first")
+    if next(module.parameters(), None) is None:
+        raise Unsupported(f"{name} has no parameters, so there is no head to examine", "give a model with weights")
+
+
+def _named(value: Any) -> str:
+    return str(getattr(value, "original_name", None) or type(value).__name__)
+
+
+@contextmanager
+def untouched(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode, no compiled code and a separate random state inside; everything is restored afterwards."""
+    import torch
+
+    modes = {part: part.training for part in module.modules()}
+    compiled = {part: part._compiled_call_impl for part in modes if part._compiled_call_impl is not None}
+    try:
+        for part in modes:
+            part.training = False
+        for part in compiled:
+            part._compiled_call_impl = None
+        with torch.random.fork_rng(), _eagerly():
+            yield
+    finally:
+        for part, mode in modes.items():
+            part.training = mode
+        for part, call in compiled.items():
+            part._compiled_call_impl = call
+
+
+def _eagerly() -> Any:
+    """Parts wrapped by torch.compile run as they were written: compiled code cannot be recorded."""
+    import sys
+
+    import torch
+
+    if "torch._dynamo" not in sys.modules:  # then nothing was compiled, and the import takes seconds
+        return nullcontext()
+    return torch.compiler.set_stance("force_eager")

@@ -1,0 +1,98 @@
+"""The options of the use cases as people write them in Python, read as the command line reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from headscope.errors import UsageError
+
+_OF_MODULES = ("example_inputs", "labels", "task", "output", "loaded_from", "loading_info", "offline")
+_OF_TRAINING = ("optimizer",)
+_OF_INSPECTION = ("verify",)
+
+
+def request_options(given: dict[str, Any], known: Sequence[str]) -> dict[str, Any]:
+    """The options for a checkpoint. Raises UsageError for one that there is not, or a value that makes no sense."""
+    for name in given:
+        if name in (*_OF_MODULES, *_OF_TRAINING) and name not in known:
+            raise UsageError(f"{name} is an option for a model in memory, and a checkpoint was given", "leave it out")
+    _check_names(given, known)
+    return _read(given)
+
+
+def module_options(given: dict[str, Any], *, training: bool = False) -> dict[str, Any]:
+    """The options for a model in memory. Raises UsageError for one that makes no sense there."""
+    known = (*_OF_MODULES, *(_OF_TRAINING if training else _OF_INSPECTION))
+    for name in given:
+        if name in _OF_CHECKPOINTS:
+            raise UsageError(
+                f"{name} makes no sense for a model in memory: {_OF_CHECKPOINTS[name]}",
+                f"options: {', '.join(known)}",
+            )
+    _check_names(given, known)
+    return _read(given)
+
+
+_IT_LIES = "it is not read from a place"
+_OF_CHECKPOINTS = {
+    "num_labels": "it has the classes that it has",
+    "model_class": "it has a class already",
+    "revision": _IT_LIES,
+    "subfolder": _IT_LIES,
+    "variant": _IT_LIES,
+    "cache_dir": _IT_LIES,
+    "token": _IT_LIES,
+    "timeout": _IT_LIES,
+    "cache": "its report is not cached",
+    "adapter": "give the model with its adapter",
+    "trust_remote_code": "its code runs already",
+}
+
+
+def _check_names(given: dict[str, Any], known: Sequence[str]) -> None:
+    for name in given:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"options: {', '.join(known)}"
+            raise UsageError(f"no such option: {name}", hint)
+
+
+def _read(given: dict[str, Any]) -> dict[str, Any]:
+    readers = {"labels": read_labels, "num_labels": read_count}
+    return {name: readers[name](value) if name in readers else value for name, value in given.items()}
+
+
+def read_labels(given: Any) -> tuple[str, ...]:
+    """Names of classes in order: several, or one text `A,B,C`. Raises UsageError for anything else."""
+    if given is None:
+        return ()
+    names = read_names(given, "labels")
+    if not all(names):
+        raise UsageError(f"labels {given!r} has an empty name", "write the names as A,B,C")
+    if len(set(names)) < len(names):
+        raise UsageError(f"labels {given!r} names a class twice", "give every class a different name")
+    return names
+
+
+def read_names(given: Any, option: str) -> tuple[str, ...]:
+    """Several texts, or one text `A,B,C` that lists them. Raises UsageError for anything else."""
+    if isinstance(given, str):
+        return tuple(name.strip() for name in given.split(","))
+    names = tuple(given) if isinstance(given, Iterable) and not isinstance(given, dict | bytes) else None
+    if names is None or not all(isinstance(name, str) for name in names):
+        raise UsageError(f"{option} must be names, not {given!r}", f'write {option}=("A", "B") or {option}="A,B"')
+    return names
+
+
+def read_count(given: Any) -> int | None:
+    """A number of classes, or its digits. Raises UsageError for anything else."""
+    if given is None or type(given) is int:
+        return given
+    if isinstance(given, str) and given.strip().isascii() and given.strip().isdigit() and len(given) <= _MOST_DIGITS:
+        return int(given)
+    raise UsageError(f"num_labels must be a whole number, not {given!r}", "write num_labels=3")
+
+
+_MOST_DIGITS = 9

@@ -1,0 +1,192 @@
+"""The checkpoint that a model in memory was loaded from: which it is, and what that load gave each parameter."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from headscope.api.examination import Request, read_checkpoint
+from headscope.errors import HeadscopeError, Unsupported, UsageError
+from headscope.facts import (
+    CheckpointManifest,
+    Mismatch,
+    ParameterOrigin,
+    ParameterStatus,
+    Task,
+    Unavailable,
+    WeightDiff,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from torch import nn
+
+    from headscope.api.module import Unwrapped
+
+_WRAPPING = re.compile(r"\.(base_layer|original_module|modules_to_save\.\w+|_orig_mod)(?=\.)")
+"""What PEFT and torch.compile put into the path of a weight that they wrap."""
+_SAVED = re.compile(r"\.modules_to_save\.\w+\.")
+_FROM_CONFIG = ("", ".", None)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A checkpoint, what loading it gives (under the names of a fresh model), and sentences on that."""
+
+    request: Request
+    manifest: CheckpointManifest
+    given: WeightDiff
+    notes: tuple[str, ...] = ()
+
+
+def find_origin(
+    unwrapped: Unwrapped, task: Task, *, loaded_from: str | None = None, offline: bool = False
+) -> Origin | Unavailable | None:
+    """The checkpoint that a model was loaded from: `loaded_from`, or the name that `from_pretrained` left behind.
+
+    None for a model that names no checkpoint; Unavailable where one is named and cannot be read, or where nothing
+    shows that the model was filled from it.
+    """
+    module = unwrapped.module
+    config = getattr(module, "config", None)
+    name = loaded_from or getattr(config, "_name_or_path", None)
+    if name in _FROM_CONFIG:
+        return None
+    if loaded_from is None and not _was_loaded(module):
+        return Unavailable(
+            "checkpoint",
+            f"the configuration names {name}, but nothing shows that the weights come from there; give loaded_from, "
+            "or loading_info",
+        )
+    revision = None if loaded_from else getattr(config, "_commit_hash", None)
+    request = Request(str(name), revision=revision, offline=offline)
+    try:
+        return _read(module, task, request)
+    except HeadscopeError as err:
+        return Unavailable("checkpoint", f"what the load of {name} gave is not known: {err.message}")
+
+
+def _was_loaded(module: nn.Module) -> bool:
+    """Whether `from_pretrained` made the model: a configuration alone names its checkpoint too.
+
+    Transformers 5 leaves its conversions on the model and a mark on each parameter that it filled
+    (`core_model_loading.set_param_for_module`).
+    """
+    if hasattr(module, "_weight_conversions"):
+        return True
+    return any(getattr(parameter, "_is_hf_initialized", False) for parameter in module.parameters())
+
+
+def _read(module: nn.Module, task: Task, request: Request) -> Origin:
+    from transformers import PreTrainedModel
+
+    from headscope.model.adapters import with_adapter
+    from headscope.model.choice import Choice
+    from headscope.model.loading import load_skeleton
+
+    if not isinstance(module, PreTrainedModel):
+        raise Unsupported(f"{type(module).__name__} is not a class of Transformers", "")
+    manifest = read_checkpoint(request, None)
+    loaded = load_skeleton(Choice(type(module), task, deepcopy(module.config)), manifest)
+    if manifest.adapter is not None:
+        loaded = with_adapter(loaded, manifest.adapter)
+    return Origin(request, manifest, loaded.diff, loaded.notes)
+
+
+def diff_of_info(held: Iterable[ParameterOrigin], info: Mapping[str, Any]) -> WeightDiff:
+    """What a load gave, from what `from_pretrained` told of it. Raises UsageError for no such thing."""
+    try:
+        missing, unused = set(info["missing_keys"]), tuple(sorted(info["unexpected_keys"]))
+        reshaped = [Mismatch(name, tuple(found), tuple(wanted)) for name, found, wanted in info["mismatched_keys"]]
+    except (KeyError, TypeError, ValueError) as err:
+        raise UsageError(
+            f"loading_info is not what from_pretrained returns ({type(err).__name__}: {err})",
+            "model, info = Class.from_pretrained(..., output_loading_info=True)",
+        ) from err
+    mismatched = {item.parameter for item in reshaped}
+
+    def status(name: str) -> ParameterStatus:
+        if name in mismatched:
+            return ParameterStatus.MISMATCHED
+        return ParameterStatus.NEW if name in missing else ParameterStatus.LOADED
+
+    plain = {plain_name(item.name): item for item in held if not _is_of_lora(item.name)}
+    return WeightDiff(
+        loaded=0,
+        new=tuple(sorted(missing)),
+        mismatched=tuple(sorted(reshaped)),
+        unused=unused,
+        tied=(),
+        renamed=(),
+        parameters=tuple(replace(item, name=name, status=status(name)) for name, item in plain.items()),
+    )
+
+
+def _is_of_lora(name: str) -> bool:
+    return ".lora_" in name
+
+
+def plain_name(name: str) -> str:
+    """A parameter's name without what PEFT and torch.compile put into it."""
+    return _WRAPPING.sub("", f".{name}").removeprefix(".")
+
+
+def joined(held: WeightDiff, given: WeightDiff, *, has_adapter: bool, resized: frozenset[str]) -> WeightDiff:
+    """The parameters that a model holds with what a load gave them.
+
+    A parameter that the load does not know was made after it, or is PEFT's and left out. `resized` names the
+    embeddings, whose rows may have been added after the load: a different number of them leaves their status open.
+    """
+    told = {item.name: item for item in given.parameters}
+    parameters = [
+        _with_status(item, told.get(plain_name(item.name)), plain_name(item.name) in resized)
+        for item in held.parameters
+        if plain_name(item.name) in told or not has_adapter or _SAVED.search(item.name)
+    ]
+    names: dict[str, list[str]] = {}
+    for item in parameters:
+        if ".original_module." not in item.name:  # PEFT's copy of what it trains; nothing reads it
+            names.setdefault(plain_name(item.name), []).append(item.name)
+    status = {item.name: item.status for item in parameters}
+    elsewhere = [name for name in given.new if name not in names and told.get(name, _BUFFER).is_buffer]
+    made_new = [name for some in names.values() for name in some if status[name] is ParameterStatus.NEW]
+    return replace(
+        given,
+        loaded=sum(item.status is ParameterStatus.LOADED for item in parameters),
+        new=tuple(sorted([*made_new, *elsewhere])),
+        mismatched=tuple(
+            sorted(
+                replace(item, parameter=name)
+                for item in given.mismatched
+                for name in names.get(item.parameter, ())
+                if status[name] is ParameterStatus.MISMATCHED
+            )
+        ),
+        parameters=(*parameters, *(item for item in given.parameters if item.is_buffer)),
+    )
+
+
+_BUFFER = ParameterOrigin("", (), "", 0, ParameterStatus.UNKNOWN, (), in_base=False, is_buffer=True)
+
+
+def _with_status(held: ParameterOrigin, told: ParameterOrigin | None, resizable: bool) -> ParameterOrigin:
+    if told is None:
+        return replace(held, status=ParameterStatus.NEW)
+    status = told.status
+    if resizable and (status is ParameterStatus.MISMATCHED or _is_reshaped(held, told)):
+        status = ParameterStatus.UNKNOWN
+    elif _is_reshaped(held, told):
+        status = ParameterStatus.NEW
+    return replace(
+        held, status=status, checkpoint_keys=told.checkpoint_keys, in_base=told.in_base, quantised=told.quantised
+    )
+
+
+def _is_reshaped(held: ParameterOrigin, told: ParameterOrigin) -> bool:
+    """Whether a parameter was replaced after the load. Packed and sharded ones have shapes that say nothing."""
+    packed = told.quantised is not None or held.dtype.startswith(("int", "uint"))
+    return held.shape != told.shape and held.count > 0 and not packed

@@ -1,0 +1,82 @@
+"""Results that show themselves: `print`, a Rich console and a notebook show what the terminal shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from headscope.facts import CheckpointManifest
+from headscope.facts.atlas import HeadEntry
+from headscope.facts.check import CheckResult
+from headscope.facts.comparison import Comparison
+from headscope.facts.forward import ForwardReport
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+class Shown:
+    """What every result can do: `str` is its screen, `repr` is one short line, and notebooks show its screen."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        from headscope.render import result_text
+
+        return result_text(self)
+
+    def __repr__(self) -> str:
+        from headscope.render import result_line
+
+        return result_line(self)
+
+    def __rich__(self) -> RenderableType:
+        from headscope.render import result_screen
+
+        return result_screen(self)
+
+    def _repr_html_(self) -> str:
+        from headscope.render import result_html
+
+        return result_html(self)
+
+
+class Checked(Shown, CheckResult):
+    """The result of `check`."""
+
+    __slots__ = ()
+
+
+class Compared(Shown, Comparison):
+    """The result of `compare`."""
+
+    __slots__ = ()
+
+
+class Forwarded(Shown, ForwardReport):
+    """The result of `forward`."""
+
+    __slots__ = ()
+
+
+class Heads(Shown, tuple[HeadEntry, ...]):
+    """The result of `heads`: the entries, in order."""
+
+    __slots__ = ()
+
+    def __new__(cls, entries: Iterable[HeadEntry] = ()) -> Heads:
+        """A tuple of `entries`."""
+        return super().__new__(cls, tuple(entries))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Snapshot(Shown, CheckpointManifest):
+    """The result of `snapshot`: the manifest that was written, and the file `output` that holds it."""
+
+    output: str = ""
+
+
+def fields_of(fact: Any) -> dict[str, Any]:
+    """The fields of a dataclass by name, for a subclass of it."""
+    return {field.name: getattr(fact, field.name) for field in fields(fact)}

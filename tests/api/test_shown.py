@@ -1,0 +1,88 @@
+"""What results show by themselves, each in a process of its own: as text, in one line, in a console, in a notebook."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.families import FAMILIES
+
+RESULTS = {
+    "inspect": ('inspect("bert-base-uncased", offline=True)', "inspect bert-base-uncased --offline"),
+    "diff_weights": ('diff_weights("bert-base-uncased", offline=True)', "diff-weights bert-base-uncased --offline"),
+    "check": (
+        'check("bert-base-uncased", "inference", offline=True)',
+        "check bert-base-uncased --for inference --offline",
+    ),
+    "compare": (
+        'compare("bert-base-uncased", "roberta-base", offline=True)',
+        "compare bert-base-uncased roberta-base --offline",
+    ),
+    "forward": ('forward("bert-base-uncased", offline=True)', "forward bert-base-uncased --offline"),
+    "heads": ('heads("BertForSequenceClassification", workers=1)', "heads BertForSequenceClassification"),
+    "snapshot": (
+        'snapshot("bert-base-uncased", "out.json", offline=True)',
+        "snapshot bert-base-uncased -o out.json --offline",
+    ),
+}
+
+
+def run(code: str, folder: Path, **environment: str) -> str:
+    """What a fresh interpreter prints."""
+    given = os.environ | {"COLUMNS": "100", "HEADSCOPE_NO_CACHE": "1", "PYTHONPATH": str(Path.cwd())} | environment
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, env=given, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def terminal(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What each command shows."""
+    code = f"""
+import sys, headscope.cli.app as app
+for command in {[command for _, command in RESULTS.values()]!r}:
+    app.main(command.split())
+    print("-----")
+"""
+    shown = run(code, tmp_path_factory.mktemp("terminal")).split("-----\n")
+    return dict(zip(RESULTS, shown, strict=False))
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_a_result_prints_what_the_terminal_shows(name: str, terminal: dict[str, str], tmp_path: Path) -> None:
+    code = f"""
+import headscope, rich.console
+result = headscope.{RESULTS[name][0]}
+print(result)
+print("-----")
+rich.console.Console(width=100, color_system=None, highlight=False, emoji=False).print(result)
+print("-----")
+print(repr(result))
+print("-----")
+print(result._repr_html_())
+"""
+    text, console, line, html = run(code, tmp_path).split("-----\n")
+    assert text.rstrip() == terminal[name].rstrip()
+    assert console.rstrip() == terminal[name].rstrip()
+    assert line.count("\n") == 1
+    assert line.startswith("<headscope ")
+    assert len(line) <= len("<>\n") + 160
+    assert html.startswith("<pre")
+    assert html.rstrip().endswith("</pre>")
+
+
+def test_hostile_names_are_harmless_in_every_form(tmp_path: Path) -> None:
+    folder = tmp_path / "a\u202eb\x1b[31m<b>"
+    FAMILIES["bert"].build("BertForMaskedLM").save_pretrained(folder)
+    code = f"""
+import headscope
+for result in (headscope.check({str(folder)!r}), headscope.compare({str(folder)!r}, {str(folder)!r})):
+    for shown in (str(result), repr(result), result._repr_html_()):
+        print("\\x1b" in shown or "\\u202e" in shown)
+    print("<b>" in result._repr_html_())
+"""
+    assert run(code, tmp_path).splitlines() == ["False"] * 8
