@@ -28,7 +28,7 @@ from headscope.trace.expression import (
     spell,
 )
 from headscope.trace.indexing import spell_index
-from headscope.trace.picks import TokenNames, read_pick, sliced_positions
+from headscope.trace.picks import TokenNames, is_mask_of_rows, read_pick, sliced_positions
 from headscope.trace.recorder import Operation
 from headscope.trace.replay import Replay
 from headscope.trace.slicing import HeadSlice
@@ -298,10 +298,11 @@ def _side(tensor: torch.Tensor, producer: int, builder: _Builder, depth: int = 0
         return Side(_last_name(builder.names.parameters[id(tensor)]), tensor, -1)
     if id(tensor) in inputs:
         return Side("mask" if "mask" in inputs[id(tensor)] else inputs[id(tensor)], tensor, -1)
-    if not tensor.is_meta and tensor.numel() == 1:
+    is_fixed = not tensor.is_meta and not _is_made_from_parameters(producer, builder)
+    if is_fixed and tensor.numel() == 1:
         return Number(float(tensor))
-    if not tensor.is_meta and _is_binary(tensor):
-        return Side("~mask" if _is_inverted(producer, builder) else "mask", tensor, producer)
+    if is_fixed and _is_binary(tensor):
+        return Side("~mask" if _is_inverted(tensor, producer, builder) else "mask", tensor, producer)
     if producer < 0 or depth > _DEEPEST:
         raise Withheld("the head reads values beside the hidden states that have no name")
     step = single_step(builder.execution.graph.operations[producer])
@@ -341,8 +342,27 @@ def _side_arithmetic(step: Step, builder: _Builder, depth: int) -> Node | None:
     return Arithmetic(_SIGNS[step.name], nodes[0], nodes[1], (shapes[0], shapes[1]))
 
 
-def _is_inverted(producer: int, builder: _Builder) -> bool:
+def _is_made_from_parameters(producer: int, builder: _Builder) -> bool:
+    """Whether training changes a value: then it is written as what makes it, not as the number that it is now."""
+    waiting, seen = [producer], set[int]()
+    while waiting:
+        index = waiting.pop()
+        if index < 0 or index in seen:
+            continue
+        seen.add(index)
+        for tensor, made_by in builder.execution.graph.operations[index].inputs:
+            if id(tensor) in builder.names.parameters:
+                return True
+            waiting.append(made_by)
+    return False
+
+
+def _is_inverted(mask: torch.Tensor, producer: int, builder: _Builder) -> bool:
     """Whether a mask was turned round on its way here: its ones are the positions to leave out."""
+    if is_mask_of_rows(mask, builder.execution):
+        return False
+    if is_mask_of_rows(mask == 0, builder.execution):
+        return True
     operations, turns = builder.execution.graph.operations, 0
     while producer >= 0:
         operation = operations[producer]
@@ -411,10 +431,12 @@ def _called(step: Step, output: torch.Tensor, builder: _Builder) -> Node:
     operands: list[Node] = [builder.nodes[id(tensor)] for tensor in entering]
     path = builder.names.path(step.last)
     parameters = _uses_parameters(step, builder.names)
+    number = next((at for at, item in enumerate(step.last.outputs) if item is output), 0)
     if parameters and path and step.last.call in builder.alone and _is_of_module(step, builder):
-        return _applied(builder.short[path], tuple(operands), step, output, builder)
+        text = f"{builder.short[path]}[{number}]" if number else builder.short[path]
+        return _applied(text, tuple(operands), step, output, builder)
     if step.name in _SIGNS or step.name not in {"linear", "layer_norm", "batch_norm", "group_norm", "rms_norm"}:
-        operands += list(_other_tensors(step, builder))
+        operands = _in_order(step, builder) or [*operands, *_other_tensors(step, builder)]
     elif parameters:
         operands += [
             Side(_last_name(builder.names.parameters[id(tensor)]), tensor, -1)
@@ -422,7 +444,6 @@ def _called(step: Step, output: torch.Tensor, builder: _Builder) -> Node:
             if id(tensor) in builder.names.parameters
         ]
     rest = _arguments(step.last) if len(step.operations) == 1 else ""
-    number = next((at for at, item in enumerate(step.last.outputs) if item is output), 0)
     rest_of_many = f"[{number}]" if len(step.last.outputs) > 1 and step.name not in {"max", "min"} else ""
     made = _applied(step.name, tuple(operands), step, output, builder, rest)
     return made if not rest_of_many else replace(made, text=f"{step.name}{rest_of_many}")
@@ -436,6 +457,16 @@ def _is_of_module(step: Step, builder: _Builder) -> bool:
 
 def _has_inner_calls(module: nn.Module, builder: _Builder) -> bool:
     return any(child in builder.execution.graph.executed for child in module.children())
+
+
+def _in_order(step: Step, builder: _Builder) -> list[Node]:
+    """The tensors of one function as it was given them: `where(mask, h, 0)`. Empty for a step of several functions."""
+    if len(step.operations) > 1:
+        return []
+    return [
+        builder.nodes[id(tensor)] if id(tensor) in builder.head.derived else _side(tensor, producer, builder)
+        for tensor, producer in step.last.inputs
+    ]
 
 
 def _other_tensors(step: Step, builder: _Builder) -> Iterator[Node]:

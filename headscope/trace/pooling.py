@@ -1,5 +1,6 @@
 """The pooling: how the token axis of the hidden states disappears on the way to the logits, read step by step."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -23,14 +24,15 @@ _BY_ROW = Positions(Where.BY_ROW)
 class Part:
     """One thing the head reads of the tokens: a kind, the positions, and the rule in words.
 
-    `sources` are the numbers of the hidden states that it mixes.
+    `sources` are the numbers of the hidden states that it mixes; `summed` is the number of positions of a sum that
+    nothing has divided yet.
     """
 
     kind: PoolingKind
     positions: Positions
     rule: str
     evidence: tuple[Step, ...] = ()
-    is_bare_sum: bool = False
+    summed: int = 0
     sources: tuple[int, ...] = (0,)
 
 
@@ -234,14 +236,26 @@ def _after_pooling(step: Step, parts: tuple[Part, ...], reading: Reading) -> tup
 
 def _averaged(part: Part, step: Step, reading: Reading) -> Part:
     """A sum over tokens divided by their number is their mean."""
-    if not part.is_bare_sum:
+    if not part.summed:
         return part
+    constant = _constant_divisor(step)
+    if constant is not None and (constant != part.summed or part.kind is PoolingKind.MASKED_MEAN):
+        rule = f"{part.rule}, divided by {constant:g}"
+        return replace(part, kind=PoolingKind.OTHER, rule=rule, evidence=(*part.evidence, step), summed=0)
     if part.kind is PoolingKind.MASKED_MEAN or any("mask" in name for name in _side_inputs(step, reading)):
         kind, positions = PoolingKind.MASKED_MEAN, Positions(Where.NON_PAD)
         rule = "mean over the positions that the mask keeps"
+    elif part.positions.where is Where.RANGE:
+        kind, positions, rule = PoolingKind.MEAN, part.positions, f"mean over {_range_words(part.positions)}"
     else:
         kind, positions, rule = PoolingKind.MEAN, _ALL, f"mean over all positions{_and_padding(reading)}"
-    return replace(part, kind=kind, positions=positions, rule=rule, evidence=(*part.evidence, step), is_bare_sum=False)
+    return replace(part, kind=kind, positions=positions, rule=rule, evidence=(*part.evidence, step), summed=0)
+
+
+def _constant_divisor(step: Step) -> float | None:
+    """The number that a division divides by, where the source has one and not a tensor."""
+    divisor = step.last.args[1] if len(step.last.args) > 1 else None
+    return float(divisor) if isinstance(divisor, int | float) else None
 
 
 def _collapse(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
@@ -260,12 +274,20 @@ def _read_pick(step: Step, entering: torch.Tensor, state: Tokens, reading: Readi
     positions = read_pick(step.last, step.name, reading.execution, reading.axes, reading.names)
     if positions is None or state.kept is None:
         return _read_other(step, entering, state, reading)
-    offset = state.kept.index or 0 if state.kept.where is Where.RANGE else 0
-    if offset and positions.where is Where.INDEX and (positions.index or 0) >= 0:
-        positions = Positions(Where.INDEX, (positions.index or 0) + offset)
-    elif state.kept != _ALL:
-        return _read_other(step, entering, state, reading)
+    if state.kept != _ALL:
+        if positions.where is not Where.INDEX:
+            return _read_other(step, entering, state, reading)
+        positions = _index_within(state.kept, positions.index or 0, reading)
     return (_part_of_pick(positions, step, reading),)
+
+
+def _index_within(kept: Positions, index: int, reading: Reading) -> Positions:
+    """One position of a run of positions, as a position of the whole row."""
+    if index >= 0:
+        index += kept.index or 0
+    elif kept.stop is not None:
+        index += kept.stop
+    return Positions(Where.INDEX, index, token=(reading.names.first or "") if index == 0 else "")
 
 
 def _part_of_pick(positions: Positions, step: Step, reading: Reading) -> Part:  # noqa: PLR0911 - one line for each kind
@@ -331,8 +353,11 @@ def _is_spatial(entering: torch.Tensor, reading: Reading) -> bool:
 def _read_sum(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
     if state.weighted:
         return (Part(PoolingKind.WEIGHTED, _ALL, "weighted sum of the positions"),)
-    kind = PoolingKind.MASKED_MEAN if state.masked else PoolingKind.OTHER
-    return (Part(kind, state.kept or _BY_ROW, "sum over the positions", is_bare_sum=True),)
+    count = math.prod(entering.shape[axis] for axis in reading.axes.of(entering))
+    if state.masked:
+        rule = "sum over the positions that the mask keeps"
+        return (Part(PoolingKind.MASKED_MEAN, Positions(Where.NON_PAD), rule, summed=count),)
+    return (Part(PoolingKind.OTHER, state.kept or _BY_ROW, "sum over the positions", summed=count),)
 
 
 def _read_deviation(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
@@ -446,7 +471,7 @@ def _of_layer(part: PoolingPart, sources: tuple[HiddenSource, ...]) -> str:
 
 def _settled(part: Part) -> Part:
     """A sum that nothing divided is not a mean."""
-    return replace(part, kind=PoolingKind.OTHER) if part.is_bare_sum else part
+    return replace(part, kind=PoolingKind.OTHER) if part.summed else part
 
 
 def _summary_prefix(steps: tuple[Step, ...]) -> str:

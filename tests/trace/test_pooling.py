@@ -1,0 +1,464 @@
+"""The pooling of heads of one or two lines: kind, positions, formula and evidence, as a reader of the lines gives them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from headscope.facts import HeadTrace, PoolingKind, Positions, Where
+from headscope.trace.picks import TokenNames
+from tests.trace.heads import (
+    ALL,
+    BY_ROW,
+    EACH,
+    FIRST,
+    LAST,
+    LAST_NON_PAD,
+    NON_PAD,
+    Deep,
+    H,
+    Head,
+    Image,
+    Text,
+    Towers,
+    pixels,
+    trace,
+)
+
+K = PoolingKind
+SOURCE = Path(__file__).read_text(encoding="utf-8").splitlines()
+
+
+def at(index: int) -> Positions:
+    return Positions(Where.INDEX, index)
+
+
+def run_of(start: int, stop: int | None = None) -> Positions:
+    return Positions(Where.RANGE, start, stop)
+
+
+def last_real(mask: Tensor) -> Tensor:
+    """The last position of each row that its mask keeps."""
+    return (mask * torch.arange(mask.shape[1])).argmax(1)
+
+
+def rows(mask: Tensor) -> Tensor:
+    return torch.arange(mask.shape[0])
+
+
+def column(mask: Tensor) -> Tensor:
+    return mask.unsqueeze(-1)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a person reads in a head: `marks` is what the lines of the evidence hold, in order.
+
+    `agrees` is None where the rule makes no claim that gradients could settle.
+    """
+
+    head: Any
+    kind: PoolingKind
+    positions: tuple[Positions, ...]
+    formula: str
+    rule: str
+    marks: tuple[str, ...]
+    agrees: bool | None = True
+    width: int = H
+    operations: tuple[str, ...] | None = None
+
+
+PICKS = (
+    Reading(lambda s, h, m: s.fc(h[:, 0]), K.FIRST_TOKEN, (FIRST,), "fc(h[0])",
+            "first position (index 0), padding or not", ("h[:, 0]",)),
+    Reading(lambda s, h, m: s.fc(h[:, -1]), K.LAST_TOKEN, (LAST,), "fc(h[-1])",
+            "last position, padding or not", ("h[:, -1]",)),
+    Reading(lambda s, h, m: s.fc(h[:, -2]), K.TOKEN_AT, (at(-2),), "fc(h[-2])",
+            "position -2, padding or not", ("h[:, -2]",)),
+    Reading(lambda s, h, m: s.fc(h[:, 3]), K.TOKEN_AT, (at(3),), "fc(h[3])",
+            "position 3, padding or not", ("h[:, 3]",)),
+    Reading(lambda s, h, m: s.fc(h[..., 0, :]), K.FIRST_TOKEN, (FIRST,), "fc(h[0])",
+            "first position (index 0), padding or not", ("h[..., 0, :]",)),
+    Reading(lambda s, h, m: s.fc(h[:, 0, None].squeeze(1)), K.FIRST_TOKEN, (FIRST,), "fc(h[0])",
+            "first position (index 0), padding or not", ("h[:, 0, None]",)),
+    Reading(lambda s, h, m: s.fc(h[None, :, 2].squeeze(0)), K.TOKEN_AT, (at(2),), "fc(h[2])",
+            "position 2, padding or not", ("h[None, :, 2]",)),
+    Reading(lambda s, h, m: s.fc(h.select(1, 0)), K.FIRST_TOKEN, (FIRST,), "fc(h[0])",
+            "first position (index 0), padding or not", ("h.select(1, 0)",)),
+    Reading(lambda s, h, m: s.fc(h.select(dim=1, index=-1)), K.LAST_TOKEN, (LAST,), "fc(h[-1])",
+            "last position, padding or not", ("h.select(",)),
+    Reading(lambda s, h, m: s.fc(torch.select(h, -2, 2)), K.TOKEN_AT, (at(2),), "fc(h[2])",
+            "position 2, padding or not", ("torch.select(",)),
+    Reading(lambda s, h, m: s.fc(h.transpose(1, 2)[:, :, 0]), K.FIRST_TOKEN, (FIRST,), "fc(h[0])",
+            "first position (index 0), padding or not", ("[:, :, 0]",)),
+    Reading(lambda s, h, m: s.fc(h[:, torch.tensor([2])].squeeze(1)), K.TOKEN_AT, (at(2),), "fc(h[2])",
+            "position 2, padding or not", ("torch.tensor([2])",)),
+    Reading(lambda s, h, m: s.fc(h[:, 1:][:, 0]), K.TOKEN_AT, (at(1),), "fc(h[1:][0])",
+            "position 1, padding or not", ("h[:, 1:]", "[:, 0]")),
+    Reading(lambda s, h, m: s.fc(h[:, 1:][:, -1]), K.LAST_TOKEN, (LAST,), "fc(h[1:][-1])",
+            "last position, padding or not", ("h[:, 1:]", "[:, -1]")),
+    Reading(lambda s, h, m: s.fc(h[:, :-1][:, -1]), K.TOKEN_AT, (at(-2),), "fc(h[:-1][-1])",
+            "position -2, padding or not", ("h[:, :-1]", "[:, -1]")),
+    Reading(lambda s, h, m: s.fc(h[:, 2:6][:, -1]), K.TOKEN_AT, (at(5),), "fc(h[2:6][-1])",
+            "position 5, padding or not", ("h[:, 2:6]", "[:, -1]")),
+    Reading(lambda s, h, m: s.fc(h[rows(m), last_real(m)]), K.LAST_NON_PAD_TOKEN, (LAST_NON_PAD,),
+            "fc(h[last non-pad])", "last position that is not padding, found from attention_mask", ("h[rows(m)",)),
+    Reading(lambda s, h, m: s.fc(h)[rows(m), last_real(m)], K.LAST_NON_PAD_TOKEN, (LAST_NON_PAD,),
+            "fc(h)[last non-pad]", "last position that is not padding, found from attention_mask", ("s.fc(h)[",)),
+    Reading(lambda s, h, m: s.fc(h.gather(1, last_real(m).view(-1, 1, 1).expand(-1, 1, H)).squeeze(1)),
+            K.LAST_NON_PAD_TOKEN, (LAST_NON_PAD,), "fc(h[last non-pad])",
+            "last position that is not padding, found from attention_mask", ("h.gather(1",)),
+    Reading(lambda s, h, m: s.fc(torch.take_along_dim(h, last_real(m).view(-1, 1, 1), 1).squeeze(1)),
+            K.LAST_NON_PAD_TOKEN, (LAST_NON_PAD,), "fc(h[last non-pad])",
+            "last position that is not padding, found from attention_mask", ("take_along_dim(",)),
+    Reading(lambda s, h, m: s.fc(h[torch.arange(m.shape[1]) == last_real(m).unsqueeze(1)]), K.LAST_NON_PAD_TOKEN,
+            (LAST_NON_PAD,), "fc(h[last non-pad])", "last position that is not padding, found from attention_mask",
+            ("h[torch.arange(",)),
+    Reading(lambda s, h, m: s.fc(h[rows(m), m.argmax(1)]), K.FIRST_TOKEN, (Positions(Where.FIRST_NON_PAD),),
+            "fc(h[first non-pad])", "first position that is not padding, found from attention_mask", ("h[rows(m)",)),
+    Reading(lambda s, h, m: s.fc(h[rows(m), (last_real(m) + 1).clamp(max=m.shape[1] - 1)]), K.LAST_NON_PAD_TOKEN,
+            (Positions(Where.AFTER_LAST_NON_PAD),), "fc(h[after last non-pad])",
+            "the position after the last that is not padding, within the row, found from attention_mask",
+            ("h[rows(m)",)),
+    Reading(lambda s, h, m: s.fc(h[rows(m), last_real(m) - 2]), K.EOS_TOKEN, (Positions(Where.EOS),),
+            "fc(h[eos])", "position of the eos token, found from attention_mask", ("h[rows(m)",)),
+    Reading(lambda s, h, m: s.fc(h.split([1, h.shape[1] - 1], 1)[0].squeeze(1)), K.FIRST_TOKEN, (FIRST,), "fc(h[0])",
+            "first position (index 0), padding or not", ("h.split(",)),
+    Reading(lambda s, h, m: s.fc(h.unbind(1)[2]), K.TOKEN_AT, (at(2),), "fc(h[2])",
+            "position 2, padding or not", ("h.unbind(1)",)),
+    Reading(lambda s, h, m: s.fc(s.norm(h)[:, 0]), K.FIRST_TOKEN, (FIRST,), "fc(norm(h)[0])",
+            "first position (index 0), padding or not", ("s.norm(h)[:, 0]",)),
+    Reading(lambda s, h, m: s.fc(torch.tanh(s.dense(h[:, 0]))), K.FIRST_TOKEN, (FIRST,), "fc(tanh(dense(h[0])))",
+            "first position (index 0), padding or not", ("h[:, 0]",)),
+    Reading(lambda s, h, m: s.fc(h[:, 0] / 2), K.FIRST_TOKEN, (FIRST,), "fc(h[0] / 2)",
+            "first position (index 0), padding or not", ("h[:, 0]",)),
+    Reading(lambda s, h, m: s.fc(1 - h[:, 0]), K.FIRST_TOKEN, (FIRST,), "fc(1 - h[0])",
+            "first position (index 0), padding or not", ("h[:, 0]",)),
+    Reading(lambda s, h, m: s.fc(h[:, 0]) * s.scale, K.FIRST_TOKEN, (FIRST,), "fc(h[0]) * scale",
+            "first position (index 0), padding or not", ("h[:, 0]",)),
+)  # fmt: skip
+
+MEANS = (
+    Reading(lambda s, h, m: s.fc(h.mean(1)), K.MEAN, (ALL,), "fc(mean(h))",
+            "mean over all positions, padding included", ("h.mean(1)",)),
+    Reading(lambda s, h, m: s.fc(h.mean(1, keepdim=True).squeeze(1)), K.MEAN, (ALL,), "fc(mean(h))",
+            "mean over all positions, padding included", (".mean(",)),
+    Reading(lambda s, h, m: s.fc(torch.mean(h, dim=-2)), K.MEAN, (ALL,), "fc(mean(h))",
+            "mean over all positions, padding included", (".mean(",)),
+    Reading(lambda s, h, m: s.fc(h.sum(1) / h.shape[1]), K.MEAN, (ALL,), "fc(mean(h))",
+            "mean over all positions, padding included", ("h.sum(1)", "/ h.shape[1]")),
+    Reading(lambda s, h, m: s.fc(h[:, 1:].mean(1)), K.MEAN, (run_of(1),), "fc(mean(h[1:]))",
+            "mean over all positions but the first", ("h[:, 1:]", ".mean(1)")),
+    Reading(lambda s, h, m: s.fc(h[:, 1:-1].mean(1)), K.MEAN, (run_of(1, -1),), "fc(mean(h[1:-1]))",
+            "mean over the positions 1:-1", ("h[:, 1:-1]", ".mean(1)")),
+    Reading(lambda s, h, m: s.fc(h[:, :7].mean(1)), K.MEAN, (run_of(0, 7),), "fc(mean(h[:7]))",
+            "mean over the positions :7", ("h[:, :7]", ".mean(1)")),
+    Reading(lambda s, h, m: s.fc(h[:, 1:][:, 1:].mean(1)), K.MEAN, (run_of(2),), "fc(mean(h[1:][1:]))",
+            "mean over all positions but the first 2", ("h[:, 1:]", "[:, 1:]", ".mean(1)")),
+    Reading(lambda s, h, m: s.fc(h[:, 1:].sum(1) / (h.shape[1] - 1)), K.MEAN, (run_of(1),), "fc(mean(h[1:]))",
+            "mean over all positions but the first", ("h[:, 1:]", ".sum(1)", "/ (h.shape[1] - 1)")),
+    Reading(lambda s, h, m: s.fc(h.split([1, h.shape[1] - 1], 1)[1].mean(1)), K.MEAN, (run_of(1),), "fc(mean(h[1:]))",
+            "mean over all positions but the first", ("h.split(", ".mean(1)")),
+    Reading(lambda s, h, m: s.fc((h * column(m)).sum(1) / m.sum(1, keepdim=True)), K.MASKED_MEAN, (NON_PAD,),
+            "fc(mean(h[non-pad]))", "mean over the positions that the mask keeps", ("h * ", ".sum(1)", " / ")),
+    Reading(lambda s, h, m: s.fc((h * column(m).float()).sum(1) / column(m).float().sum(1).clamp(min=1e-9)),
+            K.MASKED_MEAN, (NON_PAD,), "fc(mean(h[non-pad]))", "mean over the positions that the mask keeps",
+            ("h * ", ".sum(1)", " / ")),
+    Reading(lambda s, h, m: s.fc(h.masked_fill(column(m) == 0, 0).sum(1) / m.sum(1, keepdim=True)), K.MASKED_MEAN,
+            (NON_PAD,), "fc(mean(h[non-pad]))", "mean over the positions that the mask keeps",
+            (".masked_fill(", ".sum(1)", " / ")),
+    Reading(lambda s, h, m: s.fc(h.masked_fill(~column(m).bool(), 0).sum(1) / m.sum(1, keepdim=True)), K.MASKED_MEAN,
+            (NON_PAD,), "fc(mean(h[non-pad]))", "mean over the positions that the mask keeps",
+            (".masked_fill(", ".sum(1)", " / ")),
+    Reading(lambda s, h, m: s.fc(torch.where(column(m).bool(), h, 0.0).sum(1) / m.sum(1, keepdim=True)),
+            K.MASKED_MEAN, (NON_PAD,), "fc(sum(where(mask, h, 0)) / sum(mask, 1))",
+            "mean over the positions that the mask keeps", ("torch.where(", ".sum(1)", " / ")),
+)  # fmt: skip
+
+OTHERS = (
+    Reading(lambda s, h, m: s.fc(h.max(1).values), K.MAX, (ALL,), "fc(max(h))",
+            "largest value of each feature over the positions, padding included", ("h.max(1)",)),
+    Reading(lambda s, h, m: s.fc(torch.max(h, 1)[0]), K.MAX, (ALL,), "fc(max(h))",
+            "largest value of each feature over the positions, padding included", ("torch.max(h",)),
+    Reading(lambda s, h, m: s.fc(h.masked_fill(column(m) == 0, -math.inf).max(1).values), K.MAX, (NON_PAD,),
+            "fc(max(masked_fill(h, ~mask, -inf)))",
+            "largest value of each feature over the positions that the mask keeps", (".masked_fill(", ".max(1)")),
+    Reading(lambda s, h, m: s.fc(h.masked_fill(~column(m).bool(), -1e9).amax(1)), K.MAX, (NON_PAD,),
+            "fc(max(masked_fill(h, ~mask, -1e+09)))",
+            "largest value of each feature over the positions that the mask keeps", (".masked_fill(", ".amax(1)")),
+    Reading(lambda s, h, m: s.fc(h[:, 1:].amax(1)), K.MAX, (run_of(1),), "fc(max(h[1:]))",
+            "largest value of each feature over the positions, padding included", ("h[:, 1:]", ".amax(1)")),
+    Reading(lambda s, h, m: s.fc((h * s.attention(h).softmax(1)).sum(1)), K.WEIGHTED, (ALL,),
+            "fc(sum(h * softmax(attention(h))))", "weighted sum of the positions", ("h * ", ".sum(1)"), None),
+    Reading(lambda s, h, m: s.fc((h * s.attention(h)).mean(1)), K.WEIGHTED, (ALL,),
+            "fc(mean(h * attention(h)))", "mean of the positions, each with its own weight", ("h * ", ".mean(1)"),
+            None),
+    Reading(lambda s, h, m: s.fc(torch.bmm(s.attention(h).softmax(1).transpose(1, 2), h).squeeze(1)), K.WEIGHTED,
+            (ALL,), "fc(bmm(softmax(attention(h)), h))", "weighted sum of the positions", ("torch.bmm(",), None),
+    Reading(lambda s, h, m: s.fc(torch.einsum("btx,bth->bh", s.attention(h).softmax(1), h)), K.WEIGHTED, (ALL,),
+            "fc(einsum(softmax(attention(h)), h))", "weighted sum of the positions", ("torch.einsum(",), None),
+    Reading(lambda s, h, m: s.fc(nn.functional.scaled_dot_product_attention(s.query.expand(len(h), 1, H), h, h)[:, 0]),
+            K.WEIGHTED, (ALL,), "fc(scaled_dot_product_attention(query, h, h))", "weighted sum of the positions",
+            ("scaled_dot_product_attention(",), None),
+    Reading(lambda s, h, m: s.fc(torch.cat([h[:, 0], h.mean(1)], -1)), K.CONCAT, (FIRST, ALL), "fc([h[0]; mean(h)])",
+            "side by side: first position (index 0), padding or not; mean over all positions, padding included",
+            ("h[:, 0]", "h.mean(1)"), width=2 * H),
+    Reading(lambda s, h, m: s.fc(torch.cat([h.mean(1), h.amax(1)], -1)), K.CONCAT, (ALL, ALL),
+            "fc([mean(h); max(h)])", "side by side: mean over all positions, padding included; largest value of each "
+            "feature over the positions, padding included", ("h.mean(1)", "h.amax(1)"), None, 2 * H),
+    Reading(lambda s, h, m: s.fc((h[:, 0] + h[:, -1]) / 2), K.CONCAT, (FIRST, LAST), "fc((h[0] + h[-1]) / 2)",
+            "added: first position (index 0), padding or not; last position, padding or not", ("h[:, 0]", "h[:, -1]")),
+    Reading(lambda s, h, m: s.fc(h[:, 0] - h.mean(1)), K.CONCAT, (FIRST, ALL), "fc(h[0] - mean(h))",
+            "subtracted: first position (index 0), padding or not; mean over all positions, padding included",
+            ("h[:, 0]", "h.mean(1)")),
+    Reading(lambda s, h, m: s.fc(h[:, 0] * h[:, 1]), K.CONCAT, (FIRST, at(1)), "fc(h[0] * h[1])",
+            "multiplied: first position (index 0), padding or not; position 1, padding or not", ("h[:, 0]", "h[:, 1]")),
+    Reading(lambda s, h, m: s.fc(torch.atan2(h[:, 0], h[:, 1])), K.CONCAT, (FIRST, at(1)), "fc(atan2(h[0], h[1]))",
+            "joined by atan2: first position (index 0), padding or not; position 1, padding or not",
+            ("h[:, 0]", "h[:, 1]")),
+    Reading(lambda s, h, m: s.fc(torch.cat([h[:, 0], h[:, 0]], -1)), K.FIRST_TOKEN, (FIRST,), "fc([h[0]; h[0]])",
+            "first position (index 0), padding or not", ("h[:, 0]",), width=2 * H),
+    Reading(lambda s, h, m: s.fc(h), K.NONE, (EACH,), "fc(h)", "one score per token: nothing is pooled", ()),
+)  # fmt: skip
+
+NEAR_MISSES = (
+    Reading(lambda s, h, m: s.fc(h.sum(1)), K.OTHER, (ALL,), "fc(sum(h))", "sum over the positions", (".sum(1)",),
+            None),
+    Reading(lambda s, h, m: s.fc(h.sum(1) / 512), K.OTHER, (ALL,), "fc(sum(h) / 512)",
+            "sum over the positions, divided by 512", (".sum(1)", "/ 512"), None),
+    Reading(lambda s, h, m: s.fc((h * column(m)).sum(1)), K.OTHER, (NON_PAD,), "fc(sum(h * mask))",
+            "sum over the positions that the mask keeps", ("h * ", ".sum(1)"), None),
+    Reading(lambda s, h, m: s.fc((h * column(m)).sum(1) / m.shape[1]), K.OTHER, (NON_PAD,), "fc(sum(h * mask) / 11)",
+            "sum over the positions that the mask keeps, divided by 11", ("h * ", ".sum(1)", "/ m.shape[1]"), None),
+    Reading(lambda s, h, m: s.fc((h * column(m)).mean(1)), K.OTHER, (ALL,), "fc(mean(h * mask))",
+            "mean over all positions of values that a mask has set to zero", ("h * ", ".mean(1)"), None),
+    Reading(lambda s, h, m: s.fc(h[:, ::2].mean(1)), K.OTHER, (BY_ROW,), "fc(mean(h[:, ::2]))",
+            "mean over some positions, by a rule not recognised", ("h[:, ::2]", ".mean(1)"), None),
+    Reading(lambda s, h, m: s.fc(h[:, -3:].mean(1)), K.OTHER, (BY_ROW,), "fc(mean(h[:, -3:]))",
+            "mean over some positions, by a rule not recognised", ("h[:, -3:]", ".mean(1)"), None),
+    Reading(lambda s, h, m: s.fc(h[:, 1:].sum(1)), K.OTHER, (run_of(1),), "fc(sum(h[1:]))", "sum over the positions",
+            ("h[:, 1:]", ".sum(1)"), None),
+    Reading(lambda s, h, m: s.fc(h[rows(m), m.sum(1) - 1]), K.OTHER, (BY_ROW,), "fc(index(h))",
+            "one position per row, by a rule not recognised", ("h[rows(m)",), None, operations=("index",)),
+    Reading(lambda s, h, m: s.fc(h[:, 1:][rows(m), last_real(m) - 1]), K.OTHER, (ALL,), "fc(index(h[1:]))",
+            "the token axis disappears in index, by a rule not recognised", ("h[:, 1:]", "[rows(m)"), None),
+    Reading(lambda s, h, m: s.fc(h.gather(1, (last_real(m).view(-1, 1, 1) - torch.arange(H)).clamp(0)).squeeze(1)),
+            K.OTHER, (ALL,), "fc(gather(h))", "the token axis disappears in gather, by a rule not recognised",
+            ("h.gather(",), None),
+    Reading(lambda s, h, m: s.fc(h.std(1)), K.OTHER, (ALL,), "fc(std(h, 1))",
+            "standard deviation of each feature over all positions", ("h.std(1)",), None),
+    Reading(lambda s, h, m: s.fc(h.amin(1)), K.OTHER, (ALL,), "fc(amin(h, 1))",
+            "the token axis disappears in amin, by a rule not recognised", ("h.amin(1)",), None),
+    Reading(lambda s, h, m: s.fc(h.logsumexp(1)), K.OTHER, (ALL,), "fc(logsumexp(h, 1))",
+            "the token axis disappears in logsumexp, by a rule not recognised", ("h.logsumexp(1)",), None),
+    Reading(lambda s, h, m: s.fc(((h @ h.transpose(1, 2)).softmax(-1) @ h)[:, 0]), K.OTHER, (FIRST,),
+            "fc((softmax(h @ h) @ h)[0])", "first position (index 0), padding or not, after matmul over all positions",
+            ("h @ h", "@ h", "[:, 0]"), None),
+    Reading(lambda s, h, m: s.fc((h @ h.transpose(1, 2)).softmax(-1) @ h), K.OTHER, (EACH,),
+            "fc(softmax(h @ h) @ h)", "one score per token, computed from other positions too", ("h @ h", "@ h"), None),
+    Reading(lambda s, h, m: s.fc(h - h.mean(1, keepdim=True)), K.OTHER, (EACH,), "fc(h - mean(h))",
+            "one score per token, computed from other positions too", (), None),
+    Reading(lambda s, h, m: s.fc(s.lstm(h)[0][:, -1]), K.OTHER, (LAST,), "fc(lstm(h)[-1])",
+            "last position, padding or not, after lstm over all positions", ("s.lstm(h)", "[:, -1]"), None),
+    Reading(lambda s, h, m: s.fc(s.lstm(h)[1][0][-1]), K.OTHER, (ALL,), "fc(lstm[1](h))",
+            "end state of lstm over all positions", ("s.lstm(h)",), None),
+    Reading(lambda s, h, m: s.fc(s.lstm(h)[0]), K.OTHER, (EACH,), "fc(lstm(h))",
+            "one score per token, computed from other positions too", ("s.lstm(h)",), None),
+)  # fmt: skip
+"""Heads that look like a pooling with a name, and have none."""
+
+IMPOSTORS: tuple[tuple[str, Head], ...] = (
+    ("reversed", lambda s, h, m: s.fc(h.flip(1)[:, 0])),
+    ("rolled", lambda s, h, m: s.fc(h.roll(1, 1)[:, 0])),
+    ("summed up before", lambda s, h, m: s.fc(h.cumsum(1)[:, -1])),
+    ("convolved before", lambda s, h, m: s.fc(s.conv(h.transpose(1, 2))[:, :, 0])),
+    ("sorted", lambda s, h, m: s.fc(h.sort(1).values[:, -1])),
+    ("zeros compete", lambda s, h, m: s.fc((h * column(m)).amax(1))),
+    ("all positions, divided by the real ones", lambda s, h, m: s.fc(h.sum(1) / m.sum(1, keepdim=True))),
+    ("weighted by position", lambda s, h, m: s.fc((h * column(m * torch.arange(1, 12))).sum(1) / column(m).sum(1))),
+    ("a few by narrow", lambda s, h, m: s.fc(h.narrow(1, 1, 4).mean(1))),
+)
+"""Operations that read as a pooling with a name; only numbers show that they are not."""
+
+
+def check(traced: HeadTrace, reading: Reading) -> None:
+    pooling = traced.pooling
+    assert pooling.kind is reading.kind
+    assert tuple(part.positions for part in pooling.parts) == reading.positions
+    assert pooling.tokens == tuple(
+        f"{part.positions.text}{_of(part, pooling.parts)}" for part in pooling.parts
+    )  # the words and the values say the same
+    assert traced.formula == f"logits = {reading.formula}"
+    assert pooling.rule == reading.rule
+    assert traced.verification is not None
+    assert traced.verification.agrees is reading.agrees
+    assert traced.verification.formula == "equal"
+    lines = [_statement(evidence.line) for evidence in pooling.evidence]
+    assert len(lines) == len(reading.marks), pooling.evidence
+    assert all(mark in line for mark, line in zip(reading.marks, lines, strict=True)), lines
+    assert all(evidence.file == "tests/trace/test_pooling.py" for evidence in pooling.evidence)
+    if reading.operations is not None:
+        assert tuple(evidence.operation for evidence in pooling.evidence) == reading.operations
+
+
+def _of(part: Any, parts: tuple[Any, ...]) -> str:
+    if len({item.sources for item in parts}) == 1:
+        return ""
+    return f" of {part.sources[0].text}" + ("" if len(part.sources) == 1 else f" to {part.sources[-1].text}")
+
+
+def _statement(line: int) -> str:
+    """The line and the one above it: a lambda may begin at the end of a line."""
+    return SOURCE[line - 1]
+
+
+def _name(reading: Reading) -> str:
+    return reading.formula
+
+
+@pytest.mark.parametrize("reading", (*PICKS, *MEANS, *OTHERS, *NEAR_MISSES), ids=_name)
+def test_a_head_is_read_as_its_line_says(reading: Reading) -> None:
+    check(trace(Text(reading.head, reading.width)), reading)
+
+
+@pytest.mark.parametrize(("name", "head"), IMPOSTORS, ids=[name for name, _ in IMPOSTORS])
+def test_what_only_looks_like_a_pooling_is_contradicted(name: str, head: Head) -> None:
+    traced = trace(Text(head))
+    assert traced.verification is not None
+    assert traced.verification.agrees is False
+    assert "contradict" in traced.not_determined[0].reason
+
+
+DEEP = (
+    Reading(lambda s, h, m: s.fc(torch.cat([h[-n][:, 0] for n in (1, 2, 3, 4)], -1)), K.CONCAT, (FIRST,) * 4,
+            "fc([h[-1][0]; h[-2][0]; h[-3][0]; h[-4][0]])", "side by side: " + "; ".join(
+                f"first position (index 0), padding or not of h[-{n}]" for n in (1, 2, 3, 4)), ("[:, 0]",) * 4,
+            width=4 * H),
+    Reading(lambda s, h, m: s.fc(torch.cat([h[-4][:, 0], h[-1].mean(1)], -1)), K.CONCAT, (FIRST, ALL),
+            "fc([h[-4][0]; mean(h[-1])])", "side by side: first position (index 0), padding or not of h[-4]; mean over "
+            "all positions, padding included of h[-1]", ("[:, 0]", ".mean(1)"), width=2 * H),
+    Reading(lambda s, h, m: s.fc(h[-2][:, 0]), K.FIRST_TOKEN, (FIRST,), "fc(h[-2][0])",
+            "first position (index 0), padding or not, of hidden states -2 (-1 is the last)", ("[:, 0]",)),
+    Reading(lambda s, h, m: s.fc(h[-1][:, 0]), K.FIRST_TOKEN, (FIRST,), "fc(h[0])",
+            "first position (index 0), padding or not", ("[:, 0]",)),
+    Reading(lambda s, h, m: s.fc(h[0].mean(1)), K.MEAN, (ALL,), "fc(mean(h[-5]))",
+            "mean over all positions, padding included, of hidden states -5 (-1 is the last)", (".mean(1)",)),
+    Reading(lambda s, h, m: s.fc((torch.stack(h[1:]) * s.weights[1:].softmax(0).view(-1, 1, 1, 1)).sum(0)[:, 0]),
+            K.FIRST_TOKEN, (FIRST,), "fc(sum(stack(h[-4], ..., h[-1]) * softmax(weights[1:]), 0)[0])",
+            "first position (index 0), padding or not, of a mix of 4 hidden states", ("[:, 0]",)),
+    Reading(lambda s, h, m: s.fc(torch.stack(h[-3:]).mean(0).mean(1)), K.MEAN, (ALL,),
+            "fc(mean(mean(stack(h[-3], h[-2], h[-1]), 0)))",
+            "mean over all positions, padding included, of a mix of 3 hidden states", (".mean(1)",)),
+    Reading(lambda s, h, m: s.fc(torch.cat([(h[-1] + h[-2])[:, 0], h[-3][:, -1]], -1)), K.CONCAT, (FIRST, LAST),
+            "fc([(h[-1] + h[-2])[0]; h[-3][-1]])", "side by side: first position (index 0), padding or not of h[-1] to "
+            "h[-2]; last position, padding or not of h[-3]", ("[:, 0]", "[:, -1]"), width=2 * H),
+    Reading(lambda s, h, m: s.fc(h[-1][:, 0] + h[-2][:, 0]), K.CONCAT, (FIRST, FIRST), "fc(h[-1][0] + h[-2][0])",
+            "added: first position (index 0), padding or not of h[-1]; first position (index 0), padding or not of "
+            "h[-2]", ("[:, 0]", "[:, 0]")),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("reading", DEEP, ids=_name)
+def test_layers_are_told_apart(reading: Reading) -> None:
+    check(trace(Deep(reading.head, reading.width)), reading)
+
+
+TOWERS = (
+    Reading(lambda s, a, b: s.fc(torch.cat([a[:, 0], b[:, 0], (a[:, 0] - b[:, 0]).abs()], -1)), K.CONCAT,
+            (FIRST, FIRST), "fc([h1[0]; h2[0]; abs(h1[0] - h2[0])])", "subtracted and side by side: first position "
+            "(index 0), padding or not of h1; first position (index 0), padding or not of h2",
+            ("a[:, 0]", "b[:, 0]"), width=3 * H),
+    Reading(lambda s, a, b: s.fc(a[:, 0] - b[:, -1]), K.CONCAT, (FIRST, LAST), "fc(h1[0] - h2[-1])",
+            "subtracted: first position (index 0), padding or not of h1; last position, padding or not of h2",
+            ("a[:, 0]", "b[:, -1]")),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("reading", TOWERS, ids=_name)
+def test_two_towers_are_told_apart(reading: Reading) -> None:
+    examples = {"ids": torch.arange(3, 15).reshape(2, 6), "other": torch.arange(4, 16).reshape(2, 6)}
+    traced = trace(Towers(reading.head, reading.width), examples)
+    pairs = zip(reading.marks, traced.pooling.evidence, strict=False)
+    assert all(mark in SOURCE[evidence.line - 1] for mark, evidence in pairs)
+    check(traced, reading)
+
+
+TOKENS_OF_IMAGES = (
+    Reading(lambda s, h: s.fc(h[:, 0]), K.FIRST_TOKEN, (FIRST,), "fc(h[0])", "first position (index 0)", ("[:, 0]",)),
+    Reading(lambda s, h: s.fc(h.mean(1)), K.MEAN, (ALL,), "fc(mean(h))", "mean over all positions", (".mean(1)",)),
+    Reading(lambda s, h: s.fc(h.sum(1) / h.shape[1]), K.MEAN, (ALL,), "fc(mean(h))", "mean over all positions",
+            (".sum(1)", "/ h.shape[1]")),
+    Reading(lambda s, h: s.fc(h), K.NONE, (EACH,), "fc(h)", "one score per token: nothing is pooled", ()),
+)  # fmt: skip
+MAPS = (
+    Reading(lambda s, h: s.fc(s.pool(h).flatten(1)), K.SPATIAL_MEAN, (ALL,), "fc(mean(h))",
+            "mean over all spatial positions", ("s.pool(h)",)),
+    Reading(lambda s, h: s.fc(h.mean((2, 3))), K.SPATIAL_MEAN, (ALL,), "fc(mean(h))",
+            "mean over all spatial positions", ("h.mean((2, 3))",)),
+    Reading(lambda s, h: s.fc(h.flatten(2).mean(2)), K.MEAN, (ALL,), "fc(mean(h))",
+            "mean over all positions", (".mean(2)",)),
+    Reading(lambda s, h: s.fc(s.largest(h).flatten(1)), K.MAX, (ALL,), "fc(max(h))",
+            "largest value of each feature over the positions", ("s.largest(h)",)),
+    Reading(lambda s, h: s.fc(h.amax((-2, -1))), K.MAX, (ALL,), "fc(max(h))",
+            "largest value of each feature over the positions", ("h.amax(",)),
+)  # fmt: skip
+SIZES = ((4, 4), (2, 4), (1, 5), (1, 11), (1, 1))
+"""Rows and columns of patches: sizes of their own, as many as features, as rows of the probe, and a single one."""
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("reading", TOKENS_OF_IMAGES, ids=_name)
+def test_tokens_of_images_are_counted_whatever_their_number(reading: Reading, size: tuple[int, int]) -> None:
+    check(trace(Image(reading.head), pixels(*size)), reading)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("reading", MAPS, ids=_name)
+def test_maps_of_images_are_pooled_over_both_axes(reading: Reading, size: tuple[int, int]) -> None:
+    check(trace(Image(reading.head, as_tokens=False), pixels(*size)), reading)
+
+
+@pytest.mark.parametrize("size", [(4, 4), (2, 4), (1, 5), (1, 11)])
+@pytest.mark.parametrize("as_tokens", [True, False])
+def test_positions_side_by_side_are_a_flatten(size: tuple[int, int], as_tokens: bool) -> None:
+    module = Image(lambda s, h: s.fc(h.flatten(1)), as_tokens=as_tokens, width=H * size[0] * size[1])
+    traced = trace(module, pixels(*size))
+    assert traced.pooling.kind is K.FLATTEN
+    assert traced.formula == "logits = fc(flatten(h))"
+    assert traced.pooling.rule == "all positions side by side, one weight for each"
+
+
+def test_the_tokenizers_names_stand_where_its_tokens_stand() -> None:
+    names = TokenNames(first="[CLS]", eos="</s>")
+    first = trace(Text(lambda s, h, m: s.fc(h[:, 0])), names=names)
+    assert first.formula == "logits = fc(h[CLS])"
+    assert first.pooling.rule.endswith("padding or not, where the family's tokenizer puts [CLS]")
+    own = trace(Text(lambda s, h, m: s.fc(h[:, 0])), names=TokenNames("[CLS]", is_own=True))
+    assert own.pooling.rule.endswith("padding or not, where the tokenizer puts [CLS]")
+    eos = trace(Text(lambda s, h, m: s.fc(h[rows(m), last_real(m) - 2])), names=names)
+    assert eos.formula == "logits = fc(h[</s>])"
+    assert eos.pooling.parts[0].positions == Positions(Where.EOS, token="</s>")
+    second = trace(Text(lambda s, h, m: s.fc(h[:, 1])), names=names)
+    assert second.formula == "logits = fc(h[1])"
+    after = trace(Text(lambda s, h, m: s.fc(h[:, 1:][:, 0])), names=names)
+    assert after.pooling.tokens == ("1",)
+
+
+def test_a_head_without_tokens_says_that_it_found_none() -> None:
+    class Plain(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(H, 3)
+
+        def forward(self, features: Tensor) -> Tensor:
+            return self.fc(features)
+
+    pooling = trace(Plain(), {"features": torch.randn(2, H)}).pooling
+    assert pooling.kind is K.OTHER
+    assert pooling.tokens == ()
