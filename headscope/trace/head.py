@@ -5,7 +5,16 @@ from dataclasses import replace
 from torch import nn
 from transformers import PreTrainedModel
 
-from headscope.facts import HeadTrace, Stage, Task, Unavailable, UnusedModule, Verification
+from headscope.facts import (
+    HeadTrace,
+    Pooling,
+    PoolingKind,
+    Stage,
+    Task,
+    Unavailable,
+    UnusedModule,
+    Verification,
+)
 from headscope.trace.axes import find_token_axes
 from headscope.trace.base import base_module, declared_base
 from headscope.trace.execution import Execution, run_forward
@@ -60,7 +69,7 @@ def read_head(execution: Execution, base: nn.Module | None, tokens: TokenNames, 
     verification = _with_formula(verify_pooling(execution, head, pooling, axes), formula) if verify else None
     return HeadTrace(
         modules=_head_modules(steps, names, base),
-        pooling=pooling,
+        pooling=_unless_contradicted(pooling, verification),
         stages=stages,
         formula=formula.text,
         parameters=_of_head(
@@ -104,6 +113,13 @@ def _of_other_heads(
     own = {*head.live, *(name for stage in stages for name in stage.parameters)}
     others = (locate_head(replace(execution, logits=(value,)), base) for _, value in execution.others)
     return tuple(sorted({name for other in others for name in other.live} - own))
+
+
+def _unless_contradicted(pooling: Pooling, verification: Verification | None) -> Pooling:
+    """The pooling without its claim where the gradients contradict it: a rule that is withdrawn is not shown."""
+    if verification is None or verification.agrees is not False:
+        return pooling
+    return replace(pooling, kind=PoolingKind.OTHER, tokens=(), rule="not determined", parts=())
 
 
 def _contradictions(verification: Verification | None) -> tuple[Unavailable, ...]:
