@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from headscope.api.environment import environment
 from headscope.api.examination import Examination, join_head, unless_contradicted
-from headscope.errors import Unsupported, UsageError
+from headscope.errors import UsageError
 from headscope.facts import (
     CheckpointFacts,
     CheckpointKind,
@@ -23,8 +22,6 @@ from headscope.facts import (
 from headscope.facts.version import tool_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from torch import nn
 
     from headscope.trace.probe import Probe
@@ -44,9 +41,8 @@ def inspect_module(
     needs none. Raises Unsupported where the forward fails or gives no scores.
     """  # fmt: skip
     inner = unwrapped(module)
-    with _untouched(inner):
-        proven = _trace(inner, example_inputs, _task_of(inner, task))
-        trace = proven if verify else unless_contradicted(proven)
+    proven = _trace(inner, example_inputs, _task_of(inner, task))
+    trace = proven if verify else unless_contradicted(proven)
     diff = _nothing_loaded(inner, trace)
     head = join_head(trace, diff)
     names = labels or _labels_of(inner, trace)
@@ -85,21 +81,6 @@ def unwrapped(module: nn.Module) -> nn.Module:
     return inner
 
 
-@contextmanager
-def _untouched(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode and a random state of its own inside; every submodule's mode is restored afterwards."""
-    import torch
-
-    modes = {part: part.training for part in module.modules()}
-    module.train(False)
-    try:
-        with torch.random.fork_rng():
-            yield
-    finally:
-        for part, mode in modes.items():
-            part.training = mode
-
-
 def _task_of(module: nn.Module, task: str | None) -> Task:
     from headscope.model.catalogue import task_of_class
 
@@ -114,20 +95,11 @@ def _task_of(module: nn.Module, task: str | None) -> Task:
 def _trace(module: nn.Module, example_inputs: Any, task: Task) -> HeadTrace:
     from headscope.trace import TokenNames
     from headscope.trace.base import base_module
-    from headscope.trace.execution import run_once
+    from headscope.trace.execution import run_forward
     from headscope.trace.head import read_head
 
     probe = _probe(module, example_inputs, task)
-    try:
-        execution = run_once(module, probe)
-    except Unsupported:
-        raise
-    except Exception as err:
-        tried = ", ".join(f"{name} {tuple(getattr(value, 'shape', ()))}" for name, value in probe.inputs.items())
-        raise Unsupported(
-            f"the forward of {type(module).__name__} fails ({type(err).__name__}: {err}); tried: {tried}",
-            "give example_inputs that its forward takes",
-        ) from err
+    execution = run_forward(module, probe, hint="give example_inputs that its forward takes")
     return read_head(execution, base_module(module), TokenNames(), verify=True)
 
 
@@ -142,8 +114,7 @@ def _probe(module: nn.Module, example_inputs: Any, task: Task) -> Probe:
     if example_inputs is not None:
         return probe_from_examples(module, example_inputs)
     if isinstance(module, PreTrainedModel):
-        probe = replace(build_probe(module, task), labels={})
-        return replace(probe, inputs={name: value.to(module.device) for name, value in probe.inputs.items()})
+        return replace(build_probe(module, task), labels={})
     raise UsageError(
         f"{type(module).__name__} is no model of Transformers, so its inputs are not known", "give example_inputs"
     )
