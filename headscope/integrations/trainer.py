@@ -58,17 +58,21 @@ class HeadscopeCallback(TrainerCallback):
         self.result = None
         try:
             self.result = self._check(given)
+            told_result = told(self.result)
         except (Exception, SystemExit) as err:  # whatever it is, a run that is only to be warned goes on
             if self._aborts(err):
                 raise
             _LOG.warning("headscope could not examine the model: %s", _sentence(err))
             return
-        _LOG.info("%s", told(self.result))
-        reaction = self._reactions.get(self.result.verdict)
+        self._react(self.result.verdict, told_result)
+
+    def _react(self, verdict: Verdict, text: str) -> None:
+        _LOG.info("%s", text)
+        reaction = self._reactions.get(verdict)
         if reaction == "raise":
-            raise CheckFailed(told(self.result), "headscope explain ID tells more; on_fail='warn' trains all the same")
+            raise CheckFailed(text, "headscope explain ID tells more; on_fail='warn' trains all the same")
         if reaction == "warn":
-            _LOG.warning("%s", told(self.result))
+            _LOG.warning("%s", text)
 
     def _check(self, given: Mapping[str, Any]) -> CheckResult:
         return check(

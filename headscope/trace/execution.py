@@ -55,7 +55,7 @@ def run_forward(model: nn.Module, probe: Probe, *, hint: str, lend: bool = True)
         if padded is None:
             continue
         if not lend:
-            hint = "set pad_token_id in config.json and a pad token in the tokenizer, or run one input at a time"
+            hint = "set pad_token_id in config.json to the tokenizer's pad token, or give one input at a time"
             break
         return replace(padded, notes=(f"{_NO_PAD_TOKEN} ({_sentence(failure)})",))
     assert failure is not None
