@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
+
+from headscope.trace.randomness import OwnRandomness
 
 META = torch.device("meta")
 CPU = torch.device("cpu")
@@ -19,7 +20,7 @@ _FACTORIES = {"full_like", "zeros_like", "ones_like", "new_full", "new_zeros", "
 _MOST_INTEGERS = 10_000_000
 
 
-class ShapeOnlyMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # upstream has no annotations
+class ShapeOnlyMode(OwnRandomness):  # type: ignore[no-untyped-call]  # upstream has no annotations
     """Runs every operator on meta tensors as soon as one of its operands is a floating tensor on meta.
 
     `on_guess` is called for every decision that the forward takes on a value that does not exist here (the
@@ -27,7 +28,7 @@ class ShapeOnlyMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # upst
     """
 
     def __init__(self, on_guess: Callable[[], None]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # upstream has no annotations
+        super().__init__()
         self._on_guess = on_guess
 
     def __torch_dispatch__(
@@ -45,7 +46,7 @@ class ShapeOnlyMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # upst
             if _writes_meta_into_real(name, args):
                 self._on_guess()
             return _run_on_meta(func, name, args, kwargs)
-        return func(*args, **_integers_off_meta(func, name, args, kwargs, operands))
+        return self.run(func, args, _integers_off_meta(func, name, args, kwargs, operands))
 
 
 def _asks_for_integers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
