@@ -411,17 +411,15 @@ def _mismatch_notes(diff: WeightDiff) -> tuple[str, ...]:
 
 def with_padding(trace: HeadTrace, choice: Choice) -> HeadTrace:
     """The trace with the effect of padding, measured on a small random model of the class and configuration."""
-    import torch
-
     from headscope.model.quiet import quiet
     from headscope.model.shallow import reduced_config
     from headscope.trace.invariance import measure_padding
+    from headscope.trace.randomness import OwnRandomness
 
     if trace.verification is None:
         return trace
     try:
-        with quiet(), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
+        with quiet(), OwnRandomness():
             model = choice.cls(reduced_config(choice.config)).train(False)
             effects = measure_padding(model, choice.task)
     except Exception as err:  # a class that cannot be built small is not measured, which is said

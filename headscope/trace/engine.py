@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
+
+from headscope.trace.randomness import OwnRandomness
 
 META = torch.device("meta")
 CPU = torch.device("cpu")
@@ -17,7 +18,7 @@ _INDEXING = {"index", "index_put", "index_put_"}
 _MATRIX = 2
 
 
-class ShapeOnlyMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # upstream has no annotations
+class ShapeOnlyMode(OwnRandomness):  # type: ignore[no-untyped-call]  # upstream has no annotations
     """Runs every operator on meta tensors as soon as one of its operands is a floating tensor on meta.
 
     `on_guess` is called for every decision that the forward takes on a value that does not exist here (the
@@ -25,7 +26,7 @@ class ShapeOnlyMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # upst
     """
 
     def __init__(self, on_guess: Callable[[], None]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # upstream has no annotations
+        super().__init__()
         self._on_guess = on_guess
 
     def __torch_dispatch__(
@@ -41,7 +42,7 @@ class ShapeOnlyMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # upst
             if _writes_meta_into_real(name, args):
                 self._on_guess()
             return _run_on_meta(func, name, args, kwargs)
-        return func(*args, **_integers_off_meta(func, name, args, kwargs, operands))
+        return self.run(func, args, _integers_off_meta(func, name, args, kwargs, operands))
 
 
 def _guessed_scalar(tensor: torch.Tensor) -> bool | int | float:

@@ -17,6 +17,8 @@ from headscope.trace.slicing import HeadSlice, locate_head
 from headscope.trace.stages import ModelNames, Step, build_stages, read_steps, short_path
 from headscope.trace.verify import verify_pooling
 
+_HINT = "its head path cannot be traced; the weight status does not depend on it"
+
 
 def trace_head(
     model: PreTrainedModel,
@@ -30,17 +32,10 @@ def trace_head(
     """Runs `model` (on the meta device) on a probe batch and reads its head off the recorded operations.
 
     With `verify` the head is replayed on random numbers and its gradients are held against the pooling. `output`
-    names the scores where the forward returns several. Raises
-    Unsupported where the forward fails or returns no scores. The model's mode is restored.
+    names the scores where the forward returns several. Raises Unsupported where the forward fails or returns no
+    scores. The model is left as it was.
     """
-    modes, problem = {part: part.training for part in model.modules()}, getattr(model.config, "problem_type", None)
-    model.train(False)
-    try:
-        execution = run_forward(model, probe or build_probe(model, task), output)
-    finally:
-        for part, mode in modes.items():
-            part.training = mode
-        model.config.problem_type = problem  # a forward with labels writes it
+    execution = run_forward(model, probe or build_probe(model, task), hint=_HINT, output=output)
     return read_head(execution, base_module(model), tokens or TokenNames(), verify=verify)
 
 

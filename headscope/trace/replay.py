@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_map
 
 from headscope.errors import Unsupported
 from headscope.trace.execution import Execution
+from headscope.trace.randomness import OwnRandomness
 from headscope.trace.recorder import Operation
 from headscope.trace.slicing import HeadSlice
 
@@ -48,8 +49,7 @@ def replay_head(execution: Execution, head: HeadSlice, given: dict[int, torch.Te
     machine = _Machine(execution, head, torch.Generator().manual_seed(_SEED), given or {})
     hidden = {id(tensor): _leaf(machine, tensor).requires_grad_() for tensor in head.hidden}
     wanted = [(tensor, execution.graph.producer(tensor)) for tensor in execution.logits]
-    with torch.enable_grad(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(_SEED)
+    with torch.enable_grad(), OwnRandomness(_SEED):
         for index in _needed(machine):
             _run(machine, execution.graph.operations[index])
     logits = tuple(_value(machine, tensor, producer) for tensor, producer in wanted)
