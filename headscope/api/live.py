@@ -18,7 +18,7 @@ from headscope.api.examination import (
     with_padding,
 )
 from headscope.api.findings import findings_of, likely_profile
-from headscope.api.module import Unwrapped, untouched, unwrap
+from headscope.api.module import Unwrapped, uncompiled, unwrap
 from headscope.api.origin import Origin, diff_of_info, find_origin, joined, plain_name
 from headscope.errors import UsageError
 from headscope.facts import (
@@ -106,7 +106,7 @@ def see(
     """What `module` shows by itself; see `inspect_module`. With `verify`, the effect of padding is measured too."""
     unwrapped = unwrap(module)
     inner, found = unwrapped.module, _task_of(unwrapped.module, task)
-    with untouched(inner):
+    with uncompiled(inner):
         trace = _traced(inner, example_inputs, found, output)
     trace = _with_padding(trace, inner, found) if verify else unless_contradicted(trace)
     names, notes = _labels_of(inner, trace, found, labels)

@@ -160,9 +160,14 @@ class Scores:
     [(None, None), (torch.tensor(1.0), None), ("text", None), (Scores(torch.ones(2, 3)), 1), ((torch.ones(2, 3),), 1)],
 )
 def test_what_a_forward_returns_has_scores_or_is_refused(made: Any, found: int | None) -> None:
-    from headscope.trace.execution import _first_scores, _named_outputs
+    from headscope.trace.outputs import read_outputs
+    from headscope.trace.recorder import Graph
 
-    assert bool(_first_scores(_named_outputs(made))) is bool(found)
+    if found:
+        assert len(read_outputs(nn.Identity(), made, Graph()).scores) == found
+        return
+    with pytest.raises(Unsupported, match="returns no scores"):
+        read_outputs(nn.Identity(), made, Graph())
 
 
 def test_there_is_one_way_to_run_a_forward() -> None:
