@@ -419,6 +419,7 @@ def with_padding(trace: HeadTrace, choice: Choice) -> HeadTrace:
     from headscope.model.quiet import quiet
     from headscope.model.shallow import fitting_config
     from headscope.trace.invariance import measure_padding, reads_padded_texts
+    from headscope.trace.randomness import OwnRandomness
 
     def count(config: Any) -> int:
         with torch.device("meta"):
@@ -427,8 +428,7 @@ def with_padding(trace: HeadTrace, choice: Choice) -> HeadTrace:
     if trace.verification is None or not reads_padded_texts(choice.cls):
         return trace
     try:
-        with quiet(), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
+        with quiet(), OwnRandomness():
             small = fitting_config(choice.config, count)
             if small is None:
                 raise ValueError("the smallest model of this configuration is too large to be run")

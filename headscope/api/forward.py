@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import torch
-    from transformers import PreTrainedModel
 
     from headscope.model.choice import Choice
     from headscope.model.real import Place
@@ -60,11 +59,12 @@ def forward(
     progress: Progress | None = None,
     **options: Any,
 ) -> Forwarded:
-    """Runs a forward pass and tells the shape of the tensor at each stage of the head.
+    """Runs a forward pass and returns the shape of the tensor at each stage of the head.
 
     On the `meta` device (the default) no weights are read and shapes carry names. On `cpu` or `cuda` the weights are
     loaded; `text` (one or several), `image` or `audio` go through the checkpoint's own tokenizer or processor, and the
-    scores and probabilities come back by label. Options as for `inspect`. Raises a `HeadscopeError`.
+    scores and probabilities come back by label. Without them the inputs are invented, and no label gets a score.
+    Options as for `inspect`. Raises a `HeadscopeError`.
     """
     material = Material(_several(text), _several(text_pair), image, audio)
     _check(material, device)
@@ -123,19 +123,22 @@ def _observe_shapes(choice: Choice) -> Observation:
     from headscope.model.quiet import quiet
     from headscope.trace.observe import observe_probe
 
-    with quiet(), torch.device(_META):
-        model = choice.cls(choice.config)
-    return observe_probe(model, choice.task)
+    with quiet():
+        with torch.device(_META):
+            model = choice.cls(choice.config)
+        return observe_probe(model, choice.task)
 
 
 def _observe_values(choice: Choice, place: Place, material: Material, device: str) -> Observation:
+    from headscope.model.quiet import quiet
     from headscope.model.real import check_device, load_model
-    from headscope.trace.observe import observe_inputs
+    from headscope.trace.observe import observe_inputs, observe_probe
 
     where = check_device(device)
     inputs = _encoded(place, material)
     model = load_model(choice, place, where)
-    return observe_inputs(model, inputs or _dummies(model, choice))
+    with quiet():
+        return observe_inputs(model, inputs) if inputs else observe_probe(model, choice.task)
 
 
 def _encoded(place: Place, material: Material) -> Mapping[str, Any] | None:
@@ -148,12 +151,6 @@ def _encoded(place: Place, material: Material) -> Mapping[str, Any] | None:
     return encode_audio(place, material.audio) if material.audio else None
 
 
-def _dummies(model: PreTrainedModel, choice: Choice) -> Mapping[str, Any]:
-    from headscope.trace.probe import build_probe
-
-    return build_probe(model, choice.task).inputs
-
-
 def _report(report: Examination, device: str, observation: Observation, material: Material) -> Forwarded:
     logits = observation.logits
     return Forwarded(
@@ -164,23 +161,42 @@ def _report(report: Examination, device: str, observation: Observation, material
         device=device,
         dtype=report.model.dtype,
         inputs=observation.inputs,
+        invented_inputs=observation.invented,
         hidden_shape=observation.hidden_shape,
         stages=observation.stages,
         logits_shape=observation.logits_shape,
         logits=() if logits is None else _rows(logits),
-        scored=() if logits is None else _scored(logits, report, material),
-        notes=(*report.notes, *_warnings(report, device)),
+        scored=() if logits is None or observation.invented else _scored(logits, report, material),
+        notes=tuple(dict.fromkeys((*report.notes, *observation.notes, *_warnings(report, device, observation)))),
         not_determined=report.not_determined,
     )
 
 
-def _warnings(report: Examination, device: str) -> tuple[str, ...]:
+def _warnings(report: Examination, device: str, observation: Observation) -> tuple[str, ...]:
+    if device == _META:
+        return ()
+    return (*_untrained(report), *_made_up(observation))
+
+
+def _untrained(report: Examination) -> tuple[str, ...]:
     from headscope.facts.missing import find_missing
 
     missing = find_missing(report).head
-    if device == _META or not missing:
+    if not missing:
         return ()
     return (f"the scores mean nothing yet: {len(missing)} tensors of the head are newly initialised at every load",)
+
+
+def _made_up(observation: Observation) -> tuple[str, ...]:
+    if not observation.invented:
+        return ()
+    names = [name for name, _ in observation.inputs]
+    option = next((option for name, option in _OPTIONS.items() if name in names), "")
+    remedy = f"; give {option} to score a real one" if option else ""
+    return (f"the inputs are invented, so the values say nothing about the labels{remedy}",)
+
+
+_OPTIONS = {"input_ids": "--text", "pixel_values": "--image", "input_values": "--audio", "input_features": "--audio"}
 
 
 def _rows(logits: torch.Tensor) -> tuple[tuple[float | None, ...], ...]:

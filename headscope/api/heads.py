@@ -61,13 +61,13 @@ def heads(
 
 
 def _targets(pattern: str, task: str | None) -> list[_Target]:
-    from headscope.model.catalogue import classes_of_task
+    from headscope.model.catalogue import all_classes_of_task
 
     wanted = tuple(Task) if task is None else (_parsed(task),)
     return [
         _Target(name, model_type, item)
         for item in wanted
-        for model_type, name in classes_of_task(item).items()
+        for model_type, name in all_classes_of_task(item)
         if pattern.lower() in name.lower() or pattern.lower() in model_type.lower()
     ]
 

@@ -18,9 +18,9 @@ from headscope.api.examination import (
     with_padding,
 )
 from headscope.api.findings import findings_of, likely_profile
-from headscope.api.module import Unwrapped, untouched, unwrap
+from headscope.api.module import Unwrapped, uncompiled, unwrap
 from headscope.api.origin import Origin, diff_of_info, find_origin, joined, plain_name
-from headscope.errors import HeadscopeError, Unsupported, UsageError
+from headscope.errors import UsageError
 from headscope.facts import (
     CheckpointFacts,
     CheckpointKind,
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from headscope.trace import TokenNames
-    from headscope.trace.probe import Probe
 
 _PER_CLASS = (
     Task.SEQUENCE_CLASSIFICATION,
@@ -107,7 +106,7 @@ def see(
     """What `module` shows by itself; see `inspect_module`. With `verify`, the effect of padding is measured too."""
     unwrapped = unwrap(module)
     inner, found = unwrapped.module, _task_of(unwrapped.module, task)
-    with untouched(inner):
+    with uncompiled(inner):
         trace = _traced(inner, example_inputs, found, output)
     trace = _with_padding(trace, inner, found) if verify else unless_contradicted(trace)
     names, notes = _labels_of(inner, trace, found, labels)
@@ -196,11 +195,9 @@ def _traced(module: nn.Module, example_inputs: Any, task: Task, output: str | No
         return _trace(module, example_inputs, task, output)
     from headscope.model.quiet import quiet
     from headscope.trace import trace_head
-    from headscope.trace.probe import build_probe
 
     with quiet():
-        probe = _on_device(build_probe(module, task), module.device)
-        return trace_head(module, task, token_names(module), verify=True, probe=probe, output=output)
+        return trace_head(module, task, token_names(module), verify=True, output=output)
 
 
 def token_names(module: nn.Module) -> TokenNames:
@@ -222,34 +219,17 @@ def _with_padding(trace: HeadTrace, module: nn.Module, task: Task) -> HeadTrace:
     return with_padding(trace, Choice(type(module), task, deepcopy(module.config)))
 
 
-def _on_device(probe: Probe, device: Any) -> Probe:
-    return replace(
-        probe,
-        inputs={name: value.to(device) for name, value in probe.inputs.items()},
-        labels={name: value.to(device) for name, value in probe.labels.items()},
-    )
-
-
 def _trace(module: nn.Module, example_inputs: Any, task: Task, output: str | None) -> HeadTrace:
     from headscope.trace.base import base_module
     from headscope.trace.examples import probe_from_examples
-    from headscope.trace.execution import run_once
+    from headscope.trace.execution import run_forward
     from headscope.trace.head import read_head
 
     if example_inputs is None:
         name = type(module).__name__
         raise UsageError(f"{name} is not a model of Transformers, so its inputs are not known", "give example_inputs")
     probe = probe_from_examples(module, example_inputs)
-    try:
-        execution = run_once(module, probe, output)
-    except HeadscopeError:
-        raise
-    except Exception as err:
-        tried = ", ".join(f"{name} {tuple(getattr(value, 'shape', ()))}" for name, value in probe.inputs.items())
-        raise Unsupported(
-            f"the forward of {type(module).__name__} fails ({type(err).__name__}: {err}); tried: {tried}",
-            "give example_inputs that its forward takes",
-        ) from err
+    execution = run_forward(module, probe, hint="give example_inputs that its forward takes", output=output)
     return read_head(execution, base_module(module), token_names(module), verify=True)
 
 

@@ -96,28 +96,21 @@ def _named(value: Any) -> str:
 
 
 @contextmanager
-def untouched(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode, no compiled code and a separate random state inside; everything is restored afterwards."""
-    import torch
-
-    modes = {part: part.training for part in module.modules()}
-    compiled = {part: part._compiled_call_impl for part in modes if part._compiled_call_impl is not None}
+def uncompiled(module: nn.Module) -> Iterator[None]:
+    """No compiled code inside, which cannot be recorded; `module` is restored afterwards."""
+    compiled = {part: part._compiled_call_impl for part in module.modules() if part._compiled_call_impl is not None}
     try:
-        for part in modes:
-            part.training = False
         for part in compiled:
             part._compiled_call_impl = None
-        with torch.random.fork_rng(), _eagerly():
+        with _eagerly():
             yield
     finally:
-        for part, mode in modes.items():
-            part.training = mode
         for part, call in compiled.items():
             part._compiled_call_impl = call
 
 
 def _eagerly() -> Any:
-    """Parts wrapped by torch.compile run as they were written: compiled code cannot be recorded."""
+    """Parts wrapped by torch.compile run as they were written."""
     import sys
 
     import torch

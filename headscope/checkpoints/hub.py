@@ -4,6 +4,7 @@ import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -186,7 +187,9 @@ def _with_network(
 ) -> CheckpointManifest:
     progress(f"reading the configuration of {wanted.repo}")
     with _translated(wanted), watched_requests() as requests, ThreadPoolExecutor(1) as pool:
-        listing = pool.submit(_listing, wanted, wanted.revision, access)  # while the configuration is on its way
+        listing = pool.submit(
+            copy_context().run, _listing, wanted, wanted.revision, access
+        )  # while the configuration is on its way
         path = _config_path(wanted, access, listing)
         commit = _commit_of(path, access)
         storage = Repository(wanted, commit, access, listing)

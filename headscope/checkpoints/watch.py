@@ -2,9 +2,10 @@
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from threading import Lock
 from typing import Any, Protocol
 
 from headscope.errors import NetworkError
@@ -23,6 +24,9 @@ class Clock(Protocol):
 
 
 _BOUNDS: ContextVar[tuple[Clock, int] | None] = ContextVar("headscope_bounds", default=None)
+_WATCHES: ContextVar[tuple[list[str], ...]] = ContextVar("headscope_watches", default=())
+"""The watches that the requests of this context belong to: the client's hooks are those of the whole process."""
+_HOOKS = Lock()
 
 
 @contextmanager
@@ -40,27 +44,44 @@ def bounded_answers(deadline: Clock, limit: int) -> Iterator[None]:
 
 @contextmanager
 def watched_requests() -> Iterator[list[str]]:
-    """The methods of the requests that the Hub's client makes meanwhile, redirects and repetitions among them.
+    """The methods of the requests that the Hub's client makes in this context, with redirects and repetitions.
 
-    Raises NetworkError for an answer whose commit or entity tag could not be part of a path: the client makes paths of
-    its cache from them.
+    A thread of its own belongs to it where it runs in a copy of the context; requests of other threads are neither
+    counted, nor limited, nor refused. Raises NetworkError for an answer whose commit or entity tag could not be part of
+    a path: the client makes paths of its cache from them.
     """
     from huggingface_hub.utils import get_session  # type: ignore[attr-defined]  # exported lazily
 
     seen: list[str] = []
 
-    def note(request: Any) -> None:
-        seen.append(request.method)
-        _limit_waiting(request)
+    def is_ours() -> bool:
+        return any(watch is seen for watch in _WATCHES.get())
 
+    def note(request: Any) -> None:
+        if is_ours():
+            seen.append(request.method)
+            _limit_waiting(request)
+
+    def check(response: Any) -> None:
+        if is_ours():
+            _check(response)
+
+    own = {"request": note, "response": check}
     hooks = get_session().event_hooks
-    hooks["request"].append(note)
-    hooks["response"].append(_check)
+    _change(hooks, lambda name, held: [*held, own[name]])
+    before = _WATCHES.set((*_WATCHES.get(), seen))
     try:
         yield seen
     finally:
-        hooks["request"].remove(note)
-        hooks["response"].remove(_check)
+        _WATCHES.reset(before)
+        _change(hooks, lambda name, held: [hook for hook in held if hook is not own[name]])
+
+
+def _change(hooks: dict[str, list[Any]], change: Callable[[str, list[Any]], list[Any]]) -> None:
+    """New lists in place of the old: another thread may be going through them."""
+    with _HOOKS:
+        for name in ("request", "response"):
+            hooks[name] = change(name, hooks[name])
 
 
 def _limit_waiting(request: Any) -> None:

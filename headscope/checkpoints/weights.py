@@ -3,7 +3,9 @@
 import re
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, Protocol
 
@@ -259,8 +261,10 @@ def _read_files(
     storage: Storage, format_: WeightsFormat, names: list[str], listed: Mapping[str, int] | None = None
 ) -> Weights:
     """The named files at once; `listed` are those of an index, with header sizes: a missing one is a gap."""
+    contexts = [copy_context() for _ in names]  # the threads belong to what this reading is bounded and watched by
     with ThreadPoolExecutor(max_workers=_WORKERS) as pool:
-        parts = list(pool.map(lambda name: _read_part(storage, format_, name, listed), names))
+        read = partial(_read_part, storage, format_, listed=listed)
+        parts = list(pool.map(lambda name, context: context.run(read, name), names, contexts))
     gaps = tuple(gap for part in parts for gap in part.gaps)
     if not gaps and not any(part.tensors for part in parts):
         gaps = (Unavailable("weights", "the weight files hold no tensor"),)

@@ -49,7 +49,11 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class ForwardReport:
-    """What a forward pass showed. `logits_shape` is the shape of the scores; `scored` is empty on meta."""
+    """What a forward pass showed. `logits_shape` is the shape of the scores.
+
+    `invented_inputs` says that the inputs were made up: the values then say nothing about the labels, and `scored` is
+    empty, as it is on meta.
+    """
 
     tool_version: str
     environment: Environment
@@ -58,6 +62,7 @@ class ForwardReport:
     device: str
     dtype: str
     inputs: tuple[tuple[str, Shape], ...]
+    invented_inputs: bool
     hidden_shape: Shape
     stages: tuple[SeenStage, ...]
     logits_shape: Shape

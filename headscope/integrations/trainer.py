@@ -9,7 +9,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from headscope.api import check
-from headscope.errors import CheckFailed, UsageError
+from headscope.errors import CheckFailed, HeadscopeError, UsageError
 from headscope.facts.check import CheckResult, Verdict
 from headscope.integrations.told import told
 
@@ -20,10 +20,11 @@ _REACTIONS = ("raise", "warn")
 class HeadscopeCallback(TrainerCallback):
     """Asks the rules of `headscope check --for training` once, when training begins, on the main process.
 
-    `on_fail` and `on_undetermined` are `raise` or `warn`. `rules` and `ignore` as for `headscope.check`;
-    `loading_info` is what `from_pretrained(..., output_loading_info=True)` returned: with it nothing has to be read
-    again. Without it `loaded_from` names the checkpoint, where the model does not remember it. The model is
-    left as it is. `result` holds what the rules said. Raises CheckFailed before the first step.
+    `on_fail` and `on_undetermined` are `raise` or `warn`. If headscope cannot examine the model at all, that counts as
+    undetermined; with `on_fail="warn"` it is always a logged warning, and training goes on. `rules` and `ignore` as for
+    `headscope.check`; `loading_info` is what `from_pretrained(..., output_loading_info=True)` returned: with it nothing
+    has to be read again. Without it `loaded_from` names the checkpoint, where the model does not remember it. The model
+    is left as it is. `result` holds what the rules said. Raises CheckFailed before the first step.
 
     >>> trainer = Trainer(model, args, callbacks=[HeadscopeCallback()])  # doctest: +SKIP
     """
@@ -54,7 +55,27 @@ class HeadscopeCallback(TrainerCallback):
         """Asks the rules; called by the trainer."""
         if not state.is_world_process_zero:
             return
-        self.result = check(
+        self.result = None
+        try:
+            self.result = self._check(given)
+            told_result = told(self.result)
+        except (Exception, SystemExit) as err:  # whatever it is, a run that is only to be warned goes on
+            if self._aborts(err):
+                raise
+            _LOG.warning("headscope could not examine the model: %s", _sentence(err))
+            return
+        self._react(self.result.verdict, told_result)
+
+    def _react(self, verdict: Verdict, text: str) -> None:
+        _LOG.info("%s", text)
+        reaction = self._reactions.get(verdict)
+        if reaction == "raise":
+            raise CheckFailed(text, "headscope explain ID tells more; on_fail='warn' trains all the same")
+        if reaction == "warn":
+            _LOG.warning("%s", text)
+
+    def _check(self, given: Mapping[str, Any]) -> CheckResult:
+        return check(
             given["model"],
             "training",
             rules=self._rules,
@@ -62,9 +83,17 @@ class HeadscopeCallback(TrainerCallback):
             optimizer=given.get("optimizer"),
             **self._options,
         )
-        _LOG.log(logging.INFO, "%s", told(self.result))
-        reaction = self._reactions.get(self.result.verdict)
-        if reaction == "raise":
-            raise CheckFailed(told(self.result), "headscope explain ID tells more; on_fail='warn' trains all the same")
-        if reaction == "warn":
-            _LOG.warning("%s", told(self.result))
+
+    def _aborts(self, err: BaseException) -> bool:
+        """Whether a failure of the check itself ends the training: not where a warning was asked for."""
+        if self._reactions[Verdict.FAILED] == "warn":
+            return False
+        is_gap = isinstance(err, HeadscopeError) and not isinstance(err, UsageError)
+        return not is_gap or self._reactions[Verdict.NOT_DETERMINED] == "raise"
+
+
+def _sentence(err: BaseException) -> str:
+    if isinstance(err, HeadscopeError):
+        return f"{err.message} ({err.hint})" if err.hint else err.message
+    lines = str(err).strip().splitlines()
+    return f"{type(err).__name__}: {lines[0]}" if lines else type(err).__name__

@@ -1,8 +1,10 @@
 """Which class Transformers maps to which model type and task."""
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
+import transformers
 from transformers.models.auto import modeling_auto
 
 from headscope.facts import Task
@@ -49,6 +51,40 @@ def classes_of_task(task: Task) -> dict[str, str]:
     return _first_names(getattr(modeling_auto, _MAPPING_OF_TASK[task], {}))
 
 
+def all_classes_of_task(task: Task) -> tuple[tuple[str, str], ...]:
+    """(model type, class name) of every class for `task`: those that an auto class maps, and those that none does.
+
+    Classes that no auto class maps (`LukeForEntityClassification`) are found by their names.
+    """
+    mapping = getattr(modeling_auto, _MAPPING_OF_TASK[task], {})
+    found = [(kind, name) for kind, names in mapping.items() for name in _several(names)]
+    mapped = {name for _, name in found}
+    return (*dict.fromkeys(found), *(pair for pair in _unmapped(task) if pair[1] not in mapped))
+
+
+def _unmapped(task: Task) -> tuple[tuple[str, str], ...]:
+    """Classes whose name says `task` and that no auto class maps, with their model types."""
+    mapped = set().union(*(_all_names(getattr(modeling_auto, name, {})) for name in _MAPPING_OF_TASK.values()))
+    names = [name for name in dir(transformers) if name not in mapped and _task_of_name(name) is task]
+    classes = [(name, getattr(transformers, name)) for name in names if not name.startswith("Auto")]
+    return tuple(
+        (cls.config_class.model_type, name) for name, cls in classes if getattr(cls, "config_class", None) is not None
+    )
+
+
+_TASKS_OF_NAMES = (
+    (re.compile(r"For(SequenceClassification|Entity(Pair|Span)?Classification)$"), Task.SEQUENCE_CLASSIFICATION),
+    (re.compile(r"ForTokenClassification$"), Task.TOKEN_CLASSIFICATION),
+    (re.compile(r"ForImageClassification"), Task.IMAGE_CLASSIFICATION),
+    (re.compile(r"ForVideoClassification$"), Task.VIDEO_CLASSIFICATION),
+    (re.compile(r"ForAudioClassification$"), Task.AUDIO_CLASSIFICATION),
+)
+
+
+def _task_of_name(name: str) -> Task | None:
+    return next((task for pattern, task in _TASKS_OF_NAMES if pattern.search(name)), None)
+
+
 def class_for(model_type: str, task: Task) -> HeadClass | None:
     """The class that Transformers maps `model_type` to for `task`, or None."""
     name = classes_of_task(task).get(model_type)
@@ -62,11 +98,11 @@ def classes_of_family(model_type: str) -> tuple[HeadClass, ...]:
 
 
 def task_of_class(name: str) -> Task | None:
-    """The task a class is mapped to, or None for a class that no classification task maps."""
+    """The task a class is mapped to, else the one that its name says; None for a class of no classification task."""
     for task, mapping in _MAPPING_OF_TASK.items():
         if name in _all_names(getattr(modeling_auto, mapping, {})):
             return task
-    return None
+    return _task_of_name(name) if isinstance(getattr(transformers, name, None), type) else None
 
 
 def kin_with_heads(model_type: str) -> tuple[tuple[str, str], ...]:
@@ -84,4 +120,8 @@ def _first_names(mapping: Any) -> dict[str, str]:
 
 
 def _all_names(mapping: Any) -> set[str]:
-    return {name for names in mapping.values() for name in ((names,) if isinstance(names, str) else names) if name}
+    return {name for names in mapping.values() for name in _several(names)}
+
+
+def _several(names: Any) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(name for name in names or () if name)

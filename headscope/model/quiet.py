@@ -4,13 +4,24 @@ import logging as python_logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import RLock
 
 from transformers.utils import logging
+
+_ONE_AT_A_TIME = RLock()
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Nothing of Transformers reaches the terminal inside; its settings are as they were afterwards."""
+    """Nothing of Transformers reaches the terminal inside; its settings are as they were afterwards.
+
+    One thread at a time: these settings, and those that its loader changes while it builds a model, are the process's.
+    """
+    with _ONE_AT_A_TIME:
+        yield from _silenced()
+
+
+def _silenced() -> Iterator[None]:
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity(python_logging.CRITICAL)
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # upstream has no annotations

@@ -85,7 +85,9 @@ def encode_texts(place: Place, texts: tuple[str, ...], pairs: tuple[str, ...]) -
     if tokenizer.pad_token is None:
         if len(texts) > 1:
             raise Unsupported(
-                "the tokenizer has no pad token, so several texts make no batch", "give one --text at a time"
+                f"the tokenizer has no pad token, so {len(texts)} texts of different lengths cannot be one batch",
+                "give one --text at a time, or set the tokenizer's pad_token and the config's pad_token_id "
+                "(often to the eos token) and save both",
             )
         return dict(tokenizer(list(texts), list(pairs) or None, return_tensors="pt"))
     return dict(tokenizer(list(texts), list(pairs) or None, return_tensors="pt", padding=True, truncation=True))

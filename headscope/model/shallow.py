@@ -98,10 +98,16 @@ def _with_parts(config: Any) -> list[Any]:
 
 
 def _reduce(config: Any, names: tuple[str, ...], most: int) -> None:
+    """Lowers fields to `most`, but for a count of stages with their own sizes: the last of these makes the head's."""
+    stages = {len(value) for value in config.to_dict().values() if _is_list_of_sizes(value)}
     for name in names:
         value = getattr(config, name, None)
-        if isinstance(value, int) and not isinstance(value, bool) and value > most:
+        if isinstance(value, int) and not isinstance(value, bool) and value > most and value not in stages:
             try:
                 setattr(config, name, most)
             except Exception:  # a configuration may derive the field and refuse to have it set
                 continue
+
+
+def _is_list_of_sizes(value: Any) -> bool:
+    return isinstance(value, list | tuple) and len(value) > 1 and all(type(item) is int for item in value)

@@ -40,6 +40,7 @@ def forward_screen(report: ForwardReport) -> RenderableType:
 
 def _opening(report: ForwardReport) -> Text:
     how = "shapes only, no weights read" if report.device == "meta" else f"real weights on {report.device}"
+    how += ", invented inputs" if report.invented_inputs else ""
     return label(f"{report.model.class_name}: {how}", STRONG)
 
 

@@ -8,16 +8,19 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
+
+from headscope.trace.randomness import OwnRandomness
 
 META = torch.device("meta")
 CPU = torch.device("cpu")
 _INDEXING = {"index", "index_put", "index_put_"}
 _MATRIX = 2
+_FACTORIES = {"full_like", "zeros_like", "ones_like", "new_full", "new_zeros", "new_ones"}
+_MOST_INTEGERS = 10_000_000
 
 
-class ShapeOnlyMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # upstream has no annotations
+class ShapeOnlyMode(OwnRandomness):  # type: ignore[no-untyped-call]  # upstream has no annotations
     """Runs every operator on meta tensors as soon as one of its operands is a floating tensor on meta.
 
     `on_guess` is called for every decision that the forward takes on a value that does not exist here (the
@@ -25,7 +28,7 @@ class ShapeOnlyMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # upst
     """
 
     def __init__(self, on_guess: Callable[[], None]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # upstream has no annotations
+        super().__init__()
         self._on_guess = on_guess
 
     def __torch_dispatch__(
@@ -37,11 +40,21 @@ class ShapeOnlyMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # upst
         if name == "_local_scalar_dense" and operands[0].is_meta:
             self._on_guess()
             return _guessed_scalar(operands[0])
+        if name in _FACTORIES and _asks_for_integers(args, kwargs):
+            return func(torch.empty(args[0].shape, dtype=kwargs["dtype"]), *args[1:], **kwargs | {"device": CPU})
         if any(operand.is_meta for operand in operands):
             if _writes_meta_into_real(name, args):
                 self._on_guess()
             return _run_on_meta(func, name, args, kwargs)
-        return func(*args, **_integers_off_meta(func, name, args, kwargs, operands))
+        return self.run(func, args, _integers_off_meta(func, name, args, kwargs, operands))
+
+
+def _asks_for_integers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a factory makes real integers after the shape of a tensor on meta: positions to read, a mask."""
+    dtype = kwargs.get("dtype")
+    if dtype is None or dtype.is_floating_point or dtype.is_complex or not args[0].is_meta:
+        return False
+    return bool(args[0].numel() <= _MOST_INTEGERS)
 
 
 def _guessed_scalar(tensor: torch.Tensor) -> bool | int | float:

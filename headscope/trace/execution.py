@@ -1,27 +1,26 @@
-"""One shape-only run of a model's own forward: the graph, the logits, and what had to be helped along."""
+"""One run of a model's own forward: the graph, the logits, and what had to be helped along."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import RLock
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig
 
-from headscope.errors import Unsupported, UsageError
+from headscope.errors import HeadscopeError, Unsupported
+from headscope.trace.autocast import autocast_on_meta
 from headscope.trace.engine import ShapeOnlyMode
-from headscope.trace.inputs import text_config_of
 from headscope.trace.outputs import read_outputs
 from headscope.trace.probe import Probe
+from headscope.trace.randomness import OwnRandomness
 from headscope.trace.recorder import Graph, Recorder, recording
+from headscope.trace.untouched import configurations, untouched
 
 _ONE_AT_A_TIME = RLock()
-"""Recording uses hooks of the whole process."""
-
-
+"""A run puts the model into evaluation mode and back: two at once would each restore what the other set."""
 _NO_PAD_TOKEN = "no pad token is set: a batch of more than one text fails"
 
 
@@ -41,96 +40,106 @@ class Execution:
     others: tuple[tuple[str, torch.Tensor], ...] = ()
 
 
-def run_forward(model: PreTrainedModel, probe: Probe, output: str | None = None) -> Execution:
-    """Runs `model` on `probe`, with labels where it takes them; a missing pad token is lent for the run, and said.
+def run_forward(
+    model: nn.Module, probe: Probe, *, hint: str, lend: bool = True, output: str | None = None
+) -> Execution:
+    """The one way to run a forward: of a skeleton or of real weights, on a probe or on somebody's inputs.
 
-    Raises Unsupported where the forward fails or returns no scores.
+    `model` is left as it was. Labels are passed where it takes them. With `lend`, a model without a pad token gets one
+    for the length of the run, and a note says so. `output` names the scores where the forward returns several. Raises
+    Unsupported, with `hint`, where the forward fails (`SystemExit` is a failure, `KeyboardInterrupt` passes), and where
+    it returns no scores.
     """
-    lent = _pad_token_to_lend(model) if "input_ids" in probe.inputs else None
-    failure: Exception | None = None
-    for labels in (probe.labels, {}):
-        attempt = replace(probe, labels=labels)
-        try:
-            return run_once(model, attempt, output)
-        except UsageError:
-            raise
-        except Exception as err:
-            failure = err
-        padded = None if lent is None else _run_padded(model, attempt, lent, output)
-        if padded is not None:
-            return replace(padded, notes=(f"{_NO_PAD_TOKEN} ({_sentence(failure)})",))
+    probe = replace(probe, inputs=_moved(probe.inputs, model), labels=_moved(probe.labels, model))
+    failure: BaseException | None = None
+    for attempt in (probe, replace(probe, labels={})) if probe.labels else (probe,):
+        execution = _attempt(model, attempt, output)
+        if isinstance(execution, Execution):
+            return execution
+        failure = execution
+        padded = _run_padded(model, attempt, output)
+        if padded is None:
+            continue
+        if not lend:
+            hint = "set pad_token_id in config.json to the tokenizer's pad token, or give one input at a time"
+            break
+        return replace(padded, notes=(f"{_NO_PAD_TOKEN} ({_sentence(failure)})",))
+    assert failure is not None
+    if isinstance(failure, HeadscopeError):
+        raise failure
     raise Unsupported(
-        f"the forward of {type(model).__name__} fails on dummy inputs ({', '.join(probe.inputs)}): "
-        f"{_sentence(failure) if failure else 'no reason given'}",
-        "its head path cannot be traced; the weight status does not depend on it",
+        f"the forward of {type(model).__name__} fails ({_sentence(failure)}); tried: {_named_shapes(probe.inputs)}",
+        hint,
     ) from failure
 
 
-def _run_padded(model: PreTrainedModel, probe: Probe, token: int, output: str | None) -> Execution | None:
-    """The run with a pad token that the model does not have; None where that does not help."""
-    with _pad_token(model, token):
-        try:
-            return run_once(model, _with_padding(probe, token), output)
-        except Exception:  # then the token was not what was missing
-            return None
+def _attempt(
+    model: nn.Module, probe: Probe, output: str | None, token: int | None = None
+) -> Execution | Exception | SystemExit:
+    """One run, with `token` as pad token where one is given; what it raised where it failed."""
+    try:
+        with _ONE_AT_A_TIME, untouched(model):
+            for config in () if token is None else _without_pad_token(model):
+                config.pad_token_id = token
+            return _run(model, probe, output)
+    except (Exception, SystemExit) as err:  # whatever a forward raises means that it failed
+        return err
 
 
-def run_once(model: nn.Module, probe: Probe, output: str | None = None) -> Execution:
-    """One recorded forward, as it is; `output` names the scores to examine.
+def _run_padded(model: nn.Module, probe: Probe, output: str | None) -> Execution | None:
+    """The run with a pad token that the model does not have; None where that is not what was missing."""
+    sizes = [config.vocab_size for config in _without_pad_token(model)]
+    if not sizes or "input_ids" not in probe.inputs:
+        return None
+    token = min(sizes) - 1
+    execution = _attempt(model, _with_padding(probe, token), output, token)
+    return execution if isinstance(execution, Execution) else None
 
-    Raises what the forward raises, and Unsupported where it returns no scores.
-    """
-    with _ONE_AT_A_TIME, recording() as recorder, torch.no_grad(), _engine(model, recorder):
-        outputs = model(**probe.inputs, **probe.labels)
-    found = read_outputs(model, outputs, recorder.graph, output)
+
+def _run(model: nn.Module, probe: Probe, output: str | None) -> Execution:
+    with recording(model) as recorder, torch.no_grad(), _engine(model, recorder):
+        returned = model(**probe.inputs, **probe.labels)
+    found = read_outputs(model, returned, recorder.graph, output)
     return Execution(model, probe, recorder.graph, found.scores, found.loss, others=found.others)
+
+
+def _moved(values: dict[str, Any], model: nn.Module) -> dict[str, Any]:
+    """`values` on the model's device; those for a shape-only run stay where they are."""
+    device = next((tensor.device for tensor in model.parameters()), None)
+    if device is None or is_shape_only(model):
+        return values
+    return {name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in values.items()}
+
+
+def _named_shapes(inputs: Mapping[str, Any]) -> str:
+    shapes = {name: list(value.shape) if hasattr(value, "shape") else "" for name, value in inputs.items()}
+    return ", ".join(f"{name} {shape}".strip() for name, shape in shapes.items()) or "no inputs"
 
 
 @contextmanager
 def _engine(model: nn.Module, recorder: Recorder) -> Iterator[None]:
     """Shape-only execution for a model on the meta device; a model with real weights runs as it is."""
-    if not any(parameter.is_meta for parameter in model.parameters()):
-        yield
-        return
-    with _autocast_on_meta(), ShapeOnlyMode(recorder.note_guess):
-        yield
+    if is_shape_only(model):
+        with autocast_on_meta(), ShapeOnlyMode(recorder.note_guess):
+            yield
+    else:
+        with OwnRandomness():
+            yield
 
 
-@contextmanager
-def _autocast_on_meta() -> Iterator[None]:
-    """Autocast on the meta device is off and turning it off does nothing; PyTorch alone would raise.
-
-    Rotary embeddings of early Transformers 5 ask for it, by `torch.is_autocast_enabled(device_type)`.
-    """
-
-    def autocast(device_type: str, *args: Any, **kwargs: Any) -> Any:
-        return nullcontext() if device_type == "meta" else real_autocast(device_type, *args, **kwargs)
-
-    def is_autocast_enabled(*args: Any) -> bool:
-        return False if args == ("meta",) else real_is_enabled(*args)
-
-    real_autocast, real_is_enabled = torch.autocast, torch.is_autocast_enabled
-    with patch.object(torch, "autocast", autocast), patch.object(torch, "is_autocast_enabled", is_autocast_enabled):
-        yield
+def is_shape_only(model: nn.Module) -> bool:
+    """Whether `model` has parameters without values: some of a skeleton's may be real all the same."""
+    return any(parameter.is_meta for parameter in model.parameters())
 
 
-def _pad_token_to_lend(model: PreTrainedModel) -> int | None:
-    """A token id to pad with, where the configuration has none; None where it has one."""
-    config = text_config_of(model.config)
-    if getattr(config, "pad_token_id", 0) is not None:
-        return None
+def _without_pad_token(model: nn.Module) -> tuple[PreTrainedConfig, ...]:
+    """The configurations of texts in `model` that name no pad token."""
+    return tuple(config for config in configurations(model) if _lacks_pad_token(config))
+
+
+def _lacks_pad_token(config: PreTrainedConfig) -> bool:
     size = getattr(config, "vocab_size", None)
-    return size - 1 if isinstance(size, int) and size > 1 else None
-
-
-@contextmanager
-def _pad_token(model: PreTrainedModel, token: int) -> Iterator[None]:
-    config = text_config_of(model.config)
-    config.pad_token_id = token
-    try:
-        yield
-    finally:
-        config.pad_token_id = None
+    return isinstance(size, int) and size > 1 and getattr(config, "pad_token_id", 0) is None
 
 
 def _with_padding(probe: Probe, token: int) -> Probe:

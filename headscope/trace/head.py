@@ -5,20 +5,32 @@ from dataclasses import replace
 from torch import nn
 from transformers import PreTrainedModel
 
-from headscope.facts import HeadTrace, Stage, Task, Unavailable, UnusedModule, Verification
-from headscope.trace.axes import find_token_axes
+from headscope.facts import (
+    HeadTrace,
+    Pooling,
+    PoolingKind,
+    Stage,
+    Task,
+    Unavailable,
+    UnusedModule,
+    Verification,
+)
+from headscope.trace.axes import find_token_axes, has_ambiguous_batch
 from headscope.trace.base import base_module, declared_base
 from headscope.trace.execution import Execution, run_forward
 from headscope.trace.formula import Formula, prove, write_formula
 from headscope.trace.loss import observed_loss
 from headscope.trace.picks import TokenNames
 from headscope.trace.pooling import read_pooling
-from headscope.trace.probe import Probe, build_probe
+from headscope.trace.probe import build_probe
 from headscope.trace.reads import config_fields_read
 from headscope.trace.slicing import HeadSlice, locate_head
 from headscope.trace.sources import read_sources
 from headscope.trace.stages import ModelNames, Step, build_stages, read_steps, short_path
 from headscope.trace.verify import verify_pooling
+
+_TRIES = 4
+_HINT = "its head path cannot be traced; the weight status does not depend on it"
 
 
 def trace_head(
@@ -27,23 +39,20 @@ def trace_head(
     tokens: TokenNames | None = None,
     *,
     verify: bool = False,
-    probe: Probe | None = None,
     output: str | None = None,
 ) -> HeadTrace:
     """Runs `model` (on the meta device) on a probe batch and reads its head off the recorded operations.
 
     With `verify` the head is replayed on random numbers and its gradients are held against the pooling. `output`
-    names the scores where the forward returns several. Raises
-    Unsupported where the forward fails or returns no scores. The model's mode is restored.
+    names the scores where the forward returns several. Raises Unsupported where the forward fails or returns no
+    scores. The model is left as it was.
     """
-    modes, problem = {part: part.training for part in model.modules()}, getattr(model.config, "problem_type", None)
-    model.train(False)
-    try:
-        execution = run_forward(model, probe or build_probe(model, task), output)
-    finally:
-        for part, mode in modes.items():
-            part.training = mode
-        model.config.problem_type = problem  # a forward with labels writes it
+    taken: frozenset[int] = frozenset()
+    for _ in range(_TRIES):
+        execution = run_forward(model, build_probe(model, task, taken), hint=_HINT, output=output)
+        if not has_ambiguous_batch(execution, base_module(model)):
+            break
+        taken |= {execution.probe.sizes.batch}
     return read_head(execution, base_module(model), tokens or TokenNames(), verify=verify)
 
 
@@ -60,7 +69,7 @@ def read_head(execution: Execution, base: nn.Module | None, tokens: TokenNames, 
     verification = _with_formula(verify_pooling(execution, head, pooling, axes), formula) if verify else None
     return HeadTrace(
         modules=_head_modules(steps, names, base),
-        pooling=pooling,
+        pooling=_unless_contradicted(pooling, verification),
         stages=stages,
         formula=formula.text,
         parameters=_of_head(
@@ -104,6 +113,13 @@ def _of_other_heads(
     own = {*head.live, *(name for stage in stages for name in stage.parameters)}
     others = (locate_head(replace(execution, logits=(value,)), base) for _, value in execution.others)
     return tuple(sorted({name for other in others for name in other.live} - own))
+
+
+def _unless_contradicted(pooling: Pooling, verification: Verification | None) -> Pooling:
+    """The pooling without its claim where the gradients contradict it: a rule that is withdrawn is not shown."""
+    if verification is None or verification.agrees is not False:
+        return pooling
+    return replace(pooling, kind=PoolingKind.OTHER, tokens=(), rule="not determined", parts=())
 
 
 def _contradictions(verification: Verification | None) -> tuple[Unavailable, ...]:

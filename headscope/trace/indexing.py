@@ -18,10 +18,14 @@ _GATHERS = {"gather", "take_along_dim"}
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """The position read in each row of the probe; `index` is the integer written in the source, if it is one."""
+    """The position read in each row of the probe; `index` is the integer written in the source, if it is one.
+
+    `length` is the size of the axis: tokens of a text, or something else that stands in a row (patches, entities).
+    """
 
     positions: tuple[int, ...]
     index: int | None
+    length: int = 0
 
 
 def index_items(operation: Operation) -> tuple[Any, ...]:
@@ -108,7 +112,7 @@ def _picked_by_mask(mask: torch.Tensor, probe: Probe) -> Picked | None:
     if mask.is_meta or mask.shape != (probe.batch, probe.length):
         return None
     found = [row.nonzero().flatten().tolist() for row in mask]
-    return Picked(tuple(positions[-1] for positions in found), None) if all(found) else None
+    return Picked(tuple(positions[-1] for positions in found), None, probe.length) if all(found) else None
 
 
 def _picked_by_select(operation: Operation, probe: Probe, axes: TokenAxes) -> Picked | None:
@@ -129,11 +133,12 @@ def _picked_by_gather(operation: Operation, probe: Probe, axes: TokenAxes) -> Pi
     rows = index.reshape(probe.batch, -1)
     if not bool((rows == rows[:, :1]).all()):
         return None
-    return Picked(tuple(rows[:, 0].tolist()), None)
+    axis = axes.first(operation.args[0])
+    return None if axis is None else Picked(tuple(rows[:, 0].tolist()), None, operation.args[0].shape[axis])
 
 
 def _constant(index: int, size: int, probe: Probe) -> Picked:
-    return Picked(((index + size) % size,) * probe.batch, index)
+    return Picked(((index + size) % size,) * probe.batch, index, size)
 
 
 def _per_row(positions: list[int], size: int, probe: Probe) -> Picked | None:
@@ -141,4 +146,4 @@ def _per_row(positions: list[int], size: int, probe: Probe) -> Picked | None:
         return _constant(positions[0], size, probe)
     if len(positions) != probe.batch:
         return None
-    return Picked(tuple((position + size) % size for position in positions), None)
+    return Picked(tuple((position + size) % size for position in positions), None, size)

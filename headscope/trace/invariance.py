@@ -6,8 +6,11 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from headscope.errors import Unsupported
 from headscope.facts import PaddingEffect, Task
+from headscope.trace.execution import run_forward
 from headscope.trace.inputs import MAKERS, Row, Sizes, text_config_of
+from headscope.trace.probe import Probe
 
 _LENGTH = 9
 _PADDING = 4
@@ -61,11 +64,10 @@ def _effect(model: PreTrainedModel, ids: torch.Tensor, pad: int, side: str, alon
 
 def _scores(model: PreTrainedModel, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor | str:
     """The first score tensor in double precision, or why there is none."""
+    probe = Probe({"input_ids": ids, "attention_mask": mask}, {}, Sizes(ids.shape[0], ids.shape[-1]), ())
     try:
-        with torch.no_grad():
-            outputs = model(input_ids=ids, attention_mask=mask)
-    except Exception as err:  # whatever a forward raises means that this was not measured
-        lines = str(err).strip().splitlines()
-        return f"{type(err).__name__}: {lines[0]}" if lines else type(err).__name__
-    logits = getattr(outputs, "logits", getattr(outputs, "start_logits", None))
-    return logits.double() if isinstance(logits, torch.Tensor) else "the forward gives no logits"
+        return run_forward(model, probe, hint="", lend=False).logits[0].double()
+    except Unsupported as err:  # whatever a forward raises means that this was not measured
+        cause = err.__cause__
+        lines = str(cause or err).strip().splitlines()
+        return f"{type(cause or err).__name__}: {lines[0]}" if lines else type(cause or err).__name__

@@ -11,7 +11,7 @@ from headscope.errors import Unsupported
 from headscope.facts import Shape, Task
 from headscope.facts.forward import SeenStage, Statistics
 from headscope.trace.base import base_module
-from headscope.trace.execution import Execution, run_once
+from headscope.trace.execution import Execution, is_shape_only, run_forward
 from headscope.trace.inputs import Row, Sizes
 from headscope.trace.probe import Probe, build_probe
 from headscope.trace.slicing import HeadSlice, locate_head
@@ -20,20 +20,25 @@ from headscope.trace.stages import build_stages, is_silent, read_steps
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What one forward showed. `logits` are the first score tensor's values, None on the meta device."""
+    """What one forward showed. `logits` are the first score tensor's values, None on the meta device.
+
+    `invented` says that the inputs were made up: their values mean nothing.
+    """
 
     inputs: tuple[tuple[str, Shape], ...]
+    invented: bool
     hidden_shape: Shape
     stages: tuple[SeenStage, ...]
     logits_shape: Shape
     logits: torch.Tensor | None
+    notes: tuple[str, ...]
 
 
 def observe_probe(model: PreTrainedModel, task: Task) -> Observation:
-    """The stages of `model` on the probe batch: shapes by names."""
-    model.train(False)
+    """The stages of `model` on invented inputs: shapes by names on the meta device, in numbers with real weights."""
     probe = replace(build_probe(model, task), labels={})
-    return _observe(run_once(model, probe), named=True)
+    execution = run_forward(model, probe, hint="its stages cannot be shown; the weight status does not depend on it")
+    return _observe(execution, named=is_shape_only(model), invented=True)
 
 
 def observe_inputs(model: PreTrainedModel, inputs: Mapping[str, Any]) -> Observation:
@@ -41,24 +46,15 @@ def observe_inputs(model: PreTrainedModel, inputs: Mapping[str, Any]) -> Observa
 
     Raises Unsupported where the forward fails or no head is found on the way to the scores.
     """
-    model.train(False)
-    moved = {name: _moved(value, model) for name, value in inputs.items()}
-    try:
-        execution = run_once(model, Probe(moved, {}, *_sizes(moved)))
-    except Unsupported:
-        raise
-    except Exception as err:
-        raise Unsupported(
-            f"the forward of {type(model).__name__} fails on these inputs ({', '.join(moved)}): {err}",
-            "check that the inputs are of the kind that the model takes",
-        ) from err
-    return _observe(execution, named=False)
+    given = {name: _as_weights(value, model) for name, value in inputs.items()}
+    probe = Probe(given, {}, *_sizes(given))
+    hint = "check that the inputs are of the kind that the model takes"
+    return _observe(run_forward(model, probe, hint=hint, lend=False), named=False, invented=False)
 
 
-def _moved(value: Any, model: PreTrainedModel) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return value
-    return value.to(model.device, model.dtype if value.is_floating_point() else value.dtype)
+def _as_weights(value: Any, model: PreTrainedModel) -> Any:
+    """Floats in the dtype of the weights."""
+    return value.to(model.dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
 def _sizes(inputs: dict[str, Any]) -> tuple[Sizes, tuple[Row, ...]]:
@@ -71,7 +67,7 @@ def _sizes(inputs: dict[str, Any]) -> tuple[Sizes, tuple[Row, ...]]:
     return Sizes(ids.shape[0], length, choices), (Row(0, length - 1, length - 1),) * (ids.shape[0] * choices)
 
 
-def _observe(execution: Execution, *, named: bool) -> Observation:
+def _observe(execution: Execution, *, named: bool, invented: bool) -> Observation:
     head = locate_head(execution, base_module(execution.model))
     if not head.operations:
         raise Unsupported(
@@ -80,10 +76,12 @@ def _observe(execution: Execution, *, named: bool) -> Observation:
     shape = execution.probe.shape if named else _numbers
     return Observation(
         inputs=tuple((name, shape(value.shape)) for name, value in _tensors(execution.probe.inputs)),
+        invented=invented,
         hidden_shape=shape(head.hidden[0].shape) if head.hidden else (),
         stages=_seen(execution, head, named=named),
         logits_shape=shape(execution.logits[0].shape),
         logits=None if execution.logits[0].is_meta else execution.logits[0].detach().float().cpu(),
+        notes=execution.notes,
     )
 
 

@@ -1,7 +1,7 @@
 """Which of the tensors that a forward returns are scores: those examined, and those of other heads."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 import torch
@@ -48,6 +48,8 @@ def read_outputs(model: nn.Module, returned: Any, graph: Graph, wanted: str | No
 def _named(returned: Any) -> dict[str, torch.Tensor]:
     if isinstance(returned, torch.Tensor):
         return {"logits": returned}
+    if is_dataclass(returned) and not isinstance(returned, Mapping):
+        returned = vars(returned)
     if isinstance(returned, Mapping):
         items = returned.items()
     elif isinstance(returned, tuple | list):

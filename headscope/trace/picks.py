@@ -34,11 +34,22 @@ def read_pick(
 
 def explain_pick(picked: Picked, execution: Execution, names: TokenNames) -> Positions:
     """The plainest rule that explains the positions read in every row."""
+    if picked.length != execution.probe.length:
+        return _without_texts(picked)
     for explains in _RULES:
         found = explains(picked, execution, names)
         if found is not None:
             return found
     return Positions(Where.BY_ROW)
+
+
+def _without_texts(picked: Picked) -> Positions:
+    """The index of something else than tokens of a text: a patch, an entity."""
+    fixed = set(picked.positions)
+    if picked.index is None and len(fixed) != 1:
+        return Positions(Where.BY_ROW)
+    index = picked.index if picked.index is not None else fixed.pop()
+    return Positions(Where.INDEX, 0 if picked.length == 1 else index)
 
 
 def _first(picked: Picked, execution: Execution, names: TokenNames) -> Positions | None:

@@ -117,7 +117,7 @@ def _read_split(step: Step, reading: Reading) -> None:
                 state, kept=Positions(Where.RANGE, start, stop), touched_by=(*state.touched_by, step)
             )
             continue
-        picked = Picked((start,) * max(len(reading.execution.probe.rows), 1), start)
+        picked = Picked((start,) * max(len(reading.execution.probe.rows), 1), start, length)
         part = _part_of_pick(explain_pick(picked, reading.execution, reading.names), step, reading)
         reading.states[id(piece)] = (replace(part, evidence=(step,), sources=state.sources),)
 
@@ -293,7 +293,7 @@ def _index_within(kept: Positions, index: int, reading: Reading) -> Positions:
 def _part_of_pick(positions: Positions, step: Step, reading: Reading) -> Part:  # noqa: PLR0911 - one line for each kind
     """The part that one position per row is, with its rule in words."""
     found = _found(step, reading)
-    fixed = ", padding or not" if reading.execution.probe.length else ""
+    fixed = ", padding or not" if _reads_texts(reading) else ""
     match positions.where:
         case Where.INDEX if positions.index == 0:
             whose = "the tokenizer" if reading.names.is_own else "the family's tokenizer"
@@ -336,7 +336,14 @@ def _read_mean(step: Step, entering: torch.Tensor, state: Tokens, reading: Readi
 
 def _and_padding(reading: Reading) -> str:
     """A word on padding, for inputs that have it."""
-    return ", padding included" if reading.execution.probe.length else ""
+    return ", padding included" if _reads_texts(reading) else ""
+
+
+def _reads_texts(reading: Reading) -> bool:
+    """Whether the positions are tokens of a text, which is padded; patches and entities are not."""
+    length = reading.execution.probe.length
+    sizes = {length, length * reading.execution.probe.batch}
+    return bool(length) and any(sizes & set(tensor.shape) for tensor in reading.head.hidden)
 
 
 def _range_words(kept: Positions) -> str:

@@ -63,13 +63,13 @@ class Probe:
         return names
 
 
-def build_probe(model: PreTrainedModel, task: Task) -> Probe:
-    """Inputs that `model.forward` accepts for `task`."""
+def build_probe(model: PreTrainedModel, task: Task, avoid: frozenset[int] = frozenset()) -> Probe:
+    """Inputs that `model.forward` accepts for `task`; no varying axis has a size of `avoid`."""
     wanted = [name for name in inspect.signature(model.forward).parameters if name in MAKERS]
     if model.main_input_name in MAKERS and model.main_input_name not in wanted:
         wanted.insert(0, model.main_input_name)
     is_text = "input_ids" in wanted or ("inputs" in wanted and task is not Task.IMAGE_CLASSIFICATION)
-    sizes = free_sizes(_sizes_in(model), has_tokens=is_text, has_choices=task is Task.MULTIPLE_CHOICE)
+    sizes = free_sizes(_sizes_in(model) | avoid, has_tokens=is_text, has_choices=task is Task.MULTIPLE_CHOICE)
     rows = make_rows(sizes)
     inputs: dict[str, Any] = {}
     for name in wanted:
@@ -82,7 +82,7 @@ def build_probe(model: PreTrainedModel, task: Task) -> Probe:
 def _sizes_in(model: PreTrainedModel) -> set[int]:
     """Every size that an axis could have by chance: parameter dimensions and integers of the configuration."""
     dimensions = {size for parameter in model.parameters() for size in parameter.shape}
-    return dimensions | set(integers(model.config.to_dict()))
+    return dimensions | set(integers(model.config.to_dict())) | {model.config.num_labels or 0}
 
 
 def integers(value: Any) -> Iterator[int]:

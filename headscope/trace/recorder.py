@@ -2,15 +2,15 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import get_ident
 from types import FrameType
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules import module as nn_module
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
@@ -68,7 +68,7 @@ class Graph:
 
 
 class Recorder(TorchFunctionMode):
-    """Writes down every PyTorch function that user code calls, and passes it on."""
+    """Writes down every PyTorch function that user code calls in this thread, and passes it on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,6 +76,7 @@ class Recorder(TorchFunctionMode):
         self._modules: list[nn.Module] = []
         self._calls: list[int] = [0]
         self._count = 0
+        self._thread = get_ident()
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -121,7 +122,9 @@ class Recorder(TorchFunctionMode):
         self.graph.guesses.append(Guess(tuple(self._modules), *_user_line(sys._getframe(1))))
 
     def enter_module(self, module: nn.Module, args: Any) -> None:
-        """Hook: `module`'s forward begins."""
+        """Hook: `module`'s forward begins. Another thread may run the same module: that is not recorded."""
+        if get_ident() != self._thread:
+            return
         self._modules.append(module)
         self._count += 1
         self._calls.append(self._count)
@@ -129,23 +132,24 @@ class Recorder(TorchFunctionMode):
 
     def leave_module(self, module: nn.Module, args: Any, output: Any) -> None:
         """Hook: `module`'s forward has ended, or failed."""
+        if get_ident() != self._thread:
+            return
         self.graph.returned[module] = output
         self._modules.pop()
         self._calls.pop()
 
 
 @contextmanager
-def recording() -> Iterator[Recorder]:
-    """Records every forward that runs inside; the global module hooks are gone afterwards."""
+def recording(model: nn.Module) -> Iterator[Recorder]:
+    """Records what this thread runs inside, with the modules of `model` that run it; the hooks are gone afterwards."""
     recorder = Recorder()
-    entered = nn_module.register_module_forward_pre_hook(recorder.enter_module)
-    left = nn_module.register_module_forward_hook(recorder.leave_module, always_call=True)
-    try:
+    with ExitStack() as hooks:
+        for module in model.modules():
+            entered = module.register_forward_pre_hook(recorder.enter_module, prepend=True)
+            hooks.callback(entered.remove)
+            hooks.callback(module.register_forward_hook(recorder.leave_module, always_call=True).remove)
         with recorder:
             yield recorder
-    finally:
-        entered.remove()
-        left.remove()
 
 
 def _first_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[torch.Tensor, ...]:

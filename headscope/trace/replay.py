@@ -15,10 +15,13 @@ from torch.utils._pytree import tree_map
 
 from headscope.errors import Unsupported
 from headscope.trace.execution import Execution
+from headscope.trace.randomness import OwnRandomness
 from headscope.trace.recorder import Operation
 from headscope.trace.slicing import HeadSlice
 
 _MOST_SIDE_OPERATIONS = 2000
+_MOST_NUMBERS = 60_000_000
+"""Single precision, and as much again for gradients: half a gigabyte."""
 _SPREAD = 0.5
 _SEED = 20
 
@@ -79,15 +82,23 @@ def replay_head(execution: Execution, head: HeadSlice, given: dict[int, torch.Te
 
     Raises Unsupported where an operation cannot be run again. Global random state is untouched.
     """
+    _check_budget(execution, head)
     machine = _Machine(execution, head, torch.Generator().manual_seed(_SEED), given or {})
     hidden = {id(tensor): _leaf(machine, tensor).requires_grad_() for tensor in head.hidden}
     wanted = [(tensor, execution.graph.producer(tensor)) for tensor in execution.logits]
-    with torch.enable_grad(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(_SEED)
+    with torch.enable_grad(), OwnRandomness(_SEED):
         for index in _needed(machine):
             _run(machine, execution.graph.operations[index])
     logits = tuple(_value(machine, tensor, producer) for tensor, producer in wanted)
     return Replay(tuple(hidden.values()), logits, machine)
+
+
+def _check_budget(execution: Execution, head: HeadSlice) -> None:
+    """Raises Unsupported where the numbers of the slice would not fit: its own parameters and results, all at once."""
+    sizes = {id(tensor): tensor.numel() for operation in head.operations for tensor, _ in operation.inputs}
+    sizes |= {id(tensor): tensor.numel() for operation in head.operations for tensor in operation.outputs}
+    if sum(sizes.values()) > _MOST_NUMBERS:
+        raise Unsupported(f"the head holds {sum(sizes.values()):,} numbers, too many to be run again", "")
 
 
 def _needed(machine: _Machine) -> list[int]:

@@ -122,3 +122,75 @@ def test_what_cannot_be_run_is_said(
 def test_a_snapshot_has_no_weights_to_run() -> None:
     with pytest.raises(Unsupported, match="no weights"):
         headscope.forward("roberta-base", device="cpu", offline=True)
+
+
+WORDS = ("[UNK]", "good", "bad", "film", "end")
+
+
+def bare_gpt2(folder: Path, *, tokenizer_pads: bool) -> str:
+    """A GPT-2 classifier as people save it, without a pad token, and its tokenizer."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    model = FAMILIES["gpt2"].build("GPT2ForSequenceClassification", num_labels=3, pad_token_id=None)
+    save_safetensors(model, folder)
+    plain = Tokenizer(models.WordLevel({word: at for at, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    plain.pre_tokenizer = pre_tokenizers.Whitespace()
+    special = {"eos_token": "end"} | ({"pad_token": "end"} if tokenizer_pads else {})
+    transformers.PreTrainedTokenizerFast(tokenizer_object=plain, unk_token="[UNK]", **special).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize("tokenizer_pads", [False, True])
+def test_several_texts_without_a_pad_token_get_a_hint_that_helps(tokenizer_pads: bool, tmp_path: Path) -> None:
+    folder, texts = bare_gpt2(tmp_path, tokenizer_pads=tokenizer_pads), ["good film", "bad"]
+    with pytest.raises(Unsupported) as caught:
+        headscope.forward(folder, device="cpu", text=texts)
+    assert "pad_token_id" in caught.value.hint
+    one = headscope.forward(folder, device="cpu", text=texts[0])
+    assert [item.input for item in one.scored] == texts[:1]
+    config, tokenizer = (transformers.AutoConfig, transformers.AutoTokenizer)
+    changed = config.from_pretrained(folder)
+    changed.pad_token_id = WORDS.index("end")
+    changed.save_pretrained(folder)
+    pads = tokenizer.from_pretrained(folder)
+    pads.pad_token = "end"
+    pads.save_pretrained(folder)
+    both = headscope.forward(folder, device="cpu", text=texts)
+    assert [item.input for item in both.scored] == texts
+    assert math.isclose(_logit(both, 0), _logit(one, 0), rel_tol=1e-4)
+
+
+def _logit(report: ForwardReport, at: int) -> float:
+    return next(score.logit or 0.0 for score in report.scored[at].scores if score.label == "LABEL_0")
+
+
+@pytest.mark.parametrize("pad", [None, 0])
+def test_invented_inputs_are_said_to_be_and_score_no_label(pad: int | None, tmp_path: Path) -> None:
+    model = FAMILIES["gpt2"].build("GPT2ForSequenceClassification", num_labels=3, pad_token_id=pad)
+    save_safetensors(model, tmp_path)
+    report = headscope.forward(str(tmp_path), device="cpu")
+    assert report.invented_inputs
+    assert report.to_dict()["invented_inputs"] is True
+    assert report.scored == ()
+    assert any("inputs are invented" in note and "--text" in note for note in report.notes)
+    assert any("no pad token" in note for note in report.notes) is (pad is None)
+    assert "invented inputs" in screen(report)
+    assert "LABEL" not in screen(report)
+    assert headscope.forward(str(tmp_path)).invented_inputs
+
+
+def screen(report: ForwardReport) -> str:
+    from rich.console import Console
+
+    from headscope.render import forward_screen
+
+    console = Console(width=300)
+    with console.capture() as captured:
+        console.print(forward_screen(report))
+    return captured.get()
+
+
+def test_real_inputs_are_not_called_invented(scored: ForwardReport) -> None:
+    assert not scored.invented_inputs
+    assert "invented" not in screen(scored)
+    assert "LABEL_0" in screen(scored)

@@ -12,7 +12,7 @@ import transformers
 from torch.utils.data import Dataset
 
 import headscope
-from headscope.errors import CheckFailed, UsageError
+from headscope.errors import CheckFailed, Unsupported, UsageError
 from tests.families import FAMILIES
 
 LABELS = {"id2label": {0: "no", 1: "yes"}, "label2id": {"no": 0, "yes": 1}}
@@ -45,10 +45,15 @@ def model(tmp_path: Path) -> transformers.PreTrainedModel:
     return transformers.BertForSequenceClassification.from_pretrained(tmp_path / "base", **LABELS)
 
 
-def train(model: Any, folder: Path, callback: Any, **given: Any) -> int:
+def train(model: Any, folder: Path, callback: Any, batch: int = 2, **given: Any) -> int:
     steps = Steps()
     settings = transformers.TrainingArguments(
-        str(folder / "out"), max_steps=1, per_device_train_batch_size=2, report_to=[], use_cpu=True, save_strategy="no"
+        str(folder / "out"),
+        max_steps=1,
+        per_device_train_batch_size=batch,
+        report_to=[],
+        use_cpu=True,
+        save_strategy="no",
     )
     trainer = transformers.Trainer(model, settings, train_dataset=Texts(), callbacks=[callback, steps], **given)
     try:
@@ -219,3 +224,61 @@ def test_training_gives_the_same_numbers_with_and_without(model: Any, tmp_path: 
 def test_an_unknown_reaction_is_refused() -> None:
     with pytest.raises(UsageError, match="no such reaction"):
         headscope.HeadscopeCallback(on_fail="shrug")
+
+
+def bare_gpt2(tmp_path: Path) -> Any:
+    """As people's files are: no pad token."""
+    FAMILIES["gpt2"].build("GPT2Model", pad_token_id=None).save_pretrained(tmp_path / "gpt2")
+    return transformers.GPT2ForSequenceClassification.from_pretrained(tmp_path / "gpt2", **LABELS)
+
+
+def test_a_model_without_a_pad_token_is_examined(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    callback = headscope.HeadscopeCallback(on_fail="warn")
+    assert train(bare_gpt2(tmp_path), tmp_path, callback, batch=1) == 1
+    assert callback.result.report.head.pooling.kind == "last_non_pad_token"
+    assert "score.weight" in caplog.text
+
+
+class Broken(Exception):
+    """A bug of headscope's."""
+
+
+@pytest.mark.parametrize("error", [Broken("oops\nmore"), SystemExit(1), Unsupported("no head", "look"), MemoryError()])
+def test_where_a_warning_was_asked_for_no_failure_of_ours_ends_a_training(
+    error: BaseException, model: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*given: Any, **named: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("headscope.integrations.trainer.check", fail)
+    assert train(model, tmp_path, headscope.HeadscopeCallback(on_fail="warn", on_undetermined="raise")) == 1
+    assert "headscope could not examine the model" in caplog.text
+
+
+def test_a_model_that_cannot_be_examined_is_undetermined(
+    model: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*given: Any, **named: Any) -> None:
+        raise Unsupported("no head", "look")
+
+    monkeypatch.setattr("headscope.integrations.trainer.check", fail)
+    assert train(model, tmp_path, headscope.HeadscopeCallback()) == 1
+    assert "no head (look)" in caplog.text
+    with pytest.raises(Unsupported, match="no head"):
+        train(model, tmp_path, headscope.HeadscopeCallback(on_undetermined="raise"))
+
+
+def test_an_impossible_rule_ends_a_training_that_may_fail(model: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        train(model, tmp_path, headscope.HeadscopeCallback(rules=("HS999",)))
+
+
+def test_a_warning_is_also_a_verdict_that_cannot_be_shown(
+    model: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*given: Any) -> None:
+        raise Broken("words")
+
+    monkeypatch.setattr("headscope.integrations.trainer.told", fail)
+    assert train(model, tmp_path, headscope.HeadscopeCallback(on_fail="warn")) == 1
+    assert "words" in caplog.text

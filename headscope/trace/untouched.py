@@ -1,0 +1,92 @@
+"""A model that is run and left as it was: modes, buffers, attributes, configurations."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedConfig
+
+_OWN_TABLES = ("_buffers", "_parameters", "_modules")
+
+
+@contextmanager
+def untouched(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode inside; afterwards `model` is as before.
+
+    Put back are every submodule's mode and attributes, the values of its buffers (running statistics, counters), and
+    the fields of its configurations. Parameters are not copied: no forward is expected to write them.
+    """
+    parts = list(model.modules())
+    tables = [_Table(table, dict(table)) for part in parts for table in _tables_of(part)]
+    tables += [_Table(vars(config), dict(vars(config))) for config in configurations(model)]
+    values = [_Value(tensor, tensor.detach().clone()) for tensor in _plain_tensors(parts)]
+    modes = [(part, part.training) for part in parts]
+    for part in parts:
+        part.training = False  # not part.train(False): a class of its own may do more than that
+    try:
+        yield
+    finally:
+        for part, mode in modes:
+            part.training = mode
+        for table in tables:
+            table.restore()
+        for value in values:
+            value.restore()
+
+
+def configurations(model: nn.Module) -> tuple[PreTrainedConfig, ...]:
+    """Every configuration of Transformers that a module of `model` holds, those inside others included."""
+    found: dict[int, PreTrainedConfig] = {}
+    waiting = [value for part in model.modules() for value in vars(part).values()]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, PreTrainedConfig) and id(value) not in found:
+            found[id(value)] = value
+            waiting += vars(value).values()
+    return tuple(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """The attributes of an object, and what they were."""
+
+    held: dict[str, Any]
+    before: dict[str, Any]
+
+    def restore(self) -> None:
+        for name in self.held.keys() - self.before.keys():
+            del self.held[name]
+        for name, value in self.before.items():
+            if name not in self.held or self.held[name] is not value:
+                self.held[name] = value
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """A tensor, and a copy of what it held."""
+
+    held: torch.Tensor
+    before: torch.Tensor
+
+    def restore(self) -> None:
+        with torch.no_grad():
+            if self.held.shape != self.before.shape:
+                self.held.resize_(self.before.shape)
+            if not torch.equal(self.held, self.before):
+                self.held.copy_(self.before)
+
+
+def _tables_of(part: nn.Module) -> Iterator[dict[str, Any]]:
+    own = vars(part)
+    yield own
+    yield from (own[name] for name in _OWN_TABLES if isinstance(own.get(name), dict))
+
+
+def _plain_tensors(parts: list[nn.Module]) -> tuple[torch.Tensor, ...]:
+    """Buffers and other tensors that modules hold and that are no parameters; those on meta have no values."""
+    held = (value for part in parts for table in _tables_of(part) for value in table.values())
+    tensors = (value for value in held if isinstance(value, torch.Tensor) and not isinstance(value, nn.Parameter))
+    return tuple({id(tensor): tensor for tensor in tensors if not tensor.is_meta}.values())

@@ -1,0 +1,193 @@
+"""Inspections in threads, beside others that train, load and ask the Hub: each gets what it gets alone."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import copy_context
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import BertConfig, BertForSequenceClassification
+
+import headscope
+from headscope.checkpoints.watch import watched_requests
+from headscope.errors import NetworkError
+from headscope.facts.plain import to_dict
+from tests.families import FAMILIES
+from tests.hub import Hub, serve
+
+THREADS = 8
+NAMES = ("bert", "gpt2", "roberta", "xlnet", "llama", "t5", "vit", "distilbert")
+
+
+def trainer(steps: int | None, stop: threading.Event) -> list[float]:
+    """The losses of a small training with dropout, until `stop` or for `steps`."""
+    generator = torch.Generator().manual_seed(1)
+    config = BertConfig(
+        vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=20, num_labels=3
+    )
+    model = BertForSequenceClassification(config).train()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    ids, labels = torch.randint(3, 40, (4, 7), generator=generator), torch.tensor([0, 1, 2, 0])
+    losses: list[float] = []
+    torch.manual_seed(5)
+    while not stop.is_set() and (steps is None or len(losses) < steps):
+        loss = model(input_ids=ids, labels=labels).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+@contextmanager
+def training() -> Iterator[list[float]]:
+    """A training loop in another thread; its losses are there at the end."""
+    stop, losses = threading.Event(), list[float]()
+    thread = threading.Thread(target=lambda: losses.extend(trainer(None, stop)))
+    thread.start()
+    try:
+        yield losses
+    finally:
+        stop.set()
+        thread.join()
+
+
+def build(name: str) -> nn.Module:
+    family = FAMILIES[name]
+    return family.build(family.classifier, num_labels=3)
+
+
+def facts(model: Any, **options: Any) -> dict[str, Any]:
+    return to_dict(headscope.inspect(model, verify=True, **options))
+
+
+def test_inspections_beside_a_training_loop_equal_the_lone_ones() -> None:
+    models = [build(name) for name in NAMES]
+    alone = [facts(model) for model in models]
+    with training() as losses, ThreadPoolExecutor(THREADS) as pool:
+        found = list(pool.map(facts, models * 2))
+    assert found == alone * 2
+    assert losses
+    assert losses == trainer(len(losses), threading.Event()), "the training drew other random numbers"
+
+
+def test_one_model_inspected_by_all_threads_equals_the_lone_inspection() -> None:
+    model = build("gpt2").train()
+    alone = facts(model)
+    with ThreadPoolExecutor(THREADS) as pool:
+        found = list(pool.map(facts, [model] * THREADS))
+    assert found == [alone] * THREADS
+    assert all(part.training for part in model.modules())
+
+
+def test_checkpoints_inspected_in_threads_equal_the_lone_inspections() -> None:
+    names = ["gpt2", "roberta-base"] * 4
+
+    def inspect(name: str) -> dict[str, Any]:
+        return to_dict(headscope.inspect(name, offline=True, num_labels=3))
+
+    kept = (torch.get_default_dtype(), torch.linspace, nn.init.normal_, torch.autocast, torch.is_autocast_enabled)
+    alone = {name: inspect(name) for name in set(names)}
+    with training(), ThreadPoolExecutor(THREADS) as pool:
+        found = list(pool.map(inspect, names))
+    assert found == [alone[name] for name in names]
+    now = (torch.get_default_dtype(), torch.linspace, nn.init.normal_, torch.autocast, torch.is_autocast_enabled)
+    assert now == kept
+
+
+class Meeting(nn.Module):
+    """In its forward it waits until another thread has done what it is asked to do."""
+
+    def __init__(self, meanwhile: Callable[[], Any]) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 3, device="meta")
+        self.meanwhile = meanwhile
+        self.found: list[Any] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        thread = threading.Thread(target=lambda: self.found.append(self.meanwhile()))
+        thread.start()
+        thread.join()
+        with torch.autocast("meta", dtype=torch.bfloat16):
+            return self.fc(x) if not torch.is_autocast_enabled("meta") else x
+
+
+def run(meanwhile: Callable[[], Any]) -> tuple[Any, Any]:
+    model = Meeting(meanwhile)
+    report = headscope.inspect(model, example_inputs={"x": torch.empty(2, 4, device="meta")})
+    return report, model.found[0]
+
+
+def test_autocast_on_meta_is_off_for_one_thread_and_refused_in_others() -> None:
+    def refused() -> list[type]:
+        found = []
+        for ask in (lambda: torch.autocast("meta"), lambda: torch.is_autocast_enabled("meta")):
+            with pytest.raises(RuntimeError) as caught:
+                ask()
+            found.append(caught.type)
+        return found
+
+    real = torch.autocast
+    assert run(refused)[1] == [RuntimeError, RuntimeError]
+    assert run(lambda: torch.autocast)[1] is real
+
+    def works() -> tuple[bool, torch.dtype]:
+        with torch.autocast("cpu", dtype=torch.bfloat16) as entered:
+            return isinstance(entered, real), (torch.ones(2, 2) @ torch.ones(2, 2)).dtype
+
+    assert run(works)[1] == (True, torch.bfloat16)
+
+
+def test_another_thread_on_the_same_modules_is_not_recorded() -> None:
+    shared = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.shared, self.fc = shared, nn.Linear(4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            hidden = self.shared(x)[:, 0]
+            thread = threading.Thread(target=lambda: [self.fc(self.shared(x)[:, 0]) for _ in range(3)])
+            thread.start()
+            thread.join()
+            return self.fc(hidden)
+
+    report = headscope.inspect(Model(), example_inputs={"x": torch.randn(2, 6, 4)})
+    assert report.head is not None
+    assert [stage.operation for stage in report.head.stages] == ["select", "linear"]
+    assert [stage.module for stage in report.head.stages] == ["", "fc"]
+
+
+def strange(origin: str, method: str, path: str) -> tuple[int, dict[str, str], bytes]:
+    return 200, {"X-Repo-Commit": "../../elsewhere"}, b"{}"
+
+
+def test_requests_of_other_threads_are_neither_counted_nor_refused() -> None:
+    from huggingface_hub.utils import get_session
+
+    with serve(Hub({}, answer=strange)) as hub:
+
+        def ask() -> int:
+            return int(get_session().get(f"{hub.endpoint}/api/anything").status_code)
+
+        before = {name: list(hooks) for name, hooks in get_session().event_hooks.items()}
+        with watched_requests() as seen:
+            with ThreadPoolExecutor(1) as pool:
+                assert pool.submit(ask).result() == 200
+                assert seen == []
+                with pytest.raises(NetworkError, match="X-Repo-Commit"):
+                    pool.submit(copy_context().run, ask).result()
+                assert seen == ["GET"]
+            with pytest.raises(NetworkError, match="X-Repo-Commit"):
+                ask()
+            assert seen == ["GET", "GET"]
+        assert ask() == 200
+        assert {name: list(hooks) for name, hooks in get_session().event_hooks.items()} == before
