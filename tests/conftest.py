@@ -1,6 +1,7 @@
-"""What all tests share: no cache, and `--update-golden`, which rewrites the golden files instead of comparing."""
+"""What all tests share: no cache, `--update-golden`, which rewrites the golden files, and skips that CI expects."""
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,60 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Every test examines anew; those of the cache itself switch it on."""
     os.environ["HEADSCOPE_NO_CACHE"] = "1"
+    config.stash[_SKIPPED] = []
+    config.pluginmanager.register(_Skips(config), "headscope-skips")
+
+
+_SKIPPED = pytest.StashKey[list[tuple[str, str]]]()
+_EXPECTED = Path(__file__).with_name("expected_skips.txt")
+
+
+class _Skips:
+    """With CI set, a skip that `expected_skips.txt` does not name fails the run: a test that vanishes is red."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._found = config.stash[_SKIPPED]
+        self._is_asked = bool(os.environ.get("CI")) and not hasattr(config, "workerinput")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """A skipped test."""
+        if report.skipped and not hasattr(report, "wasxfail"):
+            self._found.append((report.nodeid, _reason(report)))
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """A skipped module."""
+        if report.skipped:
+            self._found.append((report.nodeid, _reason(report)))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """The exit code."""
+        if self._is_asked and unexpected_skips(self._found) and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """The list."""
+        found = unexpected_skips(self._found) if self._is_asked else []
+        if found:
+            terminalreporter.section("skips that are not in tests/expected_skips.txt", red=True)
+            for name, reason in found:
+                terminalreporter.line(f"{name}: {reason}")
+
+
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return text.removeprefix("Skipped: ")
+
+
+def unexpected_skips(skipped: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The pairs of test and reason that no line of `expected_skips.txt` allows."""
+    lines = _EXPECTED.read_text(encoding="utf-8").splitlines()
+    allowed = [line.partition(" | ")[::2] for line in lines if line and not line.startswith("#")]
+    return [
+        (name, reason)
+        for name, reason in skipped
+        if not any(part in name and re.fullmatch(pattern, reason, re.DOTALL) for part, pattern in allowed)
+    ]
 
 
 @pytest.fixture

@@ -71,11 +71,6 @@ def test_pins_are_exact_and_without_a_build_or_an_address() -> None:
     assert all(re.fullmatch(r"[\w.-]+==[\w.]+( ;.*| #.*)?", line) for line in pinned)
 
 
-def test_the_lower_bounds_are_those_of_the_oldest_transformers() -> None:
-    lower = {requirement.name: str(requirement.specifier) for requirement in requirements()}
-    assert lower["transformers"] == "<6,>=5.0"
-
-
 def test_the_changelog_has_an_entry_for_the_version() -> None:
     version = project()["project"]["version"]
     assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")

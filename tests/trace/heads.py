@@ -13,7 +13,7 @@ from headscope.facts import HeadTrace, Positions, Where
 from headscope.trace.axes import TokenAxes, find_token_axes
 from headscope.trace.base import base_module
 from headscope.trace.examples import probe_from_examples
-from headscope.trace.execution import Execution, run_once
+from headscope.trace.execution import Execution, run_forward
 from headscope.trace.head import read_head
 from headscope.trace.picks import TokenNames
 from headscope.trace.slicing import HeadSlice, locate_head
@@ -154,7 +154,7 @@ class Run:
 def run(module: nn.Module, examples: Mapping[str, Any] = EXAMPLES) -> Run:
     """The module run once on a probe made from its examples."""
     module.eval()
-    execution = run_once(module, probe_from_examples(module, examples))
+    execution = run_forward(module, probe_from_examples(module, examples), hint="")
     head = locate_head(execution, base_module(module))
     return Run(execution, head, find_token_axes(execution, head))
 
@@ -162,5 +162,5 @@ def run(module: nn.Module, examples: Mapping[str, Any] = EXAMPLES) -> Run:
 def trace(module: nn.Module, examples: Mapping[str, Any] = EXAMPLES, names: TokenNames | None = None) -> HeadTrace:
     """What one run tells about a head, with the proof by gradients."""
     module.eval()
-    execution = run_once(module, probe_from_examples(module, examples))
+    execution = run_forward(module, probe_from_examples(module, examples), hint="")
     return read_head(execution, base_module(module), names or TokenNames(), verify=True)

@@ -299,7 +299,7 @@ def check(traced: HeadTrace, reading: Reading) -> None:
     assert traced.verification is not None
     assert traced.verification.agrees is reading.agrees
     assert traced.verification.formula == "equal"
-    lines = [_statement(evidence.line) for evidence in pooling.evidence]
+    lines = [SOURCE[evidence.line - 1] for evidence in pooling.evidence]
     assert len(lines) == len(reading.marks), pooling.evidence
     assert all(mark in line for mark, line in zip(reading.marks, lines, strict=True)), lines
     assert all(evidence.file == "tests/trace/test_pooling.py" for evidence in pooling.evidence)
@@ -311,11 +311,6 @@ def _of(part: Any, parts: tuple[Any, ...]) -> str:
     if len({item.sources for item in parts}) == 1:
         return ""
     return f" of {part.sources[0].text}" + ("" if len(part.sources) == 1 else f" to {part.sources[-1].text}")
-
-
-def _statement(line: int) -> str:
-    """The line and the one above it: a lambda may begin at the end of a line."""
-    return SOURCE[line - 1]
 
 
 def _name(reading: Reading) -> str:

@@ -1,0 +1,134 @@
+"""The evidence of a pooling: the line that it names holds the operation that it names."""
+
+import ast
+import inspect
+import re
+import textwrap
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from test_families import READINGS, Reading, trace
+
+from headscope.facts import Evidence, HeadTrace, Task
+from headscope.model.catalogue import classes_of_task
+from headscope.model.defaults import default_configs
+from headscope.model.quiet import quiet
+from headscope.trace import TokenNames, trace_head
+
+INSTALLED = Path(transformers.__file__).parents[1]
+_INDEX = r"\[[^\]]*\]|\.(index_)?select\("
+_POOLER = r"|pool(er|ing)?\w*\(|\.head\w*\(|summary\("
+MARKS = {
+    "select": r"\[[^\]]*\d[^\]]*\]|\.select\(|unbind|getattr",
+    "index": _INDEX,
+    "slice": r"\[[^\]]*:[^\]]*\]",
+    "gather": r"gather\(",
+    "split": r"split\(",
+    "chunk": r"chunk\(",
+    "unbind": r"unbind\(",
+    "mean": r"mean\(" + _POOLER,
+    "sum": r"sum\(" + _POOLER,
+    "max": r"max\(" + _POOLER,
+    "std": r"std\(",
+    "var": r"var\(",
+    "mul": r"\*",
+    "div": r"/",
+    "masked_fill": r"masked_fill",
+    "index_put": r"\]\s*[-+*/]?=",
+    "where": r"where\(",
+    "matmul": r"matmul\(|@|bmm\(",
+    "bmm": r"bmm\(",
+    "einsum": r"einsum\(",
+    "flatten": r"flatten\(",
+    "reshape": r"reshape\(",
+    "view": r"view\(",
+    "scaled_dot_product_attention": r"scaled_dot_product_attention|attn|attention",
+    "adaptive_avg_pool1d": r"pool\w*\(",
+    "adaptive_avg_pool2d": r"pool\w*\(",
+    "adaptive_avg_pool3d": r"pool\w*\(",
+    "avg_pool2d": r"pool\w*\(",
+    "adaptive_max_pool2d": r"pool\w*\(",
+    "max_pool1d": r"pool\w*\(",
+}
+"""What the statement that runs an operation has in it; a line in a comment or between statements has nothing."""
+
+
+@lru_cache(maxsize=256)
+def _statements(file: str) -> tuple[tuple[int, int, str], ...]:
+    """First line, last line and text of every simple statement of an installed source file."""
+    text = (INSTALLED / file).read_text(encoding="utf-8")
+    lines = text.splitlines()
+    simple = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Expr)
+    found = [node for node in ast.walk(ast.parse(text)) if isinstance(node, simple)]
+    return tuple(
+        (node.lineno, node.end_lineno or 0, "\n".join(lines[node.lineno - 1 : node.end_lineno])) for node in found
+    )
+
+
+def statement_at(evidence: Evidence) -> str:
+    """The innermost statement on the line that a piece of evidence names; "" where there is none."""
+    inside = [item for item in _statements(evidence.file) if item[0] <= evidence.line <= item[1]]
+    return min(inside, key=lambda item: item[1] - item[0], default=(0, 0, ""))[2]
+
+
+def wrong_lines(traced: HeadTrace) -> list[str]:
+    """The pieces of evidence whose line does not hold their operation."""
+    return [
+        f"{item.operation} at {item.file}:{item.line}: {textwrap.dedent(statement_at(item))!r}"
+        for item in traced.pooling.evidence
+        if not re.search(MARKS[item.operation], statement_at(item))
+    ]
+
+
+@pytest.mark.parametrize("reading", READINGS, ids=lambda item: f"{item.family}-{item.kind}")
+def test_the_line_of_the_evidence_is_the_line_that_ran(reading: Reading) -> None:
+    traced = trace(reading.family, **dict(reading.changes))
+    assert traced.pooling.evidence
+    assert wrong_lines(traced) == []
+
+
+@pytest.mark.parametrize("reading", READINGS, ids=lambda item: f"{item.family}-{item.kind}")
+def test_the_line_lies_in_the_forward_of_the_module_that_is_named(reading: Reading) -> None:
+    family_model = trace(reading.family, **dict(reading.changes))
+    for stage in family_model.stages:
+        cls = _class_in(stage.file, stage.module_class)
+        if cls is None:  # a layer of PyTorch: the line is that of its caller
+            continue
+        sources = [inspect.getsourcelines(part) for part in cls.__mro__ if part.__module__.startswith("transformers")]
+        assert any(start <= stage.line < start + len(lines) for lines, start in sources), stage
+
+
+def _class_in(file: str, name: str) -> Any:
+    module = __import__(file.removesuffix(".py").replace("/", "."), fromlist=["_"])
+    return getattr(module, name, None)
+
+
+_EACH = {Task.SEQUENCE_CLASSIFICATION: 14, Task.IMAGE_CLASSIFICATION: 8, Task.AUDIO_CLASSIFICATION: 3}
+
+_NOT_HERE = {"LayoutLMv2ForSequenceClassification", "Qwen3_5TextForSequenceClassification"}
+"""The first needs detectron2; the default configuration of the second has no layer that its cache could count."""
+
+
+def _spread() -> list[tuple[Task, str, str]]:
+    chosen = []
+    for task, count in _EACH.items():
+        classes = sorted((name, model_type) for model_type, name in classes_of_task(task).items())
+        classes = [item for item in classes if item[0] not in _NOT_HERE]
+        chosen += [(task, *pair) for pair in classes[1 :: max(1, len(classes) // count)]]
+    return chosen
+
+
+@pytest.mark.parametrize(("task", "name", "model_type"), _spread(), ids=lambda value: str(value))
+def test_the_lines_of_a_spread_of_classes_hold_their_operations(task: Task, name: str, model_type: str) -> None:
+    config, _ = next(iter(default_configs(model_type)))
+    if getattr(config.get_text_config(), "pad_token_id", None) is None:
+        config.get_text_config().pad_token_id = 0
+    with quiet(), torch.device("meta"):
+        model = getattr(transformers, name)(config)
+    with quiet():
+        traced = trace_head(model, task, TokenNames())
+    assert wrong_lines(traced) == []

@@ -1,0 +1,215 @@
+"""Where a head begins: at the hidden states that the base model hands over, or where the tokens disappear."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from headscope.trace.execution import Execution
+from headscope.trace.inputs import Row, Sizes
+from headscope.trace.probe import Probe
+from headscope.trace.recorder import Graph
+from headscope.trace.slicing import HeadSlice, has_token_axis, last_hidden_state, locate_head
+from tests.trace.heads import EXAMPLES, LABELS, Deep, H, Run, Text, Towers, run
+
+
+def names(head: HeadSlice) -> list[str]:
+    return [operation.name for operation in head.operations]
+
+
+def makers(found: Run) -> list[str]:
+    """The operations that made the hidden states."""
+    graph = found.execution.graph
+    return [graph.operations[graph.producer(tensor)].name for tensor in found.head.hidden]
+
+
+def test_a_head_begins_at_what_its_encoder_returns() -> None:
+    found = run(Text(lambda s, h, m: s.fc(torch.tanh(s.dense(h[:, 0])))))
+    assert names(found.head) == ["__getitem__", "linear", "tanh", "linear"]
+    (hidden,) = found.head.hidden
+    assert hidden is found.execution.graph.returned[found.execution.model.encoder]
+    assert found.head.base is found.execution.model.encoder
+    outputs = {id(output) for operation in found.head.operations for output in operation.outputs}
+    assert found.head.derived == outputs | {id(hidden)}
+    assert found.head.live == {
+        "encoder.embed.weight", "encoder.mix.weight", "encoder.mix.bias", "dense.weight", "dense.bias", "fc.weight",
+        "fc.bias",
+    }  # fmt: skip
+
+
+def test_what_is_computed_beside_the_scores_is_no_part_of_the_head() -> None:
+    def head(s: Text, h: Tensor, m: Tensor) -> Tensor:
+        s.attention(h).softmax(1)
+        m.sum(1)
+        return s.fc(h[:, 0])
+
+    found = run(Text(head))
+    assert names(found.head) == ["__getitem__", "linear"]
+    assert "attention.weight" not in found.head.live
+
+
+def test_masks_are_fed_in_from_beside() -> None:
+    found = run(Text(lambda s, h, m: s.fc((h * m.unsqueeze(-1)).sum(1) / m.sum(1, keepdim=True))))
+    assert names(found.head) == ["mul", "sum", "div", "linear"]
+
+
+class Pooled(nn.Module):
+    """An encoder that returns what `kind` says: its states with a pooled vector, or the pooled vector alone."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.embed, self.mix, self.pool = nn.Embedding(40, H), nn.Linear(H, H), nn.Linear(H, H)
+        self.kind = kind
+
+    def forward(self, ids: Tensor) -> Any:
+        hidden = torch.relu(self.mix(self.embed(ids)))
+        pooled = torch.tanh(self.pool(hidden[:, 0]))
+        return {
+            "mapping": {"pooler_output": pooled, "last_hidden_state": hidden},
+            "tuple": (hidden, pooled),
+            "list": [hidden, pooled],
+            "alone": pooled,
+            "unnamed": {"pooled": pooled, "states": hidden},
+            "wrong order": (pooled, hidden),
+        }[self.kind]
+
+
+class OnPooled(nn.Module):
+    def __init__(self, kind: str, use: Callable[[Any], Tensor]) -> None:
+        super().__init__()
+        self.encoder, self.fc, self.use = Pooled(kind), nn.Linear(H, LABELS), use
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.fc(self.use(self.encoder(ids)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "use"),
+    [
+        ("mapping", lambda out: out["pooler_output"]),
+        ("tuple", lambda out: out[1]),
+        ("list", lambda out: out[1]),
+        ("alone", lambda out: out),
+        ("unnamed", lambda out: out["pooled"]),
+        ("wrong order", lambda out: out[0]),
+    ],
+)
+def test_a_pooler_inside_the_base_model_belongs_to_the_head(kind: str, use: Callable[[Any], Tensor]) -> None:
+    found = run(OnPooled(kind, use), {"ids": EXAMPLES["ids"]})
+    assert names(found.head) == ["__getitem__", "linear", "tanh", "linear"]
+    assert makers(found) == ["relu"]
+    last = last_hidden_state(found.execution, found.head.base)
+    assert (last is found.head.hidden[0]) is (kind in {"mapping", "tuple", "list"})
+
+
+class Bare(nn.Module):
+    """No module is an encoder: embeddings, an activation and a head written beside each other."""
+
+    def __init__(self, head: Callable[[Bare, Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.embed, self.score, self.dense = nn.Embedding(40, H), nn.Linear(H, LABELS), nn.Linear(H, H)
+        self.gain = nn.Parameter(torch.ones(H))
+        self.head = head
+
+    def forward(self, ids: Tensor, attention_mask: Tensor) -> Tensor:
+        return self.head(self, torch.tanh(self.embed(ids)), attention_mask)
+
+
+@pytest.mark.parametrize(
+    ("head", "operations", "maker"),
+    [
+        (lambda s, h, m: s.score(h[:, 0]), ["__getitem__", "linear"], "tanh"),
+        (lambda s, h, m: s.score(h.mean(1)), ["mean", "linear"], "tanh"),
+        (lambda s, h, m: s.score((h * m.unsqueeze(-1)).sum(1)), ["mul", "sum", "linear"], "tanh"),
+        (lambda s, h, m: s.score(h.masked_fill(m.unsqueeze(-1) == 0, 0).sum(1)), ["masked_fill", "sum", "linear"], "tanh"),
+        (lambda s, h, m: s.score(torch.where(m.unsqueeze(-1) > 0, h, 0.0).sum(1)), ["where", "sum", "linear"], "tanh"),
+        (lambda s, h, m: s.score(((h * m.unsqueeze(-1)) * m.unsqueeze(-1)).sum(1)), ["mul", "mul", "sum", "linear"], "tanh"),
+        (lambda s, h, m: s.score((h * s.gain).sum(1)), ["sum", "linear"], "mul"),
+        (lambda s, h, m: s.score((h * s.dense(h)).sum(1)), ["sum", "linear"], "mul"),
+        (lambda s, h, m: s.score((h + 1).sum(1)), ["sum", "linear"], "add"),
+        (lambda s, h, m: s.score(h).mean(1), ["linear", "mean"], "tanh"),
+        (lambda s, h, m: s.score(h), ["linear"], "tanh"),
+        (lambda s, h, m: s.score(s.dense(h)), ["linear"], "linear"),
+        (lambda s, h, m: s.score(h) * 2, ["linear", "mul"], "tanh"),
+    ],
+)  # fmt: skip
+def test_without_a_base_model_a_head_begins_where_the_tokens_disappear(
+    head: Callable[[Bare, Tensor, Tensor], Tensor], operations: list[str], maker: str
+) -> None:
+    found = run(Bare(head))
+    assert found.head.base is None
+    assert names(found.head) == operations
+    assert makers(found) == [maker]
+
+
+def test_every_layer_that_is_read_is_a_beginning() -> None:
+    found = run(Deep(lambda s, h, m: s.fc(torch.cat([h[-1][:, 0], h[-3][:, 0]], -1)), 2 * H))
+    states = found.execution.graph.returned[found.head.base]["hidden_states"]
+    assert {id(tensor) for tensor in found.head.hidden} == {id(states[-1]), id(states[-3])}
+    assert names(found.head) == ["__getitem__", "__getitem__", "cat", "linear"]
+
+
+def test_a_base_model_that_runs_twice_is_read_twice() -> None:
+    examples = {"ids": EXAMPLES["ids"], "other": EXAMPLES["ids"] + 1}
+    found = run(Towers(lambda s, a, b: s.fc(a[:, 0] - b[:, 0])), examples)
+    assert len(found.head.hidden) == 2
+    assert names(found.head) == ["__getitem__", "__getitem__", "sub", "linear"]
+
+
+def test_an_integer_or_a_matrix_is_no_hidden_state() -> None:
+    def last(returned: Any) -> Tensor | None:
+        base, graph = nn.Linear(1, 1), Graph()
+        graph.returned[base] = returned
+        return last_hidden_state(_execution(graph), base)
+
+    states = torch.zeros(BATCH, LENGTH, H)
+    assert last(states) is states
+    assert last([states]) is states
+    assert last(()) is None
+    assert last({"last_hidden_state": states.long()}) is None
+    assert last({"other": states}) is None
+    assert last(torch.zeros(BATCH, H)) is None
+    assert last(torch.zeros(4, 1, H)) is None
+    single = torch.zeros(BATCH, 1, H)
+    assert last(single) is single
+    assert last_hidden_state(_execution(Graph()), None) is None
+
+
+BATCH, LENGTH = 5, 11
+
+
+def _execution(graph: Graph, length: int = LENGTH) -> Execution:
+    rows = (Row(0, 10, 8),) * BATCH if length else ()
+    return Execution(nn.Module(), Probe({}, {}, Sizes(BATCH, length), rows), graph, (), None)
+
+
+@pytest.mark.parametrize(
+    ("shape", "of_text", "of_image"),
+    [
+        ((BATCH, LENGTH, H), True, True),
+        ((BATCH * LENGTH, H), True, False),
+        ((BATCH, LENGTH), True, False),
+        ((BATCH, H), False, False),
+        ((BATCH, 1, H), False, False),
+        ((BATCH, H, 1, 1), False, False),
+        ((BATCH, H, 7, 7), True, True),
+        ((BATCH, 4, H), True, True),
+    ],
+)
+def test_a_token_axis_is_one_more_than_batch_and_features(
+    shape: tuple[int, ...], of_text: bool, of_image: bool
+) -> None:
+    assert has_token_axis(_execution(Graph()), torch.zeros(shape)) is of_text
+    assert has_token_axis(_execution(Graph(), 0), torch.zeros(shape)) is of_image
+    assert not has_token_axis(_execution(Graph()), torch.zeros(shape, dtype=torch.long))
+
+
+def test_the_slice_does_not_depend_on_a_base_model_that_is_given() -> None:
+    found = run(Text(lambda s, h, m: s.fc(h[:, 0])))
+    alone = locate_head(found.execution, None)
+    assert names(alone) == ["__getitem__", "linear"]
+    assert alone.live == found.head.live
