@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import get_ident
@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules import module as nn_module
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
@@ -140,16 +141,21 @@ class Recorder(TorchFunctionMode):
 
 
 @contextmanager
-def recording(model: nn.Module) -> Iterator[Recorder]:
-    """Records what this thread runs inside, with the modules of `model` that run it; the hooks are gone afterwards."""
+def recording() -> Iterator[Recorder]:
+    """Records what this thread runs inside; the module hooks are gone afterwards.
+
+    The hooks are those of the whole process, because a forward may make modules that no model has registered
+    (`ACT2FN[config.hidden_act](x)`); calls of other threads pass through them unseen.
+    """
     recorder = Recorder()
-    with ExitStack() as hooks:
-        for module in model.modules():
-            entered = module.register_forward_pre_hook(recorder.enter_module, prepend=True)
-            hooks.callback(entered.remove)
-            hooks.callback(module.register_forward_hook(recorder.leave_module, always_call=True).remove)
+    entered = nn_module.register_module_forward_pre_hook(recorder.enter_module)
+    left = nn_module.register_module_forward_hook(recorder.leave_module, always_call=True)
+    try:
         with recorder:
             yield recorder
+    finally:
+        entered.remove()
+        left.remove()
 
 
 def _first_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
