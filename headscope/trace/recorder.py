@@ -22,6 +22,13 @@ _DROPOUTS = {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", 
 _WRITES = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__"}
 
 
+_BY_SHAPE = {
+    "full_like", "zeros_like", "ones_like", "empty_like", "rand_like", "randn_like", "new_full", "new_zeros", "new_ones",
+    "new_empty",
+}  # fmt: skip
+"""Functions whose result depends on the shape of their tensor and not on its values: no path leads through them."""
+
+
 @dataclass(slots=True, eq=False)
 class Operation:
     """One executed call of a PyTorch function.
@@ -104,11 +111,8 @@ class Recorder(TorchFunctionMode):
         self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: tuple[torch.Tensor, ...]
     ) -> None:
         producers = self.graph.producers
-        operands = tuple(
-            (leaf, producers.get(id(leaf), -1))
-            for leaf in tree_leaves((args, kwargs))
-            if isinstance(leaf, torch.Tensor)
-        )
+        given = () if name in _BY_SHAPE else tree_leaves((args, kwargs))
+        operands = tuple((leaf, producers.get(id(leaf), -1)) for leaf in given if isinstance(leaf, torch.Tensor))
         index = len(self.graph.operations)
         file, line = _user_line(sys._getframe(2))
         operation = Operation(
