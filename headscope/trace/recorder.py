@@ -23,8 +23,8 @@ _WRITES = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__"}
 
 
 _BY_SHAPE = {
-    "full_like", "zeros_like", "ones_like", "empty_like", "rand_like", "randn_like", "new_full", "new_zeros", "new_ones",
-    "new_empty",
+    "full_like", "zeros_like", "ones_like", "empty_like", "rand_like", "randn_like", "new_full", "new_zeros",
+    "new_ones", "new_empty",
 }  # fmt: skip
 """Functions whose result depends on the shape of their tensor and not on its values: no path leads through them."""
 

@@ -1,0 +1,25 @@
+"""A small part of the sweep over random configurations; `python -m tests.sweep` runs the whole of it."""
+
+import pytest
+
+from tests.sweep import Result, summary, targets, try_one
+
+_STEP, _LEAST_LEGAL = 9, 30
+
+
+@pytest.fixture(scope="module")
+def results() -> list[Result]:
+    return [try_one(*target, f"in the tests {at}") for at, target in enumerate(targets()[::_STEP])]
+
+
+def test_random_configurations_are_traced_and_proven_and_agree_with_the_loader(results: list[Result]) -> None:
+    assert not [result for result in results if result.failures], summary(results)
+
+
+def test_enough_of_the_configurations_are_legal_to_say_so(results: list[Result]) -> None:
+    assert sum(result.legal for result in results) >= _LEAST_LEGAL, summary(results)
+
+
+def test_formulas_are_proven_not_withheld_for_nearly_all(results: list[Result]) -> None:
+    legal = [result for result in results if result.legal]
+    assert sum(bool(result.formula) for result in legal) >= 0.9 * len(legal), summary(results)
