@@ -34,7 +34,7 @@ def fits(seen: tuple[int | str, ...], traced: tuple[int | str, ...], names: dict
 @pytest.mark.parametrize("family_name", FAMILIES)
 def test_a_real_run_has_the_traced_shapes_and_the_models_own_scores(family_name: str, tmp_path: Path) -> None:
     family = FAMILIES[family_name]
-    model = family.build(family.classifier, num_labels=3)
+    model = family.build(family.classifier, num_labels=3, **family.pad_token)
     save_safetensors(model, tmp_path)
     traced = headscope.forward(str(tmp_path))
     inputs = real_inputs(family_name)
@@ -131,7 +131,7 @@ def bare_gpt2(folder: Path, *, tokenizer_pads: bool) -> str:
     """A GPT-2 classifier as people save it, without a pad token, and its tokenizer."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
-    model = FAMILIES["gpt2"].build("GPT2ForSequenceClassification", num_labels=3, pad_token_id=None)
+    model = FAMILIES["gpt2"].build("GPT2ForSequenceClassification", num_labels=3)
     save_safetensors(model, folder)
     plain = Tokenizer(models.WordLevel({word: at for at, word in enumerate(WORDS)}, unk_token="[UNK]"))
     plain.pre_tokenizer = pre_tokenizers.Whitespace()

@@ -66,7 +66,11 @@ def test_a_saved_checkpoint_runs_as_it_was_traced(task: Task, name: str, model_t
 def _model(name: str, model_type: str) -> torch.nn.Module:
     """A small model whose configuration can be saved and read back."""
     family = FAMILIES.get(model_type)
-    return family.build(name) if family and family.classifier == name else small_model(name, model_type)
+    return (
+        family.build(name, **family.pad_token)
+        if family and family.classifier == name
+        else small_model(name, model_type)
+    )
 
 
 def _sizes(probe: Probe) -> dict[str, int]:

@@ -65,7 +65,7 @@ def saved(
     def build(folder: Path) -> Path:
         chosen: Family = FAMILIES[family]
         labels = {} if of != "classifier" or "id2label" in changes or "num_labels" in changes else named(LABELS)
-        model = chosen.build(getattr(chosen, of), **(labels | changes))
+        model = chosen.build(getattr(chosen, of), **(chosen.pad_token | labels | changes))
         save(model, folder)
         if drop or edit:
             file = folder / "model.safetensors"
@@ -154,7 +154,7 @@ def adapter(family: str, edit: dict[str, Any] | None = None, **settings: Any) ->
         import transformers
 
         chosen = FAMILIES[family]
-        chosen.build(chosen.base).save_pretrained(folder / "base")
+        chosen.build(chosen.base, **chosen.pad_token).save_pretrained(folder / "base")
         model = getattr(transformers, chosen.classifier).from_pretrained(folder / "base", **named(LABELS))
         config = peft.LoraConfig(task_type="SEQ_CLS", r=2, **settings)
         peft.get_peft_model(model, config).save_pretrained(folder / "adapter")
@@ -171,7 +171,8 @@ def quantised(packing: str, **settings: Any) -> Build:
     def build(folder: Path) -> Path:
         place = save_packed(folder, packing, **settings)
         path = place / "config.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"id2label": LABELS, "label2id": {}}))
+        changes = {"id2label": LABELS, "label2id": {}, "pad_token_id": 0}
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
         return place
 
     return build

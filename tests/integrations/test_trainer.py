@@ -227,8 +227,7 @@ def test_an_unknown_reaction_is_refused() -> None:
 
 
 def bare_gpt2(tmp_path: Path) -> Any:
-    """As people's files are: no pad token."""
-    FAMILIES["gpt2"].build("GPT2Model", pad_token_id=None).save_pretrained(tmp_path / "gpt2")
+    FAMILIES["gpt2"].build("GPT2Model").save_pretrained(tmp_path / "gpt2")
     return transformers.GPT2ForSequenceClassification.from_pretrained(tmp_path / "gpt2", **LABELS)
 
 
