@@ -808,6 +808,8 @@ def test_rules_are_chosen_by_id_beginning_or_name() -> None:
         ({"wanted": ["HS999"]}, "no such rule: HS999", "did you mean HS"),
         ({"wanted": ["head-knew"]}, "no such rule: head-knew", "did you mean head-new?"),
         ({"wanted": ["qqqqqq"]}, "no such rule: qqqqqq", "rules: HS101, HS102, HS103"),
+        ({"wanted": ["H"]}, "no such rule: H", ""),
+        ({"wanted": [""]}, "no such rule: ", ""),
         ({"wanted": ["XHS1"]}, "no such rule: XHS1", ""),
         ({"ignores": [Ignore("HS77")]}, "no such rule: HS77", ""),
         ({"fail_on": "fatal"}, "no such severity: fatal", "severities: error, warning, note"),

@@ -1,4 +1,4 @@
-"""The pooling of heads of one or two lines: kind, positions, formula and evidence, as a reader of the lines gives them."""
+"""The pooling of heads of one line: kind, positions, formula and evidence, as a reader of the line gives them."""
 
 from __future__ import annotations
 
