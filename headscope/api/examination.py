@@ -41,6 +41,7 @@ from headscope.facts.tasks import TEXT_TASKS
 from headscope.facts.version import tool_version
 
 if TYPE_CHECKING:
+    from headscope.checkpoints.tokenizer_file import FirstToken
     from headscope.model.choice import Choice
     from headscope.model.loading import Loaded
     from headscope.model.remote_code import CodeSource
@@ -112,11 +113,12 @@ def examine(command: str, request: Request, progress: Progress | None) -> Examin
     """The examination that a request asks for, under the name of a command, with what it came from."""
     manifest = read_checkpoint(request, progress)
     cache = open_cache(request.cache and not request.trust_remote_code)
-    key = key_of(manifest, *_identity(request)) if cache.is_open else ""
+    first = _own_first_token(request, manifest)
+    key = key_of(manifest, *_identity(request), first) if cache.is_open else ""
     known = cache.load(Remembered, key)
     if known is not None and (known.verified or not request.verify):
         return Examined(_renewed(known, command, request, manifest), manifest, known.built, None, key)
-    examined = _examine(command, request, manifest, partial(_trace, verify=request.verify), progress)
+    examined = _examine(command, request, manifest, partial(_trace, own=first, verify=request.verify), progress)
     cache.save(key, Remembered(examined.report, examined.built, request.verify))
     return replace(examined, key=key)
 
@@ -354,15 +356,26 @@ def place_of(request: Request, manifest: CheckpointManifest) -> str:
     return str(path if path.is_dir() else path.parent)
 
 
-def _trace(loaded: Loaded, choice: Choice, *, verify: bool = False) -> _Traced:
+def _own_first_token(request: Request, manifest: CheckpointManifest) -> FirstToken | None:
+    """What the checkpoint's own tokenizer puts first; read where that costs no request, so not from the Hub."""
+    from headscope.checkpoints.tokenizer_file import read_first_token
+
+    if manifest.kind is not CheckpointKind.LOCAL or request.adapter is not None:
+        return None
+    folder = Path(place_of(request, manifest))
+    return read_first_token(folder / request.subfolder if request.subfolder else folder)
+
+
+def _trace(loaded: Loaded, choice: Choice, own: FirstToken | None = None, *, verify: bool = False) -> _Traced:
     from headscope.model.quiet import quiet
     from headscope.model.tokenizers import special_tokens_of
     from headscope.trace import TokenNames, trace_head
 
-    tokens = special_tokens_of(str(loaded.model.config.model_type))
+    family = special_tokens_of(str(loaded.model.config.model_type))
+    names = TokenNames(own.token if own else family.first, family.eos, is_own=own is not None)
     try:
         with quiet():
-            trace = trace_head(loaded.model, choice.task, TokenNames(tokens.first, tokens.eos), verify=True)
+            trace = trace_head(loaded.model, choice.task, names, verify=True)
         return _Traced(with_padding(trace, choice) if verify else unless_contradicted(trace))
     except Unsupported as err:
         return _Traced(None, (Unavailable("head path", err.message),))

@@ -3,7 +3,6 @@
 import ast
 import importlib.util
 import inspect
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -38,35 +37,6 @@ def special_tokens_of(model_type: str) -> SpecialTokens:
         return _by_encoding(cls, defaults)
     except Exception:  # it needs a file, or words with boxes: each class in its own way
         return SpecialTokens(_by_building(cls, defaults), defaults.get("eos_token"))
-
-
-def first_token_of_file(text: str) -> str | None:
-    """The special token that the `post_processor` of a `tokenizer.json` puts at index 0; None where there is none.
-
-    Raises ValueError where the file does not say.
-    """
-    at = text.find('"post_processor"')
-    if at < 0:
-        raise ValueError("no post_processor")
-    value, _ = json.JSONDecoder().raw_decode(text[text.index(":", at) + 1 :].lstrip())
-    return _first_of(value)
-
-
-def _first_of(value: Any) -> str | None:
-    """The first token that a post-processor adds, by its kind."""
-    match value:
-        case None | {"type": "ByteLevel"}:
-            return None
-        case {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": str(name)}}, *_]}:
-            return name
-        case {"type": "TemplateProcessing", "single": [{"Sequence": _}, *_]}:
-            return None
-        case {"type": "BertProcessing" | "RobertaProcessing", "cls": [str(name), _]}:
-            return name
-        case {"type": "Sequence", "processors": [*processors]}:
-            found = [_first_of(item) for item in processors]
-            return next((name for name in found if name is not None), None)
-    raise ValueError("a post_processor that is not known")
 
 
 def _by_encoding(cls: Any, defaults: dict[str, str]) -> SpecialTokens:

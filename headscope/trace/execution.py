@@ -97,7 +97,7 @@ def _run_padded(model: nn.Module, probe: Probe, output: str | None) -> Execution
 
 
 def _run(model: nn.Module, probe: Probe, output: str | None) -> Execution:
-    with recording(model) as recorder, torch.no_grad(), _engine(model, recorder):
+    with recording() as recorder, torch.no_grad(), _engine(model, recorder):
         returned = model(**probe.inputs, **probe.labels)
     found = read_outputs(model, returned, recorder.graph, output)
     return Execution(model, probe, recorder.graph, found.scores, found.loss, others=found.others)

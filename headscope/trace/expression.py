@@ -28,9 +28,10 @@ class Side:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Number:
-    """A number written in the source, or a tensor that holds one."""
+    """A number written in the source, or a tensor that holds one; `text` is its name where it is a size of this run."""
 
     value: float
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,7 +141,7 @@ class _Speller:
             case Side():
                 return node.text
             case Number():
-                return f"{node.value:g}"
+                return node.text or f"{node.value:g}"
             case Pick() | Cut():
                 return f"{self._tight(node.of)}[{_bare(node.positions)}]"
             case Pooled():

@@ -29,6 +29,7 @@ from headscope.trace.expression import (
 )
 from headscope.trace.indexing import spell_index
 from headscope.trace.picks import TokenNames, is_mask_of_rows, read_pick, sliced_positions
+from headscope.trace.probe import Probe
 from headscope.trace.recorder import Operation
 from headscope.trace.replay import Replay
 from headscope.trace.slicing import HeadSlice
@@ -224,7 +225,7 @@ def _indexed(step: Step, output: torch.Tensor, builder: _Builder) -> Node:  # no
         return _applied("", (inner,), step, output, builder)
     if operation.name == "__getitem__" and not any(isinstance(item, torch.Tensor) for item in _items(operation)):
         return _applied("", (inner,), step, output, builder, rest=spell_index(operation))
-    return _applied(step.name, (inner,), step, output, builder)
+    return _called(step, output, builder)
 
 
 def _items(operation: Operation) -> tuple[Any, ...]:
@@ -287,7 +288,7 @@ def _operand(value: Any, operation: Operation, builder: _Builder) -> Node:
         producer = next((made_by for tensor, made_by in operation.inputs if tensor is value), -1)
         return _side(value, producer, builder)
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return Number(float(value))
+        return Number(float(value), _numeral(value, builder.execution.probe))
     raise Withheld(f"{operation.name} has an operand of type {type(value).__name__}")
 
 
@@ -301,7 +302,7 @@ def _side(tensor: torch.Tensor, producer: int, builder: _Builder, depth: int = 0
     is_fixed = not tensor.is_meta and not _is_made_from_parameters(producer, builder)
     if is_fixed and tensor.numel() == 1:
         return Number(float(tensor))
-    if is_fixed and _is_binary(tensor):
+    if is_fixed and _is_binary(tensor) and _is_of_mask(tensor, producer, builder):
         return Side("~mask" if _is_inverted(tensor, producer, builder) else "mask", tensor, producer)
     if producer < 0 or depth > _DEEPEST:
         raise Withheld("the head reads values beside the hidden states that have no name")
@@ -313,14 +314,18 @@ def _side(tensor: torch.Tensor, producer: int, builder: _Builder, depth: int = 0
     ]
     if not inner:
         raise Withheld(f"the head reads what {step.name} makes from nothing")
-    if step.name in _SIGNS and len(inner) == 2 and not step.last.kwargs:  # noqa: PLR2004
+    if step.name in _SIGNS and not step.last.kwargs:
         arithmetic = _side_arithmetic(step, builder, depth)
         if arithmetic is not None:
             return arithmetic
     is_layout = is_silent(step) or step.name in _LAYOUT or step.name == "unsqueeze"
     pairs = tuple((item, node) for (item, _), node in zip(step.last.inputs, inner, strict=False))
     text = "" if is_layout else step.name
-    rest = spell_index(step.last) if step.last.name == "__getitem__" and not is_layout else _arguments(step.last)
+    rest = (
+        spell_index(step.last)
+        if step.last.name == "__getitem__" and not is_layout
+        else _arguments(step.last, builder.execution.probe)
+    )
     return Applied("" if step.last.name == "__getitem__" else text, tuple(inner), step, pairs, tensor, rest)
 
 
@@ -332,7 +337,7 @@ def _side_arithmetic(step: Step, builder: _Builder, depth: int) -> Node | None:
     nodes = [
         _side(item, producers.get(id(item), -1), builder, depth + 1)
         if isinstance(item, torch.Tensor)
-        else Number(float(item))
+        else Number(float(item), _numeral(item, builder.execution.probe))
         for item in operands
     ]
     if step.last.name in {"__rsub__", "__rtruediv__"}:
@@ -352,6 +357,25 @@ def _is_made_from_parameters(producer: int, builder: _Builder) -> bool:
         seen.add(index)
         for tensor, made_by in builder.execution.graph.operations[index].inputs:
             if id(tensor) in builder.names.parameters:
+                return True
+            waiting.append(made_by)
+    return False
+
+
+def _is_of_mask(tensor: torch.Tensor, producer: int, builder: _Builder) -> bool:
+    """Whether zeros and ones follow from a mask or from the tokens, and are not indices that happen to be 0 and 1."""
+    if tensor.dtype == torch.bool:
+        return True
+    inputs = {id(value): name for name, value in builder.execution.probe.inputs.items()}
+    waiting, seen = [producer], set[int]()
+    while waiting:
+        index = waiting.pop()
+        if index < 0 or index in seen:
+            continue
+        seen.add(index)
+        for item, made_by in builder.execution.graph.operations[index].inputs:
+            name = inputs.get(id(item), "")
+            if "mask" in name or name == "input_ids":
                 return True
             waiting.append(made_by)
     return False
@@ -385,6 +409,8 @@ def _joined(step: Step, builder: _Builder) -> Node:
     operation = step.last
     tensors = operation.args[0] if operation.args else operation.kwargs["tensors"]
     parts = tuple(_operand(item, operation, builder) for item in tensors)
+    if len(parts) == 1 and step.name == "cat":
+        return parts[0]
     axis = operation.kwargs.get("dim", operation.args[1] if len(operation.args) > 1 else 0)
     shapes = tuple(item.shape for item in tensors)
     count = len(shapes[0])
@@ -443,7 +469,7 @@ def _called(step: Step, output: torch.Tensor, builder: _Builder) -> Node:
             for tensor, _ in step.last.inputs
             if id(tensor) in builder.names.parameters
         ]
-    rest = _arguments(step.last) if len(step.operations) == 1 else ""
+    rest = _arguments(step.last, builder.execution.probe) if len(step.operations) == 1 else ""
     rest_of_many = f"[{number}]" if len(step.last.outputs) > 1 and step.name not in {"max", "min"} else ""
     made = _applied(step.name, tuple(operands), step, output, builder, rest)
     return made if not rest_of_many else replace(made, text=f"{step.name}{rest_of_many}")
@@ -494,18 +520,27 @@ _QUIET = {
 }
 
 
-def _arguments(operation: Operation) -> str:
+def _numeral(value: float, probe: Probe) -> str:
+    """A number as text; the sizes of this run by the names of their axes."""
+    name = probe.shape((value,))[0] if isinstance(value, int) else value
+    return name if isinstance(name, str) else f"{value:g}"
+
+
+def _arguments(operation: Operation, probe: Probe) -> str:
     """The numbers that a function was given beside its tensors, where they change what it computes."""
     name = operation.name.strip("_")
     if name in _QUIET or name in _LAYOUT or name in {"to", "float", "type", "type_as"}:
         return ""
     values = [item for item in operation.args[1:] if isinstance(item, int | float) and not isinstance(item, bool)]
-    named = [
-        f"{key}={item:g}"
+    named = {
+        key: item
         for key, item in operation.kwargs.items()
         if isinstance(item, int | float) and not isinstance(item, bool)
+    }
+    spelled = [
+        *(_numeral(item, probe) for item in values),
+        *(f"{key}={_numeral(item, probe)}" for key, item in named.items()),
     ]
-    spelled = [*(f"{item:g}" for item in values), *named]
     return f", {', '.join(spelled)}" if spelled else ""
 
 

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import get_ident
@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules import module as nn_module
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
@@ -19,6 +20,13 @@ _OWN_DIRECTORY = str(Path(__file__).parent)
 _PLUMBING = ("/transformers/activations.py", "/transformers/pytorch_utils.py", "/transformers/integrations/")
 _DROPOUTS = {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"}
 _WRITES = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__"}
+
+
+_BY_SHAPE = {
+    "full_like", "zeros_like", "ones_like", "empty_like", "rand_like", "randn_like", "new_full", "new_zeros", "new_ones",
+    "new_empty",
+}  # fmt: skip
+"""Functions whose result depends on the shape of their tensor and not on its values: no path leads through them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -103,11 +111,8 @@ class Recorder(TorchFunctionMode):
         self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: tuple[torch.Tensor, ...]
     ) -> None:
         producers = self.graph.producers
-        operands = tuple(
-            (leaf, producers.get(id(leaf), -1))
-            for leaf in tree_leaves((args, kwargs))
-            if isinstance(leaf, torch.Tensor)
-        )
+        given = () if name in _BY_SHAPE else tree_leaves((args, kwargs))
+        operands = tuple((leaf, producers.get(id(leaf), -1)) for leaf in given if isinstance(leaf, torch.Tensor))
         index = len(self.graph.operations)
         file, line = _user_line(sys._getframe(2))
         operation = Operation(
@@ -140,16 +145,21 @@ class Recorder(TorchFunctionMode):
 
 
 @contextmanager
-def recording(model: nn.Module) -> Iterator[Recorder]:
-    """Records what this thread runs inside, with the modules of `model` that run it; the hooks are gone afterwards."""
+def recording() -> Iterator[Recorder]:
+    """Records what this thread runs inside; the module hooks are gone afterwards.
+
+    The hooks are those of the whole process, because a forward may make modules that no model has registered
+    (`ACT2FN[config.hidden_act](x)`); calls of other threads pass through them unseen.
+    """
     recorder = Recorder()
-    with ExitStack() as hooks:
-        for module in model.modules():
-            entered = module.register_forward_pre_hook(recorder.enter_module, prepend=True)
-            hooks.callback(entered.remove)
-            hooks.callback(module.register_forward_hook(recorder.leave_module, always_call=True).remove)
+    entered = nn_module.register_module_forward_pre_hook(recorder.enter_module)
+    left = nn_module.register_module_forward_hook(recorder.leave_module, always_call=True)
+    try:
         with recorder:
             yield recorder
+    finally:
+        entered.remove()
+        left.remove()
 
 
 def _first_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
