@@ -23,12 +23,10 @@ class Rule:
     needs: tuple[str, ...]
     judge: Judge
 
-    def find(
-        self, severity: Severity, message: str, remedy: str, parameters: Iterable[str] = (), title: str = ""
-    ) -> Finding:
+    def find(self, severity: Severity, message: str, remedy: str, parameters: Iterable[str] = ()) -> Finding:
         """A finding of this rule."""
         page = f"docs/rules.md#{self.id.lower()}"
-        return Finding(self.id, severity, title or self.title, message, remedy, tuple(parameters), page)
+        return Finding(self.id, severity, self.title, message, remedy, tuple(parameters), page)
 
 
 class NotKnown(Exception):

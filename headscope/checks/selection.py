@@ -70,7 +70,7 @@ def _check_known(name: str) -> None:
         return
     known = [*RULES, *(rule.name for rule in RULES.values())]
     close = difflib.get_close_matches(name.upper(), known, 1) or difflib.get_close_matches(name.lower(), known, 1)
-    hint = f"did you mean {close[0]}?" if close else f"rules: {', '.join(RULES)}"
+    hint = f"did you mean {close[0]}?" if close else f"rules: {', '.join(sorted(RULES))}"
     raise UsageError(f"no such rule: {name}", hint)
 
 

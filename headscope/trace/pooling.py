@@ -240,7 +240,8 @@ def _averaged(part: Part, step: Step, reading: Reading) -> Part:
         return part
     constant = _constant_divisor(step)
     if constant is not None and (constant != part.summed or part.kind is PoolingKind.MASKED_MEAN):
-        rule = f"{part.rule}, divided by {constant:g}"
+        by = "the number of all positions" if constant == part.summed else f"{constant:g}"
+        rule = f"{part.rule}, divided by {by}"
         return replace(part, kind=PoolingKind.OTHER, rule=rule, evidence=(*part.evidence, step), summed=0)
     if part.kind is PoolingKind.MASKED_MEAN or any("mask" in name for name in _side_inputs(step, reading)):
         kind, positions = PoolingKind.MASKED_MEAN, Positions(Where.NON_PAD)

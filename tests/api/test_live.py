@@ -271,4 +271,4 @@ def test_the_formula_of_several_poolings_says_what_each_part_is() -> None:
     report = headscope.inspect(Bare(with_first=True), example_inputs=EXAMPLES)
     assert report.head is not None
     assert report.head.pooling.kind is PoolingKind.CONCAT
-    assert report.head.formula == "logits = score([h[0]; mean(h)])"
+    assert report.head.formula == "logits = score([h[0]; mean(h[non-pad])])"

@@ -122,7 +122,7 @@ def _spread() -> list[tuple[Task, str, str]]:
     return chosen
 
 
-@pytest.mark.parametrize(("task", "name", "model_type"), _spread(), ids=lambda value: str(value))
+@pytest.mark.parametrize(("task", "name", "model_type"), _spread(), ids=str)
 def test_the_lines_of_a_spread_of_classes_hold_their_operations(task: Task, name: str, model_type: str) -> None:
     config, _ = next(iter(default_configs(model_type)))
     if getattr(config.get_text_config(), "pad_token_id", None) is None:

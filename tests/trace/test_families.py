@@ -148,7 +148,7 @@ READINGS = (
         "logits = classifier(norm(gelu(dense(mean(h[non-pad])))))",
         (("classifier_pooling", "mean"),),
     ),
-    Reading("vit", "first_token", (("select", ""), ("linear", "classifier")), "logits = classifier(h[CLS])"),
+    Reading("vit", "first_token", (("select", ""), ("linear", "classifier")), "logits = classifier(h[0])"),
 )
 
 

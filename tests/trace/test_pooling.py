@@ -1,4 +1,4 @@
-"""The pooling of heads of one or two lines: kind, positions, formula and evidence, as a reader of the lines gives them."""
+"""The pooling of heads of one line: kind, positions, formula and evidence, as a reader of the line gives them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ def column(mask: Tensor) -> Tensor:
 class Reading:
     """What a person reads in a head: `marks` is what the lines of the evidence hold, in order.
 
-    `agrees` is None where the rule makes no claim that gradients could settle.
+    `formula` is "" where it reads a value without a name; `agrees` is None where the rule makes no claim that gradients
+    could settle.
     """
 
     head: Any
@@ -234,8 +235,10 @@ NEAR_MISSES = (
             "sum over the positions, divided by 512", (".sum(1)", "/ 512"), None),
     Reading(lambda s, h, m: s.fc((h * column(m)).sum(1)), K.OTHER, (NON_PAD,), "fc(sum(h * mask))",
             "sum over the positions that the mask keeps", ("h * ", ".sum(1)"), None),
-    Reading(lambda s, h, m: s.fc((h * column(m)).sum(1) / m.shape[1]), K.OTHER, (NON_PAD,), "fc(sum(h * mask) / 11)",
-            "sum over the positions that the mask keeps, divided by 11", ("h * ", ".sum(1)", "/ m.shape[1]"), None),
+    Reading(lambda s, h, m: s.fc((h * column(m)).sum(1) / m.shape[1]), K.OTHER, (NON_PAD,),
+            "fc(sum(h * mask) / sequence)",
+            "sum over the positions that the mask keeps, divided by the number of all positions",
+            ("h * ", ".sum(1)", "/ m.shape[1]"), None),
     Reading(lambda s, h, m: s.fc((h * column(m)).mean(1)), K.OTHER, (ALL,), "fc(mean(h * mask))",
             "mean over all positions of values that a mask has set to zero", ("h * ", ".mean(1)"), None),
     Reading(lambda s, h, m: s.fc(h[:, ::2].mean(1)), K.OTHER, (BY_ROW,), "fc(mean(h[:, ::2]))",
@@ -244,12 +247,12 @@ NEAR_MISSES = (
             "mean over some positions, by a rule not recognised", ("h[:, -3:]", ".mean(1)"), None),
     Reading(lambda s, h, m: s.fc(h[:, 1:].sum(1)), K.OTHER, (run_of(1),), "fc(sum(h[1:]))", "sum over the positions",
             ("h[:, 1:]", ".sum(1)"), None),
-    Reading(lambda s, h, m: s.fc(h[rows(m), m.sum(1) - 1]), K.OTHER, (BY_ROW,), "fc(index(h))",
+    Reading(lambda s, h, m: s.fc(h[rows(m), m.sum(1) - 1]), K.OTHER, (BY_ROW,), "",
             "one position per row, by a rule not recognised", ("h[rows(m)",), None, operations=("index",)),
-    Reading(lambda s, h, m: s.fc(h[:, 1:][rows(m), last_real(m) - 1]), K.OTHER, (ALL,), "fc(index(h[1:]))",
+    Reading(lambda s, h, m: s.fc(h[:, 1:][rows(m), last_real(m) - 1]), K.OTHER, (ALL,), "",
             "the token axis disappears in index, by a rule not recognised", ("h[:, 1:]", "[rows(m)"), None),
     Reading(lambda s, h, m: s.fc(h.gather(1, (last_real(m).view(-1, 1, 1) - torch.arange(H)).clamp(0)).squeeze(1)),
-            K.OTHER, (ALL,), "fc(gather(h))", "the token axis disappears in gather, by a rule not recognised",
+            K.OTHER, (ALL,), "", "the token axis disappears in gather, by a rule not recognised",
             ("h.gather(",), None),
     Reading(lambda s, h, m: s.fc(h.std(1)), K.OTHER, (ALL,), "fc(std(h, 1))",
             "standard deviation of each feature over all positions", ("h.std(1)",), None),
@@ -294,11 +297,11 @@ def check(traced: HeadTrace, reading: Reading) -> None:
     assert pooling.tokens == tuple(
         f"{part.positions.text}{_of(part, pooling.parts)}" for part in pooling.parts
     )  # the words and the values say the same
-    assert traced.formula == f"logits = {reading.formula}"
+    assert traced.formula == (f"logits = {reading.formula}" if reading.formula else "")
     assert pooling.rule == reading.rule
     assert traced.verification is not None
     assert traced.verification.agrees is reading.agrees
-    assert traced.verification.formula == "equal"
+    assert traced.verification.formula == ("equal" if reading.formula else "withheld")
     lines = [SOURCE[evidence.line - 1] for evidence in pooling.evidence]
     assert len(lines) == len(reading.marks), pooling.evidence
     assert all(mark in line for mark, line in zip(reading.marks, lines, strict=True)), lines
@@ -314,7 +317,7 @@ def _of(part: Any, parts: tuple[Any, ...]) -> str:
 
 
 def _name(reading: Reading) -> str:
-    return reading.formula
+    return reading.formula or "withheld"
 
 
 @pytest.mark.parametrize("reading", (*PICKS, *MEANS, *OTHERS, *NEAR_MISSES), ids=_name)

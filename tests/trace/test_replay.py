@@ -24,6 +24,7 @@ HEADS: tuple[Head, ...] = (
     lambda s, h, m: s.fc(h.clone().mul_(2).add_(1)[:, 0]),
     lambda s, h, m: s.fc(h.to(torch.float64).to(torch.float32)[:, 0]) * s.scale,
     lambda s, h, m: s.fc(h[:, 0] + torch.zeros(H, device=h.device)),
+    lambda s, h, m: s.fc(h.to(h.device).to(torch.float32)[:, 0]),
     lambda s, h, m: s.fc(h[torch.arange(h.shape[0]), (m * torch.arange(m.shape[1])).argmax(1)]),
 )
 
@@ -132,6 +133,23 @@ def test_side_branches_are_run_again_where_their_values_were_not_computed() -> N
     expected = (again.hidden[0] * (query * 2).tanh()).sum(1) / mask.sum(1, keepdim=True)
     weight, bias = (again.machine.leaves[id(item)] for item in found.execution.model.fc.parameters())
     assert torch.allclose(again.logits[0], nn.functional.linear(expected, weight, bias), atol=1e-5)
+
+
+class Early(Text):
+    """What the head reads beside the hidden states is computed before anything else."""
+
+    def forward(self, ids: Tensor, attention_mask: Tensor) -> Tensor:
+        query = self.query * 2
+        return self.fc((self.encoder(ids) * query).sum(1))
+
+
+def test_the_first_operation_of_a_forward_may_be_a_side_branch() -> None:
+    found = on_meta(Early(HEADS[0]))
+    again = replay_head(found.execution, found.head)
+    leaves, model = again.machine.leaves, found.execution.model
+    expected = (again.hidden[0] * leaves[id(model.query)] * 2).sum(1)
+    scores = nn.functional.linear(expected, leaves[id(model.fc.weight)], leaves[id(model.fc.bias)])
+    assert torch.allclose(again.logits[0], scores, atol=1e-4)
 
 
 def test_too_many_side_operations_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

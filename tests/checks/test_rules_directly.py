@@ -1,0 +1,833 @@
+"""Every rule on facts written by hand: what it finds, how grave it is for either profile, and what it leaves alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+from math import prod
+from typing import Any
+
+import pytest
+
+from headscope.checks import RULES, judge
+from headscope.checks.judge import fingerprint, unused_ignores
+from headscope.checks.rule import NotKnown, classifier_of, named, rule
+from headscope.checks.selection import Ignore, Selection, select
+from headscope.errors import UsageError
+from headscope.facts import (
+    AdapterFacts,
+    AdapterFault,
+    AdapterFaultKind,
+    CheckpointFacts,
+    CheckpointKind,
+    Finding,
+    Head,
+    HeadParameter,
+    Mismatch,
+    ModelFacts,
+    PaddingEffect,
+    ParameterCounts,
+    ParameterOrigin,
+    ParameterStatus,
+    Pooling,
+    PoolingKind,
+    Profile,
+    Quantisation,
+    Report,
+    Severity,
+    Stage,
+    Task,
+    TensorHeader,
+    TensorKind,
+    Unavailable,
+    UnusedGroup,
+    UnusedModule,
+    Verification,
+    WeightDiff,
+    WeightsFormat,
+)
+from headscope.facts.check import (
+    BuiltFacts,
+    CheckResult,
+    ConfigFacts,
+    LiveFacts,
+    Subject,
+    TensorValues,
+    TokenizerFacts,
+    Verdict,
+)
+from tests.reports import ENVIRONMENT
+
+LOADED, NEW, MISMATCHED = ParameterStatus.LOADED, ParameterStatus.NEW, ParameterStatus.MISMATCHED
+IGNORED, UNKNOWN, TIED = ParameterStatus.IGNORED, ParameterStatus.UNKNOWN, ParameterStatus.TIED
+TRAINING, INFERENCE = Profile.TRAINING, Profile.INFERENCE
+ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
+NAMED = (("0", "no"), ("1", "maybe"), ("2", "yes"))
+INVERSE = (("no", "0"), ("maybe", "1"), ("yes", "2"))
+
+DENSE, CLASSIFIER, BIAS = "pooler.dense.weight", "classifier.weight", "classifier.bias"
+SHAPES = {DENSE: (8, 8), CLASSIFIER: (3, 8), BIAS: (3,)}
+
+
+def parameter(name: str, status: ParameterStatus = LOADED, **changes: Any) -> HeadParameter:
+    shape = changes.pop("shape", SHAPES.get(name, (8,)))
+    made = HeadParameter(name, shape, "float32", prod(shape), status, True, (name,))
+    return replace(made, **changes)
+
+
+def stage(operation: str, *names: str) -> Stage:
+    return Stage(0, operation, "", "Linear", False, (), ("batch", 3), names, "", 1)
+
+
+def head(*parameters: HeadParameter, kind: PoolingKind = PoolingKind.FIRST_TOKEN, **changes: Any) -> Head:
+    given = parameters or (parameter(DENSE), parameter(CLASSIFIER), parameter(BIAS))
+    stages = (stage("select"), stage("linear", DENSE), stage("linear", CLASSIFIER, BIAS), stage("alias"))
+    made = Head(("pooler", "classifier"), Pooling(kind, (), "", ()), stages, given, "")
+    return replace(made, **changes)
+
+
+def model(**changes: Any) -> ModelFacts:
+    made = ModelFacts("Some", Task.SEQUENCE_CLASSIFICATION, 3, ("no", "maybe", "yes"), False, None, "CrossEntropyLoss",
+                      "softmax", ParameterCounts(100, 60, 40, 40), "float32")  # fmt: skip
+    return replace(made, **changes)
+
+
+def origin(name: str, in_base: bool = True, **changes: Any) -> ParameterOrigin:
+    return replace(ParameterOrigin(name, (8,), "float32", 8, LOADED, (name,), in_base), **changes)
+
+
+def weights(**changes: Any) -> WeightDiff:
+    return replace(WeightDiff(3, (), (), (), (), ()), **changes)
+
+
+def checkpoint(**changes: Any) -> CheckpointFacts:
+    made = CheckpointFacts("org/model", CheckpointKind.LOCAL, None, None, WeightsFormat.SAFETENSORS,
+                           ("model.safetensors",), 3, 1, 2, ("SomeModel",), "some")  # fmt: skip
+    return replace(made, **changes)
+
+
+def subject(profile: Profile = TRAINING, **changes: Any) -> Subject:
+    """A healthy checkpoint with changes: those named like parts of a report go there, others into the subject."""
+    parts: dict[str, Any] = {"checkpoint": checkpoint(), "model": model(), "weights": weights(), "head": head()}
+    parts |= {name: changes.pop(name) for name in (*parts, "adapter", "not_determined") if name in changes}
+    report = Report("0.1.0", "check", ENVIRONMENT, **parts)
+    config = changes.pop("config", ConfigFacts(3, NAMED, INVERSE))
+    return Subject(report, profile, config, changes.pop("built", BuiltFacts(3, 100, 0, (2,))), **changes)
+
+
+def findings(identifier: str, about: Subject) -> list[Finding]:
+    return list(RULES[identifier].judge(RULES[identifier], about))
+
+
+def severities(identifier: str, **changes: Any) -> tuple[list[Severity], list[Severity]]:
+    """What a rule finds for training and for inference."""
+    both = (findings(identifier, subject(profile, **changes)) for profile in (TRAINING, INFERENCE))
+    one, other = ([item.severity for item in found] for found in both)
+    return one, other
+
+
+SILENT: tuple[list[Severity], list[Severity]] = ([], [])
+
+
+@pytest.mark.parametrize("identifier", sorted(RULES))
+def test_a_healthy_checkpoint_is_left_alone(identifier: str) -> None:
+    assert severities(identifier) == SILENT
+
+
+def test_a_finding_carries_its_rules_id_title_and_page() -> None:
+    (found,) = findings("HS302", subject(built=BuiltFacts(3, 100, 100)))
+    assert found == Finding(
+        "HS302", ERROR, "The pad token is not in the vocabulary",
+        "pad_token_id is 100, and the vocabulary has 100 tokens.",
+        "Resize the embeddings (model.resize_token_embeddings), or use a token that is there.", (),
+        "docs/rules.md#hs302",
+    )  # fmt: skip
+
+
+def test_an_id_is_given_once() -> None:
+    with pytest.raises(ValueError, match="two rules have the id HS101"):
+        rule("HS101", "other", "Other")(lambda this, subject: ())
+
+
+def test_names_are_listed_up_to_four() -> None:
+    assert named(["a"]) == "a"
+    assert named(list("abcd")) == "a, b, c, d"
+    assert named(list("abcde")) == "a, b, c, d and 1 more"
+    assert named([str(number) for number in range(2004)]) == "0, 1, 2, 3 and 2,000 more"
+
+
+def test_the_classifier_is_the_matrix_of_the_last_stage_with_live_parameters() -> None:
+    found = classifier_of(subject())
+    assert found is not None
+    assert found.name == CLASSIFIER
+    found = classifier_of(subject(head=head(parameter(DENSE), parameter(CLASSIFIER, live=False))))
+    assert found is not None
+    assert found.name == DENSE
+    assert classifier_of(subject(head=head(parameter(BIAS, live=False)))) is None
+
+
+@pytest.mark.parametrize("identifier", ["HS101", "HS102", "HS103", "HS104", "HS105", "HS301", "HS303", "HS402"])
+def test_without_a_head_path_nothing_is_decided(identifier: str) -> None:
+    with pytest.raises(NotKnown, match="the head path is not known"):
+        findings(identifier, subject(head=None))
+
+
+@pytest.mark.parametrize("identifier", ["HS102", "HS103", "HS104"])
+def test_an_unknown_status_of_a_live_weight_is_not_decided(identifier: str) -> None:
+    with pytest.raises(NotKnown, match=f"whether the checkpoint gives {BIAS} is not known"):
+        findings(identifier, subject(head=head(parameter(CLASSIFIER), parameter(BIAS, UNKNOWN))))
+    beside = subject(head=head(parameter(CLASSIFIER), parameter(BIAS, UNKNOWN, live=False)))
+    assert findings(identifier, beside) == []
+
+
+BASE = tuple(origin(f"base.layer.{number}") for number in range(4))
+OUTSIDE = tuple(item.name for item in BASE)
+
+
+def missing(count: int, *unused: str, extra: tuple[ParameterOrigin, ...] = (), **changes: Any) -> Subject:
+    diff = weights(new=OUTSIDE[:count], unused=unused, parameters=(*BASE, *extra), **changes)
+    return subject(weights=diff)
+
+
+def test_new_weights_of_the_base_model_are_an_error() -> None:
+    (found,) = findings("HS101", missing(1))
+    assert (found.severity, found.parameters) == (ERROR, OUTSIDE[:1])
+    assert found.message == "1 tensors outside the head are newly initialised: base.layer.0."
+    assert found.remedy.startswith("Give the checkpoint that holds them")
+
+
+def test_many_new_weights_beside_unused_ones_are_names_that_do_not_match() -> None:
+    (found,) = findings("HS101", missing(2, "a.b", "c.d"))
+    assert "2 checkpoint tensors find no place, the first is a.b: the names do not match" in found.message
+    assert found.remedy == "Load it into the class it was saved from (--model-class), or rename its keys."
+    (found,) = findings("HS101", missing(1, "a.b"))
+    assert "names do not match" not in found.message
+    buffers = tuple(origin(f"base.buffer.{number}", is_buffer=True) for number in range(4))
+    (found,) = findings("HS101", missing(2, "a.b", extra=buffers))
+    assert "names do not match" in found.message
+    heads = tuple(origin(f"head.{number}", in_base=False) for number in range(4))
+    (found,) = findings("HS101", missing(2, "a.b", extra=heads))
+    assert "names do not match" in found.message
+
+
+WRAPPED = tuple(f"module.{name}" for name in OUTSIDE)
+
+
+def test_a_wrappers_prefix_is_named_with_its_cure() -> None:
+    (found,) = findings("HS101", missing(4, *WRAPPED))
+    assert found.message.endswith("Every one of them begins with 'module.', which a wrapper put before the names.")
+    assert "state = load_file('model.safetensors'); save_file({key.removeprefix('module.')" in found.remedy
+    assert found.remedy.startswith("Drop the prefix 'module.': `from safetensors")
+    assert not found.remedy.endswith("the index.")
+    (found,) = findings("HS101", missing(4, *(f"_orig_mod.module.{name}" for name in OUTSIDE)))
+    assert "'_orig_mod.module.'" in found.message
+    (found,) = findings("HS101", missing(4, *(f"wrapped.{name.removeprefix('base.')}" for name in OUTSIDE)))
+    assert "'wrapped.'" in found.message
+    (found,) = findings("HS101", missing(4, *WRAPPED[:2], "other.key"))
+    assert "wrapper" not in found.message
+    (found,) = findings("HS101", missing(4, *WRAPPED[:2]))
+    assert "wrapper" not in found.message
+    (found,) = findings("HS101", missing(4, *WRAPPED[:3]))
+    assert "wrapper" in found.message
+
+
+def test_the_cure_fits_the_format_and_the_files() -> None:
+    pickled = replace(missing(4, *WRAPPED), report=replace(
+        missing(4, *WRAPPED).report, checkpoint=checkpoint(format=WeightsFormat.TORCH, files=("a.bin", "b.bin"))
+    ))  # fmt: skip
+    (found,) = findings("HS101", pickled)
+    assert "state = torch.load('a.bin', weights_only=True); torch.save({" in found.remedy
+    assert found.remedy.endswith(" Do the same for each shard and for the keys of the index.")
+    none = replace(pickled, report=replace(pickled.report, checkpoint=checkpoint(files=())))
+    (found,) = findings("HS101", none)
+    assert "load_file('model.safetensors')" in found.remedy
+
+
+EMPTY = Mismatch("base.layer.0", (0,), (8,))
+
+
+def test_empty_placeholders_have_their_own_rule() -> None:
+    one = subject(weights=weights(mismatched=(EMPTY,), parameters=BASE))
+    assert findings("HS101", one) == []
+    (found,) = findings("HS801", one)
+    assert (found.severity, found.parameters) == (ERROR, ("base.layer.0",))
+    assert found.message.startswith("1 tensors are stored without any element: base.layer.0. DeepSpeed ZeRO-3")
+    both_empty = subject(weights=weights(mismatched=(Mismatch("a", (0,), (0, 8)), Mismatch("b", (3,), (8,)))))
+    assert findings("HS801", both_empty) == []
+    faults = (AdapterFault(AdapterFaultKind.SHAPE, "lora_A", "0", "(8, 4)"),
+              AdapterFault(AdapterFaultKind.SHAPE, "lora_B", "(1, 1)", "(8, 4)"))  # fmt: skip
+    (found,) = findings("HS801", subject(adapter=adapter(faults=faults)))
+    assert found.parameters == ("lora_A",)
+
+
+def adapter(**changes: Any) -> AdapterFacts:
+    return replace(AdapterFacts("org/adapter", "LORA", "SEQ_CLS", "org/model", 2), **changes)
+
+
+ALL_NEW = head(parameter(CLASSIFIER, NEW), parameter(BIAS, NEW))
+
+
+def test_a_new_head_is_a_note_before_training_and_an_error_before_use() -> None:
+    assert severities("HS102", head=ALL_NEW) == ([NOTE], [ERROR])
+    assert severities("HS103", head=ALL_NEW) == SILENT
+    assert severities("HS102", head=ALL_NEW, adapter=adapter()) == SILENT
+    (found,) = findings("HS102", subject(head=ALL_NEW))
+    assert found.message == f"Random at every load: all 2 tensors of the head, 27 parameters: {CLASSIFIER}, {BIAS}."
+    assert found.parameters == (CLASSIFIER, BIAS)
+    assert found.remedy == "This is what training starts from."
+    (found,) = findings("HS102", subject(INFERENCE, head=head(parameter(CLASSIFIER, IGNORED))))
+    assert found.message.startswith("Random at every load: the one tensor of the head, 24 parameters")
+    assert found.remedy == "Train it first."
+    statistics = parameter("bn.running_mean", NEW, kind=TensorKind.BUFFER)
+    (found,) = findings("HS102", subject(head=replace(ALL_NEW, buffers=(statistics,))))
+    assert "all 3 tensors of the head, 27 parameters" in found.message
+    assert severities("HS102", head=head(parameter(CLASSIFIER, live=False))) == SILENT
+
+
+def test_a_head_that_is_new_in_parts() -> None:
+    new_classifier = head(parameter(DENSE), parameter(CLASSIFIER, NEW), parameter(BIAS, NEW))
+    assert severities("HS103", head=new_classifier) == ([NOTE], [ERROR])
+    assert severities("HS102", head=new_classifier) == SILENT
+    (found,) = findings("HS103", subject(head=new_classifier))
+    assert found.message == (
+        "Weights in front of the classifier are the checkpoint's, the rest is random at every load: "
+        f"{CLASSIFIER}, {BIAS}."
+    )
+    new_dense = head(parameter(DENSE, NEW), parameter(CLASSIFIER), parameter(BIAS))
+    assert severities("HS103", head=new_dense) == ([WARNING], [ERROR])
+    (found,) = findings("HS103", subject(head=new_dense))
+    assert found.message.startswith(f"The classifier {CLASSIFIER} is the checkpoint's, and reads through weights")
+    lost = head(parameter(DENSE, NEW), parameter(CLASSIFIER, MISMATCHED), parameter(BIAS))
+    assert severities("HS103", head=lost) == ([NOTE], [ERROR])
+    assert severities("HS103", head=new_dense, adapter=adapter()) == SILENT
+    buffers = (parameter("bn.running_mean", NEW, kind=TensorKind.BUFFER),)
+    assert severities("HS103", head=replace(head(), buffers=buffers)) == ([WARNING], [ERROR])
+    (found,) = findings("HS103", subject(head=replace(head(), buffers=buffers)))
+    assert found.message.startswith("The checkpoint lacks buffers that the scores depend on")
+    beside = head(parameter(DENSE, NEW, live=False), parameter(CLASSIFIER))
+    assert severities("HS103", head=beside) == SILENT
+    nameless = head(parameter(DENSE, NEW), parameter(BIAS), stages=(stage("select"),))
+    assert severities("HS103", head=nameless) == ([NOTE], [ERROR])
+
+
+def test_weights_of_another_shape_are_an_error_unless_it_is_the_class_count() -> None:
+    other = parameter(DENSE, MISMATCHED, checkpoint_shape=(9, 8))
+    assert severities("HS104", head=head(other, parameter(CLASSIFIER))) == ([ERROR], [ERROR])
+    (found,) = findings("HS104", subject(head=head(other, parameter(CLASSIFIER))))
+    assert found.message.endswith(f"throws the checkpoint's weights away: {DENSE} [9, 8] -> [8, 8].")
+    assert found.parameters == (DENSE,)
+    classes = parameter(CLASSIFIER, MISMATCHED, checkpoint_shape=(2, 8))
+    assert severities("HS104", head=head(classes)) == SILENT
+    assert severities("HS104", head=head(classes), model=model(num_labels=4)) == ([ERROR], [ERROR])
+    both = parameter(CLASSIFIER, MISMATCHED, checkpoint_shape=(2, 9))
+    assert severities("HS104", head=head(both)) == ([ERROR], [ERROR])
+    rank = parameter(CLASSIFIER, MISMATCHED, checkpoint_shape=(2,))
+    assert severities("HS104", head=head(rank)) == ([ERROR], [ERROR])
+    unread = parameter(CLASSIFIER, MISMATCHED)
+    assert severities("HS104", head=head(unread)) == ([ERROR], [ERROR])
+    empty = weights(mismatched=(Mismatch(DENSE, (0,), (8, 8)),))
+    assert severities("HS104", head=head(replace(other, checkpoint_shape=(0,))), weights=empty) == SILENT
+
+
+def test_new_weights_without_effect_are_a_note() -> None:
+    diff = weights(new=("idle.weight", "used.weight"), parameters=BASE)
+    idle = replace(head(), not_live=("idle.weight", "other"))
+    assert severities("HS105", head=idle, weights=diff) == ([NOTE], [NOTE])
+    (found,) = findings("HS105", subject(head=idle, weights=diff))
+    assert found.parameters == ("idle.weight",)
+    assert severities("HS105", head=idle) == SILENT
+    (found,) = findings("HS101", subject(head=idle, weights=diff))
+    assert found.parameters == ("used.weight",)
+    unused = replace(idle, unused_modules=(UnusedModule("used", "Linear", executed=False),))
+    assert findings("HS101", subject(head=unused, weights=diff)) == []
+
+
+def leftovers(*tensors: TensorHeader, **changes: Any) -> WeightDiff:
+    return weights(unused=tuple(item.key for item in tensors), unused_tensors=tensors, **changes)
+
+
+FOUND = TensorHeader("head.out.weight", "float32", (3, 8))
+
+
+def test_a_classifier_of_another_name_is_a_warning() -> None:
+    new = head(parameter(DENSE), parameter(CLASSIFIER, NEW))
+    assert severities("HS106", head=new, weights=leftovers(FOUND)) == ([WARNING], [WARNING])
+    (found,) = findings("HS106", subject(head=new, weights=leftovers(FOUND)))
+    assert found.parameters == ("head.out.weight",)
+    assert severities("HS106", weights=leftovers(FOUND)) == SILENT
+    lost = head(parameter(CLASSIFIER, MISMATCHED, checkpoint_shape=(2, 8)))
+    assert severities("HS106", head=lost, weights=leftovers(FOUND)) == ([WARNING], [WARNING])
+    assert severities("HS106", head=new, weights=leftovers(replace(FOUND, shape=(2, 8)))) == SILENT
+    known = UnusedGroup((FOUND.key,), "a language model's head")
+    assert severities("HS106", head=new, weights=leftovers(FOUND, unused_groups=(known,))) == SILENT
+    unknown = UnusedGroup((FOUND.key,), "")
+    assert severities("HS106", head=new, weights=leftovers(FOUND, unused_groups=(unknown,))) == ([WARNING], [WARNING])
+    twin = origin("encoder.out.weight", shape=(3, 8))
+    assert severities("HS106", head=new, weights=leftovers(FOUND, parameters=(twin,))) == SILENT
+    other = origin("encoder.out.weight", shape=(4, 8))
+    assert severities("HS106", head=new, weights=leftovers(FOUND, parameters=(other,))) == ([WARNING], [WARNING])
+    own = origin(CLASSIFIER, shape=(3, 8), in_base=False)
+    same = TensorHeader("old.classifier.weight", "float32", (3, 8))
+    assert severities("HS106", head=new, weights=leftovers(same, parameters=(own,))) == ([WARNING], [WARNING])
+    flat = head(parameter(BIAS, NEW))
+    vector = TensorHeader("head.bias", "float32", (3,))
+    assert severities("HS106", head=flat, weights=leftovers(vector)) == SILENT
+    assert severities("HS106", head=head(stages=()), weights=leftovers(FOUND)) == SILENT
+
+
+def test_an_adapter_that_does_not_carry_the_head() -> None:
+    assert severities("HS107", adapter=adapter()) == SILENT
+    lacking = adapter(not_carried=(CLASSIFIER,), modules_to_save=("classifier",))
+    assert severities("HS107", adapter=lacking) == ([ERROR], [ERROR])
+    (found,) = findings("HS107", subject(adapter=lacking))
+    assert found.remedy == "Train again with modules_to_save=['classifier'] in the LoraConfig."
+    assert found.parameters == (CLASSIFIER,)
+    (found,) = findings("HS107", subject(adapter=adapter(promised=("score",))))
+    assert (found.severity, found.parameters) == (ERROR, ("score",))
+    assert "PEFT looks for score in the adapter's file" in found.message
+
+
+def fault(kind: AdapterFaultKind, name: str = "x") -> AdapterFault:
+    return AdapterFault(kind, name, "found", "expected")
+
+
+def test_an_adapter_that_does_not_fit() -> None:
+    kinds = AdapterFaultKind
+    for kind, severity, begins in (
+        (kinds.CONFIGURATION, ERROR, "PeftModel.from_pretrained fails: x is found"),
+        (kinds.SHAPE, ERROR, "PeftModel.from_pretrained fails: x is found"),
+        (kinds.SCALING, ERROR, "The loaded adapter is not the one that was trained: x is found"),
+        (kinds.MISSING, ERROR, "The loaded adapter is not the one that was trained: the file lacks x"),
+        (kinds.UNEXPECTED, WARNING, "PEFT loads only a part of the adapter: PEFT ignores x"),
+    ):
+        (found,) = findings("HS109", subject(adapter=adapter(faults=(fault(kind),))))
+        assert (found.severity, found.parameters) == (severity, ("x",))
+        assert found.message.startswith(begins)
+    many = tuple(fault(kinds.MISSING, name) for name in "abcd")
+    (found,) = findings("HS109", subject(adapter=adapter(faults=many)))
+    assert found.message.endswith("; and 1 more.")
+    (found,) = findings("HS109", subject(adapter=adapter(faults=many[:3])))
+    assert "more" not in found.message
+    mixed = (fault(kinds.MISSING, "a"), fault(kinds.UNEXPECTED, "b"))
+    assert [item.parameters for item in findings("HS109", subject(adapter=adapter(faults=mixed)))] == [("a",), ("b",)]
+
+
+def test_a_pickle_is_a_warning() -> None:
+    assert severities("HS108", checkpoint=checkpoint(format=WeightsFormat.TORCH)) == ([WARNING], [WARNING])
+
+
+TWO = parameter(CLASSIFIER, MISMATCHED, checkpoint_shape=(2, 8))
+
+
+def test_a_stored_classifier_of_another_size() -> None:
+    assert severities("HS201", head=head(parameter(DENSE), TWO)) == ([WARNING], [ERROR])
+    (found,) = findings("HS201", subject(head=head(TWO)))
+    assert found.message.startswith("The checkpoint's classifier has 2 classes and the model 3: from_pretrained raises")
+    assert "labels would be lost" not in found.message
+    assert found.remedy == "Use num_labels=2, or know that the classifier starts anew."
+    (found,) = findings("HS201", subject(head=head(TWO), wanted_num_labels=3))
+    assert found.message.endswith("Its labels would be lost: no, maybe, yes.")
+    (found,) = findings("HS201", subject(head=head(TWO), wanted_num_labels=3, config=ConfigFacts()))
+    assert "labels would be lost" not in found.message
+    for stored in ((2, 9), (2,), (0, 8), (3, 9)):
+        assert severities("HS201", head=head(replace(TWO, checkpoint_shape=stored))) == SILENT
+    assert severities("HS201", head=head(replace(TWO, status=LOADED))) == SILENT
+    assert severities("HS201", head=head(replace(TWO, checkpoint_shape=None))) == SILENT
+    four = parameter(BIAS, MISMATCHED, checkpoint_shape=(4,))
+    assert severities("HS201", head=head(TWO, four)) == SILENT
+    choices = model(task=Task.MULTIPLE_CHOICE)
+    assert severities("HS201", head=head(TWO), model=choices) == SILENT
+
+
+def test_other_class_counts_than_the_configurations() -> None:
+    assert severities("HS201", wanted_num_labels=3) == SILENT
+    assert severities("HS201", wanted_num_labels=2) == ([NOTE], [ERROR])
+    assert severities("HS201", wanted_labels=("a", "b")) == ([NOTE], [ERROR])
+    (found,) = findings("HS201", subject(wanted_num_labels=2))
+    assert found.message == (
+        "The configuration has 3 classes, and 2 were asked for: its labels would be lost: no, maybe, yes."
+    )
+    assert severities("HS201", wanted_num_labels=2, config=ConfigFacts(3)) == SILENT
+    assert severities("HS201", wanted_num_labels=2, config=ConfigFacts()) == SILENT
+    assert severities("HS201", config=ConfigFacts(7, NAMED)) == ([ERROR], [ERROR])
+    assert severities("HS201", config=ConfigFacts(7)) == SILENT
+    assert severities("HS201", config=ConfigFacts(None, NAMED)) == SILENT
+    (found,) = findings("HS201", subject(config=ConfigFacts(7, NAMED)))
+    assert found.message == "config.json says num_labels 7, and its id2label names 3."
+
+
+def test_classes_without_names() -> None:
+    plain = model(labels_are_placeholders=True)
+    assert severities("HS202", model=plain) == ([NOTE], [WARNING])
+    assert severities("HS202", model=replace(plain, num_labels=1)) == SILENT
+    assert severities("HS202", model=replace(plain, task=Task.QUESTION_ANSWERING)) == SILENT
+
+
+@pytest.mark.parametrize(
+    ("id2label", "label2id", "told"),
+    [
+        ((("1", "a"), ("2", "b")), (), "id2label has 2 entries and the ids 2"),
+        ((("0", "a"), ("1", "a")), (), "id2label gives the name a to several ids"),
+        ((("0", "a"), ("1", "b")), (("a", "1"), ("b", "1")), "label2id does not lead a back to the same id"),
+        ((("0", "a"), ("1", "b")), (("a", "0"), ("b", "1"), ("c", "2")), "label2id names c, which id2label does not"),
+        ((("0", "a"), ("1", "b")), (("a", "0"),), "label2id does not lead b back to the same id"),
+    ],
+)
+def test_label_maps_that_contradict_each_other(id2label: Any, label2id: Any, told: str) -> None:
+    config = ConfigFacts(None, id2label, label2id)
+    assert severities("HS203", config=config) == ([WARNING], [ERROR])
+    assert severities("HS203", config=config, model=model(task=Task.MULTIPLE_CHOICE)) == SILENT
+    (found,) = findings("HS203", subject(config=config))
+    assert found.message.startswith(f"In config.json {told}")
+
+
+def test_a_map_that_is_not_there_contradicts_nothing() -> None:
+    assert severities("HS203", config=ConfigFacts(None, (), (("a", "0"),))) == SILENT
+    assert severities("HS203", config=ConfigFacts(None, NAMED, ())) == SILENT
+
+
+def test_problem_types_that_cannot_be_meant() -> None:
+    assert severities("HS204", config=ConfigFacts(problem_type="ordinal")) == ([ERROR], [ERROR])
+    for known in ("regression", "single_label_classification", "multi_label_classification"):
+        assert severities("HS204", config=ConfigFacts(problem_type=known)) == SILENT
+    single = model(problem_type="single_label_classification")
+    assert severities("HS204", model=replace(single, num_labels=1)) == ([ERROR], [ERROR])
+    assert severities("HS204", model=replace(single, num_labels=2)) == SILENT
+    number = model(problem_type="regression")
+    assert severities("HS204", model=number) == ([WARNING], [WARNING])
+    assert severities("HS204", model=replace(number, num_labels=1)) == SILENT
+    assert severities("HS204", model=replace(number, num_labels=2)) == ([WARNING], [WARNING])
+    assert severities("HS204", model=replace(number, labels_are_placeholders=True)) == SILENT
+
+
+def test_one_label_means_regression() -> None:
+    one = model(num_labels=1)
+    assert severities("HS205", model=one) == ([WARNING], [NOTE])
+    assert severities("HS205", model=replace(one, task=Task.IMAGE_CLASSIFICATION)) == ([WARNING], [NOTE])
+    assert severities("HS205", model=replace(one, task=Task.TOKEN_CLASSIFICATION)) == SILENT
+    assert severities("HS205", model=one, config=ConfigFacts(problem_type="regression")) == SILENT
+
+
+LAST_REAL, EOS = PoolingKind.LAST_NON_PAD_TOKEN, PoolingKind.EOS_TOKEN
+
+
+def test_a_head_that_looks_for_padding_needs_a_pad_token() -> None:
+    unset = BuiltFacts(3, 100, None)
+    assert severities("HS301", head=head(kind=LAST_REAL), built=unset) == ([ERROR], [ERROR])
+    assert severities("HS301", head=head(kind=LAST_REAL)) == SILENT
+    assert severities("HS301", built=unset) == SILENT
+
+
+@pytest.mark.parametrize(
+    ("pad", "size", "is_found"),
+    [(100, 100, True), (99, 100, False), (-1, 100, True), (0, 100, False), (None, 100, False), (5, None, False)],
+)
+def test_a_pad_token_beyond_the_vocabulary(pad: int | None, size: int | None, is_found: bool) -> None:
+    assert severities("HS302", built=BuiltFacts(3, size, pad)) == (([ERROR], [ERROR]) if is_found else SILENT)
+
+
+RIGHT, LEFT = TokenizerFacts("right", "<pad>", "</s>"), TokenizerFacts("left", "<pad>", "</s>")
+
+
+def test_a_tokenizer_that_pads_where_the_head_reads() -> None:
+    assert severities("HS303", tokenizer=RIGHT) == SILENT
+    assert severities("HS303", tokenizer=LEFT) == ([ERROR], [ERROR])
+    last = head(kind=PoolingKind.LAST_TOKEN)
+    assert severities("HS303", head=last, tokenizer=RIGHT) == ([ERROR], [ERROR])
+    assert severities("HS303", head=last, tokenizer=LEFT) == SILENT
+    assert severities("HS303", head=head(kind=PoolingKind.MEAN), tokenizer=LEFT) == SILENT
+    (found,) = findings("HS303", subject(tokenizer=LEFT))
+    assert "The head reads the first position, and the tokenizer pads on the left" in found.message
+    assert found.remedy.startswith("Set tokenizer.padding_side = 'right'")
+    (found,) = findings("HS303", subject(head=last, tokenizer=RIGHT))
+    assert "The head reads the last position, and the tokenizer pads on the right" in found.message
+    assert found.remedy.startswith("Set tokenizer.padding_side = 'left'")
+
+
+def test_padding_made_of_the_end_token() -> None:
+    same = TokenizerFacts("right", "</s>", "</s>")
+    assert severities("HS304", head=head(kind=EOS), tokenizer=same) == ([ERROR], [ERROR])
+    assert severities("HS304", head=head(kind=LAST_REAL), tokenizer=same) == ([NOTE], [NOTE])
+    assert severities("HS304", tokenizer=same) == SILENT
+    assert severities("HS304", head=head(kind=EOS), tokenizer=RIGHT) == SILENT
+    assert severities("HS304", head=head(kind=EOS), tokenizer=TokenizerFacts("right", None, None)) == SILENT
+    assert severities("HS304", head=head(kind=EOS), built=BuiltFacts(3, 100, 2, (1, 2))) == ([ERROR], [ERROR])
+    assert severities("HS304", head=head(kind=EOS), built=BuiltFacts(3, 100, None, (1, 2))) == SILENT
+
+
+def measured(*effects: PaddingEffect) -> Head:
+    return head(verification=Verification(True, "", (), effects))
+
+
+def test_padding_that_changes_the_scores() -> None:
+    changing = measured(PaddingEffect("right", True, 0.25), PaddingEffect("left", False, 0.0))
+    assert severities("HS305", head=changing) == ([WARNING], [WARNING])
+    (found,) = findings("HS305", subject(head=changing))
+    assert "Padding a short text on the right, with its mask, changes its scores by 25.0%" in found.message
+    assert "or pad on the left if" in found.remedy
+    assert severities("HS305", head=changing, tokenizer=LEFT) == SILENT
+    assert severities("HS305", head=changing, built=BuiltFacts(3, 100, 0, padding_side="left")) == SILENT
+    assert severities("HS305", head=changing, built=BuiltFacts(3, 100, None)) == SILENT
+    assert severities("HS305", head=changing, built=BuiltFacts(3, 100, 100)) == SILENT
+    assert severities("HS305", head=changing, built=BuiltFacts(3, None, 100)) == ([WARNING], [WARNING])
+    left = measured(PaddingEffect("left", True, None))
+    (found,) = findings("HS305", subject(head=left, tokenizer=LEFT))
+    assert "changes its scores by 0.0%" in found.message
+    assert "or pad on the right if" in found.remedy
+    with pytest.raises(NotKnown, match="padding on the right could not be measured: it failed"):
+        findings("HS305", subject(head=measured(PaddingEffect("right", None, reason="it failed"))))
+    other = measured(PaddingEffect("left", None, reason="it failed"), PaddingEffect("right", True, 0.5))
+    assert severities("HS305", head=other) == ([WARNING], [WARNING])
+
+
+def test_a_checkpoint_of_another_kind() -> None:
+    language = BuiltFacts(3, 100, 0, kind="language model")
+    assert severities("HS401", built=language) == ([NOTE], [WARNING])
+    (found,) = findings("HS401", subject(built=language))
+    assert "is a language model (architectures: SomeModel) and has no classifier" in found.message
+    (found,) = findings("HS401", subject(built=language, checkpoint=checkpoint(architectures=())))
+    assert "architectures" not in found.message
+
+
+def test_number_formats_that_a_loss_dislikes() -> None:
+    half = head(parameter(DENSE), parameter(CLASSIFIER, dtype="float16"))
+    assert severities("HS402", head=half) == ([WARNING], [])
+    assert findings("HS402", subject(head=half))[0].parameters == (CLASSIFIER,)
+    packed = head(parameter(CLASSIFIER, dtype="int8"))
+    assert severities("HS402", head=packed) == ([ERROR], [WARNING])
+    assert severities("HS402", head=head(parameter(CLASSIFIER, dtype="float8_e4m3fn"))) == ([ERROR], [WARNING])
+    assert severities("HS402", head=head(parameter(CLASSIFIER, dtype="int8", quantised="int8"))) == SILENT
+    assert severities("HS402", head=head(parameter(CLASSIFIER, dtype="bfloat16"))) == SILENT
+
+
+def test_code_in_the_repository() -> None:
+    assert severities("HS403", config=ConfigFacts(has_auto_map=True)) == ([WARNING], [WARNING])
+
+
+def quantised(**changes: Any) -> ModelFacts:
+    return model(quantization=replace(Quantisation("bitsandbytes", 4, False), **changes))
+
+
+def test_a_head_in_few_bits() -> None:
+    packed = head(parameter(DENSE), parameter(CLASSIFIER, quantised="nf4"))
+    assert severities("HS404", head=packed, model=quantised(head_quantised=True)) == ([ERROR], [WARNING])
+    assert severities("HS404", head=packed) == SILENT
+    assert severities("HS404", model=quantised()) == SILENT
+    with pytest.raises(NotKnown, match="how the head is stored is not known"):
+        findings("HS404", subject(model=quantised(head_quantised=None)))
+    new = head(parameter(DENSE), parameter(CLASSIFIER, NEW))
+    assert severities("HS404", head=new, model=quantised(skips_head=False)) == ([ERROR], [WARNING])
+    (found,) = findings("HS404", subject(head=new, model=quantised(skips_head=False)))
+    assert found.message.startswith("The settings leave nothing unquantised and forget the head: classifier.weight")
+    (found,) = findings("HS404", subject(head=new, model=quantised(skips_head=False, skipped=("lm_head",))))
+    assert found.message.startswith("The settings leave lm_head unquantised")
+    assert severities("HS404", head=new, model=quantised(skips_head=None)) == SILENT
+    assert severities("HS404", head=new, model=quantised(skips_head=True)) == SILENT
+    assert severities("HS404", head=new, model=quantised(skips_head=False, method="gptq")) == SILENT
+    assert severities("HS404", model=quantised(skips_head=False)) == SILENT
+    lost = head(parameter(CLASSIFIER, MISMATCHED))
+    assert severities("HS404", head=lost, model=quantised(skips_head=False)) == ([ERROR], [WARNING])
+
+
+def values(name: str, **changes: Any) -> TensorValues:
+    return replace(TensorValues(name, 1000, 500, 0, 0, 0, 0, 0.0, 0.5), **changes)
+
+
+def test_broken_numbers() -> None:
+    assert severities("HS501", values=(values(CLASSIFIER, nan=1),)) == ([ERROR], [ERROR])
+    assert severities("HS501", values=(values(BIAS, inf=1),)) == ([ERROR], [ERROR])
+    zeros = (values(CLASSIFIER, zeros=500),)
+    assert severities("HS501", values=zeros) == ([WARNING], [ERROR])
+    assert severities("HS501", values=(values(CLASSIFIER, zeros=499),)) == SILENT
+    assert severities("HS501", values=(values(BIAS, zeros=500),)) == SILENT
+    flat = (values(CLASSIFIER, constant_rows=1),)
+    assert severities("HS501", values=flat) == ([WARNING], [WARNING])
+    both = (values(CLASSIFIER, constant_rows=3, zeros=500),)
+    assert severities("HS501", values=both) == ([WARNING], [ERROR])
+    lost = (values(CLASSIFIER, constant_rows=3, nan=500),)
+    assert severities("HS501", values=lost) == ([ERROR], [ERROR])
+    assert severities("HS501", values=(values("elsewhere", constant_rows=1),)) == ([WARNING], [WARNING])
+    assert severities("HS501", values=zeros, head=None) == SILENT
+    assert severities("HS501", values=(values("elsewhere", zeros=500),)) == SILENT
+
+
+FRESH = BuiltFacts(3, 100, 0, initializer_range=0.02)
+
+
+@pytest.mark.parametrize(
+    ("changes", "bias", "is_found"),
+    [
+        ({"std": 0.02}, {"zeros": 500}, True),
+        ({"std": 0.0229}, {"zeros": 500}, True),
+        ({"std": 0.0171}, {"zeros": 500}, True),
+        ({"std": 0.0231}, {"zeros": 500}, False),
+        ({"std": 0.0169}, {"zeros": 500}, False),
+        ({"std": 0.02, "mean": 0.0031}, {"zeros": 500}, False),
+        ({"std": 0.02, "mean": -0.0031}, {"zeros": 500}, False),
+        ({"std": 0.02, "mean": -0.0029}, {"zeros": 500}, True),
+        ({"std": 0.02}, {"zeros": 499}, False),
+        ({"std": 0.02}, None, True),
+        ({"std": 0.02, "sampled": 256}, None, True),
+        ({"std": 0.02, "sampled": 255}, None, False),
+    ],
+)
+def test_numbers_of_a_fresh_initialisation(
+    changes: dict[str, Any], bias: dict[str, Any] | None, is_found: bool
+) -> None:
+    given = (values(CLASSIFIER, **changes), *(() if bias is None else (values(BIAS, **bias),)))
+    assert severities("HS502", values=given, built=FRESH) == (([NOTE], [NOTE]) if is_found else SILENT)
+
+
+def test_what_a_fresh_initialisation_is_said_of() -> None:
+    fresh = values(CLASSIFIER, std=0.02)
+    (found,) = findings("HS502", subject(values=(fresh, values(BIAS, zeros=500)), built=FRESH))
+    assert found.message.endswith("its spread 0.0200 is that of initializer_range 0.02, its bias is zero.")
+    assert found.parameters == (CLASSIFIER,)
+    (found,) = findings("HS502", subject(values=(fresh,), built=FRESH))
+    assert found.message.endswith("initializer_range 0.02.")
+    assert severities("HS502", values=(fresh,)) == SILENT
+    assert severities("HS502", values=(values(DENSE, std=0.02),), built=FRESH) == SILENT
+    assert severities("HS502", values=None, built=FRESH) == SILENT
+    assert severities("HS502", values=(fresh,), built=FRESH, head=head(stages=())) == SILENT
+
+
+def test_frozen_weights_of_the_head() -> None:
+    assert severities("HS601", live=LiveFacts((CLASSIFIER,))) == ([ERROR], [])
+    assert severities("HS601", live=LiveFacts((DENSE,))) == ([NOTE], [])
+    assert severities("HS601", live=LiveFacts(())) == SILENT
+    for status in (NEW, MISMATCHED):
+        new = head(parameter(DENSE, status), parameter(CLASSIFIER))
+        assert severities("HS601", head=new, live=LiveFacts((DENSE,))) == ([ERROR], [])
+    (found,) = findings("HS601", subject(live=LiveFacts((CLASSIFIER,))))
+    assert found.message == "classifier.weight has requires_grad=False and will not be trained."
+    assert found.remedy == "Set requires_grad_(True) on the head after freezing the base model."
+    (found,) = findings("HS601", subject(live=LiveFacts((CLASSIFIER, BIAS), modules_to_save=("classifier",))))
+    assert "have requires_grad=False" in found.message
+    assert found.remedy == "Train it with modules_to_save=['classifier'] in the PEFT configuration."
+
+
+def test_weights_beside_the_optimizer() -> None:
+    assert severities("HS602", live=LiveFacts((), (CLASSIFIER,))) == ([ERROR], [])
+    assert severities("HS602", live=LiveFacts((), ())) == SILENT
+    assert severities("HS602", live=LiveFacts(())) == SILENT
+    assert findings("HS602", subject(live=LiveFacts((), (CLASSIFIER,))))[0].parameters == (CLASSIFIER,)
+
+
+def result(about: Subject, **options: Any) -> CheckResult:
+    return judge(about, select(**options))
+
+
+def test_a_verdict_is_failed_before_not_determined_before_passed() -> None:
+    assert result(subject()).verdict is Verdict.PASSED
+    assert result(subject(INFERENCE, head=ALL_NEW)).verdict is Verdict.FAILED
+    open_one = (Unavailable("head path", "guessed"),)
+    assert result(subject(not_determined=open_one)).verdict is Verdict.NOT_DETERMINED
+    assert result(subject(INFERENCE, head=ALL_NEW, not_determined=open_one)).verdict is Verdict.FAILED
+    assert result(subject(not_determined=open_one)).not_determined == open_one
+    assert result(subject(head=ALL_NEW)).verdict is Verdict.PASSED
+    assert result(subject(head=ALL_NEW), fail_on="note").verdict is Verdict.FAILED
+    assert result(subject(model=model(labels_are_placeholders=True)), fail_on="warning").verdict is Verdict.PASSED
+    pickled = subject(checkpoint=checkpoint(format=WeightsFormat.TORCH))
+    assert result(pickled).verdict is Verdict.PASSED
+    assert result(pickled, fail_on="warning").verdict is Verdict.FAILED
+
+
+def test_a_rule_that_could_not_be_decided_counts_if_it_could_fail_the_check() -> None:
+    unread = (Unavailable("tokenizer", "cannot be read"),)
+    told = result(subject(unknown=unread))
+    assert told.verdict is Verdict.NOT_DETERMINED
+    assert told.not_determined == (Unavailable("HS303 padding-side", "cannot be read"),)
+    without = result(subject(inapplicable=unread))
+    assert without.verdict is Verdict.PASSED
+    assert without.not_applicable == (Unavailable("HS303 padding-side", "cannot be read"),)
+    both = result(subject(inapplicable=unread, unknown=unread))
+    assert (both.verdict, both.not_determined) == (Verdict.PASSED, ())
+    open_padding = measured(PaddingEffect("right", None, reason="it failed"))
+    assert result(subject(head=open_padding)).verdict is Verdict.PASSED
+    assert result(subject(head=open_padding), fail_on="warning").verdict is Verdict.NOT_DETERMINED
+    gap = Unavailable("HS305 padding-changes-scores", "padding on the right could not be measured: it failed")
+    assert result(subject(head=open_padding)).not_determined == (gap,)
+    several = (Unavailable("values", "unread"),)
+    assert result(subject(unknown=several), fail_on="error").verdict is Verdict.NOT_DETERMINED
+    assert result(subject(unknown=several), wanted=("HS502",)).verdict is Verdict.PASSED
+
+
+def test_the_gravest_findings_come_first() -> None:
+    about = subject(
+        INFERENCE, head=ALL_NEW, model=model(labels_are_placeholders=True),
+        checkpoint=checkpoint(format=WeightsFormat.TORCH), built=BuiltFacts(3, 100, 100),
+    )  # fmt: skip
+    assert [item.id for item in result(about).findings] == ["HS102", "HS302", "HS108", "HS202"]
+
+
+def test_a_result_says_what_was_asked_of_what() -> None:
+    told = result(subject(INFERENCE, checkpoint=checkpoint(notices=("a notice",))), wanted=("HS30",))
+    assert told.reference == "org/model"
+    assert told.profile is INFERENCE
+    assert told.rules == ("HS301", "HS302", "HS303", "HS304", "HS305")
+    assert told.notices == ("a notice",)
+    assert told.command == "check"
+
+
+def test_an_ignored_finding_does_not_count_and_says_why() -> None:
+    about = subject(INFERENCE, head=ALL_NEW)
+    ignores = (Ignore("HS102", "known"), Ignore("HS108"))
+    told = result(about, ignores=ignores)
+    assert told.verdict is Verdict.PASSED
+    assert [(item.finding.id, item.reason) for item in told.ignored] == [("HS102", "known")]
+    assert unused_ignores(select(ignores=ignores), (told,)) == (Ignore("HS108"),)
+    assert result(about, ignores=(Ignore("head-new"),)).ignored[0].reason == "ignored"
+    assert result(about, ignores=(Ignore("HS102", model="org/*"),)).verdict is Verdict.PASSED
+    assert result(about, ignores=(Ignore("HS102", model="other/*"),)).verdict is Verdict.FAILED
+    found = result(about).findings[0]
+    print_of = fingerprint("org/model", found)
+    assert print_of == ("org/model", "HS102", (CLASSIFIER, BIAS))
+    old = result(about, baseline=frozenset({print_of}))
+    assert (old.verdict, old.ignored[0].reason) == (Verdict.PASSED, "in the baseline")
+    assert result(about, baseline=frozenset({("other", *print_of[1:])})).verdict is Verdict.FAILED
+    first = result(about, ignores=(Ignore("HS102", "known"),), baseline=frozenset({print_of}))
+    assert first.ignored[0].reason == "known"
+
+
+def ids(selection: Selection) -> list[str]:
+    return [item.id for item in selection.rules]
+
+
+def test_rules_are_chosen_by_id_beginning_or_name() -> None:
+    assert ids(select()) == sorted(RULES)
+    assert ids(select(["HS102"])) == ["HS102"]
+    assert ids(select(["hs5"])) == ["HS501", "HS502"]
+    assert ids(select(["Head-New", "HS108"])) == ["HS102", "HS108"]
+    assert ids(select(["HS"])) == sorted(RULES)
+    assert select(fail_on="Warning").fail_on is WARNING
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "hint"),
+    [
+        ({"wanted": ["HS999"]}, "no such rule: HS999", "did you mean HS"),
+        ({"wanted": ["head-knew"]}, "no such rule: head-knew", "did you mean head-new?"),
+        ({"wanted": ["qqqqqq"]}, "no such rule: qqqqqq", "rules: HS101, HS102, HS103"),
+        ({"wanted": ["H"]}, "no such rule: H", ""),
+        ({"wanted": [""]}, "no such rule: ", ""),
+        ({"wanted": ["XHS1"]}, "no such rule: XHS1", ""),
+        ({"ignores": [Ignore("HS77")]}, "no such rule: HS77", ""),
+        ({"fail_on": "fatal"}, "no such severity: fatal", "severities: error, warning, note"),
+        ({"wanted": ["hs102"], "ignores": [Ignore("HS102")]}, "HS102 is selected and ignored at once", ""),
+        ({"ignores": [Ignore("HS102", "x", date(2026, 1, 1))]}, "the ignore of HS102 (x) ended on 2026-01-01", ""),
+        ({"ignores": [Ignore("HS102", until=date(2026, 1, 1))]}, "the ignore of HS102 ended on 2026-01-01", ""),
+    ],
+)
+def test_a_selection_that_cannot_be_meant_is_refused(arguments: dict[str, Any], message: str, hint: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        select(**arguments, today=date(2026, 1, 2))
+    assert raised.value.message == message
+    assert hint in (raised.value.hint or "")
+
+
+def test_ignores_hold_until_their_date_and_for_their_models() -> None:
+    last_day = Ignore("HS102", until=date(2026, 1, 2))
+    assert select(ignores=[last_day], today=date(2026, 1, 2)).ignores == (last_day,)
+    for_one = Ignore("HS102", model="org/*")
+    assert select(["HS102"], [for_one]).ignores == (for_one,)
+    assert select(["HS103"], [Ignore("HS102")]).ignores == (Ignore("HS102"),)
