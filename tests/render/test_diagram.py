@@ -13,18 +13,20 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from reports import REPORTS, bert, gpt2, hostile, roberta
+from reports import REPORTS, bert, gpt2, hostile, one_part, roberta
 
 from headscope.facts import (
     Head,
     ParameterStatus,
     Pooling,
     PoolingKind,
+    Positions,
     Report,
     Task,
     Tie,
     Unavailable,
     UnusedModule,
+    Where,
 )
 from headscope.render.console import plain_text
 from headscope.render.diagram import PAINTERS, colours, diagram_text
@@ -213,31 +215,58 @@ def marks(report: Report) -> list[str]:
     return [row_text(row) for row in hidden.rows]
 
 
-def pooled(kind: PoolingKind, *tokens: str, task: Task = Task.SEQUENCE_CLASSIFICATION) -> Report:
-    report = with_head(bert(), pooling=Pooling(kind, tokens, "the rule", ()))
-    return replace(report, model=replace(report.model, task=task))
+def pooled(
+    kind: PoolingKind, positions: Positions, task: Task = Task.SEQUENCE_CLASSIFICATION, side: str = "right"
+) -> Report:
+    pooling = Pooling(kind, (positions.text,), "the rule", (), one_part(kind, positions))
+    report = with_head(bert(), pooling=pooling)
+    return replace(report, model=replace(report.model, task=task, padding_side=side))
+
+
+def at(index: int, token: str = "") -> Positions:
+    return Positions(Where.INDEX, index, token=token)
 
 
 T = "\N{BLACK UP-POINTING TRIANGLE}"
+ALL = f"{T} 0 | {T} 1 | {T} 2 | {T} ... | {T} last"
+UNKNOWN = "? 0 | ? 1 | ? 2 | ? ... | ? last | ? pad | ? pad"
+LAST_NON_PAD, EOS = PoolingKind.LAST_NON_PAD_TOKEN, PoolingKind.EOS_TOKEN
 ROWS = (
-    (pooled(PoolingKind.FIRST_TOKEN, "[CLS]"), f"{T} [CLS] | 1 | 2 | ... | last | pad | pad"),
-    (pooled(PoolingKind.FIRST_TOKEN, "0"), f"{T} 0 | 1 | 2 | ... | last | pad | pad"),
-    (pooled(PoolingKind.LAST_TOKEN, "-1"), f"0 | 1 | 2 | ... | last | pad | {T} pad"),
-    (pooled(PoolingKind.LAST_NON_PAD_TOKEN, "last non-pad"), f"0 | 1 | 2 | ... | {T} last | pad | pad"),
-    (pooled(PoolingKind.LAST_NON_PAD_TOKEN, "after last non-pad"), f"0 | 1 | 2 | ... | last | {T} pad | pad"),
-    (pooled(PoolingKind.EOS_TOKEN, "</s>"), f"0 | 1 | 2 | ... | {T} </s> | pad | pad"),
-    (pooled(PoolingKind.TOKEN_AT, "1"), f"0 | {T} 1 | 2 | ... | last | pad | pad"),
-    (pooled(PoolingKind.TOKEN_AT, "7"), f"0 | 1 | ... | 6 | {T} 7 | ... | last | pad | pad"),
-    (pooled(PoolingKind.TOKEN_AT, "-2"), "? 0 | ? 1 | ? 2 | ? ... | ? last | ? pad | ? pad"),
-    (pooled(PoolingKind.MEAN, "all"), f"{T} 0 | {T} 1 | {T} 2 | {T} ... | {T} last | {T} pad | {T} pad"),
-    (pooled(PoolingKind.MASKED_MEAN, "all non-pad"), f"{T} 0 | {T} 1 | {T} 2 | {T} ... | {T} last | pad | pad"),
-    (pooled(PoolingKind.MAX, "all"), f"{T} 0 | {T} 1 | {T} 2 | {T} ... | {T} last | ? pad | ? pad"),
-    (pooled(PoolingKind.OTHER, "all"), "? 0 | ? 1 | ? 2 | ? ... | ? last | ? pad | ? pad"),
-    (pooled(PoolingKind.NONE, "each"), f"{T} 0 | {T} 1 | {T} 2 | {T} ... | {T} last | {T} pad | {T} pad"),
+    (pooled(PoolingKind.FIRST_TOKEN, at(0, "[CLS]")), f"{T} [CLS] | 1 | 2 | ... | last | pad | pad"),
+    (pooled(PoolingKind.FIRST_TOKEN, at(0)), f"{T} 0 | 1 | 2 | ... | last | pad | pad"),
+    (pooled(PoolingKind.FIRST_TOKEN, Positions(Where.FIRST_NON_PAD)), f"{T} 0 | 1 | 2 | ... | last | pad | pad"),
+    (pooled(PoolingKind.LAST_TOKEN, at(-1)), f"0 | 1 | 2 | ... | last | pad | {T} pad"),
+    (pooled(LAST_NON_PAD, Positions(Where.LAST_NON_PAD)), f"0 | 1 | 2 | ... | {T} last | pad | pad"),
+    (pooled(LAST_NON_PAD, Positions(Where.AFTER_LAST_NON_PAD)), f"0 | 1 | 2 | ... | last | {T} pad | pad"),
+    (pooled(EOS, Positions(Where.EOS, token="</s>")), f"0 | 1 | 2 | ... | {T} </s> | pad | pad"),
+    (pooled(PoolingKind.TOKEN_AT, at(1)), f"0 | {T} 1 | 2 | ... | last | pad | pad"),
+    (pooled(PoolingKind.TOKEN_AT, at(7)), f"0 | 1 | ... | 6 | {T} 7 | ... | last | pad | pad"),
+    (pooled(PoolingKind.TOKEN_AT, at(-2)), UNKNOWN),
+    (pooled(PoolingKind.MEAN, Positions(Where.ALL)), f"{ALL} | {T} pad | {T} pad"),
+    (pooled(PoolingKind.MASKED_MEAN, Positions(Where.NON_PAD)), f"{ALL} | pad | pad"),
+    (pooled(PoolingKind.MAX, Positions(Where.ALL)), f"{ALL} | {T} pad | {T} pad"),
+    (pooled(PoolingKind.MAX, Positions(Where.NON_PAD)), f"{ALL} | pad | pad"),
+    (pooled(PoolingKind.WEIGHTED, Positions(Where.ALL)), f"{ALL} | ? pad | ? pad"),
+    (pooled(PoolingKind.OTHER, Positions(Where.ALL)), UNKNOWN),
+    (pooled(PoolingKind.OTHER, Positions(Where.BY_ROW)), UNKNOWN),
+    (pooled(PoolingKind.NONE, Positions(Where.EACH)), f"{ALL} | {T} pad | {T} pad"),
     (
-        pooled(PoolingKind.MEAN, "1:", task=Task.IMAGE_CLASSIFICATION),
+        pooled(PoolingKind.MEAN, Positions(Where.RANGE, 1), task=Task.IMAGE_CLASSIFICATION, side=""),
         f"0 | {T} 1 | {T} 2 | {T} ... | {T} last",
     ),
+    # tokenizers that pad on the left: XLNet's last position is a real token, index 0 may be padding
+    (pooled(PoolingKind.LAST_TOKEN, at(-1), side="left"), f"pad | pad | first | ... | {T} last"),
+    (pooled(PoolingKind.FIRST_TOKEN, at(0), side="left"), f"{T} pad | pad | first | ... | last"),
+    (pooled(LAST_NON_PAD, Positions(Where.LAST_NON_PAD), side="left"), f"pad | pad | first | ... | {T} last"),
+    (
+        pooled(PoolingKind.FIRST_TOKEN, Positions(Where.FIRST_NON_PAD), side="left"),
+        f"pad | pad | {T} first | ... | last",
+    ),
+    (
+        pooled(PoolingKind.MASKED_MEAN, Positions(Where.NON_PAD), side="left"),
+        f"pad | pad | {T} first | {T} ... | {T} last",
+    ),
+    (pooled(PoolingKind.TOKEN_AT, at(2), side="left"), f"0 | 1 | {T} 2 | 3 | ... | last"),
 )
 
 
@@ -246,11 +275,17 @@ def test_the_cells_that_the_pooling_reads_are_marked_and_no_others(report: Repor
     assert marks(report) == [row]
 
 
-def test_each_part_of_a_concatenation_has_a_row_of_its_own() -> None:
-    assert marks(pooled(PoolingKind.CONCAT, "0", "all", "someone's own")) == [
+def test_each_part_of_a_concatenation_has_a_separate_row() -> None:
+    parts = (
+        *one_part(PoolingKind.FIRST_TOKEN, at(0)),
+        *one_part(PoolingKind.MEAN, Positions(Where.ALL)),
+        *one_part(PoolingKind.OTHER, Positions(Where.BY_ROW)),
+    )
+    pooling = Pooling(PoolingKind.CONCAT, ("0", "all", "someone's own"), "the rule", (), parts)
+    assert marks(with_head(bert(), pooling=pooling)) == [
         f"part 1: 0: {T} 0 | 1 | 2 | ... | last | pad | pad",
-        f"part 2: all: {T} 0 | {T} 1 | {T} 2 | {T} ... | {T} last | ? pad | ? pad",
-        "part 3: someone's own: ? 0 | ? 1 | ? 2 | ? ... | ? last | ? pad | ? pad",
+        f"part 2: all: {ALL} | {T} pad | {T} pad",
+        f"part 3: someone's own: {UNKNOWN}",
     ]
 
 
