@@ -145,25 +145,43 @@ def test_autocast_on_meta_is_off_for_one_thread_and_refused_in_others() -> None:
     assert run(works)[1] == (True, torch.bfloat16)
 
 
-def test_another_thread_on_the_same_modules_is_not_recorded() -> None:
-    shared = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+class Slow(nn.Module):
+    """In another thread than `own` it says when it has begun, and waits to be let go."""
 
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.shared, self.fc = shared, nn.Linear(4, 3)
+    def __init__(self) -> None:
+        super().__init__()
+        self.own, self.begun, self.go = threading.get_ident(), threading.Event(), threading.Event()
 
-        def forward(self, x: Tensor) -> Tensor:
-            hidden = self.shared(x)[:, 0]
-            thread = threading.Thread(target=lambda: [self.fc(self.shared(x)[:, 0]) for _ in range(3)])
-            thread.start()
-            thread.join()
-            return self.fc(hidden)
+    def forward(self, x: Tensor) -> Tensor:
+        if threading.get_ident() != self.own:
+            self.begun.set()
+            self.go.wait(20)
+        return x
 
-    report = headscope.inspect(Model(), example_inputs={"x": torch.randn(2, 6, 4)})
+
+class Shared(nn.Module):
+    """Another thread is in one of its modules while its own thread computes the head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.slow, self.fc = nn.Sequential(nn.Linear(4, 4), nn.Tanh()), Slow(), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.encoder(x)
+        thread = threading.Thread(target=lambda: self.slow(x))
+        thread.start()
+        assert self.slow.begun.wait(20)
+        scores = self.fc(torch.relu(hidden[:, 0]))
+        self.slow.go.set()
+        thread.join()
+        return scores
+
+
+def test_another_thread_in_the_same_modules_is_not_recorded() -> None:
+    report = headscope.inspect(Shared(), example_inputs={"x": torch.randn(2, 6, 4)})
     assert report.head is not None
-    assert [stage.operation for stage in report.head.stages] == ["select", "linear"]
-    assert [stage.module for stage in report.head.stages] == ["", "fc"]
+    assert [stage.operation for stage in report.head.stages] == ["select", "relu", "linear"]
+    assert [stage.module for stage in report.head.stages] == ["", "", "fc"]
 
 
 def strange(origin: str, method: str, path: str) -> tuple[int, dict[str, str], bytes]:

@@ -1,5 +1,6 @@
 """Random numbers of one's own: what headscope draws never moves the generators of the process."""
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ class OwnRandomness(TorchDispatchMode):  # type: ignore[no-untyped-call]  # upst
 
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of the operator `func`."""
-        if torch.Tag.nondeterministic_seeded not in getattr(func, "tags", ()) or kwargs.get("generator") is not None:
+        if not _is_random(func) or kwargs.get("generator") is not None:
             return func(*args, **kwargs)
         device = _device_of(args, kwargs)
         if device.type == "meta" or _is_off(func, args, kwargs):
@@ -47,6 +48,11 @@ class OwnRandomness(TorchDispatchMode):  # type: ignore[no-untyped-call]  # upst
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             torch.manual_seed(self._seed)
             return func(*args, **kwargs)
+
+
+@cache
+def _is_random(func: Any) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
 
 
 def _is_off(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
