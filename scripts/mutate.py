@@ -273,6 +273,8 @@ def run_mutants(mutants: Sequence[Mutant], tests: Sequence[str], jobs: int) -> l
                 os.killpg(process, signal.SIGXCPU)
         time.sleep(0.05)
     print(file=sys.stderr)
+    if os.waitstatus_to_exitcode(os.waitpid(_start(None, tests, limit), 0)[1]):
+        raise SystemExit("the tests fail without a mutant: the working tree was changed during the run")
     return sorted(results, key=lambda item: (item.mutant.line, item.mutant.diff))
 
 
