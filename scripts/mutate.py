@@ -250,7 +250,7 @@ def _warm(tests: Sequence[str]) -> float:
 def run_mutants(mutants: Sequence[Mutant], tests: Sequence[str], jobs: int) -> list[Result]:
     """The end of each mutant, `jobs` at a time."""
     usual = _warm(tests)
-    limit = 4 * usual + 10
+    limit = 2 * usual + 10
     print(f"  {len(tests)} test files, {usual:.1f} s of CPU each time", file=sys.stderr)
     broken = Mutant(mutants[0].file, 1, "raise ImportError", "")
     if _end(os.waitstatus_to_exitcode(os.waitpid(_start(broken, tests, limit), 0)[1])) != "killed":
@@ -273,6 +273,8 @@ def run_mutants(mutants: Sequence[Mutant], tests: Sequence[str], jobs: int) -> l
                 os.killpg(process, signal.SIGXCPU)
         time.sleep(0.05)
     print(file=sys.stderr)
+    if os.waitstatus_to_exitcode(os.waitpid(_start(None, tests, limit), 0)[1]):
+        raise SystemExit("the tests fail without a mutant: the working tree was changed during the run")
     return sorted(results, key=lambda item: (item.mutant.line, item.mutant.diff))
 
 

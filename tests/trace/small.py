@@ -52,6 +52,6 @@ def _thin(config: Any) -> Any:
                 setattr(thin, name, value)
     if getattr(thin, "num_key_value_heads", None):
         thin.num_key_value_heads = 2
-    if getattr(thin, "head_dim", None):
+    if getattr(thin, "head_dim", None) and not isinstance(getattr(type(thin), "head_dim", None), property):
         thin.head_dim = 8
     return thin
