@@ -34,6 +34,7 @@ from headscope.facts import (
     WeightsFormat,
 )
 from headscope.facts.check import BuiltFacts
+from headscope.facts.tasks import TEXT_TASKS
 from headscope.facts.version import tool_version
 
 if TYPE_CHECKING:
@@ -298,7 +299,16 @@ def _model_facts(
         activation=activation_for(trace.loss),
         parameters=_counts(module, trace, diff),
         dtype=str(next(module.parameters()).dtype).removeprefix("torch."),
+        padding_side=_padding_side(module, task),
     )
+
+
+def _padding_side(module: nn.Module, task: Task) -> str:
+    """The side on which the tokenizer of the model's family pads; "" for a model of no family, or of no texts."""
+    from headscope.model.tokenizers import padding_side_of
+
+    family = getattr(getattr(module, "config", None), "model_type", "")
+    return padding_side_of(str(family)) if family and task in TEXT_TASKS else ""
 
 
 def _counts(module: nn.Module, trace: HeadTrace, diff: WeightDiff) -> ParameterCounts:

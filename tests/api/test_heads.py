@@ -16,6 +16,12 @@ from headscope.render import atlas_page
 
 ROOT = Path(__file__).resolve().parents[2]
 MISSING_DEPENDENCY = "an optional dependency is missing"
+NOT_AT_DEFAULTS = (
+    "PerceiverForImageClassificationConvProcessing",  # its channels do not divide by the default number of heads
+    "PerceiverForImageClassificationFourier",  # likewise
+    "ViltForTokenClassification",  # it wants pictures beside the tokens
+)
+"""Classes that Transformers itself does not run at their default configuration, or not on tokens alone."""
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +38,7 @@ def test_every_class_is_traced_or_says_what_is_missing(atlas: tuple[HeadEntry, .
     assert all(entry.reason for entry in untraced)
     if metadata.version("transformers") >= "5.23":
         others = [entry.class_name for entry in untraced if not entry.reason.startswith(MISSING_DEPENDENCY)]
-        assert others == []
+        assert sorted(others) == sorted(NOT_AT_DEFAULTS)
 
 
 def test_no_gradient_contradicts_a_traced_pooling(atlas: tuple[HeadEntry, ...]) -> None:
