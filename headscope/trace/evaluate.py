@@ -10,6 +10,7 @@ from headscope.facts import Positions, Where
 from headscope.trace.execution import Execution
 from headscope.trace.expression import Applied, Arithmetic, Cut, Hidden, Joined, Node, Number, Pick, Pooled, Side
 from headscope.trace.picks import is_mask_of_rows, kept_positions
+from headscope.trace.randomness import OwnRandomness
 from headscope.trace.replay import Replay
 
 _SIGNS: dict[str, Callable[[Any, Any], Any]] = {
@@ -27,7 +28,7 @@ def equals_head(execution: Execution, replay: Replay, logits: tuple[Node, ...]) 
     """Why the formulas do not give the head's scores on the replay's hidden states; "" where they do."""
     memo: dict[int, torch.Tensor] = {}
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with torch.no_grad(), OwnRandomness():
             values = [_evaluate(node, execution, replay, memo) for node in logits]
     except Exception as err:
         return (
