@@ -80,7 +80,7 @@ def _text(content: bytes) -> bytes:
         (_header(settings=1, rest=_text(b"a") + struct.pack("<I", 77)), Malformed, "unknown kind 77"),
         (_header(settings=1, rest=_text(b"a") + struct.pack("<IIQ", 9, 9, 1)), Malformed, "array of the kind 9"),
         (_header(settings=1, rest=_text(b"a") + struct.pack("<IIQ", 9, 0, 2**60)), Malformed, "no whole GGUF file"),
-        (_header(settings=1, rest=_text(b"a") + struct.pack("<IIQ", 9, 8, 2**60)), Malformed, "no whole GGUF file"),
+        (_header(settings=1, rest=_text(b"a") + struct.pack("<IIQ", 9, 8, 2**60)), Malformed, "over the limit"),
         (_header(tensors=1, rest=_text(b"t") + struct.pack("<I", 2**31)), Malformed, "axes"),
     ],
 )
