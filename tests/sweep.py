@@ -51,7 +51,10 @@ _MOST_PARAMETERS = 30_000_000
 
 @dataclass
 class Result:
-    """What became of one configuration: `legal` and then `failures` by name, or why it was not tried."""
+    """What became of one configuration: `legal` and then `failures` by name, or why it was not tried.
+
+    `untraced` is the sentence with which headscope reports that it cannot trace the head of a legal one.
+    """
 
     name: str
     changes: dict[str, Any]
@@ -61,6 +64,7 @@ class Result:
     agrees: bool | None = None
     formula: str = ""
     reason: str = ""
+    untraced: str = ""
     failures: list[str] = field(default_factory=list)
 
 
@@ -140,6 +144,7 @@ def try_one(name: str, model_type: str, task: str, seed: str) -> Result:
     import torch
     import transformers
 
+    from headscope.errors import Unsupported
     from headscope.facts import Task
     from headscope.model.quiet import quiet
     from headscope.trace import TokenNames, trace_head
@@ -171,6 +176,8 @@ def try_one(name: str, model_type: str, task: str, seed: str) -> Result:
         if seen.agrees is False:
             result.failures.append(f"gradients contradict: {seen.told}")
         result.failures += [f"not determined: {gap.what}: {gap.reason}" for gap in trace.not_determined]
+    except Unsupported as err:  # said in a sentence: not a wrong answer, and listed by name
+        result.untraced = err.message
     except Exception as err:
         result.failures.append(f"trace: {type(err).__name__}: {err}")
     result.failures += _against_loader(model, name, rng)
@@ -267,6 +274,7 @@ def summary(results: list[Result]) -> str:
         f"formula equal {len(equal)}, withheld {len(legal) - len(equal)}",
         *(f"  withheld {count}: {why}" for why, count in Counter(item.reason for item in legal if item.reason).items()),
         f"poolings {dict(Counter(result.kind for result in legal))}",
+        *(f"  not traced: {item.name} {item.untraced[:200]}" for item in legal if item.untraced),
         f"failed {len(failed)}",
         *(f"  {item.name} {json.dumps(item.changes, default=str)}: {'; '.join(item.failures)}" for item in failed),
         *(f"  not tried {count}: {why}" for why, count in Counter(i.why for i in results if i.why).most_common(25)),
