@@ -169,10 +169,10 @@ class _Speller:
 
     def _tight(self, node: Node) -> str:
         """The text with parentheses where it is a sum or product."""
-        return f"({self.text(node)})" if isinstance(_seen(node), Arithmetic) else self.text(node)
+        return f"({self.text(node)})" if isinstance(below_layout(node), Arithmetic) else self.text(node)
 
     def _operand(self, node: Node, sign: str, *, is_right: bool = False) -> str:
-        inner = _seen(node)
+        inner = below_layout(node)
         if not isinstance(inner, Arithmetic) or (sign in _LOOSE and inner.sign not in _LOOSE):
             return self.text(node)
         if inner.sign == sign and sign in {" + ", " * "} and not is_right:
@@ -198,7 +198,7 @@ def _bare(positions: Positions) -> str:
     return positions.text.removeprefix("[").removesuffix("]")
 
 
-def _seen(node: Node) -> Node:
+def below_layout(node: Node) -> Node:
     """The node below those that change the layout alone."""
     while isinstance(node, Applied) and not node.text and not node.rest and len(node.operands) == 1:
         node = node.operands[0]
@@ -206,5 +206,5 @@ def _seen(node: Node) -> Node:
 
 
 def _layer(node: Node) -> int | None:
-    inner = _seen(node)
+    inner = below_layout(node)
     return inner.source.layer if isinstance(inner, Hidden) else None

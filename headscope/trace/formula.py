@@ -25,6 +25,7 @@ from headscope.trace.expression import (
     Pooled,
     Side,
     TooLong,
+    below_layout,
     spell,
 )
 from headscope.trace.indexing import spell_index
@@ -349,17 +350,7 @@ def _side_arithmetic(step: Step, builder: _Builder, depth: int) -> Node | None:
 
 def _is_made_from_parameters(producer: int, builder: _Builder) -> bool:
     """Whether training changes a value: then it is written as what makes it, not as the number that it is now."""
-    waiting, seen = [producer], set[int]()
-    while waiting:
-        index = waiting.pop()
-        if index < 0 or index in seen:
-            continue
-        seen.add(index)
-        for tensor, made_by in builder.execution.graph.operations[index].inputs:
-            if id(tensor) in builder.names.parameters:
-                return True
-            waiting.append(made_by)
-    return False
+    return any(id(tensor) in builder.names.parameters for tensor in _tensors_before(producer, builder))
 
 
 def _is_of_mask(tensor: torch.Tensor, producer: int, builder: _Builder) -> bool:
@@ -367,18 +358,21 @@ def _is_of_mask(tensor: torch.Tensor, producer: int, builder: _Builder) -> bool:
     if tensor.dtype == torch.bool:
         return True
     inputs = {id(value): name for name, value in builder.execution.probe.inputs.items()}
+    names = (inputs.get(id(item), "") for item in _tensors_before(producer, builder))
+    return any("mask" in name or name == "input_ids" for name in names)
+
+
+def _tensors_before(producer: int, builder: _Builder) -> Iterator[torch.Tensor]:
+    """Every tensor that an operation, or one that it depends on, reads."""
     waiting, seen = [producer], set[int]()
     while waiting:
         index = waiting.pop()
         if index < 0 or index in seen:
             continue
         seen.add(index)
-        for item, made_by in builder.execution.graph.operations[index].inputs:
-            name = inputs.get(id(item), "")
-            if "mask" in name or name == "input_ids":
-                return True
+        for tensor, made_by in builder.execution.graph.operations[index].inputs:
+            yield tensor
             waiting.append(made_by)
-    return False
 
 
 def _is_inverted(mask: torch.Tensor, producer: int, builder: _Builder) -> bool:
@@ -583,7 +577,7 @@ def _simplify(node: Node, memo: dict[int, Node]) -> Node:
 
 def _mean_of_sum(node: Arithmetic) -> Pooled | None:
     """The mean that a sum over positions makes when it is divided, if this may be one."""
-    pooled = _bottom(node.left)
+    pooled = below_layout(node.left)
     if node.sign != " / " or not isinstance(pooled, Pooled) or pooled.function != "sum":
         return None
     inner, mask = _unmasked(pooled.of)
@@ -591,22 +585,16 @@ def _mean_of_sum(node: Arithmetic) -> Pooled | None:
     return Pooled("mean", inner, positions, pooled.axes, mask)
 
 
-def _bottom(node: Node) -> Node:
-    while isinstance(node, Applied) and not node.text and not node.rest and len(node.operands) == 1:
-        node = node.operands[0]
-    return node
-
-
 def _unmasked(node: Node) -> tuple[Node, Side | None]:
     """What a mask was multiplied with or put into, and the mask; the same tree where there is none."""
-    inner = _bottom(node)
+    inner = below_layout(node)
     if isinstance(inner, Arithmetic) and inner.sign == " * ":
         for kept, other in ((inner.left, inner.right), (inner.right, inner.left)):
-            mask = _bottom(other)
+            mask = below_layout(other)
             if isinstance(mask, Side) and mask.text == "mask":
                 return kept, mask
     if isinstance(inner, Applied) and inner.text in {"masked_fill", "index_put"}:
-        masks = [bottom for item in inner.operands[1:] if isinstance(bottom := _bottom(item), Side)]
+        masks = [bottom for item in inner.operands[1:] if isinstance(bottom := below_layout(item), Side)]
         if masks and masks[0].text == "~mask":
             return inner.operands[0], masks[0]
     return node, None
