@@ -225,13 +225,14 @@ def _trace(module: nn.Module, example_inputs: Any, task: Task, output: str | Non
     from headscope.trace.examples import probe_from_examples
     from headscope.trace.execution import run_forward
     from headscope.trace.head import read_head
+    from headscope.trace.slicing import locate_head
 
     if example_inputs is None:
         name = type(module).__name__
         raise UsageError(f"{name} is not a model of Transformers, so its inputs are not known", "give example_inputs")
     probe = probe_from_examples(module, example_inputs)
     execution = run_forward(module, probe, hint="give example_inputs that its forward takes", output=output)
-    return read_head(execution, base_module(module), token_names(module), verify=True)
+    return read_head(execution, locate_head(execution, base_module(module)), token_names(module), verify=True)
 
 
 def _in_memory(module: nn.Module) -> CheckpointFacts:

@@ -5,13 +5,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import nn
 from torch.utils._pytree import tree_map
 
 from headscope.trace.engine import META, ShapeOnlyMode
 from headscope.trace.execution import Execution
 from headscope.trace.recorder import Operation
-from headscope.trace.slicing import IMAGE_RANK, HeadSlice, locate_head
+from headscope.trace.slicing import IMAGE_RANK, HeadSlice
 
 _RESHAPING = {"view", "reshape", "flatten"}
 
@@ -54,13 +53,12 @@ def find_token_axes(execution: Execution, head: HeadSlice) -> TokenAxes:
     return TokenAxes(sizes, hidden)
 
 
-def has_ambiguous_batch(execution: Execution, base: nn.Module | None) -> bool:
+def has_ambiguous_batch(execution: Execution, head: HeadSlice) -> bool:
     """Whether another axis of the hidden states, or of the scores, has the size of the batch by chance.
 
     The number of patches or frames follows from the inputs, and is known only after a run.
     """
-    batch, hidden = execution.probe.batch, locate_head(execution, base).hidden
-    return any(batch in tensor.shape[1:] for tensor in (*hidden, *execution.logits))
+    return any(execution.probe.batch in tensor.shape[1:] for tensor in (*head.hidden, *execution.logits))
 
 
 def _sizes_of(execution: Execution, tensor: torch.Tensor, axes: tuple[int, ...]) -> set[int]:

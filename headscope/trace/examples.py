@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from headscope.errors import UsageError
-from headscope.trace.inputs import Sizes
+from headscope.trace.inputs import Row, Sizes
 from headscope.trace.probe import Probe, free_sizes, make_rows
 
 _TOKEN_RANK = 2
@@ -18,7 +18,8 @@ def probe_from_examples(model: nn.Module, examples: Any) -> Probe:
     """`examples` (a mapping of arguments, one tensor, or a sequence of tensors in order) as a probe.
 
     Rows are repeated until their number, and columns of token tensors until their length, occurs nowhere in the
-    model; an `attention_mask` gets rows without, with right and with left padding. Raises UsageError without tensors.
+    model; an `attention_mask`, and the `input_ids` of a model whose configuration names a pad token, get rows without,
+    with right and with left padding. Raises UsageError without tensors.
     """
     named = _named(model, examples)
     tensors = [value for value in named.values() if isinstance(value, torch.Tensor) and value.dim()]
@@ -37,6 +38,9 @@ def probe_from_examples(model: nn.Module, examples: Any) -> Probe:
     if length and "attention_mask" in inputs:
         mask = [[int(row.first <= at <= row.last) for at in range(sizes.length)] for row in rows]
         inputs["attention_mask"] = torch.tensor(mask, device=tensors[0].device).to(inputs["attention_mask"].dtype)
+    pad = getattr(getattr(model, "config", None), "pad_token_id", None)
+    if length and pad is not None and "input_ids" in inputs:
+        inputs["input_ids"] = _padded(inputs["input_ids"], rows, pad)
     return Probe(inputs, {}, sizes, rows if length else ())
 
 
@@ -76,6 +80,16 @@ def _token_length(tensors: list[torch.Tensor]) -> int:
     """The length of the first batch of whole numbers, which are tokens; 0 without any."""
     tokens = (item for item in tensors if item.dim() == _TOKEN_RANK and not item.is_floating_point())
     return next((item.shape[1] for item in tokens), 0)
+
+
+def _padded(ids: torch.Tensor, rows: tuple[Row, ...], pad: int) -> torch.Tensor:
+    """Token ids [rows, tokens] with the pad token exactly where a row has padding: a model may look for it there."""
+    at = torch.arange(ids.shape[1], device=ids.device)
+    first = torch.tensor([[row.first] for row in rows], device=ids.device)
+    last = torch.tensor([[row.last] for row in rows], device=ids.device)
+    others = ids[ids != pad]
+    token = int(others[0]) if len(others) else int(pad == 0)
+    return torch.where((at < first) | (at > last), pad, torch.where(ids == pad, token, ids))
 
 
 def _stretched(value: Any, batch: int, length: int, sizes: Sizes) -> Any:

@@ -212,16 +212,18 @@ def _indexed(step: Step, output: torch.Tensor, builder: _Builder) -> Node:  # no
     if inner is None:
         raise Withheld(f"{step.name} reads another tensor than the hidden states")
     axis = builder.axes.first(source)
+    positions = read_pick(operation, step.name, builder.execution, builder.axes, builder.tokens)
+    if positions is not None and axis is not None and positions.where is not Where.BY_ROW:
+        return Pick(inner, positions, axis)
     if step.name == "slice":
         kept = None if axis is None else sliced_positions(operation, builder.axes, _ALL)
         if axis is not None and kept not in (None, _ALL):
             return Cut(inner, kept, axis) if kept else inner
         if output.shape == source.shape:
             return inner
-        return _applied("", (inner,), step, output, builder, rest=spell_index(operation))
-    positions = read_pick(operation, step.name, builder.execution, builder.axes, builder.tokens)
-    if positions is not None and axis is not None and positions.where is not Where.BY_ROW:
-        return Pick(inner, positions, axis)
+        if operation.name == "__getitem__":
+            return _applied("", (inner,), step, output, builder, rest=spell_index(operation))
+        return _called(step, output, builder)
     if _only_drops_units(source, output):
         return _applied("", (inner,), step, output, builder)
     if operation.name == "__getitem__" and not any(isinstance(item, torch.Tensor) for item in _items(operation)):

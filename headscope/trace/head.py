@@ -27,7 +27,7 @@ from headscope.trace.reads import config_fields_read
 from headscope.trace.slicing import HeadSlice, locate_head
 from headscope.trace.sources import read_sources
 from headscope.trace.stages import ModelNames, Step, build_stages, read_steps, short_path
-from headscope.trace.verify import verify_pooling
+from headscope.trace.verify import verify_pooling, with_weighed_positions
 
 _TRIES = 4
 _HINT = "its head path cannot be traced; the weight status does not depend on it"
@@ -50,22 +50,25 @@ def trace_head(
     taken: frozenset[int] = frozenset()
     for _ in range(_TRIES):
         execution = run_forward(model, build_probe(model, task, taken), hint=_HINT, output=output)
-        if not has_ambiguous_batch(execution, base_module(model)):
+        head = locate_head(execution, base_module(model))
+        if not has_ambiguous_batch(execution, head):
             break
         taken |= {execution.probe.sizes.batch}
-    return read_head(execution, base_module(model), tokens or TokenNames(), verify=verify)
+    return read_head(execution, head, tokens or TokenNames(), verify=verify)
 
 
-def read_head(execution: Execution, base: nn.Module | None, tokens: TokenNames, *, verify: bool = False) -> HeadTrace:
-    """The head trace of one execution."""
-    head = locate_head(execution, base)
-    steps = read_steps(head)
+def read_head(execution: Execution, head: HeadSlice, tokens: TokenNames, *, verify: bool = False) -> HeadTrace:
+    """The head trace of one execution, from its slice of the operations."""
+    base, steps = head.base, read_steps(head)
     stages = build_stages(execution, head, steps)
     names = ModelNames(execution.model)
     axes, sources = find_token_axes(execution, head), read_sources(execution, head, names)
-    pooling = read_pooling(execution, head, steps, tokens, axes, sources)
+    replay = prove(execution, head)
+    pooling = with_weighed_positions(
+        read_pooling(execution, head, steps, tokens, axes, sources), execution, head, axes, replay
+    )
     hidden = head.hidden[0] if head.hidden else None
-    formula = write_formula(execution, head, steps, axes, tokens, sources, prove(execution, head))
+    formula = write_formula(execution, head, steps, axes, tokens, sources, replay)
     verification = _with_formula(verify_pooling(execution, head, pooling, axes), formula) if verify else None
     return HeadTrace(
         modules=_head_modules(steps, names, base),
@@ -83,7 +86,7 @@ def read_head(execution: Execution, base: nn.Module | None, tokens: TokenNames, 
         verification=verification,
         config_fields=config_fields_read(execution.model, head) if verify else (),
         unused_modules=_unused_modules(execution, head, names),
-        notes=(*execution.notes, *_notes_on_others(execution)),
+        notes=(*execution.notes, *_notes_on_others(execution), *_note_on_formula(formula, stages)),
         other_parameters=_of_other_heads(execution, base, head, stages),
         not_determined=(*_not_determined(execution, base, stages), *_contradictions(verification)),
     )
@@ -93,6 +96,11 @@ def _with_formula(verification: Verification, formula: Formula) -> Verification:
     """The verification with what became of the formula."""
     word = "equal" if formula.text else "withheld"
     return replace(verification, formula=word, formula_reason=formula.reason)
+
+
+def _note_on_formula(formula: Formula, stages: tuple[Stage, ...]) -> tuple[str, ...]:
+    """Why a head that was traced shows no formula."""
+    return (f"no formula is shown: {formula.reason}",) if stages and not formula.text else ()
 
 
 def _notes_on_others(execution: Execution) -> tuple[str, ...]:

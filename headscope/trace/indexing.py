@@ -79,33 +79,82 @@ def _spell_item(item: Any) -> str:
     return str(item)
 
 
+def item_on_axis(operation: Operation, axis: int) -> Any:
+    """What `operation` takes along `axis` of its first tensor: an integer, a slice, or a tensor or list of indices.
+
+    Reads `tensor[...]`, `select`, `narrow` and `index_select`; None where the axis is left whole.
+    """
+    if operation.name == "__getitem__":
+        kept = [item for item in index_items(operation) if item is not None]
+        item = kept[axis] if axis < len(kept) else None
+        return None if item == slice(None) else item
+    dimension, taken = _along_one_axis(operation)
+    return taken if dimension == axis else None
+
+
+def _along_one_axis(operation: Operation) -> tuple[int | None, Any]:
+    """The axis that `select`, `narrow` or `index_select` works on, and what it takes there."""
+    given = [*operation.args[1:], *operation.kwargs.values()]
+    integers = [value for value in given if isinstance(value, int)]
+    axis = integers[0] % operation.args[0].dim() if integers else None
+    match operation.name, integers:
+        case "select", [_, index]:
+            return axis, index
+        case "narrow", [_, start, length]:
+            return axis, slice(start, start + length)
+        case "index_select", [_]:
+            return axis, next((value for value in given if isinstance(value, torch.Tensor)), None)
+    return None, None
+
+
 def picked_positions(operation: Operation, name: str, probe: Probe, axes: TokenAxes) -> Picked | None:
     """The positions on the token axis that `operation` keeps, one per row; None where it cannot be told."""
-    if name in {"select", "index"} and operation.name == "__getitem__":
-        return _picked_by_items(operation, probe, axes)
-    if name == "select":
-        return _picked_by_select(operation, probe, axes)
     if name in _GATHERS:
         return _picked_by_gather(operation, probe, axes)
-    return None
+    return _picked_by_items(operation, probe, axes) if name in {"select", "index", "slice"} else None
 
 
 def _picked_by_items(operation: Operation, probe: Probe, axes: TokenAxes) -> Picked | None:
     source = operation.args[0]
-    items = index_items(operation)
+    items = index_items(operation) if operation.name == "__getitem__" else ()
     mask = next((item for item in items if isinstance(item, torch.Tensor) and item.dtype == torch.bool), None)
     if mask is not None:
         return _picked_by_mask(mask, probe)
-    kept = [item for item in items if item is not None]
     axis = axes.first(source)
-    if axis is None or axis >= len(kept):
+    if axis is None:
         return None
-    item = kept[axis]
+    item, size = item_on_axis(operation, axis), source.shape[axis]
+    if isinstance(item, slice):
+        kept = range(size)[item]
+        return _constant(_as_written(item, kept[0], size), size, probe) if len(kept) == 1 else None
     if isinstance(item, int):
-        return _constant(item, source.shape[axis], probe)
-    if isinstance(item, torch.Tensor) and not item.is_meta:
-        return _per_row(item.flatten().tolist(), source.shape[axis], probe)
+        return _constant(item, size, probe)
+    return _picked_by_indices(_indices(item), size, is_by_row=_names_each_row(items, probe), probe=probe)
+
+
+def _picked_by_indices(indices: list[int] | None, size: int, *, is_by_row: bool, probe: Probe) -> Picked | None:
+    if indices is None or not (len(indices) == 1 or is_by_row):
+        return None
+    return _constant(indices[0], size, probe) if len(indices) == 1 else _per_row(indices, size, probe)
+
+
+def _as_written(item: slice, position: int, size: int) -> int:
+    """A position counted as the slice counts it: `[-1:]` is -1."""
+    return position - size if isinstance(item.start, int) and item.start < 0 else position
+
+
+def _indices(item: Any) -> list[int] | None:
+    """The numbers of a tensor or list of indices; None where their values are not known."""
+    if isinstance(item, torch.Tensor):
+        return None if item.is_meta else item.flatten().tolist()
+    if isinstance(item, list) and all(isinstance(value, int) and not isinstance(value, bool) for value in item):
+        return item
     return None
+
+
+def _names_each_row(items: tuple[Any, ...], probe: Probe) -> bool:
+    """Whether the batch axis is indexed by every row in order: only then do the indices beside it go row by row."""
+    return bool(items) and _indices(items[0]) == list(range(probe.batch))
 
 
 def _picked_by_mask(mask: torch.Tensor, probe: Probe) -> Picked | None:
@@ -113,17 +162,6 @@ def _picked_by_mask(mask: torch.Tensor, probe: Probe) -> Picked | None:
         return None
     found = [row.nonzero().flatten().tolist() for row in mask]
     return Picked(tuple(positions[-1] for positions in found), None, probe.length) if all(found) else None
-
-
-def _picked_by_select(operation: Operation, probe: Probe, axes: TokenAxes) -> Picked | None:
-    arguments = [*operation.args[1:], *operation.kwargs.values()]
-    integers = [argument for argument in arguments if isinstance(argument, int)]
-    if len(integers) != 2:  # noqa: PLR2004  select takes a dimension and an index
-        return None
-    dimension, index = integers
-    if dimension % operation.args[0].dim() not in axes.of(operation.args[0]):
-        return None
-    return _constant(index, operation.args[0].shape[dimension], probe)
 
 
 def _picked_by_gather(operation: Operation, probe: Probe, axes: TokenAxes) -> Picked | None:
@@ -142,8 +180,6 @@ def _constant(index: int, size: int, probe: Probe) -> Picked:
 
 
 def _per_row(positions: list[int], size: int, probe: Probe) -> Picked | None:
-    if len(positions) == 1:
-        return _constant(positions[0], size, probe)
     if len(positions) != probe.batch:
         return None
     return Picked(tuple((position + size) % size for position in positions), None, size)

@@ -8,7 +8,7 @@ import torch
 from headscope.facts import Positions, Where
 from headscope.trace.axes import TokenAxes
 from headscope.trace.execution import Execution
-from headscope.trace.indexing import Picked, index_items, picked_positions
+from headscope.trace.indexing import Picked, item_on_axis, picked_positions
 from headscope.trace.recorder import Operation
 
 
@@ -112,9 +112,8 @@ def sliced_positions(operation: Operation, axes: TokenAxes, before: Positions) -
     """
     source = operation.args[0]
     axis = axes.first(source)
-    items = [item for item in index_items(operation) if item is not None] if operation.name == "__getitem__" else []
-    item = items[axis] if axis is not None and axis < len(items) else None
-    if not isinstance(item, slice) or item in (slice(None), slice(0, None), slice(None, None, 1)):
+    item = None if axis is None else item_on_axis(operation, axis)
+    if not isinstance(item, slice) or item in (slice(0, None), slice(None, None, 1)):
         return before
     start, stop = item.start or 0, item.stop
     bounds = isinstance(start, int) and (stop is None or isinstance(stop, int)) and item.step in (None, 1)

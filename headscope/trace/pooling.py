@@ -428,14 +428,14 @@ _COLLAPSES: dict[str, Callable[[Step, torch.Tensor, Tokens, Reading], tuple[Part
 
 _RESIZING = {
     "conv1d", "conv2d", "unfold", "im2col", "max_pool1d", "max_pool2d", "avg_pool1d", "avg_pool2d", "pad", "slice",
-    "interpolate", "narrow", "view", "reshape",
+    "interpolate", "view", "reshape",
 }  # fmt: skip
 
 _RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
 _PRODUCTS = {"matmul", "bmm", "einsum", "scaled_dot_product_attention", "multi_head_attention_forward"}
 _SPLITS = {"split", "chunk", "unbind", "tensor_split"}
 
-_JOINS = {"cat": "side by side", "stack": "side by side", "add": "added", "sub": "subtracted", "mul": "multiplied"}
+_JOINS = {"cat": "side by side", "stack": "stacked", "add": "added", "sub": "subtracted", "mul": "multiplied"}
 
 
 def _pooling(parts: tuple[Part, ...], reading: Reading, sources: tuple[HiddenSource, ...]) -> Pooling:

@@ -44,6 +44,8 @@ _NAMES = {
     "amax": "max",
     "__setitem__": "index_put",
     "_softmax": "softmax",
+    "narrow": "slice",
+    "index_select": "index",
 }
 _SILENT = {
     "to", "float", "half", "bfloat16", "double", "type", "type_as", "contiguous", "clone", "detach", "requires_grad_",

@@ -1,7 +1,7 @@
 """Proof of a pooling by numbers: the gradient of the scores says which positions move them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -46,7 +46,34 @@ def verify_pooling(execution: Execution, head: HeadSlice, pooling: Pooling, axes
 
 def measure_influence(execution: Execution, head: HeadSlice, axes: TokenAxes) -> Influence | None:
     """Which positions of the hidden states the scores of each row depend on; None without a token axis."""
-    replay = replay_head(execution, head)
+    return _influence(replay_head(execution, head), head, axes)
+
+
+def with_weighed_positions(
+    pooling: Pooling, execution: Execution, head: HeadSlice, axes: TokenAxes, replay: Replay | None
+) -> Pooling:
+    """A weighted sum with the positions whose weight is not zero, by its gradients: a mask may leave padding out.
+
+    The operations alone don't say so: a mask reaches the weights multiplied, added as a large negative number or filled
+    in. The pooling is returned as it is where it is no single weighted sum over tokens, or where it cannot be replayed.
+    """
+    if replay is None or pooling.kind is not PoolingKind.WEIGHTED or len(pooling.parts) != 1:
+        return pooling
+    influence, probe = _influence(replay, head, axes), execution.probe
+    if influence is None or not probe.rows or influence.length != probe.length:
+        return pooling
+    part = pooling.parts[0]
+    if influence.rows == tuple(tuple(range(row.first, row.last + 1)) for row in probe.rows):
+        positions, word = replace(part.positions, where=Where.NON_PAD), "padding left out"
+    elif all(row == tuple(range(influence.length)) for row in influence.rows):
+        positions, word = part.positions, "padding included"
+    else:
+        return pooling
+    part = replace(part, positions=positions, rule=f"{part.rule}, {word}")
+    return replace(pooling, tokens=(positions.text,), rule=f"{pooling.rule}, {word}", parts=(part,))
+
+
+def _influence(replay: Replay, head: HeadSlice, axes: TokenAxes) -> Influence | None:
     axis = _token_axis(head, axes)
     if axis is None:
         return None

@@ -163,4 +163,4 @@ def trace(module: nn.Module, examples: Mapping[str, Any] = EXAMPLES, names: Toke
     """What one run tells about a head, with the proof by gradients."""
     module.eval()
     execution = run_forward(module, probe_from_examples(module, examples), hint="")
-    return read_head(execution, base_module(module), names or TokenNames(), verify=True)
+    return read_head(execution, locate_head(execution, base_module(module)), names or TokenNames(), verify=True)

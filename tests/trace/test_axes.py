@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from headscope.trace.axes import TokenAxes, has_ambiguous_batch
-from headscope.trace.base import base_module
 from tests.trace.heads import LABELS, H, Image, Run, Text, pixels, run
 
 
@@ -105,11 +104,11 @@ def test_an_axis_of_the_batchs_size_is_noticed(size: tuple[int, int], is_ambiguo
     module = Image(lambda s, h: s.fc(h.mean(1)))
     found = run(module, pixels(*size))
     assert found.execution.probe.batch == 5
-    assert has_ambiguous_batch(found.execution, base_module(module)) is is_ambiguous
+    assert has_ambiguous_batch(found.execution, found.head) is is_ambiguous
 
 
 def test_scores_of_the_batchs_size_are_noticed_too() -> None:
     module = Image(lambda s, h: torch.cat([s.fc(h.mean(1)), s.fc(h[:, 0])[:, :2]], -1))
     found = run(module, pixels(4, 4))
     assert found.execution.logits[0].shape == (5, LABELS + 2)
-    assert has_ambiguous_batch(found.execution, base_module(module))
+    assert has_ambiguous_batch(found.execution, found.head)

@@ -104,7 +104,15 @@ PICKS = [
     (E[torch.arange(BATCH), LAST_REAL - LENGTH], Picked((10, 10, 8), None, LENGTH)),
     (E[:, torch.tensor([3])], Picked((3, 3, 3), 3, LENGTH)),
     (E[:, torch.tensor([3, 4])], None),
-    (E[:, [0]], None),
+    (E[:, [0]], Picked((0, 0, 0), 0, LENGTH)),
+    (E[:, :1], Picked((0, 0, 0), 0, LENGTH)),
+    (E[:, -1:], Picked((10, 10, 10), -1, LENGTH)),
+    (E[:, 2:3], Picked((2, 2, 2), 2, LENGTH)),
+    (E[:, :0], None),
+    (E[:, 2:4], None),
+    (E[:, [1, 2, 3]], None),
+    (E[:, torch.tensor([1, 2, 3])], None),
+    (E[torch.tensor([1, 0, 2]), LAST_REAL], None),
     (E[0], None),
     (E[:, :, 0], None),
     (E[torch.arange(BATCH)], None),
@@ -260,7 +268,7 @@ def test_a_slice_leaves_a_run_of_positions(items: Any, before: Positions, after:
 def test_a_slice_of_a_tensor_without_tokens_changes_nothing() -> None:
     assert sliced_positions(getitem(E[:, 1:], torch.zeros(3, 8, 8)), AXES, ALL) == ALL
     narrow = operation("narrow", torch.narrow, HIDDEN, 1, 0, 4)
-    assert sliced_positions(narrow, AXES, ALL) == ALL
+    assert sliced_positions(narrow, AXES, ALL) == Positions(Where.RANGE, 0, 4)
 
 
 EVERY = list(range(LENGTH))
