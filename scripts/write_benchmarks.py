@@ -85,12 +85,12 @@ def _unmeasured(name: str) -> Iterator[str]:
         yield f"| {shown} | {item['what']} | {item['goal']} | not measured | |"
 
 
-def _surroundings(told: dict[str, Any]) -> str:
+def _surroundings(record: dict[str, Any]) -> str:
     versions = (
-        f"PyTorch {told['torch']}, Transformers {told['transformers']}, huggingface_hub {told['huggingface_hub']}"
+        f"PyTorch {record['torch']}, Transformers {record['transformers']}, huggingface_hub {record['huggingface_hub']}"
     )
-    rounds = f"{told['rounds']} rounds" if told["rounds"] > 1 else "1 round"
-    return f"{rounds} at commit `{told['commit']}`: {told['cores']} cores, Python {told['python']}, {versions}."
+    rounds = f"{record['rounds']} rounds" if record["rounds"] > 1 else "1 round"
+    return f"{rounds} at commit `{record['commit']}`: {record['cores']} cores, Python {record['python']}, {versions}."
 
 
 if __name__ == "__main__":

@@ -154,9 +154,9 @@ def _rows(definition: dict[str, Any], inside: str) -> Iterator[str]:
 
 def _type(field: dict[str, Any]) -> str:
     """A type in words; an object that has a table of its own is linked."""
-    for key, told in _TYPES.items():
+    for key, spell in _TYPES.items():
         if key in field:
-            return told(field[key])
+            return spell(field[key])
     return f"list of {_type(field['items'])}" if field.get("type") == "array" else str(field.get("type", "any"))
 
 

@@ -24,17 +24,17 @@ def run(folder: Path, content: str, **environment: str) -> subprocess.CompletedP
 
 def test_an_unexpected_skip_is_red_in_ci(tmp_path: Path) -> None:
     skipping = MODULE.format(reason="the moon is full")
-    told = run(tmp_path, skipping, CI="true")
-    assert told.returncode == 1
-    assert "test_skips: the moon is full" in told.stdout
+    sentence = run(tmp_path, skipping, CI="true")
+    assert sentence.returncode == 1
+    assert "test_skips: the moon is full" in sentence.stdout
     assert run(tmp_path, skipping).returncode == 0
 
 
 def test_a_module_that_is_skipped_is_red_too(tmp_path: Path) -> None:
     content = "import pytest\n\npytest.importorskip('a_package_that_is_gone')\n"
-    told = run(tmp_path, content + "\n\ndef test_runs():\n    pass\n", CI="true")
-    assert "a_package_that_is_gone" in told.stdout
-    assert told.returncode != 0
+    sentence = run(tmp_path, content + "\n\ndef test_runs():\n    pass\n", CI="true")
+    assert "a_package_that_is_gone" in sentence.stdout
+    assert sentence.returncode != 0
 
 
 @pytest.mark.parametrize(

@@ -36,14 +36,14 @@ from headscope.facts import (
     WeightsFormat,
 )
 from headscope.facts.check import BuiltFacts
-from headscope.facts.contents import Contents, contents_of
 from headscope.facts.tasks import TEXT_TASKS
 from headscope.facts.version import tool_version
+from headscope.facts.weight_inventory import WeightInventory, contents_of
 
 if TYPE_CHECKING:
     from headscope.checkpoints.tokenizer_file import FirstToken
-    from headscope.model.choice import Choice
     from headscope.model.loading import Loaded
+    from headscope.model.model_request import Choice
     from headscope.model.remote_code import CodeSource
 
 _LANGUAGE_MODELS = ("MaskedLM", "CausalLM", "LMHeadModel", "ForConditionalGeneration", "ForPreTraining")
@@ -278,10 +278,10 @@ def _load(request: Request, manifest: CheckpointManifest, tell: Progress) -> tup
     if count is None:
         return choice, loaded
     choice, loaded = _load(replace(request, num_labels=count), manifest, tell)
-    return choice, replace(loaded, notes=(*loaded.notes, _told_by_adapter(count)))
+    return choice, replace(loaded, notes=(*loaded.notes, _sentence_on_adapter(count)))
 
 
-def _told_by_adapter(count: int) -> str:
+def _sentence_on_adapter(count: int) -> str:
     return (
         f"the class count {count} is that of the adapter's own tensors; the base model's configuration says another: "
         f"load the base model with num_labels={count}"
@@ -290,12 +290,14 @@ def _told_by_adapter(count: int) -> str:
 
 def choose_class(request: Request, manifest: CheckpointManifest) -> Choice:
     """The class and configuration that a request and a checkpoint come to."""
-    from headscope.model.choice import Wish, choose
+    from headscope.model.model_request import ModelRequest, choose
 
     code = _code_source(request, manifest)
     task = request.task or _task_of_adapter(request, manifest)
     with _telling_contents(manifest):
-        return choose(manifest.config, Wish(request.num_labels, request.labels, task, request.model_class, code))
+        return choose(
+            manifest.config, ModelRequest(request.num_labels, request.labels, task, request.model_class, code)
+        )
 
 
 @contextmanager
@@ -308,7 +310,7 @@ def _telling_contents(manifest: CheckpointManifest) -> Iterator[None]:
         raise
 
 
-def _contents(manifest: CheckpointManifest) -> Contents:
+def _contents(manifest: CheckpointManifest) -> WeightInventory:
     found = checkpoint_facts(manifest)
     architecture = ", ".join(found.architectures) or found.model_type or "architecture not named"
     return contents_of(
@@ -430,7 +432,7 @@ def with_padding(trace: HeadTrace, choice: Choice) -> HeadTrace:
     import torch
 
     from headscope.model.quiet import quiet
-    from headscope.model.shallow import fitting_config
+    from headscope.model.reduced_config import fitting_config
     from headscope.trace.invariance import measure_padding, reads_padded_texts
     from headscope.trace.randomness import OwnRandomness
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     import torch
 
-    from headscope.model.choice import Choice
-    from headscope.model.real import Place
+    from headscope.model.inference import Place
+    from headscope.model.model_request import Choice
     from headscope.trace.observe import Observation
 
 _META = "meta"
@@ -99,7 +99,7 @@ def _gigabytes(manifest: CheckpointManifest) -> str:
 
 
 def _place(request: Request, manifest: CheckpointManifest) -> Place:
-    from headscope.model.real import Place
+    from headscope.model.inference import Place
 
     if manifest.kind not in (CheckpointKind.LOCAL, CheckpointKind.HUB):
         raise Unsupported(
@@ -130,8 +130,8 @@ def _observe_shapes(choice: Choice) -> Observation:
 
 
 def _observe_values(choice: Choice, place: Place, material: Material, device: str) -> Observation:
+    from headscope.model.inference import check_device, load_model
     from headscope.model.quiet import quiet
-    from headscope.model.real import check_device, load_model
     from headscope.trace.observe import observe_inputs, observe_probe
 
     where = check_device(device)
@@ -142,7 +142,7 @@ def _observe_values(choice: Choice, place: Place, material: Material, device: st
 
 
 def _encoded(place: Place, material: Material) -> Mapping[str, Any] | None:
-    from headscope.model.real import encode_audio, encode_image, encode_texts
+    from headscope.model.inference import encode_audio, encode_image, encode_texts
 
     if material.texts:
         return encode_texts(place, material.texts, material.pairs)

@@ -32,7 +32,7 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True)
-class Gated:
+class GateResult:
     """The results of all models; `notes` are sentences on the gate itself; `rules` the ids and titles asked."""
 
     results: tuple[CheckResult, ...]
@@ -40,7 +40,7 @@ class Gated:
     rules: tuple[tuple[str, str], ...]
 
 
-def run_gate(models: Sequence[str], gate: Gate, progress: Progress | None = None, **options: Any) -> Gated:
+def run_gate(models: Sequence[str], gate: Gate, progress: Progress | None = None, **options: Any) -> GateResult:
     """The result for each model, in order. Of several, one that cannot be read becomes a result: not determined.
 
     Raises a HeadscopeError where the only model cannot be read.
@@ -56,13 +56,13 @@ def run_gate(models: Sequence[str], gate: Gate, progress: Progress | None = None
             results.append(_unread(request.reference, gate, err))
     unused = unused_ignores(gate.selection, tuple(results))
     rules = tuple((rule.id, rule.title) for rule in gate.selection.rules)
-    return Gated(tuple(results), tuple(_unused_note(item) for item in unused), rules)
+    return GateResult(tuple(results), tuple(_unused_note(item) for item in unused), rules)
 
 
-def unread_gate(reference: str, gate: Gate, err: HeadscopeError) -> Gated:
+def unread_gate(reference: str, gate: Gate, err: HeadscopeError) -> GateResult:
     """The gate for one model that could not be examined, for the formats that have no other place for an error."""
     rules = tuple((rule.id, rule.title) for rule in gate.selection.rules)
-    return Gated((_unread(reference, gate, err),), (), rules)
+    return GateResult((_unread(reference, gate, err),), (), rules)
 
 
 def _unread(reference: str, gate: Gate, err: HeadscopeError) -> CheckResult:

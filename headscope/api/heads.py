@@ -100,7 +100,7 @@ def _parsed(task: str) -> Task:
 
 def _trace_all(targets: list[_Target], workers: int, tell: Callable[[str], None]) -> list[HeadEntry]:
     if len(targets) <= _BATCH or workers == 1:
-        return [_entry(target) for target in _told(targets, tell)]
+        return [_entry(target) for target in _announced(targets, tell)]
     batches = [targets[at : at + _BATCH] for at in range(0, len(targets), _BATCH)]
     context = multiprocessing.get_context("spawn")
     found: list[HeadEntry] = []
@@ -119,7 +119,7 @@ def _trace_all(targets: list[_Target], workers: int, tell: Callable[[str], None]
     return found
 
 
-def _told(targets: list[_Target], tell: Callable[[str], None]) -> Iterator[_Target]:
+def _announced(targets: list[_Target], tell: Callable[[str], None]) -> Iterator[_Target]:
     for target in targets:
         tell(f"tracing {target.name}")
         yield target
@@ -175,7 +175,7 @@ def _sentence(err: BaseException) -> str:
 
 
 def _traced_entry(target: _Target, cls: Any) -> HeadEntry:
-    from headscope.model.kin import inherit
+    from headscope.model.pretraining_siblings import inherit
     from headscope.model.quiet import quiet
 
     with quiet():
@@ -228,7 +228,7 @@ def _trace_reduced(cls: Any, config: Any, task: Task, failure: Exception) -> Hea
     """The trace of a smaller model with real weights. Raises `failure` where even that would be too large."""
     import torch
 
-    from headscope.model.shallow import reduced_config
+    from headscope.model.reduced_config import reduced_config
     from headscope.trace import trace_head
 
     reduced = reduced_config(config)

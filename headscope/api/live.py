@@ -136,7 +136,7 @@ def with_given(seen: Seen, given: WeightDiff) -> Examination:
 def with_origin(seen: Seen, origin: Origin) -> Examination:
     """The report compared with the checkpoint that the model was loaded from."""
     report = with_given(seen, origin.given)
-    told = (
+    sentence = (
         f"compared with {origin.manifest.reference}, which the model was loaded from: a status says what that load "
         "gives, not what the weights hold now"
     )
@@ -147,7 +147,7 @@ def with_origin(seen: Seen, origin: Origin) -> Examination:
     return replace(
         report,
         checkpoint=replace(checkpoint_facts(origin.manifest), kind=CheckpointKind.MEMORY),
-        notes=(told, *(raised if mismatched else ()), *resized, *origin.notes, *report.notes),
+        notes=(sentence, *(raised if mismatched else ()), *resized, *origin.notes, *report.notes),
         not_determined=(*origin.manifest.gaps, *report.not_determined),
     )
 
@@ -213,7 +213,7 @@ def token_names(module: nn.Module) -> TokenNames:
 def _with_padding(trace: HeadTrace, module: nn.Module, task: Task) -> HeadTrace:
     from transformers import PreTrainedModel
 
-    from headscope.model.choice import Choice
+    from headscope.model.model_request import Choice
 
     if not isinstance(module, PreTrainedModel):
         return trace
@@ -225,7 +225,7 @@ def _trace(module: nn.Module, example_inputs: Any, task: Task, output: str | Non
     from headscope.trace.examples import probe_from_examples
     from headscope.trace.execution import run_forward
     from headscope.trace.head import read_head
-    from headscope.trace.slicing import locate_head
+    from headscope.trace.head_slice import locate_head
 
     if example_inputs is None:
         name = type(module).__name__
@@ -339,5 +339,5 @@ def _labels_of(
     named = read_labels(config) if getattr(config, "id2label", None) else ()
     if named and count in (None, len(named)):
         return named, ()
-    told = (f"the configuration names {len(named)} classes, but the model has {count} scores",) if named else ()
-    return tuple(f"LABEL_{number}" for number in range(count or (size if isinstance(size, int) else 0))), told
+    sentence = (f"the configuration names {len(named)} classes, but the model has {count} scores",) if named else ()
+    return tuple(f"LABEL_{number}" for number in range(count or (size if isinstance(size, int) else 0))), sentence

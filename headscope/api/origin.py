@@ -85,8 +85,8 @@ def _read(module: nn.Module, task: Task, request: Request) -> Origin:
     from transformers import PreTrainedModel
 
     from headscope.model.adapters import with_adapter
-    from headscope.model.choice import Choice
     from headscope.model.loading import load_skeleton
+    from headscope.model.model_request import Choice
 
     if not isinstance(module, PreTrainedModel):
         raise Unsupported(f"{type(module).__name__} is not a class of Transformers", "")
@@ -141,18 +141,18 @@ def joined(held: WeightDiff, given: WeightDiff, *, has_adapter: bool, resized: f
     A parameter that the load does not know was made after it, or is PEFT's and left out. `resized` names the
     embeddings, whose rows may have been added after the load: a different number of them leaves their status open.
     """
-    told = {item.name: item for item in given.parameters}
+    by_name = {item.name: item for item in given.parameters}
     parameters = [
-        _with_status(item, told.get(plain_name(item.name)), plain_name(item.name) in resized)
+        _with_status(item, by_name.get(plain_name(item.name)), plain_name(item.name) in resized)
         for item in held.parameters
-        if plain_name(item.name) in told or not has_adapter or _SAVED.search(item.name)
+        if plain_name(item.name) in by_name or not has_adapter or _SAVED.search(item.name)
     ]
     names: dict[str, list[str]] = {}
     for item in parameters:
         if ".original_module." not in item.name:  # PEFT's copy of what it trains; nothing reads it
             names.setdefault(plain_name(item.name), []).append(item.name)
     status = {item.name: item.status for item in parameters}
-    elsewhere = [name for name in given.new if name not in names and told.get(name, _BUFFER).is_buffer]
+    elsewhere = [name for name in given.new if name not in names and by_name.get(name, _BUFFER).is_buffer]
     made_new = [name for some in names.values() for name in some if status[name] is ParameterStatus.NEW]
     return replace(
         given,
@@ -173,20 +173,24 @@ def joined(held: WeightDiff, given: WeightDiff, *, has_adapter: bool, resized: f
 _BUFFER = ParameterOrigin("", (), "", 0, ParameterStatus.UNKNOWN, (), in_base=False, is_buffer=True)
 
 
-def _with_status(held: ParameterOrigin, told: ParameterOrigin | None, resizable: bool) -> ParameterOrigin:
-    if told is None:
+def _with_status(held: ParameterOrigin, stated: ParameterOrigin | None, resizable: bool) -> ParameterOrigin:
+    if stated is None:
         return replace(held, status=ParameterStatus.NEW)
-    status = told.status
-    if resizable and (status is ParameterStatus.MISMATCHED or _is_reshaped(held, told)):
+    status = stated.status
+    if resizable and (status is ParameterStatus.MISMATCHED or _is_reshaped(held, stated)):
         status = ParameterStatus.UNKNOWN
-    elif _is_reshaped(held, told):
+    elif _is_reshaped(held, stated):
         status = ParameterStatus.NEW
     return replace(
-        held, status=status, checkpoint_keys=told.checkpoint_keys, in_base=told.in_base, quantised=told.quantised
+        held,
+        status=status,
+        checkpoint_keys=stated.checkpoint_keys,
+        in_base=stated.in_base,
+        quantised=stated.quantised,
     )
 
 
-def _is_reshaped(held: ParameterOrigin, told: ParameterOrigin) -> bool:
+def _is_reshaped(held: ParameterOrigin, stated: ParameterOrigin) -> bool:
     """Whether a parameter was replaced after the load. Packed and sharded ones have shapes that say nothing."""
-    packed = told.quantised is not None or held.dtype.startswith(("int", "uint"))
-    return held.shape != told.shape and held.count > 0 and not packed
+    packed = stated.quantised is not None or held.dtype.startswith(("int", "uint"))
+    return held.shape != stated.shape and held.count > 0 and not packed

@@ -9,14 +9,14 @@ from headscope.api.examination import Request
 from headscope.facts import CheckpointKind, CheckpointManifest
 
 if TYPE_CHECKING:
-    from headscope.checkpoints import Sidecar
+    from headscope.checkpoints import FileReader
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """A place with weights, the checkpoint's own or its adapter's, and the manifest of what lies there."""
 
-    sidecar: Sidecar
+    sidecar: FileReader
     manifest: CheckpointManifest
 
 

@@ -1,18 +1,18 @@
 """From what a user named to a manifest: local files, the Hub, snapshots. Knows no torch."""
 
-from headscope.checkpoints.reading import read_manifest
-from headscope.checkpoints.sidecars import (
-    Sidecar,
+from headscope.checkpoints.checkpoint_files import (
+    FileReader,
     files_beside,
     open_sidecar,
     path_in,
     read_first_bytes,
     read_tokenizer_settings,
 )
+from headscope.checkpoints.reading import read_manifest
 from headscope.checkpoints.snapshot import bundled_snapshots, snapshot_text, write_snapshot
 
 __all__ = [
-    "Sidecar",
+    "FileReader",
     "bundled_snapshots",
     "files_beside",
     "open_sidecar",

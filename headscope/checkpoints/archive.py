@@ -129,12 +129,12 @@ class Archive:
         length, _, _, disk, first, here, total, size, start = struct.unpack("<Q2H2I4Q", text[4:])
         if text[:4] != _END64 or length != _END64_SIZE - 12 or disk or first or here != total:
             raise self._bad("its zip64 record cannot be read")
-        for told, limit, found in (
+        for declared, limit, found in (
             (small.at, _FULL32, start),
             (small.size, _FULL32, size),
             (small.entries, _FULL16, total),
         ):
-            if told not in (limit, found):
+            if declared not in (limit, found):
                 raise self._bad("its two end records contradict each other")
         return at, _Directory(start, size, total)
 
@@ -165,15 +165,15 @@ class Archive:
         if at != len(text):
             raise self._bad("its zip directory holds more than the records it announces")
 
-    def _widened(self, told: tuple[int, ...], extra: bytes) -> tuple[int, ...]:
+    def _widened(self, declared: tuple[int, ...], extra: bytes) -> tuple[int, ...]:
         """Size, packed size and place, each from the zip64 field where its own 32 bits are full."""
-        if _FULL32 not in told:
-            return told
+        if _FULL32 not in declared:
+            return declared
         wide = self._zip64_numbers(extra)
-        if len(wide) < told.count(_FULL32):
+        if len(wide) < declared.count(_FULL32):
             raise self._bad("a record of over 4 GB has no size")
         left = iter(wide)
-        return tuple(next(left) if value == _FULL32 else value for value in told)
+        return tuple(next(left) if value == _FULL32 else value for value in declared)
 
     def _zip64_numbers(self, extra: bytes) -> tuple[int, ...]:
         at = 0

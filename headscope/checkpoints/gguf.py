@@ -10,7 +10,7 @@ from typing import Any
 from headscope.checkpoints.bytes import ByteSource
 from headscope.errors import Malformed, Unsupported
 from headscope.facts import TensorHeader
-from headscope.facts.contents import Contents, Setting, contents_of
+from headscope.facts.weight_inventory import Setting, WeightInventory, contents_of
 
 SUFFIX = ".gguf"
 _MAGIC = b"GGUF"
@@ -49,7 +49,7 @@ def refuse_gguf(names: Iterable[str], opened: Callable[[str], ByteSource]) -> No
     )
 
 
-def read_gguf(source: ByteSource) -> Contents:
+def read_gguf(source: ByteSource) -> WeightInventory:
     """The contents of a GGUF file. Raises Malformed where it is none, Unsupported for another version."""
     cursor = _Cursor(source)
     if cursor.take(4) != _MAGIC:
@@ -75,19 +75,19 @@ def read_gguf(source: ByteSource) -> Contents:
         headers,
         format_name="gguf",
         bytes_read=source.bytes_read,
-        settings=tuple(_told(architecture, values)),
+        settings=tuple(_pooling_settings(architecture, values)),
     )
 
 
-def _told(architecture: str, values: dict[str, Any]) -> list[Setting]:
+def _pooling_settings(architecture: str, values: dict[str, Any]) -> list[Setting]:
     """The settings that speak of pooling and classes."""
-    told = []
+    found = []
     pooling, labels = values.get(f"{architecture}.pooling_type"), values.get(f"{architecture}.classifier.output_labels")
     if isinstance(pooling, int):
-        told.append(Setting("pooling_type", _POOLING.get(pooling, str(pooling))))
+        found.append(Setting("pooling_type", _POOLING.get(pooling, str(pooling))))
     if isinstance(labels, list):
-        told.append(Setting("classifier labels", ", ".join(map(str, labels))))
-    return told
+        found.append(Setting("classifier labels", ", ".join(map(str, labels))))
+    return found
 
 
 def _value(cursor: "_Cursor", kind: int, *, keep: bool) -> Any:

@@ -15,6 +15,7 @@ from headscope.checkpoints.adapter import ADAPTER_CONFIG
 from headscope.checkpoints.bytes import ByteSource, LocalBytes
 from headscope.checkpoints.config_file import LARGEST_JSON, canonical_text, parse_object
 from headscope.checkpoints.gguf import refuse_gguf
+from headscope.checkpoints.http_limits import bounded_answers, limited_requests
 from headscope.checkpoints.local import CONFIG, Folder
 from headscope.checkpoints.ranges import (
     FIRST_BYTES,
@@ -26,7 +27,6 @@ from headscope.checkpoints.ranges import (
 from headscope.checkpoints.reference import HubReference
 from headscope.checkpoints.sentence import read_sentence_pipeline
 from headscope.checkpoints.snapshot import nearest_bundled, read_bundled
-from headscope.checkpoints.watch import bounded_answers, watched_requests
 from headscope.checkpoints.weights import Storage, read_adapter_weights, read_weights
 from headscope.errors import Gated, HeadscopeError, NetworkError, NotFound, Offline, UsageError
 from headscope.facts import CheckpointKind, CheckpointManifest
@@ -186,7 +186,7 @@ def _with_network(
     wanted: HubReference, text: str, access: HubAccess, progress: Callable[[str], None]
 ) -> CheckpointManifest:
     progress(f"reading the configuration of {wanted.repo}")
-    with _translated(wanted), watched_requests() as requests, ThreadPoolExecutor(1) as pool:
+    with _translated(wanted), limited_requests() as requests, ThreadPoolExecutor(1) as pool:
         listing = pool.submit(
             copy_context().run, _listing, wanted, wanted.revision, access
         )  # while the configuration is on its way
@@ -350,7 +350,7 @@ def _is_plain(name: Any) -> bool:
 @contextmanager
 def reaching(wanted: HubReference) -> Iterator[None]:
     """For readings of a repository beside its manifest: the client's errors as ours, and no answer that makes paths."""
-    with _translated(wanted), watched_requests():
+    with _translated(wanted), limited_requests():
         yield
 
 

@@ -143,13 +143,15 @@ def _patiently(ask: Callable[[], tuple[bytes, int]], deadline: Deadline, name: s
             raise
         except (_Passing, transport) as err:
             if attempt == _ATTEMPTS - 1:
-                raise NetworkError(f"{name} could not be read from the Hub: {_told(err)}", "try again later") from err
+                raise NetworkError(
+                    f"{name} could not be read from the Hub: {_sentence(err)}", "try again later"
+                ) from err
             pause = getattr(err, "pause", None)
             _wait(_PAUSE * 2**attempt * random.uniform(0.8, 1.2) if pause is None else pause, deadline)
     raise AssertionError("unreachable")
 
 
-def _told(err: Exception) -> str:
+def _sentence(err: Exception) -> str:
     return str(err) if isinstance(err, _Passing) else type(err).__name__
 
 

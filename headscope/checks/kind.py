@@ -1,6 +1,6 @@
 """Rules on what the checkpoint is: its kind, its number format, its code."""
 
-from headscope.checks.rule import Findings, NotKnown, Rule, at, live_parameters, named, rule, told
+from headscope.checks.rule import Findings, NotKnown, Rule, at, for_profile, live_parameters, named, rule
 from headscope.facts import ParameterStatus, Profile, Severity
 from headscope.facts.check import Subject
 
@@ -17,7 +17,7 @@ def wrong_kind(this: Rule, subject: Subject) -> Findings:
     yield this.find(
         at(subject, training=Severity.NOTE, inference=Severity.WARNING),
         f"The checkpoint is a {subject.built.kind}{made} and has no classifier of its own.",
-        told(
+        for_profile(
             subject,
             training="This is what fine-tuning usually starts from.",
             inference="Fine-tune it as a classifier before you serve it.",

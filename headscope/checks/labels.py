@@ -23,11 +23,11 @@ def class_count(this: Rule, subject: Subject) -> Findings:
     model = subject.report.model.num_labels
     if stored is not None and stored != model:
         lost = _names_in_config(subject)
-        told = f" Its labels would be lost: {named(lost)}." if lost and wanted else ""
+        sentence = f" Its labels would be lost: {named(lost)}." if lost and wanted else ""
         yield this.find(
             at(subject, training=Severity.WARNING, inference=Severity.ERROR),
             f"The checkpoint's classifier has {stored} classes and the model {model}: from_pretrained raises, or with "
-            f"ignore_mismatched_sizes=True makes a new classifier.{told}",
+            f"ignore_mismatched_sizes=True makes a new classifier.{sentence}",
             f"Use num_labels={stored}, or know that the classifier starts anew.",
         )
     elif wanted is not None and configured is not None and wanted != configured and subject.config.id2label:

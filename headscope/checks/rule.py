@@ -55,7 +55,7 @@ def at(subject: Subject, *, training: Severity, inference: Severity) -> Severity
     return training if subject.profile is Profile.TRAINING else inference
 
 
-def told(subject: Subject, *, training: str, inference: str) -> str:
+def for_profile(subject: Subject, *, training: str, inference: str) -> str:
     """The text for the profile of a subject."""
     return training if subject.profile is Profile.TRAINING else inference
 

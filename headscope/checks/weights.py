@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from headscope.checks.rule import Findings, Rule, at, classifier_of, head_of, live_of, named, rule, told
+from headscope.checks.rule import Findings, Rule, at, classifier_of, for_profile, head_of, live_of, named, rule
 from headscope.facts import (
     AdapterFault,
     AdapterFaultKind,
@@ -112,7 +112,7 @@ def head_new(this: Rule, subject: Subject) -> Findings:
     yield this.find(
         at(subject, training=Severity.NOTE, inference=Severity.ERROR),
         f"Random at every load: {_all(len(lost))} of the head, {count:,} parameters: {_names(lost)}.",
-        told(
+        for_profile(
             subject,
             training="This is what training starts from.",
             inference="Train it first.",
@@ -140,7 +140,7 @@ def head_partly_new(this: Rule, subject: Subject) -> Findings:
     else:
         severity = at(subject, training=Severity.NOTE, inference=Severity.ERROR)
         what = "Weights in front of the classifier are the checkpoint's, the rest is random at every load"
-        remedy = told(subject, training="This is what training starts from.", inference="Train it first.")
+        remedy = for_profile(subject, training="This is what training starts from.", inference="Train it first.")
     yield this.find(severity, f"{what}: {_names(lost)}.", remedy, [item.name for item in lost])
 
 

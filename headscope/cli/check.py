@@ -16,7 +16,7 @@ from headscope.errors import ExitCode, HeadscopeError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from headscope.api.gate import Gate, Gated
+    from headscope.api.gate import Gate, GateResult
     from headscope.facts.check import CheckResult
 
 _RULES = "Rules"
@@ -119,7 +119,7 @@ def check(models: Models, wanted: Wanted, reach: Reach, rules: Rules, written: W
 
 def _run(
     models: "Sequence[str]", gate: "Gate", tell: "Callable[[str], None]", kind: str, options: dict[str, Any]
-) -> "Gated":
+) -> "GateResult":
     """The results. A pipeline's format has to parse even when the only model cannot be examined."""
     from headscope.api.gate import run_gate, unread_gate
 
@@ -156,7 +156,7 @@ def _names(joined: str | None) -> tuple[str, ...] | None:
     return names
 
 
-def _write(written: Written, gated: "Gated") -> None:
+def _write(written: Written, gated: "GateResult") -> None:
     kind = written.kind
     if kind == "text":
         from headscope.render.check import check_screen, check_verdicts
@@ -175,7 +175,7 @@ def _write(written: Written, gated: "Gated") -> None:
         write_file(written.output, text)
 
 
-def _text(kind: str, gated: "Gated") -> str:
+def _text(kind: str, gated: "GateResult") -> str:
     if kind == "json":
         from headscope.render.document import check_document, json_text
 

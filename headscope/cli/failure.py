@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 from headscope.errors import ExitCode, HeadscopeError
 
 if TYPE_CHECKING:
-    from headscope.facts.contents import Contents
+    from headscope.facts.weight_inventory import WeightInventory
 
 _NARROWEST = 20
 
@@ -53,10 +53,10 @@ def _wrapped(line: str) -> str:
     return textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False) + "\n"
 
 
-def _show(contents: "Contents") -> None:
+def _show(contents: "WeightInventory") -> None:
     """What could be read nevertheless, on stdout: it is a part of the answer."""
     from headscope.cli.output import print_screen
-    from headscope.render.contents import contents_screen
+    from headscope.render.weight_inventory import contents_screen
 
     print_screen(contents_screen(contents))
 

@@ -16,11 +16,11 @@ def check_head() -> Callable[..., Any]:
         __tracebackhide__ = True
         from headscope.api import check  # only a test that asks waits for torch
         from headscope.facts.check import Verdict
-        from headscope.integrations.told import told
+        from headscope.integrations.sentence import failure_sentence
 
         result = check(reference, profile, **options)
         if result.verdict is not Verdict.PASSED:
-            pytest.fail(told(result), pytrace=False)
+            pytest.fail(failure_sentence(result), pytrace=False)
         return result
 
     return ask

@@ -11,7 +11,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from headscope.api import check
 from headscope.errors import CheckFailed, HeadscopeError, UsageError
 from headscope.facts.check import CheckResult, Verdict
-from headscope.integrations.told import told
+from headscope.integrations.sentence import failure_sentence
 
 _LOG = logging.getLogger("headscope")
 _REACTIONS = ("raise", "warn")
@@ -58,13 +58,13 @@ class HeadscopeCallback(TrainerCallback):
         self.result = None
         try:
             self.result = self._check(given)
-            told_result = told(self.result)
+            sentence = failure_sentence(self.result)
         except (Exception, SystemExit) as err:  # whatever it is, a run that is only to be warned goes on
             if self._aborts(err):
                 raise
             _LOG.warning("headscope could not examine the model: %s", _sentence(err))
             return
-        self._react(self.result.verdict, told_result)
+        self._react(self.result.verdict, sentence)
 
     def _react(self, verdict: Verdict, text: str) -> None:
         _LOG.info("%s", text)

@@ -40,7 +40,7 @@ _RANDOM = (ParameterStatus.NEW, ParameterStatus.MISMATCHED)
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _CarriedTensor:
     """Where a tensor of an adapter goes: to a parameter whole, or to a module as a change of its output.
 
     `tensor` is the end of its key behind that module, `lora_A.weight`; empty for a method that headscope does not know.
@@ -64,7 +64,7 @@ def with_adapter(loaded: Loaded, adapter: CheckpointManifest) -> Loaded:
     names = {item.name: item for item in diff.parameters}
     modules = dict(loaded.model.named_modules())
     method = str(adapter.config.get("peft_type"))
-    placed = [(header, _place(header, names, set(modules), method)) for header in adapter.tensors]
+    placed = [(header, _carried_tensor(header, names, set(modules), method)) for header in adapter.tensors]
     saved = {place.name: place.header for _, place in placed if place and place.carried is Carried.SAVED}
     changed = {place.name for _, place in placed if place and place.carried is Carried.ADAPTED}
     parameters = tuple(_carried(item, saved.get(item.name), changed) for item in diff.parameters)
@@ -91,7 +91,9 @@ def with_adapter(loaded: Loaded, adapter: CheckpointManifest) -> Loaded:
     )
 
 
-def _place(header: TensorHeader, names: Mapping[str, ParameterOrigin], modules: set[str], method: str) -> _Place | None:
+def _carried_tensor(
+    header: TensorHeader, names: Mapping[str, ParameterOrigin], modules: set[str], method: str
+) -> _CarriedTensor | None:
     """Where a key goes; PEFT prefixes names, and puts `base_layer` where it wraps a module."""
     for prefix in _PREFIX_OF_TUNERS if method in METHODS else _PREFIXES:
         if not header.key.startswith(prefix):
@@ -99,11 +101,11 @@ def _place(header: TensorHeader, names: Mapping[str, ParameterOrigin], modules: 
         name = header.key.removeprefix(prefix)
         whole = name.replace(".base_layer.", ".")
         if whole in names:
-            return _Place(Carried.SAVED, whole, header)
+            return _CarriedTensor(Carried.SAVED, whole, header)
         module, tensor = split_key(name, method) if method in METHODS else (_module_of(name, modules), "")
         module = module.replace(".base_layer", "")
         if module in modules and module:
-            return _Place(Carried.ADAPTED, module, header, tensor)
+            return _CarriedTensor(Carried.ADAPTED, module, header, tensor)
     return None
 
 

@@ -105,7 +105,7 @@ def task_of_class(name: str) -> Task | None:
     return _task_of_name(name) if isinstance(getattr(transformers, name, None), type) else None
 
 
-def kin_with_heads(model_type: str) -> tuple[tuple[str, str], ...]:
+def siblings_with_heads(model_type: str) -> tuple[tuple[str, str], ...]:
     """Classes of a family that own a head, as (class name, what its head is called), the most specific first."""
     found: dict[str, str] = {}
     for mapping, word in _HEAD_OF_PRETRAINING.items():

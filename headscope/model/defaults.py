@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from headscope.model.shallow import shallow_config
+from headscope.model.reduced_config import shallow_config
 
 _FIELDS: dict[str, Any] = {
     "pad_token_id": lambda config: 1 if config.vocab_size is None else None,

@@ -22,12 +22,12 @@ from headscope.facts import (
     WeightDiff,
     WeightsFormat,
 )
-from headscope.model.choice import Choice
-from headscope.model.culprits import told_by_building
-from headscope.model.leftovers import describe_unused
+from headscope.model.config_diagnosis import diagnose_by_building
+from headscope.model.model_request import Choice
 from headscope.model.origins import header_only_tensors, origin_of
 from headscope.model.quantised import quantisation_config, unpack, with_packed_names
 from headscope.model.quiet import quiet
+from headscope.model.unexpected_keys import describe_unused
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def _load(choice: Choice, manifest: CheckpointManifest) -> Loaded:
     try:
         model, info = _run_loader(choice, header_only_tensors(manifest))
     except Unsupported as err:
-        more = told_by_building(choice.cls, choice.config, manifest.config)
+        more = diagnose_by_building(choice.cls, choice.config, manifest.config)
         if not more:
             raise
         reason = type(err.__cause__).__name__ + ": " + str(err.__cause__).partition("\n")[0]

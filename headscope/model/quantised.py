@@ -250,8 +250,8 @@ def with_packed_names(diff: WeightDiff, unpacked: Unpacked) -> WeightDiff:
     parameters = tuple(
         replace(item, status=ParameterStatus.UNKNOWN) if item.name in unresolved else item for item in parameters
     )
-    told = "1 tensor is" if len(unresolved) == 1 else f"{len(unresolved):,} tensors are"
-    gap = Unavailable("quantised weights", f"{told} packed in a way that is not known")
+    sentence = "1 tensor is" if len(unresolved) == 1 else f"{len(unresolved):,} tensors are"
+    gap = Unavailable("quantised weights", f"{sentence} packed in a way that is not known")
     return replace(
         diff,
         new=tuple(name for name in diff.new if name not in unresolved),

@@ -145,7 +145,7 @@ def markdown_text(results: Sequence[CheckResult], rules: RuleTitles) -> str:
     lines = ["| model | verdict | findings |", "|---|---|---|"]
     for result in results:
         verdict = f"**{WORDS[result.verdict].lower()}**"
-        lines.append(f"| {_code(result.reference)} | {verdict} for {result.profile.value} | {_told(result)} |")
+        lines.append(f"| {_code(result.reference)} | {verdict} for {result.profile.value} | {_sentence(result)} |")
     for result in results:
         if result.findings or result.not_determined:
             lines += ["", f"### {_plain(result.reference)}", ""]
@@ -157,7 +157,7 @@ def markdown_text(results: Sequence[CheckResult], rules: RuleTitles) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _told(result: CheckResult) -> str:
+def _sentence(result: CheckResult) -> str:
     return _plain(verdict_of(result).partition(": ")[2])
 
 

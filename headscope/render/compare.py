@@ -40,9 +40,9 @@ def compare_verdict(comparison: Comparison) -> RenderableType:
         names = ", ".join(report.checkpoint.reference for report in unknown)
         return Paragraph(label(f"Not determined: what {names} holds could not all be read", TONE[Tone.WARNING]))
     if not comparison.differences:
-        return Paragraph(label(f"The heads are alike{_told(comparison.values)}", TONE[Tone.GOOD]))
+        return Paragraph(label(f"The heads are alike{_sentence(comparison.values)}", TONE[Tone.GOOD]))
     named = ", ".join(_kinds(comparison))
-    return Paragraph(label(f"The heads differ in {named}{_told(comparison.values)}", TONE[Tone.NOTE]))
+    return Paragraph(label(f"The heads differ in {named}{_sentence(comparison.values)}", TONE[Tone.NOTE]))
 
 
 def _kinds(comparison: Comparison) -> Iterator[str]:
@@ -52,7 +52,7 @@ def _kinds(comparison: Comparison) -> Iterator[str]:
     yield from dict.fromkeys(kinds)
 
 
-def _told(values: Sequence[SameValues]) -> str:
+def _sentence(values: Sequence[SameValues]) -> str:
     """What the stored numbers say, in one clause."""
     if not values:
         return ""

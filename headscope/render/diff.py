@@ -70,10 +70,10 @@ def _rows(diff: WeightDiff, every: bool) -> Iterator[Row]:
         yield _row((mismatch.parameter,), _line("mismatched", change, origins.get(mismatch.parameter)))
     for origin in diff.parameters:
         if origin.status in _UNEXPLAINED:
-            yield _row((origin.name,), _told(origin.status.value, origin, _UNEXPLAINED[origin.status]))
+            yield _row((origin.name,), _status_line(origin.status.value, origin, _UNEXPLAINED[origin.status]))
     yield from _unused_rows(diff)
     for tie in diff.tied:
-        yield _row((tie.parameter, tie.source), _told("tied", origins.get(tie.parameter), "same tensor as"))
+        yield _row((tie.parameter, tie.source), _status_line("tied", origins.get(tie.parameter), "same tensor as"))
     yield from _renamed_rows(diff, origins, every)
     if every:
         yield from _loaded_rows(diff)
@@ -88,7 +88,7 @@ def _renamed_rows(diff: WeightDiff, origins: Mapping[str, ParameterOrigin], ever
     for rename in diff.renamed:
         if _prefix_change(rename) not in prefixes:
             names = (rename.parameter, *fold_keys(rename.checkpoint_keys))
-            yield _row(names, _told("renamed", origins.get(rename.parameter), "from"))
+            yield _row(names, _status_line("renamed", origins.get(rename.parameter), "from"))
 
 
 def _prefix_change(rename: Rename) -> tuple[str, str] | None:
@@ -118,12 +118,12 @@ def _line(status: str, shape: str, origin: ParameterOrigin | None, note: str = "
     return Line(status, _STYLE[status], shape, origin.dtype if origin else "", note)
 
 
-def _told(status: str, origin: ParameterOrigin | None, note: str = "") -> Line:
+def _status_line(status: str, origin: ParameterOrigin | None, note: str = "") -> Line:
     return _line(status, size_of(origin.shape) if origin else "", origin, note)
 
 
 def _missing(origin: ParameterOrigin | None) -> Line:
-    return _told("new", origin, "" if origin is None or not origin.is_buffer else "a buffer")
+    return _status_line("new", origin, "" if origin is None or not origin.is_buffer else "a buffer")
 
 
 def _unused_rows(diff: WeightDiff) -> Iterator[Row]:
@@ -139,10 +139,10 @@ def _unused(header: TensorHeader | None, description: str) -> Line:
 
 
 def _loaded_rows(diff: WeightDiff) -> Iterator[Row]:
-    told = {rename.parameter for rename in diff.renamed}
+    renamed = {rename.parameter for rename in diff.renamed}
     for origin in diff.parameters:
-        if origin.status is ParameterStatus.LOADED and origin.name not in told:
-            yield _row((origin.name,), _told("loaded", origin))
+        if origin.status is ParameterStatus.LOADED and origin.name not in renamed:
+            yield _row((origin.name,), _status_line("loaded", origin))
 
 
 def _tables(rows: Sequence[Row]) -> Iterator["Table"]:

@@ -170,8 +170,8 @@ def topics_document() -> Document:
 
 def rules_page() -> str:
     """The page of all rules as Markdown, with an anchor for each id."""
-    told = "Each rule has a stable id; `headscope explain HS102` shows one of these sections."
-    lines = ["# Rules of `headscope check`", "", told, ""]
+    sentence = "Each rule has a stable id; `headscope explain HS102` shows one of these sections."
+    lines = ["# Rules of `headscope check`", "", sentence, ""]
     for topic in topics():
         if topic.group == "rules":
             title = f"## {topic.id} {topic.names[0]}: {topic.title}"

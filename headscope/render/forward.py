@@ -67,9 +67,9 @@ def _values(values: Statistics | None) -> tuple[Text, ...]:
     if values is None:
         return (Text(), Text())
     numbers = {"min": values.min, "mean": values.mean, "max": values.max, "std": values.std}
-    told = "  ".join(f"{name} {_number(value)}" for name, value in numbers.items())
+    sentence = "  ".join(f"{name} {_number(value)}" for name, value in numbers.items())
     bad = [f"{count} {name}" for name, count in (("NaN", values.nan), ("Inf", values.inf)) if count]
-    return Text(told, QUIET), Text(" and ".join(bad), TONE[Tone.ERROR])
+    return Text(sentence, QUIET), Text(" and ".join(bad), TONE[Tone.ERROR])
 
 
 def _number(value: float | None) -> str:

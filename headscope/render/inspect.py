@@ -97,12 +97,12 @@ def _pooling(report: Report) -> Facts:
 def _padding(effects: Sequence[PaddingEffect]) -> Text:
     """What padding does to the scores, side by side; measured on a small random model."""
     words = {True: "changes the scores", False: "leaves the scores alone", None: "not determined"}
-    told = []
+    sentence = []
     for effect in effects:
         more = f" (by {effect.difference:.1%})" if effect.changes else f" ({effect.reason})" if effect.reason else ""
-        told.append(f"{effect.side}: {words[effect.changes]}{more}")
+        sentence.append(f"{effect.side}: {words[effect.changes]}{more}")
     worst = any(effect.changes is not False for effect in effects)
-    return label("; ".join(told), TONE[Tone.WARNING if worst else Tone.GOOD])
+    return label("; ".join(sentence), TONE[Tone.WARNING if worst else Tone.GOOD])
 
 
 def _labels(report: Report) -> Facts:
@@ -221,8 +221,8 @@ def _adapter(report: Report) -> Facts:
     body += f"; changes {', '.join(facts.adapted)} of the head" if facts.adapted else ""
     yield "adapter", label(body)
     if facts.promised:
-        told = f"PeftModel.from_pretrained raises KeyError: the file lacks weights of {', '.join(facts.promised)}"
-        yield "error", label(told, "bold red")
+        sentence = f"PeftModel.from_pretrained raises KeyError: the file lacks weights of {', '.join(facts.promised)}"
+        yield "error", label(sentence, "bold red")
     if facts.not_carried:
         lost = label(f"random at every load, not carried: {', '.join(fold_keys(facts.not_carried))}. ", "bold red")
         if facts.modules_to_save:
@@ -248,8 +248,8 @@ def _findings(report: Report) -> Facts:
     if notes:
         yield "notes", label("; ".join(notes))
     if report.findings and report.profile is not None:
-        told = f"as before {report.profile.value}; `headscope explain {report.findings[0].id}` tells more, "
-        yield "rules", label(f"{told}`headscope check` asks them all", QUIET)
+        sentence = f"as before {report.profile.value}; `headscope explain {report.findings[0].id}` tells more, "
+        yield "rules", label(f"{sentence}`headscope check` asks them all", QUIET)
 
 
 def _finding(finding: Finding) -> Text:

@@ -16,10 +16,10 @@ from headscope.facts import SCHEMA_VERSION, ParameterOrigin, Report, Stage, Unav
 from headscope.facts.atlas import HeadEntry
 from headscope.facts.check import CheckResult
 from headscope.facts.comparison import Comparison
-from headscope.facts.contents import Contents
 from headscope.facts.forward import ForwardReport, SeenStage
 from headscope.facts.plain import json_name
 from headscope.facts.settings import Surroundings
+from headscope.facts.weight_inventory import WeightInventory
 from headscope.render.document import OF_THE_DIFF
 from headscope.render.meanings import meaning
 
@@ -66,11 +66,11 @@ def _with_meanings(owner: str, schema: Schema) -> Schema:
     """`schema` with what each of its fields means; an object without a name is known by the field that holds it."""
     if "properties" not in schema:
         return schema | ({"items": _with_meanings(owner, schema["items"])} if "items" in schema else {})
-    told = {
+    properties = {
         name: _with_meanings(f"{owner}.{name}", field) | {"description": meaning(owner, name)}
         for name, field in schema["properties"].items()
     }
-    return schema | {"properties": told}
+    return schema | {"properties": properties}
 
 
 def _object(properties: dict[str, Schema], description: str, optional: frozenset[str] = frozenset()) -> Schema:
@@ -196,7 +196,7 @@ def _environment(definitions: dict[str, Schema]) -> Schema:
 def _error(definitions: dict[str, Schema]) -> Schema:
     texts: dict[str, Schema] = {name: {"type": "string"} for name in ("code", "message", "hint")}
     error = _object(texts, "A stable code, what was found and expected, and what to do next (may be empty).")
-    contents = _reference(Contents, definitions)
+    contents = _reference(WeightInventory, definitions)
     properties = {"schema_version": {"const": SCHEMA_VERSION}, "error": error, "contents": contents}
     return _object(
         properties,

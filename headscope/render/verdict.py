@@ -29,7 +29,7 @@ _NAMES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class HeadVerdict:
     """A sentence and how it is meant."""
 
     tone: Tone
@@ -43,7 +43,7 @@ def is_missing_weights(report: Report) -> bool:
     return bool(missing.head or missing.elsewhere) or refused
 
 
-def tell_verdict(report: Report) -> Verdict:
+def tell_verdict(report: Report) -> HeadVerdict:
     """The verdict on the head and the base model, or, where no head is known, on all parameters alike."""
     if report.head is None:
         return _tell_whole_verdict(report)
@@ -55,7 +55,7 @@ def tell_verdict(report: Report) -> Verdict:
         _base_clause(report, report.head),
         *_gap_clauses(report),
     ]
-    return Verdict(_tone(report), "; ".join(clauses))
+    return HeadVerdict(_tone(report), "; ".join(clauses))
 
 
 def _from_adapter(head: Head) -> str:
@@ -86,13 +86,13 @@ def _fault(faults: Sequence[AdapterFault]) -> str:
     return f"{describe_fault(first)}{more}"
 
 
-def _verdict_without_weights(report: Report, head: Head) -> Verdict:
+def _verdict_without_weights(report: Report, head: Head) -> HeadVerdict:
     extent = _extent(_live(head))
     if report.checkpoint.kind is CheckpointKind.MEMORY:
         if any(gap.what == "checkpoint" for gap in report.not_determined):
-            return Verdict(Tone.WARNING, f"Not determined: what the checkpoint gave the head ({extent})")
-        return Verdict(Tone.NOTE, f"Head of a model in memory: {extent}; no checkpoint to compare it with")
-    return Verdict(
+            return HeadVerdict(Tone.WARNING, f"Not determined: what the checkpoint gave the head ({extent})")
+        return HeadVerdict(Tone.NOTE, f"Head of a model in memory: {extent}; no checkpoint to compare it with")
+    return HeadVerdict(
         Tone.ERROR, f"Not determined: no weights could be read, so what the head ({extent}) would get is not known"
     )
 
@@ -103,7 +103,7 @@ def verdict_screen(report: Report) -> RenderableType:
     return Paragraph(label(verdict.sentence, TONE[verdict.tone]))
 
 
-def _tell_whole_verdict(report: Report) -> Verdict:
+def _tell_whole_verdict(report: Report) -> HeadVerdict:
     diff = report.weights
     missing = (*diff.new, *(item.parameter for item in diff.mismatched))
     total = diff.loaded + len(diff.tied) + len(missing)
@@ -116,7 +116,7 @@ def _tell_whole_verdict(report: Report) -> Verdict:
     if diff.mismatched:
         clauses.append(f"{len(diff.mismatched):,} of them because of shape mismatch")
     clauses.append(f"{amount(len(diff.unused), 'checkpoint tensor')} unused")
-    return Verdict(_tone(report), "; ".join([*clauses, *_gap_clauses(report)]))
+    return HeadVerdict(_tone(report), "; ".join([*clauses, *_gap_clauses(report)]))
 
 
 def _unknown(report: Report) -> tuple[str, ...]:
@@ -164,8 +164,8 @@ def _live(head: Head) -> list[HeadParameter]:
 
 def _extent(tensors: Sequence[HeadParameter]) -> str:
     buffers = _buffers(tensors)
-    told = f" ({amount(buffers, 'buffer')})" if buffers else ""
-    return f"{amount(len(tensors), 'tensor')}{told}, {amount(_count(tensors), 'parameter')}"
+    sentence = f" ({amount(buffers, 'buffer')})" if buffers else ""
+    return f"{amount(len(tensors), 'tensor')}{sentence}, {amount(_count(tensors), 'parameter')}"
 
 
 def _buffers(tensors: Sequence[HeadParameter]) -> int:

@@ -9,8 +9,8 @@ from torch.utils._pytree import tree_map
 
 from headscope.trace.engine import META, ShapeOnlyMode
 from headscope.trace.execution import Execution
+from headscope.trace.head_slice import IMAGE_RANK, HeadSlice
 from headscope.trace.recorder import Operation
-from headscope.trace.slicing import IMAGE_RANK, HeadSlice
 
 _RESHAPING = {"view", "reshape", "flatten"}
 

@@ -28,12 +28,12 @@ from headscope.trace.expression import (
     below_layout,
     spell,
 )
+from headscope.trace.head_slice import HeadSlice
 from headscope.trace.indexing import spell_index
 from headscope.trace.picks import TokenNames, is_mask_of_rows, read_pick, sliced_positions
 from headscope.trace.probe import Probe
 from headscope.trace.recorder import Operation
 from headscope.trace.replay import Replay
-from headscope.trace.slicing import HeadSlice
 from headscope.trace.stages import ModelNames, Step, entering_tensors, is_silent, single_step
 
 _ALL = Positions(Where.ALL)

@@ -19,12 +19,12 @@ from headscope.trace.axes import find_token_axes, has_ambiguous_batch
 from headscope.trace.base import base_module, declared_base
 from headscope.trace.execution import Execution, run_forward
 from headscope.trace.formula import Formula, prove, write_formula
+from headscope.trace.head_slice import HeadSlice, locate_head
 from headscope.trace.loss import observed_loss
 from headscope.trace.picks import TokenNames
 from headscope.trace.pooling import read_pooling
 from headscope.trace.probe import build_probe
 from headscope.trace.reads import config_fields_read
-from headscope.trace.slicing import HeadSlice, locate_head
 from headscope.trace.sources import read_sources
 from headscope.trace.stages import ModelNames, Step, build_stages, read_steps, short_path
 from headscope.trace.verify import verify_pooling, with_weighed_positions

@@ -12,9 +12,9 @@ from headscope.facts import Shape, Task
 from headscope.facts.forward import SeenStage, Statistics
 from headscope.trace.base import base_module
 from headscope.trace.execution import Execution, is_shape_only, run_forward
+from headscope.trace.head_slice import HeadSlice, locate_head
 from headscope.trace.inputs import Row, Sizes
 from headscope.trace.probe import Probe, build_probe
-from headscope.trace.slicing import HeadSlice, locate_head
 from headscope.trace.stages import build_stages, is_silent, read_steps
 
 

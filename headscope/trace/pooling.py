@@ -10,10 +10,10 @@ import torch
 from headscope.facts import Evidence, HiddenSource, Pooling, PoolingKind, PoolingPart, Positions, Where
 from headscope.trace.axes import TokenAxes
 from headscope.trace.execution import Execution
+from headscope.trace.head_slice import IMAGE_RANK, HeadSlice
 from headscope.trace.indexing import Picked
 from headscope.trace.picks import TokenNames, explain_pick, read_pick, sliced_positions
 from headscope.trace.recorder import Operation
-from headscope.trace.slicing import IMAGE_RANK, HeadSlice
 from headscope.trace.stages import ModelNames, Step, entering_tensors, short_path
 
 _ALL = Positions(Where.ALL)

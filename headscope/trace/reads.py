@@ -9,7 +9,7 @@ from functools import lru_cache
 from torch import nn
 from transformers import PreTrainedModel
 
-from headscope.trace.slicing import HeadSlice
+from headscope.trace.head_slice import HeadSlice
 
 _GENERIC = {
     "return_dict", "use_return_dict", "output_attentions", "output_hidden_states", "use_cache", "problem_type",

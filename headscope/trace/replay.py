@@ -15,9 +15,9 @@ from torch.utils._pytree import tree_map
 
 from headscope.errors import Unsupported
 from headscope.trace.execution import Execution
+from headscope.trace.head_slice import HeadSlice
 from headscope.trace.randomness import OwnRandomness
 from headscope.trace.recorder import Operation
-from headscope.trace.slicing import HeadSlice
 
 _MOST_SIDE_OPERATIONS = 2000
 _MOST_NUMBERS = 60_000_000

@@ -7,7 +7,7 @@ import torch
 
 from headscope.facts import HiddenSource
 from headscope.trace.execution import Execution
-from headscope.trace.slicing import HeadSlice, last_hidden_state
+from headscope.trace.head_slice import HeadSlice, last_hidden_state
 from headscope.trace.stages import ModelNames
 
 

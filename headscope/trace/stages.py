@@ -13,9 +13,9 @@ from headscope.facts import Stage
 from headscope.facts.head import HIDDEN_STATES
 from headscope.trace.buffers import names_of_buffers
 from headscope.trace.execution import Execution
+from headscope.trace.head_slice import HeadSlice
 from headscope.trace.indexing import index_operation, spell_index
 from headscope.trace.recorder import Operation
-from headscope.trace.slicing import HeadSlice
 
 _NAMES = {
     "__add__": "add",

@@ -9,10 +9,10 @@ from headscope.errors import Unsupported
 from headscope.facts import Pooling, PoolingKind, PoolingPart, Verification, Where
 from headscope.trace.axes import TokenAxes
 from headscope.trace.execution import Execution
+from headscope.trace.head_slice import HeadSlice
 from headscope.trace.picks import kept_positions
 from headscope.trace.probe import Probe
 from headscope.trace.replay import Replay, replay_head
-from headscope.trace.slicing import HeadSlice
 
 Positions = tuple[int, ...]
 _NEGLIGIBLE = 1e-9
@@ -36,12 +36,12 @@ def verify_pooling(execution: Execution, head: HeadSlice, pooling: Pooling, axes
     if influence is None:
         return Verification(None, "not determined: the hidden states have no token axis to tell apart", ())
     expected = _expected(pooling, execution)
-    told = _tell(influence, execution.probe)
+    sentence = _tell(influence, execution.probe)
     if expected is None:
-        return Verification(None, f"the traced rule makes no claim to compare; by gradient: {told}", influence.rows)
+        return Verification(None, f"the traced rule makes no claim to compare; by gradient: {sentence}", influence.rows)
     agrees = expected(influence) and _is_even(execution, head, pooling, axes)
     verb = "agrees" if agrees else "disagrees"
-    return Verification(agrees, f"{verb} with the traced rule; by gradient: {told}", influence.rows)
+    return Verification(agrees, f"{verb} with the traced rule; by gradient: {sentence}", influence.rows)
 
 
 def measure_influence(execution: Execution, head: HeadSlice, axes: TokenAxes) -> Influence | None:

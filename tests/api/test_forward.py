@@ -14,7 +14,7 @@ from saving import save_safetensors
 import headscope
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.facts.forward import ForwardReport
-from headscope.model.real import read_wave
+from headscope.model.inference import read_wave
 from headscope.trace.observe import measure, observe_inputs
 
 

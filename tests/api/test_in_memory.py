@@ -178,12 +178,12 @@ REFUSED: list[tuple[str, Any, Any, type[HeadscopeError], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "make", "examples", "error", "told"), REFUSED, ids=[row[0] for row in REFUSED])
+@pytest.mark.parametrize(("name", "make", "examples", "error", "sentence"), REFUSED, ids=[row[0] for row in REFUSED])
 def test_what_cannot_be_examined_is_one_sentence(
-    name: str, make: Any, examples: Any, error: type[HeadscopeError], told: str
+    name: str, make: Any, examples: Any, error: type[HeadscopeError], sentence: str
 ) -> None:
     options = {"labels": "a,b"} if name == "labels" else {}
-    with pytest.raises(error, match=told) as raised:
+    with pytest.raises(error, match=sentence) as raised:
         headscope.inspect(make(), example_inputs=examples, **options)
     assert raised.value.hint
     assert "\n" not in raised.value.message
@@ -205,10 +205,10 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "told"), OPTIONS, ids=[str(row[0]) for row in OPTIONS])
-def test_options_that_make_no_sense_for_a_module(options: dict[str, Any], told: str) -> None:
+@pytest.mark.parametrize(("options", "sentence"), OPTIONS, ids=[str(row[0]) for row in OPTIONS])
+def test_options_that_make_no_sense_for_a_module(options: dict[str, Any], sentence: str) -> None:
     for ask in (headscope.inspect, headscope.check):
-        with pytest.raises(UsageError, match=told):
+        with pytest.raises(UsageError, match=sentence):
             ask(Scorer(), **options)
 
 
@@ -231,9 +231,9 @@ FAULTY: list[tuple[Any, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("reference", "options", "told"), FAULTY, ids=[str(row[:2]) for row in FAULTY])
-def test_what_makes_no_sense_for_a_checkpoint(reference: Any, options: dict[str, Any], told: str) -> None:
-    with pytest.raises(UsageError, match=told):
+@pytest.mark.parametrize(("reference", "options", "sentence"), FAULTY, ids=[str(row[:2]) for row in FAULTY])
+def test_what_makes_no_sense_for_a_checkpoint(reference: Any, options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
         headscope.inspect(reference, offline=True, **options)
 
 

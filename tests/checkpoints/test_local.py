@@ -89,8 +89,8 @@ def test_where_index_and_shards_differ_the_shards_count_as_in_transformers(dropp
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     theirs, ours = loads(tmp_path)
     assert theirs == ours == ({"pooler.dense.bias"} if dropped == "shard" else set())
-    told = [notice for notice in read_manifest(str(tmp_path)).notices if "promises 1 tensors" in notice]
-    assert bool(told) is (dropped == "shard")
+    notices = [notice for notice in read_manifest(str(tmp_path)).notices if "promises 1 tensors" in notice]
+    assert bool(notices) is (dropped == "shard")
 
 
 def test_the_file_that_the_configuration_names_is_read_as_in_transformers(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_exit_codes(arguments: list[str], code: int, gate: Gate) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "sentence"),
     [
         (["roberta-base", "--select", "HS999"], "no such rule"),
         (["roberta-base", "--ignore", "head-knew"], "did you mean head-new"),
@@ -65,10 +65,10 @@ def test_exit_codes(arguments: list[str], code: int, gate: Gate) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_cannot_be_meant_is_refused(arguments: list[str], told: str, gate: Gate) -> None:
+def test_what_cannot_be_meant_is_refused(arguments: list[str], sentence: str, gate: Gate) -> None:
     code, _, err = gate(*arguments)
     assert code == 2
-    assert told in err
+    assert sentence in err
 
 
 @pytest.mark.parametrize(

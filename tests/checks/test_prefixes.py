@@ -70,8 +70,8 @@ def test_placeholders_of_zero3_are_named_with_their_cause(tmp_path: Path) -> Non
         transformers.BertForSequenceClassification.from_pretrained(tmp_path)
     found = headscope.check(str(tmp_path), "inference", offline=True)
     assert [item.id for item in found.findings if item.severity == "error"] == ["HS801"]
-    told = " ".join(f"{item.message} {item.remedy}" for item in found.findings)
-    assert "zero_to_fp32.py" in told
-    assert "stage3_gather_16bit_weights_on_model_save" in told
-    assert "num_labels=0" not in told
-    assert "0 classes" not in told
+    sentence = " ".join(f"{item.message} {item.remedy}" for item in found.findings)
+    assert "zero_to_fp32.py" in sentence
+    assert "stage3_gather_16bit_weights_on_model_save" in sentence
+    assert "num_labels=0" not in sentence
+    assert "0 classes" not in sentence

@@ -464,7 +464,7 @@ def test_classes_without_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("id2label", "label2id", "told"),
+    ("id2label", "label2id", "sentence"),
     [
         ((("1", "a"), ("2", "b")), (), "id2label has 2 entries and the ids 2"),
         ((("0", "a"), ("1", "a")), (), "id2label gives the name a to several ids"),
@@ -473,12 +473,12 @@ def test_classes_without_names() -> None:
         ((("0", "a"), ("1", "b")), (("a", "0"),), "label2id does not lead b back to the same id"),
     ],
 )
-def test_label_maps_that_contradict_each_other(id2label: Any, label2id: Any, told: str) -> None:
+def test_label_maps_that_contradict_each_other(id2label: Any, label2id: Any, sentence: str) -> None:
     config = ConfigFacts(None, id2label, label2id)
     assert severities("HS203", config=config) == ([WARNING], [ERROR])
     assert severities("HS203", config=config, model=model(task=Task.MULTIPLE_CHOICE)) == SILENT
     (found,) = findings("HS203", subject(config=config))
-    assert found.message.startswith(f"In config.json {told}")
+    assert found.message.startswith(f"In config.json {sentence}")
 
 
 def test_a_map_that_is_not_there_contradicts_nothing() -> None:
@@ -734,9 +734,9 @@ def test_a_verdict_is_failed_before_not_determined_before_passed() -> None:
 
 def test_a_rule_that_could_not_be_decided_counts_if_it_could_fail_the_check() -> None:
     unread = (Unavailable("tokenizer", "cannot be read"),)
-    told = result(subject(unknown=unread))
-    assert told.verdict is Verdict.NOT_DETERMINED
-    assert told.not_determined == (Unavailable("HS303 padding-side", "cannot be read"),)
+    found = result(subject(unknown=unread))
+    assert found.verdict is Verdict.NOT_DETERMINED
+    assert found.not_determined == (Unavailable("HS303 padding-side", "cannot be read"),)
     without = result(subject(inapplicable=unread))
     assert without.verdict is Verdict.PASSED
     assert without.not_applicable == (Unavailable("HS303 padding-side", "cannot be read"),)
@@ -761,21 +761,21 @@ def test_the_gravest_findings_come_first() -> None:
 
 
 def test_a_result_says_what_was_asked_of_what() -> None:
-    told = result(subject(INFERENCE, checkpoint=checkpoint(notices=("a notice",))), wanted=("HS30",))
-    assert told.reference == "org/model"
-    assert told.profile is INFERENCE
-    assert told.rules == ("HS301", "HS302", "HS303", "HS304", "HS305")
-    assert told.notices == ("a notice",)
-    assert told.command == "check"
+    found = result(subject(INFERENCE, checkpoint=checkpoint(notices=("a notice",))), wanted=("HS30",))
+    assert found.reference == "org/model"
+    assert found.profile is INFERENCE
+    assert found.rules == ("HS301", "HS302", "HS303", "HS304", "HS305")
+    assert found.notices == ("a notice",)
+    assert found.command == "check"
 
 
 def test_an_ignored_finding_does_not_count_and_says_why() -> None:
     about = subject(INFERENCE, head=ALL_NEW)
     ignores = (Ignore("HS102", "known"), Ignore("HS108"))
-    told = result(about, ignores=ignores)
-    assert told.verdict is Verdict.PASSED
-    assert [(item.finding.id, item.reason) for item in told.ignored] == [("HS102", "known")]
-    assert unused_ignores(select(ignores=ignores), (told,)) == (Ignore("HS108"),)
+    found = result(about, ignores=ignores)
+    assert found.verdict is Verdict.PASSED
+    assert [(item.finding.id, item.reason) for item in found.ignored] == [("HS102", "known")]
+    assert unused_ignores(select(ignores=ignores), (found,)) == (Ignore("HS108"),)
     assert result(about, ignores=(Ignore("head-new"),)).ignored[0].reason == "ignored"
     assert result(about, ignores=(Ignore("HS102", model="org/*"),)).verdict is Verdict.PASSED
     assert result(about, ignores=(Ignore("HS102", model="other/*"),)).verdict is Verdict.FAILED

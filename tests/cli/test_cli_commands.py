@@ -200,8 +200,8 @@ def test_diagram_writes_a_file_and_nothing_else(
 def test_diagram_takes_the_options_of_inspect(fake: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
     main(["diagram", "bert", "--num_labels", "2", "--task", "token-classification", "--offline", "--revision", "x"])
     capsys.readouterr()
-    told = {name: fake.options[name] for name in ("num_labels", "task", "offline", "revision")}
-    assert told == {"num_labels": 2, "task": "token-classification", "offline": True, "revision": "x"}
+    sentence = {name: fake.options[name] for name in ("num_labels", "task", "offline", "revision")}
+    assert sentence == {"num_labels": 2, "task": "token-classification", "offline": True, "revision": "x"}
 
 
 def test_diagram_of_what_is_not_determined_ends_with_3_and_says_so(

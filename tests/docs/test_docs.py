@@ -43,17 +43,17 @@ def told_value(expression: ast.Expr, lines: list[str]) -> object:
 def checked(code: str) -> str:
     """`code` in which every expression must have the value told; a tuple that ends in `...` tells its beginning."""
     lines = code.splitlines()
-    told = []
+    sentence = []
     for node in ast.parse(code).body:
         source = ast.get_source_segment(code, node) or ""
         value = told_value(node, lines) if isinstance(node, ast.Expr) else NotImplemented
         if value is NotImplemented:
-            told.append(source)
+            sentence.append(source)
         elif isinstance(value, tuple) and value[-1:] == (...,):
-            told.append(f"_is({source.join('()')}[:{len(value) - 1}], {value[:-1]!r})")
+            sentence.append(f"_is({source.join('()')}[:{len(value) - 1}], {value[:-1]!r})")
         else:
-            told.append(f"_is({source.join('()')}, {value!r})")
-    return "\n".join(["def _is(found, told):", "    assert found == told, found", "", *told])
+            sentence.append(f"_is({source.join('()')}, {value!r})")
+    return "\n".join(["def _is(found, told):", "    assert found == told, found", "", *sentence])
 
 
 @pytest.mark.parametrize("code", examples())
@@ -130,8 +130,8 @@ def shell_examples() -> list[pytest.param]:
     ]
 
 
-@pytest.mark.parametrize(("commands", "told"), shell_examples())
-def test_a_shell_example_prints_what_stands_below_it(commands: str, told: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("commands", "sentence"), shell_examples())
+def test_a_shell_example_prints_what_stands_below_it(commands: str, sentence: str, tmp_path: Path) -> None:
     if shutil.which("jq") is None:
         pytest.skip("jq is not installed")
     command = tmp_path / "bin" / "headscope"
@@ -144,7 +144,7 @@ def test_a_shell_example_prints_what_stands_below_it(commands: str, told: str, t
         ["bash", "-c", commands], cwd=tmp_path, env=surroundings, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout == told
+    assert ran.stdout == sentence
 
 
 def test_there_are_three_examples_of_each_kind_for_the_json() -> None:
@@ -155,8 +155,8 @@ def test_there_are_three_examples_of_each_kind_for_the_json() -> None:
 def test_the_exit_codes_that_are_documented_are_those_there_are() -> None:
     from headscope.errors import ExitCode
 
-    told = re.findall(r"^\| (\d+) \|", (ROOT / "docs" / "cli.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert [int(code) for code in told] == [code.value for code in ExitCode]
+    sentence = re.findall(r"^\| (\d+) \|", (ROOT / "docs" / "cli.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert [int(code) for code in sentence] == [code.value for code in ExitCode]
 
 
 @pytest.mark.parametrize("page", [path for path in PAGES if path.parent.name == "docs"], ids=lambda path: path.name)

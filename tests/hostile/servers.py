@@ -74,9 +74,11 @@ def listing(names: list[Any], commit: str = COMMIT) -> Answerer:
 def config_of(commit: str, **headers: str) -> Answerer:
     """The configuration, said to be of this commit."""
     body = json.dumps(CONFIG).encode()
-    told = {"X-Repo-Commit": commit, "ETag": '"abc"'} | {name.replace("_", "-"): text for name, text in headers.items()}
+    answered = {"X-Repo-Commit": commit, "ETag": '"abc"'} | {
+        name.replace("_", "-"): text for name, text in headers.items()
+    }
     return lambda where, method, asked: (
-        (200, told | {"Content-Length": str(len(body))}, b"" if method == "HEAD" else body)
+        (200, answered | {"Content-Length": str(len(body))}, b"" if method == "HEAD" else body)
         if asked.endswith("/config.json")
         else None
     )
@@ -90,8 +92,8 @@ def index(weight_map: dict[str, Any]) -> dict[str, bytes]:
 
 def _huge(where: str, method: str, asked: str) -> Answer | None:
     """A configuration of 50 GB, as it is announced."""
-    told = {"X-Repo-Commit": COMMIT, "ETag": '"abc"', "Content-Length": str(50 * 10**9)}
-    return (200, told, b"" if method == "HEAD" else b"{" + b" " * 1000) if asked.endswith("/config.json") else None
+    answered = {"X-Repo-Commit": COMMIT, "ETag": '"abc"', "Content-Length": str(50 * 10**9)}
+    return (200, answered, b"" if method == "HEAD" else b"{" + b" " * 1000) if asked.endswith("/config.json") else None
 
 
 def _silent(path: str) -> Answerer:

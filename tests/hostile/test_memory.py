@@ -54,10 +54,10 @@ def imports() -> float:
 def test_check_of_a_large_configuration_stays_small(name: str, imports: float, tmp_path: Path) -> None:
     getattr(transformers, name)(**SIZES[name]).save_pretrained(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(safetensors(ONE_TENSOR))
-    taken, told = peak(
+    taken, sentence = peak(
         _RUN, "check", str(tmp_path), "--for", "training", "--no-cache", "-o", str(tmp_path / "out.json"), "--json"
     )
     print(f"{name}: {taken - imports:.0f} MB beyond import")
-    assert "CODE 1" in told
+    assert "CODE 1" in sentence
     assert taken - imports < MOST_MEGABYTES
     assert json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))["verdict"] == "failed"

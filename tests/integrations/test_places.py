@@ -60,7 +60,7 @@ def test_the_hook_names_a_command_that_exists() -> None:
 
 
 @pytest.mark.parametrize(
-    ("inputs", "code", "told"),
+    ("inputs", "code", "sentence"),
     [
         ({"MODELS": SST2}, 0, "passed"),
         ({"MODELS": f"{SST2}\nroberta-base"}, 1, "HS102"),
@@ -69,7 +69,7 @@ def test_the_hook_names_a_command_that_exists() -> None:
     ],
     ids=["passes", "fails", "training", "injection"],
 )
-def test_the_action_checks_and_tells(inputs: dict[str, str], code: int, told: str, tmp_path: Path) -> None:
+def test_the_action_checks_and_tells(inputs: dict[str, str], code: int, sentence: str, tmp_path: Path) -> None:
     action = yaml.safe_load((ROOT / "action.yml").read_text())
     step = next(step for step in action["runs"]["steps"] if step["name"] == "Check")
     assert "${{" not in step["run"]
@@ -85,7 +85,7 @@ def test_the_action_checks_and_tells(inputs: dict[str, str], code: int, told: st
         ["bash", "-e", "-c", step["run"]], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert ran.returncode == code, ran.stderr
-    assert told in (tmp_path / "summary.md").read_text()
+    assert sentence in (tmp_path / "summary.md").read_text()
     assert all(line.startswith("::") for line in ran.stdout.splitlines())
     assert not (tmp_path / "stolen").exists()
 
@@ -99,8 +99,8 @@ def _recipe(name: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(("model", "code", "told"), [(SST2, 0, "Passed"), ("gpt2", 1, "error HS301")])
-def test_the_recipe_for_pre_commit_passes_and_fails(tmp_path: Path, model: str, code: int, told: str) -> None:
+@pytest.mark.parametrize(("model", "code", "sentence"), [(SST2, 0, "Passed"), ("gpt2", 1, "error HS301")])
+def test_the_recipe_for_pre_commit_passes_and_fails(tmp_path: Path, model: str, code: int, sentence: str) -> None:
     pytest.importorskip("pre_commit", reason="pre-commit is not installed")
     settings = _recipe("repo: local")
     hook = settings["repos"][0]["hooks"][0]
@@ -117,7 +117,7 @@ def test_the_recipe_for_pre_commit_passes_and_fails(tmp_path: Path, model: str, 
         cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ran.returncode == code, ran.stdout + ran.stderr
-    assert all(word in ran.stdout for word in told.split()), ran.stdout
+    assert all(word in ran.stdout for word in sentence.split()), ran.stdout
 
 
 def _hook_repository(folder: Path) -> str:

@@ -12,8 +12,8 @@ from transformers.utils import logging
 
 from headscope.checkpoints import read_manifest
 from headscope.facts import ParameterStatus, WeightDiff
-from headscope.model.choice import Wish, choose
 from headscope.model.loading import load_skeleton
+from headscope.model.model_request import ModelRequest, choose
 
 CASES = [(name, source) for name, family in FAMILIES.items() for source in family.sources]
 
@@ -33,7 +33,7 @@ def really_load(folder: Path, class_name: str, **changes: Any) -> tuple[Any, dic
 
 def diff(folder: Path, class_name: str, num_labels: int | None) -> WeightDiff:
     manifest = read_manifest(str(folder))
-    choice = choose(manifest.config, Wish(num_labels=num_labels, model_class=class_name))
+    choice = choose(manifest.config, ModelRequest(num_labels=num_labels, model_class=class_name))
     return load_skeleton(choice, manifest).diff
 
 

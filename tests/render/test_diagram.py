@@ -157,9 +157,9 @@ def test_the_picture_says_of_a_stage_what_the_tree_says(name: str) -> None:
     report = REPORTS[name]()
     screen = plain_text(inspect_screen(report))
     lines = {line.split(" ", 1)[1].strip(): line for line in screen.splitlines() if line.startswith(("├── ", "└── "))}
-    told = list(lines)
+    sentence = list(lines)
     stages = [node for node in picture_of(report).nodes if node.kind is Kind.STAGE]
-    for node, line in zip(stages, told, strict=False):
+    for node, line in zip(stages, sentence, strict=False):
         [(module, shapes)] = node.pairs
         assert line.startswith(node.title)
         assert module in line

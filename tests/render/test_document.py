@@ -85,13 +85,13 @@ def test_every_field_has_a_meaning_and_every_meaning_a_field() -> None:
     def walk(owner: str, schema: Any) -> None:
         for name, field in schema.get("properties", {}).items():
             assert field["description"]
-            told = next(known for known in meanings.known_as(owner) if name in meanings.OF_OBJECT.get(known, {}))
-            asked.add((told, name))
+            sentence = next(known for known in meanings.known_as(owner) if name in meanings.OF_OBJECT.get(known, {}))
+            asked.add((sentence, name))
             walk(f"{owner}.{name}", field.get("items", field))
 
     for owner, schema in build_schema()["$defs"].items():
         walk(owner, schema)
-    assert asked == {(owner, name) for owner, told in meanings.OF_OBJECT.items() for name in told}
+    assert asked == {(owner, name) for owner, sentence in meanings.OF_OBJECT.items() for name in sentence}
 
 
 def test_a_field_without_a_meaning_is_refused() -> None:

@@ -190,8 +190,11 @@ def test_own_positions_are_those_of_every_row() -> None:
 
 def test_images_have_no_rows_to_name() -> None:
     found = run(Image(lambda s, h: s.fc(h[:, 0])), pixels(4, 4))
-    told = verify_pooling(found.execution, found.head, pooling((K.FIRST_TOKEN, FIRST)), found.axes)
-    assert (told.agrees, told.told) == (True, "agrees with the traced rule; by gradient: only the first position")
+    sentence = verify_pooling(found.execution, found.head, pooling((K.FIRST_TOKEN, FIRST)), found.axes)
+    assert (sentence.agrees, sentence.told) == (
+        True,
+        "agrees with the traced rule; by gradient: only the first position",
+    )
     masked_mean = verify_pooling(found.execution, found.head, pooling((K.MASKED_MEAN, NON_PAD)), found.axes)
     assert masked_mean.agrees is False
     found = run(Image(lambda s, h: s.fc(h.mean((2, 3))), as_tokens=False), pixels(4, 4))
@@ -229,11 +232,11 @@ def test_frames_are_masked_from_the_end() -> None:
 def test_nothing_is_claimed_where_nothing_can_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = nn.Sequential(nn.Linear(H, H), nn.Linear(H, 3))
     found = run(plain, {"input": torch.randn(2, H)})
-    told = verify_pooling(found.execution, found.head, pooling((K.FIRST_TOKEN, FIRST)), found.axes)
-    assert (told.agrees, told.positions) == (None, ())
-    assert "no token axis to tell apart" in told.told
+    sentence = verify_pooling(found.execution, found.head, pooling((K.FIRST_TOKEN, FIRST)), found.axes)
+    assert (sentence.agrees, sentence.positions) == (None, ())
+    assert "no token axis to tell apart" in sentence.told
     found = run(Text(first))
     monkeypatch.setattr(replay, "_MOST_NUMBERS", 1)
-    told = verify_pooling(found.execution, found.head, pooling((K.FIRST_TOKEN, FIRST)), found.axes)
-    assert (told.agrees, told.positions) == (None, ())
-    assert told.told.startswith("not determined: the head holds")
+    sentence = verify_pooling(found.execution, found.head, pooling((K.FIRST_TOKEN, FIRST)), found.axes)
+    assert (sentence.agrees, sentence.positions) == (None, ())
+    assert sentence.told.startswith("not determined: the head holds")

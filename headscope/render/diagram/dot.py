@@ -37,8 +37,8 @@ def _attributes(node: Node) -> str:
 
 
 def _look(edge: Edge) -> str:
-    told = ["style=dashed"] * (not edge.is_sure) + [f'label="{edge.count} tensors"'] * (edge.count > 1)
-    return f" [{', '.join(told)}]" if told else ""
+    shown = ["style=dashed"] * (not edge.is_sure) + [f'label="{edge.count} tensors"'] * (edge.count > 1)
+    return f" [{', '.join(shown)}]" if shown else ""
 
 
 def _label(texts: tuple[str, ...]) -> str:

@@ -24,8 +24,8 @@ def element(name: str, content: str = "", /, **attributes: object) -> str:
 
 def opening(name: str, /, **attributes: object) -> str:
     """The tag that opens an element."""
-    told = "".join(f' {_key(key)}="{escaped(_value(value))}"' for key, value in attributes.items())
-    return f"<{name}{told}>"
+    written = "".join(f' {_key(key)}="{escaped(_value(value))}"' for key, value in attributes.items())
+    return f"<{name}{written}>"
 
 
 def lines(parts: Iterable[str]) -> str:

@@ -71,7 +71,7 @@ def svg_element(picture: Picture, *, linked: bool = False) -> str:
 
 def _description(picture: Picture) -> str:
     """The picture in sentences."""
-    told = [f"{picture.verdict}."]
+    sentences = [f"{picture.verdict}."]
     for node in picture.nodes:
         words = [f"{node.title}, {node.beside}" if node.beside else node.title]
         words += [f"{left} {right}" for left, right in node.pairs]
@@ -79,8 +79,8 @@ def _description(picture: Picture) -> str:
         words += [node.mark] if node.mark else []
         words += list(node.lines)
         words += [f"{weight.word}: {weight.name} {weight.size}" for weight in node.weights]
-        told.append("; ".join(words) + ".")
-    return " ".join(told)
+        sentences.append("; ".join(words) + ".")
+    return " ".join(sentences)
 
 
 def _colours() -> str:
@@ -91,12 +91,12 @@ def _colours() -> str:
 
 def _variables(tints: Mapping[Tint, Colour], accent: Colour, quiet: str, ground: str) -> str:
     named = {**{tint.value: colour for tint, colour in tints.items()}, "accent": accent}
-    told = (
+    variables = (
         f"--{name}-{part}: {value}"
         for name, colour in named.items()
         for part, value in (("fill", colour.fill), ("line", colour.line), ("text", colour.text))
     )
-    return "; ".join((*told, f"--quiet: {quiet}", f"--ground: {ground}"))
+    return "; ".join((*variables, f"--quiet: {quiet}", f"--ground: {ground}"))
 
 
 def _rules_of_tints() -> str:

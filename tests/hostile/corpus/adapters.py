@@ -33,7 +33,7 @@ def _adapter(folder: Path, config: Any, weights: bytes | None, name: str = "adap
     return ["inspect", str(made), "--offline"]
 
 
-def _told(config: Any, weights: bytes | None = _header(_SHAPES), name: str = "adapter_model.safetensors") -> Build:
+def _sentence(config: Any, weights: bytes | None = _header(_SHAPES), name: str = "adapter_model.safetensors") -> Build:
     return lambda folder: _adapter(folder, config, weights, name)
 
 
@@ -48,7 +48,7 @@ def _lora(**changes: Any) -> dict[str, Any]:
 _EITHER = (0, 3)
 CASES: tuple[Case, ...] = (
     *(
-        Case(f"adapter: base is {value!r}", _told({"base_model_name_or_path": value}), words=(word,))
+        Case(f"adapter: base is {value!r}", _sentence({"base_model_name_or_path": value}), words=(word,))
         for value, word in (
             (None, "names no base model"),
             (7, "names no base model"),
@@ -65,7 +65,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case("adapter: base is the adapter", _itself, words=("is itself an adapter",)),
     *(
-        Case(f"adapter: {name} is {str(value)[:20]!r}", _told(_lora(**{name: value})), codes=_EITHER)
+        Case(f"adapter: {name} is {str(value)[:20]!r}", _sentence(_lora(**{name: value})), codes=_EITHER)
         for name, value in (
             ("peft_type", 7),
             ("peft_type", "\x1b[31m"),
@@ -90,17 +90,17 @@ CASES: tuple[Case, ...] = (
             ("auto_mapping", {"x": 1}),
         )
     ),
-    Case("adapter: configuration is a list", _told(b"[1]"), words=("adapter_config.json",)),
-    Case("adapter: configuration is cut", _told(b'{"peft_type": '), words=("adapter_config.json",)),
-    Case("adapter: no weights", _told(_lora(), None), words=("adapter weights",)),
-    Case("adapter: weights of another shape", _told(_lora(), _header({f"{_HEAD}.weight": [3, 8]})), codes=_EITHER),
-    Case("adapter: weights of nobody", _told(_lora(), _header({"\x1b[2Jelsewhere": [1]})), codes=_EITHER),
-    Case("adapter: low rank of no matrix", _told(_lora(), _header({f"{_HEAD}.lora_A.weight": []})), codes=_EITHER),
-    Case("adapter: weights cut", _told(_lora(), _header(_SHAPES)[:40]), words=("adapter_model.safetensors",)),
-    Case("adapter: weights are a page", _told(_lora(), b"<!doctype html>"), words=("an HTML page",)),
+    Case("adapter: configuration is a list", _sentence(b"[1]"), words=("adapter_config.json",)),
+    Case("adapter: configuration is cut", _sentence(b'{"peft_type": '), words=("adapter_config.json",)),
+    Case("adapter: no weights", _sentence(_lora(), None), words=("adapter weights",)),
+    Case("adapter: weights of another shape", _sentence(_lora(), _header({f"{_HEAD}.weight": [3, 8]})), codes=_EITHER),
+    Case("adapter: weights of nobody", _sentence(_lora(), _header({"\x1b[2Jelsewhere": [1]})), codes=_EITHER),
+    Case("adapter: low rank of no matrix", _sentence(_lora(), _header({f"{_HEAD}.lora_A.weight": []})), codes=_EITHER),
+    Case("adapter: weights cut", _sentence(_lora(), _header(_SHAPES)[:40]), words=("adapter_model.safetensors",)),
+    Case("adapter: weights are a page", _sentence(_lora(), b"<!doctype html>"), words=("an HTML page",)),
     Case(
         "adapter: pickled call",
-        _told(_lora(), b"\x80\x02cposix\nsystem\nX\x0c\x00\x00\x00touch canary\x85R.", "adapter_model.bin"),
+        _sentence(_lora(), b"\x80\x02cposix\nsystem\nX\x0c\x00\x00\x00touch canary\x85R.", "adapter_model.bin"),
         words=("adapter_model.bin",),
     ),
 )

@@ -96,13 +96,13 @@ _OPERATIONS: dict[str, bytes] = {
 }
 
 
-def _directory(entries: int, *, told: int | None = None, size: int | None = None) -> bytes:
+def _directory(entries: int, *, sentence: int | None = None, size: int | None = None) -> bytes:
     """An archive whose directory names one empty file so many times, or says so."""
     local = struct.pack("<4s5H3I2H", b"PK\x03\x04", 20, 0, 0, 0, 0, 0, 0, 0, 1, 0) + b"a"
     entry = struct.pack("<4s6H3I5H2I", b"PK\x01\x02", 20, 20, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0) + b"a"
     listed = entry * entries
     size = len(listed) if size is None else size
-    count = entries if told is None else told
+    count = entries if sentence is None else sentence
     zip64 = struct.pack("<4sQ2H2I4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, count, count, size, len(local))
     place = struct.pack("<4sIQI", b"PK\x06\x07", 0, len(local) + len(listed), 1)
     end = struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
@@ -118,7 +118,7 @@ _ARCHIVES: dict[str, bytes] = {
     "cut": in_zip(_EMPTY)[:-10],
     "only its sign": b"PK\x03\x04",
     "a directory of a million files": _directory(1_000_000),
-    "a directory said to be endless": _directory(1, told=2**63, size=2**62),
+    "a directory said to be endless": _directory(1, sentence=2**63, size=2**62),
     "a directory longer than the file": _directory(1, size=10_000_000),
     "one file a hundred thousand times": _directory(100_000),
     "end without a start": in_zip(_EMPTY)[-22:] + b"PK",

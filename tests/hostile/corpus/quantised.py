@@ -9,7 +9,7 @@ from hostile.corpus.case import CONFIG, Build, Case, checkpoint
 _LAYER = "distilbert.transformer.layer.0.ffn.lin1"
 
 
-def _told(settings: Any, shapes: dict[str, list[int]]) -> Build:
+def _sentence(settings: Any, shapes: dict[str, list[int]]) -> Build:
     def build(folder: Path) -> list[str]:
         config = CONFIG | {"quantization_config": settings}
         return ["inspect", str(checkpoint(folder, {"model.safetensors": _header(shapes)}, config))]
@@ -61,11 +61,11 @@ _SHAPES: tuple[tuple[str, dict[str, list[int]]], ...] = (
     ("a classifier in pieces", {"classifier.qweight": [1, 2], "classifier.scales": [1, 2]}),
 )
 CASES: tuple[Case, ...] = (
-    *(Case(f"quantised: {name}", _told(settings, _GPTQ), codes=_EITHER) for name, settings in _SETTINGS),
+    *(Case(f"quantised: {name}", _sentence(settings, _GPTQ), codes=_EITHER) for name, settings in _SETTINGS),
     *(
         Case(
             f"quantised {method}: {name}",
-            _told({"quant_method": method, "bits": 4, "load_in_4bit": True}, shapes),
+            _sentence({"quant_method": method, "bits": 4, "load_in_4bit": True}, shapes),
             _EITHER,
         )
         for name, shapes in _SHAPES

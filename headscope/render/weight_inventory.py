@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from headscope.facts.contents import Contents
+from headscope.facts.weight_inventory import WeightInventory
 from headscope.render.palette import STRONG
 from headscope.render.paragraph import Paragraph
 from headscope.render.safe import label, safe
@@ -15,12 +15,12 @@ _MARGIN = 12
 _MOST_TENSORS = 40
 
 
-def contents_screen(contents: Contents) -> RenderableType:
+def contents_screen(contents: WeightInventory) -> RenderableType:
     """The weight side: the file, its number formats, and the tensors outside of the blocks that repeat."""
     return Group(*(Paragraph(body, Text(name, STRONG), _MARGIN) for name, body in _lines(contents)))
 
 
-def _lines(contents: Contents) -> Iterator[tuple[str, Text]]:
+def _lines(contents: WeightInventory) -> Iterator[tuple[str, Text]]:
     yield "unknown", label("not determined: the head path, and which weights a class would take", "yellow")
     read = f", {bytes_of(contents.bytes_read)} read"
     yield "checkpoint", label(f"{contents.reference}, {contents.format}, {contents.architecture}{read}")

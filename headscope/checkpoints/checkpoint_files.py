@@ -19,7 +19,7 @@ _TOKENIZER_FILES = (TOKENIZER_CONFIG, "tokenizer.json", "vocab.txt", "vocab.json
 
 
 @dataclass(frozen=True, slots=True)
-class Sidecar:
+class FileReader:
     """A place that holds the files of a checkpoint, its weights among them.
 
     `reads_cheaply` says that a few megabytes cost nothing; over a network a few kilobytes are read. `reaching` is what
@@ -45,7 +45,7 @@ def open_sidecar(
     cache_dir: str | None = None,
     token: str | None = None,
     offline: bool = False,
-) -> Sidecar | None:
+) -> FileReader | None:
     """The place that a reference names, at the commit that was examined; None for a snapshot, which holds no files."""
     found = parse_reference(reference)
     if isinstance(found, HubReference):
@@ -56,16 +56,16 @@ def open_sidecar(
         access = HubAccess(cache_dir, token, offline, subfolder)
         folder = cached_folder(found, commit or revision, access)
         if offline or constants.HF_HUB_OFFLINE:
-            return Sidecar(Folder(folder), True) if folder is not None else None
+            return FileReader(Folder(folder), True) if folder is not None else None
         wanted = HubReference(found.repo, found.revision or revision)
-        return Sidecar(Repository(wanted, commit, access), False, partial(reaching, wanted))
+        return FileReader(Repository(wanted, commit, access), False, partial(reaching, wanted))
     path = found / subfolder if subfolder else found
     if path.is_dir():
-        return Sidecar(Folder(path), True)
-    return Sidecar(Folder(path.parent), True) if path.suffix in WEIGHT_SUFFIXES else None
+        return FileReader(Folder(path), True)
+    return FileReader(Folder(path.parent), True) if path.suffix in WEIGHT_SUFFIXES else None
 
 
-def read_tokenizer_settings(sidecar: Sidecar) -> dict[str, Any] | None:
+def read_tokenizer_settings(sidecar: FileReader) -> dict[str, Any] | None:
     """The tokenizer's own settings, {} where it has files without settings; None where there is no tokenizer.
 
     Raises Malformed for settings that are no JSON object.
@@ -78,7 +78,7 @@ def read_tokenizer_settings(sidecar: Sidecar) -> dict[str, Any] | None:
     return {} if names & set(_TOKENIZER_FILES) else None
 
 
-def read_first_bytes(sidecar: Sidecar, file: str, keys: Iterable[str], limit: int) -> dict[str, bytes]:
+def read_first_bytes(sidecar: FileReader, file: str, keys: Iterable[str], limit: int) -> dict[str, bytes]:
     """The first `limit` bytes at most of the data of each tensor of a safetensors file.
 
     Raises NotFound for a tensor that is not there.
@@ -95,7 +95,7 @@ def read_first_bytes(sidecar: Sidecar, file: str, keys: Iterable[str], limit: in
     return found
 
 
-def files_beside(sidecar: Sidecar, weights: Iterable[str]) -> list[Path]:
+def files_beside(sidecar: FileReader, weights: Iterable[str]) -> list[Path]:
     """The files on this machine that the rules read: weights and the tokenizer's; none for a place elsewhere.
 
     A repository is read at one commit, whose files never change.
@@ -105,6 +105,6 @@ def files_beside(sidecar: Sidecar, weights: Iterable[str]) -> list[Path]:
     return [sidecar.storage.path(name) for name in (*weights, *_TOKENIZER_FILES)]
 
 
-def path_in(sidecar: Sidecar, file: str) -> Path | None:
+def path_in(sidecar: FileReader, file: str) -> Path | None:
     """The file on this machine; None where it lies elsewhere."""
     return sidecar.storage.path(file) if isinstance(sidecar.storage, Folder) else None

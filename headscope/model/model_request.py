@@ -12,17 +12,17 @@ from headscope.errors import HeadscopeError, Malformed, Unsupported, UsageError
 from headscope.facts import Task
 from headscope.facts.tasks import WITHOUT_CLASSES
 from headscope.model.catalogue import HeadClass, class_for, classes_of_family, task_of_class
-from headscope.model.culprits import told_by_leaving_out
+from headscope.model.config_diagnosis import diagnose_by_leaving_out
 from headscope.model.quiet import quiet
+from headscope.model.reduced_config import DEPTHS
 from headscope.model.remote_code import CodeSource, load_remote_classes
-from headscope.model.shallow import DEPTHS
 
 _MOST_LAYERS = 2000
 _MOST_LABELS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ModelRequest:
     """What the user asked the model to be; None and () leave it to the checkpoint.
 
     `code` is where the repository's own code may be run from; None where it may not.
@@ -54,7 +54,7 @@ class _ConfigSource:
     notes: tuple[str, ...] = ()
 
 
-def choose(config: dict[str, Any], wish: Wish) -> Choice:
+def choose(config: dict[str, Any], wish: ModelRequest) -> Choice:
     """The class and configuration for a parsed `config.json` and a wish.
 
     Raises UsageError for a class, task or label count that cannot be; Unsupported for a model type that the
@@ -73,7 +73,7 @@ def choose(config: dict[str, Any], wish: Wish) -> Choice:
     return Choice(cls, head_class.task, _configured(source.config_class, source.values, wish), source.notes)
 
 
-def _check_labels(wish: Wish) -> None:
+def _check_labels(wish: ModelRequest) -> None:
     if wish.num_labels is not None and wish.num_labels < 1:
         raise UsageError(
             f"a classifier needs at least one label, and {wish.num_labels} were asked for",
@@ -88,7 +88,7 @@ def _check_labels(wish: Wish) -> None:
         raise UsageError("the same label name was given twice", "name every label once")
 
 
-def _check_classes(task: Task, wish: Wish) -> None:
+def _check_classes(task: Task, wish: ModelRequest) -> None:
     if task in WITHOUT_CLASSES and (wish.labels or wish.num_labels is not None):
         raise UsageError(
             f"{task.value} has no classes to count or name: {WITHOUT_CLASSES[task].removeprefix('none: ')}",
@@ -108,7 +108,7 @@ def _parsed_task(name: str | None) -> Task | None:
         raise UsageError(f"no such task: {name}", hint) from err
 
 
-def _model_type(config: dict[str, Any], wish: Wish) -> str:
+def _model_type(config: dict[str, Any], wish: ModelRequest) -> str:
     model_type = config.get("model_type")
     if isinstance(model_type, str) and model_type in CONFIG_MAPPING:
         return model_type
@@ -233,7 +233,7 @@ def _published_warning(found: str, wanted: str) -> str:
     )
 
 
-def _configured(config_class: Any, values: dict[str, Any], wish: Wish) -> Any:
+def _configured(config_class: Any, values: dict[str, Any], wish: ModelRequest) -> Any:
     if not wish.labels and wish.num_labels is None:
         _check_own_labels(values)
     try:
@@ -243,7 +243,7 @@ def _configured(config_class: Any, values: dict[str, Any], wish: Wish) -> Any:
     except HeadscopeError:
         raise
     except Exception as err:
-        more = told_by_leaving_out(config_class, values)
+        more = diagnose_by_leaving_out(config_class, values)
         raise Malformed(
             f"config.json does not make a {config_class.__name__}: {_first_line(err)}{more}", "correct config.json"
         ) from err
@@ -280,7 +280,7 @@ def _check_sizes(config: Any) -> None:
             raise Malformed(f"config.json asks for {depth:,} layers ({name})", f"correct {name}")
 
 
-def _set_labels(config: Any, wish: Wish) -> None:
+def _set_labels(config: Any, wish: ModelRequest) -> None:
     if wish.labels:
         config.id2label = dict(enumerate(wish.labels))
         config.label2id = {name: index for index, name in enumerate(wish.labels)}

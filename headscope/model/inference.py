@@ -11,7 +11,7 @@ import transformers
 from transformers import PreTrainedModel
 
 from headscope.errors import HeadscopeError, NotFound, Unsupported, UsageError
-from headscope.model.choice import Choice
+from headscope.model.model_request import Choice
 from headscope.model.quiet import quiet
 
 _SAMPLE_BYTES = 2

@@ -9,9 +9,9 @@ import transformers
 from transformers import PreTrainedModel
 
 from headscope.facts import UnusedGroup
-from headscope.model.catalogue import kin_with_heads
+from headscope.model.catalogue import siblings_with_heads
 from headscope.model.quiet import quiet
-from headscope.model.shallow import shallow_config
+from headscope.model.reduced_config import shallow_config
 
 
 def describe_unused(model: PreTrainedModel, unused: tuple[str, ...]) -> tuple[UnusedGroup, ...]:
@@ -33,7 +33,7 @@ def describe_unused(model: PreTrainedModel, unused: tuple[str, ...]) -> tuple[Un
 
 def _owners(model: PreTrainedModel) -> Iterator[tuple[str, str, frozenset[str]]]:
     shallow = shallow_config(model.config)
-    for name, word in kin_with_heads(str(model.config.model_type)):
+    for name, word in siblings_with_heads(str(model.config.model_type)):
         if name != type(model).__name__:
             keys = _keys_of(name, shallow)
             if keys:

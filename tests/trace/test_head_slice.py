@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from headscope.trace.execution import Execution
+from headscope.trace.head_slice import HeadSlice, has_token_axis, last_hidden_state, locate_head
 from headscope.trace.inputs import Row, Sizes
 from headscope.trace.probe import Probe
 from headscope.trace.recorder import Graph
-from headscope.trace.slicing import HeadSlice, has_token_axis, last_hidden_state, locate_head
 from tests.trace.heads import EXAMPLES, LABELS, Deep, H, Run, Text, Towers, run
 
 

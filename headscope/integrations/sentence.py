@@ -9,7 +9,7 @@ from headscope.render.words import list_of
 _NAMES = 8
 
 
-def told(result: CheckResult) -> str:
+def failure_sentence(result: CheckResult) -> str:
     """A result in a few lines: the verdict, the findings, the gravest first, and what was new after the load."""
     new = fold_keys(result.report.weights.new) if result.report else ()
     lines = [f"headscope: {result.reference}: {verdict_of(result)}"]

@@ -43,7 +43,7 @@ def bounded_answers(deadline: Clock, limit: int) -> Iterator[None]:
 
 
 @contextmanager
-def watched_requests() -> Iterator[list[str]]:
+def limited_requests() -> Iterator[list[str]]:
     """The methods of the requests that the Hub's client makes in this context, with redirects and repetitions.
 
     A thread of its own belongs to it where it runs in a copy of the context; requests of other threads are neither

@@ -7,7 +7,7 @@ import torch
 from transformers import PreTrainedModel
 
 from headscope.model.quiet import quiet
-from headscope.model.shallow import DEPTHS
+from headscope.model.reduced_config import DEPTHS
 
 _MOST_ATTEMPTS = 64
 _FEWEST_ATTEMPTS = 8
@@ -18,18 +18,18 @@ _SHOWN = 60
 _ESSENTIAL = ("model_type", "architectures", "auto_map")
 
 
-def told_by_leaving_out(config_class: Any, values: Mapping[str, Any]) -> str:
+def diagnose_by_leaving_out(config_class: Any, values: Mapping[str, Any]) -> str:
     """The fields that keep `values` from making a configuration, as a sentence's end; "" where none alone does."""
-    return _told(_disturbing(values, config_class.from_dict), values, config_class)
+    return _sentence(_disturbing(values, config_class.from_dict), values, config_class)
 
 
-def told_by_building(cls: type[PreTrainedModel], config: Any, values: Mapping[str, Any]) -> str:
+def diagnose_by_building(cls: type[PreTrainedModel], config: Any, values: Mapping[str, Any]) -> str:
     """The fields that keep a configuration from making a model; "" where the model can be made, or none alone does."""
     config_class = type(config)
     with torch.device("meta"):
         if _succeeds(lambda: cls(config)):
             return ""
-        return _told(_disturbing(values, lambda fewer: cls(config_class.from_dict(fewer))), values, config_class)
+        return _sentence(_disturbing(values, lambda fewer: cls(config_class.from_dict(fewer))), values, config_class)
 
 
 def _disturbing(values: Mapping[str, Any], make: Callable[[dict[str, Any]], Any]) -> list[str]:
@@ -58,12 +58,12 @@ def _succeeds(attempt: Callable[[], Any]) -> bool:
     return True
 
 
-def _told(names: list[str], values: Mapping[str, Any], config_class: Any) -> str:
+def _sentence(names: list[str], values: Mapping[str, Any], config_class: Any) -> str:
     """What was observed, and no more: two fields may contradict each other, and then either could be at fault."""
     if not names:
         return ""
-    told = [f"{name} = {_short(values[name])}{_default(name, config_class)}" for name in names[:_NAMED]]
-    return f"; it works without {' or without '.join(told)}"
+    found = [f"{name} = {_short(values[name])}{_default(name, config_class)}" for name in names[:_NAMED]]
+    return f"; it works without {' or without '.join(found)}"
 
 
 def _default(name: str, config_class: Any) -> str:

@@ -24,7 +24,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class WeightInventory:
     """The weight side of a checkpoint whose head was not inspected.
 
     `format` is that of the files (`safetensors`, `torch`, `gguf`), `elements` counts numbers, not bytes; shapes are in
@@ -52,11 +52,11 @@ def contents_of(
     format_name: str,
     bytes_read: int,
     settings: tuple[Setting, ...] = (),
-) -> Contents:
+) -> WeightInventory:
     """The contents that tensors add up to."""
     counts = Counter(tensor.dtype for tensor in tensors)
     blocks = Counter(map(_block_of, tensors))
-    return Contents(
+    return WeightInventory(
         reference=reference,
         format=format_name,
         architecture=architecture,

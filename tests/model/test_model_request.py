@@ -1,0 +1,70 @@
+"""Class and configuration: what the user and the checkpoint come to, and what cannot be."""
+
+from typing import Any
+
+import pytest
+
+from headscope.errors import HeadscopeError, Malformed, Unsupported, UsageError
+from headscope.facts import Task
+from headscope.model.model_request import ModelRequest, choose
+
+BERT: dict[str, Any] = {"model_type": "bert", "hidden_size": 32, "num_attention_heads": 2}
+
+
+def test_without_a_wish_a_language_model_becomes_a_sequence_classifier() -> None:
+    choice = choose(BERT | {"architectures": ["BertForMaskedLM"]}, ModelRequest())
+    assert (choice.cls.__name__, choice.task) == ("BertForSequenceClassification", Task.SEQUENCE_CLASSIFICATION)
+
+
+def test_a_classifier_stays_what_it_is() -> None:
+    choice = choose(BERT | {"architectures": ["BertForTokenClassification"]}, ModelRequest())
+    assert (choice.cls.__name__, choice.task) == ("BertForTokenClassification", Task.TOKEN_CLASSIFICATION)
+
+
+def test_a_family_without_texts_gets_its_first_task() -> None:
+    choice = choose({"model_type": "vit"}, ModelRequest())
+    assert (choice.cls.__name__, choice.task) == ("ViTForImageClassification", Task.IMAGE_CLASSIFICATION)
+
+
+def test_tasks_may_be_spelled_with_underscores() -> None:
+    assert choose(BERT, ModelRequest(task="multiple_choice")).cls.__name__ == "BertForMultipleChoice"
+
+
+def test_labels_decide_their_number_and_order() -> None:
+    config = choose(BERT, ModelRequest(labels=("no", "yes", "maybe"))).config
+    assert config.id2label == {0: "no", 1: "yes", 2: "maybe"}
+    assert config.num_labels == 3
+
+
+FAULTS: list[tuple[dict[str, Any], ModelRequest, type[HeadscopeError], str]] = [
+    (BERT, ModelRequest(num_labels=0), UsageError, "at least one label"),
+    (BERT, ModelRequest(num_labels=2, labels=("a", "b", "c")), UsageError, "3 label names"),
+    (BERT, ModelRequest(labels=("a", "a")), UsageError, "given twice"),
+    (BERT, ModelRequest(task="poetry"), UsageError, "no such task: poetry"),
+    (BERT, ModelRequest(model_class="BertForSequenceClasification"), UsageError, "has no class"),
+    (BERT, ModelRequest(model_class="BertTokenizer"), UsageError, "no model class"),
+    (BERT, ModelRequest(task="image-classification"), UsageError, "no class for image-classification"),
+    ({}, ModelRequest(), Malformed, "no model_type"),
+    ({"model_type": "barrt"}, ModelRequest(), Unsupported, "nearest: bart"),
+    ({"model_type": "mine", "auto_map": {"AutoConfig": "a.B"}}, ModelRequest(), Unsupported, "own code"),
+    (BERT | {"label2id": 3, "id2label": [1]}, ModelRequest(), Malformed, "BertConfig"),
+    (BERT | {"num_labels": -1}, ModelRequest(), Malformed, "num_labels in config.json is '-1'"),
+    (BERT | {"num_hidden_layers": 100_000}, ModelRequest(), Malformed, "100,000 layers"),
+    (BERT | {"id2label": 7}, ModelRequest(), Malformed, "BertConfig"),
+]
+
+
+@pytest.mark.parametrize(("config", "wish", "error", "part"), FAULTS, ids=[row[3] for row in FAULTS])
+def test_what_cannot_be_is_said_with_a_hint(
+    config: dict[str, Any], wish: ModelRequest, error: type[HeadscopeError], part: str
+) -> None:
+    with pytest.raises(error) as caught:
+        choose(config, wish)
+    assert part in caught.value.message
+    assert caught.value.hint
+
+
+def test_a_misspelled_class_gets_a_suggestion() -> None:
+    with pytest.raises(UsageError) as caught:
+        choose(BERT, ModelRequest(model_class="BertForSequenceClasification"))
+    assert "BertForSequenceClassification" in caught.value.hint
