@@ -434,7 +434,7 @@ def with_padding(trace: HeadTrace, choice: Choice) -> HeadTrace:
 
     from headscope.model.quiet import quiet
     from headscope.model.reduced_config import fitting_config
-    from headscope.trace.invariance import measure_padding, reads_padded_texts
+    from headscope.trace.invariance import SIDES, measure_padding, reads_padded_texts
     from headscope.trace.randomness import OwnRandomness
 
     def count(config: Any) -> int:
@@ -451,7 +451,7 @@ def with_padding(trace: HeadTrace, choice: Choice) -> HeadTrace:
             model = choice.cls(small).train(False)
             effects = measure_padding(model, choice.task)
     except Exception as err:  # a class that cannot be built small is not measured, which is said
-        effects = (PaddingEffect("any", None, reason=f"{type(err).__name__}: {err}"),)
+        effects = tuple(PaddingEffect(side, None, reason=f"{type(err).__name__}: {err}") for side in SIDES)
     return replace(trace, verification=replace(trace.verification, padding=effects))
 
 

@@ -34,7 +34,9 @@ def probe_from_examples(model: nn.Module, examples: Any, avoid: frozenset[int] =
     taken = {size for parameter in model.parameters() for size in parameter.shape}
     taken |= {size for value in tensors for size in value.shape[1:] if size != length}
     config = getattr(model, "config", None)
-    sizes = free_sizes(taken | avoid, has_tokens=length > 0, lengths=lengths_of_turn(turn, longest_text(config)))
+    sizes = free_sizes(
+        taken | avoid, has_tokens=length > 0, lengths=lengths_of_turn(turn, longest_text(config)), turn=turn
+    )
     inputs = {name: _stretched(value, batch, length, sizes) for name, value in named.items()}
     rows = make_rows(sizes, turn)
     tensors_of = {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}

@@ -12,11 +12,11 @@ from headscope.trace.execution import run_forward
 from headscope.trace.inputs import MAKERS, Row, Sizes, text_config_of
 from headscope.trace.probe import Probe
 
-_LENGTH = 9
+_LENGTHS = (9, 10)
 _PADDING = 4
 _CHOICES = 2
 _TOLERANCE = 1e-3
-_SIDES = ("right", "left")
+SIDES = ("right", "left")
 
 
 def measure_padding(model: PreTrainedModel, task: Any) -> tuple[PaddingEffect, ...]:
@@ -28,18 +28,19 @@ def measure_padding(model: PreTrainedModel, task: Any) -> tuple[PaddingEffect, .
         return ()
     pad = getattr(text_config_of(model.config), "pad_token_id", None)
     if pad is None:
-        return tuple(PaddingEffect(side, None, reason="no pad token is set") for side in _SIDES)
-    ids = MAKERS["input_ids"](model, Sizes(1, _LENGTH), (Row(0, _LENGTH - 1, _LENGTH - 3),), task)
+        return tuple(PaddingEffect(side, None, reason="no pad token is set") for side in SIDES)
+    length = next(size for size in _LENGTHS if size != model.config.num_labels)  # told from the scores by its size
+    ids = MAKERS["input_ids"](model, Sizes(1, length), (Row(0, length - 1, length - 3),), task)
     if ids is None or ids.dim() != len(("batch", "tokens")):
         return ()
     if task is Task.MULTIPLE_CHOICE:
         ids = ids.unsqueeze(1).repeat(1, _CHOICES, 1)
     alone = _scores(model, ids, torch.ones_like(ids))
     if isinstance(alone, str):
-        return tuple(PaddingEffect(side, None, reason=alone) for side in _SIDES)
-    if _LENGTH in alone.shape:
+        return tuple(PaddingEffect(side, None, reason=alone) for side in SIDES)
+    if length in alone.shape:
         return ()
-    return tuple(_effect(model, ids, pad, side, alone) for side in _SIDES)
+    return tuple(_effect(model, ids, pad, side, alone) for side in SIDES)
 
 
 def reads_padded_texts(cls: type[PreTrainedModel]) -> bool:

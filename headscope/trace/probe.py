@@ -19,7 +19,9 @@ from headscope.trace.targets import make_labels
 _BATCH_SIZES = (5, 7, 9, 11, 13, 17, 19, 21, 22, 23, 25, 26, 29, 31, 34, 35, 37, 38, 39, 41, 43, 46, 47)
 _BATCH_SIZES_OF_IMAGES = (5, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 _LENGTHS = (11, 13, 17, 19, 23, 27, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103)
-_LONG = 37
+_FEW, _FEW_IMAGES = (4, *range(6, 48)), range(2, 48)
+"""Rows of the later runs: as few as possible, because a model in memory keeps what it computes until it is read."""
+_LONG = 23
 """Tokens in the texts of the later runs, at least, where the model takes that many: beyond a `[:, :20]`."""
 _CHOICES = (3, 6, 10, 14, 15, 18, 20)
 _LABEL_MAPS = {"id2label", "label2id"}
@@ -85,6 +87,7 @@ def build_probe(model: PreTrainedModel, task: Task, avoid: frozenset[int] = froz
         has_tokens=is_text,
         has_choices=task is Task.MULTIPLE_CHOICE,
         lengths=lengths_of_turn(turn, longest_text(model.config)),
+        turn=turn,
     )
     rows = make_rows(sizes, turn)
     inputs: dict[str, Any] = {}
@@ -140,18 +143,24 @@ def longest_text(config: Any) -> int | None:
 
 
 def free_sizes(
-    taken: set[int], *, has_tokens: bool, has_choices: bool = False, lengths: tuple[int, ...] = _LENGTHS
+    taken: set[int],
+    *,
+    has_tokens: bool,
+    has_choices: bool = False,
+    lengths: tuple[int, ...] = _LENGTHS,
+    turn: int = 0,
 ) -> Sizes:
     """The first batch, length and number of choices that nothing else in the model has."""
+    batches = (_FEW if has_tokens else _FEW_IMAGES) if turn else _BATCH_SIZES if has_tokens else _BATCH_SIZES_OF_IMAGES
     lengths = lengths if has_tokens else (0,)
     choices = _CHOICES if has_choices else (1,)
     for length in lengths:
-        for batch in _BATCH_SIZES if has_tokens else _BATCH_SIZES_OF_IMAGES:
+        for batch in batches:
             for choice in choices:
                 sizes = Sizes(batch, length, choice)
                 if not _collide(sizes, taken):
                     return sizes
-    return Sizes(_BATCH_SIZES[0], lengths[0], choices[0])
+    return Sizes(next(iter(batches)), lengths[0], choices[0])
 
 
 def _collide(sizes: Sizes, taken: set[int]) -> bool:

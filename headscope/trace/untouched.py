@@ -25,8 +25,8 @@ attribute were put back, the next forward would install them again and collect e
 def untouched(model: nn.Module) -> Iterator[None]:
     """Evaluation mode inside; afterwards `model` is as before.
 
-    Put back are every submodule's mode, attributes and hooks, the values of its buffers (running statistics, counters), and
-    the fields of its configurations. Parameters are not copied: no forward is expected to write them.
+    Put back are every submodule's mode, attributes and hooks, the values of its buffers (running statistics, counters),
+    and the fields of its configurations. Parameters are not copied: no forward is expected to write them.
     """
     parts = list(model.modules())
     tables = [_Table(table, dict(table)) for part in parts for table in _tables_of(part)]
