@@ -25,6 +25,7 @@ from headscope.trace.picks import TokenNames
 from headscope.trace.pooling import read_pooling
 from headscope.trace.probe import build_probe
 from headscope.trace.reads import config_fields_read
+from headscope.trace.replay import unfaithful_reasons
 from headscope.trace.sources import read_sources
 from headscope.trace.stages import ModelNames, Step, build_stages, read_steps, short_path
 from headscope.trace.verify import verify_pooling, with_weighed_positions
@@ -63,12 +64,15 @@ def read_head(execution: Execution, head: HeadSlice, tokens: TokenNames, *, veri
     stages = build_stages(execution, head, steps)
     names = ModelNames(execution.model)
     axes, sources = find_token_axes(execution, head), read_sources(execution, head, names)
-    replay = prove(execution, head)
+    unfaithful = unfaithful_reasons(execution, head)
+    replay = None if unfaithful else prove(execution, head)
     pooling = with_weighed_positions(
         read_pooling(execution, head, steps, tokens, axes, sources), execution, head, axes, replay
     )
     hidden = head.hidden[0] if head.hidden else None
     formula = write_formula(execution, head, steps, axes, tokens, sources, replay)
+    if unfaithful:
+        pooling, formula = _withdrawn(pooling), Formula("", unfaithful[0])
     verification = _with_formula(verify_pooling(execution, head, pooling, axes), formula) if verify else None
     return HeadTrace(
         modules=_head_modules(steps, names, base),
@@ -88,7 +92,11 @@ def read_head(execution: Execution, head: HeadSlice, tokens: TokenNames, *, veri
         unused_modules=_unused_modules(execution, head, names),
         notes=(*execution.notes, *_notes_on_others(execution), *_note_on_formula(formula, stages)),
         other_parameters=_of_other_heads(execution, base, head, stages),
-        not_determined=(*_not_determined(execution, base, stages), *_contradictions(verification)),
+        not_determined=(
+            *_not_determined(execution, base, stages),
+            *(Unavailable("head path", reason) for reason in unfaithful),
+            *_contradictions(verification),
+        ),
     )
 
 
@@ -127,6 +135,10 @@ def _unless_contradicted(pooling: Pooling, verification: Verification | None) ->
     """The pooling without its claim where the gradients contradict it: a rule that is withdrawn is not shown."""
     if verification is None or verification.agrees is not False:
         return pooling
+    return _withdrawn(pooling)
+
+
+def _withdrawn(pooling: Pooling) -> Pooling:
     return replace(pooling, kind=PoolingKind.OTHER, tokens=(), rule="not determined", parts=())
 
 

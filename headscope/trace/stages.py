@@ -38,7 +38,28 @@ _NAMES = {
     "__rmatmul__": "matmul",
     "__neg__": "neg",
     "__pow__": "pow",
-    "__get__": "transpose",
+    "__idiv__": "div",
+    "__rdiv__": "div",
+    "__rpow__": "pow",
+    "__ipow__": "pow",
+    "__floordiv__": "floor_divide",
+    "__rfloordiv__": "floor_divide",
+    "__ifloordiv__": "floor_divide",
+    "__mod__": "remainder",
+    "__rmod__": "remainder",
+    "__imod__": "remainder",
+    "__invert__": "bitwise_not",
+    "__and__": "bitwise_and",
+    "__or__": "bitwise_or",
+    "__xor__": "bitwise_xor",
+    "__eq__": "eq",
+    "__ne__": "ne",
+    "__lt__": "lt",
+    "__le__": "le",
+    "__gt__": "gt",
+    "__ge__": "ge",
+    "T": "transpose",
+    "mT": "transpose",
     "concat": "cat",
     "concatenate": "cat",
     "amax": "max",
@@ -49,7 +70,7 @@ _NAMES = {
 }
 _SILENT = {
     "to", "float", "half", "bfloat16", "double", "type", "type_as", "contiguous", "clone", "detach", "requires_grad_",
-    "cpu", "cuda", "alias", "expand_as", "__deepcopy__",
+    "cpu", "cuda", "alias", "data", "expand_as", "__deepcopy__",
 }  # fmt: skip
 _NORMS = (("RMSNorm", "rms_norm"), ("LayerNorm", "layer_norm"), ("GELU", "gelu"), ("SiLU", "silu"))
 
