@@ -106,6 +106,10 @@ _LOOSE = {" + ", " - "}
 _MOST_LAYERS = 3
 
 
+class Withheld(Exception):
+    """Why a head has no formula that can be written and proven."""
+
+
 class TooLong(Exception):
     """An expression has more characters than a reader can take in."""
 

@@ -223,7 +223,7 @@ OTHERS = (
             (ALL,), "fc(bmm(softmax(attention(h)), h))", "weighted sum of the positions, padding included",
             ("torch.bmm(",), None),
     Reading(lambda s, h, m: s.fc(torch.einsum("btx,bth->bh", s.attention(h).softmax(1), h)), K.WEIGHTED, (ALL,),
-            "fc(einsum(softmax(attention(h)), h))", "weighted sum of the positions, padding included",
+            "fc(einsum('btx,bth->bh', softmax(attention(h)), h))", "weighted sum of the positions, padding included",
             ("torch.einsum(",), None),
     Reading(lambda s, h, m: s.fc(nn.functional.scaled_dot_product_attention(s.query.expand(len(h), 1, H), h, h)[:, 0]),
             K.WEIGHTED, (ALL,), "fc(scaled_dot_product_attention(query, h, h))",
