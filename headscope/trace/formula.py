@@ -361,8 +361,26 @@ def _arithmetic(step: Step, builder: _Builder) -> Node | None:
     if operation.name in REVERSED:
         operands.reverse()
     left, right = (_operand(item, operation, builder) for item in operands)
+    if step.name == "matmul":
+        left, right = _turned(left), _turned(right)
     shapes = tuple(item.shape if isinstance(item, torch.Tensor) else torch.Size() for item in operands)
     return Arithmetic(_SIGNS[step.name], left, right, (shapes[0], shapes[1]))
+
+
+def _turned(node: Node) -> Node:
+    """A factor of a matrix product with `.T` where its last two axes were swapped."""
+    if isinstance(node, Applied) and not node.text and not node.rest and _swaps_last_axes(node.step.last):
+        return replace(node, rest=".T")
+    return node
+
+
+def _swaps_last_axes(operation: Operation) -> bool:
+    if operation.name in {"T", "mT", "t"}:
+        return True
+    axes = [item for item in (*operation.args[1:], *operation.kwargs.values()) if isinstance(item, int)]
+    count = operation.args[0].dim() if operation.args else 0
+    is_swap = operation.name in {"transpose", "swapaxes", "swapdims"} and count > 1
+    return is_swap and {axis % count for axis in axes} == {count - 2, count - 1}
 
 
 def _operand(value: Any, operation: Operation, builder: _Builder) -> Node:
@@ -442,6 +460,8 @@ def _side_arithmetic(step: Step, builder: _Builder, depth: int) -> Node | None:
         nodes.reverse()
         operands = tuple(reversed(operands))
     shapes = [item.shape if isinstance(item, torch.Tensor) else torch.Size() for item in operands]
+    if step.name == "matmul":
+        nodes = list(map(_turned, nodes))
     return Arithmetic(_SIGNS[step.name], nodes[0], nodes[1], (shapes[0], shapes[1]))
 
 
@@ -497,6 +517,9 @@ def _pooled(step: Step, output: torch.Tensor, builder: _Builder) -> Node:
     reduced = _reduced_axes(step.last, entering, output)
     if reduced and all(entering.shape[axis] == 1 for axis in reduced) and not set(reduced) & set(axes):
         return _applied("", (inner,), step, output, builder)
+    probe = builder.execution.probe
+    if probe.length and any(entering.shape[axis] == probe.batch * probe.length for axis in reduced):
+        raise Withheld(f"{step.name} joins the rows of the batch")
     if reduced and set(reduced) == set(axes):
         return Pooled(_POOLS[step.name], inner, _ALL, axes)
     return _called(step, output, builder)
@@ -630,6 +653,8 @@ def _mean_of_sum(node: Arithmetic) -> Pooled | None:
     if node.sign != " / " or not isinstance(pooled, Pooled) or pooled.function != "sum":
         return None
     inner, mask = _unmasked(pooled.of)
+    if mask is None and not isinstance(below_layout(node.right), Number):  # what the inputs make is no fixed number
+        return None
     positions = Positions(Where.NON_PAD) if mask is not None else pooled.positions
     return Pooled("mean", inner, positions, pooled.axes, mask)
 

@@ -17,6 +17,7 @@ from headscope.facts import (
 )
 from headscope.trace.axes import find_token_axes, has_ambiguous_batch
 from headscope.trace.base import base_module, declared_base
+from headscope.trace.doubts import doubts
 from headscope.trace.execution import Execution, run_forward
 from headscope.trace.formula import Formula, prove, write_formula
 from headscope.trace.head_slice import HeadSlice, locate_head
@@ -64,7 +65,7 @@ def read_head(execution: Execution, head: HeadSlice, tokens: TokenNames, *, veri
     stages = build_stages(execution, head, steps)
     names = ModelNames(execution.model)
     axes, sources = find_token_axes(execution, head), read_sources(execution, head, names)
-    unfaithful = unfaithful_reasons(execution, head)
+    unfaithful = (*unfaithful_reasons(execution, head), *doubts(execution, head))
     replay = None if unfaithful else prove(execution, head)
     pooling = with_weighed_positions(
         read_pooling(execution, head, steps, tokens, axes, sources), execution, head, axes, replay

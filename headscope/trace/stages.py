@@ -24,6 +24,7 @@ _NAMES = {
     "__sub__": "sub",
     "__rsub__": "sub",
     "__isub__": "sub",
+    "rsub": "sub",
     "subtract": "sub",
     "__mul__": "mul",
     "__rmul__": "mul",
