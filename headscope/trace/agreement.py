@@ -15,11 +15,13 @@ from functools import cached_property
 from headscope.errors import Unsupported
 from headscope.facts import Pooling, PoolingKind, Shape, Stage, Unavailable, Verification
 from headscope.trace.axes import TokenAxes, find_token_axes
+from headscope.trace.doubts import doubts
 from headscope.trace.execution import Execution
 from headscope.trace.formula import Formula, prove, write_formulas
 from headscope.trace.head_slice import HeadSlice
 from headscope.trace.picks import TokenNames
 from headscope.trace.pooling import read_pooling
+from headscope.trace.replay import unfaithful_reasons
 from headscope.trace.sources import read_sources
 from headscope.trace.stages import ModelNames, Step, build_stages, read_steps
 from headscope.trace.verify import PartTensors, verify_pooling, with_weighed_positions
@@ -29,7 +31,7 @@ _VARIES = "varies"
 
 @dataclass(frozen=True)
 class Look:
-    """One execution of a head, read."""
+    """One execution of a head, read. `unfaithful` says why its recording cannot be trusted: then nothing is claimed."""
 
     execution: Execution
     head: HeadSlice
@@ -40,6 +42,7 @@ class Look:
     pooling: Pooling
     tensors: PartTensors
     formulas: Iterator[Formula]
+    unfaithful: tuple[str, ...] = ()
     _proven: list[Formula] = field(default_factory=list)
 
     @property
@@ -71,8 +74,10 @@ def look_at(execution: Execution, head: HeadSlice, tokens: TokenNames) -> Look:
     """Everything that one execution says about a head."""
     steps, names = read_steps(head), ModelNames(execution.model)
     axes, sources = find_token_axes(execution, head), read_sources(execution, head, names)
-    replay = prove(execution, head)
+    unfaithful = (*unfaithful_reasons(execution, head), *doubts(execution, head))
+    replay = None if unfaithful else prove(execution, head)
     pooling, tensors = read_pooling(execution, head, steps, tokens, axes, sources)
+    formulas = write_formulas(execution, head, steps, axes, tokens, sources, replay)
     return Look(
         execution=execution,
         head=head,
@@ -80,9 +85,10 @@ def look_at(execution: Execution, head: HeadSlice, tokens: TokenNames) -> Look:
         steps=steps,
         stages=build_stages(execution, head, steps),
         axes=axes,
-        pooling=with_weighed_positions(pooling, execution, head, axes, replay),
+        pooling=withdrawn(pooling) if unfaithful else with_weighed_positions(pooling, execution, head, axes, replay),
         tensors=tensors,
-        formulas=write_formulas(execution, head, steps, axes, tokens, sources, replay),
+        formulas=iter((Formula("", unfaithful[0]),)) if unfaithful else formulas,
+        unfaithful=unfaithful,
     )
 
 
@@ -116,12 +122,12 @@ def agree(first: Look, again: Callable[[int], Look], *, verify: bool) -> Agreeme
     formulas = (_common_formula(one, other) for one, other in pairs)
     formula = next((found for found in formulas if found is not None), None)
     return Agreement(
-        pooling=alike.pooling if alike else _not_determined(first.pooling),
+        pooling=alike.pooling if alike else withdrawn(first.pooling),
         formula=formula or Formula("", "runs of different sizes show different formulas"),
         stages=_merged_stages(first.stages, second.stages),
         hidden_shape=_merged_shape(first.hidden_shape, second.hidden_shape),
         verification=_worst([item.verify() for item in seen[:2]]) if verify else None,
-        gaps=(*_gaps_of_pooling(seen, alike), *_gaps_of_stages(first, second)),
+        gaps=tuple(_gaps_of_runs(seen)) or (*_gaps_of_pooling(seen, alike), *_gaps_of_stages(first, second)),
     )
 
 
@@ -154,8 +160,14 @@ def _common_formula(one: Look, other: Look) -> Formula | None:
     return common
 
 
-def _not_determined(pooling: Pooling) -> Pooling:
+def withdrawn(pooling: Pooling) -> Pooling:
+    """A pooling without its claim."""
     return replace(pooling, kind=PoolingKind.OTHER, tokens=(), rule="not determined", parts=())
+
+
+def _gaps_of_runs(seen: list[Look]) -> Iterator[Unavailable]:
+    for reason in dict.fromkeys(reason for item in seen for reason in item.unfaithful):
+        yield Unavailable("head path", reason)
 
 
 def _gaps_of_pooling(seen: list[Look], alike: Look | None) -> Iterator[Unavailable]:

@@ -5,12 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
 
 from headscope.trace.engine import META, ShapeOnlyMode
 from headscope.trace.execution import Execution
 from headscope.trace.head_slice import IMAGE_RANK, HeadSlice
-from headscope.trace.recorder import Operation
+from headscope.trace.recorder import Operation, run_again
 
 _RESHAPING = {"view", "reshape", "flatten"}
 
@@ -145,13 +144,4 @@ def _run(operation: Operation, values: dict[int, torch.Tensor]) -> tuple[torch.T
             return values[id(value)]
         return value.detach().to(META) if value.is_floating_point() else value
 
-    args, kwargs = tree_map(known, operation.args), tree_map(known, operation.kwargs)
-    result = operation.function(*args, **kwargs)
-    if operation.name == "__setitem__" or result is None:
-        return (args[0],)
-    leaves = result if isinstance(result, tuple | list) else (result,)
-    return tuple(leaf for leaf in _flat(leaves) if isinstance(leaf, torch.Tensor))
-
-
-def _flat(values: Any) -> list[Any]:
-    return [leaf for item in values for leaf in (_flat(item) if isinstance(item, tuple | list) else [item])]
+    return run_again(operation, known)

@@ -99,7 +99,9 @@ def _run_padded(model: nn.Module, probe: Probe, output: str | None) -> Execution
 def _run(model: nn.Module, probe: Probe, output: str | None) -> Execution:
     with recording() as recorder, torch.no_grad(), _engine(model, recorder):
         returned = model(**probe.inputs, **probe.labels)
+        returned = recorder.graph.memory.renewed_output(returned)
     found = read_outputs(model, returned, recorder.graph, output)
+    recorder.finish(found.scores)
     return Execution(model, probe, recorder.graph, found.scores, found.loss, others=found.others)
 
 

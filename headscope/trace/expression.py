@@ -28,10 +28,14 @@ class Side:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Number:
-    """A number written in the source, or a tensor that holds one; `text` is its name where it is a size of this run."""
+    """A number written in the source, or a tensor that holds one; `axis` is the axis that has this size in this run.
+
+    `text` stands in its place for an argument that is written as it is.
+    """
 
     value: float
     text: str = ""
+    axis: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,6 +110,10 @@ _LOOSE = {" + ", " - "}
 _MOST_LAYERS = 3
 
 
+class Withheld(Exception):
+    """Why a head has no formula that can be written and proven."""
+
+
 class TooLong(Exception):
     """An expression has more characters than a reader can take in."""
 
@@ -143,7 +151,7 @@ class _Speller:
             case Side():
                 return node.text
             case Number():
-                return f"{node.value:g}" if self._numbers_only or not node.text else node.text
+                return node.text or ("" if self._numbers_only else node.axis) or f"{node.value:g}"
             case Pick() | Cut():
                 return f"{self._tight(node.of)}[{_bare(node.positions)}]"
             case Pooled():

@@ -10,6 +10,7 @@ from torch import nn
 
 from headscope.errors import Unsupported
 from headscope.facts import HiddenSource, Positions, Where
+from headscope.trace.arguments import REVERSED, call_operands, norm_arguments
 from headscope.trace.axes import TokenAxes
 from headscope.trace.evaluate import equals_head
 from headscope.trace.execution import Execution
@@ -25,12 +26,14 @@ from headscope.trace.expression import (
     Pooled,
     Side,
     TooLong,
+    Withheld,
     below_layout,
     spell,
 )
 from headscope.trace.head_slice import HeadSlice
 from headscope.trace.indexing import spell_index
-from headscope.trace.picks import TokenNames, is_mask_of_rows, read_pick, sliced_positions
+from headscope.trace.masks import mask_name
+from headscope.trace.picks import TokenNames, read_pick, sliced_positions
 from headscope.trace.probe import Probe
 from headscope.trace.recorder import Operation
 from headscope.trace.replay import Replay
@@ -43,6 +46,7 @@ _LAYOUT = {
 }  # fmt: skip
 _DROPOUTS = {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"}
 _SIGNS = {"add": " + ", "sub": " - ", "div": " / ", "mul": " * ", "matmul": " @ "}
+_WEIGHTED = {"linear", "layer_norm", "batch_norm", "group_norm", "rms_norm"}
 _PICKS = {"select", "index", "gather", "take_along_dim"}
 _SPLITS = {"split", "chunk", "unbind", "tensor_split"}
 _POOLS = {
@@ -52,10 +56,6 @@ _POOLS = {
 }  # fmt: skip
 _LONGEST = 160
 _DEEPEST = 12
-
-
-class Withheld(Exception):
-    """Why a head has no formula that can be written and proven."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,7 @@ class _Builder:
     tokens: TokenNames
     names: ModelNames
     short: dict[str, str]
+    weights: dict[int, str]
     alone: set[int]
     nodes: dict[int, Node]
 
@@ -137,7 +138,9 @@ def _build(  # noqa: PLR0917
     }
     users = Counter(step.last.call for step in steps if _uses_parameters(step, names))
     alone = {call for call, count in users.items() if count == 1}
-    builder = _Builder(execution, head, axes, tokens, names, _short_names(steps, names), alone, nodes)
+    short = _short_names(steps, names)
+    weights = _weight_names(execution, head, names, {*short.values(), *execution.probe.inputs})
+    builder = _Builder(execution, head, axes, tokens, names, short, weights, alone, nodes)
     for step in steps:
         _add(step, builder)
     missing = [tensor for tensor in execution.logits if id(tensor) not in nodes]
@@ -147,14 +150,50 @@ def _build(  # noqa: PLR0917
 
 
 def _short_names(steps: tuple[Step, ...], names: ModelNames) -> dict[str, str]:
-    """Module paths by their last component, and whole where two of them end alike or in a number."""
-    paths = {names.path(step.last) for step in steps if step.last.modules}
-    ends = Counter(path.rpartition(".")[2] for path in paths)
+    """Module paths by their last component, and whole where two of them end alike or in a number.
+
+    A module with the name of an operation that it is not is written as an attribute: `self.tanh`.
+    """
+    classes = {names.path(step.last): type(step.last.modules[-1]).__name__ for step in steps if step.last.modules}
+    ends = Counter(path.rpartition(".")[2] for path in classes)
     found = {}
-    for path in paths:
+    for path, called in classes.items():
         end = path.rpartition(".")[2]
-        found[path] = end if ends[end] == 1 and not end.isdigit() else path
+        name = end if ends[end] == 1 and not end.isdigit() else path
+        found[path] = f"self.{path}" if _is_operation(name) and not _does(called, name) else name
     return found
+
+
+def _is_operation(name: str) -> bool:
+    """Whether a reader takes a name for a function of PyTorch, or for what formulas call otherwise."""
+    spaces = (torch, nn.functional, torch.Tensor)
+    return name in {"h", "mask"} or any(callable(getattr(space, name, None)) for space in spaces)
+
+
+def _does(class_name: str, operation: str) -> bool:
+    return operation.replace("_", "").lower() in class_name.lower()
+
+
+def _weight_names(execution: Execution, head: HeadSlice, names: ModelNames, taken: set[str]) -> dict[int, str]:
+    """What each parameter that the head reads is called: short, and whole where another thing has that name."""
+    graph = execution.graph
+    waiting = [pair for operation in head.operations for pair in operation.inputs if id(pair[0]) not in head.derived]
+    used: dict[int, str] = {}
+    seen: set[int] = set()
+    while waiting:
+        tensor, producer = waiting.pop()
+        if id(tensor) in names.parameters:
+            used[id(tensor)] = names.parameters[id(tensor)]
+        elif producer >= 0 and producer not in seen:
+            seen.add(producer)
+            waiting += graph.operations[producer].inputs
+    count = Counter(map(_last_name, used.values()))
+    return {
+        key: _last_name(name)
+        if count[_last_name(name)] == 1 and _last_name(name) not in {*taken, "h", "mask"}
+        else name
+        for key, name in used.items()
+    }
 
 
 def _uses_parameters(step: Step, names: ModelNames) -> bool:
@@ -257,11 +296,53 @@ def _piece(step: Step, output: torch.Tensor, builder: _Builder) -> Node:
     inner = builder.nodes[id(entering)]
     number = next(at for at, item in enumerate(step.last.outputs) if item is output)
     axis = builder.axes.first(entering)
-    if axis is not None and builder.axes.of(output) != builder.axes.of(entering):
+    if output.dim() != entering.dim() and axis is not None and _unbound_axis(step.last, entering) == axis:
         return _token_piece(inner, entering, output, axis, step)
     if axis is not None and output.dim() == entering.dim() and output.shape[axis] != entering.shape[axis]:
         return _token_piece(inner, entering, output, axis, step)
-    return _applied("", (inner,), step, output, builder, rest=f"[part {number}]")
+    if step.last.outputs and _is_handed_out(step.last, builder):
+        return _applied("", (inner,), step, output, builder, rest=f"[part {number}]")
+    return _applied("", (inner,), step, output, builder, rest=_spell_piece(step.last, entering, number))
+
+
+def _is_handed_out(split: Operation, builder: _Builder) -> bool:
+    """Whether all that a split makes is scores, in another layout at most: the start and end of a span."""
+    made: set[int] = set()
+    for tensor in builder.execution.logits:
+        current = tensor
+        while id(current) not in {id(output) for output in split.outputs}:
+            producer = builder.execution.graph.producer(current)
+            operation = builder.execution.graph.operations[producer] if producer >= 0 else None
+            if operation is None or len(operation.inputs) != 1 or not _keeps_values(operation):
+                break
+            current = operation.inputs[0][0]
+        made.add(id(current))
+    return all(id(output) in made for output in split.outputs)
+
+
+def _keeps_values(operation: Operation) -> bool:
+    step = single_step(operation)
+    return is_silent(step) or step.name in _LAYOUT
+
+
+def _spell_piece(split: Operation, entering: torch.Tensor, number: int) -> str:
+    """One output of a split as an index: `[:, :2]`, of the axis along which the outputs lie side by side."""
+    outputs = split.outputs
+    if any(output.dim() != entering.dim() for output in outputs):
+        axis = _unbound_axis(split, entering)
+        return f"[{':, ' * axis}{number}]"
+    differing = [at for at, size in enumerate(entering.shape) if outputs[number].shape[at] != size]
+    if len(differing) != 1:
+        return ""
+    start = sum(output.shape[differing[0]] for output in outputs[:number])
+    stop = start + outputs[number].shape[differing[0]]
+    end = "" if stop == entering.shape[differing[0]] else str(stop)
+    return f"[{':, ' * differing[0]}{start or ''}:{end}]"
+
+
+def _unbound_axis(split: Operation, entering: torch.Tensor) -> int:
+    dim = split.kwargs.get("dim", split.args[1] if len(split.args) > 1 else 0)
+    return dim % entering.dim() if isinstance(dim, int) else 0
 
 
 def _token_piece(inner: Node, entering: torch.Tensor, output: torch.Tensor, axis: int, step: Step) -> Node:
@@ -284,11 +365,29 @@ def _arithmetic(step: Step, builder: _Builder) -> Node | None:
     operands = list(operation.args[:2])
     if len(operands) != 2 or len(operation.args) > 2 or operation.kwargs:  # noqa: PLR2004
         return None
-    if operation.name in {"__rsub__", "__rtruediv__", "__rmatmul__"}:
+    if operation.name in REVERSED:
         operands.reverse()
     left, right = (_operand(item, operation, builder) for item in operands)
+    if step.name == "matmul":
+        left, right = _turned(left), _turned(right)
     shapes = tuple(item.shape if isinstance(item, torch.Tensor) else torch.Size() for item in operands)
     return Arithmetic(_SIGNS[step.name], left, right, (shapes[0], shapes[1]))
+
+
+def _turned(node: Node) -> Node:
+    """A factor of a matrix product with `.T` where its last two axes were swapped."""
+    if isinstance(node, Applied) and not node.text and not node.rest and _swaps_last_axes(node.step.last):
+        return replace(node, rest=".T")
+    return node
+
+
+def _swaps_last_axes(operation: Operation) -> bool:
+    if operation.name in {"T", "mT", "t"}:
+        return True
+    axes = [item for item in (*operation.args[1:], *operation.kwargs.values()) if isinstance(item, int)]
+    count = operation.args[0].dim() if operation.args else 0
+    is_swap = operation.name in {"transpose", "swapaxes", "swapdims"} and count > 1
+    return is_swap and {axis % count for axis in axes} == {count - 2, count - 1}
 
 
 def _operand(value: Any, operation: Operation, builder: _Builder) -> Node:
@@ -298,45 +397,55 @@ def _operand(value: Any, operation: Operation, builder: _Builder) -> Node:
         producer = next((made_by for tensor, made_by in operation.inputs if tensor is value), -1)
         return _side(value, producer, builder)
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return Number(float(value), _numeral(value, builder.execution.probe))
+        return Number(float(value), axis=_numeral(value, builder.execution.probe))
     raise Withheld(f"{operation.name} has an operand of type {type(value).__name__}")
 
 
 def _side(tensor: torch.Tensor, producer: int, builder: _Builder, depth: int = 0) -> Node:
     """A tensor beside the hidden states: a parameter, a mask, a number, or an expression over these."""
-    inputs = {id(value): name for name, value in builder.execution.probe.inputs.items()}
+    graph = builder.execution.graph
     if id(tensor) in builder.names.parameters:
-        return Side(_last_name(builder.names.parameters[id(tensor)]), tensor, -1)
-    if id(tensor) in inputs:
-        return Side("mask" if "mask" in inputs[id(tensor)] else inputs[id(tensor)], tensor, -1)
+        name = builder.names.parameters[id(tensor)]
+        return Side(builder.weights.get(id(tensor), name), tensor, -1)
+    inputs = {id(value): name for name, value in builder.execution.probe.inputs.items()}
     is_fixed = not tensor.is_meta and not _is_made_from_parameters(producer, builder)
-    if is_fixed and tensor.numel() == 1:
-        return Number(float(tensor))
-    if is_fixed and _is_binary(tensor) and _is_of_mask(tensor, producer, builder):
-        return Side("~mask" if _is_inverted(tensor, producer, builder) else "mask", tensor, producer)
+    name = mask_name(tensor, producer, builder.execution) if is_fixed else ""
+    if name:
+        return Side(name, tensor, producer)
+    if id(tensor) in inputs:
+        return Side(inputs[id(tensor)], tensor, -1)
+    if producer in graph.stale:
+        raise Withheld("a value beside the hidden states was written in place through another tensor")
+    if is_fixed and tensor.numel() == 1 and not _is_made_from_inputs(producer, builder):
+        is_count = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
+        return Number(float(tensor), axis=_numeral(int(tensor), builder.execution.probe) if is_count else "")
     if producer < 0 or depth > _DEEPEST:
         raise Withheld("the head reads values beside the hidden states that have no name")
-    step = single_step(builder.execution.graph.operations[producer])
-    inner = [
-        _side(item, made_by, builder, depth + 1)
-        for item, made_by in step.last.inputs
-        if not (item.is_meta and item.numel() == 0)
-    ]
-    if not inner:
+    return _side_operation(single_step(graph.operations[producer]), tensor, builder, depth)
+
+
+def _side_operation(step: Step, tensor: torch.Tensor, builder: _Builder, depth: int) -> Node:
+    """The expression over parameters and inputs that an operation makes."""
+    producers = {id(item): made_by for item, made_by in step.last.inputs}
+
+    def node_of(item: torch.Tensor) -> Node:
+        return _side(item, producers.get(id(item), -1), builder, depth + 1)
+
+    if not step.last.inputs or all(item.is_meta and not item.numel() for item, _ in step.last.inputs):
         raise Withheld(f"the head reads what {step.name} makes from nothing")
     if step.name in _SIGNS and not step.last.kwargs:
         arithmetic = _side_arithmetic(step, builder, depth)
         if arithmetic is not None:
             return arithmetic
-    is_layout = is_silent(step) or step.name in _LAYOUT or step.name == "unsqueeze"
-    pairs = tuple((item, node) for (item, _), node in zip(step.last.inputs, inner, strict=False))
-    text = "" if is_layout else step.name
-    rest = (
-        spell_index(step.last)
-        if step.last.name == "__getitem__" and not is_layout
-        else _arguments(step.last, builder.execution.probe)
-    )
-    return Applied("" if step.last.name == "__getitem__" else text, tuple(inner), step, pairs, tensor, rest)
+    pairs = tuple((item, node_of(item)) for item, _ in step.last.inputs)
+    if is_silent(step) or step.name in _LAYOUT:
+        return Applied("", (pairs[0][1],), step, pairs, tensor)
+    if step.last.name == "__getitem__" and len(pairs) == 1:
+        return Applied("", (pairs[0][1],), step, pairs, tensor, spell_index(step.last))
+    operands = call_operands(step.last, node_of, builder.execution.probe)
+    number = next((at for at, item in enumerate(step.last.outputs) if item is tensor), 0)
+    text = f"{step.name}[{number}]" if number else step.name
+    return Applied(text, operands, step, pairs, tensor)
 
 
 def _side_arithmetic(step: Step, builder: _Builder, depth: int) -> Node | None:
@@ -347,13 +456,15 @@ def _side_arithmetic(step: Step, builder: _Builder, depth: int) -> Node | None:
     nodes = [
         _side(item, producers.get(id(item), -1), builder, depth + 1)
         if isinstance(item, torch.Tensor)
-        else Number(float(item), _numeral(item, builder.execution.probe))
+        else Number(float(item), axis=_numeral(item, builder.execution.probe))
         for item in operands
     ]
-    if step.last.name in {"__rsub__", "__rtruediv__"}:
+    if step.last.name in REVERSED:
         nodes.reverse()
         operands = tuple(reversed(operands))
     shapes = [item.shape if isinstance(item, torch.Tensor) else torch.Size() for item in operands]
+    if step.name == "matmul":
+        nodes = list(map(_turned, nodes))
     return Arithmetic(_SIGNS[step.name], nodes[0], nodes[1], (shapes[0], shapes[1]))
 
 
@@ -362,13 +473,10 @@ def _is_made_from_parameters(producer: int, builder: _Builder) -> bool:
     return any(id(tensor) in builder.names.parameters for tensor in _tensors_before(producer, builder))
 
 
-def _is_of_mask(tensor: torch.Tensor, producer: int, builder: _Builder) -> bool:
-    """Whether zeros and ones follow from a mask or from the tokens, and are not indices that happen to be 0 and 1."""
-    if tensor.dtype == torch.bool:
-        return True
-    inputs = {id(value): name for name, value in builder.execution.probe.inputs.items()}
-    names = (inputs.get(id(item), "") for item in _tensors_before(producer, builder))
-    return any("mask" in name or name == "input_ids" for name in names)
+def _is_made_from_inputs(producer: int, builder: _Builder) -> bool:
+    """Whether a value is another one for other inputs."""
+    inputs = {id(value) for value in builder.execution.probe.inputs.values()}
+    return any(id(tensor) in inputs for tensor in _tensors_before(producer, builder))
 
 
 def _tensors_before(producer: int, builder: _Builder) -> Iterator[torch.Tensor]:
@@ -382,24 +490,6 @@ def _tensors_before(producer: int, builder: _Builder) -> Iterator[torch.Tensor]:
         for tensor, made_by in builder.execution.graph.operations[index].inputs:
             yield tensor
             waiting.append(made_by)
-
-
-def _is_inverted(mask: torch.Tensor, producer: int, builder: _Builder) -> bool:
-    """Whether a mask was turned round on its way here: its ones are the positions to leave out."""
-    if is_mask_of_rows(mask, builder.execution):
-        return False
-    if is_mask_of_rows(mask == 0, builder.execution):
-        return True
-    operations, turns = builder.execution.graph.operations, 0
-    while producer >= 0:
-        operation = operations[producer]
-        turns += operation.name in {"__invert__", "bitwise_not", "logical_not", "__rsub__"}
-        producer = operation.inputs[0][1] if operation.inputs else -1
-    return turns % 2 == 1
-
-
-def _is_binary(tensor: torch.Tensor) -> bool:
-    return tensor.dtype == torch.bool or bool(((tensor == 0) | (tensor == 1)).all())
 
 
 def _last_name(name: str) -> str:
@@ -430,6 +520,9 @@ def _pooled(step: Step, output: torch.Tensor, builder: _Builder) -> Node:
     reduced = _reduced_axes(step.last, entering, output)
     if reduced and all(entering.shape[axis] == 1 for axis in reduced) and not set(reduced) & set(axes):
         return _applied("", (inner,), step, output, builder)
+    probe = builder.execution.probe
+    if probe.length and any(entering.shape[axis] == probe.batch * probe.length for axis in reduced):
+        raise Withheld(f"{step.name} joins the rows of the batch")
     if reduced and set(reduced) == set(axes):
         return Pooled(_POOLS[step.name], inner, _ALL, axes)
     return _called(step, output, builder)
@@ -464,15 +557,18 @@ def _called(step: Step, output: torch.Tensor, builder: _Builder) -> Node:
     if parameters and path and step.last.call in builder.alone and _is_of_module(step, builder):
         text = f"{builder.short[path]}[{number}]" if number else builder.short[path]
         return _applied(text, tuple(operands), step, output, builder)
-    if step.name in _SIGNS or step.name not in {"linear", "layer_norm", "batch_norm", "group_norm", "rms_norm"}:
-        operands = _in_order(step, builder) or [*operands, *_other_tensors(step, builder)]
-    elif parameters:
+    rest = ""
+    if step.name in _WEIGHTED:
         operands += [
-            Side(_last_name(builder.names.parameters[id(tensor)]), tensor, -1)
+            Side(builder.weights[id(tensor)], tensor, -1)
             for tensor, _ in step.last.inputs
             if id(tensor) in builder.names.parameters
         ]
-    rest = _arguments(step.last, builder.execution.probe) if len(step.operations) == 1 else ""
+        rest = norm_arguments(step.last)
+    elif len(step.operations) > 1:
+        operands += _other_tensors(step, builder)
+    elif step.name not in _LAYOUT:
+        operands = list(_in_order(step, builder))
     rest_of_many = f"[{number}]" if len(step.last.outputs) > 1 and step.name not in {"max", "min"} else ""
     made = _applied(step.name, tuple(operands), step, output, builder, rest)
     return made if not rest_of_many else replace(made, text=f"{step.name}{rest_of_many}")
@@ -488,14 +584,16 @@ def _has_inner_calls(module: nn.Module, builder: _Builder) -> bool:
     return any(child in builder.execution.graph.executed for child in module.children())
 
 
-def _in_order(step: Step, builder: _Builder) -> list[Node]:
-    """The tensors of one function as it was given them: `where(mask, h, 0)`. Empty for a step of several functions."""
-    if len(step.operations) > 1:
-        return []
-    return [
-        builder.nodes[id(tensor)] if id(tensor) in builder.head.derived else _side(tensor, producer, builder)
-        for tensor, producer in step.last.inputs
-    ]
+def _in_order(step: Step, builder: _Builder) -> tuple[Node, ...]:
+    """The operands of one function as it was given them: `where(mask, h, 0)`."""
+    producers = {id(tensor): producer for tensor, producer in step.last.inputs}
+
+    def node_of(tensor: torch.Tensor) -> Node:
+        if id(tensor) in builder.head.derived and id(tensor) in builder.nodes:
+            return builder.nodes[id(tensor)]
+        return _side(tensor, producers.get(id(tensor), -1), builder)
+
+    return call_operands(step.last, node_of, builder.execution.probe)
 
 
 def _other_tensors(step: Step, builder: _Builder) -> Iterator[Node]:
@@ -509,42 +607,10 @@ def _other_tensors(step: Step, builder: _Builder) -> Iterator[Node]:
             yield _side(tensor, producer, builder)
 
 
-_QUIET = {
-    "softmax",
-    "log_softmax",
-    "gelu",
-    "layer_norm",
-    "batch_norm",
-    "group_norm",
-    "rms_norm",
-    "linear",
-    "tanh",
-    "relu",
-}
-
-
 def _numeral(value: float, probe: Probe) -> str:
     """The name of the axis that has this size in this run; "" where none has."""
     name = probe.shape((value,))[0] if isinstance(value, int) else value
     return name if isinstance(name, str) else ""
-
-
-def _arguments(operation: Operation, probe: Probe) -> str:
-    """The numbers that a function was given beside its tensors, where they change what it computes."""
-    name = operation.name.strip("_")
-    if name in _QUIET or name in _LAYOUT or name in {"to", "float", "type", "type_as"}:
-        return ""
-    values = [item for item in operation.args[1:] if isinstance(item, int | float) and not isinstance(item, bool)]
-    named = {
-        key: item
-        for key, item in operation.kwargs.items()
-        if isinstance(item, int | float) and not isinstance(item, bool)
-    }
-    spelled = [
-        *(f"{item:g}" for item in values),
-        *(f"{key}={item:g}" for key, item in named.items()),
-    ]
-    return f", {', '.join(spelled)}" if spelled else ""
 
 
 def _top(node: Node) -> Node:
@@ -590,6 +656,8 @@ def _mean_of_sum(node: Arithmetic) -> Pooled | None:
     if node.sign != " / " or not isinstance(pooled, Pooled) or pooled.function != "sum":
         return None
     inner, mask = _unmasked(pooled.of)
+    if mask is None and not isinstance(below_layout(node.right), Number):  # what the inputs make is no fixed number
+        return None
     positions = Positions(Where.NON_PAD) if mask is not None else pooled.positions
     return Pooled("mean", inner, positions, pooled.axes, mask)
 

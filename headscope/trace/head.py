@@ -11,14 +11,13 @@ from headscope.errors import Unsupported
 from headscope.facts import (
     HeadTrace,
     Pooling,
-    PoolingKind,
     Stage,
     Task,
     Unavailable,
     UnusedModule,
     Verification,
 )
-from headscope.trace.agreement import Agreement, Look, agree, look_at
+from headscope.trace.agreement import Agreement, Look, agree, look_at, withdrawn
 from headscope.trace.axes import has_ambiguous_batch
 from headscope.trace.base import base_module, declared_base
 from headscope.trace.execution import Execution, run_forward
@@ -53,11 +52,11 @@ def trace_head(
     forward fails or returns no scores. The model is left as it was.
     """
 
-    def run(subject: nn.Module, turn: int, taken: frozenset[int]) -> Execution:
+    def execute(subject: nn.Module, turn: int, taken: frozenset[int]) -> Execution:
         assert isinstance(subject, PreTrainedModel)
         return run_forward(subject, build_probe(subject, task, taken, turn), hint=_HINT, output=output)
 
-    return read_head(model, run, tokens or TokenNames(), twin=twin, verify=verify)
+    return read_head(model, execute, tokens or TokenNames(), twin=twin, verify=verify)
 
 
 def read_head(
@@ -161,7 +160,7 @@ def _unless_contradicted(pooling: Pooling, verification: Verification | None) ->
     """The pooling without its claim where the gradients contradict it: a rule that is withdrawn is not shown."""
     if verification is None or verification.agrees is not False:
         return pooling
-    return replace(pooling, kind=PoolingKind.OTHER, tokens=(), rule="not determined", parts=())
+    return withdrawn(pooling)
 
 
 def _contradictions(verification: Verification | None) -> tuple[Unavailable, ...]:

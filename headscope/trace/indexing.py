@@ -61,7 +61,11 @@ def index_operation(operation: Operation) -> str:
 def spell_index(operation: Operation) -> str:
     """The expression as a reader would write it: `[:, 0]`, `[rows, positions]`."""
     items = operation.args[1]
-    items = items if isinstance(items, tuple) else (items,)
+    return spell_items(items if isinstance(items, tuple) else (items,))
+
+
+def spell_items(items: tuple[Any, ...]) -> str:
+    """The items of an index in brackets: `[:, 0]`."""
     return "[" + ", ".join(_spell_item(item) for item in items) + "]"
 
 

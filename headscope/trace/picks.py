@@ -9,6 +9,7 @@ from headscope.facts import Positions, Where
 from headscope.trace.axes import TokenAxes
 from headscope.trace.execution import Execution
 from headscope.trace.indexing import Picked, item_on_axis, picked_positions
+from headscope.trace.probe import Probe
 from headscope.trace.recorder import Operation
 
 
@@ -178,10 +179,22 @@ def kept_positions(positions: Positions, execution: Execution, length: int) -> l
 
 
 def is_mask_of_rows(mask: torch.Tensor, execution: Execution) -> bool:
-    """Whether a tensor of zeros and ones keeps exactly the positions of each row that are not padding."""
-    probe = execution.probe
-    flat = mask.reshape(mask.shape[0], -1)
-    if not probe.rows or flat.shape != (len(probe.rows), probe.length):
+    """Whether a tensor keeps exactly the positions of each row that are not padding; the same for every feature."""
+    flat = _by_rows(mask, execution.probe)
+    if flat is None:
         return False
     kept = [row.nonzero().flatten().tolist() for row in flat]
-    return kept == [list(range(row.first, row.last + 1)) for row in probe.rows]
+    return kept == [list(range(row.first, row.last + 1)) for row in execution.probe.rows]
+
+
+def _by_rows(mask: torch.Tensor, probe: Probe) -> torch.Tensor | None:
+    """A mask as [rows, tokens]; None where it has another layout, or differs between the features of a token."""
+    count, length = len(probe.rows), probe.length
+    if not count or mask.is_meta:
+        return None
+    if mask.numel() == count * length and (mask.shape[-1] == length or length in mask.shape[1:]):
+        return mask.reshape(count, length)
+    if tuple(mask.shape[:2]) != (count, length):
+        return None
+    spread = mask.reshape(count, length, -1)
+    return spread[..., 0] if bool((spread == spread[..., :1]).all()) else None

@@ -12,6 +12,7 @@ from headscope.trace.axes import TokenAxes
 from headscope.trace.execution import Execution
 from headscope.trace.head_slice import IMAGE_RANK, HeadSlice
 from headscope.trace.indexing import Picked
+from headscope.trace.masks import is_other_mask
 from headscope.trace.picks import TokenNames, explain_pick, inputs_behind, read_pick, sliced_positions
 from headscope.trace.recorder import Operation
 from headscope.trace.stages import ModelNames, Step, entering_tensors, short_path
@@ -202,6 +203,10 @@ def _touched(step: Step, state: Tokens, reading: Reading) -> Tokens:
     if step.name in {"mul", "masked_fill", "where", "index_put"}:
         if _side_inputs(step, reading) & reading.execution.probe.given:
             return replace(state, kept=None, touched_by=(*state.touched_by, step))
+        if _reads_other_mask(step, reading):
+            is_weight = step.name == "mul"
+            kept = state.kept if is_weight else None
+            return replace(state, weighted=is_weight, kept=kept, touched_by=(*state.touched_by, step))
         if any("mask" in name or name == "input_ids" for name in _side_inputs(step, reading)):
             return replace(state, masked=True, touched_by=(*state.touched_by, step))
         if step.name == "mul" and _differs_by_position(step, reading):
@@ -212,6 +217,15 @@ def _touched(step: Step, state: Tokens, reading: Reading) -> Tokens:
         kept = sliced_positions(step.last, reading.axes, state.kept)
         return replace(state, kept=kept, touched_by=(*state.touched_by, step))
     return state
+
+
+def _reads_other_mask(step: Step, reading: Reading) -> bool:
+    """Whether zeros and ones reach a step that keep other positions than those that are not padding."""
+    return any(
+        id(tensor) not in reading.head.derived and is_other_mask(tensor, producer, reading.execution)
+        for operation in step.operations
+        for tensor, producer in operation.inputs
+    )
 
 
 def _differs_by_position(step: Step, reading: Reading) -> bool:
@@ -242,6 +256,9 @@ def _averaged(part: Part, step: Step, reading: Reading) -> Part:
         by = "the number of all positions" if constant == part.summed else f"{constant:g}"
         rule = f"{part.rule}, divided by {by}"
         return replace(part, kind=PoolingKind.OTHER, rule=rule, evidence=(*part.evidence, step), summed=0)
+    if part.positions.where is Where.BY_ROW:
+        rule = "sum over some positions, by a rule not recognised, divided by a number"
+        return replace(part, rule=rule, evidence=(*part.evidence, step), summed=0)
     if part.kind is PoolingKind.MASKED_MEAN or any("mask" in name for name in _side_inputs(step, reading)):
         kind, positions = PoolingKind.MASKED_MEAN, Positions(Where.NON_PAD)
         rule = "mean over the positions that the mask keeps"
@@ -259,6 +276,9 @@ def _constant_divisor(step: Step) -> float | None:
 
 
 def _collapse(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
+    if _joins_rows(step, entering, reading):
+        rule = f"the token axis and the batch disappear together in {step.name}"
+        return (Part(PoolingKind.OTHER, _BY_ROW, rule, (*state.touched_by, step), sources=state.sources),)
     classify = _COLLAPSES.get(step.name, _read_other)
     parts = classify(step, entering, state, reading)
     if state.mixed and classify is _read_pick:
@@ -271,6 +291,15 @@ def _collapse(step: Step, entering: torch.Tensor, state: Tokens, reading: Readin
     return tuple(
         replace(part, evidence=(*state.touched_by, step), sources=state.sources, tensors=tensors) for part in parts
     )
+
+
+def _joins_rows(step: Step, entering: torch.Tensor, reading: Reading) -> bool:
+    """Whether the positions of all rows are reduced at once, so that a row's score depends on its neighbours."""
+    probe, output = reading.execution.probe, step.last.outputs[0]
+    flat = probe.batch * probe.length
+    if not flat or entering.shape[0] != flat or output.numel() == 0 or step.name not in {"mean", "sum", "max"}:
+        return False
+    return output.dim() == 0 or output.shape[0] not in {probe.batch, flat}
 
 
 def _read_pick(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
@@ -377,7 +406,9 @@ def _read_deviation(step: Step, entering: torch.Tensor, state: Tokens, reading: 
 
 
 def _read_max(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
-    positions = Positions(Where.NON_PAD) if state.masked else state.kept or _BY_ROW
+    if state.kept is None:
+        return (Part(PoolingKind.OTHER, _BY_ROW, "largest value of each feature over some positions"),)
+    positions = Positions(Where.NON_PAD) if state.masked else state.kept
     kept = " that the mask keeps" if state.masked else _and_padding(reading)
     return (Part(PoolingKind.MAX, positions, f"largest value of each feature over the positions{kept}"),)
 

@@ -1,7 +1,7 @@
 """The graph of what a forward ran: every user-level operation with its operands, module and source line."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,14 +13,18 @@ import torch
 from torch import nn
 from torch.nn.modules import module as nn_module
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
+
+from headscope.trace.memory import Memory, version_of
 
 _TORCH_DIRECTORY = str(Path(torch.__file__).parent)
 _OWN_DIRECTORY = str(Path(__file__).parent)
 _PLUMBING = ("/transformers/activations.py", "/transformers/pytorch_utils.py", "/transformers/integrations/")
 _DROPOUTS = {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"}
-_WRITES = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__"}
-
+_WRITES = {
+    "__setitem__", "__iadd__", "__isub__", "__imul__", "__idiv__", "__itruediv__", "__ifloordiv__", "__imod__",
+    "__ipow__", "__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__",
+}  # fmt: skip
 
 _BY_SHAPE = {
     "full_like", "zeros_like", "ones_like", "empty_like", "rand_like", "randn_like", "new_full", "new_zeros",
@@ -33,7 +37,9 @@ _BY_SHAPE = {
 class Operation:
     """One executed call of a PyTorch function.
 
-    `inputs` are its tensor operands with the index of the operation that made each (-1: a leaf).
+    `inputs` are its tensor operands with the index of the operation that made each (-1: a leaf). Every tensor has one
+    value: what is written in place has a new tensor among the outputs, and the one before is in `writes`. Outputs begin
+    with those, in the order of `writes`.
     `modules` is the stack of modules whose forward was running, outermost first; `call` numbers the innermost
     module's call, so that two calls of one module can be told apart.
     """
@@ -49,6 +55,25 @@ class Operation:
     call: int
     file: str
     line: int
+    writes: tuple[torch.Tensor, ...] = ()
+
+
+def run_again(operation: Operation, known: Callable[[Any], Any]) -> tuple[torch.Tensor, ...]:
+    """The outputs of an operation that is called again, with `known` in place of each of its arguments.
+
+    What it writes in place is a copy.
+    """
+    overwritten = {id(tensor) for tensor in operation.writes}
+    copies: dict[int, torch.Tensor] = {}
+
+    def given(value: Any) -> Any:
+        if id(value) in overwritten and id(value) not in copies:
+            copies[id(value)] = known(value).clone()
+        return copies[id(value)] if id(value) in overwritten else known(value)
+
+    result = operation.function(*tree_map(given, operation.args), **tree_map(given, operation.kwargs))
+    changed = tuple(copies[id(tensor)] for tensor in operation.writes)
+    return (*changed, *(leaf for leaf in _tensors(result) if not _is_among(leaf, changed)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +87,19 @@ class Guess:
 
 @dataclass(slots=True, eq=False)
 class Graph:
-    """All operations of one forward, in execution order; `returned` holds what each module returned last."""
+    """All operations of one forward, in execution order; `returned` holds what each module returned last.
+
+    `stale` are the indices of the operations that read memory which was written through another tensor: what they read
+    is not what was recorded.
+    """
 
     operations: list[Operation] = field(default_factory=list)
     producers: dict[int, int] = field(default_factory=dict)
     executed: set[nn.Module] = field(default_factory=set)
     guesses: list[Guess] = field(default_factory=list)
     returned: dict[nn.Module, Any] = field(default_factory=dict)
+    memory: Memory = field(default_factory=Memory)
+    stale: set[int] = field(default_factory=set)
 
     def producer(self, tensor: torch.Tensor) -> int:
         """The index of the operation that made `tensor` last, or -1."""
@@ -90,37 +121,76 @@ class Recorder(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        name = _name_of(func)
+        if name == "__iter__" and args[0].dim():
+            return iter(self.__torch_function__(torch.Tensor.unbind, types, (args[0], 0)))
+        memory, operands = self.graph.memory, _tensors((args, {**kwargs, "out": None}))
+        is_stale = name not in _BY_SHAPE and self._reads_stale(name, args, operands)
+        targets = _targets(name, args, kwargs)
+        for tensor in targets:
+            memory.keep_value(tensor)
+        versions = [version_of(tensor) for tensor in operands]
+        given = memory.renewed(args), memory.renewed({key: item for key, item in kwargs.items() if key != "out"})
         result = func(*args, **kwargs)
-        name = getattr(func, "__name__", "")
-        if name in _WRITES or (name.endswith("_") and not name.startswith("__")):
-            self._record(func, name, args, kwargs, _first_tensor(args, kwargs))
+        bumped = [item for item, before in zip(operands, versions, strict=True) if version_of(item) != before]
+        made = _tensors(result) if isinstance(result, torch.Tensor | tuple | list) else []
+        replacement = _replacement(name, args)
+        if replacement is not None:
+            func, name, given = torch.clone, "clone", ((memory.newest(replacement),), {})
+        if targets and (kwargs.get("out") is not None or replacement is not None):
+            self._record(func, name, *given, tuple(map(memory.write, targets)), (), is_stale=is_stale)
             return result
-        if isinstance(result, torch.Tensor):
-            if _returns_operand(result, args, kwargs):
-                if name not in _DROPOUTS:
-                    return result
-                result = torch.ops.aten.alias(result)
-            self._record(func, name, args, kwargs, (result,))
-        elif isinstance(result, tuple | list):
-            outputs = tuple(leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor))
-            if outputs:
-                self._record(func, name, args, kwargs, outputs)
+        written = _written(name, targets, operands, bumped, made)
+        if isinstance(result, torch.Tensor) and not written and _is_among(result, operands):
+            if name not in _DROPOUTS:
+                return result
+            result = torch.ops.aten.alias(result)
+            made = [result]
+        before = tuple(memory.newest(tensor) for tensor in written)
+        outputs = (*map(memory.write, written), *(item for item in made if not _is_among(item, written)))
+        if outputs:
+            self._record(func, name, *given, outputs, before, is_stale=is_stale)
         return result
 
-    def _record(
-        self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: tuple[torch.Tensor, ...]
+    def _reads_stale(self, name: str, args: tuple[Any, ...], operands: list[torch.Tensor]) -> bool:
+        """Whether an operand was written through another tensor since it was recorded."""
+        memory = self.graph.memory
+        stale = [tensor for tensor in operands if memory.is_stale(tensor)]
+        for tensor in operands:
+            memory.note(tensor)
+        if name == "__setitem__" and stale and all(tensor is args[0] for tensor in stale):
+            return not memory.is_written_back(*args[:3])
+        return bool(stale)
+
+    def _record(  # noqa: PLR0917 - an operation is made from that many facts
+        self,
+        func: Any,
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        outputs: tuple[torch.Tensor, ...],
+        writes: tuple[torch.Tensor, ...],
+        *,
+        is_stale: bool,
     ) -> None:
         producers = self.graph.producers
-        given = () if name in _BY_SHAPE else tree_leaves((args, kwargs))
-        operands = tuple((leaf, producers.get(id(leaf), -1)) for leaf in given if isinstance(leaf, torch.Tensor))
+        given = [] if name in _BY_SHAPE else _tensors((args, kwargs))
+        operands = tuple((leaf, producers.get(id(leaf), -1)) for leaf in given)
         index = len(self.graph.operations)
         file, line = _user_line(sys._getframe(2))
-        operation = Operation(
-            index, func, name, args, kwargs, operands, outputs, tuple(self._modules), self._calls[-1], file, line
+        stack = tuple(self._modules)
+        self.graph.operations.append(
+            Operation(index, func, name, args, kwargs, operands, outputs, stack, self._calls[-1], file, line, writes)
         )
-        self.graph.operations.append(operation)
+        if is_stale:
+            self.graph.stale.add(index)
         for output in outputs:
             producers[id(output)] = index
+            self.graph.memory.note(output)
+
+    def finish(self, scores: tuple[torch.Tensor, ...]) -> None:
+        """Notes which of the scores were written through another tensor after they were made."""
+        self.graph.stale.update(self.graph.producer(score) for score in scores if self.graph.memory.is_stale(score))
 
     def note_guess(self) -> None:
         """Remembers where the forward branches on a value that does not exist here."""
@@ -139,7 +209,7 @@ class Recorder(TorchFunctionMode):
         """Hook: `module`'s forward has ended, or failed."""
         if get_ident() != self._thread:
             return
-        self.graph.returned[module] = output
+        self.graph.returned[module] = self.graph.memory.renewed_output(output)
         self._modules.pop()
         self._calls.pop()
 
@@ -162,14 +232,65 @@ def recording() -> Iterator[Recorder]:
         left.remove()
 
 
-def _first_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
-    """What an in-place function writes into: its first tensor."""
-    found = next((leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)), None)
-    return () if found is None else (found,)
+def _name_of(func: Any) -> str:
+    """PyTorch's name of a function: `mul`, `add_`, `__getitem__`; that of the attribute for `tensor.real`, and `data_`
+    for `tensor.data = ...`.
+    """
+    if isinstance(func, torch._ops.OpOverload):
+        return str(func._schema.name.rpartition("::")[2])
+    name = str(getattr(func, "__name__", ""))
+    attribute = getattr(getattr(func, "__self__", None), "__name__", "")
+    if name == "__set__" and attribute == "data":
+        return "data_"
+    return attribute if name == "__get__" and attribute else name
 
 
-def _returns_operand(result: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    return any(result is operand for operand in args) or any(result is operand for operand in kwargs.values())
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def _targets(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """What a function writes into: its `out`, or for a function in place its first tensor (all of a first list)."""
+    if kwargs.get("out") is not None:
+        return _tensors(kwargs["out"])
+    is_write = name in _WRITES or (name.endswith("_") and not name.startswith("__")) or kwargs.get("inplace") is True
+    if not is_write:
+        return []
+    first = args[0] if args and isinstance(args[0], list | tuple) else (args, kwargs)
+    return _tensors(first) if args and first is args[0] else _tensors(first)[:1]
+
+
+def _replacement(name: str, args: tuple[Any, ...]) -> torch.Tensor | None:
+    """The tensor that a write puts in place of the whole target: `out[:] = value`; None where something is left."""
+    if name == "__setitem__":
+        target, item, value = args
+        items = item if isinstance(item, tuple) else (item,)
+        if not all(part is Ellipsis or (isinstance(part, slice) and part == slice(None)) for part in items):
+            return None
+    elif name in {"copy_", "data_"} and len(args) > 1:
+        target, value = args[:2]
+    else:
+        return None
+    is_same = isinstance(value, torch.Tensor) and value.shape == target.shape and value.dtype == target.dtype
+    return value if is_same else None
+
+
+def _written(
+    name: str,
+    targets: list[torch.Tensor],
+    operands: list[torch.Tensor],
+    bumped: list[torch.Tensor],
+    made: list[torch.Tensor],
+) -> list[torch.Tensor]:
+    """The operands that were written, each once; a result beside others that is an operand counts as written too."""
+    is_certain = name in _WRITES or name.endswith("_")
+    found = [tensor for tensor in targets if is_certain or _is_among(tensor, bumped)]
+    returned = [item for item in made if _is_among(item, operands) and (len(made) > 1 or _is_among(item, bumped))]
+    return list({id(tensor): tensor for tensor in (*found, *returned)}.values())
+
+
+def _is_among(tensor: torch.Tensor, tensors: list[torch.Tensor] | tuple[torch.Tensor, ...]) -> bool:
+    return any(tensor is item for item in tensors)
 
 
 _plumbing_cache: dict[str, bool] = {}

@@ -11,19 +11,23 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_map
 
 from headscope.errors import Unsupported
 from headscope.trace.execution import Execution
 from headscope.trace.head_slice import HeadSlice
 from headscope.trace.randomness import OwnRandomness
-from headscope.trace.recorder import Operation
+from headscope.trace.recorder import Operation, run_again
+from headscope.trace.stages import short_path
 
 _MOST_SIDE_OPERATIONS = 2000
 _MOST_NUMBERS = 60_000_000
 """Single precision, and as much again for gradients: half a gigabyte."""
+_RELATIVE, _ABSOLUTE = 1e-3, 1e-4
 _SPREAD = 0.5
 _SEED = 20
+_DIFFERENT = "run again on the same hidden states, the recorded operations give other scores than the forward did"
+_CUTS_GRADIENT = {"detach", "data"}
+"""The same values without their gradient: the scores depend on the hidden states all the same."""
 
 
 @dataclass(slots=True)
@@ -81,20 +85,73 @@ class _Machine:
     done: set[int] = field(default_factory=set)
 
 
-def replay_head(execution: Execution, head: HeadSlice, given: dict[int, torch.Tensor] | None = None) -> Replay:
+def replay_head(
+    execution: Execution, head: HeadSlice, given: dict[int, torch.Tensor] | None = None, *, seed: int = _SEED
+) -> Replay:
     """Runs the slice again. `given` may hold real values for meta tensors, by their id: parameters, hidden states.
 
     Raises Unsupported where an operation cannot be run again. Global random state is untouched.
     """
     _check_budget(execution, head)
-    machine = _Machine(execution, head, torch.Generator().manual_seed(_SEED), given or {})
+    machine = _Machine(execution, head, torch.Generator().manual_seed(seed), given or {})
+    needed = _needed(machine)
+    stale = next(iter(_stale(execution, needed)), None)
+    if stale is not None:
+        raise Unsupported(_told(stale), "")
     hidden = {id(tensor): _leaf(machine, tensor).requires_grad_() for tensor in head.hidden}
     wanted = [(tensor, execution.graph.producer(tensor)) for tensor in execution.logits]
-    with torch.enable_grad(), OwnRandomness(_SEED):
-        for index in _needed(machine):
+    with torch.enable_grad(), OwnRandomness(seed):
+        for index in needed:
             _run(machine, execution.graph.operations[index])
     logits = tuple(_value(machine, tensor, producer) for tensor, producer in wanted)
     return Replay(tuple(hidden.values()), logits, machine)
+
+
+def unfaithful_reasons(execution: Execution, head: HeadSlice) -> tuple[str, ...]:
+    """Why the recorded head is not what the forward ran: memory written behind its back, or other scores than it gave.
+
+    The scores are compared for runs on the CPU in single or double precision, where the head draws no random numbers.
+    """
+    try:
+        needed = _needed(_Machine(execution, head, torch.Generator(), {}))
+        found = tuple(dict.fromkeys(map(_told, _stale(execution, needed))))
+        return found or (() if _gives_recorded_scores(execution, head) else (_DIFFERENT,))
+    except Unsupported:
+        return tuple(dict.fromkeys(map(_told, _stale(execution, [operation.index for operation in head.operations]))))
+
+
+def _gives_recorded_scores(execution: Execution, head: HeadSlice) -> bool:
+    values = {id(tensor): execution.graph.memory.value(tensor) for tensor in head.hidden if _is_comparable(tensor)}
+    known = {key: value.float() for key, value in values.items() if value is not None}
+    if len(known) < len(head.hidden) or not known or not all(map(_is_comparable, execution.logits)):
+        return True
+    again = replay_head(execution, head, known)
+    if _all_close(again.logits, execution.logits):
+        return True
+    return not _all_close(again.logits, replay_head(execution, head, known, seed=_SEED + 1).logits)
+
+
+def _all_close(some: tuple[torch.Tensor, ...], others: tuple[torch.Tensor, ...]) -> bool:
+    return all(_is_close(one.detach().float(), other.detach().float()) for one, other in zip(some, others, strict=True))
+
+
+def _is_close(one: torch.Tensor, other: torch.Tensor) -> bool:
+    finite = other[other.isfinite()]
+    scale = max(float(finite.abs().max()), 1.0) if finite.numel() else 1.0
+    return torch.allclose(one, other, _RELATIVE, _ABSOLUTE * scale, equal_nan=True)
+
+
+def _is_comparable(tensor: torch.Tensor) -> bool:
+    return tensor.device.type == "cpu" and tensor.dtype in {torch.float32, torch.float64}
+
+
+def _stale(execution: Execution, needed: list[int]) -> list[Operation]:
+    return [execution.graph.operations[index] for index in needed if index in execution.graph.stale]
+
+
+def _told(operation: Operation) -> str:
+    where = f"{short_path(operation.file)}:{operation.line}"
+    return f"{where} uses memory that was written in place through another tensor, and headscope does not follow that"
 
 
 def _check_budget(execution: Execution, head: HeadSlice) -> None:
@@ -142,33 +199,12 @@ def _run(machine: _Machine, operation: Operation) -> None:
             return torch.float32
         return value
 
-    args, kwargs = tree_map(real, operation.args), tree_map(real, operation.kwargs)
     try:
-        outputs = _outputs(operation, *_call(operation, args, kwargs))
+        outputs = (real(operation.args[0]),) if operation.name in _CUTS_GRADIENT else run_again(operation, real)
     except Exception as err:
         raise Unsupported(f"{operation.name} cannot be run again on real numbers: {err}", "") from err
     for recorded, output in zip(operation.outputs, outputs, strict=True):
         machine.results[id(recorded), operation.index] = output
-
-
-def _call(operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-    """The result of the function, and its first argument: what an in-place function has changed."""
-    is_write = operation.name == "__setitem__" or (operation.name.endswith("_") and not operation.name.endswith("__"))
-    if is_write and args:
-        args = (args[0].clone(), *args[1:])
-    return operation.function(*args, **kwargs), args[0] if is_write and args else None
-
-
-def _outputs(operation: Operation, result: Any, written: Any) -> tuple[torch.Tensor, ...]:
-    if written is not None:
-        return (written,)
-    if isinstance(result, torch.Tensor):
-        return (result,)
-    return tuple(leaf for leaf in _flat(result) if isinstance(leaf, torch.Tensor))
-
-
-def _flat(value: Any) -> list[Any]:
-    return [leaf for item in value for leaf in (_flat(item) if isinstance(item, tuple | list) else [item])]
 
 
 def _value(machine: _Machine, tensor: torch.Tensor, producer: int) -> torch.Tensor:
@@ -182,7 +218,10 @@ def _leaf(machine: _Machine, tensor: torch.Tensor) -> torch.Tensor:
     """A real tensor for one that nothing in the slice made; the same at every use."""
     is_hidden = id(tensor) in {id(item) for item in machine.head.hidden}
     if not tensor.is_meta and not is_hidden:
-        return tensor.detach().float() if tensor.is_floating_point() else tensor
+        held = machine.execution.graph.memory.value(tensor)
+        if held is None:
+            raise Unsupported("a value that the head reads was overwritten later", "")
+        return held.detach().float() if held.is_floating_point() else held
     made = machine.given.get(id(tensor))
     if made is None:
         made = torch.randn(tensor.shape, generator=machine.generator) * _SPREAD

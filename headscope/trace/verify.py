@@ -102,7 +102,10 @@ def with_weighed_positions(
     """
     if replay is None or pooling.kind is not PoolingKind.WEIGHTED or len(pooling.parts) != 1:
         return pooling
-    influence, probe = _influence(replay, head, axes), execution.probe
+    try:
+        influence, probe = _influence(replay, head, axes), execution.probe
+    except Unsupported:
+        return pooling
     if influence is None or not probe.rows or influence.length != probe.length:
         return pooling
     part = pooling.parts[0]
@@ -132,6 +135,7 @@ def _token_axis(head: HeadSlice, axes: TokenAxes) -> int | None:
     return next((axis for axis in axes.of(head.hidden[0]) if axis), None)
 
 
+@torch.enable_grad()
 def _row_gradients(replay: Replay, values: tuple[torch.Tensor, ...] | None = None) -> list[torch.Tensor]:
     """The gradient of a random sum of each row's scores with respect to the first hidden states of that row.
 
@@ -139,6 +143,8 @@ def _row_gradients(replay: Replay, values: tuple[torch.Tensor, ...] | None = Non
     """
     hidden = replay.hidden[0]
     score = sum((_random_sum(value) for value in values or replay.logits), torch.zeros(()))
+    if not score.requires_grad:
+        raise Unsupported("no gradient reaches the hidden states from the scores, so nothing can be compared", "")
     gradients = torch.autograd.grad(score, replay.hidden, allow_unused=True, retain_graph=True)
     total = sum((item.abs() for item in gradients if item is not None and item.shape == hidden.shape), hidden * 0)
     return list(total.detach())
@@ -155,6 +161,7 @@ def _positions(gradient: torch.Tensor, axis: int) -> Positions:
     return tuple(int(at) for at in (strength > _NEGLIGIBLE * max(float(strength.max()), 1e-30)).nonzero().flatten())
 
 
+@torch.enable_grad()
 def _is_own_only(replay: Replay, axis: int) -> bool:
     """Whether the score at one position depends on the hidden state of that position alone."""
     return _reads_itself(replay.logits[0], replay, axis)
@@ -165,6 +172,8 @@ def _reads_itself(value: torch.Tensor, replay: Replay, axis: int) -> bool:
     hidden = replay.hidden[0]
     length = hidden.shape[axis]
     if value.dim() <= axis or value.shape[axis] != length:
+        return False
+    if not value.requires_grad:
         return False
     at = length // 3  # not the middle, which a reversal leaves in its place
     (gradient,) = torch.autograd.grad(_random_sum(value.select(axis, at)), hidden, retain_graph=True, allow_unused=True)

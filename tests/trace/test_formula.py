@@ -267,3 +267,104 @@ class Numbered(nn.Module):
 def test_names_that_say_little_are_written_in_full() -> None:
     traced = trace(Numbered(), {"ids": torch.arange(3, 15).reshape(2, 6)})
     assert traced.formula == "logits = two.out(one.out(relu(stack.0(h[0]))))"
+
+
+def without_first(mask: Tensor) -> Tensor:
+    """The mask without the first position of each row."""
+    kept = mask.clone()
+    kept[:, 0] = 0
+    return kept.unsqueeze(-1)
+
+
+@pytest.mark.parametrize(
+    ("head", "text"),
+    [
+        (lambda s, h, m: s.fc(h[:, 0]).split([2, 1], -1)[0], "fc(h[0])[:, :2]"),
+        (lambda s, h, m: s.fc(h[:, 0]).split([2, 1], -1)[1], "fc(h[0])[:, 2:]"),
+        (lambda s, h, m: s.fc(torch.div(h[:, 0], h[:, 1], rounding_mode="floor")),
+         "fc(div(h[0], h[1], rounding_mode='floor'))"),
+        (lambda s, h, m: s.fc(torch.einsum("bth,bt->bh", h, m.float())), "fc(einsum('bth,bt->bh', h, mask))"),
+        (lambda s, h, m: s.fc(h.sort(1, descending=True).values[:, 2]), "fc(sort[0](h, 1, descending=True)[2])"),
+        (lambda s, h, m: s.fc(h[:, 0].roll((1, 2), (0, 1))), "fc(roll(h[0], (1, 2), (0, 1)))"),
+        (lambda s, h, m: s.fc(nn.functional.gelu(h[:, 0], approximate="tanh")), "fc(gelu(h[0], approximate='tanh'))"),
+        (lambda s, h, m: s.fc(nn.functional.gelu(h[:, 0])), "fc(gelu(h[0]))"),
+        (lambda s, h, m: s.fc(nn.functional.layer_norm(h[:, 0], (H,), eps=1.0)), "fc(layer_norm(h[0], eps=1))"),
+        (lambda s, h, m: s.fc(h[:, 0].std(1, unbiased=False, keepdim=True) * h[:, 1]),
+         "fc(std(h[0], 1, unbiased=False) * h[1])"),
+        (lambda s, h, m: s.fc(h[:, 0]).softmax(0), "softmax(fc(h[0]), dim=0)"),
+        (lambda s, h, m: s.fc(h[:, 0]).log_softmax(1), "log_softmax(fc(h[0]))"),
+        (lambda s, h, m: s.fc((h * s.attention(h).softmax(0)).sum(1)), "fc(sum(h * softmax(attention(h), dim=0)))"),
+        (lambda s, h, m: s.fc((h * s.attention(h).softmax(2)).sum(1)), "fc(sum(h * softmax(attention(h), dim=2)))"),
+        (lambda s, h, m: s.fc((h * h.softmax(1)).sum(1)), "fc(sum(h * softmax(h, dim=1)))"),
+        (lambda s, h, m: s.fc((h * h.softmax(2)).sum(1)), "fc(sum(h * softmax(h)))"),
+        (lambda s, h, m: s.fc(2 / (h[:, 0] + 1)), "fc(2 / (h[0] + 1))"),
+        (lambda s, h, m: s.fc(2 ** h[:, 0]), "fc(pow(2, h[0]))"),
+        (lambda s, h, m: s.fc(torch.rsub(h[:, 0], h[:, 1])), "fc(h[1] - h[0])"),
+        (lambda s, h, m: s.fc(torch.ops.aten.tanh.default(h[:, 0])), "fc(tanh(h[0]))"),
+        (lambda s, h, m: s.fc(h[:, 0] @ s.dense.weight.T), "fc(h[0] @ dense.weight.T)"),
+        (lambda s, h, m: s.fc(h.sum(1) / m.sum()), "fc(sum(h) / sum(mask))"),
+        (lambda s, h, m: s.fc((h * m.flip(1).unsqueeze(-1)).sum(1)), "fc(sum(h * flip(mask, 1)))"),
+        (lambda s, h, m: s.fc((h * (m == 0).unsqueeze(-1)).sum(1)), "fc(sum(h * ~mask))"),
+        (lambda s, h, m: s.fc((h * (1 - m).unsqueeze(-1)).sum(1)), "fc(sum(h * ~mask))"),
+        (lambda s, h, m: s.fc((h * without_first(m)).sum(1)), "fc(sum(h * index_put(mask, [:, 0], 0)))"),
+        (lambda s, h, m: s.fc((h * m.unsqueeze(-1).expand(h.shape)).sum(1)), "fc(sum(h * mask))"),
+        (lambda s, h, m: s.fc(h.flatten(0, 1).mean(0, keepdim=True)).expand(len(h), -1), ""),
+    ],
+)  # fmt: skip
+def test_a_formula_leaves_nothing_out_that_changes_the_scores(head: Callable[..., Tensor], text: str) -> None:
+    written, reason = formula(head)
+    assert written == (f"logits = {text}" if text else "")
+    assert bool(reason) is not bool(text)
+
+
+class Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.randn(H))
+
+
+class Colliding(nn.Module):
+    """Names that end alike, and layers with the names of operations that they are not."""
+
+    def __init__(self, head: Callable[[Colliding, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.encoder = Text(lambda s, h, m: h).encoder
+        self.one, self.two = Scaled(), Scaled()
+        self.tanh, self.mean, self.norm = nn.Linear(H, H), nn.Linear(H, H), nn.LayerNorm(H)
+        self.fc = nn.Linear(H, 3)
+        self.head = head
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.head(self, self.encoder(ids))
+
+
+@pytest.mark.parametrize(
+    ("head", "text"),
+    [
+        (lambda s, h: s.fc(h[:, 0] * s.one.scale * s.two.scale), "fc(h[0] * one.scale * two.scale)"),
+        (lambda s, h: s.fc(h[:, 0] * s.one.scale), "fc(h[0] * scale)"),
+        (lambda s, h: s.fc(s.mean(s.tanh(h[:, 0]))), "fc(self.mean(self.tanh(h[0])))"),
+        (lambda s, h: s.fc(s.norm(h).mean(1).tanh()), "fc(tanh(mean(norm(h))))"),
+    ],
+)  # fmt: skip
+def test_two_things_are_never_called_alike(head: Callable[[Colliding, Tensor], Tensor], text: str) -> None:
+    assert trace(Colliding(head), {"ids": torch.arange(3, 15).reshape(2, 6)}).formula == f"logits = {text}"
+
+
+class TwoMasks(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = Text(lambda s, h, m: h).encoder
+        self.fc = nn.Linear(H, 3)
+
+    def forward(self, ids: Tensor, attention_mask: Tensor, special_tokens_mask: Tensor) -> Tensor:
+        kept = attention_mask * (1 - special_tokens_mask)
+        return self.fc((self.encoder(ids) * kept.unsqueeze(-1)).sum(1))
+
+
+@pytest.mark.parametrize("special", [[0] * 6, [1, 0, 0, 0, 0, 1]])
+def test_two_masks_are_told_apart(special: list[int]) -> None:
+    ones = torch.ones(2, 6, dtype=torch.long)
+    inputs = {"ids": torch.arange(3, 15).reshape(2, 6), "attention_mask": ones}
+    inputs["special_tokens_mask"] = ones * torch.tensor(special)
+    assert trace(TwoMasks(), inputs).formula == "logits = fc(sum(h * (mask * (1 - special_tokens_mask))))"

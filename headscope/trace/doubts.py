@@ -1,0 +1,89 @@
+"""What makes a head unreadable, so that nothing is claimed of it: rows taken one by one, or a base that is unclear."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from headscope.trace.base import declared_base
+from headscope.trace.execution import Execution
+from headscope.trace.head_slice import HeadSlice, has_token_axis
+from headscope.trace.recorder import Operation
+from headscope.trace.stages import ModelNames, short_path
+
+
+def doubts(execution: Execution, head: HeadSlice) -> tuple[str, ...]:
+    """Why the head path of a recorded head is open, each as a sentence; empty where nothing speaks against it."""
+    found = [_told(operation) for operation in head.operations if _takes_rows(operation, execution, head)][:1]
+    if head.base is not None and declared_base(execution.model) is None:
+        found += [*_other_encoders(execution, head, head.base), *_base_after_another(execution, head, head.base)]
+    return tuple(found)
+
+
+def _takes_rows(operation: Operation, execution: Execution, head: HeadSlice) -> bool:
+    """Whether an operation takes single rows out of the batch: `hidden[i]`, or a loop over `hidden`."""
+    source = operation.args[0] if operation.args else None
+    if not isinstance(source, torch.Tensor) or id(source) not in head.derived or not source.dim():
+        return False
+    if source.shape[0] != execution.probe.batch or source.dim() == 1:
+        return False
+    if operation.name == "__getitem__":
+        items = operation.args[1] if isinstance(operation.args[1], tuple) else (operation.args[1],)
+        return type(items[0]) is int
+    rest = [item for item in (*operation.args[1:], *operation.kwargs.values()) if type(item) is int]
+    return (operation.name == "unbind" and rest in ([], [0])) or (operation.name == "select" and rest[:1] == [0])
+
+
+def _told(operation: Operation) -> str:
+    where = f"{short_path(operation.file)}:{operation.line}"
+    return f"{where} takes single rows out of the batch, and headscope reads only what is done to all rows alike"
+
+
+def _other_encoders(execution: Execution, head: HeadSlice, base: nn.Module) -> Iterator[str]:
+    """Other modules that make hidden states from the inputs, beside the one that counts as the base model."""
+    names = ModelNames(execution.model)
+    others = {id(child): name for name, child in execution.model.named_children() if _is_composite(child, base)}
+    side = [pair for operation in head.operations for pair in operation.inputs if id(pair[0]) not in head.derived]
+    for operation in _before([producer for _, producer in side], execution):
+        module = next((item for item in operation.modules if id(item) in others), None)
+        if module is not None and any(has_token_axis(execution, item) for item in operation.outputs):
+            own = names.modules.get(id(base), type(base).__name__)
+            yield (
+                f"the scores depend on the hidden states of {others[id(module)]} as well as on those of {own}, and "
+                "nothing declares which of them is the base model"
+            )
+            return
+
+
+def _base_after_another(execution: Execution, head: HeadSlice, base: nn.Module) -> Iterator[str]:
+    """A module that counts as the base model, reads what another one made, and leaves no weights for the head."""
+    names = ModelNames(execution.model)
+    if any(id(tensor) in names.parameters for operation in head.operations for tensor, _ in operation.inputs):
+        return
+    others = {id(child): name for name, child in execution.model.named_children() if _is_composite(child, base)}
+    made = [execution.graph.producer(tensor) for tensor in head.hidden]
+    for operation in _before(made, execution):
+        module = next((item for item in operation.modules if id(item) in others), None)
+        if module is not None:
+            own = names.modules.get(id(base), type(base).__name__)
+            yield (
+                f"{own} reads what {others[id(module)]} makes, and no weights come after it: it may be the base model "
+                "or the head, and nothing declares which"
+            )
+            return
+
+
+def _is_composite(child: nn.Module, base: nn.Module) -> bool:
+    return child is not base and next(child.children(), None) is not None
+
+
+def _before(producers: list[int], execution: Execution) -> Iterator[Operation]:
+    """Every operation that some operations depend on, themselves among them."""
+    waiting, seen = list(producers), set[int]()
+    while waiting:
+        index = waiting.pop()
+        if index < 0 or index in seen:
+            continue
+        seen.add(index)
+        yield execution.graph.operations[index]
+        waiting += [producer for _, producer in execution.graph.operations[index].inputs]

@@ -1,0 +1,66 @@
+"""The loss of a forward: named where it is exactly that function of the scores, open everywhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from headscope.trace.execution import run_forward
+from headscope.trace.inputs import Sizes
+from headscope.trace.loss import observed_loss
+from headscope.trace.probe import Probe
+from tests.trace.heads import LABELS, Encoder, H
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+class Trained(nn.Module):
+    """A classifier that computes its own loss."""
+
+    def __init__(self, loss: Loss) -> None:
+        super().__init__()
+        self.encoder, self.fc, self.loss = Encoder(), nn.Linear(H, LABELS), loss
+
+    def forward(self, ids: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        logits = self.fc(self.encoder(ids)[:, 0])
+        return {"loss": self.loss(logits, labels), "logits": logits}
+
+
+def one_hot(labels: Tensor) -> Tensor:
+    return functional.one_hot(labels, LABELS).float()
+
+
+def focal(x: Tensor, y: Tensor) -> Tensor:
+    each = functional.cross_entropy(x, y, reduction="none")
+    return ((1 - (-each).exp()) ** 2 * each).mean()
+
+
+@pytest.mark.parametrize(
+    ("loss", "name"),
+    [
+        (functional.cross_entropy, "CrossEntropyLoss"),
+        (lambda x, y: nn.CrossEntropyLoss()(x.view(-1, LABELS), y.view(-1)), "CrossEntropyLoss"),
+        (lambda x, y: functional.cross_entropy(x, y, reduction="sum") / 5, "CrossEntropyLoss"),
+        (lambda x, y: functional.cross_entropy(x, y, reduction="none").mean(), "CrossEntropyLoss"),
+        (lambda x, y: functional.nll_loss(x.log_softmax(-1), y), "CrossEntropyLoss"),
+        (lambda x, y: (functional.cross_entropy(x, y) + functional.cross_entropy(x, 2 - y)) / 2, "CrossEntropyLoss"),
+        (lambda x, y: functional.mse_loss(x, one_hot(y)), "MSELoss"),
+        (lambda x, y: functional.binary_cross_entropy_with_logits(x, one_hot(y)), "BCEWithLogitsLoss"),
+        (functional.nll_loss, ""),
+        (focal, ""),
+        (lambda x, y: functional.relu(1 - x).mean() + 0.0 * functional.mse_loss(x, one_hot(y)), ""),
+        (lambda x, y: functional.cross_entropy(x, y) + functional.mse_loss(x, one_hot(y)), ""),
+        (lambda x, y: functional.cross_entropy(x, y) + x.pow(2).mean(), ""),
+        (lambda x, y: functional.cross_entropy(x.tanh(), y), ""),
+        (lambda x, y: functional.mse_loss(x.softmax(-1), one_hot(y)), ""),
+        (lambda x, y: 1 / functional.cross_entropy(x, y), ""),
+        (lambda x, y: x.mean(), ""),
+    ],
+)
+def test_a_loss_is_named_where_it_is_that_function_of_the_scores(loss: Loss, name: str) -> None:
+    probe = Probe({"ids": torch.arange(10).reshape(5, 2)}, {"labels": torch.tensor([0, 1, 2, 0, 1])}, Sizes(5, 2), ())
+    assert observed_loss(run_forward(Trained(loss), probe, hint="")) == name
