@@ -69,3 +69,27 @@ class LargeHead(nn.Module):
 
 def test_a_head_that_is_larger_than_its_encoder() -> None:
     assert_open(trace(LargeHead(), {"ids": IDS}), "classifier reads what encoder makes, and no weights come after it")
+
+
+def without_first(mask: Tensor) -> Tensor:
+    """The mask without the first position of each row."""
+    kept = mask.clone()
+    kept[:, 0] = 0
+    return kept.unsqueeze(-1)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        lambda s, h, m: s.fc(h.masked_fill(without_first(m) == 0, -1e9).amax(1)),
+        lambda s, h, m: s.fc((h * without_first(m)).sum(1) / without_first(m).sum(1)),
+        lambda s, h, m: s.fc((h * (m * 0 + torch.arange(11) > 3).unsqueeze(-1)).sum(1)),
+        lambda s, h, m: s.fc(h.flatten(0, 1).mean(0, keepdim=True)).expand(len(h), -1),
+        lambda s, h, m: s.fc(h[:, ::2].sum(1) / 6),
+    ],
+)
+def test_other_positions_are_not_those_that_the_mask_keeps(head: Any) -> None:
+    pooling = trace(Text(head)).pooling
+    assert pooling.kind not in {PoolingKind.MASKED_MEAN, PoolingKind.MEAN, PoolingKind.MAX}
+    assert "mask keeps" not in pooling.rule
+    assert "all positions" not in pooling.rule
