@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headscope.api.check import config_facts, read_tokenizer
-from headscope.api.live import Seen, config_of, live_facts, see, with_given, with_origin
-from headscope.api.origin import Origin, diff_of_info, find_origin, plain_name
+from headscope.api.live import Seen, config_of, live_facts, see, with_info, with_origin
+from headscope.api.origin import Origin, find_origin, plain_name
 from headscope.facts import Profile, Report, Unavailable
 from headscope.facts.check import LiveFacts, Subject, TensorValues, TokenizerFacts
 
@@ -50,8 +50,7 @@ def live_subject(
         inapplicable=(_NO_TOKENIZER,),
     )
     if loading_info is not None:
-        given = diff_of_info(seen.alone.weights.parameters, loading_info)
-        return replace(subject, report=with_given(seen, given))
+        return replace(subject, report=with_info(seen, loading_info))
     match find_origin(seen.unwrapped, seen.task, loaded_from=loaded_from, offline=offline):
         case Origin() as origin:
             return _compared(subject, seen, origin)
