@@ -178,6 +178,14 @@ def with_origin(seen: Seen, origin: Origin) -> Examination:
     )
 
 
+def resized_in(seen: Seen, report: Examination) -> tuple[str, ...]:
+    """The embeddings whose rows are others than in the checkpoint."""
+    resized, module = _embeddings_of(seen.unwrapped.module), seen.unwrapped.module
+    numbered = {name for name, item in module.named_parameters(remove_duplicate=False) if not item.is_meta}
+    unknown = (item.name for item in report.weights.parameters if item.status is ParameterStatus.UNKNOWN)
+    return tuple(name for name in unknown if plain_name(name) in resized and name in numbered)
+
+
 def _notes_on_gaps(report: Examination, held: Held, resized: frozenset[str]) -> Iterator[str]:
     """Why the status of parameters is open."""
     unknown = [item.name for item in report.weights.parameters if item.status is ParameterStatus.UNKNOWN]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headscope.api.check import config_facts, read_tokenizer
-from headscope.api.live import Seen, config_of, live_facts, see, with_info, with_origin
+from headscope.api.live import Seen, config_of, live_facts, resized_in, see, with_info, with_origin
 from headscope.api.origin import Origin, find_origin, plain_name
 from headscope.facts import Profile, Report, Unavailable
 from headscope.facts.check import LiveFacts, Subject, TensorValues, TokenizerFacts
@@ -64,10 +64,12 @@ def live_subject(
 def _compared(subject: Subject, seen: Seen, origin: Origin) -> Subject:
     """The subject with the weights' statuses and the tokenizer of the checkpoint."""
     report = with_origin(seen, origin)
+    live = replace(subject.live, resized=resized_in(seen, report)) if subject.live else None
     tokenizer, unknown, inapplicable = _tokenizer(report, origin)
     return replace(
         subject,
         report=report,
+        live=live,
         built=live_facts(seen, origin),
         tokenizer=tokenizer,
         unknown=unknown,
@@ -122,9 +124,12 @@ def _adapted(name: str, trained: set[str]) -> bool:
 
 
 def _live_values(module: nn.Module, report: Report) -> tuple[TensorValues, ...]:
+    """Statistics of the head's parameters; of those that an adapter adds only broken ones, for theirs start at zero."""
+    from headscope.model.held import held_by
     from headscope.model.values import live_values
 
     held = dict(module.named_parameters(remove_duplicate=False))
+    added = held_by(module).of_adapter
     live = [item.name for item in report.head.parameters if item.live] if report.head else []
     measured = (live_values(name, held[name]) for name in live if name in held)
-    return tuple(value for value in measured if value is not None)
+    return tuple(value for value in measured if value and (value.name not in added or value.nan or value.inf))

@@ -168,7 +168,8 @@ def _misfits(path: str, expected: _Shapes, held: Mapping[str, TensorHeader]) -> 
         if header is None:
             yield AdapterFault(AdapterFaultKind.MISSING, f"{path}.{tensor}", "nothing", _size(shape))
         elif header.shape != shape:
-            yield AdapterFault(AdapterFaultKind.SHAPE, header.key, _size(header.shape), _size(shape))
+            is_empty = 0 in header.shape and 0 not in shape
+            yield AdapterFault(AdapterFaultKind.SHAPE, header.key, _size(header.shape), _size(shape), is_empty)
     yield from (_unexpected(header) for tensor, header in held.items() if tensor not in expected)
 
 
