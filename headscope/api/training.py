@@ -88,12 +88,14 @@ def _tokenizer(
 
 def _training_facts(seen: Seen, optimizer: Any) -> LiveFacts:
     """Which parameters of the head training will leave as they are."""
+    from headscope.model.held import held_by
+
     module, report = seen.unwrapped.module, seen.alone
     live = [item.name for item in report.head.parameters if item.live] if report.head else []
     held = dict(module.named_parameters(remove_duplicate=False))
     trained = {name for name in live if name in held and held[name].requires_grad}
     frozen = tuple(name for name in live if name in held and name not in trained and not _adapted(name, trained))
-    to_save = _modules_to_save(seen, frozen) if seen.unwrapped.has_adapter else ()
+    to_save = _modules_to_save(seen, frozen) if held_by(module).of_adapter else ()
     if optimizer is None:
         return LiveFacts(frozen, modules_to_save=to_save)
     optimized = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}

@@ -367,8 +367,9 @@ def weights_changed(this: Rule, subject: Subject) -> Findings:
     if changed:
         yield this.find(
             Severity.NOTE,
-            f"Trained or replaced since the load, for the values differ from the checkpoint's: {named(own or changed)}"
-            + (f" in the head, and {len(changed) - len(own):,} other tensors." if len(changed) > len(own) > 0 else "."),
+            f"Values differ from the checkpoint's: {named(own or changed)}"
+            + (f" in the head, and {len(changed) - len(own):,} other tensors" if len(changed) > len(own) > 0 else "")
+            + ". They were trained, replaced or filled by an adapter since the load.",
             "If they were trained, save the model and check that folder; if not, load the model again.",
             own or changed,
         )

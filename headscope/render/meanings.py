@@ -101,6 +101,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "name": "The setting, or the tensor's key.",
         "found": "What was found.",
         "expected": "What PEFT expects.",
+        "is_empty": "Whether the file stores the tensor without any element.",
     },
     "AtlasHead": {
         "modules": "The modules that belong to the head.",

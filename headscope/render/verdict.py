@@ -58,8 +58,9 @@ def tell_verdict(report: Report) -> HeadVerdict:
 
 
 def _is_compared(report: Report) -> bool:
-    """Whether the status of any parameter is known: a load that told what it gave leaves no tensors to count."""
-    return any(item.status is not ParameterStatus.UNKNOWN for item in report.weights.parameters)
+    """Whether a model in memory was compared with what its load told: then no checkpoint was read."""
+    is_live = report.checkpoint.kind is CheckpointKind.MEMORY
+    return is_live and any(item.status is not ParameterStatus.UNKNOWN for item in report.weights.parameters)
 
 
 def _from_adapter(head: Head) -> str:
@@ -157,7 +158,7 @@ def _head_clause(head: Head) -> str:
     if not lost and changed:
         what = _names([parameter.name for parameter in changed])
         part = _part(changed, live)
-        return f"Head differs from the checkpoint, trained or replaced since the load: {what} ({part})"
+        return f"Head changed since the load (trained, replaced or filled by an adapter): {what} ({part})"
     if not lost:
         return f"Head fully pretrained: {_extent(live)}"
     if unknown:

@@ -254,8 +254,8 @@ def test_empty_placeholders_have_their_own_rule() -> None:
     assert found.message.startswith("1 tensors are stored without any element: base.layer.0. DeepSpeed ZeRO-3")
     both_empty = subject(weights=weights(mismatched=(Mismatch("a", (0,), (0, 8)), Mismatch("b", (3,), (8,)))))
     assert findings("HS801", both_empty) == []
-    faults = (AdapterFault(AdapterFaultKind.SHAPE, "lora_A", "0", "(8, 4)"),
-              AdapterFault(AdapterFaultKind.SHAPE, "lora_B", "(1, 1)", "(8, 4)"))  # fmt: skip
+    faults = (AdapterFault(AdapterFaultKind.SHAPE, "lora_A", "0", "(8, 4)", is_empty=True),
+              AdapterFault(AdapterFaultKind.CONFIGURATION, "r", "0", "a positive integer"))  # fmt: skip
     (found,) = findings("HS801", subject(adapter=adapter(faults=faults)))
     assert found.parameters == ("lora_A",)
 
@@ -280,7 +280,8 @@ def test_a_new_head_is_a_note_before_training_and_an_error_before_use() -> None:
     assert found.remedy == "Train it first."
     statistics = parameter("bn.running_mean", NEW, kind=TensorKind.BUFFER)
     (found,) = findings("HS102", subject(head=replace(ALL_NEW, buffers=(statistics,))))
-    assert "all 3 tensors of the head, 27 parameters" in found.message
+    assert f"all 2 tensors of the head, 27 parameters: {CLASSIFIER}, {BIAS}. At their default values: " in found.message
+    assert found.message.endswith("bn.running_mean (buffers).")
     assert severities("HS102", head=head(parameter(CLASSIFIER, live=False))) == SILENT
 
 
@@ -582,10 +583,11 @@ def test_padding_that_changes_the_scores() -> None:
 
 def test_a_checkpoint_of_another_kind() -> None:
     language = BuiltFacts(3, 100, 0, kind="language model")
-    assert severities("HS401", built=language) == ([NOTE], [WARNING])
-    (found,) = findings("HS401", subject(built=language))
+    assert severities("HS401", built=language) == SILENT
+    assert severities("HS401", built=language, head=ALL_NEW) == ([NOTE], [WARNING])
+    (found,) = findings("HS401", subject(built=language, head=ALL_NEW))
     assert "is a language model (architectures: SomeModel) and has no classifier" in found.message
-    (found,) = findings("HS401", subject(built=language, checkpoint=checkpoint(architectures=())))
+    (found,) = findings("HS401", subject(built=language, head=ALL_NEW, checkpoint=checkpoint(architectures=())))
     assert "architectures" not in found.message
 
 

@@ -54,7 +54,9 @@ def without_weights() -> Report:
 
 def in_memory() -> Report:
     report = without_weights()
-    return replace(report, checkpoint=replace(report.checkpoint, kind=CheckpointKind.MEMORY))
+    unknown = tuple(replace(item, status=ParameterStatus.UNKNOWN) for item in report.weights.parameters)
+    weights = replace(report.weights, new=(), parameters=unknown)
+    return replace(report, checkpoint=replace(report.checkpoint, kind=CheckpointKind.MEMORY), weights=weights)
 
 
 def with_a_gap() -> Report:
