@@ -26,6 +26,7 @@ from headscope.facts import (
     CheckpointKind,
     HeadTrace,
     ModelFacts,
+    PaddingEffect,
     ParameterCounts,
     ParameterOrigin,
     ParameterStatus,
@@ -39,6 +40,7 @@ from headscope.facts.version import tool_version
 
 if TYPE_CHECKING:
     from torch import nn
+    from transformers import PreTrainedModel
 
     from headscope.model.held import Held
     from headscope.trace import TokenNames
@@ -268,7 +270,21 @@ def _with_padding(trace: HeadTrace, module: nn.Module, task: Task) -> HeadTrace:
 
     if not isinstance(module, PreTrainedModel):
         return trace
-    return with_padding(trace, Choice(type(module), task, deepcopy(module.config)))
+    measured = with_padding(trace, Choice(type(module), task, deepcopy(module.config)))
+    if measured.verification is None or not measured.verification.padding or _has_own_modules(module):
+        return measured
+    gap = PaddingEffect("any", None, reason=f"some modules are not those of {type(module).__name__}")
+    return replace(measured, verification=replace(measured.verification, padding=(gap,)))
+
+
+def _has_own_modules(module: PreTrainedModel) -> bool:
+    """Whether what is measured on a fresh model of the class holds for this one."""
+    from headscope.model.held import has_own_modules
+
+    try:
+        return has_own_modules(module)
+    except Exception:  # a class that makes no model of its configuration: nothing is claimed
+        return False
 
 
 def _trace(module: nn.Module, example_inputs: Any, task: Task, output: str | None) -> HeadTrace:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from copy import deepcopy
 from dataclasses import dataclass
 
 import torch
 from torch import nn
+from transformers import PreTrainedModel
+
+from headscope.model.quiet import quiet
 
 _MARK = "_is_hf_initialized"
 """Transformers sets it on each parameter that it filled (`core_model_loading.set_param_for_module`)."""
+_WRAPPING = re.compile(r"\.(base_layer|original_module|modules_to_save\.\w+|token_adapter|_orig_mod)(?=\.)")
+"""What PEFT and torch.compile put into the path of a weight that they wrap."""
 _WRAPPED = ("base_layer", "original_module", "modules_to_save")
 _COPY = ".modules_to_save."
 
@@ -26,6 +33,11 @@ class Held:
     empty: frozenset[str] = frozenset()
     of_adapter: frozenset[str] = frozenset()
     changed: frozenset[str] = frozenset()
+
+
+def unwrapped_name(name: str) -> str:
+    """A parameter's name without what PEFT and torch.compile put into it."""
+    return _WRAPPING.sub("", f".{name}").removeprefix(".")
 
 
 def held_by(module: nn.Module) -> Held:
@@ -68,6 +80,26 @@ def _is_added(name: str, wrappers: set[str]) -> bool:
     parts = name.split(".")
     inside = [at for at in range(len(parts)) if ".".join(parts[:at]) in wrappers]
     return any(parts[at] not in _WRAPPED for at in inside[-1:])
+
+
+def has_own_modules(module: PreTrainedModel) -> bool:
+    """Whether the modules of a model are those that its class makes of its configuration, apart from PEFT's wrappers.
+
+    Raises whatever the class raises where it makes no model of it.
+    """
+    with quiet(), torch.device("meta"):
+        fresh = type(module)(deepcopy(module.config))
+    return _kinds(module) == _kinds(fresh)
+
+
+def _kinds(module: nn.Module) -> dict[str, type[nn.Module]]:
+    """The class of each module by its path without wrappers; what PEFT adds is left out."""
+    wrappers = {path for path, part in module.named_modules() if type(part).__module__.split(".")[0] == "peft"}
+    return {
+        unwrapped_name(f"{path}.")[:-1]: type(part)
+        for path, part in module.named_modules()
+        if path not in wrappers and path.rpartition(".")[2] != "modules_to_save" and not _is_added(f"{path}.", wrappers)
+    }
 
 
 def equals_stored(tensor: torch.Tensor, data: bytes, dtype: str) -> bool | None:

@@ -177,7 +177,7 @@ def _value(machine: _Machine, tensor: torch.Tensor, producer: int) -> torch.Tens
 def _leaf(machine: _Machine, tensor: torch.Tensor) -> torch.Tensor:
     """A real tensor for one that nothing in the slice made; the same at every use."""
     is_hidden = id(tensor) in {id(item) for item in machine.head.hidden}
-    if not tensor.is_meta and not is_hidden:
+    if not tensor.is_meta and not is_hidden and not _proves_nothing(tensor):
         return tensor.detach().float() if tensor.is_floating_point() else tensor
     made = machine.given.get(id(tensor))
     if made is None:
@@ -188,3 +188,10 @@ def _leaf(machine: _Machine, tensor: torch.Tensor) -> torch.Tensor:
             made = torch.zeros(tensor.shape, dtype=tensor.dtype)
     machine.leaves[id(tensor)] = made.detach()
     return machine.leaves[id(tensor)]
+
+
+def _proves_nothing(tensor: torch.Tensor) -> bool:
+    """Whether a real parameter hides what the head reads: zeros stop every gradient, and NaN equals nothing."""
+    if not (isinstance(tensor, nn.Parameter) and tensor.is_floating_point()):
+        return False
+    return not bool(tensor.any()) or not bool(torch.isfinite(tensor).all())
