@@ -19,7 +19,7 @@ from headscope.api.examination import (
 )
 from headscope.api.findings import findings_of, likely_profile
 from headscope.api.module import Unwrapped, uncompiled, unwrap
-from headscope.api.origin import Origin, Present, diff_of_info, find_origin, joined, plain_name
+from headscope.api.origin import Origin, Present, diff_of_info, find_origin, joined
 from headscope.errors import UsageError
 from headscope.facts import (
     CheckpointFacts,
@@ -37,6 +37,7 @@ from headscope.facts import (
 from headscope.facts.check import BuiltFacts
 from headscope.facts.tasks import TEXT_TASKS
 from headscope.facts.version import tool_version
+from headscope.model.wrapping import plain_name
 
 if TYPE_CHECKING:
     from torch import nn

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from headscope.facts import (
     Unavailable,
     WeightDiff,
 )
+from headscope.model.wrapping import plain_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from headscope.api.module import Unwrapped
     from headscope.model.held import Held
 
-_WRAPPING = re.compile(r"\.(base_layer|original_module|modules_to_save\.\w+|token_adapter|_orig_mod)(?=\.)")
-"""What PEFT and torch.compile put into the path of a weight that they wrap."""
 _FROM_CONFIG = ("", ".", None)
 
 
@@ -134,11 +132,6 @@ def diff_of_info(
         renamed=(),
         parameters=tuple(replace(item, name=name, status=status(name, item.shape)) for name, item in plain.items()),
     )
-
-
-def plain_name(name: str) -> str:
-    """A parameter's name without what PEFT and torch.compile put into it."""
-    return _WRAPPING.sub("", f".{name}").removeprefix(".")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from headscope.api.origin import Origin, plain_name
+from headscope.api.origin import Origin
 from headscope.api.places import Place, open_places
 from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointKind, ParameterStatus, TensorHeader, WeightsFormat
 from headscope.facts.adapter import Carried
+from headscope.model.wrapping import plain_name
 
 if TYPE_CHECKING:
     import torch

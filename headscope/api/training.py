@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.api.check import config_facts, read_tokenizer
 from headscope.api.live import Seen, config_of, live_facts, resized_in, see, with_info, with_origin
-from headscope.api.origin import Origin, find_origin, plain_name
+from headscope.api.origin import Origin, find_origin
 from headscope.facts import Profile, Report, Unavailable
 from headscope.facts.check import LiveFacts, Subject, TensorValues, TokenizerFacts
+from headscope.model.wrapping import plain_name
 
 if TYPE_CHECKING:
     from torch import nn

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from copy import deepcopy
 from dataclasses import dataclass
 
@@ -11,11 +10,10 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from headscope.model.quiet import quiet
+from headscope.model.wrapping import plain_name
 
 _MARK = "_is_hf_initialized"
 """Transformers sets it on each parameter that it filled (`core_model_loading.set_param_for_module`)."""
-_WRAPPING = re.compile(r"\.(base_layer|original_module|modules_to_save\.\w+|token_adapter|_orig_mod)(?=\.)")
-"""What PEFT and torch.compile put into the path of a weight that they wrap."""
 _WRAPPED = ("base_layer", "original_module", "modules_to_save")
 _COPY = ".modules_to_save."
 
@@ -33,11 +31,6 @@ class Held:
     empty: frozenset[str] = frozenset()
     of_adapter: frozenset[str] = frozenset()
     changed: frozenset[str] = frozenset()
-
-
-def unwrapped_name(name: str) -> str:
-    """A parameter's name without what PEFT and torch.compile put into it."""
-    return _WRAPPING.sub("", f".{name}").removeprefix(".")
 
 
 def held_by(module: nn.Module) -> Held:
@@ -96,7 +89,7 @@ def _kinds(module: nn.Module) -> dict[str, type[nn.Module]]:
     """The class of each module by its path without wrappers; what PEFT adds is left out."""
     wrappers = {path for path, part in module.named_modules() if type(part).__module__.split(".")[0] == "peft"}
     return {
-        unwrapped_name(f"{path}.")[:-1]: type(part)
+        plain_name(f"{path}.")[:-1]: type(part)
         for path, part in module.named_modules()
         if path not in wrappers and path.rpartition(".")[2] != "modules_to_save" and not _is_added(f"{path}.", wrappers)
     }

@@ -292,3 +292,70 @@ def test_layers_that_the_model_does_not_have_are_found(whole: Path, tmp_path: Pa
     assert "2 layers bert.encoder.layer.N, and the model has 1: 1 trained" in found.message
     save_file(load_file(whole / "model.safetensors"), tmp_path / "model.safetensors", metadata={"format": "pt"})
     assert "HS111" not in {item.id for item in headscope.check(str(whole), "inference").findings}
+
+
+class MeanPool(nn.Module):
+    """A pooler that reads padding, in the place of one that does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = nn.Linear(32, 32)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.dense(hidden.mean(1)))
+
+
+def padded_difference(model: Any) -> float:
+    """How much a score moves when a text is padded on the right, with its mask."""
+    short, padded = torch.tensor([[5, 6, 7, 8]]), torch.tensor([[5, 6, 7, 8, 0, 0]])
+    with torch.no_grad():
+        alone = model(short, attention_mask=(short != 0).long()).logits
+        return float((alone - model(padded, attention_mask=(padded != 0).long()).logits).abs().max())
+
+
+def effects_on(model: Any) -> dict[str, bool | None]:
+    head = headscope.inspect(model, verify=True).head
+    assert head is not None
+    assert head.verification is not None
+    return {effect.side: effect.changes for effect in head.verification.padding}
+
+
+def test_padding_is_claimed_only_of_the_modules_of_the_class(whole: Path) -> None:
+    model = BERT.from_pretrained(whole).eval()
+    assert padded_difference(model) < 1e-5
+    assert effects_on(model)["right"] is False
+    model.bert.pooler = MeanPool()
+    assert padded_difference(model) > 1e-4
+    assert effects_on(model) == {"any": None}
+
+
+def test_padding_is_claimed_below_an_adapter(whole: Path) -> None:
+    peft = pytest.importorskip("peft")
+    config = peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"], use_dora=True, trainable_token_indices=[1])
+    model = peft.get_peft_model(BERT.from_pretrained(whole), config).eval()
+    assert padded_difference(model) < 1e-5
+    assert effects_on(model)["right"] is False
+
+
+@pytest.mark.parametrize("value", [0.0, float("nan"), float("inf")])
+def test_weights_that_hide_the_head_do_not_contradict_its_pooling(value: float, whole: Path) -> None:
+    model = BERT.from_pretrained(whole)
+    expected = headscope.inspect(model).head
+    nn.init.constant_(model.classifier.weight, value)
+    result = headscope.check(model, "inference")
+    assert result.report is not None
+    assert result.report.head is not None
+    assert result.report.head.pooling == expected.pooling
+    assert result.report.head.formula == expected.formula
+    assert result.not_determined == ()
+    assert "HS501" in {item.id for item in result.findings}
+
+
+def test_a_new_batch_norm_is_not_called_random(tmp_path: Path) -> None:
+    model = transformers.LevitForImageClassification(transformers.LevitConfig(**NAMED))
+    model.levit.save_pretrained(tmp_path)
+    found = headscope.check(str(tmp_path), "inference", model_class="LevitForImageClassification", num_labels=3)
+    message = next(item.message for item in found.findings if item.id in ("HS102", "HS103"))
+    new, _, beside = message.partition("At their default values:")
+    assert "running_mean" not in new
+    assert "running_mean" in beside
