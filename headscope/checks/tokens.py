@@ -90,7 +90,7 @@ def padding_changes_scores(this: Rule, subject: Subject) -> Findings:
         if effect.side not in (side, "any") or not _has_pad(subject):
             continue
         if effect.changes is None:
-            raise NotKnown(f"padding on the {side} was not measured: {effect.reason}")
+            raise NotKnown(f"padding on the {side} could not be measured: {effect.reason}")
         if effect.changes:
             yield this.find(
                 Severity.WARNING,
