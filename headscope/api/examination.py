@@ -370,6 +370,7 @@ def _own_first_token(request: Request, manifest: CheckpointManifest) -> FirstTok
 
 def _trace(loaded: Loaded, choice: Choice, own: FirstToken | None = None, *, verify: bool = False) -> _Traced:
     from headscope.model.quiet import quiet
+    from headscope.model.reduced_config import shallow_twin
     from headscope.model.tokenizers import special_tokens_of
     from headscope.trace import TokenNames, trace_head
 
@@ -377,7 +378,7 @@ def _trace(loaded: Loaded, choice: Choice, own: FirstToken | None = None, *, ver
     names = TokenNames(own.token if own else family.first, family.eos, is_own=own is not None)
     try:
         with quiet():
-            trace = trace_head(loaded.model, choice.task, names, verify=True)
+            trace = trace_head(loaded.model, choice.task, names, verify=True, twin=lambda: shallow_twin(loaded.model))
         return _Traced(with_padding(trace, choice) if verify else unless_contradicted(trace))
     except Unsupported as err:
         return _Traced(None, (Unavailable("head path", err.message),))

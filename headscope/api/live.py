@@ -289,18 +289,19 @@ def _has_own_modules(module: PreTrainedModel) -> bool:
 
 
 def _trace(module: nn.Module, example_inputs: Any, task: Task, output: str | None) -> HeadTrace:
-    from headscope.trace.base import base_module
     from headscope.trace.examples import probe_from_examples
-    from headscope.trace.execution import run_forward
+    from headscope.trace.execution import Execution, run_forward
     from headscope.trace.head import read_head
-    from headscope.trace.head_slice import locate_head
 
     if example_inputs is None:
         name = type(module).__name__
         raise UsageError(f"{name} is not a model of Transformers, so its inputs are not known", "give example_inputs")
-    probe = probe_from_examples(module, example_inputs)
-    execution = run_forward(module, probe, hint="give example_inputs that its forward takes", output=output)
-    return read_head(execution, locate_head(execution, base_module(module)), token_names(module), verify=True)
+
+    def run(subject: nn.Module, turn: int, taken: frozenset[int]) -> Execution:
+        probe = probe_from_examples(subject, example_inputs, taken, turn)
+        return run_forward(subject, probe, hint="give example_inputs that its forward takes", output=output)
+
+    return read_head(module, run, token_names(module), verify=True)
 
 
 def _in_memory(module: nn.Module) -> CheckpointFacts:

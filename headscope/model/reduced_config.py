@@ -4,6 +4,11 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
+import torch
+from transformers import PreTrainedModel
+
+from headscope.model.quiet import quiet
+
 MOST_PARAMETERS = 50_000_000
 """What a model with real weights may hold: 200 MB in single precision."""
 
@@ -26,6 +31,17 @@ def shallow_config(config: Any, depth: int = 1) -> Any:
     for part in _with_parts(shallow):
         _reduce(part, DEPTHS, depth)
     return shallow
+
+
+def shallow_twin(model: PreTrainedModel) -> PreTrainedModel | None:
+    """A skeleton of the same class and configuration with one layer; None where the class makes none."""
+    try:
+        with quiet(), torch.device("meta"):
+            twin = type(model)(shallow_config(model.config))
+    except Exception:  # whatever a foreign constructor raises: a pattern of layers that must be whole
+        return None
+    twin.train(False)
+    return twin
 
 
 def reduced_config(config: Any) -> Any:

@@ -9,17 +9,18 @@ from torch import nn
 
 from headscope.errors import UsageError
 from headscope.trace.inputs import Row, Sizes
-from headscope.trace.probe import Probe, free_sizes, make_rows
+from headscope.trace.probe import Probe, free_sizes, lengths_of_turn, longest_text, make_rows
 
 _TOKEN_RANK = 2
 
 
-def probe_from_examples(model: nn.Module, examples: Any) -> Probe:
+def probe_from_examples(model: nn.Module, examples: Any, avoid: frozenset[int] = frozenset(), turn: int = 0) -> Probe:
     """`examples` (a mapping of arguments, one tensor, or a sequence of tensors in order) as a probe.
 
     Rows are repeated until their number, and columns of token tensors until their length, occurs nowhere in the
     model; an `attention_mask`, and the `input_ids` of a model whose configuration names a pad token, get rows without,
-    with right and with left padding. Raises UsageError without tensors.
+    with right and with left padding. Each `turn` has other sizes (none of `avoid`) and other rows padded. Raises
+    UsageError without tensors.
     """
     named = _named(model, examples)
     tensors = [value for value in named.values() if isinstance(value, torch.Tensor) and value.dim()]
@@ -32,16 +33,21 @@ def probe_from_examples(model: nn.Module, examples: Any) -> Probe:
     batch, length = tensors[0].shape[0], _token_length(tensors)
     taken = {size for parameter in model.parameters() for size in parameter.shape}
     taken |= {size for value in tensors for size in value.shape[1:] if size != length}
-    sizes = free_sizes(taken, has_tokens=length > 0)
+    config = getattr(model, "config", None)
+    sizes = free_sizes(taken | avoid, has_tokens=length > 0, lengths=lengths_of_turn(turn, longest_text(config)))
     inputs = {name: _stretched(value, batch, length, sizes) for name, value in named.items()}
-    rows = make_rows(sizes)
+    rows = make_rows(sizes, turn)
+    tensors_of = {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}
+    given = {name for name, value in tensors_of.items() if not value.is_floating_point()}
     if length and "attention_mask" in inputs:
         mask = [[int(row.first <= at <= row.last) for at in range(sizes.length)] for row in rows]
         inputs["attention_mask"] = torch.tensor(mask, device=tensors[0].device).to(inputs["attention_mask"].dtype)
-    pad = getattr(getattr(model, "config", None), "pad_token_id", None)
-    if length and pad is not None and "input_ids" in inputs:
-        inputs["input_ids"] = _padded(inputs["input_ids"], rows, pad)
-    return Probe(inputs, {}, sizes, rows if length else ())
+        given.discard("attention_mask")
+    pad = getattr(config, "pad_token_id", None)
+    if length and isinstance(pad, int) and "input_ids" in inputs:
+        inputs["input_ids"] = _padded(inputs["input_ids"], rows, pad, getattr(config, "eos_token_id", None))
+        given.discard("input_ids")
+    return Probe(inputs, {}, sizes, rows if length else (), frozenset(given))
 
 
 def _named(model: nn.Module, examples: Any) -> dict[str, Any]:
@@ -82,14 +88,21 @@ def _token_length(tensors: list[torch.Tensor]) -> int:
     return next((item.shape[1] for item in tokens), 0)
 
 
-def _padded(ids: torch.Tensor, rows: tuple[Row, ...], pad: int) -> torch.Tensor:
-    """Token ids [rows, tokens] with the pad token exactly where a row has padding: a model may look for it there."""
+def _padded(ids: torch.Tensor, rows: tuple[Row, ...], pad: int, eos: Any) -> torch.Tensor:
+    """Token ids [rows, tokens] with the pad token exactly where a row has padding, and one end token in each row.
+
+    A model may look for them there.
+    """
     at = torch.arange(ids.shape[1], device=ids.device)
     first = torch.tensor([[row.first] for row in rows], device=ids.device)
     last = torch.tensor([[row.last] for row in rows], device=ids.device)
-    others = ids[ids != pad]
-    token = int(others[0]) if len(others) else int(pad == 0)
-    return torch.where((at < first) | (at > last), pad, torch.where(ids == pad, token, ids))
+    end = eos if isinstance(eos, int) and eos != pad else None
+    others = ids[(ids != pad) & (ids != (pad if end is None else end))]
+    token = int(others[0]) if len(others) else next(free for free in range(3) if free not in (pad, end))
+    ids = torch.where((ids == pad) | (ids == end if end is not None else ids == pad), token, ids)
+    if end is not None:
+        ids = torch.where(at == torch.tensor([[row.eos] for row in rows], device=ids.device), end, ids)
+    return torch.where((at < first) | (at > last), pad, ids)
 
 
 def _stretched(value: Any, batch: int, length: int, sizes: Sizes) -> Any:

@@ -148,7 +148,7 @@ def _with_padding(probe: Probe, token: int) -> Probe:
     for at, row in enumerate(probe.rows):
         rows[at, : row.first] = token
         rows[at, row.last + 1 :] = token
-    return replace(probe, inputs=probe.inputs | {"input_ids": ids})
+    return replace(probe, inputs=probe.inputs | {"input_ids": ids}, given=probe.given - {"input_ids"})
 
 
 def _sentence(err: BaseException) -> str:

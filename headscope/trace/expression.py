@@ -110,19 +110,21 @@ class TooLong(Exception):
     """An expression has more characters than a reader can take in."""
 
 
-def spell(node: Node, longest: int = 1_000_000) -> str:
+def spell(node: Node, longest: int = 1_000_000, *, numbers_only: bool = False) -> str:
     """The expression as text: `out_proj(tanh(dense(h[CLS])))`. Raises TooLong beyond `longest` characters.
 
+    With `numbers_only`, numbers stay numbers that otherwise have the name of an axis of their size.
     Parts of a tree are shared, so its text may be exponentially longer than the tree: each part is written once.
     """
-    return _Speller(longest).text(node)
+    return _Speller(longest, numbers_only=numbers_only).text(node)
 
 
 class _Speller:
     """Writes nodes down, each once."""
 
-    def __init__(self, longest: int) -> None:
+    def __init__(self, longest: int, *, numbers_only: bool) -> None:
         self._longest = longest
+        self._numbers_only = numbers_only
         self._known: dict[int, str] = {}
 
     def text(self, node: Node) -> str:
@@ -141,7 +143,7 @@ class _Speller:
             case Side():
                 return node.text
             case Number():
-                return node.text or f"{node.value:g}"
+                return f"{node.value:g}" if self._numbers_only or not node.text else node.text
             case Pick() | Cut():
                 return f"{self._tight(node.of)}[{_bare(node.positions)}]"
             case Pooled():

@@ -78,7 +78,7 @@ class _Builder:
     nodes: dict[int, Node]
 
 
-def write_formula(  # noqa: PLR0917 - a formula is written from that many facts
+def write_formulas(  # noqa: PLR0917 - a formula is written from that many facts
     execution: Execution,
     head: HeadSlice,
     steps: tuple[Step, ...],
@@ -86,32 +86,39 @@ def write_formula(  # noqa: PLR0917 - a formula is written from that many facts
     tokens: TokenNames,
     sources: tuple[HiddenSource, ...],
     replay: Replay | None,
-) -> Formula:
-    """The plainest formula of a head that is equal to the head on random hidden states.
+) -> Iterator[Formula]:
+    """The formulas of a head that are equal to the head on random hidden states, the plainest first.
 
-    A formula that cannot be evaluated, is not equal, or is too long to read is withheld, with the reason.
+    They differ in what this one run cannot tell: whether a sum that is divided is a mean, and whether a number is the
+    size of an axis. One that cannot be evaluated, is not equal, or is too long to read is withheld: a Formula without
+    text, with the reason.
     """
     if replay is None:
-        return Formula("", "the head cannot be run again on random numbers, so no formula can be proven")
+        yield Formula("", "the head cannot be run again on random numbers, so no formula can be proven")
+        return
     try:
         plain = _build(execution, head, steps, axes, tokens, sources)
     except Withheld as err:
-        return Formula("", str(err))
-    reasons: dict[str, None] = {}
+        yield Formula("", str(err))
+        return
     memo: dict[int, Node] = {}
     for logits in (tuple(_simplified(node, memo) for node in plain), plain):
-        try:
-            line = f"logits = {' ; '.join(dict.fromkeys(spell(_top(node), _LONGEST) for node in logits))}"
-        except TooLong:
-            line = ""
-        if not line or len(line) > _LONGEST:
-            reasons["it would be too long to read"] = None
+        lines = [line for line in (_line(logits), _line(logits, numbers_only=True)) if line]
+        if not lines:
+            yield Formula("", "it would be too long to read")
             continue
         reason = equals_head(execution, replay, logits)
-        if not reason:
-            return Formula(line)
-        reasons[reason] = None
-    return Formula("", "; ".join(reasons))
+        yield from (Formula("", reason),) if reason else map(Formula, dict.fromkeys(lines))
+
+
+def _line(logits: tuple[Node, ...], *, numbers_only: bool = False) -> str:
+    """The formula as text; "" where it is too long. With `numbers_only` no number is called the size of an axis."""
+    try:
+        texts = dict.fromkeys(spell(_top(node), _LONGEST, numbers_only=numbers_only) for node in logits)
+    except TooLong:
+        return ""
+    line = f"logits = {' ; '.join(texts)}"
+    return line if len(line) <= _LONGEST else ""
 
 
 def _build(  # noqa: PLR0917
@@ -517,9 +524,9 @@ _QUIET = {
 
 
 def _numeral(value: float, probe: Probe) -> str:
-    """A number as text; the sizes of this run by the names of their axes."""
+    """The name of the axis that has this size in this run; "" where none has."""
     name = probe.shape((value,))[0] if isinstance(value, int) else value
-    return name if isinstance(name, str) else f"{value:g}"
+    return name if isinstance(name, str) else ""
 
 
 def _arguments(operation: Operation, probe: Probe) -> str:
@@ -534,8 +541,8 @@ def _arguments(operation: Operation, probe: Probe) -> str:
         if isinstance(item, int | float) and not isinstance(item, bool)
     }
     spelled = [
-        *(_numeral(item, probe) for item in values),
-        *(f"{key}={_numeral(item, probe)}" for key, item in named.items()),
+        *(f"{item:g}" for item in values),
+        *(f"{key}={item:g}" for key, item in named.items()),
     ]
     return f", {', '.join(spelled)}" if spelled else ""
 

@@ -1,10 +1,13 @@
 """The head trace: everything that one shape-only run of a model tells about its head."""
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 from torch import nn
 from transformers import PreTrainedModel
 
+from headscope.errors import Unsupported
 from headscope.facts import (
     HeadTrace,
     Pooling,
@@ -15,20 +18,20 @@ from headscope.facts import (
     UnusedModule,
     Verification,
 )
-from headscope.trace.axes import find_token_axes, has_ambiguous_batch
+from headscope.trace.agreement import Agreement, Look, agree, look_at
+from headscope.trace.axes import has_ambiguous_batch
 from headscope.trace.base import base_module, declared_base
 from headscope.trace.execution import Execution, run_forward
-from headscope.trace.formula import Formula, prove, write_formula
+from headscope.trace.formula import Formula
 from headscope.trace.head_slice import HeadSlice, locate_head
 from headscope.trace.loss import observed_loss
 from headscope.trace.picks import TokenNames
-from headscope.trace.pooling import read_pooling
 from headscope.trace.probe import build_probe
 from headscope.trace.reads import config_fields_read
-from headscope.trace.sources import read_sources
-from headscope.trace.stages import ModelNames, Step, build_stages, read_steps, short_path
-from headscope.trace.verify import verify_pooling, with_weighed_positions
+from headscope.trace.stages import ModelNames, Step, short_path
 
+Run = Callable[[nn.Module, int, frozenset[int]], Execution]
+Twin = Callable[[], nn.Module | None]
 _TRIES = 4
 _HINT = "its head path cannot be traced; the weight status does not depend on it"
 
@@ -40,39 +43,70 @@ def trace_head(
     *,
     verify: bool = False,
     output: str | None = None,
+    twin: Twin | None = None,
 ) -> HeadTrace:
     """Runs `model` (on the meta device) on a probe batch and reads its head off the recorded operations.
 
-    With `verify` the head is replayed on random numbers and its gradients are held against the pooling. `output`
-    names the scores where the forward returns several. Raises Unsupported where the forward fails or returns no
-    scores. The model is left as it was.
+    A second run, with other sizes, shows what follows from the model alone; `twin` makes a smaller model of the same
+    class and configuration for it, or None. With `verify` the head is replayed on random numbers and its gradients are
+    held against the pooling. `output` names the scores where the forward returns several. Raises Unsupported where the
+    forward fails or returns no scores. The model is left as it was.
     """
-    taken: frozenset[int] = frozenset()
+
+    def run(subject: nn.Module, turn: int, taken: frozenset[int]) -> Execution:
+        assert isinstance(subject, PreTrainedModel)
+        return run_forward(subject, build_probe(subject, task, taken, turn), hint=_HINT, output=output)
+
+    return read_head(model, run, tokens or TokenNames(), twin=twin, verify=verify)
+
+
+def read_head(
+    model: nn.Module, run: Run, tokens: TokenNames, *, twin: Twin | None = None, verify: bool = False
+) -> HeadTrace:
+    """The head trace of a model, from several runs of it: see `agreement`.
+
+    `run` executes a model, in a turn, with sizes that it was told not to take. Raises Unsupported where the first run
+    fails.
+    """
+    taken: set[int] = set()
+
+    def look(subject: nn.Module, turn: int) -> Look:
+        execution, head = _unambiguous(subject, run, turn, taken)
+        return look_at(execution, head, tokens)
+
+    first = look(model, 0)
+    small = twin() if twin is not None and len(first.head.hidden) == 1 else None
+
+    def again(turn: int) -> Look:
+        if turn == 1 and small is not None:
+            with suppress(Unsupported):
+                return look(small, turn)
+        return look(model, turn)
+
+    return _head_trace(first, agree(first, again, verify=verify), verify=verify)
+
+
+def _unambiguous(subject: nn.Module, run: Run, turn: int, taken: set[int]) -> tuple[Execution, HeadSlice]:
+    """A run in which nothing has the size of the batch by chance, as far as a few tries find one, and its head."""
+    base = base_module(subject)
     for _ in range(_TRIES):
-        execution = run_forward(model, build_probe(model, task, taken), hint=_HINT, output=output)
-        head = locate_head(execution, base_module(model))
+        execution = run(subject, turn, frozenset(taken))
+        head = locate_head(execution, base)
+        taken.add(execution.probe.sizes.batch)
         if not has_ambiguous_batch(execution, head):
             break
-        taken |= {execution.probe.sizes.batch}
-    return read_head(execution, head, tokens or TokenNames(), verify=verify)
+    taken.add(execution.probe.sizes.length)
+    return execution, head
 
 
-def read_head(execution: Execution, head: HeadSlice, tokens: TokenNames, *, verify: bool = False) -> HeadTrace:
-    """The head trace of one execution, from its slice of the operations."""
-    base, steps = head.base, read_steps(head)
-    stages = build_stages(execution, head, steps)
+def _head_trace(first: Look, agreed: Agreement, *, verify: bool) -> HeadTrace:
+    execution, head, steps = first.execution, first.head, first.steps
+    base, stages, formula = head.base, agreed.stages, agreed.formula
     names = ModelNames(execution.model)
-    axes, sources = find_token_axes(execution, head), read_sources(execution, head, names)
-    replay = prove(execution, head)
-    pooling = with_weighed_positions(
-        read_pooling(execution, head, steps, tokens, axes, sources), execution, head, axes, replay
-    )
-    hidden = head.hidden[0] if head.hidden else None
-    formula = write_formula(execution, head, steps, axes, tokens, sources, replay)
-    verification = _with_formula(verify_pooling(execution, head, pooling, axes), formula) if verify else None
+    verification = _with_formula(agreed.verification, formula) if agreed.verification else None
     return HeadTrace(
         modules=_head_modules(steps, names, base),
-        pooling=_unless_contradicted(pooling, verification),
+        pooling=_unless_contradicted(agreed.pooling, verification),
         stages=stages,
         formula=formula.text,
         parameters=_of_head(
@@ -81,14 +115,14 @@ def read_head(execution: Execution, head: HeadSlice, tokens: TokenNames, *, veri
         buffers=_of_head(names.buffers, {name for stage in stages for name in stage.buffers}, names, execution.model),
         live=tuple(sorted(head.live)),
         base_module=names.modules.get(id(base), "") if base is not None else "",
-        hidden_shape=() if hidden is None else execution.probe.shape(hidden.shape),
+        hidden_shape=agreed.hidden_shape,
         loss=observed_loss(execution),
         verification=verification,
         config_fields=config_fields_read(execution.model, head) if verify else (),
         unused_modules=_unused_modules(execution, head, names),
         notes=(*execution.notes, *_notes_on_others(execution), *_note_on_formula(formula, stages)),
         other_parameters=_of_other_heads(execution, base, head, stages),
-        not_determined=(*_not_determined(execution, base, stages), *_contradictions(verification)),
+        not_determined=(*_not_determined(execution, base, stages), *agreed.gaps, *_contradictions(verification)),
     )
 
 

@@ -15,6 +15,7 @@ _AUDIO_FRAMES = 49
 _FRAMES = 16
 _ENTITIES = 2
 _VISUAL_FEATURES = 6
+_STEP, _SHIFT = 37, 61
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +60,14 @@ def _token_ids(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task
     pad, eos, sep = (_special(config, f"{name}_token_id") for name in ("pad", "eos", "sep"))
     separators = sep is not None and task in (Task.QUESTION_ANSWERING, Task.MULTIPLE_CHOICE)
 
-    def token(row: Row, at: int) -> int:
+    def token(number: int, row: Row, at: int) -> int:
         if not row.first <= at <= row.last:
-            return pad if pad is not None else ordinary(at)
+            return pad if pad is not None else ordinary(number, at)
         if separators and at in (row.first + 1, row.first + 2, row.eos + 1):
             return int(sep or 0)
-        return eos if eos is not None and at == row.eos and not separators else ordinary(at)
+        return eos if eos is not None and at == row.eos and not separators else ordinary(number, at)
 
-    ids = [[token(row, at) for at in range(sizes.length)] for row in rows]
+    ids = [[token(number, row, at) for at in range(sizes.length)] for number, row in enumerate(rows)]
     return torch.tensor(ids).reshape(*sizes.leading, sizes.length)
 
 
@@ -80,13 +81,16 @@ def _special(config: Any, name: str) -> int | None:
     return value if known else None
 
 
-def _ordinary_ids(config: Any) -> Callable[[int], int]:
-    """Position to a token id that is none of the special ones."""
+def _ordinary_ids(config: Any) -> Callable[[int, int], int]:
+    """Row and position to a token id that is none of the special ones.
+
+    The ids neither rise nor fall along a row, and the largest stands elsewhere in each: CLIP looks for the largest.
+    """
     size = getattr(config, "vocab_size", None) or 100
     names = [name for name in config.to_dict() if name.endswith("_token_id")]
-    special = {_special(config, name) for name in names}
+    special = {_special(config, name) for name in names} | {size - 1}  # the last is lent to models without a pad token
     free = [candidate for candidate in range(min(size, 200)) if candidate not in special] or [0]
-    return lambda at: free[(at + len(free) // 2) % len(free)]
+    return lambda number, at: free[(at * _STEP + number * _SHIFT) % len(free)]
 
 
 def _attention_mask(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:

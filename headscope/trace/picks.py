@@ -1,6 +1,6 @@
 """Which positions an indexing operation picks, as typed values: the rule that explains what was read in every row."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -29,7 +29,25 @@ def read_pick(
 ) -> Positions | None:
     """The positions that `operation` keeps on the token axis of its first tensor; None where it picks none there."""
     picked = picked_positions(operation, name, execution.probe, axes)
-    return None if picked is None else explain_pick(picked, execution, names)
+    if picked is None:
+        return None
+    if picked.index is None and inputs_behind(operation.inputs[1:], execution) & execution.probe.given:
+        return Positions(Where.BY_ROW)
+    return explain_pick(picked, execution, names)
+
+
+def inputs_behind(operands: Iterable[tuple[torch.Tensor, int]], execution: Execution) -> set[str]:
+    """The names of the model inputs from which operands (tensors with the operations that made them) are made."""
+    inputs = {id(value): name for name, value in execution.probe.inputs.items()}
+    waiting, found, seen = list(operands), set[str](), set[int]()
+    while waiting:
+        tensor, producer = waiting.pop()
+        if id(tensor) in inputs:
+            found.add(inputs[id(tensor)])
+        elif producer >= 0 and producer not in seen:
+            seen.add(producer)
+            waiting.extend(execution.graph.operations[producer].inputs)
+    return found
 
 
 def explain_pick(picked: Picked, execution: Execution, names: TokenNames) -> Positions:

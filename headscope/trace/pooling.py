@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 import torch
@@ -12,7 +12,7 @@ from headscope.trace.axes import TokenAxes
 from headscope.trace.execution import Execution
 from headscope.trace.head_slice import IMAGE_RANK, HeadSlice
 from headscope.trace.indexing import Picked
-from headscope.trace.picks import TokenNames, explain_pick, read_pick, sliced_positions
+from headscope.trace.picks import TokenNames, explain_pick, inputs_behind, read_pick, sliced_positions
 from headscope.trace.recorder import Operation
 from headscope.trace.stages import ModelNames, Step, entering_tensors, short_path
 
@@ -25,7 +25,7 @@ class Part:
     """One thing the head reads of the tokens: a kind, the positions, and the rule in words.
 
     `sources` are the numbers of the hidden states that it mixes; `summed` is the number of positions of a sum that
-    nothing has divided yet.
+    nothing has divided yet; `tensors` are those before and after the token axis disappears.
     """
 
     kind: PoolingKind
@@ -34,6 +34,7 @@ class Part:
     evidence: tuple[Step, ...] = ()
     summed: int = 0
     sources: tuple[int, ...] = (0,)
+    tensors: tuple[torch.Tensor, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,11 @@ def read_pooling(  # noqa: PLR0917 - a pooling is read from that many sides
     names: TokenNames,
     axes: TokenAxes,
     sources: tuple[HiddenSource, ...],
-) -> Pooling:
-    """The pooling of a head, with the operations that show it."""
+) -> tuple[Pooling, tuple[tuple[torch.Tensor, ...], ...]]:
+    """The pooling of a head, with the operations that show it.
+
+    Beside it, for each of its parts, the tensors before and after the token axis disappears; empty where it stays.
+    """
     states: dict[int, State] = {id(tensor): Tokens(sources=(number,)) for number, tensor in enumerate(head.hidden)}
     reading = Reading(execution, head, names, axes, states, [])
     for step in steps:
@@ -86,7 +90,7 @@ def read_pooling(  # noqa: PLR0917 - a pooling is read from that many sides
         if step.name in _SPLITS:
             _read_split(step, reading)
     parts = _parts_at_the_logits(reading)
-    return _pooling(parts, reading, sources)
+    return _pooling(parts, reading, sources), tuple(part.tensors for part in parts)
 
 
 def _state_of_output(output: torch.Tensor, state: State, step: Step, reading: Reading) -> State:
@@ -119,7 +123,8 @@ def _read_split(step: Step, reading: Reading) -> None:
             continue
         picked = Picked((start,) * max(len(reading.execution.probe.rows), 1), start, length)
         part = _part_of_pick(explain_pick(picked, reading.execution, reading.names), step, reading)
-        reading.states[id(piece)] = (replace(part, evidence=(step,), sources=state.sources),)
+        tensors = (entering, piece)
+        reading.states[id(piece)] = (replace(part, evidence=(step,), sources=state.sources, tensors=tensors),)
 
 
 def _parts_at_the_logits(reading: Reading) -> tuple[Part, ...]:
@@ -195,10 +200,14 @@ def _long_axes(tensor: torch.Tensor) -> int:
 
 def _touched(step: Step, state: Tokens, reading: Reading) -> Tokens:
     if step.name in {"mul", "masked_fill", "where", "index_put"}:
+        if _side_inputs(step, reading) & reading.execution.probe.given:
+            return replace(state, kept=None, touched_by=(*state.touched_by, step))
         if any("mask" in name or name == "input_ids" for name in _side_inputs(step, reading)):
             return replace(state, masked=True, touched_by=(*state.touched_by, step))
         if step.name == "mul" and _differs_by_position(step, reading):
             return replace(state, weighted=True, touched_by=(*state.touched_by, step))
+    if step.name == "pad":
+        return replace(state, kept=None, touched_by=(*state.touched_by, step))
     if step.name == "slice" and state.kept is not None:
         kept = sliced_positions(step.last, reading.axes, state.kept)
         return replace(state, kept=kept, touched_by=(*state.touched_by, step))
@@ -213,19 +222,9 @@ def _differs_by_position(step: Step, reading: Reading) -> bool:
 
 def _side_inputs(step: Step, reading: Reading) -> set[str]:
     """The names of the model inputs that reach a step beside the hidden states."""
-    graph, derived = reading.execution.graph, reading.head.derived
-    inputs = {id(value): name for name, value in reading.execution.probe.inputs.items()}
-    waiting = [pair for operation in step.operations for pair in operation.inputs if id(pair[0]) not in derived]
-    found: set[str] = set()
-    seen: set[int] = set()
-    while waiting:
-        tensor, producer = waiting.pop()
-        if id(tensor) in inputs:
-            found.add(inputs[id(tensor)])
-        elif producer >= 0 and producer not in seen:
-            seen.add(producer)
-            waiting.extend(graph.operations[producer].inputs)
-    return found
+    derived = reading.head.derived
+    beside = [pair for operation in step.operations for pair in operation.inputs if id(pair[0]) not in derived]
+    return inputs_behind(beside, reading.execution)
 
 
 def _after_pooling(step: Step, parts: tuple[Part, ...], reading: Reading) -> tuple[Part, ...]:
@@ -268,7 +267,10 @@ def _collapse(step: Step, entering: torch.Tensor, state: Tokens, reading: Readin
             replace(part, kind=PoolingKind.OTHER, rule=f"{part.rule}, after {mixer} over all positions")
             for part in parts
         )
-    return tuple(replace(part, evidence=(*state.touched_by, step), sources=state.sources) for part in parts)
+    tensors = (entering, step.last.outputs[0])
+    return tuple(
+        replace(part, evidence=(*state.touched_by, step), sources=state.sources, tensors=tensors) for part in parts
+    )
 
 
 def _read_pick(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
@@ -361,11 +363,13 @@ def _is_spatial(entering: torch.Tensor, reading: Reading) -> bool:
 def _read_sum(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
     if state.weighted:
         return (Part(PoolingKind.WEIGHTED, _ALL, "weighted sum of the positions"),)
+    if state.kept is None:
+        return (Part(PoolingKind.OTHER, _BY_ROW, "sum over some positions, by a rule not recognised"),)
     count = math.prod(entering.shape[axis] for axis in reading.axes.of(entering))
     if state.masked:
         rule = "sum over the positions that the mask keeps"
         return (Part(PoolingKind.MASKED_MEAN, Positions(Where.NON_PAD), rule, summed=count),)
-    return (Part(PoolingKind.OTHER, state.kept or _BY_ROW, "sum over the positions", summed=count),)
+    return (Part(PoolingKind.OTHER, state.kept, "sum over the positions", summed=count),)
 
 
 def _read_deviation(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:

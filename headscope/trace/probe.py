@@ -13,13 +13,18 @@ import torch
 from transformers import PreTrainedModel
 
 from headscope.facts import Shape, Task
-from headscope.trace.inputs import MAKERS, Row, Sizes
+from headscope.trace.inputs import MAKERS, Row, Sizes, text_config_of
 from headscope.trace.targets import make_labels
 
-_BATCH_SIZES = (5, 7, 9, 11, 13, 17, 19, 21, 22, 23)
-_BATCH_SIZES_OF_IMAGES = (5, 11, 13, 17, 19, 23, 29, 31, 37)
-_LENGTHS = (11, 13, 17, 19, 23, 27, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73)
+_BATCH_SIZES = (5, 7, 9, 11, 13, 17, 19, 21, 22, 23, 25, 26, 29, 31, 34, 35, 37, 38, 39, 41, 43, 46, 47)
+_BATCH_SIZES_OF_IMAGES = (5, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
+_LENGTHS = (11, 13, 17, 19, 23, 27, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103)
+_LONG = 37
+"""Tokens in the texts of the later runs, at least, where the model takes that many: beyond a `[:, :20]`."""
 _CHOICES = (3, 6, 10, 14, 15, 18, 20)
+_LABEL_MAPS = {"id2label", "label2id"}
+_LONGEST_TEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "n_ctx")
+_RESERVED_POSITIONS = 4
 _PADDING = ((0, 0), (0, 2), (3, 0), (0, 4), (1, 0))
 _EOS_FROM_END = 2
 
@@ -29,13 +34,15 @@ class Probe:
     """Dummy inputs with the sizes and positions that let an observer name what is read.
 
     `length` is 0 for inputs that have no token axis of free length (pixels); `rows` are those that the
-    base model sees: every choice of every example is one.
+    base model sees: every choice of every example is one. `given` names the inputs whose values are a caller's own:
+    what a head finds by them (a length, a token of its own) does not follow from the padding of the rows.
     """
 
     inputs: dict[str, Any]
     labels: dict[str, Any]
     sizes: Sizes
     rows: tuple[Row, ...]
+    given: frozenset[str] = frozenset()
 
     @property
     def length(self) -> int:
@@ -63,14 +70,23 @@ class Probe:
         return names
 
 
-def build_probe(model: PreTrainedModel, task: Task, avoid: frozenset[int] = frozenset()) -> Probe:
-    """Inputs that `model.forward` accepts for `task`; no varying axis has a size of `avoid`."""
+def build_probe(model: PreTrainedModel, task: Task, avoid: frozenset[int] = frozenset(), turn: int = 0) -> Probe:
+    """Inputs that `model.forward` accepts for `task`; no varying axis has a size of `avoid`.
+
+    Each `turn` has other sizes (with those of the turns before in `avoid`), other tokens, and other rows padded: what
+    two turns show alike follows from the model, not from the inputs.
+    """
     wanted = [name for name in inspect.signature(model.forward).parameters if name in MAKERS]
     if model.main_input_name in MAKERS and model.main_input_name not in wanted:
         wanted.insert(0, model.main_input_name)
     is_text = "input_ids" in wanted or ("inputs" in wanted and task is not Task.IMAGE_CLASSIFICATION)
-    sizes = free_sizes(_sizes_in(model) | avoid, has_tokens=is_text, has_choices=task is Task.MULTIPLE_CHOICE)
-    rows = make_rows(sizes)
+    sizes = free_sizes(
+        _sizes_in(model) | avoid,
+        has_tokens=is_text,
+        has_choices=task is Task.MULTIPLE_CHOICE,
+        lengths=lengths_of_turn(turn, longest_text(model.config)),
+    )
+    rows = make_rows(sizes, turn)
     inputs: dict[str, Any] = {}
     for name in wanted:
         value = MAKERS[name](model, sizes, rows, task)
@@ -93,21 +109,41 @@ def integers(value: Any) -> Iterator[int]:
         case int():
             yield value
         case dict():
-            for item in value.values():
-                yield from integers(item)
+            for name, item in value.items():
+                if name not in _LABEL_MAPS:  # a label's number is no size
+                    yield from integers(item)
         case list() | tuple():
             for item in value:
                 yield from integers(item)
 
 
-def make_rows(sizes: Sizes) -> tuple[Row, ...]:
-    """The rows of a probe, padded differently in turn; the choices of one example alike."""
-    return tuple(_row(index // sizes.choices, sizes.length) for index in range(sizes.batch * sizes.choices))
+def make_rows(sizes: Sizes, turn: int = 0) -> tuple[Row, ...]:
+    """The rows of a probe, padded differently one after the other; the choices of one example alike.
+
+    The first row of the first turn has no padding; in later turns every row has some.
+    """
+    padding = _PADDING[1:] if turn else _PADDING
+    return tuple(_row(index // sizes.choices, sizes.length, padding) for index in range(sizes.batch * sizes.choices))
 
 
-def free_sizes(taken: set[int], *, has_tokens: bool, has_choices: bool = False) -> Sizes:
+def lengths_of_turn(turn: int, most: int | None = None) -> tuple[int, ...]:
+    """The lengths to try, in order: short texts first, in later turns long ones; none beyond `most`."""
+    fitting = tuple(length for length in _LENGTHS if most is None or length <= most) or _LENGTHS[:1]
+    return tuple(sorted(fitting, key=lambda length: length < _LONG)) if turn else fitting
+
+
+def longest_text(config: Any) -> int | None:
+    """How many tokens a text may have, less the few positions that some families keep; None without a limit."""
+    text = None if config is None else text_config_of(config)
+    found = [value for name in _LONGEST_TEXT if type(value := getattr(text, name, None)) is int and value > 0]
+    return min(found) - _RESERVED_POSITIONS if found else None
+
+
+def free_sizes(
+    taken: set[int], *, has_tokens: bool, has_choices: bool = False, lengths: tuple[int, ...] = _LENGTHS
+) -> Sizes:
     """The first batch, length and number of choices that nothing else in the model has."""
-    lengths = _LENGTHS if has_tokens else (0,)
+    lengths = lengths if has_tokens else (0,)
     choices = _CHOICES if has_choices else (1,)
     for length in lengths:
         for batch in _BATCH_SIZES if has_tokens else _BATCH_SIZES_OF_IMAGES:
@@ -128,7 +164,7 @@ def _collide(sizes: Sizes, taken: set[int]) -> bool:
     return len(set(used)) < len(used) or bool(set(used) & taken)
 
 
-def _row(index: int, length: int) -> Row:
-    left, right = _PADDING[index % len(_PADDING)]
+def _row(index: int, length: int, padding: tuple[tuple[int, int], ...]) -> Row:
+    left, right = padding[index % len(padding)]
     last = length - 1 - right
     return Row(left, last, last - _EOS_FROM_END)

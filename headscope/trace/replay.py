@@ -38,6 +38,10 @@ class Replay:
         """The number that stood for a recorded tensor in this run."""
         return _value(self.machine, tensor, producer).detach()
 
+    def differentiable(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The number that stood for a recorded tensor, as the operation that made it last left it, with its history."""
+        return _value(self.machine, tensor, self.machine.execution.graph.producer(tensor))
+
     def run_again(
         self, operations: tuple[Operation, ...], given: dict[int, torch.Tensor], output: torch.Tensor
     ) -> torch.Tensor:

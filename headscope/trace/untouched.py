@@ -10,13 +10,22 @@ from torch import nn
 from transformers import PreTrainedConfig
 
 _OWN_TABLES = ("_buffers", "_parameters", "_modules")
+_HOOK_TABLES = (
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+)
+"""Transformers installs hooks in the first forward that returns all layers, and notes that in an attribute: if only the
+attribute were put back, the next forward would install them again and collect every layer twice."""
 
 
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
     """Evaluation mode inside; afterwards `model` is as before.
 
-    Put back are every submodule's mode and attributes, the values of its buffers (running statistics, counters), and
+    Put back are every submodule's mode, attributes and hooks, the values of its buffers (running statistics, counters), and
     the fields of its configurations. Parameters are not copied: no forward is expected to write them.
     """
     parts = list(model.modules())
@@ -82,7 +91,7 @@ class _Value:
 def _tables_of(part: nn.Module) -> Iterator[dict[str, Any]]:
     own = vars(part)
     yield own
-    yield from (own[name] for name in _OWN_TABLES if isinstance(own.get(name), dict))
+    yield from (own[name] for name in (*_OWN_TABLES, *_HOOK_TABLES) if isinstance(own.get(name), dict))
 
 
 def _plain_tensors(parts: list[nn.Module]) -> tuple[torch.Tensor, ...]:

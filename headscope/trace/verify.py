@@ -27,8 +27,17 @@ class Influence:
     is_own_only: bool
 
 
-def verify_pooling(execution: Execution, head: HeadSlice, pooling: Pooling, axes: TokenAxes) -> Verification:
-    """Whether the gradients of a replayed head agree with the pooling that was read from its operations."""
+PartTensors = tuple[tuple[torch.Tensor, ...], ...]
+
+
+def verify_pooling(
+    execution: Execution, head: HeadSlice, pooling: Pooling, axes: TokenAxes, tensors: PartTensors = ()
+) -> Verification:
+    """Whether the gradients of a replayed head agree with the pooling that was read from its operations.
+
+    `tensors` are those of each part, before and after its token axis disappears: with them each part is held against
+    the gradients on its own, also where the others make no claim.
+    """
     try:
         influence = measure_influence(execution, head, axes)
     except Unsupported as err:
@@ -37,11 +46,45 @@ def verify_pooling(execution: Execution, head: HeadSlice, pooling: Pooling, axes
         return Verification(None, "not determined: the hidden states have no token axis to tell apart", ())
     expected = _expected(pooling, execution)
     sentence = _tell(influence, execution.probe)
+    wrong = _wrong_part(execution, head, pooling, axes, tensors)
+    if wrong:
+        return Verification(False, f"disagrees with the traced rule: {wrong}; by gradient: {sentence}", influence.rows)
     if expected is None:
         return Verification(None, f"the traced rule makes no claim to compare; by gradient: {sentence}", influence.rows)
     agrees = expected(influence) and _is_even(execution, head, pooling, axes)
     verb = "agrees" if agrees else "disagrees"
     return Verification(agrees, f"{verb} with the traced rule; by gradient: {sentence}", influence.rows)
+
+
+def _wrong_part(execution: Execution, head: HeadSlice, pooling: Pooling, axes: TokenAxes, tensors: PartTensors) -> str:
+    """What the gradients of one part contradict; "" where they contradict none.
+
+    A part reads no position that it does not name, and all of them where it is no maximum. A maximum is one over
+    positions as they are: none holds something of others already.
+    """
+    axis = _token_axis(head, axes)
+    if axis is None or len(tensors) != len(pooling.parts):
+        return ""
+    replay = replay_head(execution, head)
+    length = replay.hidden[0].shape[axis]
+    for part, pair in zip(pooling.parts, tensors, strict=True):
+        if not pair or part.kind in _NO_CLAIM or part.positions.where not in _PLACES:
+            continue
+        before, after = (replay.differentiable(tensor) for tensor in pair)
+        try:
+            claimed = _claimed_rows((part,), execution, length)
+        except ValueError:
+            continue
+        found = tuple(_positions(row, axis) for row in _row_gradients(replay, (after,)))
+        if part.kind is PoolingKind.MAX:
+            fits = all(set(row) <= set(named) for row, named in zip(found, claimed, strict=True))
+            is_in_place = before.shape[: axis + 1] == replay.hidden[0].shape[: axis + 1]
+            fits = fits and (not is_in_place or _reads_itself(before, replay, axis))
+        else:
+            fits = found == claimed
+        if not fits:
+            return f"its part '{part.rule}' reads other positions"
+    return ""
 
 
 def measure_influence(execution: Execution, head: HeadSlice, axes: TokenAxes) -> Influence | None:
@@ -89,10 +132,13 @@ def _token_axis(head: HeadSlice, axes: TokenAxes) -> int | None:
     return next((axis for axis in axes.of(head.hidden[0]) if axis), None)
 
 
-def _row_gradients(replay: Replay) -> list[torch.Tensor]:
-    """The gradient of a random sum of each row's scores with respect to the first hidden states of that row."""
+def _row_gradients(replay: Replay, values: tuple[torch.Tensor, ...] | None = None) -> list[torch.Tensor]:
+    """The gradient of a random sum of each row's scores with respect to the first hidden states of that row.
+
+    `values` are other tensors of the head to take in place of the scores.
+    """
     hidden = replay.hidden[0]
-    score = sum((_random_sum(logits) for logits in replay.logits), torch.zeros(()))
+    score = sum((_random_sum(value) for value in values or replay.logits), torch.zeros(()))
     gradients = torch.autograd.grad(score, replay.hidden, allow_unused=True, retain_graph=True)
     total = sum((item.abs() for item in gradients if item is not None and item.shape == hidden.shape), hidden * 0)
     return list(total.detach())
@@ -111,13 +157,19 @@ def _positions(gradient: torch.Tensor, axis: int) -> Positions:
 
 def _is_own_only(replay: Replay, axis: int) -> bool:
     """Whether the score at one position depends on the hidden state of that position alone."""
-    logits, hidden = replay.logits[0], replay.hidden[0]
+    return _reads_itself(replay.logits[0], replay, axis)
+
+
+def _reads_itself(value: torch.Tensor, replay: Replay, axis: int) -> bool:
+    """Whether what stands at one position of `value` depends on the hidden state of that position alone."""
+    hidden = replay.hidden[0]
     length = hidden.shape[axis]
-    if logits.dim() <= axis or logits.shape[axis] != length:
+    if value.dim() <= axis or value.shape[axis] != length:
         return False
     at = length // 3  # not the middle, which a reversal leaves in its place
-    (gradient,) = torch.autograd.grad(_random_sum(logits.select(axis, at)), hidden, retain_graph=True)
-    return all(_positions(row, axis) == (at,) for row in gradient)
+    (gradient,) = torch.autograd.grad(_random_sum(value.select(axis, at)), hidden, retain_graph=True, allow_unused=True)
+    rows = [_positions(row, axis) for row in gradient] if gradient is not None else []
+    return (at,) in rows and all(row in ((at,), ()) for row in rows)
 
 
 def _expected(pooling: Pooling, execution: Execution) -> Callable[[Influence], bool] | None:

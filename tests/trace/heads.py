@@ -162,5 +162,8 @@ def run(module: nn.Module, examples: Mapping[str, Any] = EXAMPLES) -> Run:
 def trace(module: nn.Module, examples: Mapping[str, Any] = EXAMPLES, names: TokenNames | None = None) -> HeadTrace:
     """What one run tells about a head, with the proof by gradients."""
     module.eval()
-    execution = run_forward(module, probe_from_examples(module, examples), hint="")
-    return read_head(execution, locate_head(execution, base_module(module)), names or TokenNames(), verify=True)
+
+    def run_again(subject: nn.Module, turn: int, taken: frozenset[int]) -> Execution:
+        return run_forward(subject, probe_from_examples(subject, examples, taken, turn), hint="")
+
+    return read_head(module, run_again, names or TokenNames(), verify=True)

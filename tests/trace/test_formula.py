@@ -210,7 +210,7 @@ def test_functions_are_written_with_what_changes_them(head: Callable[..., Tensor
 
 
 def test_what_is_no_value_of_the_model_has_no_name() -> None:
-    written, reason = formula(lambda s, h, m: s.fc((h * torch.arange(11).view(1, -1, 1)).sum(1)))
+    written, reason = formula(lambda s, h, m: s.fc((h * torch.arange(h.shape[1]).view(1, -1, 1)).sum(1)))
     assert (written, reason) == ("", "the head reads what arange makes from nothing")
 
 

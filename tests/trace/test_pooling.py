@@ -52,6 +52,10 @@ def rows(mask: Tensor) -> Tensor:
     return torch.arange(mask.shape[0])
 
 
+def numbers(mask: Tensor) -> Tensor:
+    return torch.arange(mask.shape[1])
+
+
 def column(mask: Tensor) -> Tensor:
     return mask.unsqueeze(-1)
 
@@ -305,7 +309,10 @@ IMPOSTORS: tuple[tuple[str, Head], ...] = (
     ("sorted", lambda s, h, m: s.fc(h.sort(1).values[:, -1])),
     ("zeros compete", lambda s, h, m: s.fc((h * column(m)).amax(1))),
     ("all positions, divided by the real ones", lambda s, h, m: s.fc(h.sum(1) / m.sum(1, keepdim=True))),
-    ("weighted by position", lambda s, h, m: s.fc((h * column(m * torch.arange(1, 12))).sum(1) / column(m).sum(1))),
+    (
+        "weighted by position",
+        lambda s, h, m: s.fc((h * column(m * torch.arange(1, m.shape[1] + 1))).sum(1) / column(m).sum(1)),
+    ),
 )
 """Operations that read as a pooling with a name; only numbers show that they are not."""
 

@@ -1,0 +1,207 @@
+"""What several runs of one head show alike: at other sizes, with other tokens and other rows padded.
+
+One run cannot tell the last position from position 10 of a text of 11 tokens, nor a factor of 5 from a batch of 5. What
+a second run shows too follows from the model. Where the two differ, a third decides between them: what two of three
+runs show is not the coincidence. What no two show alike is not claimed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from headscope.errors import Unsupported
+from headscope.facts import Pooling, PoolingKind, Shape, Stage, Unavailable, Verification
+from headscope.trace.axes import TokenAxes, find_token_axes
+from headscope.trace.execution import Execution
+from headscope.trace.formula import Formula, prove, write_formulas
+from headscope.trace.head_slice import HeadSlice
+from headscope.trace.picks import TokenNames
+from headscope.trace.pooling import read_pooling
+from headscope.trace.sources import read_sources
+from headscope.trace.stages import ModelNames, Step, build_stages, read_steps
+from headscope.trace.verify import PartTensors, verify_pooling, with_weighed_positions
+
+_VARIES = "varies"
+
+
+@dataclass(frozen=True)
+class Look:
+    """One execution of a head, read."""
+
+    execution: Execution
+    head: HeadSlice
+    tokens: TokenNames
+    steps: tuple[Step, ...]
+    stages: tuple[Stage, ...]
+    axes: TokenAxes
+    pooling: Pooling
+    tensors: PartTensors
+    formulas: Iterator[Formula]
+    _proven: list[Formula] = field(default_factory=list)
+
+    @property
+    def hidden_shape(self) -> Shape:
+        """The shape of the first hidden states, with the varying axes named."""
+        return self.execution.probe.shape(self.head.hidden[0].shape) if self.head.hidden else ()
+
+    @cached_property
+    def formula(self) -> Formula:
+        """The plainest formula that this run proves. The others are not evaluated before somebody asks for them."""
+        for item in self.formulas:
+            self._proven.append(item)
+            if item.text:
+                return item
+        return Formula("", "; ".join(dict.fromkeys(item.reason for item in self._proven)))
+
+    @cached_property
+    def all_formulas(self) -> tuple[Formula, ...]:
+        """Every formula that this run proves, and the reasons for those that it does not."""
+        first = self.formula
+        return (*(self._proven or (first,)), *self.formulas)
+
+    def verify(self) -> Verification:
+        """The gradients of this run, held against its pooling."""
+        return verify_pooling(self.execution, self.head, self.pooling, self.axes, self.tensors)
+
+
+def look_at(execution: Execution, head: HeadSlice, tokens: TokenNames) -> Look:
+    """Everything that one execution says about a head."""
+    steps, names = read_steps(head), ModelNames(execution.model)
+    axes, sources = find_token_axes(execution, head), read_sources(execution, head, names)
+    replay = prove(execution, head)
+    pooling, tensors = read_pooling(execution, head, steps, tokens, axes, sources)
+    return Look(
+        execution=execution,
+        head=head,
+        tokens=tokens,
+        steps=steps,
+        stages=build_stages(execution, head, steps),
+        axes=axes,
+        pooling=with_weighed_positions(pooling, execution, head, axes, replay),
+        tensors=tensors,
+        formulas=write_formulas(execution, head, steps, axes, tokens, sources, replay),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What two runs of a head show alike; `gaps` says what they do not."""
+
+    pooling: Pooling
+    formula: Formula
+    stages: tuple[Stage, ...]
+    hidden_shape: Shape
+    verification: Verification | None
+    gaps: tuple[Unavailable, ...] = ()
+
+
+def agree(first: Look, again: Callable[[int], Look], *, verify: bool) -> Agreement:
+    """What `first` and the looks of later turns have in common; `again(turn)` runs the head once more.
+
+    `again` raises Unsupported where the forward fails: then what the first run shows is unconfirmed, and a gap says so.
+    """
+    try:
+        second = again(1)
+    except Unsupported as err:
+        return _unconfirmed(first, err, verify=verify)
+    seen = [first, second]
+    if not _same_pooling(first, second) or _common_formula(first, second) is None:
+        with suppress(Unsupported):  # then the two that differ have no referee, and neither is claimed
+            seen.append(again(2))
+    pairs = [(one, other) for at, one in enumerate(seen) for other in seen[at + 1 :]]
+    alike = next((one for one, other in pairs if _same_pooling(one, other)), None)
+    formulas = (_common_formula(one, other) for one, other in pairs)
+    formula = next((found for found in formulas if found is not None), None)
+    return Agreement(
+        pooling=alike.pooling if alike else _not_determined(first.pooling),
+        formula=formula or Formula("", "runs of different sizes show different formulas"),
+        stages=_merged_stages(first.stages, second.stages),
+        hidden_shape=_merged_shape(first.hidden_shape, second.hidden_shape),
+        verification=_worst([item.verify() for item in seen[:2]]) if verify else None,
+        gaps=(*_gaps_of_pooling(seen, alike), *_gaps_of_stages(first, second)),
+    )
+
+
+def _unconfirmed(first: Look, err: Unsupported, *, verify: bool) -> Agreement:
+    reason = f"read from one run alone: a run with other sizes fails ({err.message})"
+    return Agreement(
+        pooling=first.pooling,
+        formula=Formula("", reason),
+        stages=first.stages,
+        hidden_shape=first.hidden_shape,
+        verification=first.verify() if verify else None,
+        gaps=(Unavailable("pooling", reason),),
+    )
+
+
+def _same_pooling(one: Look, other: Look) -> bool:
+    left, right = one.pooling, other.pooling
+    return (left.kind, left.parts, left.rule) == (right.kind, right.parts, right.rule)
+
+
+def _common_formula(one: Look, other: Look) -> Formula | None:
+    """The plainest formula that both runs prove, or the reason why neither does; None where they differ."""
+    left, right = one.formula, other.formula
+    if left == right:
+        return left
+    proven = {item.text for item in other.all_formulas if item.text}
+    common = next((item for item in one.all_formulas if item.text in proven), None)
+    if common is None and not (left.text and right.text):
+        return right if left.text else left
+    return common
+
+
+def _not_determined(pooling: Pooling) -> Pooling:
+    return replace(pooling, kind=PoolingKind.OTHER, tokens=(), rule="not determined", parts=())
+
+
+def _gaps_of_pooling(seen: list[Look], alike: Look | None) -> Iterator[Unavailable]:
+    if alike is None:
+        rules = "; ".join(dict.fromkeys(item.pooling.rule for item in seen))
+        yield Unavailable("pooling", f"runs of different sizes read different positions: {rules}")
+
+
+def _gaps_of_stages(first: Look, second: Look) -> Iterator[Unavailable]:
+    if _operations(first) != _operations(second):
+        yield Unavailable("head path", "runs of different sizes go through different operations")
+
+
+def _operations(look: Look) -> list[tuple[str, str]]:
+    return [(stage.operation, stage.module) for stage in look.stages]
+
+
+def _merged_stages(first: tuple[Stage, ...], second: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """The stages with the sizes that both runs name alike."""
+    if len(first) != len(second):
+        return first
+    return tuple(
+        replace(
+            one,
+            input_shapes=tuple(map(_merged_shape, one.input_shapes, other.input_shapes)),
+            output_shape=_merged_shape(one.output_shape, other.output_shape),
+        )
+        for one, other in zip(first, second, strict=True)
+    )
+
+
+def _merged_shape(one: Shape, other: Shape) -> Shape:
+    """Sizes that two runs share; one that is the name of an axis in one run alone is the number of the other."""
+    if len(one) != len(other):
+        return one
+    return tuple(_merged_size(left, right) for left, right in zip(one, other, strict=True))
+
+
+def _merged_size(left: int | str, right: int | str) -> int | str:
+    if left == right:
+        return left
+    if isinstance(left, str) != isinstance(right, str):
+        return right if isinstance(left, str) else left
+    return _VARIES
+
+
+def _worst(found: list[Verification]) -> Verification:
+    """The first of the proofs, or one that contradicts."""
+    return next((item for item in found if item.agrees is False), found[0])
