@@ -195,7 +195,7 @@ def _leaf(machine: _Machine, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _proves_nothing(tensor: torch.Tensor) -> bool:
-    """Whether a real parameter hides what the head reads: zeros stop every gradient, and NaN equals nothing."""
+    """Whether a real parameter hides what the head reads: a matrix of zeros stops gradients, NaN equals nothing."""
     if not (isinstance(tensor, nn.Parameter) and tensor.is_floating_point()):
         return False
-    return not bool(tensor.any()) or not bool(torch.isfinite(tensor).all())
+    return (tensor.dim() > 1 and not bool(tensor.any())) or not bool(torch.isfinite(tensor).all())

@@ -872,7 +872,7 @@ def test_the_dtype_of_the_packed_weight_is_told() -> None:
 
 def test_a_base_model_of_unknown_weights_is_not_passed() -> None:
     unknown = subject(INFERENCE, weights=weights(parameters=(origin("base.x", status=UNKNOWN),)))
-    with pytest.raises(NotKnown, match="base.x"):
+    with pytest.raises(NotKnown, match=r"base\.x"):
         findings("HS101", unknown)
     resized = LiveFacts((), resized=("base.x",))
     with pytest.raises(NotKnown):
