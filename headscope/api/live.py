@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -19,13 +19,14 @@ from headscope.api.examination import (
 )
 from headscope.api.findings import findings_of, likely_profile
 from headscope.api.module import Unwrapped, uncompiled, unwrap
-from headscope.api.origin import Origin, diff_of_info, find_origin, joined, plain_name
+from headscope.api.origin import Origin, Present, diff_of_info, find_origin, joined
 from headscope.errors import UsageError
 from headscope.facts import (
     CheckpointFacts,
     CheckpointKind,
     HeadTrace,
     ModelFacts,
+    PaddingEffect,
     ParameterCounts,
     ParameterOrigin,
     ParameterStatus,
@@ -36,10 +37,13 @@ from headscope.facts import (
 from headscope.facts.check import BuiltFacts
 from headscope.facts.tasks import TEXT_TASKS
 from headscope.facts.version import tool_version
+from headscope.model.wrapping import plain_name
 
 if TYPE_CHECKING:
     from torch import nn
+    from transformers import PreTrainedModel
 
+    from headscope.model.held import Held
     from headscope.trace import TokenNames
 
 _PER_CLASS = (
@@ -83,16 +87,19 @@ def inspect_module(
     """
     seen = see(module, example_inputs=example_inputs, labels=labels, task=task, verify=verify, output=output)
     if loading_info is not None:
-        return with_given(seen, diff_of_info(seen.alone.weights.parameters, loading_info))
+        return _with_findings(seen, with_info(seen, loading_info), None)
     origin = find_origin(seen.unwrapped, seen.task, loaded_from=loaded_from, offline=offline)
     if isinstance(origin, Origin):
-        report = with_origin(seen, origin)
-        profile = likely_profile(report)
-        found = findings_of(report, profile, config_of(seen), live_facts(seen, origin))
-        return replace(report, findings=found, profile=profile)
+        return _with_findings(seen, with_origin(seen, origin), origin)
     if origin is None:
         return seen.alone
     return replace(seen.alone, not_determined=(*seen.alone.not_determined, origin))
+
+
+def _with_findings(seen: Seen, report: Examination, origin: Origin | None) -> Examination:
+    profile = likely_profile(report)
+    found = findings_of(report, profile, config_of(seen), live_facts(seen, origin))
+    return replace(report, findings=found, profile=profile)
 
 
 def see(
@@ -126,30 +133,77 @@ def see(
     return Seen(unwrapped, found, trace, report)
 
 
-def with_given(seen: Seen, given: WeightDiff) -> Examination:
-    """The report with the statuses that a load gave."""
-    resized = _embeddings_of(seen.unwrapped.module)
-    diff = joined(seen.alone.weights, given, has_adapter=seen.unwrapped.has_adapter, resized=resized)
+def with_info(seen: Seen, info: Mapping[str, Any]) -> Examination:
+    """The report with the statuses that `from_pretrained` told and the marks that it left. Raises UsageError."""
+    from headscope.model.held import held_by
+
+    held = held_by(seen.unwrapped.module)
+    given = diff_of_info(seen.alone.weights.parameters, info, held.of_adapter)
+    report = _with_given(seen, given, Present(held, {}, frozenset(), marks_count=True))
+    return replace(report, notes=(*_notes_on_gaps(report, held, frozenset()), *report.notes))
+
+
+def _with_given(seen: Seen, given: WeightDiff, present: Present) -> Examination:
+    diff = joined(seen.alone.weights, given, present)
     return replace(seen.alone, weights=diff, head=join_head(seen.trace, diff))
 
 
 def with_origin(seen: Seen, origin: Origin) -> Examination:
-    """The report compared with the checkpoint that the model was loaded from."""
-    report = with_given(seen, origin.given)
-    sentence = (
-        f"compared with {origin.manifest.reference}, which the model was loaded from: a status says what that load "
-        "gives, not what the weights hold now"
+    """The report compared with the checkpoint that the model was loaded from, number by number where that is cheap."""
+    from headscope.api.stored_numbers import same_numbers
+    from headscope.model.held import held_by
+
+    module = seen.unwrapped.module
+    held, resized = held_by(module), _embeddings_of(module)
+    same = same_numbers(module, origin, frozenset(seen.trace.parameters))
+    report = _with_given(seen, origin.given, Present(held, same, resized, marks_count=not origin.was_named))
+    compared = report.head is not None and all(
+        item.name in same
+        for item in report.head.parameters
+        if item.live and item.status in (ParameterStatus.LOADED, ParameterStatus.CHANGED)
     )
-    open_rows = [item.name for item in report.weights.parameters if item.status is ParameterStatus.UNKNOWN]
-    resized = (f"not the size that the checkpoint has, so resized or new: {', '.join(open_rows)}",) if open_rows else ()
+    sentence = f"compared with {origin.manifest.reference}, which the model was loaded from"
+    if not compared:
+        sentence += ": a status says what that load gives, not what the weights hold now"
     mismatched = report.weights.mismatched
     raised = ("shapes differ: from_pretrained raises unless it is given ignore_mismatched_sizes=True",)
     return replace(
         report,
         checkpoint=replace(checkpoint_facts(origin.manifest), kind=CheckpointKind.MEMORY),
-        notes=(sentence, *(raised if mismatched else ()), *resized, *origin.notes, *report.notes),
+        notes=(
+            sentence,
+            *(raised if mismatched else ()),
+            *_notes_on_gaps(report, held, resized),
+            *origin.notes,
+            *report.notes,
+        ),
         not_determined=(*origin.manifest.gaps, *report.not_determined),
     )
+
+
+def resized_in(seen: Seen, report: Examination) -> tuple[str, ...]:
+    """The embeddings whose rows are others than in the checkpoint."""
+    resized, module = _embeddings_of(seen.unwrapped.module), seen.unwrapped.module
+    numbered = {name for name, item in module.named_parameters(remove_duplicate=False) if not item.is_meta}
+    unknown = (item.name for item in report.weights.parameters if item.status is ParameterStatus.UNKNOWN)
+    return tuple(name for name in unknown if plain_name(name) in resized and name in numbered)
+
+
+def _notes_on_gaps(report: Examination, held: Held, resized: frozenset[str]) -> Iterator[str]:
+    """Why the status of parameters is open."""
+    unknown = [item.name for item in report.weights.parameters if item.status is ParameterStatus.UNKNOWN]
+    empty = [name for name in unknown if name in held.empty]
+    rows = [name for name in unknown if plain_name(name) in resized and name not in held.empty]
+    other = [name for name in unknown if name not in (*empty, *rows)]
+    if empty:
+        yield f"{len(empty):,} parameters are on the meta device and hold no numbers"
+    if rows:
+        yield f"not the size that the checkpoint has, so resized or new: {', '.join(rows)}"
+    if other:
+        yield (
+            f"{len(other):,} parameters lack the mark of Transformers' loader, as in a copied model, and could not be "
+            "compared with the checkpoint"
+        )
 
 
 def config_of(seen: Seen) -> dict[str, Any]:
@@ -217,7 +271,21 @@ def _with_padding(trace: HeadTrace, module: nn.Module, task: Task) -> HeadTrace:
 
     if not isinstance(module, PreTrainedModel):
         return trace
-    return with_padding(trace, Choice(type(module), task, deepcopy(module.config)))
+    measured = with_padding(trace, Choice(type(module), task, deepcopy(module.config)))
+    if measured.verification is None or not measured.verification.padding or _has_own_modules(module):
+        return measured
+    gap = PaddingEffect("any", None, reason=f"some modules are not those of {type(module).__name__}")
+    return replace(measured, verification=replace(measured.verification, padding=(gap,)))
+
+
+def _has_own_modules(module: PreTrainedModel) -> bool:
+    """Whether what is measured on a fresh model of the class holds for this one."""
+    from headscope.model.held import has_own_modules
+
+    try:
+        return has_own_modules(module)
+    except Exception:  # a class that makes no model of its configuration: nothing is claimed
+        return False
 
 
 def _trace(module: nn.Module, example_inputs: Any, task: Task, output: str | None) -> HeadTrace:

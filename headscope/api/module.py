@@ -19,10 +19,9 @@ _ORIGINAL = "give the Python module that it was made from"
 
 @dataclass(frozen=True, slots=True)
 class Unwrapped:
-    """The model itself. `has_adapter` says that PEFT wraps it."""
+    """The model itself."""
 
     module: nn.Module
-    has_adapter: bool = False
 
 
 def is_in_memory(reference: Any) -> bool:
@@ -41,14 +40,13 @@ def unwrap(reference: Any) -> Unwrapped:
         raise UsageError(
             f"{reference.__name__} is a class, not a model", f"give an instance, or a checkpoint with {_AS_CLASS}"
         )
-    found, has_adapter = reference, False
+    found = reference
     while (inner := _inside(found)) is not None:
-        has_adapter |= _is_adapter(found)
         found = inner
     if not isinstance(found, nn.Module):
         raise Unsupported(f"{_named(found)} has no forward in Python whose operations can be recorded", _ORIGINAL)
     _check(found)
-    return Unwrapped(found, has_adapter)
+    return Unwrapped(found)
 
 
 _AS_CLASS = "model_class=..."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from headscope.facts import (
     Unavailable,
     WeightDiff,
 )
+from headscope.model.wrapping import plain_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,21 +26,23 @@ if TYPE_CHECKING:
     from torch import nn
 
     from headscope.api.module import Unwrapped
+    from headscope.model.held import Held
 
-_WRAPPING = re.compile(r"\.(base_layer|original_module|modules_to_save\.\w+|_orig_mod)(?=\.)")
-"""What PEFT and torch.compile put into the path of a weight that they wrap."""
-_SAVED = re.compile(r"\.modules_to_save\.\w+\.")
 _FROM_CONFIG = ("", ".", None)
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A checkpoint, what loading it gives (under the names of a fresh model), and sentences on that."""
+    """A checkpoint, what loading it gives (under the names of a fresh model), and sentences on that.
+
+    `was_named` says that the caller named it: then the marks in the model may be those of another load.
+    """
 
     request: Request
     manifest: CheckpointManifest
     given: WeightDiff
     notes: tuple[str, ...] = ()
+    was_named: bool = False
 
 
 def find_origin(
@@ -65,7 +67,7 @@ def find_origin(
     revision = None if loaded_from else getattr(config, "_commit_hash", None)
     request = Request(str(name), revision=revision, offline=offline)
     try:
-        return _read(module, task, request)
+        return replace(_read(module, task, request), was_named=loaded_from is not None)
     except HeadscopeError as err:
         return Unavailable("checkpoint", f"what the load of {name} gave is not known: {err.message}")
 
@@ -97,8 +99,13 @@ def _read(module: nn.Module, task: Task, request: Request) -> Origin:
     return Origin(request, manifest, loaded.diff, loaded.notes)
 
 
-def diff_of_info(held: Iterable[ParameterOrigin], info: Mapping[str, Any]) -> WeightDiff:
-    """What a load gave, from what `from_pretrained` told of it. Raises UsageError for no such thing."""
+def diff_of_info(
+    parameters: Iterable[ParameterOrigin], info: Mapping[str, Any], of_adapter: frozenset[str]
+) -> WeightDiff:
+    """What a load gave, from what `from_pretrained` told of it. Raises UsageError for no such thing.
+
+    It lists what it did not give: what it gave, the marks in the model tell (`joined`).
+    """
     try:
         missing, unused = set(info["missing_keys"]), tuple(sorted(info["unexpected_keys"]))
         reshaped = [Mismatch(name, tuple(found), tuple(wanted)) for name, found, wanted in info["mismatched_keys"]]
@@ -107,14 +114,15 @@ def diff_of_info(held: Iterable[ParameterOrigin], info: Mapping[str, Any]) -> We
             f"loading_info is not what from_pretrained returns ({type(err).__name__}: {err})",
             "model, info = Class.from_pretrained(..., output_loading_info=True)",
         ) from err
-    mismatched = {item.parameter for item in reshaped}
+    mismatched = {item.parameter: item for item in reshaped}
 
-    def status(name: str) -> ParameterStatus:
+    def status(name: str, shape: tuple[int, ...]) -> ParameterStatus:
         if name in mismatched:
-            return ParameterStatus.MISMATCHED
+            is_same = mismatched[name].model_shape == shape
+            return ParameterStatus.MISMATCHED if is_same else ParameterStatus.NEW
         return ParameterStatus.NEW if name in missing else ParameterStatus.LOADED
 
-    plain = {plain_name(item.name): item for item in held if not _is_of_lora(item.name)}
+    plain = {plain_name(item.name): item for item in parameters if item.name not in of_adapter}
     return WeightDiff(
         loaded=0,
         new=tuple(sorted(missing)),
@@ -122,30 +130,34 @@ def diff_of_info(held: Iterable[ParameterOrigin], info: Mapping[str, Any]) -> We
         unused=unused,
         tied=(),
         renamed=(),
-        parameters=tuple(replace(item, name=name, status=status(name)) for name, item in plain.items()),
+        parameters=tuple(replace(item, name=name, status=status(name, item.shape)) for name, item in plain.items()),
     )
 
 
-def _is_of_lora(name: str) -> bool:
-    return ".lora_" in name
+@dataclass(frozen=True, slots=True)
+class Present:
+    """What is known of the parameters that a model holds now.
+
+    `same` says of those that could be compared whether they hold the stored numbers. `resized` names the embeddings,
+    whose rows may have been added after the load: a different number of them leaves their status open.
+    """
+
+    held: Held
+    same: Mapping[str, bool]
+    resized: frozenset[str]
+    marks_count: bool
 
 
-def plain_name(name: str) -> str:
-    """A parameter's name without what PEFT and torch.compile put into it."""
-    return _WRAPPING.sub("", f".{name}").removeprefix(".")
-
-
-def joined(held: WeightDiff, given: WeightDiff, *, has_adapter: bool, resized: frozenset[str]) -> WeightDiff:
+def joined(diff: WeightDiff, given: WeightDiff, present: Present) -> WeightDiff:
     """The parameters that a model holds with what a load gave them.
 
-    A parameter that the load does not know was made after it, or is PEFT's and left out. `resized` names the
-    embeddings, whose rows may have been added after the load: a different number of them leaves their status open.
+    A parameter that the load does not know was made after it, or is PEFT's and left out.
     """
     by_name = {item.name: item for item in given.parameters}
     parameters = [
-        _with_status(item, by_name.get(plain_name(item.name)), plain_name(item.name) in resized)
-        for item in held.parameters
-        if plain_name(item.name) in by_name or not has_adapter or _SAVED.search(item.name)
+        _with_status(item, by_name.get(plain_name(item.name)), present)
+        for item in diff.parameters
+        if item.name not in present.held.of_adapter
     ]
     names: dict[str, list[str]] = {}
     for item in parameters:
@@ -173,24 +185,48 @@ def joined(held: WeightDiff, given: WeightDiff, *, has_adapter: bool, resized: f
 _BUFFER = ParameterOrigin("", (), "", 0, ParameterStatus.UNKNOWN, (), in_base=False, is_buffer=True)
 
 
-def _with_status(held: ParameterOrigin, stated: ParameterOrigin | None, resizable: bool) -> ParameterOrigin:
+def _with_status(item: ParameterOrigin, stated: ParameterOrigin | None, present: Present) -> ParameterOrigin:
     if stated is None:
-        return replace(held, status=ParameterStatus.NEW)
-    status = stated.status
-    if resizable and (status is ParameterStatus.MISMATCHED or _is_reshaped(held, stated)):
-        status = ParameterStatus.UNKNOWN
-    elif _is_reshaped(held, stated):
-        status = ParameterStatus.NEW
+        return replace(item, status=ParameterStatus.NEW)
     return replace(
-        held,
-        status=status,
+        item,
+        status=_status(item, stated, present),
         checkpoint_keys=stated.checkpoint_keys,
         in_base=stated.in_base,
         quantised=stated.quantised,
     )
 
 
+def _status(item: ParameterOrigin, stated: ParameterOrigin, present: Present) -> ParameterStatus:
+    """What a parameter is now: the numbers decide, then the loader's mark, then what the load gave its name."""
+    is_resizable = plain_name(item.name) in present.resized
+    if item.name in present.held.empty:
+        return ParameterStatus.UNKNOWN
+    if _is_reshaped(item, stated) or (is_resizable and stated.status is ParameterStatus.MISMATCHED):
+        return ParameterStatus.UNKNOWN if is_resizable else ParameterStatus.NEW
+    if item.name in present.held.changed:
+        return ParameterStatus.CHANGED
+    if stated.status is not ParameterStatus.LOADED or _is_packed(item, stated):
+        return stated.status
+    return _status_of_loaded(item.name, present)
+
+
+def _status_of_loaded(name: str, present: Present) -> ParameterStatus:
+    """Of a parameter that the load gave: whether the one that is there now is it."""
+    if present.same.get(name):
+        return ParameterStatus.LOADED
+    is_marked, is_told = name in present.held.marked, name in present.same
+    if present.marks_count and present.held.marked and not is_marked:
+        return ParameterStatus.NEW
+    if is_told:
+        return ParameterStatus.CHANGED
+    return ParameterStatus.LOADED if is_marked else ParameterStatus.UNKNOWN
+
+
 def _is_reshaped(held: ParameterOrigin, stated: ParameterOrigin) -> bool:
     """Whether a parameter was replaced after the load. Packed and sharded ones have shapes that say nothing."""
-    packed = stated.quantised is not None or held.dtype.startswith(("int", "uint"))
-    return held.shape != stated.shape and held.count > 0 and not packed
+    return held.shape != stated.shape and held.count > 0 and not _is_packed(held, stated)
+
+
+def _is_packed(held: ParameterOrigin, stated: ParameterOrigin) -> bool:
+    return stated.quantised is not None or held.dtype.startswith(("int", "uint"))

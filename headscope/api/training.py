@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headscope.api.check import config_facts, read_tokenizer
-from headscope.api.live import Seen, config_of, live_facts, see, with_given, with_origin
-from headscope.api.origin import Origin, diff_of_info, find_origin, plain_name
+from headscope.api.live import Seen, config_of, live_facts, resized_in, see, with_info, with_origin
+from headscope.api.origin import Origin, find_origin
 from headscope.facts import Profile, Report, Unavailable
 from headscope.facts.check import LiveFacts, Subject, TensorValues, TokenizerFacts
+from headscope.model.wrapping import plain_name
 
 if TYPE_CHECKING:
     from torch import nn
@@ -50,8 +51,7 @@ def live_subject(
         inapplicable=(_NO_TOKENIZER,),
     )
     if loading_info is not None:
-        given = diff_of_info(seen.alone.weights.parameters, loading_info)
-        return replace(subject, report=with_given(seen, given))
+        return replace(subject, report=with_info(seen, loading_info))
     match find_origin(seen.unwrapped, seen.task, loaded_from=loaded_from, offline=offline):
         case Origin() as origin:
             return _compared(subject, seen, origin)
@@ -65,10 +65,12 @@ def live_subject(
 def _compared(subject: Subject, seen: Seen, origin: Origin) -> Subject:
     """The subject with the weights' statuses and the tokenizer of the checkpoint."""
     report = with_origin(seen, origin)
+    live = replace(subject.live, resized=resized_in(seen, report)) if subject.live else None
     tokenizer, unknown, inapplicable = _tokenizer(report, origin)
     return replace(
         subject,
         report=report,
+        live=live,
         built=live_facts(seen, origin),
         tokenizer=tokenizer,
         unknown=unknown,
@@ -87,12 +89,14 @@ def _tokenizer(
 
 def _training_facts(seen: Seen, optimizer: Any) -> LiveFacts:
     """Which parameters of the head training will leave as they are."""
+    from headscope.model.held import held_by
+
     module, report = seen.unwrapped.module, seen.alone
     live = [item.name for item in report.head.parameters if item.live] if report.head else []
     held = dict(module.named_parameters(remove_duplicate=False))
     trained = {name for name in live if name in held and held[name].requires_grad}
     frozen = tuple(name for name in live if name in held and name not in trained and not _adapted(name, trained))
-    to_save = _modules_to_save(seen, frozen) if seen.unwrapped.has_adapter else ()
+    to_save = _modules_to_save(seen, frozen) if held_by(module).of_adapter else ()
     if optimizer is None:
         return LiveFacts(frozen, modules_to_save=to_save)
     optimized = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
@@ -123,9 +127,12 @@ def _adapted(name: str, trained: set[str]) -> bool:
 
 
 def _live_values(module: nn.Module, report: Report) -> tuple[TensorValues, ...]:
+    """Statistics of the head's parameters; of those that an adapter adds only broken ones, for theirs start at zero."""
+    from headscope.model.held import held_by
     from headscope.model.values import live_values
 
     held = dict(module.named_parameters(remove_duplicate=False))
+    added = held_by(module).of_adapter
     live = [item.name for item in report.head.parameters if item.live] if report.head else []
     measured = (live_values(name, held[name]) for name in live if name in held)
-    return tuple(value for value in measured if value is not None)
+    return tuple(value for value in measured if value and (value.name not in added or value.nan or value.inf))

@@ -1,17 +1,19 @@
 """Rules on what the checkpoint is: its kind, its number format, its code."""
 
-from headscope.checks.rule import Findings, NotKnown, Rule, at, for_profile, live_parameters, named, rule
+from headscope.checks.rule import Findings, NotKnown, Rule, at, classifier_of, for_profile, live_parameters, named, rule
 from headscope.facts import ParameterStatus, Profile, Severity
 from headscope.facts.check import Subject
 
+_GIVEN = (ParameterStatus.LOADED, ParameterStatus.CHANGED)
 _NO_FLOAT = ("int8", "uint8", "int4", "float8_e4m3fn", "float8_e5m2")
 
 
 @rule("HS401", "wrong-kind", "The checkpoint was made for something else", worst=Severity.WARNING)
 def wrong_kind(this: Rule, subject: Subject) -> Findings:
     """A language model, a base model or a sentence embedder, about to be used as a classifier."""
-    if subject.built.kind is None:
-        return
+    last = classifier_of(subject) if subject.report.head is not None else None
+    if subject.built.kind is None or (last is not None and last.status in _GIVEN):
+        return  # whatever the configuration calls it, the checkpoint gave the classifier
     names = subject.report.checkpoint.architectures
     made = f" (architectures: {named(names)})" if names else ""
     yield this.find(
@@ -29,12 +31,13 @@ def wrong_kind(this: Rule, subject: Subject) -> Findings:
 def head_dtype(this: Rule, subject: Subject) -> Findings:
     """Weights of the head in half precision (training) or in no floating point that a layer computes in."""
     live = live_parameters(subject)
-    packed = [item.name for item in live if item.dtype in _NO_FLOAT and item.quantised is None]
+    stored = {item.name: item.dtype for item in live if item.dtype in _NO_FLOAT and item.quantised is None}
+    packed = list(stored)
     half = [item.name for item in live if item.dtype == "float16"]
     if packed:
         yield this.find(
             at(subject, training=Severity.ERROR, inference=Severity.WARNING),
-            f"Weights of the head are stored as {live[0].dtype}: {named(packed)}.",
+            f"Weights of the head are stored as {', '.join(dict.fromkeys(stored.values()))}: {named(packed)}.",
             "Leave the head out of the quantisation (modules_to_not_convert or the like).",
             packed,
         )

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from headscope.checks.rule import Findings, Rule, at, live_parameters, named, rule
+from headscope.checks.rule import Findings, Rule, at, is_in_memory, live_parameters, named, rule
 from headscope.facts import ParameterStatus, Severity, Task
 from headscope.facts.check import Subject
 from headscope.facts.tasks import WITHOUT_CLASSES
@@ -24,10 +24,15 @@ def class_count(this: Rule, subject: Subject) -> Findings:
     if stored is not None and stored != model:
         lost = _names_in_config(subject)
         sentence = f" Its labels would be lost: {named(lost)}." if lost and wanted else ""
+        live = is_in_memory(subject)  # whether it was trained since, HS102 and HS103 ask
+        told = (
+            ", so it was not loaded."
+            if live
+            else f": from_pretrained raises, or with ignore_mismatched_sizes=True makes a new classifier.{sentence}"
+        )
         yield this.find(
-            at(subject, training=Severity.WARNING, inference=Severity.ERROR),
-            f"The checkpoint's classifier has {stored} classes and the model {model}: from_pretrained raises, or with "
-            f"ignore_mismatched_sizes=True makes a new classifier.{sentence}",
+            at(subject, training=Severity.WARNING, inference=Severity.WARNING if live else Severity.ERROR),
+            f"The checkpoint's classifier has {stored} classes and the model {model}{told}",
             f"Use num_labels={stored}, or know that the classifier starts anew.",
         )
     elif wanted is not None and configured is not None and wanted != configured and subject.config.id2label:
@@ -41,13 +46,17 @@ def class_count(this: Rule, subject: Subject) -> Findings:
 
 def _against_itself(this: Rule, subject: Subject) -> Findings:
     """The configuration's own contradiction."""
-    config = subject.config
+    config, where = subject.config, _config_name(subject)
     if config.num_labels is not None and config.id2label and len(config.id2label) != config.num_labels:
         yield this.find(
             Severity.ERROR,
-            f"config.json says num_labels {config.num_labels}, and its id2label names {len(config.id2label)}.",
-            f"Correct config.json: Transformers makes {subject.report.model.num_labels} classes of it.",
+            f"{where} says num_labels {config.num_labels}, and its id2label names {len(config.id2label)}.",
+            f"Correct {where}: Transformers makes {subject.report.model.num_labels} classes of it.",
         )
+
+
+def _config_name(subject: Subject) -> str:
+    return "model.config" if is_in_memory(subject) else "config.json"
 
 
 def _configured_count(subject: Subject) -> int | None:
@@ -91,7 +100,7 @@ def label_maps(this: Rule, subject: Subject) -> Findings:
     if faults and subject.report.model.task not in WITHOUT_CLASSES:
         yield this.find(
             at(subject, training=Severity.WARNING, inference=Severity.ERROR),
-            f"In config.json {'; '.join(faults)}.",
+            f"In {_config_name(subject)} {'; '.join(faults)}.",
             "Write id2label as {0: ..., 1: ...} without gaps, and label2id as its inverse.",
         )
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from headscope.facts import Finding, Head, HeadParameter, ParameterStatus, Profile, Severity
+from headscope.facts import CheckpointKind, Finding, Head, HeadParameter, ParameterStatus, Profile, Severity
 from headscope.facts.check import Subject
 
 Findings = Iterable[Finding]
@@ -79,6 +79,19 @@ def live_of(subject: Subject) -> list[HeadParameter]:
     if unknown:
         raise NotKnown(f"whether the checkpoint gives {named(unknown)} is not known")
     return live
+
+
+def is_in_memory(subject: Subject) -> bool:
+    """Whether the subject is a model in memory, which may have been trained since its load."""
+    return subject.report.checkpoint.kind is CheckpointKind.MEMORY
+
+
+def unknown_outside(subject: Subject) -> list[str]:
+    """The parameters outside the head that the scores may depend on and whose status is not known."""
+    head = head_of(subject)
+    own, beside = {item.name for item in head.tensors}, set(head.not_live)
+    unknown = [item for item in subject.report.weights.parameters if item.status is ParameterStatus.UNKNOWN]
+    return [item.name for item in unknown if item.in_base and item.name not in own | beside]
 
 
 def classifier_of(subject: Subject) -> HeadParameter | None:

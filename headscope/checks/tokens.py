@@ -87,7 +87,7 @@ def padding_changes_scores(this: Rule, subject: Subject) -> Findings:
     effects = verification.padding if verification is not None else ()
     side = subject.tokenizer.padding_side if subject.tokenizer is not None else subject.built.padding_side
     for effect in effects:
-        if effect.side != side or not _has_pad(subject):
+        if effect.side not in (side, "any") or not _has_pad(subject):
             continue
         if effect.changes is None:
             raise NotKnown(f"padding on the {side} could not be measured: {effect.reason}")

@@ -2,13 +2,26 @@
 
 from collections.abc import Sequence
 
-from headscope.checks.rule import Findings, Rule, at, classifier_of, for_profile, head_of, live_of, named, rule
+from headscope.checks.rule import (
+    Findings,
+    NotKnown,
+    Rule,
+    at,
+    classifier_of,
+    for_profile,
+    head_of,
+    is_in_memory,
+    live_of,
+    named,
+    rule,
+    unknown_outside,
+)
 from headscope.facts import (
     AdapterFault,
-    AdapterFaultKind,
     CheckpointFacts,
     HeadParameter,
     ParameterStatus,
+    Profile,
     Severity,
     TensorKind,
     WeightDiff,
@@ -16,6 +29,7 @@ from headscope.facts import (
 )
 from headscope.facts.adapter import describe_fault
 from headscope.facts.check import Subject
+from headscope.facts.layers import dropped_layers
 from headscope.facts.missing import find_missing
 
 _NEW = (ParameterStatus.NEW, ParameterStatus.IGNORED)
@@ -29,11 +43,29 @@ def base_weights_missing(this: Rule, subject: Subject) -> Findings:
     head_of(subject)
     empty = set(_placeholders(subject))
     missing = tuple(name for name in find_missing(subject.report).elsewhere if name not in empty)
+    yield from _missing_outside(this, subject, missing)
+    unknown = unknown_outside(subject)
+    if not unknown:
+        return
+    resized = subject.live.resized if subject.live else ()
+    if subject.profile is Profile.INFERENCE or any(name not in resized for name in unknown):
+        raise NotKnown(f"whether the checkpoint gives {named(unknown)} is not known")
+    yield this.find(
+        Severity.NOTE,
+        f"{named(unknown)} has another number of rows than in the checkpoint: added rows start at random.",
+        "Train the added tokens, or load a checkpoint that was saved after resize_token_embeddings.",
+        unknown,
+    )
+
+
+def _missing_outside(this: Rule, subject: Subject, missing: tuple[str, ...]) -> Findings:
     if not missing:
         return
     weights = subject.report.weights
     base = sum(1 for item in weights.parameters if item.in_base and not item.is_buffer)
     message = f"{len(missing):,} tensors outside the head are newly initialised: {named(missing)}."
+    if is_in_memory(subject):
+        message = f"{len(missing):,} tensors outside the head were not loaded from the checkpoint: {named(missing)}."
     remedy = "Give the checkpoint that holds them, or the class that it was saved from (--model-class)."
     if weights.unused and len(missing) >= _MANY * max(base, 1):
         message += (
@@ -88,7 +120,7 @@ def _placeholders(subject: Subject) -> list[str]:
 def empty_placeholders(this: Rule, subject: Subject) -> Findings:
     """Tensors without elements, as DeepSpeed ZeRO-3 leaves them where weights are not gathered before saving."""
     adapter = subject.report.adapter
-    of_adapter = [item.name for item in adapter.faults if item.found == "0"] if adapter is not None else []
+    of_adapter = [item.name for item in adapter.faults if item.is_empty] if adapter is not None else []
     empty = [*_placeholders(subject), *of_adapter]
     if empty:
         yield this.find(
@@ -105,13 +137,15 @@ def empty_placeholders(this: Rule, subject: Subject) -> Findings:
 def head_new(this: Rule, subject: Subject) -> Findings:
     """Every weight of the head that the scores depend on is new."""
     live = live_of(subject)
-    lost = [item for item in live if item.status in _NEW]
+    lost = [item for item in live if item.status in (_LOST if is_in_memory(subject) else _NEW)]
     if not live or len(lost) < len(live) or subject.report.adapter is not None:
         return
-    count = sum(item.count for item in lost if item.kind is TensorKind.PARAMETER)
+    if is_in_memory(subject):
+        yield from _new_at_load(this, subject, lost)
+        return
     yield this.find(
         at(subject, training=Severity.NOTE, inference=Severity.ERROR),
-        f"Random at every load: {_all(len(lost))} of the head, {count:,} parameters: {_names(lost)}.",
+        _random_at_every_load(lost),
         for_profile(
             subject,
             training="This is what training starts from.",
@@ -121,15 +155,65 @@ def head_new(this: Rule, subject: Subject) -> Findings:
     )
 
 
+def _random_at_every_load(lost: list[HeadParameter]) -> str:
+    """The parameters, which are drawn at random, and beside them the buffers, which start at fixed values."""
+    weights, buffers = _by_kind(lost)
+    count = sum(item.count for item in weights)
+    sentence = f"Random at every load: {_all(len(weights))} of the head, {count:,} parameters: {_names(weights)}."
+    return sentence + (f" At their default values: {_names(buffers)} (buffers)." if buffers else "")
+
+
+def _by_kind(items: list[HeadParameter]) -> tuple[list[HeadParameter], list[HeadParameter]]:
+    """Parameters and buffers."""
+    buffers = [item for item in items if item.kind is TensorKind.BUFFER]
+    return [item for item in items if item.kind is TensorKind.PARAMETER], buffers
+
+
+def _new_at_load(this: Rule, subject: Subject, lost: list[HeadParameter]) -> Findings:
+    """Weights of a model in memory that no load gave: it may have been trained since, which its values seldom show."""
+    untouched = _is_untouched(subject, lost)
+    open_question = subject.profile is Profile.INFERENCE and not untouched
+    yield this.find(
+        at(subject, training=Severity.NOTE, inference=Severity.ERROR if untouched else Severity.WARNING),
+        f"Not loaded from the checkpoint: {_names(lost)}. "
+        + (
+            "Biases are still exactly zero, as the initialization leaves them: not trained since the load."
+            if untouched
+            else "headscope cannot see whether they were trained since the load."
+        ),
+        for_profile(
+            subject,
+            training="This is what training starts from.",
+            inference="Train it first."
+            if untouched
+            else "If they were trained, save the model and check that folder, or pass it as loaded_from.",
+        ),
+        [item.name for item in lost],
+    )
+    if open_question:
+        raise NotKnown(f"not known whether the weights were trained since the load: {_names(lost)}")
+
+
+def _is_untouched(subject: Subject, lost: list[HeadParameter]) -> bool:
+    """Whether every new bias still holds the zeros that Transformers initializes it with: a training step moves it."""
+    values = {item.name: item for item in subject.values or ()}
+    biases = [values[item.name] for item in lost if item.name.endswith(".bias") and item.name in values]
+    return bool(biases) and all(item.zeros == item.count for item in biases)
+
+
 @rule("HS103", "head-partly-new", "A part of the head is newly initialised", needs=("checkpoint",))
 def head_partly_new(this: Rule, subject: Subject) -> Findings:
     """Some weights of the head are the checkpoint's and some are new."""
     live = live_of(subject)
-    lost = [item for item in live if item.status in _NEW]
+    lost = [item for item in live if item.status in (_LOST if is_in_memory(subject) else _NEW)]
     if not lost or len(lost) == len(live) or subject.report.adapter is not None:
         return
     last = classifier_of(subject)
-    if all(item.kind is TensorKind.BUFFER for item in lost):
+    weights, buffers = _by_kind(lost)
+    if weights and is_in_memory(subject):
+        yield from _new_at_load(this, subject, lost)
+        return
+    if not weights:
         severity = at(subject, training=Severity.WARNING, inference=Severity.ERROR)
         what = "The checkpoint lacks buffers that the scores depend on, and they start at their default values"
         remedy = "Look for a checkpoint that holds them, or save the trained model again: state_dict() includes them."
@@ -141,7 +225,8 @@ def head_partly_new(this: Rule, subject: Subject) -> Findings:
         severity = at(subject, training=Severity.NOTE, inference=Severity.ERROR)
         what = "Weights in front of the classifier are the checkpoint's, the rest is random at every load"
         remedy = for_profile(subject, training="This is what training starts from.", inference="Train it first.")
-    yield this.find(severity, f"{what}: {_names(lost)}.", remedy, [item.name for item in lost])
+    beside = f" At their default values: {_names(buffers)} (buffers)." if weights and buffers else ""
+    yield this.find(severity, f"{what}: {_names(weights or buffers)}.{beside}", remedy, [item.name for item in lost])
 
 
 @rule("HS104", "head-mismatched", "Weights of the head have another shape in the checkpoint", needs=("checkpoint",))
@@ -239,12 +324,6 @@ def adapter_without_head(this: Rule, subject: Subject) -> Findings:
         )
 
 
-_GRAVE = (
-    AdapterFaultKind.CONFIGURATION,
-    AdapterFaultKind.SHAPE,
-    AdapterFaultKind.SCALING,
-    AdapterFaultKind.MISSING,
-)
 _LISTED = 3
 
 
@@ -253,10 +332,10 @@ def adapter_misfit(this: Rule, subject: Subject) -> Findings:
     """Settings or tensors of an adapter that contradict its configuration or the base model."""
     adapter = subject.report.adapter
     faults = adapter.faults if adapter is not None else ()
-    grave = [item for item in faults if item.kind in _GRAVE]
-    ignored = [item for item in faults if item.kind not in _GRAVE]
+    grave = [item for item in faults if item.kind.is_grave]
+    ignored = [item for item in faults if not item.kind.is_grave]
     if grave:
-        refused = any(item.kind in _GRAVE[:2] for item in grave)
+        refused = any(item.kind.is_refused for item in grave)
         what = "PeftModel.from_pretrained fails" if refused else "The loaded adapter is not the one that was trained"
         yield this.find(
             Severity.ERROR,
@@ -277,6 +356,36 @@ def adapter_misfit(this: Rule, subject: Subject) -> Findings:
 def _described(faults: list[AdapterFault]) -> str:
     shown = "; ".join(describe_fault(item) for item in faults[:_LISTED])
     return shown if len(faults) <= _LISTED else f"{shown}; and {len(faults) - _LISTED:,} more"
+
+
+@rule("HS110", "head-changed", "Weights differ from the checkpoint", worst=Severity.NOTE, needs=("checkpoint",))
+def weights_changed(this: Rule, subject: Subject) -> Findings:
+    """Parameters of a model in memory that hold other numbers than the load gave them."""
+    head = {item.name for item in head_of(subject).parameters if item.live}
+    changed = [item.name for item in subject.report.weights.parameters if item.status is ParameterStatus.CHANGED]
+    own = [name for name in changed if name in head]
+    if changed:
+        yield this.find(
+            Severity.NOTE,
+            f"Values differ from the checkpoint's: {named(own or changed)}"
+            + (f" in the head, and {len(changed) - len(own):,} other tensors" if len(changed) > len(own) > 0 else "")
+            + ". They were trained, replaced or filled by an adapter since the load.",
+            "If they were trained, save the model and check that folder; if not, load the model again.",
+            own or changed,
+        )
+
+
+@rule("HS111", "layers-dropped", "The model has fewer layers than the checkpoint", worst=Severity.WARNING)
+def layers_dropped(this: Rule, subject: Subject) -> Findings:
+    """Numbered layers of the checkpoint whose like the model has, and which it leaves out."""
+    for stack in dropped_layers(subject.report.weights):
+        yield this.find(
+            Severity.WARNING,
+            f"The checkpoint holds {stack.stored} layers {stack.path}.N, and the model has {stack.built}: "
+            f"{stack.stored - stack.built} trained layers are not loaded.",
+            "Set the number of layers in config.json (often num_hidden_layers) to that of the checkpoint.",
+            stack.keys,
+        )
 
 
 @rule("HS108", "pickled-weights", "The weights are a pickle", worst=Severity.WARNING)

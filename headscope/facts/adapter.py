@@ -24,15 +24,29 @@ class AdapterFaultKind(StrEnum):
     MISSING = "missing"
     UNEXPECTED = "unexpected"
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether `PeftModel.from_pretrained` raises an error."""
+        return self in (AdapterFaultKind.CONFIGURATION, AdapterFaultKind.SHAPE)
+
+    @property
+    def is_grave(self) -> bool:
+        """Whether the adapter that is loaded is not the one that was trained, or none is."""
+        return self is not AdapterFaultKind.UNEXPECTED
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class AdapterFault:
-    """One setting or tensor of an adapter that does not fit: its name, what was found, what PEFT expects."""
+    """One setting or tensor of an adapter that does not fit: its name, what was found, what PEFT expects.
+
+    `is_empty`: a tensor without any element.
+    """
 
     kind: AdapterFaultKind
     name: str
     found: str
     expected: str
+    is_empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +79,12 @@ class AdapterFacts:
     @property
     def is_refused(self) -> bool:
         """Whether `PeftModel.from_pretrained` raises an error."""
-        fatal = (AdapterFaultKind.CONFIGURATION, AdapterFaultKind.SHAPE)
-        return bool(self.promised) or any(item.kind in fatal for item in self.faults)
+        return bool(self.promised) or any(item.kind.is_refused for item in self.faults)
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the adapter does not do what was trained: a part that PEFT ignores is no such fault."""
+        return bool(self.promised or self.not_carried) or any(item.kind.is_grave for item in self.faults)
 
 
 _WORDS = {

@@ -80,12 +80,14 @@ class LiveFacts:
     """A model in memory on its way into training: which parameters that the scores depend on will not be trained.
 
     `not_optimized` is None where no optimizer was given. `modules_to_save` is the setting under which PEFT, where it
-    wraps the model, trains the frozen ones.
+    wraps the model, trains the frozen ones. `resized` are the embeddings with another number of rows than in the
+    checkpoint.
     """
 
     frozen: tuple[str, ...]
     not_optimized: tuple[str, ...] | None = None
     modules_to_save: tuple[str, ...] = ()
+    resized: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ class ParameterStatus(StrEnum):
     """What loading the checkpoint does to one parameter.
 
     `ignored`: not in the checkpoint, and Transformers does not count it as missing (it makes it itself);
-    `unknown`: the checkpoint could not be read whole.
+    `unknown`: the checkpoint could not be read whole, or a model in memory does not show it; `changed`: a model in
+    memory holds other numbers than the load gave: trained, replaced or filled by an adapter since.
     """
 
     LOADED = "loaded"
@@ -20,6 +21,7 @@ class ParameterStatus(StrEnum):
     TIED = "tied"
     IGNORED = "ignored"
     UNKNOWN = "unknown"
+    CHANGED = "changed"
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -18,6 +18,8 @@ _SUFFIXES = {
     "LORA": r"lora_[AB]\.weight|lora_B\.bias|lora_embedding_[AB]|lora_magnitude_vector(?:\.weight)?",
     "IA3": r"ia3_l",
 }
+_ADAPTER_NAME = re.compile(r"(lora_[AB]|lora_embedding_[AB]|lora_magnitude_vector|ia3_l)\.default(?=\.|$)")
+"""PEFT takes keys with the name of the adapter in them too: `from_pretrained` calls it `default`."""
 _Shapes = dict[str, tuple[int, ...]]
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _LARGEST = 2**31
@@ -35,7 +37,7 @@ class Fit:
 
 def split_key(name: str, method: str) -> tuple[str, str]:
     """The module and the tensor of an adapter's key without its prefix; two empty texts for one that PEFT ignores."""
-    found = re.fullmatch(rf"(.+)\.({_SUFFIXES[method]})", name)
+    found = re.fullmatch(rf"(.+)\.({_SUFFIXES[method]})", _ADAPTER_NAME.sub(r"\1", name))
     return (found[1], found[2].removesuffix(".weight") if "magnitude" in found[2] else found[2]) if found else ("", "")
 
 
@@ -168,7 +170,8 @@ def _misfits(path: str, expected: _Shapes, held: Mapping[str, TensorHeader]) -> 
         if header is None:
             yield AdapterFault(AdapterFaultKind.MISSING, f"{path}.{tensor}", "nothing", _size(shape))
         elif header.shape != shape:
-            yield AdapterFault(AdapterFaultKind.SHAPE, header.key, _size(header.shape), _size(shape))
+            is_empty = 0 in header.shape and 0 not in shape
+            yield AdapterFault(AdapterFaultKind.SHAPE, header.key, _size(header.shape), _size(shape), is_empty)
     yield from (_unexpected(header) for tensor, header in held.items() if tensor not in expected)
 
 

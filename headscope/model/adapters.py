@@ -183,7 +183,7 @@ def adapter_facts(
         ),
         not_carried=lost,
         modules_to_save=modules_to_save(lost, _others(loaded.diff, head), modules, wanted),
-        promised=tuple(_promised(modules, {*wanted, *automatic}, saved, loaded)),
+        promised=(*_promised(modules, {*wanted, *automatic}, saved, loaded), *_promised_tokens(loaded, adapter)),
         faults=loaded.faults,
     )
 
@@ -238,3 +238,17 @@ def _promised(modules: Iterable[str], names: set[str], saved: set[str], loaded: 
             inside = [item.name for item in loaded.diff.parameters if item.name.startswith(f"{path}.")]
             if any(name not in saved for name in inside):
                 yield path
+
+
+def _promised_tokens(loaded: Loaded, adapter: CheckpointManifest) -> Iterable[str]:
+    """The rows of embeddings that `trainable_token_indices` promises, and that the file does not hold."""
+    rows = adapter.config.get("trainable_token_indices")
+    if not rows or not isinstance(rows, list | dict) or adapter.gaps:
+        return
+    embedding = loaded.model.get_input_embeddings()
+    held = {header.key for header in adapter.tensors}
+    for path, module in loaded.model.named_modules():
+        is_wrapped = any(path.endswith(str(name)) for name in rows) if isinstance(rows, dict) else module is embedding
+        key = f"{path}.token_adapter.trainable_tokens_delta"
+        if path and is_wrapped and not held & {f"{prefix}{key}" for prefix in _PREFIXES}:
+            yield key

@@ -70,7 +70,8 @@ def choose(config: dict[str, Any], wish: ModelRequest) -> Choice:
     cls = _class_object(head_class.name)
     _check_classes(head_class.task, wish)
     source = _config_source(cls, model_type, config)
-    return Choice(cls, head_class.task, _configured(source.config_class, source.values, wish), source.notes)
+    notes = (*_contradiction(config, model_type, head_class, wish), *source.notes)
+    return Choice(cls, head_class.task, _configured(source.config_class, source.values, wish), notes)
 
 
 def _check_labels(wish: ModelRequest) -> None:
@@ -152,7 +153,7 @@ def _named_class(name: str, task: Task | None) -> HeadClass:
 def _class_of(config: dict[str, Any], model_type: str, task: Task | None) -> HeadClass:
     own = _class_of_architectures(config)
     if own is not None and task in (None, own.task):
-        return own
+        return own if _is_of(own, model_type) else class_for(model_type, own.task) or own
     if task is not None:
         mapped = class_for(model_type, task)
         if mapped is None:
@@ -177,6 +178,27 @@ def _class_of_architectures(config: dict[str, Any]) -> HeadClass | None:
         if task is not None and hasattr(transformers, name):
             return HeadClass(name, task)
     return None
+
+
+def _is_of(own: HeadClass, model_type: str) -> bool:
+    """Whether a class takes the configuration that `model_type` stands for.
+
+    AutoModel goes by the model type alone; `architectures` decides only between classes of that family.
+    """
+    wanted: Any = getattr(_class_object(own.name), "config_class", None)
+    return wanted is None or issubclass(CONFIG_MAPPING[model_type], wanted)
+
+
+def _contradiction(config: dict[str, Any], model_type: str, taken: HeadClass, wish: ModelRequest) -> tuple[str, ...]:
+    own = _class_of_architectures(config)
+    if wish.model_class or own is None or own.task is not taken.task or own.name == taken.name:
+        return ()
+    if _is_of(own, model_type):
+        return ()
+    return (
+        f"config.json contradicts itself: architectures names {own.name}, and model_type is {model_type}, for which "
+        f"AutoModel loads {taken.name}; name the class with --model-class to examine it as another",
+    )
 
 
 def _family_hint(model_type: str) -> str:

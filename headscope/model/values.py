@@ -1,6 +1,7 @@
 """Statistics of stored numbers, from the first bytes of a tensor."""
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -24,16 +25,23 @@ def values_of(name: str, data: bytes, dtype: str, shape: tuple[int, ...]) -> Ten
 def stored_values(path: Path, names: dict[str, str], shapes: dict[str, tuple[int, ...]]) -> tuple[TensorValues, ...]:
     """Statistics of tensors of a PyTorch file on this machine; `names` leads from keys to parameter names.
 
-    The file is mapped into memory and unpickled with weights_only. Raises Malformed where PyTorch refuses it.
+    Raises Malformed where PyTorch refuses it.
+    """
+    state = stored_tensors(path, names)
+    return tuple(_measured(name, state[key].flatten(), shapes[name]) for key, name in names.items())
+
+
+def stored_tensors(path: Path, keys: Iterable[str]) -> dict[str, torch.Tensor]:
+    """Tensors of a PyTorch file on this machine by their keys, mapped into memory and unpickled with weights_only.
+
+    Raises Malformed where PyTorch refuses it.
     """
     try:
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=_can_be_mapped(path))
         state = state.get("state_dict", state)
-        found = {name: state[key] for key, name in names.items()}
+        return {key: state[key] for key in keys}
     except Exception as err:
         raise Malformed(f"{path.name} cannot be read by PyTorch: {type(err).__name__}", "save it anew") from err
-    measured = (_measured(name, tensor.flatten(), shapes[name]) for name, tensor in found.items())
-    return tuple(measured)
 
 
 def _can_be_mapped(path: Path) -> bool:

@@ -104,6 +104,7 @@ def _prefix_change(rename: Rename) -> tuple[str, str] | None:
 _UNEXPLAINED = {
     ParameterStatus.IGNORED: "not in the checkpoint, and Transformers does not report it",
     ParameterStatus.UNKNOWN: "the checkpoint could not be read whole",
+    ParameterStatus.CHANGED: "differs from the checkpoint: trained, replaced or filled by an adapter since the load",
 }
 
 

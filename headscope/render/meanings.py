@@ -101,6 +101,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "name": "The setting, or the tensor's key.",
         "found": "What was found.",
         "expected": "What PEFT expects.",
+        "is_empty": "Whether the file stores the tensor without any element.",
     },
     "AtlasHead": {
         "modules": "The modules that belong to the head.",
@@ -134,7 +135,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "sentence_transformers": "What sentence-transformers puts after the model; null for other checkpoints.",
         "requests": "Requests to the Hub, redirects and repetitions among them.",
     },
-    "Contents": {
+    "WeightInventory": {
         "format": "The format of the files: `safetensors`, `torch` or `gguf`.",
         "architecture": "The architecture that the files or the configuration name, or that they name none.",
         "files": "The weight files.",

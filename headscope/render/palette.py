@@ -23,6 +23,7 @@ STATUS = {
     ParameterStatus.TIED: "cyan",
     ParameterStatus.IGNORED: "yellow",
     ParameterStatus.UNKNOWN: "bold magenta",
+    ParameterStatus.CHANGED: "bold cyan",
 }
 
 SEVERITY = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold cyan"}

@@ -37,17 +37,16 @@ class HeadVerdict:
 
 
 def is_missing_weights(report: Report) -> bool:
-    """Whether any weight that the logits depend on is new or mismatched, or PEFT refuses the adapter: `--exit-code`."""
+    """Whether a weight that the logits depend on is new or mismatched, or the adapter is broken: `--exit-code`."""
     missing = find_missing(report)
-    refused = report.adapter is not None and (report.adapter.is_refused or bool(report.adapter.faults))
-    return bool(missing.head or missing.elsewhere) or refused
+    return bool(missing.head or missing.elsewhere) or (report.adapter is not None and report.adapter.is_broken)
 
 
 def tell_verdict(report: Report) -> HeadVerdict:
     """The verdict on the head and the base model, or, where no head is known, on all parameters alike."""
     if report.head is None:
         return _tell_whole_verdict(report)
-    if not report.checkpoint.tensors:
+    if not report.checkpoint.tensors and not _is_compared(report):
         return _verdict_without_weights(report, report.head)
     clauses = [
         _head_clause(report.head) + _from_adapter(report.head),
@@ -56,6 +55,12 @@ def tell_verdict(report: Report) -> HeadVerdict:
         *_gap_clauses(report),
     ]
     return HeadVerdict(_tone(report), "; ".join(clauses))
+
+
+def _is_compared(report: Report) -> bool:
+    """Whether a model in memory was compared with what its load told: then no checkpoint was read."""
+    is_live = report.checkpoint.kind is CheckpointKind.MEMORY
+    return is_live and any(item.status is not ParameterStatus.UNKNOWN for item in report.weights.parameters)
 
 
 def _from_adapter(head: Head) -> str:
@@ -127,10 +132,14 @@ def _unknown(report: Report) -> tuple[str, ...]:
 def _tone(report: Report) -> Tone:
     missing = find_missing(report)
     adapter = report.adapter
-    broken = adapter is not None and (adapter.promised or adapter.not_carried or adapter.faults)
-    if broken or report.weights.mismatched or (report.head is not None and missing.elsewhere):
+    if (
+        (adapter is not None and adapter.is_broken)
+        or report.weights.mismatched
+        or (report.head is not None and missing.elsewhere)
+    ):
         return Tone.ERROR
-    unsure = missing.head or missing.elsewhere or report.not_determined
+    ignored = adapter is not None and adapter.faults
+    unsure = missing.head or missing.elsewhere or report.not_determined or _unknown(report) or ignored
     return Tone.WARNING if unsure else Tone.GOOD
 
 
@@ -140,11 +149,16 @@ def _all(total: int) -> str:
 
 def _head_clause(head: Head) -> str:
     live = _live(head)
-    lost = [parameter for parameter in live if parameter.status not in _GIVEN]
+    changed = [parameter for parameter in live if parameter.status is ParameterStatus.CHANGED]
+    lost = [parameter for parameter in live if parameter.status not in (*_GIVEN, ParameterStatus.CHANGED)]
     unknown = [parameter for parameter in lost if parameter.status is ParameterStatus.UNKNOWN]
     mismatched = [parameter for parameter in lost if parameter.status is ParameterStatus.MISMATCHED]
     if not live:
         return "Head has no parameters of its own"
+    if not lost and changed:
+        what = _names([parameter.name for parameter in changed])
+        part = _part(changed, live)
+        return f"Head changed since the load (trained, replaced or filled by an adapter): {what} ({part})"
     if not lost:
         return f"Head fully pretrained: {_extent(live)}"
     if unknown:
@@ -207,6 +221,10 @@ def _base_clause(report: Report, head: Head) -> str:
     unknown = [name for name in _unknown(report) if name not in own]
     if unknown:
         return f"base model not determined: {amount(len(unknown), 'tensor')} not seen: {_names(unknown)}"
+    changed = [item.name for item in report.weights.parameters if item.status is ParameterStatus.CHANGED]
+    outside = [name for name in changed if name not in own]
+    if not missing and outside:
+        return f"base model differs from the checkpoint in {amount(len(outside), 'tensor')}"
     if not missing:
         return "base model fully pretrained"
     base = [item for item in report.weights.parameters if item.in_base and item.name not in own]

@@ -23,7 +23,7 @@ from headscope.trace.picks import TokenNames
 from headscope.trace.pooling import read_pooling
 from headscope.trace.replay import unfaithful_reasons
 from headscope.trace.sources import read_sources
-from headscope.trace.stages import ModelNames, Step, build_stages, read_steps
+from headscope.trace.stages import ModelNames, Step, build_stages, read_steps, short_path
 from headscope.trace.verify import PartTensors, verify_pooling, with_weighed_positions
 
 _VARIES = "varies"
@@ -127,7 +127,10 @@ def agree(first: Look, again: Callable[[int], Look], *, verify: bool) -> Agreeme
         stages=_merged_stages(first.stages, second.stages),
         hidden_shape=_merged_shape(first.hidden_shape, second.hidden_shape),
         verification=_worst([item.verify() for item in seen[:2]]) if verify else None,
-        gaps=tuple(_gaps_of_runs(seen)) or (*_gaps_of_pooling(seen, alike), *_gaps_of_stages(first, second)),
+        gaps=(
+            *_gaps_of_branches(seen),
+            *(tuple(_gaps_of_runs(seen)) or (*_gaps_of_pooling(seen, alike), *_gaps_of_stages(first, second))),
+        ),
     )
 
 
@@ -139,7 +142,7 @@ def _unconfirmed(first: Look, err: Unsupported, *, verify: bool) -> Agreement:
         stages=first.stages,
         hidden_shape=first.hidden_shape,
         verification=first.verify() if verify else None,
-        gaps=(Unavailable("pooling", reason),),
+        gaps=(*_gaps_of_branches([first]), *_gaps_of_runs([first]), Unavailable("pooling", reason)),
     )
 
 
@@ -163,6 +166,19 @@ def _common_formula(one: Look, other: Look) -> Formula | None:
 def withdrawn(pooling: Pooling) -> Pooling:
     """A pooling without its claim."""
     return replace(pooling, kind=PoolingKind.OTHER, tokens=(), rule="not determined", parts=())
+
+
+def _gaps_of_branches(seen: list[Look]) -> Iterator[Unavailable]:
+    """Guesses outside the base model leave the head path open; those inside come before the hidden states."""
+    lines = {
+        f"{short_path(guess.file)}:{guess.line}": None
+        for item in seen
+        for guess in item.execution.graph.guesses
+        if item.head.base is None or item.head.base not in guess.modules
+    }
+    for line in lines:
+        reason = f"the forward branches on a floating-point value at {line}, which a shape-only run does not have"
+        yield Unavailable("head path", reason)
 
 
 def _gaps_of_runs(seen: list[Look]) -> Iterator[Unavailable]:

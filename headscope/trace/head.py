@@ -27,7 +27,8 @@ from headscope.trace.loss import observed_loss
 from headscope.trace.picks import TokenNames
 from headscope.trace.probe import build_probe
 from headscope.trace.reads import config_fields_read
-from headscope.trace.stages import ModelNames, Step, short_path
+from headscope.trace.stages import ModelNames, Step
+from headscope.trace.twin import meta_copy
 
 Run = Callable[[nn.Module, int, frozenset[int]], Execution]
 Twin = Callable[[], nn.Module | None]
@@ -47,7 +48,7 @@ def trace_head(
     """Runs `model` (on the meta device) on a probe batch and reads its head off the recorded operations.
 
     A second run, with other sizes, shows what follows from the model alone; `twin` makes a smaller model of the same
-    class and configuration for it, or None. With `verify` the head is replayed on random numbers and its gradients are
+    class and configuration for it, or None. Real weights take no part in it. With `verify` the head is replayed on random numbers and its gradients are
     held against the pooling. `output` names the scores where the forward returns several. Raises Unsupported where the
     forward fails or returns no scores. The model is left as it was.
     """
@@ -74,7 +75,7 @@ def read_head(
         return look_at(execution, head, tokens)
 
     first = look(model, 0)
-    small = twin() if twin is not None and len(first.head.hidden) == 1 else None
+    small = twin() if twin is not None and len(first.head.hidden) == 1 else meta_copy(model)
 
     def again(turn: int) -> Look:
         if turn == 1 and small is not None:
@@ -121,7 +122,7 @@ def _head_trace(first: Look, agreed: Agreement, *, verify: bool) -> HeadTrace:
         unused_modules=_unused_modules(execution, head, names),
         notes=(*execution.notes, *_notes_on_others(execution), *_note_on_formula(formula, stages)),
         other_parameters=_of_other_heads(execution, base, head, stages),
-        not_determined=(*_not_determined(execution, base, stages), *agreed.gaps, *_contradictions(verification)),
+        not_determined=(*_not_determined(stages), *agreed.gaps, *_contradictions(verification)),
     )
 
 
@@ -211,16 +212,7 @@ def _unused_modules(execution: Execution, head: HeadSlice, names: ModelNames) ->
     return tuple(found)
 
 
-def _not_determined(execution: Execution, base: nn.Module | None, stages: tuple[Stage, ...]) -> tuple[Unavailable, ...]:
-    """Guesses outside the base model leave the head path open; those inside come before the hidden states."""
-    if not stages:
-        return (Unavailable("head path", "no operation between hidden states and scores was recorded"),)
-    return tuple(
-        Unavailable(
-            "head path",
-            f"the forward branches on a floating-point value at {short_path(guess.file)}:{guess.line}, "
-            "which a shape-only run does not have",
-        )
-        for guess in dict.fromkeys(execution.graph.guesses)
-        if base is None or base not in guess.modules
-    )
+def _not_determined(stages: tuple[Stage, ...]) -> tuple[Unavailable, ...]:
+    if stages:
+        return ()
+    return (Unavailable("head path", "no operation between hidden states and scores was recorded"),)

@@ -201,21 +201,27 @@ def _long_axes(tensor: torch.Tensor) -> int:
 
 def _touched(step: Step, state: Tokens, reading: Reading) -> Tokens:
     if step.name in {"mul", "masked_fill", "where", "index_put"}:
-        if _side_inputs(step, reading) & reading.execution.probe.given:
-            return replace(state, kept=None, touched_by=(*state.touched_by, step))
-        if _reads_other_mask(step, reading):
-            is_weight = step.name == "mul"
-            kept = state.kept if is_weight else None
-            return replace(state, weighted=is_weight, kept=kept, touched_by=(*state.touched_by, step))
-        if any("mask" in name or name == "input_ids" for name in _side_inputs(step, reading)):
-            return replace(state, masked=True, touched_by=(*state.touched_by, step))
-        if step.name == "mul" and _differs_by_position(step, reading):
-            return replace(state, weighted=True, touched_by=(*state.touched_by, step))
+        return _weighed(step, state, reading)
     if step.name == "pad":
         return replace(state, kept=None, touched_by=(*state.touched_by, step))
     if step.name == "slice" and state.kept is not None:
         kept = sliced_positions(step.last, reading.axes, state.kept)
         return replace(state, kept=kept, touched_by=(*state.touched_by, step))
+    return state
+
+
+def _weighed(step: Step, state: Tokens, reading: Reading) -> Tokens:
+    """The state after a product, or after numbers were put in: by the mask, by another one, by weights."""
+    if _side_inputs(step, reading) & reading.execution.probe.given:
+        return replace(state, kept=None, touched_by=(*state.touched_by, step))
+    if _reads_other_mask(step, reading):
+        is_weight = step.name == "mul"
+        kept = state.kept if is_weight else None
+        return replace(state, weighted=is_weight, kept=kept, touched_by=(*state.touched_by, step))
+    if any("mask" in name or name == "input_ids" for name in _side_inputs(step, reading)):
+        return replace(state, masked=True, touched_by=(*state.touched_by, step))
+    if step.name == "mul" and _differs_by_position(step, reading):
+        return replace(state, weighted=True, touched_by=(*state.touched_by, step))
     return state
 
 

@@ -217,7 +217,7 @@ def _value(machine: _Machine, tensor: torch.Tensor, producer: int) -> torch.Tens
 def _leaf(machine: _Machine, tensor: torch.Tensor) -> torch.Tensor:
     """A real tensor for one that nothing in the slice made; the same at every use."""
     is_hidden = id(tensor) in {id(item) for item in machine.head.hidden}
-    if not tensor.is_meta and not is_hidden:
+    if not tensor.is_meta and not is_hidden and not _proves_nothing(tensor):
         held = machine.execution.graph.memory.value(tensor)
         if held is None:
             raise Unsupported("a value that the head reads was overwritten later", "")
@@ -231,3 +231,10 @@ def _leaf(machine: _Machine, tensor: torch.Tensor) -> torch.Tensor:
             made = torch.zeros(tensor.shape, dtype=tensor.dtype)
     machine.leaves[id(tensor)] = made.detach()
     return machine.leaves[id(tensor)]
+
+
+def _proves_nothing(tensor: torch.Tensor) -> bool:
+    """Whether a real parameter hides what the head reads: a matrix of zeros stops gradients, NaN equals nothing."""
+    if not (isinstance(tensor, nn.Parameter) and tensor.is_floating_point()):
+        return False
+    return (tensor.dim() > 1 and not bool(tensor.any())) or not bool(torch.isfinite(tensor).all())

@@ -20,7 +20,7 @@ from tests.checks.corpus import FAULTS, HEALTHY, Case, saved
 from tests.families import FAMILIES
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs/schema/headscope-1.0.schema.json").read_text())
-_LIVE = {"HS601", "HS602"}
+_LIVE = {"HS110", "HS601", "HS602"}
 
 
 def _refuses_problem_types() -> bool:

@@ -254,8 +254,8 @@ def test_empty_placeholders_have_their_own_rule() -> None:
     assert found.message.startswith("1 tensors are stored without any element: base.layer.0. DeepSpeed ZeRO-3")
     both_empty = subject(weights=weights(mismatched=(Mismatch("a", (0,), (0, 8)), Mismatch("b", (3,), (8,)))))
     assert findings("HS801", both_empty) == []
-    faults = (AdapterFault(AdapterFaultKind.SHAPE, "lora_A", "0", "(8, 4)"),
-              AdapterFault(AdapterFaultKind.SHAPE, "lora_B", "(1, 1)", "(8, 4)"))  # fmt: skip
+    faults = (AdapterFault(AdapterFaultKind.SHAPE, "lora_A", "0", "(8, 4)", is_empty=True),
+              AdapterFault(AdapterFaultKind.CONFIGURATION, "r", "0", "a positive integer"))  # fmt: skip
     (found,) = findings("HS801", subject(adapter=adapter(faults=faults)))
     assert found.parameters == ("lora_A",)
 
@@ -280,7 +280,8 @@ def test_a_new_head_is_a_note_before_training_and_an_error_before_use() -> None:
     assert found.remedy == "Train it first."
     statistics = parameter("bn.running_mean", NEW, kind=TensorKind.BUFFER)
     (found,) = findings("HS102", subject(head=replace(ALL_NEW, buffers=(statistics,))))
-    assert "all 3 tensors of the head, 27 parameters" in found.message
+    assert f"all 2 tensors of the head, 27 parameters: {CLASSIFIER}, {BIAS}. At their default values: " in found.message
+    assert found.message.endswith("bn.running_mean (buffers).")
     assert severities("HS102", head=head(parameter(CLASSIFIER, live=False))) == SILENT
 
 
@@ -576,16 +577,19 @@ def test_padding_that_changes_the_scores() -> None:
     assert "or pad on the right if" in found.remedy
     with pytest.raises(NotKnown, match="padding on the right could not be measured: it failed"):
         findings("HS305", subject(head=measured(PaddingEffect("right", None, reason="it failed"))))
+    with pytest.raises(NotKnown, match="padding on the right could not be measured: no model"):
+        findings("HS305", subject(head=measured(PaddingEffect("any", None, reason="no model"))))
     other = measured(PaddingEffect("left", None, reason="it failed"), PaddingEffect("right", True, 0.5))
     assert severities("HS305", head=other) == ([WARNING], [WARNING])
 
 
 def test_a_checkpoint_of_another_kind() -> None:
     language = BuiltFacts(3, 100, 0, kind="language model")
-    assert severities("HS401", built=language) == ([NOTE], [WARNING])
-    (found,) = findings("HS401", subject(built=language))
+    assert severities("HS401", built=language) == SILENT
+    assert severities("HS401", built=language, head=ALL_NEW) == ([NOTE], [WARNING])
+    (found,) = findings("HS401", subject(built=language, head=ALL_NEW))
     assert "is a language model (architectures: SomeModel) and has no classifier" in found.message
-    (found,) = findings("HS401", subject(built=language, checkpoint=checkpoint(architectures=())))
+    (found,) = findings("HS401", subject(built=language, head=ALL_NEW, checkpoint=checkpoint(architectures=())))
     assert "architectures" not in found.message
 
 
@@ -831,3 +835,47 @@ def test_ignores_hold_until_their_date_and_for_their_models() -> None:
     for_one = Ignore("HS102", model="org/*")
     assert select(["HS102"], [for_one]).ignores == (for_one,)
     assert select(["HS103"], [Ignore("HS102")]).ignores == (Ignore("HS102"),)
+
+
+MEMORY = checkpoint(kind=CheckpointKind.MEMORY)
+
+
+def test_a_head_that_was_new_at_load_is_not_called_random_of_a_model_in_memory() -> None:
+    zeros = TensorValues(BIAS, 3, 3, 0, 0, 3, 0, 0.0, 0.0)
+    moved = replace(zeros, zeros=2)
+    (found,) = findings("HS102", subject(INFERENCE, head=ALL_NEW, checkpoint=MEMORY, values=(zeros,)))
+    assert (found.severity, found.parameters) == (ERROR, (CLASSIFIER, BIAS))
+    assert "still exactly zero" in found.message
+    for values in ((moved,), (), None):
+        with pytest.raises(NotKnown, match="not known whether the weights were trained since the load"):
+            findings("HS102", subject(INFERENCE, head=ALL_NEW, checkpoint=MEMORY, values=values))
+        (found,) = findings("HS102", subject(TRAINING, head=ALL_NEW, checkpoint=MEMORY, values=values))
+        assert found.severity is NOTE
+        assert "cannot see" in found.message
+
+
+def test_weights_that_changed_since_the_load_are_a_note() -> None:
+    changed = ParameterStatus.CHANGED
+    parameters = (origin(CLASSIFIER, status=changed, in_base=False), origin("base.x", status=changed))
+    live = head(parameter(CLASSIFIER, changed), parameter(BIAS))
+    one = subject(INFERENCE, head=live, checkpoint=MEMORY, weights=weights(parameters=parameters))
+    (found,) = findings("HS110", one)
+    assert (found.severity, found.parameters) == (NOTE, (CLASSIFIER,))
+    assert f"{CLASSIFIER} in the head, and 1 other tensors" in found.message
+
+
+def test_the_dtype_of_the_packed_weight_is_told() -> None:
+    packed = head(parameter(DENSE), replace(parameter(CLASSIFIER), dtype="int8"))
+    (found,) = findings("HS402", subject(head=packed))
+    assert found.message == f"Weights of the head are stored as int8: {CLASSIFIER}."
+
+
+def test_a_base_model_of_unknown_weights_is_not_passed() -> None:
+    unknown = subject(INFERENCE, weights=weights(parameters=(origin("base.x", status=UNKNOWN),)))
+    with pytest.raises(NotKnown, match=r"base\.x"):
+        findings("HS101", unknown)
+    resized = LiveFacts((), resized=("base.x",))
+    with pytest.raises(NotKnown):
+        findings("HS101", replace(unknown, live=resized))
+    (found,) = findings("HS101", replace(unknown, live=resized, profile=TRAINING))
+    assert found.severity is NOTE

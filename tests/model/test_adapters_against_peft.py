@@ -192,3 +192,31 @@ def test_a_snapshot_keeps_the_adapter(bert: Saved, tmp_path: Path) -> None:
     once, again = _inspect(bert), headscope.inspect(str(file), model_class=bert.classifier)
     assert again.adapter == once.adapter
     assert again.head == once.head
+
+
+def _rewritten(saved: Saved, change: Any) -> None:
+    path = saved.adapter / "adapter_model.safetensors"
+    save_file(change(load_file(path)), path, metadata={"format": "pt"})
+
+
+def test_keys_with_the_name_of_the_adapter_are_those_without(tmp_path: Path) -> None:
+    saved = _save(FAMILIES["bert"], tmp_path, init_lora_weights=False)
+    stored = load_file(saved.adapter / "adapter_model.safetensors")
+    _rewritten(saved, lambda state: {key.replace(".lora_A.", ".lora_A.default."): state[key] for key in state})
+    loaded = peft.PeftModel.from_pretrained(_classifier(saved.classifier, saved.base, 11), saved.adapter).state_dict()
+    names = [key for key in stored if key.endswith(".lora_A.weight")]
+    assert names
+    assert all(torch.equal(loaded[key.replace(".lora_A.", ".lora_A.default.")], stored[key]) for key in names)
+    assert "HS109" not in {item.id for item in headscope.check(str(saved.adapter), "inference").findings}
+
+
+@pytest.mark.parametrize("rows", [[1, 2], {"word_embeddings": [3]}], ids=["list", "by name"])
+def test_rows_of_embeddings_that_the_file_lacks_are_a_keyerror(rows: Any, tmp_path: Path) -> None:
+    saved = _save(FAMILIES["bert"], tmp_path, trainable_token_indices=rows)
+    assert "HS107" not in {item.id for item in headscope.check(str(saved.adapter), "inference").findings}
+    _rewritten(saved, lambda state: {key: value for key, value in state.items() if "token_adapter" not in key})
+    with pytest.raises(KeyError) as raised:
+        _loaded_state(saved, 11)
+    found = next(item for item in headscope.check(str(saved.adapter), "inference").findings if item.id == "HS107")
+    assert found.severity == "error"
+    assert str(raised.value.args[0]).endswith(found.parameters[0])

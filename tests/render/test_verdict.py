@@ -6,6 +6,9 @@ import pytest
 from reports import bert, distilbert_mismatch, gpt2, roberta
 
 from headscope.facts import (
+    AdapterFacts,
+    AdapterFault,
+    AdapterFaultKind,
     CheckpointKind,
     Head,
     HeadParameter,
@@ -54,7 +57,9 @@ def without_weights() -> Report:
 
 def in_memory() -> Report:
     report = without_weights()
-    return replace(report, checkpoint=replace(report.checkpoint, kind=CheckpointKind.MEMORY))
+    unknown = tuple(replace(item, status=ParameterStatus.UNKNOWN) for item in report.weights.parameters)
+    weights = replace(report.weights, new=(), parameters=unknown)
+    return replace(report, checkpoint=replace(report.checkpoint, kind=CheckpointKind.MEMORY), weights=weights)
 
 
 def with_a_gap() -> Report:
@@ -148,3 +153,12 @@ def test_a_diff_has_a_verdict_on_the_whole_model() -> None:
 def test_an_inspection_without_a_head_says_so() -> None:
     report = replace(bert(), head=None, not_determined=(Unavailable("head path", "forward failed"),))
     assert tell_verdict(report).sentence.endswith("; not determined: head path")
+
+
+@pytest.mark.parametrize("kind", list(AdapterFaultKind))
+def test_what_a_check_calls_a_warning_does_not_fail_an_inspection(kind: AdapterFaultKind) -> None:
+    fault = AdapterFault(kind, "lora_A", "1", "2")
+    report = replace(pretrained(), adapter=AdapterFacts("org/a", "LORA", None, "org/b", 1, faults=(fault,)))
+    is_warning = kind is AdapterFaultKind.UNEXPECTED
+    assert is_missing_weights(report) is not is_warning
+    assert tell_verdict(report).tone is (Tone.WARNING if is_warning else Tone.ERROR)

@@ -21,6 +21,7 @@ LIGHT = {
     Tint.TIED: Colour("#e0f3f7", "#1a8aa3", "#0d6478"),
     Tint.IGNORED: Colour("#f7f3d9", "#a3942a", "#6b6010"),
     Tint.UNKNOWN: Colour("#f7e8fb", "#a44bc0", "#7d2c98"),
+    Tint.CHANGED: Colour("#e3ebfc", "#3a6ad4", "#1f489f"),
     Tint.UNUSED: Colour("#f0f1f3", "#9aa1ab", "#5c646f"),
     Tint.PLAIN: Colour("#ffffff", "#b3bac4", "#1f2530"),
 }
@@ -31,6 +32,7 @@ DARK = {
     Tint.TIED: Colour("#0d2a31", "#3fb2cb", "#7fd5e8"),
     Tint.IGNORED: Colour("#2b280e", "#b8a93f", "#dccf74"),
     Tint.UNKNOWN: Colour("#2e1638", "#c27ade", "#dfaaf2"),
+    Tint.CHANGED: Colour("#14213d", "#6c95f0", "#a5c0fb"),
     Tint.UNUSED: Colour("#1b1f26", "#6c7480", "#a0a8b3"),
     Tint.PLAIN: Colour("#161b22", "#4a525e", "#e6e9ee"),
 }

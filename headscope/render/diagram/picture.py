@@ -51,11 +51,21 @@ class Tint(StrEnum):
     TIED = "tied"
     IGNORED = "ignored"
     UNKNOWN = "unknown"
+    CHANGED = "changed"
     UNUSED = "unused"
     PLAIN = "plain"
 
 
-_WORST_FIRST = (Tint.MISMATCHED, Tint.UNKNOWN, Tint.NEW, Tint.IGNORED, Tint.TIED, Tint.LOADED, Tint.UNUSED)
+_WORST_FIRST = (
+    Tint.MISMATCHED,
+    Tint.UNKNOWN,
+    Tint.NEW,
+    Tint.IGNORED,
+    Tint.CHANGED,
+    Tint.TIED,
+    Tint.LOADED,
+    Tint.UNUSED,
+)
 
 
 @dataclass(frozen=True, slots=True)

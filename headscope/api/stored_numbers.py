@@ -1,0 +1,98 @@
+"""The numbers of a model in memory held against those in its checkpoint, where that lies on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from headscope.api.origin import Origin
+from headscope.api.places import Place, open_places
+from headscope.errors import HeadscopeError
+from headscope.facts import CheckpointKind, ParameterStatus, TensorHeader, WeightsFormat
+from headscope.facts.adapter import Carried
+from headscope.model.wrapping import plain_name
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+_BYTES_OF_HEAD = 16_000_000
+_BYTES_ELSEWHERE = 64_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """A parameter in memory and the stored tensor that filled it."""
+
+    name: str
+    tensor: torch.Tensor
+    header: TensorHeader
+    limit: int
+
+
+def same_numbers(module: nn.Module, origin: Origin, head: frozenset[str]) -> dict[str, bool]:
+    """Whether the parameters hold the numbers that they were loaded with; those that cannot be compared are left out.
+
+    Tensors of the head are read whole (up to 16 MB), of the others the beginning. No network is used.
+    """
+    try:
+        places = open_places(replace(origin.request, offline=True), origin.manifest)
+        return {name: told for place in places for name, told in _told(place, _pairs(module, origin, head, place))}
+    except (HeadscopeError, OSError):  # what cannot be read is not compared
+        return {}
+
+
+def _pairs(module: nn.Module, origin: Origin, head: frozenset[str], place: Place) -> Iterator[_Pair]:
+    from headscope.model.held import is_comparable
+
+    of_adapter = place.manifest.kind is CheckpointKind.ADAPTER
+    headers = {header.key: header for header in place.manifest.tensors}
+    stated = {item.name: item for item in origin.given.parameters if not item.is_buffer}
+    for name, tensor in module.named_parameters(remove_duplicate=False):
+        given = stated.get(plain_name(name))
+        if given is None or given.status is not ParameterStatus.LOADED or len(given.checkpoint_keys) != 1:
+            continue
+        header = headers.get(given.checkpoint_keys[0])
+        is_here = header is not None and (given.adapter is Carried.SAVED) == of_adapter
+        if header is None or not is_here or header.shape != tuple(tensor.shape) or given.quantised is not None:
+            continue
+        if is_comparable(tensor):
+            yield _Pair(name, tensor, header, _BYTES_OF_HEAD if name in head else _BYTES_ELSEWHERE)
+
+
+def _told(place: Place, pairs: Iterator[_Pair]) -> Iterator[tuple[str, bool]]:
+    by_file: dict[tuple[str, int], list[_Pair]] = {}
+    for pair in pairs:
+        by_file.setdefault((pair.header.file, pair.limit), []).append(pair)
+    for (file, limit), some in by_file.items():
+        if place.manifest.format is WeightsFormat.SAFETENSORS:
+            yield from _told_by_bytes(place, file, limit, some)
+        elif place.manifest.format is WeightsFormat.TORCH:
+            yield from _told_by_pickle(place, file, some)
+
+
+def _told_by_bytes(place: Place, file: str, limit: int, pairs: list[_Pair]) -> Iterator[tuple[str, bool]]:
+    from headscope.checkpoints import read_first_bytes
+    from headscope.model.held import equals_stored
+
+    data: Mapping[str, bytes] = read_first_bytes(place.sidecar, file, [pair.header.key for pair in pairs], limit)
+    for pair in pairs:
+        same = equals_stored(pair.tensor, data[pair.header.key], pair.header.dtype)
+        if same is not None:
+            yield pair.name, same
+
+
+def _told_by_pickle(place: Place, file: str, pairs: list[_Pair]) -> Iterator[tuple[str, bool]]:
+    from headscope.checkpoints import path_in
+    from headscope.model.held import equal_numbers
+    from headscope.model.values import stored_tensors
+
+    path = path_in(place.sidecar, file)
+    if path is None:
+        return
+    stored = stored_tensors(path, [pair.header.key for pair in pairs])
+    for pair in pairs:
+        beginning = stored[pair.header.key].flatten()[: pair.limit // pair.tensor.itemsize]
+        if beginning.is_floating_point():
+            yield pair.name, equal_numbers(pair.tensor, beginning)

@@ -1,0 +1,122 @@
+"""What a model in memory shows of its own parameters: the loader's marks, PEFT's wrapping, missing storage."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from headscope.model.quiet import quiet
+from headscope.model.wrapping import plain_name
+
+_MARK = "_is_hf_initialized"
+"""Transformers sets it on each parameter that it filled (`core_model_loading.set_param_for_module`)."""
+_WRAPPED = ("base_layer", "original_module", "modules_to_save")
+_COPY = ".modules_to_save."
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Names of parameters as the module holds them.
+
+    `marked`: filled by the loader. Without any mark nothing follows from its absence: a deep copy has none. `empty`: on
+    the meta device, without numbers. `of_adapter`: made by PEFT, which no load of the model fills. `changed`: PEFT's
+    copies that differ from the original beside them: trained, or filled from an adapter.
+    """
+
+    marked: frozenset[str] = frozenset()
+    empty: frozenset[str] = frozenset()
+    of_adapter: frozenset[str] = frozenset()
+    changed: frozenset[str] = frozenset()
+
+
+def held_by(module: nn.Module) -> Held:
+    """What the parameters of `module` show."""
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    marked = {name for name, item in parameters.items() if getattr(item, _MARK, False)}
+    originals = {name: _original_of(name) for name in parameters if _COPY in name}
+    copies = {name: parameters[original] for name, original in originals.items() if original in parameters}
+    return Held(
+        marked=frozenset(marked | {name for name, original in originals.items() if original in marked}),
+        empty=frozenset(name for name, item in parameters.items() if item.is_meta),
+        of_adapter=_made_by_peft(module, parameters),
+        changed=frozenset(name for name, original in copies.items() if not _are_equal(parameters[name], original)),
+    )
+
+
+def _original_of(name: str) -> str:
+    """`classifier.modules_to_save.default.weight` -> `classifier.original_module.weight`."""
+    module, _, rest = name.partition(_COPY)
+    return f"{module}.original_module.{rest.partition('.')[2]}"
+
+
+def _are_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if one.is_meta or other.is_meta or one.shape != other.shape:
+        return one.shape == other.shape
+    return torch.equal(one.detach().cpu(), other.detach().to("cpu", one.dtype))
+
+
+def _made_by_peft(module: nn.Module, parameters: dict[str, nn.Parameter]) -> frozenset[str]:
+    """The parameters below a module of PEFT that are not those of the layer which it wraps."""
+    wrappers = {path for path, part in module.named_modules() if type(part).__module__.split(".")[0] == "peft"}
+    return frozenset(name for name in parameters if _is_added(name, wrappers))
+
+
+def _is_added(name: str, wrappers: set[str]) -> bool:
+    """Whether what follows the innermost wrapper in a name is not something wrapped.
+
+    PEFT's own containers (`lora_A`) are PyTorch's; a layer below `base_layer` may be a wrapper again.
+    """
+    parts = name.split(".")
+    inside = [at for at in range(len(parts)) if ".".join(parts[:at]) in wrappers]
+    return any(parts[at] not in _WRAPPED for at in inside[-1:])
+
+
+def has_own_modules(module: PreTrainedModel) -> bool:
+    """Whether the modules of a model are those that its class makes of its configuration, apart from PEFT's wrappers.
+
+    Raises whatever the class raises where it makes no model of it.
+    """
+    with quiet(), torch.device("meta"):
+        fresh = type(module)(deepcopy(module.config))
+    return _kinds(module) == _kinds(fresh)
+
+
+def _kinds(module: nn.Module) -> dict[str, type[nn.Module]]:
+    """The class of each module by its path without wrappers; what PEFT adds is left out."""
+    wrappers = {path for path, part in module.named_modules() if type(part).__module__.split(".")[0] == "peft"}
+    return {
+        plain_name(f"{path}.")[:-1]: type(part)
+        for path, part in module.named_modules()
+        if path not in wrappers and path.rpartition(".")[2] != "modules_to_save" and not _is_added(f"{path}.", wrappers)
+    }
+
+
+def equals_stored(tensor: torch.Tensor, data: bytes, dtype: str) -> bool | None:
+    """Whether a parameter holds the stored numbers in `data`, or the beginning of them; None where that is not told.
+
+    A load may have rounded them: to the parameter's dtype, or to a shorter one on the way.
+    """
+    kind = getattr(torch, dtype, None)
+    if not isinstance(kind, torch.dtype) or not kind.is_floating_point or not is_comparable(tensor):
+        return None
+    whole = len(data) - len(data) % kind.itemsize
+    if not whole:
+        return None
+    return equal_numbers(tensor, torch.frombuffer(bytearray(data[:whole]), dtype=kind))
+
+
+def is_comparable(tensor: torch.Tensor) -> bool:
+    """Whether a parameter's numbers can be read: it is floating, whole, and of PyTorch's own kind."""
+    plain = type(tensor) in (torch.Tensor, nn.Parameter) and not tensor.is_meta and tensor.numel() > 0
+    return plain and tensor.is_floating_point()
+
+
+def equal_numbers(tensor: torch.Tensor, stored: torch.Tensor) -> bool:
+    """Whether `stored`, flat and perhaps the beginning only, is what a parameter begins with. NaN equals NaN."""
+    own = tensor.detach().flatten()[: stored.numel()].cpu()
+    ways = (stored.dtype, torch.bfloat16, torch.float16)
+    return any(bool(torch.isclose(own, stored.to(way).to(own.dtype), 0, 0, equal_nan=True).all()) for way in ways)
