@@ -48,9 +48,9 @@ def trace_head(
     """Runs `model` (on the meta device) on a probe batch and reads its head off the recorded operations.
 
     A second run, with other sizes, shows what follows from the model alone; `twin` makes a smaller model of the same
-    class and configuration for it, or None. Real weights take no part in it. With `verify` the head is replayed on random numbers and its gradients are
-    held against the pooling. `output` names the scores where the forward returns several. Raises Unsupported where the
-    forward fails or returns no scores. The model is left as it was.
+    class and configuration for it, or None. Real weights take no part in it. With `verify` the head is replayed on
+    random numbers and its gradients are held against the pooling. `output` names the scores where the forward returns
+    several. Raises Unsupported where the forward fails or returns no scores. The model is left as it was.
     """
 
     def execute(subject: nn.Module, turn: int, taken: frozenset[int]) -> Execution:
