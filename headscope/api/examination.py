@@ -500,14 +500,21 @@ def _model_facts(choice: Choice, loaded: Loaded, trace: HeadTrace | None, head: 
         num_labels=len(labels),
         labels=labels,
         labels_are_placeholders=are_placeholders(labels),
-        problem_type=choice.config.problem_type or ("regression" if len(labels) == 1 and loss == "MSELoss" else None),
+        problem_type=choice.config.problem_type or problem_of(trace, len(labels)),
         loss=loss or "not determined",
         activation=activation_for(loss) if trace else "not determined",
         parameters=_counts(loaded, head),
         dtype=str(loaded.model.dtype).removeprefix("torch."),
         quantization=_quantisation(loaded, head),
         padding_side=padding_side_of(str(choice.config.model_type)) if choice.task in TEXT_TASKS else "",
+        reads_problem_type=trace.reads_problem_type if trace else None,
     )
+
+
+def problem_of(trace: HeadTrace | None, count: int) -> str | None:
+    """The problem type that a forward chooses for one score where the configuration names none."""
+    chosen = trace is not None and trace.reads_problem_type and trace.loss == "MSELoss" and count == 1
+    return "regression" if chosen else None
 
 
 def _quantisation(loaded: Loaded, head: Head | None) -> Quantisation | None:

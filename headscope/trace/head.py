@@ -83,6 +83,7 @@ def read_head(execution: Execution, head: HeadSlice, tokens: TokenNames, *, veri
         base_module=names.modules.get(id(base), "") if base is not None else "",
         hidden_shape=() if hidden is None else execution.probe.shape(hidden.shape),
         loss=observed_loss(execution),
+        reads_problem_type=execution.reads_problem_type,
         verification=verification,
         config_fields=config_fields_read(execution.model, head) if verify else (),
         unused_modules=_unused_modules(execution, head, names),
