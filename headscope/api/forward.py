@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from headscope.api.environment import environment
@@ -71,13 +71,20 @@ def forward(
     request = make_request(reference, options)
     examined = examine("forward", request, progress)
     report, manifest = examined.report, examined.manifest
-    choice = examined.choice or choose_class(request, manifest)
+    choice = examined.choice or choose_class(_with_classes_of(report, request), manifest)
     if device == _META:
         return _report(report, device, _observe_shapes(choice), material)
     place = _place(request, manifest)
     (progress or (lambda sentence: None))(f"loading {_gigabytes(manifest)} of weights")
     observation = _observe_values(choice, place, material, device)
     return _report(report, device, observation, material)
+
+
+def _with_classes_of(report: Examination, request: Request) -> Request:
+    """The request with the class count of its report: an adapter's own tensors can give another than the base model."""
+    if report.adapter is None or request.labels:
+        return request
+    return replace(request, num_labels=report.model.num_labels)
 
 
 def _several(value: Any) -> tuple[str, ...]:
@@ -98,13 +105,19 @@ def _gigabytes(manifest: CheckpointManifest) -> str:
     return f"{manifest.bytes_total / 1e9:.2f} GB"
 
 
+_WITHOUT_WEIGHTS = {
+    CheckpointKind.ADAPTER: "a PEFT adapter, which headscope does not load into its base model",
+    CheckpointKind.SNAPSHOT: "a snapshot, which holds no weights",
+}
+
+
 def _place(request: Request, manifest: CheckpointManifest) -> Place:
     from headscope.model.inference import Place
 
     if manifest.kind not in (CheckpointKind.LOCAL, CheckpointKind.HUB):
         raise Unsupported(
-            f"{request.reference} is a {manifest.kind.value} and holds no weights to run",
-            "give the folder or the Hub id of the checkpoint, or leave out --device",
+            f"{request.reference} is {_WITHOUT_WEIGHTS.get(manifest.kind, manifest.kind.value)}",
+            "give the folder or the Hub id of a whole checkpoint, or leave out --device",
         )
     return Place(
         place_of(request, manifest),
