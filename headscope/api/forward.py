@@ -72,6 +72,7 @@ def forward(
     examined = examine("forward", request, progress)
     report, manifest = examined.report, examined.manifest
     choice = examined.choice or choose_class(_with_classes_of(report, request), manifest)
+    _check_kind(material, choice)
     if device == _META:
         return _report(report, device, _observe_shapes(choice), material)
     place = _place(request, manifest)
@@ -99,6 +100,24 @@ def _check(material: Material, device: str) -> None:
         raise UsageError("--text-pair was given without --text", "give the first text of each pair with --text")
     if kinds and device == _META:
         raise UsageError(f"{kinds[0]} needs real weights, and the device is meta", "add --device cpu")
+
+
+_INPUTS = {"text": ("input_ids",), "image": ("pixel_values",), "audio": ("input_values", "input_features")}
+_KINDS = {"text": "texts", "image": "images", "audio": "sounds"}
+
+
+def _check_kind(material: Material, choice: Choice) -> None:
+    """Raises UsageError where the model's forward has no argument for the kind of input that was given."""
+    from inspect import signature
+
+    arguments = signature(choice.cls.forward).parameters
+    taken = [kind for kind, names in _INPUTS.items() if any(name in arguments for name in names)]
+    for kind in material.kinds():
+        if taken and kind not in taken:
+            raise UsageError(
+                f"{choice.cls.__name__} takes {' and '.join(_KINDS[item] for item in taken)}, not {_KINDS[kind]}",
+                f"give {' or '.join(f'--{item}' for item in taken)}",
+            )
 
 
 def _gigabytes(manifest: CheckpointManifest) -> str:
@@ -197,7 +216,8 @@ def _untrained(report: Examination) -> tuple[str, ...]:
     missing = find_missing(report).head
     if not missing:
         return ()
-    return (f"the scores mean nothing yet: {len(missing)} tensors of the head are newly initialised at every load",)
+    count = f"{len(missing):,} {'tensor of the head is' if len(missing) == 1 else 'tensors of the head are'}"
+    return (f"the scores mean nothing yet: {count} newly initialised at every load",)
 
 
 def _made_up(observation: Observation) -> tuple[str, ...]:

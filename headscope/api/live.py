@@ -13,10 +13,10 @@ from headscope.api.examination import (
     built_facts,
     checkpoint_facts,
     join_head,
-    kind_of,
     problem_of,
     unless_contradicted,
     with_padding,
+    with_purpose,
 )
 from headscope.api.findings import findings_of, likely_profile
 from headscope.api.module import Unwrapped, uncompiled, unwrap
@@ -162,7 +162,7 @@ def config_of(seen: Seen) -> dict[str, Any]:
 def live_facts(seen: Seen, origin: Origin | None = None) -> BuiltFacts:
     """What the model's own configuration says; only what the checkpoint was made for is the checkpoint's."""
     built = built_facts(getattr(seen.unwrapped.module, "config", None))
-    return built if origin is None else replace(built, kind=kind_of(origin.manifest))
+    return built if origin is None else with_purpose(built, origin.manifest)
 
 
 def _embeddings_of(module: nn.Module) -> frozenset[str]:

@@ -36,7 +36,7 @@ class PoolingKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Evidence:
-    """One observed operation: what ran, in which module, at which line of which source file."""
+    """One observed operation: what ran, in which module, at which line of which source file ("" if none is known)."""
 
     operation: str
     module: str

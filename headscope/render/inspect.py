@@ -266,8 +266,10 @@ def _findings(report: Report) -> Facts:
     if notes:
         yield "notes", label("; ".join(notes))
     if report.findings and report.profile is not None:
-        sentence = f"as before {report.profile.value}; `headscope explain {report.findings[0].id}` tells more, "
-        yield "rules", label(f"{sentence}`headscope check` asks them all", QUIET)
+        sentence = (
+            f"weighed for {report.profile.value}; run `headscope explain {report.findings[0].id}` for details or "
+        )
+        yield "rules", label(f"{sentence}`headscope check` for every rule", QUIET)
 
 
 def _finding(finding: Finding) -> Text:

@@ -49,8 +49,8 @@ def list_of(items: Iterable[str], limit: int, rest: str = "more") -> str:
 
 
 def place_of(evidence: Evidence) -> str:
-    """Where an operation was seen: `select at transformers/models/bert/modeling_bert.py:460`."""
-    return f"{evidence.operation} at {evidence.file}:{evidence.line}"
+    """Where an operation was seen, if known: `select at transformers/models/bert/modeling_bert.py:460`."""
+    return f"{evidence.operation} at {evidence.file}:{evidence.line}" if evidence.file else evidence.operation
 
 
 POOLING = {

@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from inspect import signature
 from threading import RLock
 from typing import Any
 
 import torch
 from torch import nn
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from headscope.errors import HeadscopeError, Unsupported
 from headscope.trace.autocast import autocast_on_meta
@@ -70,10 +71,8 @@ def run_forward(
     assert failure is not None
     if isinstance(failure, HeadscopeError):
         raise failure
-    raise Unsupported(
-        f"the forward of {type(model).__name__} fails ({_sentence(failure)}); tried: {_named_shapes(probe.inputs)}",
-        hint,
-    ) from failure
+    tried = f"tried: {_named_shapes(probe.inputs)}{_left_out(model, probe)}"
+    raise Unsupported(f"the forward of {type(model).__name__} fails ({_sentence(failure)}); {tried}", hint) from failure
 
 
 def _with_other_labels(probe: Probe, model: nn.Module) -> Iterator[Probe]:
@@ -139,6 +138,19 @@ def _moved(values: dict[str, Any], model: nn.Module) -> dict[str, Any]:
 def _named_shapes(inputs: Mapping[str, Any]) -> str:
     shapes = {name: list(value.shape) if hasattr(value, "shape") else "" for name, value in inputs.items()}
     return ", ".join(f"{name} {shape}".strip() for name, shape in shapes.items()) or "no inputs"
+
+
+def _left_out(model: nn.Module, probe: Probe) -> str:
+    """The arguments that a forward names and did not get; "" for a model of Transformers, which names very many."""
+    if isinstance(model, PreTrainedModel):
+        return ""
+    try:
+        arguments = signature(model.forward).parameters.values()
+    except (TypeError, ValueError):  # a forward that is not written in Python
+        return ""
+    named = [item.name for item in arguments if item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY)]
+    missing = [name for name in named if name not in probe.inputs]
+    return f"; the forward also takes {', '.join(missing)}" if missing else ""
 
 
 @contextmanager

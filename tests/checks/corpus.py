@@ -312,6 +312,10 @@ FAULTS: tuple[Case, ...] = (
     fault("HS401", "bert", saved("bert", of="language_model"), "inference", "HS103", "HS202"),
     fault("HS401", "llama", saved("llama", of="language_model"), "inference", "HS102", "HS202"),
     fault("HS401", "vit", saved("vit", of="base"), "inference", "HS102", "HS202"),
+    fault("HS401", "another-task", saved("bert"), "inference", task="token-classification"),
+    fault(
+        "HS401", "no-head", saved("roberta", drop=("classifier",)), "inference", "HS102", task="token-classification"
+    ),
     fault("HS402", "bert", saved("bert", config={"dtype": "float16"}), "training"),
     fault("HS402", "llama", saved("llama", config={"dtype": "float16"}), "training"),
     fault("HS402", "vit", saved("vit", config={"dtype": "float16"}), "training"),

@@ -544,6 +544,14 @@ def test_a_problem_type_that_the_forward_does_not_read() -> None:
         findings("HS206", subject(model=unseen, config=several))
 
 
+def test_a_head_that_was_trained_for_another_task() -> None:
+    trained = BuiltFacts(3, 100, 0, trained_for=Task.TOKEN_CLASSIFICATION)
+    assert severities("HS401", built=trained) == ([NOTE], [ERROR])
+    assert severities("HS401", built=trained, head=ALL_NEW) == ([NOTE], [WARNING])
+    assert severities("HS401", built=replace(trained, trained_for=Task.SEQUENCE_CLASSIFICATION)) == SILENT
+    assert severities("HS401", built=trained, model=model(class_name="SomeModel")) == SILENT
+
+
 LAST_REAL, EOS = PoolingKind.LAST_NON_PAD_TOKEN, PoolingKind.EOS_TOKEN
 
 
