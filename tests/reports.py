@@ -91,6 +91,7 @@ def model(class_name: str, counts: ParameterCounts, labels: tuple[str, ...] = PL
     """A single-label sequence classifier in float32."""
     return ModelFacts(
         padding_side="right",
+        reads_problem_type=True,
         class_name=class_name,
         task=Task.SEQUENCE_CLASSIFICATION,
         num_labels=len(labels),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headscope.api.examination import Examined, Progress, Request, examine, make_request
@@ -12,7 +12,17 @@ from headscope.api.findings import with_findings
 from headscope.api.places import Place, open_places
 from headscope.api.shown import Compared
 from headscope.errors import HeadscopeError, UsageError
-from headscope.facts import Carried, CheckpointKind, Head, HeadParameter, ParameterStatus, Report, Stage, WeightsFormat
+from headscope.facts import (
+    Carried,
+    CheckpointKind,
+    Head,
+    HeadParameter,
+    ParameterStatus,
+    PoolingKind,
+    Report,
+    Stage,
+    WeightsFormat,
+)
 from headscope.facts.comparison import PARAMETER, Difference, SameValues
 from headscope.facts.tasks import WITHOUT_CLASSES
 from headscope.facts.version import tool_version
@@ -45,7 +55,8 @@ def compare(*references: str, values: bool = False, progress: Progress | None = 
 def _differences(reports: Sequence[Report]) -> Iterator[Difference]:
     for what, read in _ASPECTS.items():
         values = tuple(read(report) for report in reports)
-        if len(set(values)) > 1:
+        keys = values if what not in _TYPED else tuple(_TYPED[what](report) for report in reports)
+        if len(set(keys)) > 1:
             yield Difference(what, values)
     heads = [report.head for report in reports]
     for name in dict.fromkeys(item.name for head in heads if head for item in head.tensors):
@@ -88,6 +99,26 @@ _ASPECTS: dict[str, Callable[[Report], str]] = {
     "head size": lambda report: f"{report.model.parameters.head:,} parameters",
 }
 """What is compared, in this order."""
+
+
+def _pooling_of(report: Report) -> Hashable:
+    """What a pooling is, apart from its words: how, at which positions, of which layers; None without a head.
+
+    What the tokenizer calls the token at a position is left out: it names the position, and the head doesn't read it.
+    """
+    if report.head is None:
+        return None
+    pooling = report.head.pooling
+    parts = tuple(
+        (part.kind, replace(part.positions, token=""), tuple((source.text, source.layer) for source in part.sources))
+        for part in pooling.parts
+    )
+    said = pooling.rule if not parts or pooling.kind is PoolingKind.OTHER else ""
+    return pooling.kind, parts, said
+
+
+_TYPED: dict[str, Callable[[Report], Hashable]] = {"pooling": _pooling_of}
+"""Aspects whose text can differ where the thing itself doesn't: what is compared in its place."""
 
 
 def align_stages(sequences: Sequence[Sequence[Stage]]) -> tuple[tuple[Stage | None, ...], ...]:
@@ -165,7 +196,7 @@ def _fingerprints(request: Request, examined: Examined) -> dict[str, _Fingerprin
     head = examined.report.head
     live = [item for item in head.tensors if item.live] if head else []
     found = {item.name: _Fingerprint(None, _why_unread(examined.report, item)) for item in live}
-    readable = [item for item in live if item.status is ParameterStatus.LOADED and len(item.checkpoint_keys) == 1]
+    readable = [item for item in live if _is_readable(item)]
     try:
         places = open_places(request, examined.manifest)
         for place in places:
@@ -175,9 +206,17 @@ def _fingerprints(request: Request, examined: Examined) -> dict[str, _Fingerprin
     return found
 
 
+def _is_readable(item: HeadParameter) -> bool:
+    """Whether the stored bytes of one tensor are the parameter that the scores depend on."""
+    whole = item.status is ParameterStatus.LOADED and len(item.checkpoint_keys) == 1
+    return whole and item.adapter is not Carried.ADAPTED
+
+
 def _why_unread(report: Report, item: HeadParameter) -> str:
     if item.status is not ParameterStatus.LOADED:
         return f"{report.checkpoint.reference} does not give it ({item.status.value})"
+    if item.adapter is Carried.ADAPTED:
+        return f"changed by the adapter {report.checkpoint.reference}, not compared"
     if report.checkpoint.kind is CheckpointKind.SNAPSHOT:
         return f"{report.checkpoint.reference} is a snapshot, which holds no weights"
     return f"{report.checkpoint.reference} makes it from several tensors"

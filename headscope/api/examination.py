@@ -222,16 +222,29 @@ def _examine(
     tell("tracing the head")
     traced = tracer(loaded, choice) if tracer else _Traced(None)
     report = _report(command, manifest, choice, loaded, traced)
-    built = replace(built_facts(choice.config), kind=kind_of(manifest))
+    built = with_purpose(built_facts(choice.config), manifest)
     return Examined(report, manifest, built, choice, "")
 
 
-def kind_of(manifest: CheckpointManifest) -> str | None:
+def with_purpose(built: BuiltFacts, manifest: CheckpointManifest) -> BuiltFacts:
+    """The facts with what the checkpoint was made for."""
+    from headscope.model.catalogue import task_of_class
+
+    name = _first_architecture(manifest)
+    is_own_head = name is not None and manifest.adapter is None  # an adapter's head is not its base model's
+    return replace(built, kind=_kind_of(manifest), trained_for=task_of_class(name or "") if is_own_head else None)
+
+
+def _first_architecture(manifest: CheckpointManifest) -> str | None:
+    found = manifest.config.get("architectures")
+    return found[0] if isinstance(found, list) and found and isinstance(found[0], str) else None
+
+
+def _kind_of(manifest: CheckpointManifest) -> str | None:
     """A word for what the checkpoint was made for; None for a classifier, or where it does not say."""
     from headscope.model.catalogue import task_of_class
 
-    found = manifest.config.get("architectures")
-    name = found[0] if isinstance(found, list) and found and isinstance(found[0], str) else None
+    name = _first_architecture(manifest)
     if name is None or task_of_class(name) is not None or "Classification" in name or manifest.adapter is not None:
         return None
     if name.endswith(_LANGUAGE_MODELS):
@@ -501,14 +514,21 @@ def _model_facts(choice: Choice, loaded: Loaded, trace: HeadTrace | None, head: 
         num_labels=len(labels),
         labels=labels,
         labels_are_placeholders=are_placeholders(labels),
-        problem_type=choice.config.problem_type or ("regression" if len(labels) == 1 and loss == "MSELoss" else None),
+        problem_type=choice.config.problem_type or problem_of(trace, len(labels)),
         loss=loss or "not determined",
         activation=activation_for(loss) if trace else "not determined",
         parameters=_counts(loaded, head),
         dtype=str(loaded.model.dtype).removeprefix("torch."),
         quantization=_quantisation(loaded, head),
         padding_side=padding_side_of(str(choice.config.model_type)) if choice.task in TEXT_TASKS else "",
+        reads_problem_type=trace.reads_problem_type if trace else None,
     )
+
+
+def problem_of(trace: HeadTrace | None, count: int) -> str | None:
+    """The problem type that a forward chooses for one score where the configuration names none."""
+    chosen = trace is not None and trace.reads_problem_type and trace.loss == "MSELoss" and count == 1
+    return "regression" if chosen else None
 
 
 def _quantisation(loaded: Loaded, head: Head | None) -> Quantisation | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from headscope.api.environment import environment
@@ -71,13 +71,21 @@ def forward(
     request = make_request(reference, options)
     examined = examine("forward", request, progress)
     report, manifest = examined.report, examined.manifest
-    choice = examined.choice or choose_class(request, manifest)
+    choice = examined.choice or choose_class(_with_classes_of(report, request), manifest)
+    _check_kind(material, choice)
     if device == _META:
         return _report(report, device, _observe_shapes(choice), material)
     place = _place(request, manifest)
     (progress or (lambda sentence: None))(f"loading {_gigabytes(manifest)} of weights")
     observation = _observe_values(choice, place, material, device)
     return _report(report, device, observation, material)
+
+
+def _with_classes_of(report: Examination, request: Request) -> Request:
+    """The request with the class count of its report: an adapter's own tensors can give another than the base model."""
+    if report.adapter is None or request.labels:
+        return request
+    return replace(request, num_labels=report.model.num_labels)
 
 
 def _several(value: Any) -> tuple[str, ...]:
@@ -94,8 +102,32 @@ def _check(material: Material, device: str) -> None:
         raise UsageError(f"{kinds[0]} needs real weights, and the device is meta", "add --device cpu")
 
 
+_INPUTS = {"text": ("input_ids",), "image": ("pixel_values",), "audio": ("input_values", "input_features")}
+_KINDS = {"text": "texts", "image": "images", "audio": "sounds"}
+
+
+def _check_kind(material: Material, choice: Choice) -> None:
+    """Raises UsageError where the model's forward has no argument for the kind of input that was given."""
+    from inspect import signature
+
+    arguments = signature(choice.cls.forward).parameters
+    taken = [kind for kind, names in _INPUTS.items() if any(name in arguments for name in names)]
+    for kind in material.kinds():
+        if taken and kind not in taken:
+            raise UsageError(
+                f"{choice.cls.__name__} takes {' and '.join(_KINDS[item] for item in taken)}, not {_KINDS[kind]}",
+                f"give {' or '.join(f'--{item}' for item in taken)}",
+            )
+
+
 def _gigabytes(manifest: CheckpointManifest) -> str:
     return f"{manifest.bytes_total / 1e9:.2f} GB"
+
+
+_WITHOUT_WEIGHTS = {
+    CheckpointKind.ADAPTER: "a PEFT adapter, which headscope does not load into its base model",
+    CheckpointKind.SNAPSHOT: "a snapshot, which holds no weights",
+}
 
 
 def _place(request: Request, manifest: CheckpointManifest) -> Place:
@@ -103,8 +135,8 @@ def _place(request: Request, manifest: CheckpointManifest) -> Place:
 
     if manifest.kind not in (CheckpointKind.LOCAL, CheckpointKind.HUB):
         raise Unsupported(
-            f"{request.reference} is a {manifest.kind.value} and holds no weights to run",
-            "give the folder or the Hub id of the checkpoint, or leave out --device",
+            f"{request.reference} is {_WITHOUT_WEIGHTS.get(manifest.kind, manifest.kind.value)}",
+            "give the folder or the Hub id of a whole checkpoint, or leave out --device",
         )
     return Place(
         place_of(request, manifest),
@@ -184,7 +216,8 @@ def _untrained(report: Examination) -> tuple[str, ...]:
     missing = find_missing(report).head
     if not missing:
         return ()
-    return (f"the scores mean nothing yet: {len(missing)} tensors of the head are newly initialised at every load",)
+    count = f"{len(missing):,} {'tensor of the head is' if len(missing) == 1 else 'tensors of the head are'}"
+    return (f"the scores mean nothing yet: {count} newly initialised at every load",)
 
 
 def _made_up(observation: Observation) -> tuple[str, ...]:

@@ -13,9 +13,10 @@ from headscope.api.examination import (
     built_facts,
     checkpoint_facts,
     join_head,
-    kind_of,
+    problem_of,
     unless_contradicted,
     with_padding,
+    with_purpose,
 )
 from headscope.api.findings import findings_of, likely_profile
 from headscope.api.module import Unwrapped, uncompiled, unwrap
@@ -215,7 +216,7 @@ def config_of(seen: Seen) -> dict[str, Any]:
 def live_facts(seen: Seen, origin: Origin | None = None) -> BuiltFacts:
     """What the model's own configuration says; only what the checkpoint was made for is the checkpoint's."""
     built = built_facts(getattr(seen.unwrapped.module, "config", None))
-    return built if origin is None else replace(built, kind=kind_of(origin.manifest))
+    return built if origin is None else with_purpose(built, origin.manifest)
 
 
 def _embeddings_of(module: nn.Module) -> frozenset[str]:
@@ -357,20 +358,28 @@ def _model_facts(
 ) -> ModelFacts:
     from headscope.model.labels import activation_for, are_placeholders
 
+    count = len(names) or _score_count(trace)
     problem = getattr(getattr(module, "config", None), "problem_type", None)
     return ModelFacts(
         class_name=type(module).__name__,
         task=task,
-        num_labels=len(names),
+        num_labels=count,
         labels=names,
         labels_are_placeholders=are_placeholders(names),
-        problem_type=problem or ("regression" if len(names) == 1 and trace.loss == "MSELoss" else None),
+        problem_type=problem or problem_of(trace, count),
         loss=trace.loss or "not determined",
         activation=activation_for(trace.loss),
         parameters=_counts(module, trace, diff),
         dtype=str(next(module.parameters()).dtype).removeprefix("torch."),
         padding_side=_padding_side(module, task),
+        reads_problem_type=trace.reads_problem_type,
     )
+
+
+def _score_count(trace: HeadTrace) -> int:
+    """The size of the last axis of the scores; 0 where it varies."""
+    last = trace.stages[-1].output_shape if trace.stages else ()
+    return last[-1] if last and isinstance(last[-1], int) else 0
 
 
 def _padding_side(module: nn.Module, task: Task) -> str:
@@ -394,12 +403,13 @@ def _counts(module: nn.Module, trace: HeadTrace, diff: WeightDiff) -> ParameterC
 def _labels_of(
     module: nn.Module, trace: HeadTrace, task: Task, given: tuple[str, ...]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The class names in the order of the scores, and notes on them. Raises UsageError for another number of names."""
+    """The class names in the order of the scores, and notes on them; no names for a module without a configuration.
+
+    Raises UsageError for another number of names.
+    """
     from headscope.model.labels import read_labels
 
-    last = trace.stages[-1].output_shape if trace.stages else ()
-    size = last[-1] if last else None
-    count = size if isinstance(size, int) and task in _PER_CLASS else None
+    count = (_score_count(trace) or None) if task in _PER_CLASS else None
     if given:
         if count is not None and len(given) != count:
             raise UsageError(f"{len(given)} labels were given, but the model has {count} scores", "name every class")
@@ -408,5 +418,7 @@ def _labels_of(
     named = read_labels(config) if getattr(config, "id2label", None) else ()
     if named and count in (None, len(named)):
         return named, ()
-    sentence = (f"the configuration names {len(named)} classes, but the model has {count} scores",) if named else ()
-    return tuple(f"LABEL_{number}" for number in range(count or (size if isinstance(size, int) else 0))), sentence
+    if not named:
+        return (), ()
+    sentence = f"the configuration names {len(named)} classes, but the model has {count} scores"
+    return tuple(f"LABEL_{number}" for number in range(_score_count(trace))), (sentence,)

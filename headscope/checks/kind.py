@@ -8,9 +8,10 @@ _GIVEN = (ParameterStatus.LOADED, ParameterStatus.CHANGED)
 _NO_FLOAT = ("int8", "uint8", "int4", "float8_e4m3fn", "float8_e5m2")
 
 
-@rule("HS401", "wrong-kind", "The checkpoint was made for something else", worst=Severity.WARNING)
+@rule("HS401", "wrong-kind", "The checkpoint was made for something else")
 def wrong_kind(this: Rule, subject: Subject) -> Findings:
-    """A language model, a base model or a sentence embedder, about to be used as a classifier."""
+    """A language model, a base model, a sentence embedder, or a classifier for another task."""
+    yield from _other_task(this, subject)
     last = classifier_of(subject) if subject.report.head is not None else None
     if subject.built.kind is None or (last is not None and last.status in _GIVEN):
         return  # whatever the configuration calls it, the checkpoint gave the classifier
@@ -24,6 +25,31 @@ def wrong_kind(this: Rule, subject: Subject) -> Findings:
             training="This is what fine-tuning usually starts from.",
             inference="Fine-tune it as a classifier before you serve it.",
         ),
+    )
+
+
+def _other_task(this: Rule, subject: Subject) -> Findings:
+    """A head that was trained for one task and is loaded for another."""
+    trained, model = subject.built.trained_for, subject.report.model
+    if trained is None or trained is model.task or model.class_name in subject.report.checkpoint.architectures:
+        return
+    tensors = subject.report.head.tensors if subject.report.head else ()
+    kept = [item.name for item in tensors if item.live and item.status is ParameterStatus.LOADED]
+    yield this.find(
+        at(subject, training=Severity.NOTE, inference=Severity.ERROR if kept else Severity.WARNING),
+        f"The checkpoint's architectures names {named(subject.report.checkpoint.architectures)}, trained for "
+        f"{trained.value}, and it is loaded as {model.class_name}, for {model.task.value}"
+        + (
+            f": {named(kept)} {'holds' if len(kept) == 1 else 'hold'} what was learned for the other task."
+            if kept
+            else "."
+        ),
+        for_profile(
+            subject,
+            training="Train the head for the new task, or load the class that architectures names.",
+            inference="Load the class that architectures names, or train the head for the new task first.",
+        ),
+        kept,
     )
 
 

@@ -2,12 +2,18 @@
 
 from collections import Counter
 
-from headscope.checks.rule import Findings, Rule, at, is_in_memory, live_parameters, named, rule
-from headscope.facts import ParameterStatus, Severity, Task
+from headscope.checks.rule import Findings, NotKnown, Rule, at, for_profile, is_in_memory, live_parameters, named, rule
+from headscope.facts import ModelFacts, ParameterStatus, Severity, Task
 from headscope.facts.check import Subject
 from headscope.facts.tasks import WITHOUT_CLASSES
 
-_PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
+_LOSS_OF = {
+    "regression": "MSELoss",
+    "single_label_classification": "CrossEntropyLoss",
+    "multi_label_classification": "BCEWithLogitsLoss",
+}
+"""The problem types of Transformers, and the loss that each of them means."""
+_NO_LOSS = "the forward was not seen to compute a loss"
 _CLASSIFIED_WHOLE = (Task.SEQUENCE_CLASSIFICATION, Task.IMAGE_CLASSIFICATION, Task.AUDIO_CLASSIFICATION)
 
 
@@ -89,7 +95,11 @@ def placeholder_labels(this: Rule, subject: Subject) -> Findings:
     yield this.find(
         at(subject, training=Severity.NOTE, inference=Severity.WARNING),
         f"The {model.num_labels} classes are called {named(model.labels)}.",
-        "Set id2label and label2id in the configuration before training: they are saved with the model.",
+        for_profile(
+            subject,
+            training="Set id2label and label2id in the configuration before training: they are saved with the model.",
+            inference="Set id2label and label2id in the configuration that the model is served with.",
+        ),
     )
 
 
@@ -131,35 +141,84 @@ def _faults_of_inverse(subject: Subject) -> list[str]:
 @rule("HS204", "problem-type", "The problem type does not fit the class count")
 def problem_type(this: Rule, subject: Subject) -> Findings:
     """A loss that cannot learn anything, or an unknown word."""
-    kind, count = subject.report.model.problem_type, subject.report.model.num_labels
-    if subject.config.problem_type is not None and subject.config.problem_type not in _PROBLEMS:
+    model, configured = subject.report.model, subject.config.problem_type
+    if configured is not None and configured not in _LOSS_OF and model.reads_problem_type is not False:
         yield this.find(
             Severity.ERROR,
-            f"problem_type is {subject.config.problem_type!r}, which no loss of Transformers knows.",
-            f"Set it to one of {', '.join(_PROBLEMS)}, or leave it out.",
+            f"problem_type is {configured!r}, which no loss of Transformers knows.",
+            f"Set it to one of {', '.join(_LOSS_OF)}, or leave it out.",
         )
-    if kind == "single_label_classification" and count == 1:
+    yield from _softmax_over_one(this, subject)
+    if _asks_for(model, "regression") and model.num_labels > 1 and not model.labels_are_placeholders:
+        yield this.find(
+            Severity.WARNING,
+            f"problem_type is regression, and there are {model.num_labels} named classes: the loss is MSELoss over all "
+            "of them.",
+            "Set problem_type to single_label_classification if the names are classes.",
+        )
+
+
+def _asks_for(model: ModelFacts, problem: str) -> bool:
+    """Whether the configuration sets this problem type, and the forward was not seen to pass over it."""
+    return model.problem_type == problem and model.reads_problem_type is not False
+
+
+def _softmax_over_one(this: Rule, subject: Subject) -> Findings:
+    """CrossEntropyLoss over a single score."""
+    model = subject.report.model
+    chosen = _asks_for(model, "single_label_classification")
+    if model.num_labels != 1 or model.task in WITHOUT_CLASSES:
+        return
+    if chosen:
         yield this.find(
             Severity.ERROR,
             "One class and problem_type single_label_classification: softmax over one score is always 1, the loss 0.",
             "Use num_labels=2, or problem_type regression or multi_label_classification.",
         )
-    if kind == "regression" and count > 1 and not subject.report.model.labels_are_placeholders:
+    elif model.loss == "not determined":
+        raise NotKnown(_NO_LOSS)
+    elif model.loss == "CrossEntropyLoss":
         yield this.find(
-            Severity.WARNING,
-            f"problem_type is regression, and there are {count} named classes: the loss is MSELoss over all of them.",
-            "Set problem_type to single_label_classification if the names are classes.",
+            at(subject, training=Severity.ERROR, inference=Severity.WARNING),
+            f"num_labels is 1, and the loss of {model.class_name} is CrossEntropyLoss: softmax over one score is "
+            "always 1, the loss 0.",
+            "For a yes-or-no question use num_labels=2; for a number, compute the loss from the scores in the training "
+            "code.",
         )
 
 
 @rule("HS205", "one-label", "One label means regression", worst=Severity.WARNING)
 def one_label(this: Rule, subject: Subject) -> Findings:
-    """num_labels is 1 and nobody said what for."""
+    """num_labels is 1, problem_type is not set, and the forward computes MSELoss."""
     model = subject.report.model
     if model.num_labels != 1 or model.task not in _CLASSIFIED_WHOLE or subject.config.problem_type is not None:
         return
+    if model.loss == "not determined":
+        raise NotKnown(_NO_LOSS)
+    if model.loss != "MSELoss":
+        return
+    chooses = model.reads_problem_type is not False
     yield this.find(
         at(subject, training=Severity.WARNING, inference=Severity.NOTE),
-        "num_labels is 1 and problem_type is not set: the loss is MSELoss, and softmax over the one score is always 1.",
-        "For a yes-or-no question use num_labels=2; for a number, or a reward, set problem_type to regression.",
+        f"num_labels is 1{' and problem_type is not set' if chooses else ''}: the loss is MSELoss, and softmax over "
+        "the one score is always 1.",
+        "For a yes-or-no question use num_labels=2"
+        + ("; for a number, or a reward, set problem_type to regression." if chooses else "."),
     )
+
+
+@rule("HS206", "problem-type-unread", "The forward does not read problem_type", worst=Severity.WARNING)
+def problem_type_unread(this: Rule, subject: Subject) -> Findings:
+    """problem_type asks for another loss than the one that the forward computes whatever is set."""
+    model, configured = subject.report.model, subject.config.problem_type
+    if configured is None or model.task in WITHOUT_CLASSES or model.loss == "none" or model.reads_problem_type:
+        return
+    if model.reads_problem_type is None:
+        raise NotKnown(_NO_LOSS)
+    if _LOSS_OF.get(configured) != model.loss:
+        yield this.find(
+            at(subject, training=Severity.WARNING, inference=Severity.NOTE),
+            f"problem_type is {configured!r}, but the forward of {model.class_name} does not read it: the loss is "
+            f"{model.loss}.",
+            "Compute the loss from the scores in the training code, or remove problem_type.",
+        )

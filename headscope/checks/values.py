@@ -59,8 +59,8 @@ def looks_untrained(this: Rule, subject: Subject) -> Findings:
     if close and zero_bias and weight.sampled >= _ENOUGH:
         yield this.find(
             Severity.NOTE,
-            f"{last.name} is in the checkpoint, and its spread {weight.std:.4f} is that of initializer_range {spread}"
-            + (", its bias is zero." if bias is not None else "."),
+            f"{last.name} is in the checkpoint, but its spread {weight.std:.4f} is that of initializer_range {spread}"
+            + (", and its bias is zero." if bias is not None else "."),
             "If it was trained, little has changed; compare it with the base checkpoint.",
             (last.name,),
         )

@@ -45,7 +45,7 @@ class ProfileName(str, Enum):  # noqa: UP042
 
 Models = Annotated[
     list[str],
-    typer.Argument(metavar="MODEL...", help="One model or several, each as for inspect.", show_default=False),
+    typer.Argument(metavar="MODEL", help="One model or several, each as for inspect.", show_default=False),
 ]
 For = Annotated[
     ProfileName | None,

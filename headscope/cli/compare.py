@@ -12,7 +12,7 @@ from headscope.errors import ExitCode
 
 Models = Annotated[
     list[str],
-    typer.Argument(metavar="MODEL...", help="Two models or more, each as for inspect.", show_default=False),
+    typer.Argument(metavar="MODEL", help="Two models or more, each as for inspect.", show_default=False),
 ]
 Values = Annotated[bool, typer.Option("--values", help="Compare the stored numbers of the head too, bit by bit.")]
 ExitOnDifference = Annotated[bool, typer.Option("--exit-code", help="Exit with 1 if the heads differ.")]

@@ -1,4 +1,4 @@
-"""`headscope explain [TOPIC]`."""
+"""`headscope explain [TOPIC]...`."""
 
 from typing import Annotated
 
@@ -17,7 +17,7 @@ def _known(incomplete: str) -> list[str]:
 TopicName = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[TOPIC]...",
+        metavar="TOPIC",
         help="A rule (HS102, head-new), a pooling (first_token), an operation, an idea (logits).",
         show_default=False,
         autocompletion=_known,

@@ -7,6 +7,7 @@ from typing import Any
 from headscope.facts.checkpoint import Unavailable
 from headscope.facts.plain import to_dict
 from headscope.facts.report import SCHEMA_VERSION, Finding, Profile, Report
+from headscope.facts.tasks import Task
 
 
 class Verdict(StrEnum):
@@ -37,6 +38,7 @@ class BuiltFacts:
 
     `padding_side` is where the family's tokenizers pad unless they are told otherwise. `kind` is a word for what the
     checkpoint was made for where that is no classifier: `language model`, `base model`, `sentence embedder`.
+    `trained_for` is the task of the class that its configuration names, None where it names no classification class.
     """
 
     num_labels: int
@@ -46,6 +48,7 @@ class BuiltFacts:
     initializer_range: float | None = None
     padding_side: str = "right"
     kind: str | None = None
+    trained_for: Task | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ class PoolingKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Evidence:
-    """One observed operation: what ran, in which module, at which line of which source file."""
+    """One observed operation: what ran, in which module, at which line of which source file ("" if none is known)."""
 
     operation: str
     module: str
@@ -141,7 +141,8 @@ class HeadTrace:
     are those of the head. `hidden_shape` is the shape of the hidden states that the head reads. `loss` is PyTorch's
     name of the loss that ran on labels, `config_fields` are the configuration fields that the head's source reads.
     `notes` are sentences on what was observed (a forward that needs a pad token). `not_determined` says what could not
-    be told. `other_parameters` are those that only the scores of other heads depend on.
+    be told. `other_parameters` are those that only the scores of other heads depend on. `reads_problem_type` says
+    whether the forward reads that field of the configuration for its loss; None where it was not seen to compute one.
     """
 
     modules: tuple[str, ...]
@@ -160,6 +161,7 @@ class HeadTrace:
     not_determined: tuple[Unavailable, ...] = ()
     other_parameters: tuple[str, ...] = ()
     buffers: tuple[str, ...] = ()
+    reads_problem_type: bool | None = None
 
 
 class TensorKind(StrEnum):

@@ -87,6 +87,8 @@ class ModelFacts:
     """The model as the class and the configuration make it.
 
     `padding_side` is the side on which the family's tokenizer pads by default: `left`, `right`, or "" for no texts.
+    `labels` is empty for a model that has no configuration to name them. `reads_problem_type` says whether the forward
+    reads problem_type to choose its loss; None where the forward was not seen to compute one.
     """
 
     class_name: str = field(metadata={"json": "class"})
@@ -101,6 +103,7 @@ class ModelFacts:
     dtype: str
     quantization: Quantisation | None = None
     padding_side: str = ""
+    reads_problem_type: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

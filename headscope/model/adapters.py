@@ -66,14 +66,14 @@ def with_adapter(loaded: Loaded, adapter: CheckpointManifest) -> Loaded:
     method = str(adapter.config.get("peft_type"))
     placed = [(header, _carried_tensor(header, names, set(modules), method)) for header in adapter.tensors]
     saved = {place.name: place.header for _, place in placed if place and place.carried is Carried.SAVED}
-    changed = {place.name for _, place in placed if place and place.carried is Carried.ADAPTED}
+    held: dict[str, dict[str, TensorHeader]] = {}
+    for place in (place for _, place in placed if place and place.carried is Carried.ADAPTED):
+        held.setdefault(place.name, {})[place.tensor] = place.header
+    changed = {name for module, tensors in held.items() for name in _changed(module, tensors, names)}
     parameters = tuple(_carried(item, saved.get(item.name), changed) for item in diff.parameters)
     reshaped = [_mismatch(names[name], header) for name, header in saved.items()]
     mismatched = [item for item in diff.mismatched if item.parameter not in saved]
     mismatched += [item for item in reshaped if item is not None]
-    held: dict[str, dict[str, TensorHeader]] = {}
-    for place in (place for _, place in placed if place and place.carried is Carried.ADAPTED):
-        held.setdefault(place.name, {})[place.tensor] = place.header
     fit = Fit() if adapter.gaps else check_fit(adapter.config, modules, held)
     return replace(
         loaded,
@@ -124,9 +124,23 @@ def _carried(item: ParameterOrigin, saved: TensorHeader | None, changed: set[str
         fits = saved.shape == item.shape
         status = ParameterStatus.LOADED if fits else ParameterStatus.MISMATCHED
         return replace(item, status=status, checkpoint_keys=(saved.key,), adapter=Carried.SAVED)
-    if item.name.rpartition(".")[0] in changed:
+    if item.name in changed:
         return replace(item, adapter=Carried.ADAPTED)
     return item
+
+
+def _changed(module: str, tensors: Mapping[str, TensorHeader], names: Iterable[str]) -> list[str]:
+    """The parameters of a module that its tensors in an adapter change: all that PEFT would merge them into.
+
+    LoRA leaves the bias alone unless it has one of its own (`lora_B.bias`); IA3 scales it with the module's output
+    (`ia3_l` of shape [out, 1]), and leaves it alone where it scales the input ([1, in]). Of a method that headscope
+    doesn't know, all of the module's parameters count as changed.
+    """
+    own = [name for name in names if name.rpartition(".")[0] == module]
+    scale = tensors.get("ia3_l")
+    on_input = scale is not None and len(scale.shape) == len(("out", "in")) and scale.shape[0] == 1
+    knows_bias = on_input or (scale is None and "" not in tensors and "lora_B.bias" not in tensors)
+    return [name for name in own if not (knows_bias and name.endswith("bias"))]
 
 
 def _mismatch(item: ParameterOrigin, header: TensorHeader) -> Mismatch | None:

@@ -1,7 +1,9 @@
 """What the unused keys of a checkpoint were: the family's other classes are asked which of them owns the key."""
 
+import re
 from collections.abc import Iterator
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,37 +15,75 @@ from headscope.model.catalogue import siblings_with_heads
 from headscope.model.quiet import quiet
 from headscope.model.reduced_config import shallow_config
 
+_BASE = "base model"
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    """A class of the family with the state-dict keys that are its own: a word on them, and the class's name.
+
+    `any_layer` says that the keys of one layer stand for those of all: the classes are built with few layers.
+    """
+
+    word: str
+    name: str
+    keys: frozenset[str]
+    any_layer: bool = False
+
+    def owns(self, key: str) -> bool:
+        """Whether `key` is one of this class's tensors."""
+        return (_of_any_layer(key) if self.any_layer else key) in self.keys
+
 
 def describe_unused(model: PreTrainedModel, unused: tuple[str, ...]) -> tuple[UnusedGroup, ...]:
     """The unused keys grouped by the classes that would have used them, in the order of the keys.
 
-    A key that no class of the family owns stands in a group with no description.
+    A key that a base model of the family owns is the base model's, though every class with a head has it too. A key
+    that no class of the family owns stands in a group with no description.
     """
     if not unused:
         return ()
     owners = list(_owners(model))
     groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for key in unused:
-        words = [(word, name) for word, name, keys in owners if key in keys]
-        description = words[0][0] if words else ""
-        classes = tuple(name for _, name in words)
-        groups.setdefault((description, classes[:1]), []).append(key)
+        owner = next((owner for owner in owners if owner.owns(key)), None)
+        described = (owner.word, (owner.name,)) if owner else ("", ())
+        groups.setdefault(described, []).append(key)
     return tuple(UnusedGroup(tuple(keys), word, classes) for (word, classes), keys in groups.items())
 
 
-def _owners(model: PreTrainedModel) -> Iterator[tuple[str, str, frozenset[str]]]:
+def _owners(model: PreTrainedModel) -> Iterator[_Owner]:
+    """The base models of the family's classes, then those classes, which own what their base model does not."""
     shallow = shallow_config(model.config)
-    for name, word in siblings_with_heads(str(model.config.model_type)):
-        if name != type(model).__name__:
-            keys = _keys_of(name, shallow)
-            if keys:
-                yield word, name, keys
+    siblings = [
+        (name, word, _built(name, shallow))
+        for name, word in siblings_with_heads(str(model.config.model_type))
+        if name != type(model).__name__
+    ]
+    built = [(name, word, relative) for name, word, relative in siblings if relative is not None]
+    for _, _, relative in built:
+        if relative.base_model is not relative:
+            yield _Owner(_BASE, type(relative.base_model).__name__, _keys_of_base(relative), any_layer=True)
+    for name, word, relative in built:
+        yield _Owner(word, name, frozenset(relative.state_dict()))
 
 
-def _keys_of(name: str, config: Any) -> frozenset[str]:
-    """The state-dict keys of a class built on the meta device; none where it cannot be built."""
+def _keys_of_base(relative: PreTrainedModel) -> frozenset[str]:
+    """The keys of its base model: as a class with a head saves them, and as the base model itself does."""
+    own = tuple(relative.base_model.state_dict())
+    return frozenset(map(_of_any_layer, (*own, *(f"{relative.base_model_prefix}.{key}" for key in own))))
+
+
+def _of_any_layer(key: str) -> str:
+    """A key without the numbers of its layers: `encoder.layer.*.output.dense.bias`."""
+    return re.sub(r"(?<=\.)\d+(?=\.)", "*", key)
+
+
+def _built(name: str, config: Any) -> PreTrainedModel | None:
+    """A class built on the meta device; None where it cannot be built."""
     try:
         with quiet(), torch.device("meta"):
-            return frozenset(getattr(transformers, name)(deepcopy(config)).state_dict())
+            made: PreTrainedModel = getattr(transformers, name)(deepcopy(config))
+            return made
     except Exception:  # a relative that cannot be built from this configuration owns nothing that we can name
-        return frozenset()
+        return None

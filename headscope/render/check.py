@@ -68,7 +68,7 @@ def _result(result: CheckResult) -> Iterator[RenderableType]:
     if result.not_applicable:
         yield Paragraph(label(_left_out(result.not_applicable), QUIET), Text("not asked", QUIET), _MARGIN)
     yield Paragraph(
-        label(f"{amount(len(result.rules), 'rule')}; `headscope explain ID` tells more", QUIET),
+        label(f"{amount(len(result.rules), 'rule')} checked; run `headscope explain ID` for details", QUIET),
         Text("rules", QUIET),
         _MARGIN,
     )

@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.table import Table
 from rich.text import Text
 
 from headscope.facts import Head, HeadParameter, ParameterStatus, Report, Stage
 from headscope.facts.comparison import PARAMETER, Comparison, SameValues
 from headscope.facts.tasks import WITHOUT_CLASSES
+from headscope.render.columns import align
 from headscope.render.palette import QUIET, STATUS, STRONG, TONE, Tone
 from headscope.render.paragraph import Paragraph
 from headscope.render.safe import label, safe
@@ -19,15 +20,15 @@ from headscope.render.words import amount, axes_of, size_of
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _MARGIN = 14
 _NARROW = 4
-_ANY_WIDTH = 100_000
 _DIFFERS = "yellow"
 
 
 def compare_screen(comparison: Comparison) -> RenderableType:
     """The whole comparison as a Rich renderable."""
     parts: list[RenderableType] = [compare_verdict(comparison), Text(), *_models(comparison.reports), Text()]
-    parts += _differences(comparison)
-    parts += [Text(), _Stages(comparison)]
+    differences = list(_differences(comparison))
+    parts += [*differences, Text()] if differences else []
+    parts.append(_Stages(comparison))
     if comparison.values:
         parts += [Text(), *_values(comparison.values)]
     return Group(*parts)
@@ -93,16 +94,14 @@ class _Stages:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table = self._table()
-        fits = console.measure(table, options=options.update(max_width=_ANY_WIDTH)).maximum <= options.max_width
-        yield table if fits else Group(*self._list())
+        fits = all(line.cell_len <= options.max_width for line in table)
+        yield Group(*(map(Paragraph, table) if fits else self._list()))
 
-    def _table(self) -> Table:
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style=STRONG)
-        for letter, _ in zip(_LETTERS, self.comparison.reports, strict=False):
-            table.add_column(letter, overflow="fold")
-        for row in self._rows():
-            table.add_row(*(Text("\n").join(cell) for cell in row))
-        return table
+    def _table(self) -> list[Text]:
+        """A column for each head; a stage takes as many lines as the head with most parameters there needs."""
+        header = [Text(letter, STRONG) for letter, _ in zip(_LETTERS, self.comparison.reports, strict=False)]
+        lines = (line for row in self._rows() for line in zip_longest(*row, fillvalue=Text()))
+        return align([header, *lines])
 
     def _list(self) -> Iterator[RenderableType]:
         for number, row in enumerate(self._rows(), start=1):

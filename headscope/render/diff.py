@@ -8,14 +8,23 @@ from itertools import groupby
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from headscope.facts import ParameterOrigin, ParameterStatus, Rename, Report, TensorHeader, WeightDiff
+from headscope.facts import (
+    AdapterFacts,
+    Carried,
+    ParameterOrigin,
+    ParameterStatus,
+    Rename,
+    Report,
+    TensorHeader,
+    WeightDiff,
+)
 from headscope.render.columns import GAP, align
 from headscope.render.fold import Row, fold_keys, fold_rows
 from headscope.render.palette import QUIET, STATUS
 from headscope.render.paragraph import Paragraph
 from headscope.render.safe import label, safe
 from headscope.render.verdict import verdict_screen
-from headscope.render.words import size_of
+from headscope.render.words import amount, size_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +43,8 @@ def diff_screen(report: Report, *, every: bool = False) -> RenderableType:
     diff = report.weights
     rows = fold_rows(_rows(diff, every))
     parts: list[RenderableType] = [verdict_screen(report), Text(), Paragraph(_tally(diff))]
+    if report.adapter is not None:
+        parts.append(Paragraph(label(_adapter(report.adapter, diff))))
     if rows:
         parts += [Text(), *_tables(rows)]
     notices = [*report.checkpoint.notices, *_gaps(report)]
@@ -45,6 +56,14 @@ def diff_screen(report: Report, *, every: bool = False) -> RenderableType:
 def _gaps(report: Report) -> Iterator[str]:
     for gap in report.not_determined:
         yield f"not determined: {gap.what}: {gap.reason}"
+
+
+def _adapter(facts: AdapterFacts, diff: WeightDiff) -> str:
+    """What the adapter does to the weights of its base model."""
+    saved = sum(item.adapter is Carried.SAVED for item in diff.parameters)
+    adapted = sum(item.adapter is Carried.ADAPTED for item in diff.parameters)
+    given = f"gives {amount(saved, 'tensor')} whole and changes {amount(adapted, 'tensor')} of the base model"
+    return f"the adapter {facts.reference} ({facts.method}) {given} {facts.base}"
 
 
 def _tally(diff: WeightDiff) -> Text:

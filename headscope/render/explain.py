@@ -57,7 +57,7 @@ def find_topics(words: Sequence[str]) -> tuple[Topic, ...]:
 
     Raises UsageError with the nearest topic.
     """
-    by_name = {_plain(known): topic for topic in topics() for known in (topic.id, *topic.names, topic.title)}
+    by_name = {_plain(known): topic for topic in topics() for known in _names_of(topic)}
     rest, found = list(words), list[Topic]()
     while rest:
         longest = next((end for end in range(len(rest), 0, -1) if _plain(" ".join(rest[:end])) in by_name), 0)
@@ -68,6 +68,13 @@ def find_topics(words: Sequence[str]) -> tuple[Topic, ...]:
     if not rest and found:
         return tuple(dict.fromkeys(found))
     raise _unknown(" ".join(rest), by_name)
+
+
+def _names_of(topic: Topic) -> tuple[str, ...]:
+    """What a topic may be called: its id, its names, its title; a pooling also as people say it, `mean pooling`."""
+    names = (topic.id, *topic.names)
+    said = tuple(f"{name} pooling" for name in names) if topic.group == "pooling" else ()
+    return (*names, topic.title, *said)
 
 
 def _unknown(name: str, by_name: dict[str, Topic]) -> UsageError:

@@ -1,8 +1,9 @@
 """The screen of `forward`: the shape at each stage, and with real weights its values and the scores by label."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
 from headscope.facts import Shape
@@ -14,6 +15,7 @@ from headscope.render.paragraph import Paragraph
 from headscope.render.safe import label, safe
 
 _MARGIN = 12
+_BELOW = 4
 _MOST_LABELS = 5
 
 
@@ -30,12 +32,30 @@ def forward_screen(report: ForwardReport) -> RenderableType:
         *_inputs(report),
         Paragraph(label(f"{_shape(report.hidden_shape)}"), Text("hidden", STRONG), _MARGIN),
         Text(),
-        *(Paragraph(line) for line in align([_row(stage) for stage in report.stages])),
+        _Stages(report.stages),
         Text(),
         Paragraph(label(_shape(report.logits_shape)), Text("logits", STRONG), _MARGIN),
         *_scores(report),
         *_remarks(report),
     )
+
+
+@dataclass(frozen=True)
+class _Stages:
+    """The stages in aligned columns: the values of each beside its shape, or below it where the line is too narrow."""
+
+    stages: Sequence[SeenStage]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        values = [_values(stage.statistics) for stage in self.stages]
+        wide = align([(*_row(stage), *own) for stage, own in zip(self.stages, values, strict=True)])
+        if all(line.cell_len <= options.max_width for line in wide):
+            yield from map(Paragraph, wide)
+            return
+        for line, below in zip(align([_row(stage) for stage in self.stages]), align(values), strict=True):
+            yield Paragraph(line)
+            if below:
+                yield Paragraph(below, indent=_BELOW)
 
 
 def _opening(report: ForwardReport) -> Text:
@@ -59,7 +79,6 @@ def _row(seen: SeenStage) -> tuple[Text, ...]:
         Text(f"{stage.operation} {safe(stage.detail)}".strip(), OPERATION),
         Text(safe(stage.module) or "in forward", MODULE),
         Text(_shape(seen.shape)),
-        *_values(seen.statistics),
     )
 
 

@@ -115,9 +115,27 @@ def _labels(report: Report) -> Facts:
     count = f"{model.num_labels:,}"
     if model.labels_are_placeholders:
         count = f"{amount(model.num_labels, 'placeholder')}, no names given"
-    yield "labels", label(f"{count}: {named}")
-    yield "problem", label(model.problem_type or _NO_PROBLEM)
+    yield "labels", label(f"{count}: {named}" if model.labels else _unnamed(model))
+    problem = _problem(model)
+    if problem:
+        yield "problem", label(problem)
     yield "loss", label(loss_of(model))
+
+
+def _unnamed(model: ModelFacts) -> str:
+    """The classes of a model that has no configuration to name them."""
+    if not model.num_labels:
+        return "not determined"
+    return f"{amount(model.num_labels, 'class', 'classes')}; the model has no id2label to name them"
+
+
+def _problem(model: ModelFacts) -> str:
+    """The problem type as far as it matters to the loss; "" where none is set and the forward reads none."""
+    if model.problem_type and model.reads_problem_type is False:
+        return f"{model.problem_type} is set, but the forward does not read it"
+    if model.problem_type or not model.reads_problem_type:
+        return model.problem_type or ""
+    return _NO_PROBLEM
 
 
 def _parameters(report: Report) -> Facts:
@@ -248,8 +266,10 @@ def _findings(report: Report) -> Facts:
     if notes:
         yield "notes", label("; ".join(notes))
     if report.findings and report.profile is not None:
-        sentence = f"as before {report.profile.value}; `headscope explain {report.findings[0].id}` tells more, "
-        yield "rules", label(f"{sentence}`headscope check` asks them all", QUIET)
+        sentence = (
+            f"weighed for {report.profile.value}; run `headscope explain {report.findings[0].id}` for details or "
+        )
+        yield "rules", label(f"{sentence}`headscope check` for every rule", QUIET)
 
 
 def _finding(finding: Finding) -> Text:

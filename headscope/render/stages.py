@@ -24,8 +24,8 @@ def shapes_of(stage: Stage) -> str:
 
 
 def source_of(stage: Stage) -> str:
-    """File name and line: `modeling_bert.py:460`."""
-    return f"{PurePosixPath(stage.file).name}:{stage.line}"
+    """File name and line: `modeling_bert.py:460`; "" where no source is known."""
+    return f"{PurePosixPath(stage.file).name}:{stage.line}" if stage.file else ""
 
 
 def pooling_stage(head: Head) -> int | None:

@@ -138,7 +138,7 @@ def _shapes_of(stage: Stage, before: Shape, inputs: bool) -> str:
 
 
 def _source_of(stage: Stage, short: bool) -> str:
-    return f":{stage.line}" if short else source_of(stage)
+    return f":{stage.line}" if short and stage.file else source_of(stage)
 
 
 def _inline_parameters(head: Head, stage: Stage) -> Text:

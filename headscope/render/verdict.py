@@ -115,7 +115,8 @@ def _tell_whole_verdict(report: Report) -> HeadVerdict:
     clauses = [f"{len(missing):,} of {amount(total, 'tensor')} newly initialised: {_names(missing)}"]
     unknown = _unknown(report)
     if not missing and not unknown:
-        clauses = [f"Fully pretrained: {_all(total)} loaded from the checkpoint"]
+        tied = f", {len(diff.tied):,} tied to {'it' if diff.loaded == 1 else 'them'}" if diff.tied else ""
+        clauses = [f"Fully pretrained: {_all(diff.loaded)} loaded from the checkpoint{tied}"]
     if unknown:
         clauses = [f"Not determined for {len(unknown):,} tensors: {_names(unknown)}", *(clauses if missing else ())]
     if diff.mismatched:

@@ -49,8 +49,8 @@ def list_of(items: Iterable[str], limit: int, rest: str = "more") -> str:
 
 
 def place_of(evidence: Evidence) -> str:
-    """Where an operation was seen: `select at transformers/models/bert/modeling_bert.py:460`."""
-    return f"{evidence.operation} at {evidence.file}:{evidence.line}"
+    """Where an operation was seen, if known: `select at transformers/models/bert/modeling_bert.py:460`."""
+    return f"{evidence.operation} at {evidence.file}:{evidence.line}" if evidence.file else evidence.operation
 
 
 POOLING = {
@@ -107,6 +107,8 @@ def loss_of(model: ModelFacts) -> str:
     """How the logits become a loss, in one phrase."""
     choice = _CHOICE.get(model.task, "one of {n} classes").format(n=f"{model.num_labels:,}")
     phrase = _LOSS.get((model.loss, model.activation))
+    if model.num_labels == 1:
+        choice = choice.replace("one of 1 classes", "one class, always with probability 1")
     if model.loss == "none":
         return "none in forward: the code that trains it decides"
     if phrase is None:

@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from inspect import signature
 from threading import RLock
 from typing import Any
 
 import torch
 from torch import nn
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from headscope.errors import HeadscopeError, Unsupported
 from headscope.trace.autocast import autocast_on_meta
@@ -18,6 +19,7 @@ from headscope.trace.probe import Probe
 from headscope.trace.randomness import OwnRandomness
 from headscope.trace.recorder import Graph, Recorder, recording
 from headscope.trace.untouched import configurations, untouched
+from headscope.trace.watched import watching
 
 _ONE_AT_A_TIME = RLock()
 """A run puts the model into evaluation mode and back: two at once would each restore what the other set."""
@@ -28,7 +30,8 @@ _NO_PAD_TOKEN = "no pad token is set: a batch of more than one text fails"
 class Execution:
     """What one forward ran. `logits` are the score tensors; `loss` is None where the forward gave none.
 
-    `others` are the score tensors of other heads, by name.
+    `others` are the score tensors of other heads, by name. `reads_problem_type` says whether the forward read that
+    field of the configuration for its loss; None where it computed none.
     """
 
     model: nn.Module
@@ -38,6 +41,7 @@ class Execution:
     loss: torch.Tensor | None
     notes: tuple[str, ...] = ()
     others: tuple[tuple[str, torch.Tensor], ...] = ()
+    reads_problem_type: bool | None = None
 
 
 def run_forward(
@@ -52,7 +56,7 @@ def run_forward(
     """
     probe = replace(probe, inputs=_moved(probe.inputs, model), labels=_moved(probe.labels, model))
     failure: BaseException | None = None
-    for attempt in (probe, replace(probe, labels={})) if probe.labels else (probe,):
+    for attempt in _with_other_labels(probe, model):
         execution = _attempt(model, attempt, output)
         if isinstance(execution, Execution):
             return execution
@@ -63,14 +67,22 @@ def run_forward(
         if not lend:
             hint = "set pad_token_id in config.json to the tokenizer's pad token, or give one input at a time"
             break
-        return replace(padded, notes=(f"{_NO_PAD_TOKEN} ({_sentence(failure)})",))
+        return replace(padded, notes=(f"{_NO_PAD_TOKEN} ({_sentence(failure)}); {_lent(model)}",))
     assert failure is not None
     if isinstance(failure, HeadscopeError):
         raise failure
-    raise Unsupported(
-        f"the forward of {type(model).__name__} fails ({_sentence(failure)}); tried: {_named_shapes(probe.inputs)}",
-        hint,
-    ) from failure
+    tried = f"tried: {_named_shapes(probe.inputs)}{_left_out(model, probe)}"
+    raise Unsupported(f"the forward of {type(model).__name__} fails ({_sentence(failure)}); {tried}", hint) from failure
+
+
+def _with_other_labels(probe: Probe, model: nn.Module) -> Iterator[Probe]:
+    """`probe`, then with class ids as labels where its own are numbers, which not every loss takes, then without."""
+    yield probe
+    if any(isinstance(value, torch.Tensor) and value.is_floating_point() for value in probe.labels.values()):
+        ids = {name: torch.zeros(probe.sizes.batch, dtype=torch.long) for name in probe.labels}
+        yield replace(probe, labels=_moved(ids, model))
+    if probe.labels:
+        yield replace(probe, labels={})
 
 
 def _attempt(
@@ -88,21 +100,33 @@ def _attempt(
 
 def _run_padded(model: nn.Module, probe: Probe, output: str | None) -> Execution | None:
     """The run with a pad token that the model does not have; None where that is not what was missing."""
-    sizes = [config.vocab_size for config in _without_pad_token(model)]
-    if not sizes or "input_ids" not in probe.inputs:
+    token = _token_to_lend(model)
+    if token is None or "input_ids" not in probe.inputs:
         return None
-    token = min(sizes) - 1
     execution = _attempt(model, _with_padding(probe, token), output, token)
     return execution if isinstance(execution, Execution) else None
 
 
+def _token_to_lend(model: nn.Module) -> int | None:
+    """The last token of the vocabulary, as a pad token for a model that has none; None where none is missing."""
+    sizes = [config.vocab_size for config in _without_pad_token(model)]
+    return min(sizes) - 1 if sizes else None
+
+
+def _lent(model: nn.Module) -> str:
+    return f"what is shown was seen with pad_token_id={_token_to_lend(model)}, which headscope set for its own run"
+
+
 def _run(model: nn.Module, probe: Probe, output: str | None) -> Execution:
-    with recording() as recorder, torch.no_grad(), _engine(model, recorder):
+    with recording() as recorder, watching("problem_type") as reads, torch.no_grad(), _engine(model, recorder):
         returned = model(**probe.inputs, **probe.labels)
         returned = recorder.graph.memory.renewed_output(returned)
     found = read_outputs(model, returned, recorder.graph, output)
     recorder.finish(found.scores)
-    return Execution(model, probe, recorder.graph, found.scores, found.loss, others=found.others)
+    read = True if reads else None if found.loss is None else False
+    return Execution(
+        model, probe, recorder.graph, found.scores, found.loss, others=found.others, reads_problem_type=read
+    )
 
 
 def _moved(values: dict[str, Any], model: nn.Module) -> dict[str, Any]:
@@ -116,6 +140,19 @@ def _moved(values: dict[str, Any], model: nn.Module) -> dict[str, Any]:
 def _named_shapes(inputs: Mapping[str, Any]) -> str:
     shapes = {name: list(value.shape) if hasattr(value, "shape") else "" for name, value in inputs.items()}
     return ", ".join(f"{name} {shape}".strip() for name, shape in shapes.items()) or "no inputs"
+
+
+def _left_out(model: nn.Module, probe: Probe) -> str:
+    """The arguments that a forward names and did not get; "" for a model of Transformers, which names very many."""
+    if isinstance(model, PreTrainedModel):
+        return ""
+    try:
+        arguments = signature(model.forward).parameters.values()
+    except (TypeError, ValueError):  # a forward that is not written in Python
+        return ""
+    named = [item.name for item in arguments if item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY)]
+    missing = [name for name in named if name not in probe.inputs]
+    return f"; the forward also takes {', '.join(missing)}" if missing else ""
 
 
 @contextmanager

@@ -117,6 +117,7 @@ def _head_trace(first: Look, agreed: Agreement, *, verify: bool) -> HeadTrace:
         base_module=names.modules.get(id(base), "") if base is not None else "",
         hidden_shape=agreed.hidden_shape,
         loss=observed_loss(execution),
+        reads_problem_type=execution.reads_problem_type,
         verification=verification,
         config_fields=config_fields_read(execution.model, head) if verify else (),
         unused_modules=_unused_modules(execution, head, names),

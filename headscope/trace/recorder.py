@@ -19,6 +19,8 @@ from headscope.trace.memory import Memory, version_of
 
 _TORCH_DIRECTORY = str(Path(torch.__file__).parent)
 _OWN_DIRECTORY = str(Path(__file__).parent)
+_CALLER = str(Path(__file__).with_name("execution.py"))
+"""The file that calls a model's forward."""
 _PLUMBING = ("/transformers/activations.py", "/transformers/pytorch_utils.py", "/transformers/integrations/")
 _DROPOUTS = {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"}
 _WRITES = {
@@ -299,18 +301,26 @@ _plumbing_cache: dict[str, bool] = {}
 def _is_plumbing(filename: str) -> bool:
     known = _plumbing_cache.get(filename)
     if known is None:
-        known = filename.startswith((_TORCH_DIRECTORY, _OWN_DIRECTORY, "<")) or any(
-            part in filename for part in _PLUMBING
-        )
+        known = filename.startswith((_TORCH_DIRECTORY, _OWN_DIRECTORY)) or any(part in filename for part in _PLUMBING)
         _plumbing_cache[filename] = known
     return known
 
 
 def _user_line(frame: FrameType | None) -> tuple[str, int]:
-    """File and line of the innermost frame that is model code: neither PyTorch nor generic helpers."""
+    """File and line of the innermost frame that is model code: neither PyTorch nor generic helpers.
+
+    ("", 0) where headscope's own call of the forward is reached first: the frames outside it run no model.
+    """
     while frame is not None:
         filename = frame.f_code.co_filename
-        if not _is_plumbing(filename):
+        if filename == _CALLER:
+            break
+        if not (_is_generated(frame) if filename.startswith("<") else _is_plumbing(filename)):
             return filename, frame.f_lineno
         frame = frame.f_back
     return "", 0
+
+
+def _is_generated(frame: FrameType) -> bool:
+    """Whether code without a file was made by a library (`<string>`), and not typed into `<stdin>` or `python -c`."""
+    return frame.f_globals.get("__name__") != "__main__"

@@ -9,27 +9,18 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig
 
-_OWN_TABLES = ("_buffers", "_parameters", "_modules")
-_HOOK_TABLES = (
-    "_forward_hooks",
-    "_forward_hooks_with_kwargs",
-    "_forward_hooks_always_called",
-    "_forward_pre_hooks",
-    "_forward_pre_hooks_with_kwargs",
-)
-"""Transformers installs hooks in the first forward that returns all layers, and notes that in an attribute: if only the
-attribute were put back, the next forward would install them again and collect every layer twice."""
-
 
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
     """Evaluation mode inside; afterwards `model` is as before.
 
-    Put back are every submodule's mode, attributes and hooks, the values of its buffers (running statistics, counters),
-    and the fields of its configurations. Parameters are not copied: no forward is expected to write them.
+    It restores every submodule's mode and attributes, the dictionaries and lists among them (hooks: Transformers adds
+    its own in a first run), the values of its buffers (running statistics, counters), and the fields of its
+    configurations. Parameters are not copied: no forward is expected to write them.
     """
     parts = list(model.modules())
     tables = [_Table(table, dict(table)) for part in parts for table in _tables_of(part)]
+    rows = [_Row(held, list(held)) for part in parts for held in vars(part).values() if isinstance(held, list)]
     tables += [_Table(vars(config), dict(vars(config))) for config in configurations(model)]
     values = [_Value(tensor, tensor.detach().clone()) for tensor in _plain_tensors(parts)]
     modes = [(part, part.training) for part in parts]
@@ -42,6 +33,8 @@ def untouched(model: nn.Module) -> Iterator[None]:
             part.training = mode
         for table in tables:
             table.restore()
+        for row in rows:
+            row.restore()
         for value in values:
             value.restore()
 
@@ -62,8 +55,8 @@ def configurations(model: nn.Module) -> tuple[PreTrainedConfig, ...]:
 class _Table:
     """The attributes of an object, and what they were."""
 
-    held: dict[str, Any]
-    before: dict[str, Any]
+    held: dict[Any, Any]
+    before: dict[Any, Any]
 
     def restore(self) -> None:
         for name in self.held.keys() - self.before.keys():
@@ -71,6 +64,17 @@ class _Table:
         for name, value in self.before.items():
             if name not in self.held or self.held[name] is not value:
                 self.held[name] = value
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A list that a module holds, and what it held."""
+
+    held: list[Any]
+    before: list[Any]
+
+    def restore(self) -> None:
+        self.held[:] = self.before
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +92,11 @@ class _Value:
                 self.held.copy_(self.before)
 
 
-def _tables_of(part: nn.Module) -> Iterator[dict[str, Any]]:
+def _tables_of(part: nn.Module) -> Iterator[dict[Any, Any]]:
+    """The attributes of a module, and each dictionary among them: parameters, buffers, submodules, hooks, caches."""
     own = vars(part)
     yield own
-    yield from (own[name] for name in (*_OWN_TABLES, *_HOOK_TABLES) if isinstance(own.get(name), dict))
+    yield from (value for value in own.values() if isinstance(value, dict))
 
 
 def _plain_tensors(parts: list[nn.Module]) -> tuple[torch.Tensor, ...]:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -10,12 +11,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
+from transformers import BertTokenizer
 
 import headscope
-from headscope.api.compare import align_stages
+from headscope.api.compare import _differences, align_stages
 from headscope.cli import main
 from headscope.errors import UsageError
-from headscope.facts import Stage
+from headscope.facts import HiddenSource, Stage
 from tests.families import FAMILIES
 from tests.saving import save_safetensors, save_torch_zip
 
@@ -41,6 +43,33 @@ def test_a_copy_is_alike_to_the_bit(classifier: Path) -> None:
     assert {item.parameter for item in found.values if item.identical} == {
         "bert.pooler.dense.weight", "bert.pooler.dense.bias", "classifier.weight", "classifier.bias",
     }  # fmt: skip
+
+
+def test_equal_poolings_are_alike_whatever_the_sentences_on_their_tokenizers_say(
+    classifier: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One folder has a tokenizer of its own, so its sentence names that one and not the family's."""
+    other = copy(classifier)
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good"]
+    BertTokenizer(vocab={word: at for at, word in enumerate(words)}).save_pretrained(other)
+    found = headscope.compare(str(classifier), str(other), offline=True)
+    rules = {report.head.pooling.rule for report in found.reports if report.head}
+    assert len(rules) == 2
+    assert found.differences == ()
+    assert main(["compare", str(classifier), str(other), "--offline", "--exit-code"]) == 0
+    assert "The heads are alike" in capsys.readouterr().out
+
+
+def test_another_position_of_the_same_kind_is_another_pooling(classifier: Path) -> None:
+    report = headscope.inspect(str(classifier), offline=True)
+    assert report.head is not None
+    (part,) = report.head.pooling.parts
+    moved = replace(part, positions=replace(part.positions, index=1))
+    deeper = replace(part, sources=(HiddenSource("h[-2]", -2),))
+    for other in (moved, deeper):
+        pooling = replace(report.head.pooling, parts=(other,))
+        changed = replace(report, head=replace(report.head, pooling=pooling))
+        assert "pooling" in {item.what for item in _differences((report, changed))}
 
 
 def test_one_changed_number_is_found(classifier: Path) -> None:

@@ -178,6 +178,26 @@ def quantised(packing: str, **settings: Any) -> Build:
     return build
 
 
+def heard(family: str, **settings: Any) -> Build:
+    """A small classifier of sounds, of the classes whose forward always computes CrossEntropyLoss."""
+    sizes = {
+        "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 20,
+        "conv_dim": (16, 16), "conv_stride": (5, 2), "conv_kernel": (10, 3), "num_conv_pos_embeddings": 16,
+        "num_conv_pos_embedding_groups": 4, "classifier_proj_size": 12, "use_weighted_layer_sum": True,
+        "num_feat_extract_layers": 2,
+    }  # fmt: skip
+
+    def build(folder: Path) -> Path:
+        import transformers
+
+        config = getattr(transformers, f"{family}Config")(**(sizes | settings))
+        getattr(transformers, f"{family}ForSequenceClassification")(config).save_pretrained(folder)
+        return folder
+
+    return build
+
+
+_SEVERAL = "multi_label_classification"
 WIDE = {"hidden_size": 96, "num_attention_heads": 4}
 
 _WHOLE = ["classifier", "pooler"]
@@ -272,6 +292,10 @@ FAULTS: tuple[Case, ...] = (
     fault("HS205", "bert", saved("bert", num_labels=1), "training"),
     fault("HS205", "llama", saved("llama", num_labels=1), "training"),
     fault("HS205", "vit", saved("vit", num_labels=1), "training"),
+    fault("HS204", "softmax-over-one", heard("Wav2Vec2", num_labels=1), "training"),
+    fault("HS206", "several-labels", heard("Wav2Vec2", problem_type=_SEVERAL, **named(LABELS)), "training"),
+    fault("HS206", "numbers", heard("Hubert", problem_type="regression", **named(LABELS)), "training"),
+    fault("HS206", "wavlm", heard("WavLM", problem_type=_SEVERAL, **named(LABELS)), "training"),
     fault("HS301", "gpt2", saved("gpt2", config={"pad_token_id": None})),
     fault("HS301", "llama", saved("llama", config={"pad_token_id": None}), "training"),
     fault("HS301", "mistral", saved("mistral", config={"pad_token_id": None})),
@@ -291,6 +315,10 @@ FAULTS: tuple[Case, ...] = (
     fault("HS401", "bert", saved("bert", of="language_model"), "inference", "HS103", "HS202"),
     fault("HS401", "llama", saved("llama", of="language_model"), "inference", "HS102", "HS202"),
     fault("HS401", "vit", saved("vit", of="base"), "inference", "HS102", "HS202"),
+    fault("HS401", "another-task", saved("bert"), "inference", task="token-classification"),
+    fault(
+        "HS401", "no-head", saved("roberta", drop=("classifier",)), "inference", "HS102", task="token-classification"
+    ),
     fault("HS402", "bert", saved("bert", config={"dtype": "float16"}), "training"),
     fault("HS402", "llama", saved("llama", config={"dtype": "float16"}), "training"),
     fault("HS402", "vit", saved("vit", config={"dtype": "float16"}), "training"),

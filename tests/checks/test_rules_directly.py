@@ -494,19 +494,63 @@ def test_problem_types_that_cannot_be_meant() -> None:
     single = model(problem_type="single_label_classification")
     assert severities("HS204", model=replace(single, num_labels=1)) == ([ERROR], [ERROR])
     assert severities("HS204", model=replace(single, num_labels=2)) == SILENT
-    number = model(problem_type="regression")
+    number = model(problem_type="regression", loss="MSELoss")
     assert severities("HS204", model=number) == ([WARNING], [WARNING])
     assert severities("HS204", model=replace(number, num_labels=1)) == SILENT
     assert severities("HS204", model=replace(number, num_labels=2)) == ([WARNING], [WARNING])
     assert severities("HS204", model=replace(number, labels_are_placeholders=True)) == SILENT
 
 
-def test_one_label_means_regression() -> None:
-    one = model(num_labels=1)
+def test_one_class_under_a_softmax_learns_nothing_whatever_chose_the_loss() -> None:
+    one = model(num_labels=1, loss="CrossEntropyLoss", reads_problem_type=False)
+    assert severities("HS204", model=one) == ([ERROR], [WARNING])
+    ignored = replace(one, problem_type="single_label_classification")
+    assert severities("HS204", model=ignored) == ([ERROR], [WARNING])
+    assert severities("HS204", model=replace(one, task=Task.MULTIPLE_CHOICE)) == SILENT
+    for loss in ("MSELoss", "BCEWithLogitsLoss", "none"):
+        assert severities("HS204", model=replace(one, loss=loss)) == SILENT
+    with pytest.raises(NotKnown, match="not seen to compute a loss"):
+        findings("HS204", subject(model=replace(one, loss="not determined")))
+    strange = ConfigFacts(problem_type="ordinal")
+    assert severities("HS204", model=model(reads_problem_type=False), config=strange) == SILENT
+    named = model(problem_type="regression", reads_problem_type=False)
+    assert severities("HS204", model=named) == SILENT
+
+
+def test_one_label_means_regression_where_the_loss_is_that_of_numbers() -> None:
+    one = model(num_labels=1, loss="MSELoss")
     assert severities("HS205", model=one) == ([WARNING], [NOTE])
     assert severities("HS205", model=replace(one, task=Task.IMAGE_CLASSIFICATION)) == ([WARNING], [NOTE])
     assert severities("HS205", model=replace(one, task=Task.TOKEN_CLASSIFICATION)) == SILENT
     assert severities("HS205", model=one, config=ConfigFacts(problem_type="regression")) == SILENT
+    for loss in ("CrossEntropyLoss", "BCEWithLogitsLoss", "none"):
+        assert severities("HS205", model=replace(one, loss=loss)) == SILENT
+    with pytest.raises(NotKnown, match="not seen to compute a loss"):
+        findings("HS205", subject(model=replace(one, loss="not determined")))
+    (fixed,) = findings("HS205", subject(model=replace(one, reads_problem_type=False)))
+    assert "problem_type" not in fixed.message + fixed.remedy
+
+
+def test_a_problem_type_that_the_forward_does_not_read() -> None:
+    several = ConfigFacts(problem_type="multi_label_classification")
+    deaf = model(reads_problem_type=False)
+    assert severities("HS206", model=deaf, config=several) == ([WARNING], [NOTE])
+    assert severities("HS206", model=replace(deaf, loss="BCEWithLogitsLoss"), config=several) == SILENT
+    assert severities("HS206", model=deaf, config=ConfigFacts()) == SILENT
+    assert severities("HS206", model=replace(deaf, task=Task.MULTIPLE_CHOICE), config=several) == SILENT
+    assert severities("HS206", model=replace(deaf, reads_problem_type=True), config=several) == SILENT
+    unseen = replace(deaf, reads_problem_type=None)
+    assert severities("HS206", model=replace(unseen, loss="none"), config=several) == SILENT
+    with pytest.raises(NotKnown, match="not seen to compute a loss"):
+        findings("HS206", subject(model=unseen, config=several))
+
+
+def test_a_head_that_was_trained_for_another_task() -> None:
+    trained = BuiltFacts(3, 100, 0, trained_for=Task.TOKEN_CLASSIFICATION)
+    assert severities("HS401", built=trained) == ([NOTE], [ERROR])
+    assert severities("HS401", built=trained, head=ALL_NEW) == ([NOTE], [WARNING])
+    assert severities("HS401", built=replace(trained, trained_for=Task.SEQUENCE_CLASSIFICATION)) == SILENT
+    assert severities("HS401", built=trained, model=model(class_name="SomeModel")) == SILENT
 
 
 LAST_REAL, EOS = PoolingKind.LAST_NON_PAD_TOKEN, PoolingKind.EOS_TOKEN
@@ -685,7 +729,7 @@ def test_numbers_of_a_fresh_initialisation(
 def test_what_a_fresh_initialisation_is_said_of() -> None:
     fresh = values(CLASSIFIER, std=0.02)
     (found,) = findings("HS502", subject(values=(fresh, values(BIAS, zeros=500)), built=FRESH))
-    assert found.message.endswith("its spread 0.0200 is that of initializer_range 0.02, its bias is zero.")
+    assert found.message.endswith("its spread 0.0200 is that of initializer_range 0.02, and its bias is zero.")
     assert found.parameters == (CLASSIFIER,)
     (found,) = findings("HS502", subject(values=(fresh,), built=FRESH))
     assert found.message.endswith("initializer_range 0.02.")

@@ -10,6 +10,7 @@ from families import FAMILIES
 from saving import FORMATS
 from transformers.utils import logging
 
+import headscope
 from headscope.checkpoints import read_manifest
 from headscope.facts import ParameterStatus, WeightDiff
 from headscope.model.loading import load_skeleton
@@ -131,3 +132,18 @@ def test_unused_keys_are_grouped_by_the_classes_that_own_them(tmp_path: Path) ->
     groups = {group.description: group for group in diff(tmp_path, family.classifier, 3).unused_groups}
     assert set(groups) == {"masked-LM head", "next-sentence head"}
     assert groups["next-sentence head"].keys == ("cls.seq_relationship.bias", "cls.seq_relationship.weight")
+
+
+@pytest.mark.parametrize("cls", ["BertForTokenClassification", "RobertaForSequenceClassification"])
+def test_what_the_base_model_owns_is_never_called_a_head(cls: str, tmp_path: Path) -> None:
+    """The oracle: the keys of the checkpoint's own base model, and the loader's unexpected keys."""
+    bert = next(family for family in FAMILIES.values() if family.name == "bert")
+    saved = bert.build(bert.classifier, num_labels=3, num_hidden_layers=3)
+    saved.save_pretrained(tmp_path)
+    owned = {f"bert.{key}" for key in saved.bert.state_dict()}
+    _, info = getattr(transformers, cls).from_pretrained(tmp_path, num_labels=3, output_loading_info=True)
+    report = headscope.inspect(str(tmp_path), model_class=cls, num_labels=3, offline=True)
+    groups = {key: group.description for group in report.weights.unused_groups for key in group.keys}
+    assert set(groups) == set(info["unexpected_keys"])
+    assert {key for key, word in groups.items() if word == "base model"} == set(groups) & owned
+    assert "bert.pooler.dense.weight" in owned & set(groups)

@@ -3,6 +3,8 @@
 import ast
 import inspect
 import re
+import subprocess
+import sys
 import textwrap
 from functools import lru_cache
 from pathlib import Path
@@ -144,3 +146,31 @@ def _trace(name: str, config: Any, task: Task) -> HeadTrace:
         model = getattr(transformers, name)(config)
     with quiet():
         return trace_head(model, task, TokenNames())
+
+
+_TYPED = """
+import torch, headscope
+from torch import nn
+
+class Typed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.fc = nn.Embedding(9, 8), nn.Linear(8, 3)
+
+    def forward(self, ids):
+        return self.fc(self.embedding(ids).mean(1))  # line 11
+
+ids = torch.ones(2, 5, dtype=torch.long)
+plain = nn.Sequential(nn.Embedding(9, 8), nn.Linear(8, 3))
+for model in (Typed(), plain):
+    print([(stage.file, stage.line) for stage in headscope.inspect(model, example_inputs=ids).head.stages])
+"""
+
+
+@pytest.mark.parametrize(("given", "name"), [(("-c", _TYPED), "<string>"), (("-",), "<stdin>")], ids=["c", "stdin"])
+def test_a_module_without_a_file_has_the_line_that_was_typed_or_none(given: tuple[str, ...], name: str) -> None:
+    done = subprocess.run([sys.executable, *given], input=_TYPED, capture_output=True, text=True, check=True)
+    typed, plain = done.stdout.splitlines()
+    line = next(at for at, text in enumerate(_TYPED.splitlines(), 1) if "# line 11" in text)
+    assert typed == str([(name, line)] * 2)
+    assert plain == str([("", 0)])

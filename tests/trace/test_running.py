@@ -9,7 +9,18 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import GPT2Config, GPT2ForSequenceClassification, LlamaConfig, LlamaForSequenceClassification
+from transformers import (
+    BertForMultipleChoice,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    DebertaV2ForSequenceClassification,
+    GPT2Config,
+    GPT2ForSequenceClassification,
+    LlamaConfig,
+    LlamaForSequenceClassification,
+    Wav2Vec2Config,
+    Wav2Vec2ForSequenceClassification,
+)
 
 import headscope
 from headscope.errors import Unsupported
@@ -107,6 +118,8 @@ class Busy(nn.Module):
         self.register_buffer("last", torch.zeros(4))
         self.plain = torch.zeros(2)
         self.count = 0
+        self.history: list[Tensor] = []
+        self.cache: dict[str, Tensor] = {}
 
     def train(self, mode: bool = True) -> "Busy":
         super().train(mode)
@@ -122,6 +135,8 @@ class Busy(nn.Module):
         self.plain.add_(1)
         self.count += 1
         self.seen = x
+        self.history.append(x)
+        self.cache["x"] = x
         return self.fc(nn.functional.dropout(x, 0.5))
 
 
@@ -139,8 +154,106 @@ def test_a_forward_leaves_nothing_behind() -> None:
     assert {name: id(value) for name, value in [*model.named_buffers(), *model.named_parameters()]} == held
     assert [part.training for part in model.modules()] == modes
     assert (model.count, model.plain.tolist(), set(vars(model))) == (0, [0.0, 0.0], attributes)
+    assert (model.history, model.cache) == ([], {})
     assert torch.equal(torch.get_rng_state(), random)
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
+
+
+def test_the_layers_that_a_model_returns_are_as_many_after_an_examination_as_before() -> None:
+    """Transformers collects them with hooks that it adds in the first forward that asks for them."""
+    torch.manual_seed(0)
+    model, ids = llama().eval(), torch.tensor([[5, 6, 7]])
+    untouched, same = llama().eval(), torch.tensor([[5, 6, 7]])
+    headscope.inspect(model)
+    run = {"attention_mask": torch.ones(1, 3), "output_hidden_states": True}
+    headscope.inspect(Layers(model), example_inputs={"input_ids": torch.randint(3, 90, (2, 6))})
+    headscope.inspect(Layers(model), example_inputs={"input_ids": torch.randint(3, 90, (2, 6))})
+    assert len(model(ids, **run).hidden_states) == len(untouched(same, **run).hidden_states) == 2
+
+
+class Layers(nn.Module):
+    """The score of the first token of the embeddings and of the layer above."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+        self.fc = nn.Linear(64, 3)
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        below, above = self.inner.model(input_ids, output_hidden_states=True).hidden_states
+        return self.fc(torch.cat([below[:, 0], above[:, 0]], -1))
+
+
+def sounds(**changes: Any) -> Wav2Vec2ForSequenceClassification:
+    torch.manual_seed(0)
+    sizes = {
+        "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 20,
+        "conv_dim": (16, 16), "conv_stride": (5, 2), "conv_kernel": (10, 3), "num_conv_pos_embeddings": 16,
+        "num_conv_pos_embedding_groups": 4, "classifier_proj_size": 12, "num_feat_extract_layers": 2,
+    }  # fmt: skip
+    return Wav2Vec2ForSequenceClassification(Wav2Vec2Config(**(sizes | changes)))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_labels": 1},
+        {"num_labels": 4, "problem_type": "multi_label_classification"},
+        {"num_labels": 3, "problem_type": "regression"},
+    ],
+    ids=str,
+)
+def test_a_loss_that_problem_type_does_not_choose_is_the_one_that_ran(changes: dict[str, Any], tmp_path: Path) -> None:
+    """With labels of another form the forward fails; what that attempt leaves must not reach the next one."""
+    model = sounds(use_weighted_layer_sum=True, **changes).eval()
+    labels = torch.zeros(2, dtype=torch.long)
+    with torch.no_grad():
+        out = model(torch.randn(2, 400), labels=labels)
+    assert torch.equal(out.loss, nn.functional.cross_entropy(out.logits, labels))
+    model.save_pretrained(tmp_path)
+    for report in (headscope.inspect(str(tmp_path), offline=True), headscope.inspect(model)):
+        assert report.head is not None, report.not_determined
+        assert (report.model.loss, report.model.activation) == ("CrossEntropyLoss", "softmax")
+        assert report.model.reads_problem_type is False
+        problem = [line for line in str(report).splitlines() if line.startswith("problem")]
+        assert len(problem) == ("problem_type" in changes)
+        assert all("does not read it" in line for line in problem)
+
+
+@pytest.mark.parametrize(
+    ("cls", "reads"),
+    [
+        (BertForSequenceClassification, True),
+        (DebertaV2ForSequenceClassification, True),
+        (BertForTokenClassification, False),
+        (BertForMultipleChoice, False),
+    ],
+)
+def test_whether_a_forward_reads_the_problem_type_is_seen(cls: Any, reads: bool) -> None:
+    """The oracle is the forward itself: a problem type that does not exist makes it compute no loss, or another."""
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 37}
+    model = cls(cls.config_class(vocab_size=99, num_labels=3, **sizes)).eval()
+    report = headscope.inspect(model)
+    assert report.model.reads_problem_type is reads
+    assert ("problem_type not set" in str(report)) is reads
+    shape = (2, 3, 4) if cls is BertForMultipleChoice else (2, 4)
+    ids = torch.ones(shape, dtype=torch.long)
+    targets = torch.zeros(shape if cls is BertForTokenClassification else 2, dtype=torch.long)
+    plain = model(ids, labels=targets).loss
+    vars(model.config)["problem_type"] = "multi_label_classification"
+    try:
+        same = torch.equal(model(ids, labels=targets).loss, plain)
+    except (ValueError, RuntimeError):
+        same = False
+    assert same is not reads
+
+
+def test_a_module_without_a_configuration_has_no_names_for_its_classes() -> None:
+    ids = torch.randint(3, 90, (2, 6))
+    report = headscope.inspect(Layers(llama()), example_inputs={"input_ids": ids})
+    assert (report.model.num_labels, report.model.labels) == (3, ())
+    assert "LABEL_0" not in str(report)
+    assert "problem_type" not in str(report)
 
 
 def test_what_a_configuration_says_is_put_back() -> None:

@@ -230,7 +230,8 @@ def _stage_node(head: Head, stage: Stage, sources: dict[str, str], is_pooling: b
 def _more_of(head: Head, stage: Stage) -> Iterator[tuple[str, str]]:
     yield "module", safe(f"{stage.module or '(the model)'} ({stage.module_class})")
     yield "shapes", safe(shapes_of(stage))
-    yield "source", safe(f"{stage.file}:{stage.line}")
+    if stage.file:
+        yield "source", safe(f"{stage.file}:{stage.line}")
     operations = {item.index: operation_of(item) for item in head.stages}
     for made, shape in zip(stage.inputs, stage.input_shapes, strict=False):
         maker = "hidden states" if made == HIDDEN_STATES else operations.get(made, "?")
