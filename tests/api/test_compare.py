@@ -111,6 +111,18 @@ def test_families_differ_in_what_they_differ(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize("width", ["60", "80", "200"])
+def test_a_table_has_no_spaces_at_its_ends_and_no_two_empty_lines(
+    width: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], classifier: Path
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    for other in ("bert-base-uncased", str(classifier)):
+        assert main(["compare", str(classifier), other, "--offline"]) == 0
+        shown = capsys.readouterr().out
+        assert "\n\n\n" not in shown
+        assert [line for line in shown.splitlines() if line != line.rstrip()] == []
+
+
+@pytest.mark.parametrize("width", ["60", "80", "200"])
 def test_no_name_is_cut(width: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", width)
     assert main(["compare", "bert-base-uncased", "roberta-base", "--offline"]) == 0

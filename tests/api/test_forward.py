@@ -15,6 +15,8 @@ import headscope
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.facts.forward import ForwardReport
 from headscope.model.inference import read_wave
+from headscope.render.console import plain_text
+from headscope.render.forward import forward_screen
 from headscope.trace.observe import measure, observe_inputs
 
 
@@ -117,6 +119,29 @@ def test_what_cannot_be_run_is_said(
         headscope.forward(str(tmp_path), offline=True, **options)
     assert part in caught.value.message
     assert caught.value.hint
+
+
+def test_an_input_of_another_kind_is_refused_with_the_kind_that_the_model_takes(tmp_path: Path) -> None:
+    for name, taken in (("vit", "images"), ("bert", "texts")):
+        folder = tmp_path / name
+        folder.mkdir()
+        save_safetensors(FAMILIES[name].build(FAMILIES[name].classifier, num_labels=3), folder)
+        given: dict[str, Any] = {"text": "hi"} if name == "vit" else {"image": "x.png"}
+        with pytest.raises(UsageError, match=f"takes {taken}, not") as caught:
+            headscope.forward(str(folder), device="cpu", offline=True, **given)
+        assert f"--{taken[:-1]}" in caught.value.hint
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_the_values_of_a_stage_stand_beside_it_or_indented_below(width: int, tmp_path: Path) -> None:
+    save_safetensors(FAMILIES["bert"].build("BertForSequenceClassification", num_labels=3), tmp_path)
+    report = headscope.forward(str(tmp_path), device="cpu", offline=True)
+    lines = plain_text(forward_screen(report), width).splitlines()
+    values = [line for line in lines if " mean " in f" {line}" and "std" in line]
+    assert len(values) == len(report.stages)
+    assert all(line == line.rstrip() and len(line) <= width for line in lines)
+    beside = width == 200
+    assert all(line.startswith("    min") is not beside for line in values)
 
 
 def test_a_snapshot_has_no_weights_to_run() -> None:

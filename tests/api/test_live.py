@@ -211,6 +211,21 @@ def test_what_cannot_be_run_says_what_was_tried() -> None:
         headscope.inspect(Custom(plain_mean), example_inputs={})
 
 
+class Masked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.fc = nn.Embedding(50, H), nn.Linear(H, LABELS)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        mask = attention_mask.unsqueeze(-1)  # type: ignore[union-attr]
+        return self.fc((self.embedding(input_ids) * mask).sum(1) / mask.sum(1))
+
+
+def test_an_example_without_the_mask_is_refused_with_the_argument_that_is_missing() -> None:
+    with pytest.raises(Unsupported, match="the forward also takes attention_mask"):
+        headscope.inspect(Masked(), example_inputs=EXAMPLES["input_ids"])
+
+
 class Silent(nn.Module):
     def __init__(self) -> None:
         super().__init__()

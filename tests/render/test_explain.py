@@ -100,3 +100,12 @@ def test_it_needs_no_torch() -> None:
         "sys.exit(sum(name in sys.modules for name in ('torch', 'transformers', 'huggingface_hub')))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def test_a_pooling_is_found_as_people_say_it() -> None:
+    assert find_topic("mean pooling").id == "mean"
+    assert find_topic("max-pooling").id == "max"
+
+
+def test_no_topic_of_the_list_says_its_own_name_twice() -> None:
+    assert [topic.id for topic in topics() if topic.title == topic.id] == []

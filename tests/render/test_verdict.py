@@ -14,6 +14,7 @@ from headscope.facts import (
     HeadParameter,
     ParameterStatus,
     Report,
+    Tie,
     Unavailable,
     UnusedModule,
     WeightsFormat,
@@ -148,6 +149,14 @@ def test_a_diff_has_a_verdict_on_the_whole_model() -> None:
     assert tell_verdict(report).sentence == (
         "2 of 201 tensors newly initialised: classifier.{weight,bias}; 8 checkpoint tensors unused"
     )
+
+
+def test_a_diff_counts_tied_tensors_apart_from_those_that_are_loaded() -> None:
+    """The verdict and the tally below it have the same sums."""
+    report = replace(roberta(), head=None)
+    weights = replace(report.weights, loaded=51, new=(), mismatched=(), tied=(Tie("b", "a"), Tie("c", "a")))
+    sentence = tell_verdict(replace(report, weights=weights)).sentence
+    assert sentence.startswith("Fully pretrained: all 51 tensors loaded from the checkpoint, 2 tied to them;")
 
 
 def test_an_inspection_without_a_head_says_so() -> None:
