@@ -174,6 +174,7 @@ def _gaps_of_branches(seen: list[Look]) -> Iterator[Unavailable]:
         f"{short_path(guess.file)}:{guess.line}": None
         for item in seen
         for guess in item.execution.graph.guesses
+        if (guess.is_branch or item is seen[0])  # what the first run wrote was real, if it had real weights
         if item.head.base is None or item.head.base not in guess.modules
     }
     for line in lines:

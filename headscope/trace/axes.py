@@ -101,7 +101,7 @@ def _grown_axes(
     values = {id(tensor): _larger(tensor, hidden[id(tensor)]) for tensor in head.hidden}
     found: dict[int, tuple[int, ...]] = {}
     try:
-        with torch.no_grad(), ShapeOnlyMode(lambda: None):
+        with torch.no_grad(), ShapeOnlyMode(lambda is_branch: None):
             for operation in head.operations:
                 before = _token_sizes_before(operation, hidden | found, execution.probe.batch)
                 for recorded, output in zip(operation.outputs, _run(operation, values), strict=True):

@@ -27,7 +27,7 @@ class ShapeOnlyMode(OwnRandomness):  # type: ignore[no-untyped-call]  # upstream
     truth of a comparison of floats): after one, the trace may have followed another branch than a real run.
     """
 
-    def __init__(self, on_guess: Callable[[], None]) -> None:
+    def __init__(self, on_guess: Callable[[bool], None]) -> None:
         super().__init__()
         self._on_guess = on_guess
 
@@ -38,13 +38,13 @@ class ShapeOnlyMode(OwnRandomness):  # type: ignore[no-untyped-call]  # upstream
         operands = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         name = func.overloadpacket.__name__
         if name == "_local_scalar_dense" and operands[0].is_meta:
-            self._on_guess()
+            self._on_guess(True)
             return _guessed_scalar(operands[0])
         if name in _FACTORIES and _asks_for_integers(args, kwargs):
             return func(torch.empty(args[0].shape, dtype=kwargs["dtype"]), *args[1:], **kwargs | {"device": CPU})
         if any(operand.is_meta for operand in operands):
             if _writes_meta_into_real(name, args):
-                self._on_guess()
+                self._on_guess(False)
             return _run_on_meta(func, name, args, kwargs)
         return self.run(func, args, _integers_off_meta(func, name, args, kwargs, operands))
 

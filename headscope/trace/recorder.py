@@ -80,11 +80,15 @@ def run_again(operation: Operation, known: Callable[[Any], Any]) -> tuple[torch.
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """A decision of the forward on a value that a shape-only run does not have: where it was taken."""
+    """A decision of the forward on a value that a shape-only run does not have: where it was taken.
+
+    `is_branch` is False where the value was only written into a real tensor.
+    """
 
     modules: tuple[nn.Module, ...]
     file: str
     line: int
+    is_branch: bool = True
 
 
 @dataclass(slots=True, eq=False)
@@ -194,9 +198,9 @@ class Recorder(TorchFunctionMode):
         """Notes which of the scores were written through another tensor after they were made."""
         self.graph.stale.update(self.graph.producer(score) for score in scores if self.graph.memory.is_stale(score))
 
-    def note_guess(self) -> None:
-        """Remembers where the forward branches on a value that does not exist here."""
-        self.graph.guesses.append(Guess(tuple(self._modules), *_user_line(sys._getframe(1))))
+    def note_guess(self, is_branch: bool) -> None:
+        """Remembers where the forward branches on a value that does not exist here, or writes it into a real tensor."""
+        self.graph.guesses.append(Guess(tuple(self._modules), *_user_line(sys._getframe(1)), is_branch))
 
     def enter_module(self, module: nn.Module, args: Any) -> None:
         """Hook: `module`'s forward begins. Another thread may run the same module: that is not recorded."""
