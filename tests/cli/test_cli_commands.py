@@ -165,7 +165,7 @@ def test_a_profile_that_there_is_not_is_refused_in_plain_words(capsys: pytest.Ca
         (["matrix"], ["The classifier's matrix"]),
         (["hidden", "states"], ["Hidden states"]),
         (["HS101", "HS102"], ["Weights of the base model are new", "The head is newly initialised"]),
-        (["logits", "cls", "token", "linear"], ["Logits", "The CLS token", "linear"]),
+        (["logits", "cls", "token", "linear"], ["Logits", "The CLS token", "Matrix product and bias"]),
     ],
 )
 def test_explain_answers_one_topic_or_several(
