@@ -217,11 +217,12 @@ def _first_trace(cls: Any, target: _Target) -> tuple[Any, tuple[str, ...], HeadT
 def _trace_shapes(cls: Any, config: Any, task: Task) -> HeadTrace:
     import torch
 
+    from headscope.model.reduced_config import shallow_twin
     from headscope.trace import trace_head
 
     with torch.device("meta"):
         model = cls(config)
-    return trace_head(model, task, _token_names(config), verify=True)
+    return trace_head(model, task, _token_names(config), verify=True, twin=lambda: shallow_twin(model))
 
 
 def _trace_reduced(cls: Any, config: Any, task: Task, failure: Exception) -> HeadTrace:

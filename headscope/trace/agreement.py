@@ -21,7 +21,7 @@ from headscope.trace.formula import Formula, prove, write_formulas
 from headscope.trace.head_slice import HeadSlice
 from headscope.trace.picks import TokenNames
 from headscope.trace.pooling import read_pooling
-from headscope.trace.replay import unfaithful_reasons
+from headscope.trace.replay import Replay, unfaithful_reasons
 from headscope.trace.sources import read_sources
 from headscope.trace.stages import ModelNames, Step, build_stages, read_steps, short_path
 from headscope.trace.verify import PartTensors, verify_pooling, with_weighed_positions
@@ -42,6 +42,7 @@ class Look:
     pooling: Pooling
     tensors: PartTensors
     formulas: Iterator[Formula]
+    replay: Replay | None = None
     unfaithful: tuple[str, ...] = ()
     _proven: list[Formula] = field(default_factory=list)
 
@@ -67,7 +68,7 @@ class Look:
 
     def verify(self) -> Verification:
         """The gradients of this run, held against its pooling."""
-        return verify_pooling(self.execution, self.head, self.pooling, self.axes, self.tensors)
+        return verify_pooling(self.execution, self.head, self.pooling, self.axes, self.tensors, self.replay)
 
 
 def look_at(execution: Execution, head: HeadSlice, tokens: TokenNames) -> Look:
@@ -88,6 +89,7 @@ def look_at(execution: Execution, head: HeadSlice, tokens: TokenNames) -> Look:
         pooling=withdrawn(pooling) if unfaithful else with_weighed_positions(pooling, execution, head, axes, replay),
         tensors=tensors,
         formulas=iter((Formula("", unfaithful[0]),)) if unfaithful else formulas,
+        replay=replay,
         unfaithful=unfaithful,
     )
 

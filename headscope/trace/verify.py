@@ -30,23 +30,29 @@ class Influence:
 PartTensors = tuple[tuple[torch.Tensor, ...], ...]
 
 
-def verify_pooling(
-    execution: Execution, head: HeadSlice, pooling: Pooling, axes: TokenAxes, tensors: PartTensors = ()
+def verify_pooling(  # noqa: PLR0917 - a pooling is held against that many facts
+    execution: Execution,
+    head: HeadSlice,
+    pooling: Pooling,
+    axes: TokenAxes,
+    tensors: PartTensors = (),
+    replay: Replay | None = None,
 ) -> Verification:
     """Whether the gradients of a replayed head agree with the pooling that was read from its operations.
 
     `tensors` are those of each part, before and after its token axis disappears: with them each part is held against
-    the gradients on its own, also where the others make no claim.
+    the gradients on its own, also where the others make no claim. `replay` is a run of the head that was made already.
     """
     try:
-        influence = measure_influence(execution, head, axes)
+        replay = replay or replay_head(execution, head)
+        influence = _influence(replay, head, axes)
     except Unsupported as err:
         return Verification(None, f"not determined: {err.message}", ())
     if influence is None:
         return Verification(None, "not determined: the hidden states have no token axis to tell apart", ())
     expected = _expected(pooling, execution)
     sentence = _tell(influence, execution.probe)
-    wrong = _wrong_part(execution, head, pooling, axes, tensors)
+    wrong = _wrong_part(execution, head, pooling, axes, tensors, replay)
     if wrong:
         return Verification(False, f"disagrees with the traced rule: {wrong}; by gradient: {sentence}", influence.rows)
     if expected is None:
@@ -56,7 +62,14 @@ def verify_pooling(
     return Verification(agrees, f"{verb} with the traced rule; by gradient: {sentence}", influence.rows)
 
 
-def _wrong_part(execution: Execution, head: HeadSlice, pooling: Pooling, axes: TokenAxes, tensors: PartTensors) -> str:
+def _wrong_part(  # noqa: PLR0917
+    execution: Execution,
+    head: HeadSlice,
+    pooling: Pooling,
+    axes: TokenAxes,
+    tensors: PartTensors,
+    replay: Replay,
+) -> str:
     """What the gradients of one part contradict; "" where they contradict none.
 
     A part reads no position that it does not name, and all of them where it is no maximum. A maximum is one over
@@ -65,7 +78,6 @@ def _wrong_part(execution: Execution, head: HeadSlice, pooling: Pooling, axes: T
     axis = _token_axis(head, axes)
     if axis is None or len(tensors) != len(pooling.parts):
         return ""
-    replay = replay_head(execution, head)
     length = replay.hidden[0].shape[axis]
     for part, pair in zip(pooling.parts, tensors, strict=True):
         if not pair or part.kind in _NO_CLAIM or part.positions.where not in _PLACES:

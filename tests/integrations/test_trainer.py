@@ -278,6 +278,6 @@ def test_a_warning_is_also_a_verdict_that_cannot_be_shown(
     def fail(*given: Any) -> None:
         raise Broken("words")
 
-    monkeypatch.setattr("headscope.integrations.trainer.told", fail)
+    monkeypatch.setattr("headscope.integrations.trainer.failure_sentence", fail)
     assert train(model, tmp_path, headscope.HeadscopeCallback(on_fail="warn")) == 1
     assert "words" in caplog.text
