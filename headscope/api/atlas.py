@@ -63,7 +63,8 @@ def heads(
         UsageError: No class matches, or there is no such task or pooling.
 
     Example:
-        >>> entries = heads("squeezebert", task="sequence-classification")
+        >>> import headscope
+        >>> entries = headscope.heads("squeezebert", task="sequence-classification")
         >>> entries[0].head.formula
         'logits = classifier(tanh(dense(h[CLS])))'
     """

@@ -177,7 +177,8 @@ def check(
             `Malformed` or `Unsupported`. `message` says what happened, `hint` what to do next.
 
     Example:
-        >>> result = check("roberta-base", "inference", num_labels=3, offline=True)
+        >>> import headscope
+        >>> result = headscope.check("roberta-base", "inference", num_labels=3, offline=True)
         >>> result.verdict
         <Verdict.FAILED: 'failed'>
         >>> result.findings[0].id

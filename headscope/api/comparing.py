@@ -82,7 +82,8 @@ def compare(
         HeadscopeError: A checkpoint can't be read or examined.
 
     Example:
-        >>> result = compare("bert-base-uncased", "roberta-base", num_labels=3, offline=True)
+        >>> import headscope
+        >>> result = headscope.compare("bert-base-uncased", "roberta-base", num_labels=3, offline=True)
         >>> [difference.what for difference in result.differences][:3]
         ['class', 'operations', 'formula']
     """

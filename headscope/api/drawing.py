@@ -24,7 +24,7 @@ def diagram(report: Report, format: DrawingName = "mermaid") -> str:
     Example:
         >>> import headscope
         >>> report = headscope.inspect("roberta-base", num_labels=3, offline=True)
-        >>> diagram(report, "svg")[:4]
+        >>> headscope.diagram(report, "svg")[:4]
         '<svg'
     """
     from headscope.render.diagram import PAINTERS, diagram_text

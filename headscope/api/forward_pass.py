@@ -107,7 +107,8 @@ def forward(
             `Malformed` or `Unsupported`. `message` says what happened, `hint` what to do next.
 
     Example:
-        >>> result = forward("roberta-base", num_labels=3, offline=True)
+        >>> import headscope
+        >>> result = headscope.forward("roberta-base", num_labels=3, offline=True)
         >>> result.logits_shape
         ('batch', 3)
     """

@@ -113,7 +113,8 @@ def inspect(
             `Malformed` or `Unsupported`. `message` says what happened, `hint` what to do next.
 
     Example:
-        >>> report = inspect("roberta-base", num_labels=3, offline=True)
+        >>> import headscope
+        >>> report = headscope.inspect("roberta-base", num_labels=3, offline=True)
         >>> report.head.formula
         'logits = out_proj(tanh(dense(h[<s>])))'
         >>> len(report.weights.new)

@@ -49,9 +49,9 @@ def snapshot(
             `Malformed` or `Unsupported`. `message` says what happened, `hint` what to do next.
 
     Example:
-        >>> snapshot("roberta-base", "roberta.json", offline=True).output
-        'roberta.json'
         >>> import headscope
+        >>> headscope.snapshot("roberta-base", "roberta.json", offline=True).output
+        'roberta.json'
         >>> headscope.inspect("roberta.json", num_labels=3).model.class_name
         'RobertaForSequenceClassification'
     """

@@ -17,7 +17,8 @@ def environment() -> Environment:
         that is missing.
 
     Example:
-        >>> environment().python.startswith("3.")
+        >>> import headscope
+        >>> headscope.environment().python.startswith("3.")
         True
     """
     return Environment(

@@ -58,7 +58,8 @@ def diff_weights(
             `Malformed` or `Unsupported`. `message` says what happened, `hint` what to do next.
 
     Example:
-        >>> report = diff_weights("roberta-base", num_labels=3, offline=True)
+        >>> import headscope
+        >>> report = headscope.diff_weights("roberta-base", num_labels=3, offline=True)
         >>> report.weights.new[0]
         'classifier.dense.bias'
     """

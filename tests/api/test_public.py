@@ -1,6 +1,7 @@
 """The public API: what it exports, its signatures, its docstrings, its types, and what importing it costs."""
 
 import doctest
+import importlib
 import inspect
 import re
 import subprocess
@@ -175,7 +176,7 @@ def test_the_example_of_a_docstring_gives_what_it_says(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (test,) = doctest.DocTestFinder(recurse=False).find(FUNCTIONS[name], name, globs={name: FUNCTIONS[name]})
+    (test,) = doctest.DocTestFinder(recurse=False).find(FUNCTIONS[name], name, globs={})
     assert test.examples
     assert not any(doctest.SKIP in item.options for item in test.examples)
     said: list[str] = []
@@ -228,3 +229,28 @@ def test_the_typed_example_runs(tmp_path: Path) -> None:
     names = ("a", "b", "c")
     assert len(typing_example.new_weights(tmp_path / "roberta.json", names)) == len(["dense", "out_proj"]) * 2
     assert "no-such-folder" in typing_example.sentence(str(tmp_path / "no-such-folder"))
+
+
+def test_the_page_of_the_api_is_what_the_code_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    page = importlib.import_module("api_page")
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    assert set(page.FUNCTIONS) == set(FUNCTIONS)
+    assert text.partition("<!-- below: scripts/write_reference.py -->")[2].strip() == page.api_reference().strip()
+    for name, function in FUNCTIONS.items():
+        assert f"### headscope.{name}\n" in text
+        for item in parameters(function):
+            assert f"| `{item}` | `" in text
+
+
+def test_labels_from_an_iterator_reach_every_model() -> None:
+    names = ("no", "perhaps", "yes")
+    result = headscope.compare("bert-base-uncased", "roberta-base", labels=iter(names), offline=True)
+    assert [report.model.labels for report in result.reports] == [names, names]
+
+
+def test_a_place_may_be_a_path(tmp_path: Path) -> None:
+    report = headscope.inspect("roberta-base", cache_dir=tmp_path, offline=True)
+    assert report == headscope.inspect("roberta-base", cache_dir=str(tmp_path), offline=True)
+    with pytest.raises(errors.UsageError, match="cache_dir must be a path, not 3"):
+        headscope.inspect("roberta-base", cache_dir=3)  # type: ignore[call-overload]
