@@ -2,30 +2,84 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from headscope import errors
 
 if TYPE_CHECKING:
-    from headscope.api import check, compare, diff_weights, environment, forward, heads, inspect, snapshot
+    from headscope import facts
+    from headscope.api import (
+        Checked,
+        Compared,
+        DeviceName,
+        DrawingName,
+        Examination,
+        Forwarded,
+        Heads,
+        Ignore,
+        ProfileName,
+        Progress,
+        SeverityName,
+        Snapshot,
+        check,
+        compare,
+        diagram,
+        diff_weights,
+        environment,
+        forward,
+        heads,
+        inspect,
+        snapshot,
+    )
+    from headscope.integrations.trainer import HeadscopeCallback
 
-__all__ = ["check", "compare", "diff_weights", "environment", "forward", "heads", "inspect", "snapshot"]
+    __version__: str
 
+__all__ = [
+    "Checked",
+    "Compared",
+    "DeviceName",
+    "DrawingName",
+    "Examination",
+    "Forwarded",
+    "Heads",
+    "HeadscopeCallback",
+    "Ignore",
+    "ProfileName",
+    "Progress",
+    "SeverityName",
+    "Snapshot",
+    "__version__",
+    "check",
+    "compare",
+    "diagram",
+    "diff_weights",
+    "environment",
+    "errors",
+    "facts",
+    "forward",
+    "heads",
+    "inspect",
+    "snapshot",
+]
 
-def __getattr__(name: str) -> Any:
-    """The public functions, imported on first use: `import headscope` costs nothing."""
-    if name in __all__:
-        from headscope import api
+if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every name
 
-        return getattr(api, name)
-    if name == "HeadscopeCallback":
-        from headscope.integrations.trainer import HeadscopeCallback
+    def __getattr__(name: str) -> object:
+        """The public names, imported on first use: `import headscope` costs nothing."""
+        if name not in __all__:
+            raise AttributeError(f"module 'headscope' has no attribute {name!r}")
+        from importlib import import_module
 
-        return HeadscopeCallback
-    if name == "__version__":
-        from headscope.facts.version import tool_version
+        match name:
+            case "__version__":
+                return import_module("headscope.facts.version").tool_version()
+            case "HeadscopeCallback":
+                return import_module("headscope.integrations.trainer").HeadscopeCallback
+            case "facts":
+                return import_module("headscope.facts")
+            case _:
+                return getattr(import_module("headscope.api"), name)
 
-        return tool_version()
-    raise AttributeError(f"module 'headscope' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return [*__all__, "HeadscopeCallback", "__version__"]
+    def __dir__() -> list[str]:
+        return __all__

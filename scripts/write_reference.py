@@ -1,4 +1,4 @@
-"""Writes the tables of docs/cli.md (from the application) and docs/json.md (from the schema), or `--check`s them."""
+"""Writes the tables of docs/cli.md, docs/json.md and docs/api.md from the code, or `--check`s them."""
 
 import sys
 from collections import Counter
@@ -7,6 +7,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
+from api_page import api_reference
 from typer.main import get_command
 
 from headscope.cli.app import app
@@ -22,7 +23,7 @@ _COMMON = 5
 def main(arguments: list[str]) -> int:
     """Writes the pages, or says whether they are as they would be written."""
     status = 0
-    for name, made in (("cli.md", cli_reference()), ("json.md", json_reference())):
+    for name, made in (("cli.md", cli_reference()), ("json.md", json_reference()), ("api.md", api_reference())):
         page = DOCS / name
         text = page.read_text(encoding="utf-8")
         fresh = text.partition(_BELOW)[0] + _BELOW + "\n\n" + made

@@ -1,17 +1,36 @@
-"""The use cases: each joins the rooms below into one result."""
+"""The use cases: each joins the rooms below into one result. Importing it imports neither torch nor transformers."""
 
-from headscope.api.check import check
-from headscope.api.compare import compare
-from headscope.api.environment import environment, surroundings
-from headscope.api.examination import Examination, Request, diff_weights, inspect, snapshot
-from headscope.api.forward import forward
-from headscope.api.heads import heads
+from headscope.api.atlas import heads
+from headscope.api.checking import check
+from headscope.api.comparing import compare
+from headscope.api.drawing import diagram
+from headscope.api.examination import Examination, Request
+from headscope.api.forward_pass import forward
+from headscope.api.inspection import inspect
+from headscope.api.options import DeviceName, DrawingName, ProfileName, Progress, SeverityName
+from headscope.api.shown import Checked, Compared, Forwarded, Heads, Snapshot
+from headscope.api.snapshots import snapshot
+from headscope.api.versions import environment, surroundings
+from headscope.api.weight_diff import diff_weights
+from headscope.checks import Ignore
 
 __all__ = [
+    "Checked",
+    "Compared",
+    "DeviceName",
+    "DrawingName",
     "Examination",
+    "Forwarded",
+    "Heads",
+    "Ignore",
+    "ProfileName",
+    "Progress",
     "Request",
+    "SeverityName",
+    "Snapshot",
     "check",
     "compare",
+    "diagram",
     "diff_weights",
     "environment",
     "forward",

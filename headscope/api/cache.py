@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from headscope.api.environment import environment
+from headscope.api.versions import environment
 from headscope.facts import CheckpointManifest
 from headscope.facts.stored import restore, store
 from headscope.facts.version import tool_version

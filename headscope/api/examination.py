@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.api.cache import key_of, open_cache
-from headscope.api.environment import environment
-from headscope.api.module import is_in_memory
-from headscope.api.options import module_options, request_options
-from headscope.api.shown import Shown, Snapshot, fields_of
+from headscope.api.options import Progress, request_options
+from headscope.api.shown import Shown
+from headscope.api.versions import environment
 from headscope.errors import Unsupported, UsageError
 from headscope.facts import (
     AdapterFacts,
@@ -48,8 +47,6 @@ if TYPE_CHECKING:
 
 _LANGUAGE_MODELS = ("MaskedLM", "CausalLM", "LMHeadModel", "ForConditionalGeneration", "ForPreTraining")
 
-Progress = Callable[[str], None]
-
 
 class Examination(Shown, Report):
     """A report that shows itself: as text, in a Rich console, in a notebook."""
@@ -59,7 +56,7 @@ class Examination(Shown, Report):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to examine and as what; see `inspect` for the fields."""
+    """What to examine and as what; `headscope.api.inspect` describes the fields."""
 
     reference: str
     num_labels: int | None = None
@@ -77,36 +74,6 @@ class Request:
     adapter: str | None = None
     cache: bool = False
     timeout: float | None = None
-
-
-def inspect(reference: Any, *, progress: Progress | None = None, **options: Any) -> Examination:
-    """The whole examination of a checkpoint: its head path, and what the checkpoint gave of it.
-
-    `reference` is a Hub id, `id@revision`, an `hf://` URI, a pasted Hub URL, a local folder or weight file, a
-    snapshot file, or a PEFT adapter. Options: `num_labels`, `labels` (names in order), `task`, `model_class`,
-    `revision`, `subfolder`, `variant` (of the weights, such as `fp16`), `cache_dir`, `token`, `offline`,
-    `trust_remote_code`, `adapter` (one to put on `reference`), `timeout` (seconds for the Hub in all), `cache` (whether
-    reports are remembered; off by default), `verify` (shows how the gradients of the head agree with the traced
-    pooling). `progress` is told each step in a short sentence.
-
-    >>> report = inspect("roberta-base", num_labels=3)  # doctest: +SKIP
-    >>> report.head.formula  # doctest: +SKIP
-    'logits = out_proj(tanh(dense(h[<s>])))'
-
-    `reference` may also be a model in memory. Its options are `example_inputs` (what its forward takes; a model of
-    Transformers needs none), `labels`, `task`, `verify`, `output` (which scores, where the forward returns several),
-    `loaded_from` or `loading_info` (where its weights come from, if it does not remember) and `offline`.
-
-    Raises a `HeadscopeError` that says what was found, what was expected and what to do next.
-    """
-    if is_in_memory(reference):
-        from headscope.api.live import inspect_module
-
-        return inspect_module(reference, **module_options(options))
-    from headscope.api.findings import with_findings
-
-    request = make_request(reference, options)
-    return with_findings(examine("inspect", request, progress), request)
 
 
 def examine(command: str, request: Request, progress: Progress | None) -> Examined:
@@ -137,19 +104,9 @@ def _renewed(known: Remembered, command: str, request: Request, manifest: Checkp
     return replace(report, head=replace(report.head, verification=None))
 
 
-def diff_weights(reference: str, *, progress: Progress | None = None, **options: Any) -> Examination:
-    """Every parameter's status against the checkpoint; `head` is None. Options as for `inspect`."""
-    request = make_request(reference, options)
+def examine_weights(request: Request, progress: Progress | None) -> Examination:
+    """The examination without a trace of the head."""
     return _examine("diff-weights", request, read_checkpoint(request, progress), None, progress).report
-
-
-def snapshot(reference: str, output: str, *, progress: Progress | None = None, **options: Any) -> Snapshot:
-    """Writes a checkpoint's configuration and tensor headers to the file `output`, and returns them."""
-    from headscope.checkpoints import write_snapshot
-
-    manifest = read_checkpoint(make_request(reference, options), progress)
-    write_snapshot(manifest, output)
-    return Snapshot(**fields_of(manifest), output=output)
 
 
 def make_request(reference: Any, options: dict[str, Any]) -> Request:

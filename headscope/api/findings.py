@@ -28,7 +28,7 @@ def findings_of(
     report: Examination, profile: Profile, config: dict[str, Any], built: BuiltFacts, request: Request | None = None
 ) -> tuple[Finding, ...]:
     """What the rules that need no more than the report and its configuration say of it."""
-    from headscope.api.check import config_facts
+    from headscope.api.checking import config_facts
 
     subject = Subject(
         report=report,

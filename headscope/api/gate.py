@@ -10,10 +10,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from headscope.api.check import check_one, read_baseline, read_profile
-from headscope.api.examination import Progress, make_request
+from headscope.api.checking import check_one, read_baseline, read_profile
+from headscope.api.examination import make_request
+from headscope.api.options import Progress
 from headscope.checks import RULES, Ignore, Selection, select
-from headscope.checks.judge import unused_ignores
+from headscope.checks.judgement import unused_ignores
 from headscope.errors import HeadscopeError, UsageError
 from headscope.facts import Profile, Unavailable
 from headscope.facts.check import CheckResult, Verdict

@@ -7,7 +7,6 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from headscope.api.environment import environment
 from headscope.api.examination import (
     Examination,
     built_facts,
@@ -21,6 +20,7 @@ from headscope.api.examination import (
 from headscope.api.findings import findings_of, likely_profile
 from headscope.api.module import Unwrapped, uncompiled, unwrap
 from headscope.api.origin import Origin, Present, diff_of_info, find_origin, joined
+from headscope.api.versions import environment
 from headscope.errors import UsageError
 from headscope.facts import (
     CheckpointFacts,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from headscope.errors import Unsupported, UsageError
 
@@ -24,7 +24,7 @@ class Unwrapped:
     module: nn.Module
 
 
-def is_in_memory(reference: Any) -> bool:
+def is_in_memory(reference: Any) -> TypeGuard[nn.Module]:
     """Whether `reference` is meant as a model in memory: a module, a class of modules, an exported program."""
     return callable(getattr(reference, "named_parameters", None))
 

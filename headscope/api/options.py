@@ -2,15 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any
+from functools import wraps
+from inspect import Parameter, signature
+from os import PathLike, fspath
+from typing import Any, Literal, ParamSpec, TypeVar
 
 from headscope.errors import UsageError
+
+Progress = Callable[[str], None]
+"""What is called with a short sentence before each step."""
+ProfileName = Literal["training", "inference"]
+"""The values of `facts.Profile`."""
+SeverityName = Literal["error", "warning", "note"]
+"""The values of `facts.Severity`."""
+DrawingName = Literal["mermaid", "dot", "svg", "html"]
+"""The formats of a picture."""
+DeviceName = Literal[
+    "meta", "cpu", "mps", "cuda", "cuda:0", "cuda:1", "cuda:2", "cuda:3", "cuda:4", "cuda:5", "cuda:6", "cuda:7"
+]
+"""The devices of `forward` that a type checker accepts; PyTorch may know others."""
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
 _OF_MODULES = ("example_inputs", "labels", "task", "output", "loaded_from", "loading_info", "offline")
 _OF_TRAINING = ("optimizer",)
 _OF_INSPECTION = ("verify",)
+
+
+def refuses_unknown(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """`function`, with a UsageError that names the nearest option where Python would raise a bare TypeError."""
+    parameters = signature(function).parameters.values()
+    known = [item.name for item in parameters if item.kind is not Parameter.VAR_POSITIONAL]
+
+    @wraps(function)
+    def call(*values: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
+        _check_names(options, known)
+        return function(*values, **options)
+
+    return call
+
+
+def given_options(arguments: Mapping[str, Any], *others: str) -> dict[str, Any]:
+    """The options that a caller gave, from the `locals()` of a use case in its first line, without its other arguments.
+
+    Every option defaults to None or False, so these count as not given. The readers below then notice an option for a
+    checkpoint beside a model in memory, and the other way round, although one signature has both.
+    """
+    return {
+        name: value
+        for name, value in arguments.items()
+        if name not in others and value is not None and value is not False
+    }
 
 
 def request_options(given: dict[str, Any], known: Sequence[str]) -> dict[str, Any]:
@@ -60,8 +105,7 @@ def _check_names(given: dict[str, Any], known: Sequence[str]) -> None:
 
 
 def _read(given: dict[str, Any]) -> dict[str, Any]:
-    readers = {"labels": read_labels, "num_labels": read_count}
-    return {name: readers[name](value) if name in readers else value for name, value in given.items()}
+    return {name: _READERS[name](name, value) if name in _READERS else value for name, value in given.items()}
 
 
 def read_labels(given: Any) -> tuple[str, ...]:
@@ -96,3 +140,20 @@ def read_count(given: Any) -> int | None:
 
 
 _MOST_DIGITS = 9
+
+
+def read_path(given: Any, option: str) -> str | None:
+    """A path or a Hub id as text. Raises UsageError for anything else."""
+    if given is None or isinstance(given, str | PathLike):
+        return None if given is None else fspath(given)
+    raise UsageError(f"{option} must be a path, not {given!r}", f'write {option}="..."')
+
+
+_READERS: dict[str, Callable[[str, Any], Any]] = {
+    "labels": lambda name, value: read_labels(value),
+    "num_labels": lambda name, value: read_count(value),
+    "cache_dir": lambda name, value: read_path(value, name),
+    "adapter": lambda name, value: read_path(value, name),
+    "loaded_from": lambda name, value: read_path(value, name),
+}
+"""How the values of some options are read; the others are taken as they are."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headscope.api.check import config_facts, read_tokenizer
+from headscope.api.checking import config_facts, read_tokenizer
 from headscope.api.live import Seen, config_of, live_facts, resized_in, see, with_info, with_origin
 from headscope.api.origin import Origin, find_origin
 from headscope.facts import Profile, Report, Unavailable

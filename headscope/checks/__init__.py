@@ -1,7 +1,7 @@
 """The rules of `check`, and how they are put together to a verdict. Sees facts only: no torch, no network."""
 
 from headscope.checks import kind, labels, tokens, training, values, weights
-from headscope.checks.judge import judge
+from headscope.checks.judgement import judge
 from headscope.checks.rule import RULES, Rule
 from headscope.checks.selection import Ignore, Selection, select
 

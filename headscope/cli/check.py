@@ -110,7 +110,7 @@ def check(models: Models, wanted: Wanted, reach: Reach, rules: Rules, written: W
         gate = _gate(rules)
         gated = _run(models, gate, tell, written.kind, options)
     if rules.write_baseline is not None:
-        from headscope.api.check import baseline_text
+        from headscope.api.checking import baseline_text
 
         write_file(rules.write_baseline, baseline_text(gated.results))
     _write(written, gated)

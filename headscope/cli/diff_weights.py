@@ -22,7 +22,7 @@ def diff_weights(
     with telling_progress(output.quiet) as tell:
         from headscope import api
 
-        report = api.diff_weights(source.model, progress=tell, **source.keywords(), **options)
+        report = api.diff_weights(source.model, progress=tell, **source.uncached(), **options)
     from headscope import render
 
     screen = render.verdict_screen if output.quiet else partial(render.diff_screen, every=every)

@@ -1,6 +1,6 @@
 """`headscope forward MODEL`."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -8,6 +8,9 @@ from headscope.cli.options import Output, Source, Wanted
 from headscope.cli.output import check_output, write_report
 from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode
+
+if TYPE_CHECKING:
+    from headscope.api import DeviceName
 
 _INPUT = "What to run"
 Device = Annotated[
@@ -42,7 +45,7 @@ def forward(  # noqa: PLR0917  Typer passes every option by name
 
         report = api.forward(
             source.model,
-            device=device,
+            device=cast("DeviceName", device),  # PyTorch may know others, and says so
             text=text or (),
             text_pair=text_pair or (),
             image=image,

@@ -149,10 +149,14 @@ class Reach:
 
     def keywords(self) -> dict[str, Any]:
         """The keyword arguments of the api. Raises UsageError for no time at all."""
+        return self.uncached() | {"cache": not self.no_cache}
+
+    def uncached(self) -> dict[str, Any]:
+        """The keyword arguments for what is never cached. Raises UsageError for no time at all."""
         if self.timeout is not None and self.timeout <= 0:
             raise UsageError(f"--timeout must be more than 0 seconds, not {self.timeout:g}.", "Leave it out for 120.")
         names = ("revision", "subfolder", "variant", "cache_dir", "token", "offline", "adapter", "timeout")
-        return {name: getattr(self, name) for name in names} | {"cache": not self.no_cache}
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ def snapshot(source: Source, output: SnapshotFile, json: Json = False, quiet: Qu
     with telling_progress(quiet) as tell:
         from headscope import api
 
-        manifest = api.snapshot(source.model, str(output), progress=tell, **source.keywords())
+        manifest = api.snapshot(source.model, str(output), progress=tell, **source.uncached())
     from headscope.render import document, snapshot_sentence
 
     if json:

@@ -1,6 +1,8 @@
 """Everything a report can say: frozen dataclasses of str, int, bool, enum and tuple. Read this first."""
 
 from headscope.facts.adapter import AdapterFacts, AdapterFault, AdapterFaultKind, Carried
+from headscope.facts.atlas import AtlasHead, AtlasParameter, HeadEntry
+from headscope.facts.check import CheckResult, Ignored, Verdict
 from headscope.facts.checkpoint import (
     CheckpointFacts,
     CheckpointKind,
@@ -10,6 +12,8 @@ from headscope.facts.checkpoint import (
     WeightFile,
     WeightsFormat,
 )
+from headscope.facts.comparison import Comparison, Difference, SameValues
+from headscope.facts.forward import ForwardReport, LabelScore, Scored, SeenStage
 from headscope.facts.head import (
     Evidence,
     Head,
@@ -54,17 +58,26 @@ __all__ = [
     "AdapterFacts",
     "AdapterFault",
     "AdapterFaultKind",
+    "AtlasHead",
+    "AtlasParameter",
     "Carried",
+    "CheckResult",
     "CheckpointFacts",
     "CheckpointKind",
     "CheckpointManifest",
+    "Comparison",
+    "Difference",
     "Environment",
     "Evidence",
     "Finding",
+    "ForwardReport",
     "Head",
+    "HeadEntry",
     "HeadParameter",
     "HeadTrace",
     "HiddenSource",
+    "Ignored",
+    "LabelScore",
     "Mismatch",
     "ModelFacts",
     "PaddingEffect",
@@ -79,6 +92,9 @@ __all__ = [
     "Quantisation",
     "Rename",
     "Report",
+    "SameValues",
+    "Scored",
+    "SeenStage",
     "SentencePipeline",
     "Severity",
     "Shape",
@@ -90,6 +106,7 @@ __all__ = [
     "Unavailable",
     "UnusedGroup",
     "UnusedModule",
+    "Verdict",
     "Verification",
     "WeightDiff",
     "WeightFile",

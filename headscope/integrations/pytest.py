@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+if TYPE_CHECKING:
+    from headscope.api import Checked, ProfileName
+    from headscope.facts import Profile
+
 
 @pytest.fixture
-def check_head() -> Callable[..., Any]:
+def check_head() -> Callable[..., Checked]:
     """A function that asks the rules of `headscope check` and fails the test unless they pass; returns the result."""
 
-    def ask(reference: Any, profile: str = "inference", **options: Any) -> Any:
+    def ask(reference: Any, profile: Profile | ProfileName = "inference", **options: Any) -> Checked:
         __tracebackhide__ = True
         from headscope.api import check  # only a test that asks waits for torch
         from headscope.facts.check import Verdict

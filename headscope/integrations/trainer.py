@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, get_args
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
@@ -14,7 +14,7 @@ from headscope.facts.check import CheckResult, Verdict
 from headscope.integrations.sentence import failure_sentence
 
 _LOG = logging.getLogger("headscope")
-_REACTIONS = ("raise", "warn")
+Reaction = Literal["raise", "warn"]
 
 
 class HeadscopeCallback(TrainerCallback):
@@ -32,8 +32,8 @@ class HeadscopeCallback(TrainerCallback):
     def __init__(
         self,
         *,
-        on_fail: str = "raise",
-        on_undetermined: str = "warn",
+        on_fail: Reaction = "raise",
+        on_undetermined: Reaction = "warn",
         rules: tuple[str, ...] = (),
         ignore: tuple[str, ...] = (),
         loaded_from: str | None = None,
@@ -41,13 +41,17 @@ class HeadscopeCallback(TrainerCallback):
         example_inputs: Any = None,
     ) -> None:
         for reaction in (on_fail, on_undetermined):
-            if reaction not in _REACTIONS:
-                raise UsageError(f"no such reaction: {reaction}", f"reactions: {', '.join(_REACTIONS)}")
+            if reaction not in get_args(Reaction):
+                raise UsageError(f"no such reaction: {reaction}", f"reactions: {', '.join(get_args(Reaction))}")
         self.result: CheckResult | None = None
         self._reactions = {Verdict.FAILED: on_fail, Verdict.NOT_DETERMINED: on_undetermined}
         self._rules = rules
         self._ignore = ignore
-        self._options = {"loaded_from": loaded_from, "loading_info": loading_info, "example_inputs": example_inputs}
+        self._options: dict[str, Any] = {
+            "loaded_from": loaded_from,
+            "loading_info": loading_info,
+            "example_inputs": example_inputs,
+        }
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from transformers import BertTokenizer
 
 import headscope
-from headscope.api.compare import _differences, align_stages
+from headscope.api.comparing import _differences, align_stages
 from headscope.cli import main
 from headscope.errors import UsageError
 from headscope.facts import HiddenSource, Stage

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headscope.checks import RULES, judge
-from headscope.checks.judge import fingerprint, unused_ignores
+from headscope.checks.judgement import fingerprint, unused_ignores
 from headscope.checks.rule import NotKnown, classifier_of, named, rule
 from headscope.checks.selection import Ignore, Selection, select
 from headscope.errors import UsageError

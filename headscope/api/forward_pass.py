@@ -1,21 +1,16 @@
-"""The forward pass: shapes at every stage of the head, and with real weights the scores of real inputs."""
+"""`forward`: shapes at every stage of the head, and with real weights the scores of real inputs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from headscope.api.environment import environment
-from headscope.api.examination import (
-    Examination,
-    Progress,
-    Request,
-    choose_class,
-    examine,
-    make_request,
-    place_of,
-)
+from headscope.api.examination import Examination, Request, choose_class, examine, make_request, place_of
+from headscope.api.options import DeviceName, Progress, given_options, refuses_unknown
 from headscope.api.shown import Forwarded
+from headscope.api.versions import environment
 from headscope.errors import Unsupported, UsageError
 from headscope.facts import CheckpointKind, CheckpointManifest
 from headscope.facts.forward import LabelScore, Scored
@@ -48,24 +43,76 @@ class Material:
         return tuple(kind for kind, value in given.items() if value)
 
 
+@refuses_unknown
 def forward(
-    reference: str,
+    reference: str | PathLike[str],
     *,
-    device: str = _META,
-    text: Any = (),
-    text_pair: Any = (),
+    device: DeviceName = "meta",
+    text: str | Iterable[str] = (),
+    text_pair: str | Iterable[str] = (),
     image: str | None = None,
     audio: str | None = None,
+    num_labels: int | None = None,
+    labels: str | Iterable[str] | None = None,
+    task: str | None = None,
+    model_class: str | None = None,
+    revision: str | None = None,
+    subfolder: str | None = None,
+    variant: str | None = None,
+    cache_dir: str | PathLike[str] | None = None,
+    token: str | None = None,
+    offline: bool = False,
+    trust_remote_code: bool = False,
+    adapter: str | PathLike[str] | None = None,
+    timeout: float | None = None,
+    cache: bool = False,
     progress: Progress | None = None,
-    **options: Any,
 ) -> Forwarded:
     """Runs a forward pass and returns the shape of the tensor at each stage of the head.
 
-    On the `meta` device (the default) no weights are read and shapes carry names. On `cpu` or `cuda` the weights are
-    loaded; `text` (one or several), `image` or `audio` go through the checkpoint's own tokenizer or processor, and the
-    scores and probabilities come back by label. Without them the inputs are invented, and no label gets a score.
-    Options as for `inspect`. Raises a `HeadscopeError`.
+    On `meta` headscope reads no weights. On any other device it loads them; without `text`, `image` or `audio` the
+    inputs are invented, and no label gets a score.
+
+    Args:
+        reference: A Hub ID, `id@revision`, an `hf://` URI, a Hub URL, a local folder or weight file, a PEFT adapter
+            or a snapshot file.
+        device: `meta` for shapes only; `cpu`, `cuda`, `cuda:0` or `mps` for values.
+        text: One text or several, for the checkpoint's own tokenizer.
+        text_pair: The second text of each pair, as many as `text`.
+        image: Path of an image, for the checkpoint's own processor.
+        audio: Path of a WAV file, for the checkpoint's own processor.
+        num_labels: Number of classes (default: from the config); 1 means regression.
+        labels: Class names in order, several or one text `"A,B,C"`.
+        task: A task such as `sequence-classification` or `token-classification` (default: from the checkpoint).
+        model_class: A class of Transformers, such as `BertForSequenceClassification`.
+        revision: Branch, tag or commit on the Hub (default: `main`).
+        subfolder: Folder inside the repository or the local folder.
+        variant: Variant of the weight files, such as `fp16` for `model.fp16.safetensors`.
+        cache_dir: The Hub's cache folder (default: `$HF_HUB_CACHE`).
+        token: Access token for gated and private repositories (default: `$HF_TOKEN` or the stored login).
+        offline: Make no network requests: use local files, the Hub's cache and the bundled snapshots.
+        trust_remote_code: Run model code that comes with the checkpoint.
+        adapter: A PEFT adapter (Hub ID or folder) to put on `reference`.
+        timeout: Total time limit for Hub requests, in seconds (default: 120).
+        cache: Read and write the report cache.
+        progress: Called with a short sentence before each step.
+
+    Returns:
+        The stages in order. On `meta` the axes that vary have names (`batch`, `sequence`), on other devices they are
+        integers; `logits` then has a row for each input, and `scored` the probabilities (0 to 1) by label.
+
+    Raises:
+        UsageError: An option is unknown, has an invalid value, or doesn't apply to this kind of model.
+        HeadscopeError: The checkpoint can't be read or examined: `NotFound`, `Gated`, `Offline`, `NetworkError`,
+            `Malformed` or `Unsupported`. `message` says what happened, `hint` what to do next.
+
+    Example:
+        >>> import headscope
+        >>> result = headscope.forward("roberta-base", num_labels=3, offline=True)
+        >>> result.logits_shape
+        ('batch', 3)
     """
+    options = given_options(locals(), "reference", "device", "text", "text_pair", "image", "audio", "progress")
     material = Material(_several(text), _several(text_pair), image, audio)
     _check(material, device)
     request = make_request(reference, options)

@@ -1,5 +1,7 @@
 """What surrounds a run: versions, settings."""
 
+from __future__ import annotations
+
 import platform
 from importlib import metadata
 
@@ -8,7 +10,17 @@ from headscope.facts.settings import Surroundings
 
 
 def environment() -> Environment:
-    """The versions that a report depends on, without importing what they belong to."""
+    """Reads the versions that a report depends on, without importing the packages.
+
+    Returns:
+        The versions of Python, PyTorch, Transformers, huggingface_hub and safetensors; `not installed` for a package
+        that is missing.
+
+    Example:
+        >>> import headscope
+        >>> headscope.environment().python.startswith("3.")
+        True
+    """
     return Environment(
         python=platform.python_version(),
         torch=_version("torch"),

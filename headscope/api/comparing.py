@@ -1,14 +1,15 @@
-"""Heads side by side: where they differ, and whether their stored numbers are the same."""
+"""`compare`: heads side by side, where they differ, and whether their stored numbers are the same."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from os import PathLike
 
-from headscope.api.examination import Examined, Progress, Request, examine, make_request
+from headscope.api.examination import Examined, Request, examine, make_request
 from headscope.api.findings import with_findings
+from headscope.api.options import Progress, given_options, read_labels, refuses_unknown
 from headscope.api.places import Place, open_places
 from headscope.api.shown import Compared
 from headscope.errors import HeadscopeError, UsageError
@@ -30,16 +31,67 @@ from headscope.facts.version import tool_version
 _LARGEST_TENSOR = 2_000_000_000
 
 
-def compare(*references: str, values: bool = False, progress: Progress | None = None, **options: Any) -> Compared:
-    """The heads of several checkpoints, and where they differ.
+@refuses_unknown
+def compare(
+    *references: str | PathLike[str],
+    values: bool = False,
+    num_labels: int | None = None,
+    labels: str | Iterable[str] | None = None,
+    task: str | None = None,
+    model_class: str | None = None,
+    revision: str | None = None,
+    subfolder: str | None = None,
+    variant: str | None = None,
+    cache_dir: str | PathLike[str] | None = None,
+    token: str | None = None,
+    offline: bool = False,
+    trust_remote_code: bool = False,
+    adapter: str | PathLike[str] | None = None,
+    timeout: float | None = None,
+    cache: bool = False,
+    verify: bool = False,
+    progress: Progress | None = None,
+) -> Compared:
+    """Compares the heads of several checkpoints.
 
-    With `values`, the stored numbers of the parameters that all heads have are compared bit by bit. Options as for
-    `inspect`, and the same for all. Raises UsageError for fewer than two references, and a `HeadscopeError` where one
-    of the checkpoints cannot be read.
+    Args:
+        *references: Two checkpoints or more, each as for `inspect`. The options apply to all of them.
+        values: Compare the stored numbers of the parameters that all heads have, bit by bit.
+        num_labels: Number of classes (default: from the config); 1 means regression.
+        labels: Class names in order, several or one text `"A,B,C"`.
+        task: A task such as `sequence-classification` or `token-classification` (default: from the checkpoint).
+        model_class: A class of Transformers, such as `BertForSequenceClassification`.
+        revision: Branch, tag or commit on the Hub (default: `main`).
+        subfolder: Folder inside the repository or the local folder.
+        variant: Variant of the weight files, such as `fp16` for `model.fp16.safetensors`.
+        cache_dir: The Hub's cache folder (default: `$HF_HUB_CACHE`).
+        token: Access token for gated and private repositories (default: `$HF_TOKEN` or the stored login).
+        offline: Make no network requests: use local files, the Hub's cache and the bundled snapshots.
+        trust_remote_code: Run model code that comes with the checkpoint.
+        adapter: A PEFT adapter (Hub ID or folder) to put on `reference`.
+        timeout: Total time limit for Hub requests, in seconds (default: 120).
+        cache: Read and write the report cache.
+        verify: Report how the gradients of the head agree with the traced pooling, and what padding changes.
+        progress: Called with a short sentence before each step.
+
+    Returns:
+        The reports in the given order, what differs between them, and their stages in rows.
+
+    Raises:
+        UsageError: Fewer than two checkpoints were given, or an option is unknown or has an invalid value.
+        HeadscopeError: A checkpoint can't be read or examined.
+
+    Example:
+        >>> import headscope
+        >>> result = headscope.compare("bert-base-uncased", "roberta-base", num_labels=3, offline=True)
+        >>> [difference.what for difference in result.differences][:3]
+        ['class', 'operations', 'formula']
     """
+    options = given_options(locals(), "references", "values", "progress")
     if len(references) < len("AB"):
         raise UsageError(f"{len(references)} model was given, and two are needed to compare", "name another model")
-    requests = [make_request(reference, dict(options)) for reference in references]
+    options["labels"] = read_labels(labels)  # once: an iterator has nothing left for the second model
+    requests = [make_request(reference, options) for reference in references]
     examined = [examine("compare", request, progress) for request in requests]
     reports = tuple(with_findings(item, request) for item, request in zip(examined, requests, strict=True))
     return Compared(

@@ -1,4 +1,4 @@
-"""The atlas: every classification class of the installed Transformers traced, in several processes."""
+"""`heads`, the atlas: every classification class of the installed Transformers traced, in several processes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headscope.api.options import Progress, refuses_unknown
 from headscope.api.shown import Heads
 from headscope.errors import UsageError
 from headscope.facts import PoolingKind, Task
@@ -32,6 +33,7 @@ class _Target:
     task: Task
 
 
+@refuses_unknown
 def heads(
     pattern: str = "",
     *,
@@ -39,14 +41,32 @@ def heads(
     pooling: str | None = None,
     operation: str | None = None,
     workers: int | None = None,
-    progress: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
 ) -> Heads:
-    """The atlas entries of all classes whose name or model type contains `pattern`, sorted by task and name.
+    """Traces the heads of the installed Transformers, without checkpoints.
 
-    `pooling` and `operation` keep the traced heads with that pooling kind, or that run that operation.
+    Each class is built at its default configuration, with few layers: heads don't depend on the depth.
 
-    No checkpoint is needed: each class is built at its default configuration (with few layers: heads do not depend on
-    the depth). A class that cannot be traced is an entry with its reason.
+    Args:
+        pattern: Part of a class name or model type, in any case (default: all classes).
+        task: Only heads for this task, such as `sequence-classification`.
+        pooling: Only heads with this pooling, such as `masked_mean`.
+        operation: Only heads that run this operation, such as `tanh`.
+        workers: Number of processes (default: one per core).
+        progress: Called with a short sentence before each step.
+
+    Returns:
+        The entries, sorted by task and class name. A class that can't be traced is an entry with `head` None and a
+        `reason`.
+
+    Raises:
+        UsageError: No class matches, or there is no such task or pooling.
+
+    Example:
+        >>> import headscope
+        >>> entries = headscope.heads("squeezebert", task="sequence-classification")
+        >>> entries[0].head.formula
+        'logits = classifier(tanh(dense(h[CLS])))'
     """
     tell = progress or (lambda sentence: None)
     kind = _parsed_kind(pooling)

@@ -1,0 +1,116 @@
+"""The tables of docs/api.md, from the signatures and docstrings of the public API; `write_reference.py` writes them."""
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from textwrap import dedent, wrap
+from typing import Any, get_args, get_overloads
+
+import headscope
+from headscope import errors
+from headscope.api import options
+
+FUNCTIONS = ("inspect", "diff_weights", "check", "compare", "forward", "heads", "snapshot", "diagram", "environment")
+_RESULTS = ("Examination", "Checked", "Compared", "Forwarded", "Heads", "Snapshot")
+_WIDTH = 110
+_NAMES_OF_VALUES = ("ProfileName", "SeverityName", "DrawingName", "DeviceName")
+
+
+def api_reference() -> str:
+    """The functions with their arguments, then the types of results, the names of values, and the errors."""
+    lines = ["## Functions", ""]
+    for name in FUNCTIONS:
+        lines += _function(name, getattr(headscope, name))
+    return "\n".join([*lines, *_results(), *_values(), *_errors()]).rstrip() + "\n"
+
+
+def _function(name: str, function: Callable[..., Any]) -> Iterator[str]:
+    parts = _sections(inspect.getdoc(function) or "")
+    calls = [inspect.signature(item) for item in get_overloads(inspect.unwrap(function))] or [
+        inspect.signature(function)
+    ]
+    yield from (f"### headscope.{name}", "", parts[""].strip(), "", "```py")
+    yield from (_call(name, call) for call in calls)
+    yield from ("```", "")
+    if "Args" in parts:
+        yield from ("| argument | type | default | meaning |", "|---|---|---|---|")
+        described = dict(_entries(parts["Args"]))
+        for item in inspect.signature(function).parameters.values():
+            cells = (f"`{item.name}`", f"`{item.annotation}`", _default(item), described[item.name])
+            yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+        yield ""
+    result = _type(inspect.signature(function).return_annotation)
+    yield from (f"**Returns** `{result}`. {_joined(parts['Returns'])}", "")
+    if "Raises" in parts:
+        yield from ("**Raises**", "")
+        yield from (f"- `{kind}`: {when}" for kind, when in _entries(parts["Raises"]))
+        yield ""
+    yield from ("```pycon", dedent(parts["Example"]).strip(), "```", "")
+
+
+def _call(name: str, call: inspect.Signature) -> str:
+    """A call in short: arguments with their defaults. Only the first, which tells the overloads apart, has its type."""
+    words: list[str] = []
+    is_named = False
+    for item in call.parameters.values():
+        if item.kind is item.KEYWORD_ONLY and not is_named and not words[-1].startswith("*"):
+            words.append("*")
+        is_named = is_named or item.kind is item.KEYWORD_ONLY
+        star = "*" if item.kind is item.VAR_POSITIONAL else ""
+        kind = f": {item.annotation}" if item.name == "reference" else ""
+        value = "" if item.default is item.empty else f"={item.default!r}"
+        words.append(f"{star}{item.name}{kind}{value}")
+    whole = f"{name}({', '.join(words)}) -> {_type(call.return_annotation)}"
+    return "\n".join(wrap(whole, _WIDTH, subsequent_indent="    ", break_long_words=False))
+
+
+def _type(annotation: Any) -> str:
+    return annotation if isinstance(annotation, str) else str(getattr(annotation, "__name__", annotation))
+
+
+def _default(item: inspect.Parameter) -> str:
+    return "" if item.default is item.empty else f"`{item.default!r}`"
+
+
+def _sections(text: str) -> dict[str, str]:
+    """The sections of a docstring in Google style by their titles; the beginning under no title."""
+    parts = re.split(r"^(Args|Returns|Raises|Example):\n", text, flags=re.MULTILINE)
+    return dict(zip(["", *parts[1::2]], [parts[0], *parts[2::2]], strict=True))
+
+
+def _entries(section: str) -> Iterator[tuple[str, str]]:
+    """Each entry of a section: its name and what is said of it, in one line."""
+    for entry in re.split(r"\n(?=\S)", dedent(section).strip()):
+        name, _, text = entry.partition(": ")
+        yield name.lstrip("*"), _joined(text)
+
+
+def _joined(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _results() -> Iterator[str]:
+    yield from ("## Results", "", "Each prints what the terminal shows, and its `repr` is one line.", "")
+    yield from ("| type | is | fields |", "|---|---|---|")
+    for name in _RESULTS:
+        kind = getattr(headscope, name)
+        fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+        named = ", ".join(f"`{field.name}`" for field in fields) or "a tuple of `headscope.facts.HeadEntry`"
+        yield f"| `headscope.{name}` | {_joined((inspect.getdoc(kind) or '').splitlines()[0])} | {named} |"
+    yield ""
+
+
+def _values() -> Iterator[str]:
+    yield from ("## Types of options", "", "| type | values |", "|---|---|")
+    for name in _NAMES_OF_VALUES:
+        yield f"| `headscope.{name}` | {', '.join(f'`{value}`' for value in get_args(getattr(options, name)))} |"
+    yield ""
+
+
+def _errors() -> Iterator[str]:
+    yield from ("## Errors", "", "| type | code | exit code | meaning |", "|---|---|---|---|")
+    for name, kind in vars(errors).items():
+        if isinstance(kind, type) and issubclass(kind, errors.HeadscopeError):
+            meaning = _joined((inspect.getdoc(kind) or "").splitlines()[0])
+            yield f"| `headscope.errors.{name}` | `{kind.code}` | {int(kind.exit_code)} | {meaning} |"

@@ -1,0 +1,256 @@
+"""The public API: what it exports, its signatures, its docstrings, its types, and what importing it costs."""
+
+import doctest
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from pkgutil import iter_modules, walk_packages
+from typing import Any, get_args, get_overloads
+
+import pytest
+
+import headscope
+from headscope import errors, facts
+from headscope.api import DeviceName, DrawingName, ProfileName, SeverityName
+from headscope.api.options import refuses_unknown
+from headscope.render.diagram import PAINTERS
+from tests import typing_example
+
+ROOT = Path(__file__).resolve().parents[2]
+MISTAKES = ROOT / "tests" / "typing_mistakes.py"
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    name: getattr(headscope, name)
+    for name in headscope.__all__
+    if isinstance(getattr(headscope, name), types.FunctionType)
+}
+WITH_OPTIONS = sorted(FUNCTIONS.keys() - {"environment"})
+EXPECTED = re.compile(r"  # E: (?P<code>\S+) (?P<word>\S+)$")
+FOUND = re.compile(r"^(?P<file>[^:]+):(?P<line>\d+): error: (?P<message>.*)  \[(?P<code>[\w-]+)\]$")
+
+
+def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    return dict(inspect.signature(function).parameters)
+
+
+def run_python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_it_imports_no_torch_and_no_transformers() -> None:
+    code = """
+import sys, headscope
+heavy = {"torch", "transformers", "accelerate", "peft"}
+print(sorted(heavy & set(sys.modules)), headscope.errors.NotFound.__name__, "headscope.api" in sys.modules)
+for name in set(headscope.__all__) - {"HeadscopeCallback"}:
+    getattr(headscope, name)
+print(sorted(heavy & set(sys.modules)))
+"""
+    assert run_python(code).splitlines() == ["[] NotFound False", "[]"]
+
+
+def test_it_exports_its_functions_and_the_types_of_their_results() -> None:
+    functions = [
+        "check",
+        "compare",
+        "diagram",
+        "diff_weights",
+        "environment",
+        "forward",
+        "heads",
+        "inspect",
+        "snapshot",
+    ]
+    assert sorted(FUNCTIONS) == functions
+    results = {str(inspect.signature(function).return_annotation) for function in FUNCTIONS.values()}
+    assert results <= {*headscope.__all__, *facts.__all__, "str"}
+    assert dir(headscope) == sorted(headscope.__all__)
+    assert headscope.errors is errors
+    assert headscope.facts is facts
+
+
+def test_a_name_that_there_is_not_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'headscope' has no attribute 'inspekt'"):
+        _ = headscope.inspekt  # type: ignore[attr-defined]
+
+
+def test_no_function_hides_the_module_that_has_its_name() -> None:
+    packages = [headscope, *(__import__(found.name, fromlist=["_"]) for found in walk_packages(
+        headscope.__path__, "headscope.") if found.ispkg)]  # fmt: skip
+    assert len(packages) > 8
+    for package in packages:
+        for found in iter_modules(package.__path__):
+            if found.name != "__main__":
+                __import__(f"{package.__name__}.{found.name}")
+                assert isinstance(getattr(package, found.name), types.ModuleType), f"{package.__name__}.{found.name}"
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_parameter_is_explicit_and_has_a_type(name: str) -> None:
+    for item in parameters(FUNCTIONS[name]).values():
+        assert item.kind is not inspect.Parameter.VAR_KEYWORD, item.name
+        assert item.annotation is not inspect.Parameter.empty, item.name
+        assert item.annotation != "Any" or item.name == "example_inputs", item.name
+
+
+@pytest.mark.parametrize("name", ["inspect", "check"])
+def test_the_overloads_are_the_implementation_in_two_parts(name: str) -> None:
+    function = FUNCTIONS[name]
+    whole, parts = parameters(function), [parameters(item) for item in get_overloads(inspect.unwrap(function))]
+    assert [part.pop("reference").annotation for part in parts] == ["str | PathLike[str]", "nn.Module"]
+    assert whole.pop("reference").annotation == "str | PathLike[str] | nn.Module"
+    for part in parts:
+        for item in part.values():
+            assert item == whole[item.name]
+    assert set().union(*parts) == set(whole)
+
+
+@pytest.mark.parametrize("name", WITH_OPTIONS)
+def test_an_option_that_there_is_not_is_refused_in_a_sentence(name: str) -> None:
+    function = FUNCTIONS[name]
+    with pytest.raises(errors.UsageError, match=r"^no such option: colour$") as raised:
+        function(colour="red")
+    assert raised.value.hint == f"options: {', '.join(item for item in parameters(function) if item != 'references')}"
+    last = list(parameters(function))[-1]
+    with pytest.raises(errors.UsageError, match=f"^no such option: {last}e$") as raised:
+        function(**{f"{last}e": 1})
+    assert raised.value.hint == f"did you mean {last}?"
+
+
+def test_what_is_not_given_is_still_python_s_error() -> None:
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'reference'"):
+        headscope.inspect()  # type: ignore[call-overload]
+
+
+def test_the_wrapper_keeps_the_function() -> None:
+    def ask(*names: str, loud: bool = False) -> tuple[tuple[str, ...], bool]:
+        """Asks."""
+        return names, loud
+
+    wrapped = refuses_unknown(ask)
+    assert wrapped("a", "b", loud=True) == (("a", "b"), True)
+    assert (wrapped.__name__, wrapped.__doc__, inspect.signature(wrapped)) == ("ask", "Asks.", inspect.signature(ask))
+
+
+def test_the_literals_are_the_values_of_the_facts() -> None:
+    assert set(get_args(ProfileName)) == set(facts.Profile)
+    assert set(get_args(SeverityName)) == set(facts.Severity)
+    assert set(get_args(DrawingName)) == set(PAINTERS)
+
+
+@pytest.mark.parametrize("name", get_args(DeviceName))
+def test_pytorch_knows_every_device(name: str) -> None:
+    import torch
+
+    assert str(torch.device(name)) == name
+
+
+def sections(text: str) -> dict[str, str]:
+    """A docstring in Google style by the titles of its sections."""
+    parts = re.split(r"^(Args|Returns|Raises|Example):\n", text, flags=re.MULTILINE)
+    return dict(zip(["", *parts[1::2]], [parts[0], *parts[2::2]], strict=True))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_docstring_describes_every_argument_result_and_error(name: str) -> None:
+    function = FUNCTIONS[name]
+    found = sections(inspect.getdoc(function) or "")
+    assert found[""].splitlines()[0].endswith(".")
+    described = re.findall(r"^    \*?(\w+): \S", found.get("Args", ""), flags=re.MULTILINE)
+    assert described == list(parameters(function))
+    assert found["Returns"].strip()
+    assert ">>>" in found["Example"]
+    raised = re.findall(r"^    (\w+): \S", found.get("Raises", ""), flags=re.MULTILINE)
+    assert bool(raised) == (name in WITH_OPTIONS)
+    assert all(issubclass(getattr(errors, item), errors.HeadscopeError) for item in raised)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_example_of_a_docstring_gives_what_it_says(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (test,) = doctest.DocTestFinder(recurse=False).find(FUNCTIONS[name], name, globs={})
+    assert test.examples
+    assert not any(doctest.SKIP in item.options for item in test.examples)
+    said: list[str] = []
+    assert doctest.DocTestRunner().run(test, out=said.append).failed == 0, "".join(said)
+
+
+def found_by_mypy() -> Iterator[tuple[str, int, str, str]]:
+    """The errors of mypy in the example and in the mistakes: file, line, code, message."""
+    files = ["tests/typing_example.py", "tests/typing_mistakes.py"]
+    command = [sys.executable, "-m", "mypy", "--no-error-summary", "--no-pretty", "--hide-error-context", *files]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    for line in done.stdout.splitlines():
+        if ": note: " not in line:
+            match = FOUND.match(line)
+            assert match, line
+            yield Path(match["file"]).name, int(match["line"]), match["code"], match["message"]
+
+
+def test_mypy_accepts_the_example_and_finds_every_mistake() -> None:
+    pytest.importorskip("mypy")
+    expected = {
+        number: (match["code"], match["word"])
+        for number, line in enumerate(MISTAKES.read_text(encoding="utf-8").splitlines(), 1)
+        if (match := EXPECTED.search(line))
+    }
+    assert len(expected) > 20
+    found = {}
+    for file, line, code, message in found_by_mypy():
+        assert file == MISTAKES.name, f"{file}:{line}: {message}"
+        assert line in expected, f"{file}:{line}: {message}"
+        word = expected[line][1]
+        found[line] = (code, word if word in message else message)
+    assert found == expected
+
+
+def test_the_typed_example_runs(tmp_path: Path) -> None:
+    from transformers import BertConfig, BertForSequenceClassification
+
+    config = BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8, vocab_size=50)
+    module = BertForSequenceClassification(config)
+    assert typing_example.formula_of(module).startswith("logits = classifier(")
+    assert {item.id for item in typing_example.failures("roberta-base", "inference", "error")} == {"HS102"}
+    for parameter in module.classifier.parameters():
+        parameter.requires_grad = False
+    assert "HS601" in typing_example.frozen_weights(module)
+    said = typing_example.everything_else(tmp_path)
+    assert said[0] == str(tmp_path / "roberta.json")
+    assert said[-1].startswith("<svg")
+    names = ("a", "b", "c")
+    assert len(typing_example.new_weights(tmp_path / "roberta.json", names)) == len(["dense", "out_proj"]) * 2
+    assert "no-such-folder" in typing_example.sentence(str(tmp_path / "no-such-folder"))
+
+
+def test_the_page_of_the_api_is_what_the_code_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    page = importlib.import_module("api_page")
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    assert set(page.FUNCTIONS) == set(FUNCTIONS)
+    assert text.partition("<!-- below: scripts/write_reference.py -->")[2].strip() == page.api_reference().strip()
+    for name, function in FUNCTIONS.items():
+        assert f"### headscope.{name}\n" in text
+        for item in parameters(function):
+            assert f"| `{item}` | `" in text
+
+
+def test_labels_from_an_iterator_reach_every_model() -> None:
+    names = ("no", "perhaps", "yes")
+    result = headscope.compare("bert-base-uncased", "roberta-base", labels=iter(names), offline=True)
+    assert [report.model.labels for report in result.reports] == [names, names]
+
+
+def test_a_place_may_be_a_path(tmp_path: Path) -> None:
+    report = headscope.inspect("roberta-base", cache_dir=tmp_path, offline=True)
+    assert report == headscope.inspect("roberta-base", cache_dir=str(tmp_path), offline=True)
+    with pytest.raises(errors.UsageError, match="cache_dir must be a path, not 3"):
+        headscope.inspect("roberta-base", cache_dir=3)  # type: ignore[call-overload]
