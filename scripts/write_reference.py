@@ -68,9 +68,14 @@ def _key(option: Any) -> tuple[str, str]:
 
 
 def _usage(name: str, command: Any) -> str:
-    words = [item.metavar if item.required else f"[{item.metavar.strip('[]')}]" for item in _arguments(command)]
+    words = [_argument(item) if item.required else f"[{_argument(item)}]" for item in _arguments(command)]
     needed = [f"{item.opts[0]} {item.metavar}" for item in _options(command) if item.required]
     return " ".join([name, *words, *needed, "[OPTIONS]"])
+
+
+def _argument(item: Any) -> str:
+    """`MODEL`, or `MODEL...` where several can be given."""
+    return f"{item.metavar.strip('[].')}{'...' if item.nargs == -1 else ''}"
 
 
 def _sentence(command: Any) -> str:
@@ -98,7 +103,7 @@ and the cache of reports do."""
 
 def _named(item: Any) -> str:
     if not item.opts[0].startswith("-"):
-        return f"`{item.metavar.strip('[]')}`"
+        return f"`{_argument(item)}`"
     value = f" {item.metavar}" if item.metavar and not item.is_flag else ""
     return ", ".join(f"`{name}{value}`" for name in (*item.opts, *item.secondary_opts))
 
