@@ -109,10 +109,9 @@ class Meeting(nn.Module):
         super().__init__()
         self.fc = nn.Linear(4, 3, device="meta")
         self.meanwhile = meanwhile
-        self.found: list[Any] = []
 
     def forward(self, x: Tensor) -> Tensor:
-        thread = threading.Thread(target=lambda: self.found.append(self.meanwhile()))
+        thread = threading.Thread(target=self.meanwhile)
         thread.start()
         thread.join()
         with torch.autocast("meta", dtype=torch.bfloat16):
@@ -120,9 +119,10 @@ class Meeting(nn.Module):
 
 
 def run(meanwhile: Callable[[], Any]) -> tuple[Any, Any]:
-    model = Meeting(meanwhile)
+    found: list[Any] = []  # not in the module, whose lists are put back after the run
+    model = Meeting(lambda: found.append(meanwhile()))
     report = headscope.inspect(model, example_inputs={"x": torch.empty(2, 4, device="meta")})
-    return report, model.found[0]
+    return report, found[0]
 
 
 def test_autocast_on_meta_is_off_for_one_thread_and_refused_in_others() -> None:
