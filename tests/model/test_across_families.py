@@ -34,7 +34,7 @@ def test_a_load_across_families_is_examined_with_the_warning_that_it_prints(
     name: str, make: Any, class_name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     make().save_pretrained(tmp_path)
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.WARNING), caplog.at_level(logging.WARNING, logger="transformers"):
         _, info = getattr(transformers, class_name).from_pretrained(
             tmp_path, output_loading_info=True, ignore_mismatched_sizes=True
         )

@@ -1,5 +1,6 @@
 """The weight diff against its oracle: a real load of the same files with `output_loading_info=True`."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,12 @@ CASES = [(name, source) for name, family in FAMILIES.items() for source in famil
 
 
 @pytest.fixture(autouse=True)
-def _quiet() -> None:
+def _quiet() -> Iterator[None]:
+    before = logging.get_verbosity()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+    yield
+    logging.set_verbosity(before)
 
 
 def really_load(folder: Path, class_name: str, **changes: Any) -> tuple[Any, dict[str, Any]]:
