@@ -11,7 +11,7 @@ import pytest
 
 PROC = Path("/proc")
 MARK = "HEADSCOPE_TEST_MARK"
-START_SECONDS, END_SECONDS = 90, 15
+START_SECONDS, END_SECONDS = 90, 60
 
 pytestmark = pytest.mark.skipif(not PROC.is_dir(), reason="processes are found through /proc")
 
