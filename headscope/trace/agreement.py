@@ -7,13 +7,14 @@ runs show is not the coincidence. What no two show alike is not claimed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from headscope.errors import Unsupported
-from headscope.facts import Pooling, PoolingKind, Shape, Stage, Unavailable, Verification
+from headscope.facts import Pooling, PoolingKind, PoolingPart, Shape, Stage, Unavailable, Verification
 from headscope.trace.axes import TokenAxes, find_token_axes
 from headscope.trace.doubts import doubts
 from headscope.trace.execution import Execution
@@ -27,6 +28,7 @@ from headscope.trace.stages import ModelNames, Step, build_stages, read_steps, s
 from headscope.trace.verify import PartTensors, verify_pooling, with_weighed_positions
 
 _VARIES = "varies"
+_NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,6 @@ class Look:
 
     execution: Execution
     head: HeadSlice
-    tokens: TokenNames
     steps: tuple[Step, ...]
     stages: tuple[Stage, ...]
     axes: TokenAxes
@@ -82,7 +83,6 @@ def look_at(execution: Execution, head: HeadSlice, tokens: TokenNames) -> Look:
     return Look(
         execution=execution,
         head=head,
-        tokens=tokens,
         steps=steps,
         stages=build_stages(execution, head, steps),
         axes=axes,
@@ -150,7 +150,18 @@ def _unconfirmed(first: Look, err: Unsupported, *, verify: bool) -> Agreement:
 
 def _same_pooling(one: Look, other: Look) -> bool:
     left, right = one.pooling, other.pooling
-    return (left.kind, left.parts, left.rule) == (right.kind, right.parts, right.rule)
+    return (left.kind, _claims(left), left.rule) == (right.kind, _claims(right), right.rule)
+
+
+def _claims(pooling: Pooling) -> tuple[PoolingPart, ...]:
+    """The parts with the numbers in their modules left open: the last layer of a shallow twin has another number."""
+    return tuple(
+        replace(
+            part,
+            sources=tuple(replace(source, module=_NUMBER.sub("#", source.module)) for source in part.sources),
+        )
+        for part in pooling.parts
+    )
 
 
 def _common_formula(one: Look, other: Look) -> Formula | None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from headscope.facts import HeadTrace, PoolingKind, Positions, Where
+from headscope.trace.execution import run_forward
 from tests.trace.heads import ALL, FIRST, H, Text, trace
 
 K = PoolingKind
@@ -138,3 +139,27 @@ def test_labels_are_no_sizes() -> None:
     with torch.device("meta"):
         model = BertForSequenceClassification(config)
     assert trace_head(model, Task.SEQUENCE_CLASSIFICATION).hidden_shape == ("batch", "sequence", 55)
+
+
+def test_a_twin_of_one_layer_confirms_a_deep_model_without_a_third_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers import BertConfig, BertForSequenceClassification
+
+    from headscope.facts import Task
+    from headscope.model.reduced_config import shallow_twin
+    from headscope.trace import head, trace_head
+
+    depths: list[int] = []
+
+    def run(model: Any, *arguments: Any, **options: Any) -> Any:
+        depths.append(len(model.bert.encoder.layer))
+        return run_forward(model, *arguments, **options)
+
+    monkeypatch.setattr(head, "run_forward", run)
+    config = BertConfig(
+        vocab_size=90, hidden_size=32, num_hidden_layers=12, num_attention_heads=4, intermediate_size=20
+    )
+    with torch.device("meta"):
+        model = BertForSequenceClassification(config)
+    traced = trace_head(model, Task.SEQUENCE_CLASSIFICATION, twin=lambda: shallow_twin(model))
+    assert depths == [12, 1]
+    assert (traced.pooling.kind, traced.not_determined) == (K.FIRST_TOKEN, ())
