@@ -44,7 +44,7 @@ def _other_encoders(execution: Execution, head: HeadSlice, base: nn.Module) -> I
     names = ModelNames(execution.model)
     others = {id(child): name for name, child in execution.model.named_children() if _is_composite(child, base)}
     side = [pair for operation in head.operations for pair in operation.inputs if id(pair[0]) not in head.derived]
-    for operation in _before([producer for _, producer in side], execution):
+    for operation in execution.graph.before(*(producer for _, producer in side)):
         module = next((item for item in operation.modules if id(item) in others), None)
         if module is not None and any(has_token_axis(execution, item) for item in operation.outputs):
             own = names.modules.get(id(base), type(base).__name__)
@@ -61,8 +61,8 @@ def _base_after_another(execution: Execution, head: HeadSlice, base: nn.Module) 
     if any(id(tensor) in names.parameters for operation in head.operations for tensor, _ in operation.inputs):
         return
     others = {id(child): name for name, child in execution.model.named_children() if _is_composite(child, base)}
-    made = [execution.graph.producer(tensor) for tensor in head.hidden]
-    for operation in _before(made, execution):
+    made = map(execution.graph.producer, head.hidden)
+    for operation in execution.graph.before(*made):
         module = next((item for item in operation.modules if id(item) in others), None)
         if module is not None:
             own = names.modules.get(id(base), type(base).__name__)
@@ -75,15 +75,3 @@ def _base_after_another(execution: Execution, head: HeadSlice, base: nn.Module) 
 
 def _is_composite(child: nn.Module, base: nn.Module) -> bool:
     return child is not base and next(child.children(), None) is not None
-
-
-def _before(producers: list[int], execution: Execution) -> Iterator[Operation]:
-    """Every operation that some operations depend on, themselves among them."""
-    waiting, seen = list(producers), set[int]()
-    while waiting:
-        index = waiting.pop()
-        if index < 0 or index in seen:
-            continue
-        seen.add(index)
-        yield execution.graph.operations[index]
-        waiting += [producer for _, producer in execution.graph.operations[index].inputs]

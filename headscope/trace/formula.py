@@ -481,15 +481,7 @@ def _is_made_from_inputs(producer: int, builder: _Builder) -> bool:
 
 def _tensors_before(producer: int, builder: _Builder) -> Iterator[torch.Tensor]:
     """Every tensor that an operation, or one that it depends on, reads."""
-    waiting, seen = [producer], set[int]()
-    while waiting:
-        index = waiting.pop()
-        if index < 0 or index in seen:
-            continue
-        seen.add(index)
-        for tensor, made_by in builder.execution.graph.operations[index].inputs:
-            yield tensor
-            waiting.append(made_by)
+    return (tensor for operation in builder.execution.graph.before(producer) for tensor, _ in operation.inputs)
 
 
 def _last_name(name: str) -> str:

@@ -54,20 +54,13 @@ def _names_of_leaves(model: nn.Module) -> dict[int, str]:
 
 def _reached_leaves(execution: Execution) -> set[int]:
     """Ids of the leaf tensors that the logits depend on."""
-    graph = execution.graph
-    waiting = [graph.producer(tensor) for tensor in execution.logits]
-    seen: set[int] = set()
-    leaves: set[int] = set()
-    while waiting:
-        index = waiting.pop()
-        if index < 0 or index in seen:
-            continue
-        seen.add(index)
-        for tensor, producer in graph.operations[index].inputs:
-            if producer < 0:
-                leaves.add(id(tensor))
-            waiting.append(producer)
-    return leaves
+    producers = map(execution.graph.producer, execution.logits)
+    return {
+        id(tensor)
+        for operation in execution.graph.before(*producers)
+        for tensor, producer in operation.inputs
+        if producer < 0
+    }
 
 
 def _made_from_parameters(execution: Execution, names: dict[int, str]) -> set[int]:
@@ -88,7 +81,7 @@ def _candidates(
     """
     operations = execution.graph.operations
     last = last_hidden_state(execution, base)
-    after = _derived_from(execution, last)
+    after = set[int]() if last is None else execution.graph.after(last)
 
     def leaves_base(tensor: torch.Tensor, producer: int) -> bool:
         if tensor is last:
@@ -117,17 +110,6 @@ def last_hidden_state(execution: Execution, base: nn.Module | None) -> torch.Ten
         return None
     is_ranked = returned.dim() >= _TOKEN_RANK and returned.shape[0] == execution.probe.batch
     return returned if is_ranked or has_token_axis(execution, returned) else None
-
-
-def _derived_from(execution: Execution, tensor: torch.Tensor | None) -> set[int]:
-    """Indices of the operations whose result depends on `tensor`."""
-    found: set[int] = set()
-    if tensor is None:
-        return found
-    for operation in execution.graph.operations[execution.graph.producer(tensor) + 1 :]:
-        if any(item is tensor or producer in found for item, producer in operation.inputs):
-            found.add(operation.index)
-    return found
 
 
 def _walk_back(

@@ -3,15 +3,16 @@
 import torch
 
 from headscope.trace.execution import Execution
-from headscope.trace.picks import is_mask_of_rows
+from headscope.trace.picks import inputs_behind, is_mask_of_rows
 
 
 def mask_name(tensor: torch.Tensor, producer: int, execution: Execution) -> str:
     """`mask`, `~mask`, or "" for a tensor that is neither.
 
-    For texts it is compared with the rows of the probe; for other inputs with the one input that is called a mask.
+    For texts it is compared with the rows of the probe; for other inputs with the one input that is called a mask. What
+    two inputs make is the mask by chance only.
     """
-    if tensor.is_meta or not _is_binary(tensor) or len(_inputs_of(producer, execution)) > 1:
+    if tensor.is_meta or not _is_binary(tensor) or len(inputs_behind([(tensor, producer)], execution)) > 1:
         return ""
     if execution.probe.rows:
         if is_mask_of_rows(tensor, execution):
@@ -21,22 +22,6 @@ def mask_name(tensor: torch.Tensor, producer: int, execution: Execution) -> str:
     if len(masks) != 1 or not isinstance(masks[0], torch.Tensor):
         return ""
     return "mask" if tensor is masks[0] else _of_frames(tensor, masks[0]) if producer >= 0 else ""
-
-
-def _inputs_of(producer: int, execution: Execution) -> set[str]:
-    """The inputs that a value is made from: what two of them make is the mask by chance only."""
-    inputs = {id(value): name for name, value in execution.probe.inputs.items()}
-    waiting, seen, found = [producer], set[int](), set[str]()
-    while waiting:
-        index = waiting.pop()
-        if index < 0 or index in seen:
-            continue
-        seen.add(index)
-        for tensor, made_by in execution.graph.operations[index].inputs:
-            if id(tensor) in inputs:
-                found.add(inputs[id(tensor)])
-            waiting.append(made_by)
-    return found
 
 
 def _of_frames(tensor: torch.Tensor, given: torch.Tensor) -> str:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from headscope.errors import Unsupported, UsageError
-from headscope.trace.recorder import Graph
+from headscope.trace.recorder import Graph, Operation
 
 _LOGITS = ("logits", "start_logits", "end_logits", "seq_relationship_logits", "logits_per_image")
 _LOSS = "loss"
@@ -72,7 +72,7 @@ def _usual(usable: dict[str, torch.Tensor]) -> tuple[str, ...]:
 
 def _first(usable: dict[str, torch.Tensor], graph: Graph) -> tuple[str, ...]:
     """The first output that is not an intermediate: features from which a layer with weights makes another output."""
-    made_from = {name: _after(value, graph) for name, value in usable.items()}
+    made_from = {name: graph.after(value) for name, value in usable.items()}
     for name in usable:
         later = made_from[name]
         if not any(_weights_between(later, graph.producer(usable[other]), graph) for other in usable if other != name):
@@ -80,41 +80,19 @@ def _first(usable: dict[str, torch.Tensor], graph: Graph) -> tuple[str, ...]:
     return (next(iter(usable)),)
 
 
-def _after(tensor: torch.Tensor, graph: Graph) -> set[int]:
-    """Indices of the operations that depend on `tensor`."""
-    found: set[int] = set()
-    for operation in graph.operations[graph.producer(tensor) + 1 :]:
-        if any(item is tensor or producer in found for item, producer in operation.inputs):
-            found.add(operation.index)
-    return found
-
-
-def _before(index: int, graph: Graph) -> set[int]:
-    """Indices of the operations that an operation depends on, itself among them."""
-    found: set[int] = set()
-    waiting = [index]
-    while waiting:
-        index = waiting.pop()
-        if index >= 0 and index not in found:
-            found.add(index)
-            waiting += [producer for _, producer in graph.operations[index].inputs]
-    return found
-
-
 def _weights_between(later: set[int], end: int, graph: Graph) -> bool:
-    between = later & _before(end, graph) if end in later else set()
-    return any(isinstance(item, nn.Parameter) for index in between for item, _ in graph.operations[index].inputs)
+    if end not in later:
+        return False
+    return any(_reads_weights(operation) for operation in graph.before(end) if operation.index in later)
 
 
 def _is_apart(value: torch.Tensor, scores: tuple[torch.Tensor, ...], graph: Graph) -> bool:
     """Whether an output is made beside the examined scores: neither from them nor on the way to them."""
     own = graph.producer(value)
-    if own < 0 or not any(
-        isinstance(item, nn.Parameter) for at in _before(own, graph) for item, _ in _inputs(graph, at)
-    ):
+    if not any(map(_reads_weights, graph.before(own))):
         return False
     return not any(
-        own in _before(graph.producer(score), graph) or graph.producer(score) in _before(own, graph) for score in scores
+        _depends(graph.producer(score), own, graph) or _depends(own, graph.producer(score), graph) for score in scores
     )
 
 
@@ -124,9 +102,14 @@ def _without_derived(named: dict[str, torch.Tensor], graph: Graph) -> list[str]:
     return [
         name
         for name, own in made_by.items()
-        if not any(other != own and other in _before(own, graph) for other in made_by.values())
+        if not any(other != own and _depends(own, other, graph) for other in made_by.values())
     ]
 
 
-def _inputs(graph: Graph, index: int) -> tuple[tuple[torch.Tensor, int], ...]:
-    return graph.operations[index].inputs
+def _depends(index: int, other: int, graph: Graph) -> bool:
+    """Whether an operation is another one, or depends on it."""
+    return any(operation.index == other for operation in graph.before(index))
+
+
+def _reads_weights(operation: Operation) -> bool:
+    return any(isinstance(item, nn.Parameter) for item, _ in operation.inputs)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 
@@ -40,15 +41,10 @@ def read_pick(
 def inputs_behind(operands: Iterable[tuple[torch.Tensor, int]], execution: Execution) -> set[str]:
     """The names of the model inputs from which operands (tensors with the operations that made them) are made."""
     inputs = {id(value): name for name, value in execution.probe.inputs.items()}
-    waiting, found, seen = list(operands), set[str](), set[int]()
-    while waiting:
-        tensor, producer = waiting.pop()
-        if id(tensor) in inputs:
-            found.add(inputs[id(tensor)])
-        elif producer >= 0 and producer not in seen:
-            seen.add(producer)
-            waiting.extend(execution.graph.operations[producer].inputs)
-    return found
+    operands = tuple(operands)
+    behind = execution.graph.before(*(producer for _, producer in operands))
+    read = chain(operands, *(operation.inputs for operation in behind))
+    return {inputs[id(tensor)] for tensor, _ in read if id(tensor) in inputs}
 
 
 def explain_pick(picked: Picked, execution: Execution, names: TokenNames) -> Positions:

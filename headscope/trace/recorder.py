@@ -111,6 +111,25 @@ class Graph:
         """The index of the operation that made `tensor` last, or -1."""
         return self.producers.get(id(tensor), -1)
 
+    def before(self, *indices: int) -> Iterator[Operation]:
+        """The operations with these indices and all that they depend on, each once; -1 (a leaf) has none."""
+        waiting, seen = list(indices), set[int]()
+        while waiting:
+            index = waiting.pop()
+            if index < 0 or index in seen:
+                continue
+            seen.add(index)
+            yield self.operations[index]
+            waiting += [producer for _, producer in self.operations[index].inputs]
+
+    def after(self, tensor: torch.Tensor) -> set[int]:
+        """Indices of the operations whose result depends on `tensor`."""
+        found: set[int] = set()
+        for operation in self.operations[self.producer(tensor) + 1 :]:
+            if any(item is tensor or producer in found for item, producer in operation.inputs):
+                found.add(operation.index)
+        return found
+
 
 class Recorder(TorchFunctionMode):
     """Writes down every PyTorch function that user code calls in this thread, and passes it on."""
