@@ -44,10 +44,20 @@ def verify_pooling(  # noqa: PLR0917 - a pooling is held against that many facts
     the gradients on its own, also where the others make no claim. `replay` is a run of the head that was made already.
     """
     try:
-        replay = replay or replay_head(execution, head)
-        influence = _influence(replay, head, axes)
+        return _verified(execution, head, pooling, axes, tensors, replay or replay_head(execution, head))
     except Unsupported as err:
         return Verification(None, f"not determined: {err.message}", ())
+
+
+def _verified(  # noqa: PLR0917
+    execution: Execution,
+    head: HeadSlice,
+    pooling: Pooling,
+    axes: TokenAxes,
+    tensors: PartTensors,
+    replay: Replay,
+) -> Verification:
+    influence = measure_influence(replay, head, axes)
     if influence is None:
         return Verification(None, "not determined: the hidden states have no token axis to tell apart", ())
     expected = _expected(pooling, execution)
@@ -99,11 +109,6 @@ def _wrong_part(  # noqa: PLR0917
     return ""
 
 
-def measure_influence(execution: Execution, head: HeadSlice, axes: TokenAxes) -> Influence | None:
-    """Which positions of the hidden states the scores of each row depend on; None without a token axis."""
-    return _influence(replay_head(execution, head), head, axes)
-
-
 def with_weighed_positions(
     pooling: Pooling, execution: Execution, head: HeadSlice, axes: TokenAxes, replay: Replay | None
 ) -> Pooling:
@@ -115,7 +120,7 @@ def with_weighed_positions(
     if replay is None or pooling.kind is not PoolingKind.WEIGHTED or len(pooling.parts) != 1:
         return pooling
     try:
-        influence, probe = _influence(replay, head, axes), execution.probe
+        influence, probe = measure_influence(replay, head, axes), execution.probe
     except Unsupported:
         return pooling
     if influence is None or not probe.rows or influence.length != probe.length:
@@ -131,7 +136,11 @@ def with_weighed_positions(
     return replace(pooling, tokens=(positions.text,), rule=f"{pooling.rule}, {word}", parts=(part,))
 
 
-def _influence(replay: Replay, head: HeadSlice, axes: TokenAxes) -> Influence | None:
+def measure_influence(replay: Replay, head: HeadSlice, axes: TokenAxes) -> Influence | None:
+    """Which positions of the hidden states the scores of each row depend on; None without a token axis.
+
+    Raises Unsupported where no gradient reaches the hidden states.
+    """
     axis = _token_axis(head, axes)
     if axis is None:
         return None

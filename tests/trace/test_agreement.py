@@ -116,6 +116,13 @@ def test_each_part_is_held_against_its_own_gradients(head: Any) -> None:
     assert traced.pooling.parts == ()
 
 
+def test_a_part_without_a_gradient_leaves_the_others_as_they_are() -> None:
+    traced = trace(Text(lambda s, h, m: s.fc(torch.cat([h[:, 0], (h > 0).float().mean(1)], -1)), 2 * H))
+    assert traced.verification is not None
+    assert (traced.verification.agrees, traced.pooling.kind) == (None, K.CONCAT)
+    assert "no gradient" in traced.verification.told
+
+
 def test_a_maximum_over_sums_is_no_maximum_over_positions() -> None:
     traced: HeadTrace = trace(Text(lambda s, h, m: s.fc(h.cumsum(1).amax(1))))
     assert traced.pooling.parts == ()

@@ -161,7 +161,7 @@ def test_what_the_gradients_show_is_said_in_words(head: Head, words: str) -> Non
 def test_influence_is_measured_for_every_row() -> None:
     def influence(head: Head) -> tuple[tuple[int, ...], ...]:
         found = run(Text(head))
-        measured = measure_influence(found.execution, found.head, found.axes)
+        measured = measure_influence(replay.replay_head(found.execution, found.head), found.head, found.axes)
         assert measured is not None
         assert measured.length == 11
         return measured.rows
@@ -178,7 +178,7 @@ def test_influence_is_measured_for_every_row() -> None:
 def test_own_positions_are_those_of_every_row() -> None:
     def is_own_only(head: Head) -> bool:
         found = run(Text(head))
-        measured = measure_influence(found.execution, found.head, found.axes)
+        measured = measure_influence(replay.replay_head(found.execution, found.head), found.head, found.axes)
         return measured is not None and measured.is_own_only
 
     assert is_own_only(each)
