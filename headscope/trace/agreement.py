@@ -24,7 +24,7 @@ from headscope.trace.picks import TokenNames
 from headscope.trace.pooling import read_pooling
 from headscope.trace.replay import Replay, unfaithful_reasons
 from headscope.trace.sources import read_sources
-from headscope.trace.stages import ModelNames, Step, build_stages, read_steps, short_path
+from headscope.trace.stages import Step, build_stages, read_steps, short_path
 from headscope.trace.verify import PartTensors, verify_pooling, with_weighed_positions
 
 _VARIES = "varies"
@@ -74,7 +74,7 @@ class Look:
 
 def look_at(execution: Execution, head: HeadSlice, tokens: TokenNames) -> Look:
     """Everything that one execution says about a head."""
-    steps, names = read_steps(head), ModelNames(execution.model)
+    steps, names = read_steps(head), execution.names
     axes, sources = find_token_axes(execution, head), read_sources(execution, head, names)
     unfaithful = (*unfaithful_reasons(execution, head), *doubts(execution, head))
     replay = None if unfaithful else prove(execution, head)

@@ -9,7 +9,7 @@ from headscope.trace.base import declared_base
 from headscope.trace.execution import Execution
 from headscope.trace.head_slice import HeadSlice, has_token_axis
 from headscope.trace.recorder import Operation
-from headscope.trace.stages import ModelNames, short_path
+from headscope.trace.stages import short_path
 
 
 def doubts(execution: Execution, head: HeadSlice) -> tuple[str, ...]:
@@ -41,7 +41,7 @@ def _told(operation: Operation) -> str:
 
 def _other_encoders(execution: Execution, head: HeadSlice, base: nn.Module) -> Iterator[str]:
     """Other modules that make hidden states from the inputs, beside the one that counts as the base model."""
-    names = ModelNames(execution.model)
+    names = execution.names
     others = {id(child): name for name, child in execution.model.named_children() if _is_composite(child, base)}
     side = [pair for operation in head.operations for pair in operation.inputs if id(pair[0]) not in head.derived]
     for operation in execution.graph.before(*(producer for _, producer in side)):
@@ -57,7 +57,7 @@ def _other_encoders(execution: Execution, head: HeadSlice, base: nn.Module) -> I
 
 def _base_after_another(execution: Execution, head: HeadSlice, base: nn.Module) -> Iterator[str]:
     """A module that counts as the base model, reads what another one made, and leaves no weights for the head."""
-    names = ModelNames(execution.model)
+    names = execution.names
     if any(id(tensor) in names.parameters for operation in head.operations for tensor, _ in operation.inputs):
         return
     others = {id(child): name for name, child in execution.model.named_children() if _is_composite(child, base)}

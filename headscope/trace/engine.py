@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
 
 from headscope.trace.randomness import OwnRandomness
+from headscope.trace.trees import map_tensors, tensors_in
 
 META = torch.device("meta")
 CPU = torch.device("cpu")
@@ -35,7 +35,7 @@ class ShapeOnlyMode(OwnRandomness):  # type: ignore[no-untyped-call]  # upstream
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = dict(kwargs or {})
-        operands = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        operands = tensors_in((args, kwargs))
         name = func.overloadpacket.__name__
         if name == "_local_scalar_dense" and operands[0].is_meta:
             self._on_guess(True)
@@ -70,7 +70,7 @@ def _run_on_meta(func: Callable[..., Any], name: str, args: tuple[Any, ...], kwa
         return args[0]
     if "device" in kwargs:
         kwargs["device"] = META
-    args, kwargs = tree_map(_to_meta, args), tree_map(_to_meta, kwargs)
+    args, kwargs = map_tensors(_to_meta, args), map_tensors(_to_meta, kwargs)
     if name == "_grouped_mm":
         return _grouped_product(*args, **kwargs)
     return func(*args, **kwargs)
@@ -102,10 +102,8 @@ def _writes_meta_into_real(name: str, args: tuple[Any, ...]) -> bool:
     return name.endswith("_") and isinstance(target, torch.Tensor) and not target.is_meta
 
 
-def _to_meta(value: Any) -> Any:
-    if isinstance(value, torch.Tensor) and not value.is_meta:
-        return value.to(META)
-    return value
+def _to_meta(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.is_meta else tensor.to(META)
 
 
 def _integers_off_meta(

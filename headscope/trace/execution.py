@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from inspect import signature
 from threading import RLock
 from typing import Any
@@ -14,6 +15,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from headscope.errors import HeadscopeError, Unsupported
 from headscope.trace.autocast import autocast_on_meta
 from headscope.trace.engine import ShapeOnlyMode
+from headscope.trace.names import ModelNames
 from headscope.trace.outputs import read_outputs
 from headscope.trace.probe import Probe
 from headscope.trace.randomness import OwnRandomness
@@ -26,7 +28,7 @@ _ONE_AT_A_TIME = RLock()
 _NO_PAD_TOKEN = "no pad token is set: a batch of more than one text fails"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Execution:
     """What one forward ran. `logits` are the score tensors; `loss` is None where the forward gave none.
 
@@ -42,6 +44,11 @@ class Execution:
     notes: tuple[str, ...] = ()
     others: tuple[tuple[str, torch.Tensor], ...] = ()
     reads_problem_type: bool | None = None
+
+    @cached_property
+    def names(self) -> ModelNames:
+        """The names of the model's modules, parameters and buffers."""
+        return ModelNames(self.model)
 
 
 def run_forward(

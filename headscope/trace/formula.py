@@ -33,11 +33,12 @@ from headscope.trace.expression import (
 from headscope.trace.head_slice import HeadSlice
 from headscope.trace.indexing import spell_index
 from headscope.trace.masks import mask_name
+from headscope.trace.names import ModelNames
 from headscope.trace.picks import TokenNames, read_pick, sliced_positions
 from headscope.trace.probe import Probe
 from headscope.trace.recorder import Operation
 from headscope.trace.replay import Replay
-from headscope.trace.stages import ModelNames, Step, entering_tensors, is_silent, single_step
+from headscope.trace.stages import Step, entering_tensors, is_silent, single_step
 
 _ALL = Positions(Where.ALL)
 _LAYOUT = {
@@ -131,7 +132,7 @@ def _build(  # noqa: PLR0917
     sources: tuple[HiddenSource, ...],
 ) -> tuple[Node, ...]:
     """The tree of each of the logits."""
-    names = ModelNames(execution.model)
+    names = execution.names
     nodes: dict[int, Node] = {
         id(tensor): Hidden(number, source)
         for number, (tensor, source) in enumerate(zip(head.hidden, sources, strict=True))

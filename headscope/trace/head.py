@@ -24,10 +24,11 @@ from headscope.trace.execution import Execution, run_forward
 from headscope.trace.formula import Formula
 from headscope.trace.head_slice import HeadSlice, locate_head
 from headscope.trace.loss import observed_loss
+from headscope.trace.names import ModelNames
 from headscope.trace.picks import TokenNames
 from headscope.trace.probe import build_probe
 from headscope.trace.reads import config_fields_read
-from headscope.trace.stages import ModelNames, Step
+from headscope.trace.stages import Step
 from headscope.trace.twin import meta_copy
 
 Run = Callable[[nn.Module, int, frozenset[int]], Execution]
@@ -102,7 +103,7 @@ def _unambiguous(subject: nn.Module, run: Run, turn: int, taken: set[int]) -> tu
 def _head_trace(first: Look, agreed: Agreement, *, verify: bool) -> HeadTrace:
     execution, head, steps = first.execution, first.head, first.steps
     base, stages, formula = head.base, agreed.stages, agreed.formula
-    names = ModelNames(execution.model)
+    names = execution.names
     verification = _with_formula(agreed.verification, formula) if agreed.verification else None
     return HeadTrace(
         modules=_head_modules(steps, names, base),

@@ -5,7 +5,8 @@ from dataclasses import is_dataclass
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
+
+from headscope.trace.trees import map_tensors
 
 State = tuple[int, int]
 
@@ -33,7 +34,7 @@ class Memory:
         """Arguments of a call with every tensor replaced by its newest version."""
         if not self._newest:
             return value
-        return tree_map(lambda leaf: self.newest(leaf) if isinstance(leaf, torch.Tensor) else leaf, value)
+        return map_tensors(self.newest, value)
 
     def renewed_output(self, value: Any) -> Any:
         """What a module returned with every tensor replaced by its newest version; mappings become dictionaries."""
@@ -49,11 +50,13 @@ class Memory:
 
     def note(self, tensor: torch.Tensor) -> None:
         """Remembers the state of a tensor that was made, or is read for the first time."""
-        self._states.setdefault(id(tensor), self._state(tensor))
+        if id(tensor) not in self._states:
+            self._states[id(tensor)] = self._state(tensor)
 
     def is_stale(self, tensor: torch.Tensor) -> bool:
         """Whether the memory of a noted tensor was written through another tensor."""
-        return self._states.get(id(tensor)) not in {None, self._state(tensor)}
+        known = self._states.get(id(tensor))
+        return known is not None and known != self._state(tensor)
 
     def is_written_back(self, target: torch.Tensor, item: Any, value: Any) -> bool:
         """Whether `target[item] = value` puts a part of `target` back that was changed in place: `x[:, 0] += 1`."""
@@ -89,7 +92,8 @@ class Memory:
         return None if self.is_stale(tensor) else tensor
 
     def _state(self, tensor: torch.Tensor) -> State:
-        return version_of(tensor), len(self._writers.get(_storage(tensor), ()))
+        written = len(self._writers.get(_storage(tensor), ())) if self._writers else 0
+        return version_of(tensor), written
 
 
 def version_of(tensor: torch.Tensor) -> int:

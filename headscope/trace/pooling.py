@@ -13,9 +13,10 @@ from headscope.trace.execution import Execution
 from headscope.trace.head_slice import IMAGE_RANK, HeadSlice
 from headscope.trace.indexing import Picked
 from headscope.trace.masks import is_other_mask
+from headscope.trace.names import ModelNames
 from headscope.trace.picks import TokenNames, explain_pick, inputs_behind, read_pick, sliced_positions
 from headscope.trace.recorder import Operation
-from headscope.trace.stages import ModelNames, Step, entering_tensors, short_path
+from headscope.trace.stages import Step, entering_tensors, short_path
 
 _ALL = Positions(Where.ALL)
 _BY_ROW = Positions(Where.BY_ROW)
@@ -484,7 +485,7 @@ def _pooling(parts: tuple[Part, ...], reading: Reading, sources: tuple[HiddenSou
         return Pooling(
             PoolingKind.OTHER, (), "no hidden states with a token axis were found on the way to the scores", ()
         )
-    names = ModelNames(reading.execution.model)
+    names = reading.execution.names
     steps = tuple(dict.fromkeys(step for part in parts for step in part.evidence))
     evidence = tuple(_evidence(step.last, step.name, names) for step in steps)
     typed = tuple(_typed(_settled(part), sources) for part in parts)

@@ -5,7 +5,8 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+
+from headscope.trace.trees import tensors_in
 
 
 class OwnRandomness(TorchDispatchMode):  # type: ignore[no-untyped-call]  # upstream has no annotations
@@ -68,8 +69,7 @@ def _device_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
     named = kwargs.get("device")
     if named is not None:
         return torch.device(named)
-    tensors = (leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
-    return next((tensor.device for tensor in tensors), torch.device("cpu"))
+    return next((tensor.device for tensor in tensors_in((args, kwargs))), torch.device("cpu"))
 
 
 def _overload_with_generator(func: Any) -> Any:

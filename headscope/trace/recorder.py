@@ -13,9 +13,10 @@ import torch
 from torch import nn
 from torch.nn.modules import module as nn_module
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from headscope.trace.memory import Memory, version_of
+from headscope.trace.trees import tensors_in
 
 _TORCH_DIRECTORY = str(Path(torch.__file__).parent)
 _OWN_DIRECTORY = str(Path(__file__).parent)
@@ -75,7 +76,7 @@ def run_again(operation: Operation, known: Callable[[Any], Any]) -> tuple[torch.
 
     result = operation.function(*tree_map(given, operation.args), **tree_map(given, operation.kwargs))
     changed = tuple(copies[id(tensor)] for tensor in operation.writes)
-    return (*changed, *(leaf for leaf in _tensors(result) if not _is_among(leaf, changed)))
+    return (*changed, *(leaf for leaf in tensors_in(result) if not _is_among(leaf, changed)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,7 @@ class Recorder(TorchFunctionMode):
         name = _name_of(func)
         if name == "__iter__" and args[0].dim():
             return iter(self.__torch_function__(torch.Tensor.unbind, types, (args[0], 0)))
-        memory, operands = self.graph.memory, _tensors((args, {**kwargs, "out": None}))
+        memory, operands = self.graph.memory, tensors_in((args, {**kwargs, "out": None}))
         is_stale = name not in _BY_SHAPE and self._reads_stale(name, args, operands)
         targets = _targets(name, args, kwargs)
         for tensor in targets:
@@ -158,7 +159,7 @@ class Recorder(TorchFunctionMode):
         given = memory.renewed(args), memory.renewed({key: item for key, item in kwargs.items() if key != "out"})
         result = func(*args, **kwargs)
         bumped = [item for item, before in zip(operands, versions, strict=True) if version_of(item) != before]
-        made = _tensors(result) if isinstance(result, torch.Tensor | tuple | list) else []
+        made = tensors_in(result) if isinstance(result, torch.Tensor | tuple | list) else []
         replacement = _replacement(name, args)
         if replacement is not None:
             func, name, given = torch.clone, "clone", ((memory.newest(replacement),), {})
@@ -199,7 +200,7 @@ class Recorder(TorchFunctionMode):
         is_stale: bool,
     ) -> None:
         producers = self.graph.producers
-        given = [] if name in _BY_SHAPE else _tensors((args, kwargs))
+        given = [] if name in _BY_SHAPE else tensors_in((args, kwargs))
         operands = tuple((leaf, producers.get(id(leaf), -1)) for leaf in given)
         index = len(self.graph.operations)
         file, line = _user_line(sys._getframe(2))
@@ -270,19 +271,15 @@ def _name_of(func: Any) -> str:
     return attribute if name == "__get__" and attribute else name
 
 
-def _tensors(value: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
-
-
 def _targets(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
     """What a function writes into: its `out`, or for a function in place its first tensor (all of a first list)."""
     if kwargs.get("out") is not None:
-        return _tensors(kwargs["out"])
+        return tensors_in(kwargs["out"])
     is_write = name in _WRITES or (name.endswith("_") and not name.startswith("__")) or kwargs.get("inplace") is True
     if not is_write:
         return []
     first = args[0] if args and isinstance(args[0], list | tuple) else (args, kwargs)
-    return _tensors(first) if args and first is args[0] else _tensors(first)[:1]
+    return tensors_in(first) if args and first is args[0] else tensors_in(first)[:1]
 
 
 def _replacement(name: str, args: tuple[Any, ...]) -> torch.Tensor | None:

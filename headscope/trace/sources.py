@@ -8,7 +8,7 @@ import torch
 from headscope.facts import HiddenSource
 from headscope.trace.execution import Execution
 from headscope.trace.head_slice import HeadSlice, last_hidden_state
-from headscope.trace.stages import ModelNames
+from headscope.trace.names import ModelNames
 
 
 def read_sources(execution: Execution, head: HeadSlice, names: ModelNames) -> tuple[HiddenSource, ...]:

@@ -11,10 +11,10 @@ from torch import nn
 
 from headscope.facts import Stage
 from headscope.facts.head import HIDDEN_STATES
-from headscope.trace.buffers import names_of_buffers
 from headscope.trace.execution import Execution
 from headscope.trace.head_slice import HeadSlice
 from headscope.trace.indexing import index_operation, spell_index
+from headscope.trace.names import ModelNames
 from headscope.trace.recorder import Operation
 
 _NAMES = {
@@ -155,7 +155,7 @@ def is_silent(step: Step) -> bool:
 
 def build_stages(execution: Execution, head: HeadSlice, steps: tuple[Step, ...]) -> tuple[Stage, ...]:
     """The stages to report, numbered from 0 in execution order."""
-    names = ModelNames(execution.model)
+    names = execution.names
     loud = [step for step in steps if not is_silent(step)]
     makers = _makers(steps, head)
     return tuple(_build_stage(index, step, execution, head, names, makers) for index, step in enumerate(loud))
@@ -173,21 +173,6 @@ def _makers(steps: tuple[Step, ...], head: HeadSlice) -> dict[int, int]:
             stage += 1
         found.update((operation.index, maker) for operation in step.operations)
     return found
-
-
-class ModelNames:
-    """Full names of a model's modules, parameters and persistent buffers, by identity."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self.modules = {id(module): name for name, module in model.named_modules()}
-        self.parameters: dict[int, str] = {}
-        for name, parameter in model.named_parameters(remove_duplicate=False):
-            self.parameters.setdefault(id(parameter), name)
-        self.buffers = names_of_buffers(model)
-
-    def path(self, operation: Operation) -> str:
-        """The path of the innermost registered module that ran `operation`; "" is the model itself."""
-        return next((self.modules[id(item)] for item in reversed(operation.modules) if id(item) in self.modules), "")
 
 
 def _build_stage(  # noqa: PLR0917 - a stage is seen from that many sides
