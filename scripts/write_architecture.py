@@ -101,7 +101,7 @@ def floors() -> str:
     """The floors from top to bottom, each with its packages and the first line of what they say of themselves."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
     levels = [[name.strip() for name in floor.split("|")] for floor in settings["contracts"][0]["layers"]]
-    without_torch = settings["contracts"][1]["source_modules"]
+    without_torch = next(item for item in settings["contracts"] if "torch" in item.get("forbidden_modules", ()))
     body: list[str] = []
     top = GAP
     for names in levels:
@@ -109,7 +109,7 @@ def floors() -> str:
         words = {name: textwrap.wrap(_said(name), int((width - 24) / LETTERS)) for name in names}
         height = 36 + 17 * max(map(len, words.values()))
         for number, name in enumerate(names):
-            heavy = f"headscope.{name}" not in without_torch and name in {"model", "trace"}
+            heavy = f"headscope.{name}" not in without_torch["source_modules"] and name in {"model", "trace"}
             body += _box(name, words[name], (GAP + number * (width + GAP), top, width, height), heavy=heavy)
         top += height + GAP
     title = "The packages of headscope: each imports those below it, never those above"

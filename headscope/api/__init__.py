@@ -1,18 +1,18 @@
-"""The use cases: each joins the rooms below into one result. Importing it imports neither torch nor transformers."""
+"""The use cases, one file each. Importing them imports neither torch nor transformers."""
 
 from headscope.api.atlas import heads
 from headscope.api.checking import check
 from headscope.api.comparing import compare
 from headscope.api.drawing import diagram
-from headscope.api.examination import Examination, Request
 from headscope.api.forward_pass import forward
 from headscope.api.inspection import inspect
-from headscope.api.options import DeviceName, DrawingName, ProfileName, Progress, SeverityName
-from headscope.api.shown import Checked, Compared, Forwarded, Heads, Snapshot
+from headscope.api.options import DeviceName, DrawingName, ProfileName, SeverityName
+from headscope.api.shown import Checked, Compared, Examination, Forwarded, Heads, Snapshot
 from headscope.api.snapshots import snapshot
-from headscope.api.versions import environment, surroundings
 from headscope.api.weight_diff import diff_weights
 from headscope.checks import Ignore
+from headscope.examination.environment import environment, surroundings
+from headscope.examination.request import Progress, Request
 
 __all__ = [
     "Checked",

@@ -10,9 +10,10 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headscope.api.options import Progress, refuses_unknown
+from headscope.api.options import refuses_unknown
 from headscope.api.shown import Heads
 from headscope.errors import UsageError
+from headscope.examination.request import Progress
 from headscope.facts import PoolingKind, Task
 from headscope.facts.atlas import AtlasHead, AtlasParameter, HeadEntry
 

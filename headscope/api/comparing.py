@@ -7,12 +7,13 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 
-from headscope.api.examination import Examined, Request, examine, make_request
-from headscope.api.findings import with_findings
-from headscope.api.options import Progress, given_options, read_labels, refuses_unknown
-from headscope.api.places import Place, open_places
-from headscope.api.shown import Compared
+from headscope.api.options import given_options, make_request, read_labels, refuses_unknown
+from headscope.api.shown import Compared, shown
 from headscope.errors import HeadscopeError, UsageError
+from headscope.examination.checkpoint import Examined, examine
+from headscope.examination.findings import with_findings
+from headscope.examination.reading import StoredFiles, open_stored_files
+from headscope.examination.request import Progress, Request
 from headscope.facts import (
     Carried,
     CheckpointKind,
@@ -93,7 +94,7 @@ def compare(
     options["labels"] = read_labels(labels)  # once: an iterator has nothing left for the second model
     requests = [make_request(reference, options) for reference in references]
     examined = [examine("compare", request, progress) for request in requests]
-    reports = tuple(with_findings(item, request) for item, request in zip(examined, requests, strict=True))
+    reports = tuple(shown(with_findings(item, request)) for item, request in zip(examined, requests, strict=True))
     return Compared(
         tool_version=tool_version(),
         command="compare",
@@ -250,7 +251,7 @@ def _fingerprints(request: Request, examined: Examined) -> dict[str, _Fingerprin
     found = {item.name: _Fingerprint(None, _why_unread(examined.report, item)) for item in live}
     readable = [item for item in live if _is_readable(item)]
     try:
-        places = open_places(request, examined.manifest)
+        places = open_stored_files(request, examined.manifest)
         for place in places:
             found |= _stored(place, readable)
     except HeadscopeError as err:
@@ -274,7 +275,7 @@ def _why_unread(report: Report, item: HeadParameter) -> str:
     return f"{report.checkpoint.reference} makes it from several tensors"
 
 
-def _stored(place: Place, parameters: Sequence[HeadParameter]) -> dict[str, _Fingerprint]:
+def _stored(place: StoredFiles, parameters: Sequence[HeadParameter]) -> dict[str, _Fingerprint]:
     """Digests of the parameters that lie in this place; the dtype and shape go in."""
     from headscope.checkpoints import read_first_bytes
 

@@ -7,12 +7,15 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from headscope.api.examination import Examination, Request, choose_class, examine, make_request, place_of
-from headscope.api.options import DeviceName, Progress, given_options, refuses_unknown
+from headscope.api.options import DeviceName, given_options, make_request, refuses_unknown
 from headscope.api.shown import Forwarded
-from headscope.api.versions import environment
 from headscope.errors import Unsupported, UsageError
-from headscope.facts import CheckpointKind, CheckpointManifest
+from headscope.examination.checkpoint import examine
+from headscope.examination.environment import environment
+from headscope.examination.loading import choose_class
+from headscope.examination.reading import place_of
+from headscope.examination.request import Progress, Request
+from headscope.facts import CheckpointKind, CheckpointManifest, Report
 from headscope.facts.forward import LabelScore, Scored
 from headscope.facts.version import tool_version
 
@@ -128,7 +131,7 @@ def forward(
     return _report(report, device, observation, material)
 
 
-def _with_classes_of(report: Examination, request: Request) -> Request:
+def _with_classes_of(report: Report, request: Request) -> Request:
     """The request with the class count of its report: an adapter's own tensors can give another than the base model."""
     if report.adapter is None or request.labels:
         return request
@@ -230,7 +233,7 @@ def _encoded(place: Place, material: Material) -> Mapping[str, Any] | None:
     return encode_audio(place, material.audio) if material.audio else None
 
 
-def _report(report: Examination, device: str, observation: Observation, material: Material) -> Forwarded:
+def _report(report: Report, device: str, observation: Observation, material: Material) -> Forwarded:
     logits = observation.logits
     return Forwarded(
         tool_version=tool_version(),
@@ -251,13 +254,13 @@ def _report(report: Examination, device: str, observation: Observation, material
     )
 
 
-def _warnings(report: Examination, device: str, observation: Observation) -> tuple[str, ...]:
+def _warnings(report: Report, device: str, observation: Observation) -> tuple[str, ...]:
     if device == _META:
         return ()
     return (*_untrained(report), *_made_up(observation))
 
 
-def _untrained(report: Examination) -> tuple[str, ...]:
+def _untrained(report: Report) -> tuple[str, ...]:
     from headscope.facts.missing import find_missing
 
     missing = find_missing(report).head
@@ -288,7 +291,7 @@ def _finite(value: float) -> float | None:
     return value if abs(value) != float("inf") and value == value else None  # noqa: PLR0124  NaN is not itself
 
 
-def _scored(logits: torch.Tensor, report: Examination, material: Material) -> tuple[Scored, ...]:
+def _scored(logits: torch.Tensor, report: Report, material: Material) -> tuple[Scored, ...]:
     """The labels of each input with their scores, where there is one score for each label."""
     import torch
 

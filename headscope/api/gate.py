@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from headscope.api.checking import check_one, read_baseline, read_profile
-from headscope.api.examination import make_request
-from headscope.api.options import Progress
+from headscope.api.options import make_request
 from headscope.checks import RULES, Ignore, Selection, select
 from headscope.checks.judgement import unused_ignores
 from headscope.errors import HeadscopeError, UsageError
+from headscope.examination.request import Progress
 from headscope.facts import Profile, Unavailable
 from headscope.facts.check import CheckResult, Verdict
 from headscope.facts.version import tool_version

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any, overload
 
-from headscope.api.examination import Examination, examine, make_request
-from headscope.api.module import is_in_memory
-from headscope.api.options import Progress, given_options, module_options, refuses_unknown
+from headscope.api.options import given_options, make_request, module_options, refuses_unknown
+from headscope.api.shown import Examination, shown
+from headscope.examination.checkpoint import examine
+from headscope.examination.module import is_in_memory
+from headscope.examination.request import Progress
 
 if TYPE_CHECKING:
     from torch import nn
@@ -122,10 +124,10 @@ def inspect(
     """
     options = given_options(locals(), "reference", "progress")
     if is_in_memory(reference):
-        from headscope.api.live import inspect_module
+        from headscope.examination.live import inspect_module
 
-        return inspect_module(reference, **module_options(options))
-    from headscope.api.findings import with_findings
+        return shown(inspect_module(reference, **module_options(options)))
+    from headscope.examination.findings import with_findings
 
     request = make_request(reference, options)
-    return with_findings(examine("inspect", request, progress), request)
+    return shown(with_findings(examine("inspect", request, progress), request))

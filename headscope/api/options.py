@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from difflib import get_close_matches
 from functools import wraps
 from inspect import Parameter, signature
@@ -10,9 +11,8 @@ from os import PathLike, fspath
 from typing import Any, Literal, ParamSpec, TypeVar
 
 from headscope.errors import UsageError
+from headscope.examination.request import Request
 
-Progress = Callable[[str], None]
-"""What is called with a short sentence before each step."""
 ProfileName = Literal["training", "inference"]
 """The values of `facts.Profile`."""
 SeverityName = Literal["error", "warning", "note"]
@@ -157,3 +157,12 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "loaded_from": lambda name, value: read_path(value, name),
 }
 """How the values of some options are read; the others are taken as they are."""
+
+
+def make_request(reference: Any, options: dict[str, Any]) -> Request:
+    """The request that the arguments of a use case make. Raises UsageError for arguments that make no sense."""
+    if not isinstance(reference, str | PathLike):
+        raise UsageError(
+            f"{type(reference).__name__} is not a checkpoint", "give a Hub id, a path, or a model in memory (nn.Module)"
+        )
+    return Request(str(reference), **request_options(options, [item.name for item in fields(Request)][1:]))

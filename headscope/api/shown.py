@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from headscope.facts import CheckpointManifest
+from headscope.facts import CheckpointManifest, Report
 from headscope.facts.atlas import HeadEntry
 from headscope.facts.check import CheckResult
 from headscope.facts.comparison import Comparison
@@ -40,6 +40,12 @@ class Shown:
         from headscope.render import result_html
 
         return result_html(self)
+
+
+class Examination(Shown, Report):
+    """The result of `inspect` and `diff_weights`, and what `check` and `compare` looked at."""
+
+    __slots__ = ()
 
 
 class Checked(Shown, CheckResult):
@@ -80,3 +86,8 @@ class Snapshot(Shown, CheckpointManifest):
 def fields_of(fact: Any) -> dict[str, Any]:
     """The fields of a dataclass by name, for a subclass of it."""
     return {field.name: getattr(fact, field.name) for field in fields(fact)}
+
+
+def shown(report: Report) -> Examination:
+    """The report as a result that shows itself."""
+    return Examination(**fields_of(report))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from os import PathLike, fspath
 
-from headscope.api.examination import make_request, read_checkpoint
-from headscope.api.options import Progress, given_options, refuses_unknown
+from headscope.api.options import given_options, make_request, refuses_unknown
 from headscope.api.shown import Snapshot, fields_of
+from headscope.examination.reading import read_checkpoint
+from headscope.examination.request import Progress
 
 
 @refuses_unknown

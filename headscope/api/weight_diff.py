@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from os import PathLike
 
-from headscope.api.examination import Examination, examine_weights, make_request
-from headscope.api.options import Progress, given_options, refuses_unknown
+from headscope.api.options import given_options, make_request, refuses_unknown
+from headscope.api.shown import Examination, shown
+from headscope.examination.checkpoint import examine_weights
+from headscope.examination.request import Progress
 
 
 @refuses_unknown
@@ -63,4 +65,4 @@ def diff_weights(
         >>> report.weights.new[0]
         'classifier.dense.bias'
     """
-    return examine_weights(make_request(reference, given_options(locals(), "reference", "progress")), progress)
+    return shown(examine_weights(make_request(reference, given_options(locals(), "reference", "progress")), progress))

@@ -16,20 +16,12 @@ from headscope.cli.diagram import diagram
 from headscope.cli.diff_weights import diff_weights
 from headscope.cli.env import env
 from headscope.cli.explain import explain
-from headscope.cli.failure import (
-    Bug,
-    Interrupted,
-    asks_for_a_screen,
-    asks_for_json,
-    discard,
-    report_failure,
-    write_stderr,
-)
+from headscope.cli.failure import Bug, Interrupted, asks_for_a_screen, asks_for_json, report_failure
 from headscope.cli.forward import forward
 from headscope.cli.grouping import with_option_groups
 from headscope.cli.heads import heads
 from headscope.cli.inspect import inspect
-from headscope.cli.output import CLOSED, FULL, unwritten
+from headscope.cli.output import CLOSED, FULL, discard, unwritten, write_stderr
 from headscope.cli.snapshot import snapshot
 from headscope.errors import ExitCode, HeadscopeError, UsageError
 

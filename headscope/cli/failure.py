@@ -1,13 +1,13 @@
 """What a failed command says: a sentence and a hint on stderr, and with `--json` an object on stdout."""
 
-import os
 import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
+from headscope.cli.output import OutputFailed, print_screen, write_stderr, write_stdout
 from headscope.errors import ExitCode, HeadscopeError
 
 if TYPE_CHECKING:
@@ -27,12 +27,6 @@ class Bug(HeadscopeError):
     """An exception that nobody expected: ours to mend."""
 
     code = "internal"
-
-
-class OutputFailed(HeadscopeError):
-    """The report could not be written: a full disk, a closed stream."""
-
-    code = "output"
 
 
 def asks_for_json(arguments: Sequence[str]) -> bool:
@@ -55,7 +49,6 @@ def _wrapped(line: str) -> str:
 
 def _show(contents: "WeightInventory") -> None:
     """What could be read nevertheless, on stdout: it is a part of the answer."""
-    from headscope.cli.output import print_screen
     from headscope.render.weight_inventory import contents_screen
 
     print_screen(contents_screen(contents))
@@ -76,7 +69,6 @@ def report_failure(error: HeadscopeError, *, as_json: bool, with_screen: bool = 
     if error.hint:
         write_stderr(_wrapped(f"hint: {safe(error.hint)}"))
     if as_json and not isinstance(error, OutputFailed):
-        from headscope.cli.output import write_stdout
         from headscope.render.document import error_document, json_text
 
         try:
@@ -86,24 +78,3 @@ def report_failure(error: HeadscopeError, *, as_json: bool, with_screen: bool = 
     if unwritten:
         write_stderr(_wrapped(f"error: {unwritten}"))
     return int(error.exit_code)
-
-
-def write_stderr(text: str) -> None:
-    """Writes `text` where somebody may read it: a stderr that is closed or full stops nothing."""
-    if sys.stderr is None:
-        return
-    try:
-        sys.stderr.write(text)
-        sys.stderr.flush()
-    except (OSError, ValueError):
-        discard(sys.stderr)
-
-
-def discard(stream: TextIO) -> None:
-    """Sends what a stream still holds, and all that follows, to nowhere: the interpreter flushes it at its end."""
-    try:
-        target = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(target, stream.fileno())
-        os.close(target)
-    except (OSError, ValueError):  # a stream without a descriptor holds nothing back
-        return

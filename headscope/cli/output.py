@@ -6,19 +6,26 @@ import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
-from headscope.cli.failure import OutputFailed, discard
 from headscope.cli.options import Output
-from headscope.errors import UsageError
+from headscope.errors import HeadscopeError, UsageError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
-CLOSED = OutputFailed("stdout is closed, so nothing could be written to it", "name a file with -o")
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from headscope.render.document import Document
+
+
+class OutputFailed(HeadscopeError):
+    """The report could not be written: a full disk, a closed stream."""
+
+    code = "output"
+
+
+CLOSED = OutputFailed("stdout is closed, so nothing could be written to it", "name a file with -o")
 
 
 def write_report(output: Output, screen: "Callable[[], RenderableType]", document: "Callable[[], Document]") -> None:
@@ -128,3 +135,24 @@ def _mode_of(target: Path) -> int:
     mask = os.umask(0)
     os.umask(mask)
     return 0o666 & ~mask
+
+
+def write_stderr(text: str) -> None:
+    """Writes `text` where somebody may read it: a stderr that is closed or full stops nothing."""
+    if sys.stderr is None:
+        return
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        discard(sys.stderr)
+
+
+def discard(stream: TextIO) -> None:
+    """Sends what a stream still holds, and all that follows, to nowhere: the interpreter flushes it at its end."""
+    try:
+        target = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(target, stream.fileno())
+        os.close(target)
+    except (OSError, ValueError):  # a stream without a descriptor holds nothing back
+        return

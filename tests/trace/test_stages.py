@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from headscope.api.live import inspect_module
+from headscope.examination.live import inspect_module
 from headscope.facts import Stage
 from headscope.facts.head import HIDDEN_STATES
 

@@ -7,54 +7,41 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from headscope.api.examination import (
-    Examination,
-    built_facts,
-    checkpoint_facts,
-    join_head,
-    problem_of,
-    unless_contradicted,
-    with_padding,
-    with_purpose,
-)
-from headscope.api.findings import findings_of, likely_profile
-from headscope.api.module import Unwrapped, uncompiled, unwrap
-from headscope.api.origin import Origin, Present, diff_of_info, find_origin, joined
-from headscope.api.versions import environment
 from headscope.errors import UsageError
+from headscope.examination.assembly import checkpoint_facts, join_head
+from headscope.examination.configuration import built_facts, with_purpose
+from headscope.examination.environment import environment
+from headscope.examination.findings import findings_of, likely_profile
+from headscope.examination.live_facts import (
+    embeddings_of,
+    facts_in_memory,
+    has_own_modules,
+    labels_of,
+    live_model_facts,
+    nothing_loaded,
+    task_of,
+)
+from headscope.examination.module import Unwrapped, uncompiled, unwrap
+from headscope.examination.origin import Origin, Present, diff_of_info, find_origin, joined
+from headscope.examination.tracing import unless_contradicted, with_padding
 from headscope.facts import (
-    CheckpointFacts,
     CheckpointKind,
     HeadTrace,
-    ModelFacts,
     PaddingEffect,
-    ParameterCounts,
-    ParameterOrigin,
     ParameterStatus,
+    Report,
     Task,
     WeightDiff,
-    WeightsFormat,
 )
 from headscope.facts.check import BuiltFacts
-from headscope.facts.tasks import TEXT_TASKS
 from headscope.facts.version import tool_version
 from headscope.model.wrapping import plain_name
 
 if TYPE_CHECKING:
     from torch import nn
-    from transformers import PreTrainedModel
 
     from headscope.model.held import Held
     from headscope.trace import TokenNames
-
-_PER_CLASS = (
-    Task.SEQUENCE_CLASSIFICATION,
-    Task.TOKEN_CLASSIFICATION,
-    Task.IMAGE_CLASSIFICATION,
-    Task.AUDIO_CLASSIFICATION,
-    Task.VIDEO_CLASSIFICATION,
-)
-"""The tasks whose scores have one entry per class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +51,7 @@ class Seen:
     unwrapped: Unwrapped
     task: Task
     trace: HeadTrace
-    alone: Examination
+    alone: Report
 
 
 def inspect_module(
@@ -78,7 +65,7 @@ def inspect_module(
     loaded_from: str | None = None,
     loading_info: Mapping[str, Any] | None = None,
     offline: bool = False,
-) -> Examination:
+) -> Report:
     """The examination of `module` as it is: mode, hooks, gradients, random state and device stay untouched.
 
     `example_inputs` is what its `forward` takes (a mapping, a tensor, or several in order); a model of Transformers
@@ -97,7 +84,7 @@ def inspect_module(
     return replace(seen.alone, not_determined=(*seen.alone.not_determined, origin))
 
 
-def _with_findings(seen: Seen, report: Examination, origin: Origin | None) -> Examination:
+def _with_findings(seen: Seen, report: Report, origin: Origin | None) -> Report:
     profile = likely_profile(report)
     found = findings_of(report, profile, config_of(seen), live_facts(seen, origin))
     return replace(report, findings=found, profile=profile)
@@ -114,18 +101,18 @@ def see(
 ) -> Seen:
     """What `module` shows by itself; see `inspect_module`. With `verify`, the effect of padding is measured too."""
     unwrapped = unwrap(module)
-    inner, found = unwrapped.module, _task_of(unwrapped.module, task)
+    inner, found = unwrapped.module, task_of(unwrapped.module, task)
     with uncompiled(inner):
         trace = _traced(inner, example_inputs, found, output)
     trace = _with_padding(trace, inner, found) if verify else unless_contradicted(trace)
-    names, notes = _labels_of(inner, trace, found, labels)
-    diff = _nothing_loaded(inner, trace)
-    report = Examination(
+    names, notes = labels_of(inner, trace, found, labels)
+    diff = nothing_loaded(inner, trace)
+    report = Report(
         tool_version=tool_version(),
         command="inspect",
         environment=environment(),
-        checkpoint=_in_memory(inner),
-        model=_model_facts(inner, found, names, trace, diff),
+        checkpoint=facts_in_memory(inner),
+        model=live_model_facts(inner, found, names, trace, diff),
         weights=diff,
         head=join_head(trace, diff),
         notes=(*trace.notes, *notes),
@@ -134,7 +121,7 @@ def see(
     return Seen(unwrapped, found, trace, report)
 
 
-def with_info(seen: Seen, info: Mapping[str, Any]) -> Examination:
+def with_info(seen: Seen, info: Mapping[str, Any]) -> Report:
     """The report with the statuses that `from_pretrained` told and the marks that it left. Raises UsageError."""
     from headscope.model.held import held_by
 
@@ -144,18 +131,18 @@ def with_info(seen: Seen, info: Mapping[str, Any]) -> Examination:
     return replace(report, notes=(*_notes_on_gaps(report, held, frozenset()), *report.notes))
 
 
-def _with_given(seen: Seen, given: WeightDiff, present: Present) -> Examination:
+def _with_given(seen: Seen, given: WeightDiff, present: Present) -> Report:
     diff = joined(seen.alone.weights, given, present)
     return replace(seen.alone, weights=diff, head=join_head(seen.trace, diff))
 
 
-def with_origin(seen: Seen, origin: Origin) -> Examination:
+def with_origin(seen: Seen, origin: Origin) -> Report:
     """The report compared with the checkpoint that the model was loaded from, number by number where that is cheap."""
-    from headscope.api.stored_numbers import same_numbers
+    from headscope.examination.stored_numbers import same_numbers
     from headscope.model.held import held_by
 
     module = seen.unwrapped.module
-    held, resized = held_by(module), _embeddings_of(module)
+    held, resized = held_by(module), embeddings_of(module)
     same = same_numbers(module, origin, frozenset(seen.trace.parameters))
     report = _with_given(seen, origin.given, Present(held, same, resized, marks_count=not origin.was_named))
     compared = report.head is not None and all(
@@ -182,15 +169,15 @@ def with_origin(seen: Seen, origin: Origin) -> Examination:
     )
 
 
-def resized_in(seen: Seen, report: Examination) -> tuple[str, ...]:
+def resized_in(seen: Seen, report: Report) -> tuple[str, ...]:
     """The embeddings whose rows are others than in the checkpoint."""
-    resized, module = _embeddings_of(seen.unwrapped.module), seen.unwrapped.module
+    resized, module = embeddings_of(seen.unwrapped.module), seen.unwrapped.module
     numbered = {name for name, item in module.named_parameters(remove_duplicate=False) if not item.is_meta}
     unknown = (item.name for item in report.weights.parameters if item.status is ParameterStatus.UNKNOWN)
     return tuple(name for name in unknown if plain_name(name) in resized and name in numbered)
 
 
-def _notes_on_gaps(report: Examination, held: Held, resized: frozenset[str]) -> Iterator[str]:
+def _notes_on_gaps(report: Report, held: Held, resized: frozenset[str]) -> Iterator[str]:
     """Why the status of parameters is open."""
     unknown = [item.name for item in report.weights.parameters if item.status is ParameterStatus.UNKNOWN]
     empty = [name for name in unknown if name in held.empty]
@@ -217,30 +204,6 @@ def live_facts(seen: Seen, origin: Origin | None = None) -> BuiltFacts:
     """What the model's own configuration says; only what the checkpoint was made for is the checkpoint's."""
     built = built_facts(getattr(seen.unwrapped.module, "config", None))
     return built if origin is None else with_purpose(built, origin.manifest)
-
-
-def _embeddings_of(module: nn.Module) -> frozenset[str]:
-    """Names of the parameters that `resize_token_embeddings` changes."""
-    layers = []
-    for name in ("get_input_embeddings", "get_output_embeddings"):
-        try:
-            layers.append(getattr(module, name)())
-        except (AttributeError, NotImplementedError):
-            continue
-    own = {id(item) for layer in layers if layer is not None for item in layer.parameters()}
-    named = module.named_parameters(remove_duplicate=False)
-    return frozenset(plain_name(name) for name, item in named if id(item) in own)
-
-
-def _task_of(module: nn.Module, task: str | None) -> Task:
-    from headscope.model.catalogue import task_of_class
-
-    if task is not None:
-        try:
-            return Task(task.replace("_", "-"))
-        except ValueError as err:
-            raise UsageError(f"no such task: {task}", "tasks: " + ", ".join(item.value for item in Task)) from err
-    return task_of_class(type(module).__name__) or Task.SEQUENCE_CLASSIFICATION
 
 
 def _traced(module: nn.Module, example_inputs: Any, task: Task, output: str | None) -> HeadTrace:
@@ -273,20 +236,10 @@ def _with_padding(trace: HeadTrace, module: nn.Module, task: Task) -> HeadTrace:
     if not isinstance(module, PreTrainedModel):
         return trace
     measured = with_padding(trace, Choice(type(module), task, deepcopy(module.config)))
-    if measured.verification is None or not measured.verification.padding or _has_own_modules(module):
+    if measured.verification is None or not measured.verification.padding or has_own_modules(module):
         return measured
     gap = PaddingEffect("any", None, reason=f"some modules are not those of {type(module).__name__}")
     return replace(measured, verification=replace(measured.verification, padding=(gap,)))
-
-
-def _has_own_modules(module: PreTrainedModel) -> bool:
-    """Whether what is measured on a fresh model of the class holds for this one."""
-    from headscope.model.held import has_own_modules
-
-    try:
-        return has_own_modules(module)
-    except Exception:  # a class that makes no model of its configuration: nothing is claimed
-        return False
 
 
 def _trace(module: nn.Module, example_inputs: Any, task: Task, output: str | None) -> HeadTrace:
@@ -303,122 +256,3 @@ def _trace(module: nn.Module, example_inputs: Any, task: Task, output: str | Non
         return run_forward(subject, probe, hint="give example_inputs that its forward takes", output=output)
 
     return read_head(module, run, token_names(module), verify=True)
-
-
-def _in_memory(module: nn.Module) -> CheckpointFacts:
-    return CheckpointFacts(
-        reference=type(module).__name__,
-        kind=CheckpointKind.MEMORY,
-        revision=None,
-        commit=None,
-        format=WeightsFormat.NONE,
-        files=(),
-        tensors=0,
-        bytes_read=0,
-        bytes_total=0,
-        architectures=(),
-        model_type=getattr(getattr(module, "config", None), "model_type", None),
-    )
-
-
-def _nothing_loaded(module: nn.Module, trace: HeadTrace) -> WeightDiff:
-    """Parameters and persistent buffers of unknown origin: a module does not know where its values came from."""
-    from headscope.trace.buffers import persistent_buffers
-
-    prefix = f"{trace.base_module}." if trace.base_module else ""
-    return WeightDiff(
-        loaded=0,
-        new=(),
-        mismatched=(),
-        unused=(),
-        tied=(),
-        renamed=(),
-        parameters=tuple(
-            ParameterOrigin(
-                name=name,
-                shape=tuple(tensor.shape),
-                dtype=str(tensor.dtype).removeprefix("torch."),
-                count=tensor.numel(),
-                status=ParameterStatus.UNKNOWN,
-                checkpoint_keys=(),
-                in_base=bool(prefix) and name.startswith(prefix),
-                is_buffer=is_buffer,
-            )
-            for is_buffer, held in (
-                (False, module.named_parameters(remove_duplicate=False)),
-                (True, persistent_buffers(module)),
-            )
-            for name, tensor in held
-        ),
-    )
-
-
-def _model_facts(
-    module: nn.Module, task: Task, names: tuple[str, ...], trace: HeadTrace, diff: WeightDiff
-) -> ModelFacts:
-    from headscope.model.labels import activation_for, are_placeholders
-
-    count = len(names) or _score_count(trace)
-    problem = getattr(getattr(module, "config", None), "problem_type", None)
-    return ModelFacts(
-        class_name=type(module).__name__,
-        task=task,
-        num_labels=count,
-        labels=names,
-        labels_are_placeholders=are_placeholders(names),
-        problem_type=problem or problem_of(trace, count),
-        loss=trace.loss or "not determined",
-        activation=activation_for(trace.loss),
-        parameters=_counts(module, trace, diff),
-        dtype=str(next(module.parameters()).dtype).removeprefix("torch."),
-        padding_side=_padding_side(module, task),
-        reads_problem_type=trace.reads_problem_type,
-    )
-
-
-def _score_count(trace: HeadTrace) -> int:
-    """The size of the last axis of the scores; 0 where it varies."""
-    last = trace.stages[-1].output_shape if trace.stages else ()
-    return last[-1] if last and isinstance(last[-1], int) else 0
-
-
-def _padding_side(module: nn.Module, task: Task) -> str:
-    """The side on which the tokenizer of the model's family pads; "" for a model of no family, or of no texts."""
-    from headscope.model.tokenizers import padding_side_of
-
-    family = getattr(getattr(module, "config", None), "model_type", "")
-    return padding_side_of(str(family)) if family and task in TEXT_TASKS else ""
-
-
-def _counts(module: nn.Module, trace: HeadTrace, diff: WeightDiff) -> ParameterCounts:
-    """Parameters by where they are; those of other heads, beside the examined one, belong to neither."""
-    sizes = {item.name: item.count for item in diff.parameters}
-    total = sum(parameter.numel() for parameter in module.parameters())
-    head, live = set(trace.parameters), set(trace.live)
-    own = sum(sizes.get(name, 0) for name in head)
-    others = sum(sizes.get(name, 0) for name in set(trace.other_parameters) - head)
-    return ParameterCounts(total, total - own - others, own, sum(sizes.get(name, 0) for name in head & live), others)
-
-
-def _labels_of(
-    module: nn.Module, trace: HeadTrace, task: Task, given: tuple[str, ...]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The class names in the order of the scores, and notes on them; no names for a module without a configuration.
-
-    Raises UsageError for another number of names.
-    """
-    from headscope.model.labels import read_labels
-
-    count = (_score_count(trace) or None) if task in _PER_CLASS else None
-    if given:
-        if count is not None and len(given) != count:
-            raise UsageError(f"{len(given)} labels were given, but the model has {count} scores", "name every class")
-        return given, ()
-    config = getattr(module, "config", None)
-    named = read_labels(config) if getattr(config, "id2label", None) else ()
-    if named and count in (None, len(named)):
-        return named, ()
-    if not named:
-        return (), ()
-    sentence = f"the configuration names {len(named)} classes, but the model has {count} scores"
-    return tuple(f"LABEL_{number}" for number in range(_score_count(trace))), (sentence,)

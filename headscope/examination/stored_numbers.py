@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from headscope.api.origin import Origin
-from headscope.api.places import Place, open_places
 from headscope.errors import HeadscopeError
+from headscope.examination.origin import Origin
+from headscope.examination.reading import StoredFiles, open_stored_files
 from headscope.facts import CheckpointKind, ParameterStatus, TensorHeader, WeightsFormat
 from headscope.facts.adapter import Carried
 from headscope.model.wrapping import plain_name
@@ -16,6 +16,7 @@ from headscope.model.wrapping import plain_name
 if TYPE_CHECKING:
     import torch
     from torch import nn
+
 
 _BYTES_OF_HEAD = 16_000_000
 _BYTES_ELSEWHERE = 64_000
@@ -37,13 +38,13 @@ def same_numbers(module: nn.Module, origin: Origin, head: frozenset[str]) -> dic
     Tensors of the head are read whole (up to 16 MB), of the others the beginning. No network is used.
     """
     try:
-        places = open_places(replace(origin.request, offline=True), origin.manifest)
+        places = open_stored_files(replace(origin.request, offline=True), origin.manifest)
         return {name: told for place in places for name, told in _told(place, _pairs(module, origin, head, place))}
     except (HeadscopeError, OSError):  # what cannot be read is not compared
         return {}
 
 
-def _pairs(module: nn.Module, origin: Origin, head: frozenset[str], place: Place) -> Iterator[_Pair]:
+def _pairs(module: nn.Module, origin: Origin, head: frozenset[str], place: StoredFiles) -> Iterator[_Pair]:
     from headscope.model.held import is_comparable
 
     of_adapter = place.manifest.kind is CheckpointKind.ADAPTER
@@ -61,7 +62,7 @@ def _pairs(module: nn.Module, origin: Origin, head: frozenset[str], place: Place
             yield _Pair(name, tensor, header, _BYTES_OF_HEAD if name in head else _BYTES_ELSEWHERE)
 
 
-def _told(place: Place, pairs: Iterator[_Pair]) -> Iterator[tuple[str, bool]]:
+def _told(place: StoredFiles, pairs: Iterator[_Pair]) -> Iterator[tuple[str, bool]]:
     by_file: dict[tuple[str, int], list[_Pair]] = {}
     for pair in pairs:
         by_file.setdefault((pair.header.file, pair.limit), []).append(pair)
@@ -72,7 +73,7 @@ def _told(place: Place, pairs: Iterator[_Pair]) -> Iterator[tuple[str, bool]]:
             yield from _told_by_pickle(place, file, some)
 
 
-def _told_by_bytes(place: Place, file: str, limit: int, pairs: list[_Pair]) -> Iterator[tuple[str, bool]]:
+def _told_by_bytes(place: StoredFiles, file: str, limit: int, pairs: list[_Pair]) -> Iterator[tuple[str, bool]]:
     from headscope.checkpoints import read_first_bytes
     from headscope.model.held import equals_stored
 
@@ -83,7 +84,7 @@ def _told_by_bytes(place: Place, file: str, limit: int, pairs: list[_Pair]) -> I
             yield pair.name, same
 
 
-def _told_by_pickle(place: Place, file: str, pairs: list[_Pair]) -> Iterator[tuple[str, bool]]:
+def _told_by_pickle(place: StoredFiles, file: str, pairs: list[_Pair]) -> Iterator[tuple[str, bool]]:
     from headscope.checkpoints import path_in
     from headscope.model.held import equal_numbers
     from headscope.model.values import stored_tensors

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from headscope.api.versions import environment
+from headscope.examination.environment import environment
 from headscope.facts import CheckpointManifest
 from headscope.facts.stored import restore, store
 from headscope.facts.version import tool_version
@@ -28,7 +28,6 @@ _LARGEST_ENTRY = 20_000_000
 _SWITCH = "HEADSCOPE_NO_CACHE"
 _PLACE = "HEADSCOPE_CACHE"
 _FALSE = {"", "0", "false", "no", "off"}
-
 Fact = TypeVar("Fact")
 
 

@@ -7,8 +7,9 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from headscope.api.examination import Request, read_checkpoint
 from headscope.errors import HeadscopeError, Unsupported, UsageError
+from headscope.examination.reading import read_checkpoint
+from headscope.examination.request import Request
 from headscope.facts import (
     CheckpointManifest,
     Mismatch,
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from headscope.api.module import Unwrapped
+    from headscope.examination.module import Unwrapped
     from headscope.model.held import Held
+
 
 _FROM_CONFIG = ("", ".", None)
 

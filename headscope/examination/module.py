@@ -12,6 +12,7 @@ from headscope.errors import Unsupported, UsageError
 if TYPE_CHECKING:
     from torch import nn
 
+
 _WRAPPERS = ("DataParallel", "DistributedDataParallel")
 _QUANTISED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.nn.quantized")
 _ORIGINAL = "give the Python module that it was made from"

@@ -6,15 +6,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headscope.api.checking import config_facts, read_tokenizer
-from headscope.api.live import Seen, config_of, live_facts, resized_in, see, with_info, with_origin
-from headscope.api.origin import Origin, find_origin
+from headscope.examination.configuration import config_facts
+from headscope.examination.evidence import read_tokenizer
+from headscope.examination.live import Seen, config_of, live_facts, resized_in, see, with_info, with_origin
+from headscope.examination.origin import Origin, find_origin
 from headscope.facts import Profile, Report, Unavailable
 from headscope.facts.check import LiveFacts, Subject, TensorValues, TokenizerFacts
 from headscope.model.wrapping import plain_name
 
 if TYPE_CHECKING:
     from torch import nn
+
 
 _NO_TOKENIZER = Unavailable("tokenizer", "a model in memory has no tokenizer")
 

@@ -6,17 +6,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headscope.checks import judge, select
-from headscope.facts import Finding, ParameterStatus, Profile, Unavailable
+from headscope.examination.configuration import config_facts
+from headscope.facts import Finding, ParameterStatus, Profile, Report, Unavailable
 from headscope.facts.check import BuiltFacts, Subject
 
 if TYPE_CHECKING:
-    from headscope.api.examination import Examination, Examined, Request
+    from headscope.examination.checkpoint import Examined
+    from headscope.examination.request import Request
+
 
 _MISSING = (ParameterStatus.NEW, ParameterStatus.MISMATCHED)
 _UNREAD = "`headscope check` reads it"
 
 
-def with_findings(examined: Examined, request: Request) -> Examination:
+def with_findings(examined: Examined, request: Request) -> Report:
     """The report with its findings, for what the model can be used for next: `likely_profile`."""
     report = examined.report
     profile = likely_profile(report)
@@ -25,11 +28,9 @@ def with_findings(examined: Examined, request: Request) -> Examination:
 
 
 def findings_of(
-    report: Examination, profile: Profile, config: dict[str, Any], built: BuiltFacts, request: Request | None = None
+    report: Report, profile: Profile, config: dict[str, Any], built: BuiltFacts, request: Request | None = None
 ) -> tuple[Finding, ...]:
     """What the rules that need no more than the report and its configuration say of it."""
-    from headscope.api.checking import config_facts
-
     subject = Subject(
         report=report,
         profile=profile,
@@ -42,7 +43,7 @@ def findings_of(
     return judge(subject, select()).findings
 
 
-def likely_profile(report: Examination) -> Profile:
+def likely_profile(report: Report) -> Profile:
     """Training where a weight that the scores depend on is not the checkpoint's, else inference."""
     live = (item for item in report.head.tensors if item.live) if report.head else ()
     return Profile.TRAINING if any(item.status in _MISSING for item in live) else Profile.INFERENCE

@@ -1,0 +1,193 @@
+"""Manifest, class, weight diff and head trace, joined into one report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headscope.examination.environment import environment
+from headscope.examination.tracing import Traced
+from headscope.facts import (
+    AdapterFacts,
+    CheckpointFacts,
+    CheckpointManifest,
+    Head,
+    HeadParameter,
+    HeadTrace,
+    Mismatch,
+    ModelFacts,
+    ParameterCounts,
+    Quantisation,
+    Report,
+    TensorKind,
+    Unavailable,
+    WeightDiff,
+    WeightsFormat,
+)
+from headscope.facts.tasks import TEXT_TASKS
+from headscope.facts.version import tool_version
+
+if TYPE_CHECKING:
+    from headscope.model.loading import Loaded
+    from headscope.model.model_request import Choice
+
+
+def assemble(command: str, manifest: CheckpointManifest, choice: Choice, loaded: Loaded, traced: Traced) -> Report:
+    head = join_head(traced.trace, loaded.diff) if traced.trace else None
+    return Report(
+        tool_version=tool_version(),
+        command=command,
+        environment=environment(),
+        checkpoint=checkpoint_facts(manifest),
+        model=_model_facts(choice, loaded, traced.trace, head),
+        weights=loaded.diff,
+        head=head,
+        notes=(
+            *choice.notes,
+            *_mismatch_notes(loaded.diff),
+            *loaded.notes,
+            *(traced.trace.notes if traced.trace else ()),
+        ),
+        not_determined=(
+            *_gaps_of(manifest),
+            *_gaps_of_packing(loaded, manifest),
+            *traced.gaps,
+            *(traced.trace.not_determined if traced.trace else ()),
+        ),
+        adapter=_adapter_facts(manifest, loaded, head),
+    )
+
+
+def _adapter_facts(manifest: CheckpointManifest, loaded: Loaded, head: Head | None) -> AdapterFacts | None:
+    from headscope.model.adapters import adapter_facts
+
+    return None if manifest.adapter is None else adapter_facts(loaded, manifest.adapter, manifest, head)
+
+
+def _mismatch_notes(diff: WeightDiff) -> tuple[str, ...]:
+    if not diff.mismatched:
+        return ()
+    return ("shapes differ: from_pretrained raises unless it is given ignore_mismatched_sizes=True",)
+
+
+def _gaps_of(manifest: CheckpointManifest) -> tuple[Unavailable, ...]:
+    if manifest.format is WeightsFormat.NONE and not manifest.gaps:
+        return (Unavailable("weights", "the checkpoint holds no weight file"),)
+    return manifest.gaps
+
+
+def _gaps_of_packing(loaded: Loaded, manifest: CheckpointManifest) -> tuple[Unavailable, ...]:
+    """The gaps that unpacking found, which are not the manifest's."""
+    return tuple(gap for gap in loaded.diff.gaps if gap not in manifest.gaps)
+
+
+def checkpoint_facts(manifest: CheckpointManifest) -> CheckpointFacts:
+    """The checkpoint as a report shows it."""
+    config = manifest.config
+    architectures = config.get("architectures")
+    model_type = config.get("model_type")
+    return CheckpointFacts(
+        reference=manifest.reference,
+        kind=manifest.kind,
+        revision=manifest.revision,
+        commit=manifest.commit,
+        format=manifest.format,
+        files=tuple(file.name for file in manifest.files),
+        tensors=len(manifest.tensors),
+        bytes_read=manifest.bytes_read,
+        bytes_total=manifest.bytes_total,
+        requests=manifest.requests,
+        architectures=tuple(str(name) for name in architectures) if isinstance(architectures, list) else (),
+        model_type=model_type if isinstance(model_type, str) else None,
+        notices=manifest.notices,
+        sentence_transformers=manifest.sentence,
+    )
+
+
+def _model_facts(choice: Choice, loaded: Loaded, trace: HeadTrace | None, head: Head | None) -> ModelFacts:
+    from headscope.model.labels import activation_for, are_placeholders, read_labels
+    from headscope.model.tokenizers import padding_side_of
+
+    labels = read_labels(choice.config)
+    loss = trace.loss if trace else ""
+    return ModelFacts(
+        class_name=choice.cls.__name__,
+        task=choice.task,
+        num_labels=len(labels),
+        labels=labels,
+        labels_are_placeholders=are_placeholders(labels),
+        problem_type=choice.config.problem_type or problem_of(trace, len(labels)),
+        loss=loss or "not determined",
+        activation=activation_for(loss) if trace else "not determined",
+        parameters=_counts(loaded, head),
+        dtype=str(loaded.model.dtype).removeprefix("torch."),
+        quantization=_quantisation(loaded, head),
+        padding_side=padding_side_of(str(choice.config.model_type)) if choice.task in TEXT_TASKS else "",
+        reads_problem_type=trace.reads_problem_type if trace else None,
+    )
+
+
+def problem_of(trace: HeadTrace | None, count: int) -> str | None:
+    """The problem type that a forward chooses for one score where the configuration names none."""
+    chosen = trace is not None and trace.reads_problem_type and trace.loss == "MSELoss" and count == 1
+    return "regression" if chosen else None
+
+
+def _quantisation(loaded: Loaded, head: Head | None) -> Quantisation | None:
+    from headscope.model.quantised import quantisation_facts
+
+    if not loaded.quantisation:
+        return None
+    live = {item.name for item in head.parameters if item.live} if head else set()
+    return quantisation_facts(loaded.quantisation, [item for item in loaded.diff.parameters if item.name in live])
+
+
+def _counts(loaded: Loaded, head: Head | None) -> ParameterCounts:
+    sizes = {name: parameter.numel() for name, parameter in loaded.model.named_parameters()}
+    total = sum(sizes.values())
+    in_head = sum(item.count for item in head.parameters) if head else _outside_base(loaded.diff)
+    live = sum(item.count for item in head.parameters if item.live) if head else 0
+    return ParameterCounts(total, total - in_head, in_head, live)
+
+
+def _outside_base(diff: WeightDiff) -> int:
+    return sum(item.count for item in diff.parameters if not (item.in_base or item.is_buffer))
+
+
+def join_head(trace: HeadTrace, diff: WeightDiff) -> Head:
+    """The head of a trace with the status of its parameters and buffers."""
+    origins = {origin.name: origin for origin in diff.parameters}
+    mismatches = {item.parameter: item for item in diff.mismatched}
+    live = set(trace.live)
+
+    def parameter(name: str) -> HeadParameter:
+        origin, mismatch = origins[name], mismatches.get(name)
+        return HeadParameter(
+            name=name,
+            shape=origin.shape,
+            dtype=origin.dtype,
+            count=origin.count,
+            status=origin.status,
+            live=name in live,
+            checkpoint_keys=_keys_of(origin.checkpoint_keys, mismatch, name),
+            checkpoint_shape=mismatch.checkpoint_shape if mismatch else None,
+            adapter=origin.adapter,
+            quantised=origin.quantised,
+            kind=TensorKind.BUFFER if origin.is_buffer else TensorKind.PARAMETER,
+        )
+
+    return Head(
+        modules=trace.modules,
+        pooling=trace.pooling,
+        stages=trace.stages,
+        parameters=tuple(parameter(name) for name in trace.parameters if name in origins),
+        formula=trace.formula,
+        hidden_shape=trace.hidden_shape,
+        verification=trace.verification,
+        not_live=tuple(name for name in origins if name not in live),
+        unused_modules=trace.unused_modules,
+        buffers=tuple(parameter(name) for name in trace.buffers if name in origins),
+    )
+
+
+def _keys_of(keys: tuple[str, ...], mismatch: Mismatch | None, name: str) -> tuple[str, ...]:
+    return keys if keys or mismatch is None else (name,)

@@ -1,0 +1,84 @@
+"""What a configuration says: as it is written, as Transformers builds it, and what it says the checkpoint is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from headscope.facts import (
+    CheckpointManifest,
+)
+from headscope.facts.check import (
+    BuiltFacts,
+    ConfigFacts,
+)
+
+_LANGUAGE_MODELS = ("MaskedLM", "CausalLM", "LMHeadModel", "ForConditionalGeneration", "ForPreTraining")
+
+
+def with_purpose(built: BuiltFacts, manifest: CheckpointManifest) -> BuiltFacts:
+    """The facts with what the checkpoint was made for."""
+    from headscope.model.catalogue import task_of_class
+
+    name = _first_architecture(manifest)
+    is_own_head = name is not None and manifest.adapter is None  # an adapter's head is not its base model's
+    return replace(built, kind=_kind_of(manifest), trained_for=task_of_class(name or "") if is_own_head else None)
+
+
+def _first_architecture(manifest: CheckpointManifest) -> str | None:
+    found = manifest.config.get("architectures")
+    return found[0] if isinstance(found, list) and found and isinstance(found[0], str) else None
+
+
+def _kind_of(manifest: CheckpointManifest) -> str | None:
+    """A word for what the checkpoint was made for; None for a classifier, or where it does not say."""
+    from headscope.model.catalogue import task_of_class
+
+    name = _first_architecture(manifest)
+    if name is None or task_of_class(name) is not None or "Classification" in name or manifest.adapter is not None:
+        return None
+    if name.endswith(_LANGUAGE_MODELS):
+        return "language model"
+    return "sentence embedder" if manifest.sentence is not None else "base model"
+
+
+def built_facts(config: Any) -> BuiltFacts:
+    """What a configuration says once Transformers has built it."""
+    from headscope.model.tokenizers import padding_side_of
+    from headscope.trace.inputs import text_config_of
+
+    text = text_config_of(config)
+    eos = getattr(text, "eos_token_id", None)
+    spread = getattr(config, "initializer_range", None)
+    return BuiltFacts(
+        num_labels=int(getattr(config, "num_labels", 0) or 0),
+        vocab_size=_whole(getattr(text, "vocab_size", None)),
+        pad_token_id=_whole(getattr(text, "pad_token_id", None)),
+        eos_token_ids=tuple(item for item in (eos if isinstance(eos, list) else [eos]) if type(item) is int),
+        initializer_range=float(spread) if isinstance(spread, int | float) else None,
+        padding_side=padding_side_of(str(getattr(config, "model_type", ""))),
+    )
+
+
+def _whole(value: Any) -> int | None:
+    return value if type(value) is int else None
+
+
+def config_facts(config: dict[str, Any]) -> ConfigFacts:
+    """What a parsed `config.json` says of its labels; what is no map or number counts as absent."""
+    count = config.get("num_labels")
+    problem = config.get("problem_type")
+    return ConfigFacts(
+        num_labels=count if type(count) is int else None,
+        id2label=_pairs(config.get("id2label")),
+        label2id=_pairs(config.get("label2id")),
+        problem_type=problem if isinstance(problem, str) else None,
+        has_auto_map=isinstance(config.get("auto_map"), dict),
+    )
+
+
+def _pairs(value: Any) -> tuple[tuple[str, str], ...]:
+    if not isinstance(value, dict):
+        return ()
+    pairs = [(str(key), str(item)) for key, item in value.items()]
+    return tuple(sorted(pairs, key=lambda pair: (len(pair[0]), pair[0])))

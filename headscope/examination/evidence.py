@@ -1,0 +1,191 @@
+"""Everything that the rules look at, for a checkpoint that was examined."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from headscope.errors import HeadscopeError
+from headscope.examination.cache import open_cache, state_of
+from headscope.examination.checkpoint import Examined
+from headscope.examination.configuration import config_facts
+from headscope.examination.reading import StoredFiles, open_stored_files
+from headscope.examination.request import Request
+from headscope.facts import (
+    CheckpointKind,
+    CheckpointManifest,
+    HeadParameter,
+    ParameterStatus,
+    Profile,
+    Report,
+    Task,
+    Unavailable,
+    WeightsFormat,
+)
+from headscope.facts.adapter import Carried
+from headscope.facts.check import (
+    Evidence,
+    Subject,
+    TensorValues,
+    TokenizerFacts,
+)
+
+_TEXT = (
+    Task.SEQUENCE_CLASSIFICATION,
+    Task.TOKEN_CLASSIFICATION,
+    Task.MULTIPLE_CHOICE,
+    Task.QUESTION_ANSWERING,
+    Task.NEXT_SENTENCE_PREDICTION,
+)
+
+
+_LOCAL_BYTES = 16_000_000
+_REMOTE_BYTES = 64_000
+
+
+def gather(examined: Examined, request: Request, profile: Profile) -> Subject:
+    """Everything the rules look at, for a checkpoint that was examined."""
+    evidence = _evidence(examined, request)
+    return Subject(
+        report=examined.report,
+        profile=profile,
+        config=config_facts(examined.manifest.config),
+        built=examined.built,
+        tokenizer=evidence.tokenizer,
+        values=evidence.values,
+        wanted_num_labels=request.num_labels,
+        wanted_labels=request.labels,
+        unknown=evidence.unknown,
+        inapplicable=evidence.inapplicable,
+    )
+
+
+def _evidence(examined: Examined, request: Request) -> Evidence:
+    """What lies beside the report: from the cache, if no file has changed; only what could be read is remembered."""
+    cache = open_cache(request.cache and bool(examined.key))
+    key = f"{examined.key}{_state_of_files(examined, request)}" if cache.is_open else ""
+    known = cache.load(Evidence, key)
+    if known is not None:
+        return known
+    unknown: list[Unavailable] = []
+    inapplicable: list[Unavailable] = []
+    evidence = Evidence(
+        tokenizer=read_tokenizer(examined.report, examined.manifest, request, unknown, inapplicable),
+        values=_values(examined, request, unknown, inapplicable),
+        unknown=tuple(unknown),
+        inapplicable=tuple(inapplicable),
+    )
+    if not unknown:
+        cache.save(key, evidence)
+    return evidence
+
+
+def _state_of_files(examined: Examined, request: Request) -> str:
+    """A digest of what tells that a file beside the weights, or a weight, has changed."""
+    from headscope.checkpoints import files_beside
+
+    try:
+        places = open_stored_files(request, examined.manifest)
+    except HeadscopeError:
+        return ""
+    found = [state_of(files_beside(place.sidecar, [file.name for file in place.manifest.files])) for place in places]
+    return "-" + hashlib.sha256(repr(found).encode()).hexdigest()[:16]
+
+
+def read_tokenizer(
+    report: Report,
+    manifest: CheckpointManifest,
+    request: Request,
+    unknown: list[Unavailable],
+    inapplicable: list[Unavailable],
+) -> TokenizerFacts | None:
+    """What the checkpoint's tokenizer files say; why there is nothing goes into one of the lists."""
+    if report.model.task not in _TEXT:
+        inapplicable.append(Unavailable("tokenizer", "the model reads no text"))
+        return None
+    from headscope.checkpoints import read_tokenizer_settings
+
+    try:
+        opened = open_stored_files(request, manifest)
+        read = (read_tokenizer_settings(place.sidecar) for place in opened)
+        settings = next((found for found in read if found is not None), None)
+    except HeadscopeError as err:
+        unknown.append(Unavailable("tokenizer", f"its settings could not be read: {err.message}"))
+        return None
+    if settings is None:
+        where = "the checkpoint holds no tokenizer" if opened else "a snapshot holds no tokenizer"
+        inapplicable.append(Unavailable("tokenizer", where))
+        return None
+    return _tokenizer_facts(settings, report.checkpoint.model_type or "")
+
+
+def _tokenizer_facts(settings: dict[str, Any], model_type: str) -> TokenizerFacts:
+    from headscope.model.tokenizers import padding_side_of
+
+    side = settings.get("padding_side")
+    return TokenizerFacts(
+        padding_side=side if side in ("left", "right") else padding_side_of(model_type),
+        pad_token=_token(settings.get("pad_token")),
+        eos_token=_token(settings.get("eos_token")),
+    )
+
+
+def _token(value: Any) -> str | None:
+    """A special token as settings write it: a text, or an object with its content."""
+    content = value.get("content") if isinstance(value, dict) else value
+    return content if isinstance(content, str) else None
+
+
+def _values(
+    examined: Examined, request: Request, unknown: list[Unavailable], inapplicable: list[Unavailable]
+) -> tuple[TensorValues, ...] | None:
+    """Statistics of the stored tensors of the head that are loaded as they are."""
+    report = examined.report
+    given = [item for item in report.head.tensors if _is_given(item)] if report.head else []
+    if not given:
+        inapplicable.append(Unavailable("values", "the checkpoint gives no weight of the head"))
+        return None
+    try:
+        opened = open_stored_files(request, examined.manifest)
+        measured = tuple(value for place in opened for value in _measured(place, given, inapplicable))
+    except HeadscopeError as err:
+        unknown.append(Unavailable("values", f"they could not be read: {err.message}"))
+        return None
+    if not opened:
+        inapplicable.append(Unavailable("values", "a snapshot holds no weights"))
+    return measured or None
+
+
+def _is_given(item: HeadParameter) -> bool:
+    return item.live and item.status is ParameterStatus.LOADED and len(item.checkpoint_keys) == 1
+
+
+def _measured(
+    place: StoredFiles, given: Sequence[HeadParameter], inapplicable: list[Unavailable]
+) -> Iterator[TensorValues]:
+    from headscope.checkpoints import path_in, read_first_bytes
+    from headscope.model.values import stored_values, values_of
+
+    of_adapter = place.manifest.kind is CheckpointKind.ADAPTER
+    headers = {tensor.key: tensor for tensor in place.manifest.tensors}
+    by_file: dict[str, list[HeadParameter]] = {}
+    for item in given:
+        header = headers.get(item.checkpoint_keys[0])
+        if header is not None and header.shape == item.shape and (item.adapter is Carried.SAVED) == of_adapter:
+            by_file.setdefault(header.file, []).append(item)
+    for file, items in by_file.items():
+        keys = {item.checkpoint_keys[0]: item.name for item in items}
+        shapes = {item.name: item.shape for item in items}
+        if place.manifest.format is WeightsFormat.SAFETENSORS:
+            limit = _LOCAL_BYTES if place.sidecar.reads_cheaply else _REMOTE_BYTES
+            for key, data in read_first_bytes(place.sidecar, file, keys, limit).items():
+                found = values_of(keys[key], data, headers[key].dtype, shapes[keys[key]])
+                if found is not None:
+                    yield found
+            continue
+        path = path_in(place.sidecar, file)
+        if path is None:
+            inapplicable.append(Unavailable("values", "the numbers in a pickle on the Hub are not read"))
+            continue
+        yield from stored_values(path, keys, shapes)

@@ -1,0 +1,189 @@
+"""What a model in memory says of itself: its parameters, its labels, its configuration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headscope.errors import UsageError
+from headscope.examination.assembly import problem_of
+from headscope.facts import (
+    CheckpointFacts,
+    CheckpointKind,
+    HeadTrace,
+    ModelFacts,
+    ParameterCounts,
+    ParameterOrigin,
+    ParameterStatus,
+    Task,
+    WeightDiff,
+    WeightsFormat,
+)
+from headscope.facts.tasks import TEXT_TASKS
+from headscope.model.wrapping import plain_name
+
+if TYPE_CHECKING:
+    from torch import nn
+    from transformers import PreTrainedModel
+
+
+_PER_CLASS = (
+    Task.SEQUENCE_CLASSIFICATION,
+    Task.TOKEN_CLASSIFICATION,
+    Task.IMAGE_CLASSIFICATION,
+    Task.AUDIO_CLASSIFICATION,
+    Task.VIDEO_CLASSIFICATION,
+)
+"""The tasks whose scores have one entry per class."""
+
+
+def embeddings_of(module: nn.Module) -> frozenset[str]:
+    """Names of the parameters that `resize_token_embeddings` changes."""
+    layers = []
+    for name in ("get_input_embeddings", "get_output_embeddings"):
+        try:
+            layers.append(getattr(module, name)())
+        except (AttributeError, NotImplementedError):
+            continue
+    own = {id(item) for layer in layers if layer is not None for item in layer.parameters()}
+    named = module.named_parameters(remove_duplicate=False)
+    return frozenset(plain_name(name) for name, item in named if id(item) in own)
+
+
+def task_of(module: nn.Module, task: str | None) -> Task:
+    from headscope.model.catalogue import task_of_class
+
+    if task is not None:
+        try:
+            return Task(task.replace("_", "-"))
+        except ValueError as err:
+            raise UsageError(f"no such task: {task}", "tasks: " + ", ".join(item.value for item in Task)) from err
+    return task_of_class(type(module).__name__) or Task.SEQUENCE_CLASSIFICATION
+
+
+def has_own_modules(module: PreTrainedModel) -> bool:
+    """Whether what is measured on a fresh model of the class holds for this one."""
+    from headscope.model.held import has_own_modules
+
+    try:
+        return has_own_modules(module)
+    except Exception:  # a class that makes no model of its configuration: nothing is claimed
+        return False
+
+
+def facts_in_memory(module: nn.Module) -> CheckpointFacts:
+    return CheckpointFacts(
+        reference=type(module).__name__,
+        kind=CheckpointKind.MEMORY,
+        revision=None,
+        commit=None,
+        format=WeightsFormat.NONE,
+        files=(),
+        tensors=0,
+        bytes_read=0,
+        bytes_total=0,
+        architectures=(),
+        model_type=getattr(getattr(module, "config", None), "model_type", None),
+    )
+
+
+def nothing_loaded(module: nn.Module, trace: HeadTrace) -> WeightDiff:
+    """Parameters and persistent buffers of unknown origin: a module does not know where its values came from."""
+    from headscope.trace.buffers import persistent_buffers
+
+    prefix = f"{trace.base_module}." if trace.base_module else ""
+    return WeightDiff(
+        loaded=0,
+        new=(),
+        mismatched=(),
+        unused=(),
+        tied=(),
+        renamed=(),
+        parameters=tuple(
+            ParameterOrigin(
+                name=name,
+                shape=tuple(tensor.shape),
+                dtype=str(tensor.dtype).removeprefix("torch."),
+                count=tensor.numel(),
+                status=ParameterStatus.UNKNOWN,
+                checkpoint_keys=(),
+                in_base=bool(prefix) and name.startswith(prefix),
+                is_buffer=is_buffer,
+            )
+            for is_buffer, held in (
+                (False, module.named_parameters(remove_duplicate=False)),
+                (True, persistent_buffers(module)),
+            )
+            for name, tensor in held
+        ),
+    )
+
+
+def live_model_facts(
+    module: nn.Module, task: Task, names: tuple[str, ...], trace: HeadTrace, diff: WeightDiff
+) -> ModelFacts:
+    from headscope.model.labels import activation_for, are_placeholders
+
+    count = len(names) or _score_count(trace)
+    problem = getattr(getattr(module, "config", None), "problem_type", None)
+    return ModelFacts(
+        class_name=type(module).__name__,
+        task=task,
+        num_labels=count,
+        labels=names,
+        labels_are_placeholders=are_placeholders(names),
+        problem_type=problem or problem_of(trace, count),
+        loss=trace.loss or "not determined",
+        activation=activation_for(trace.loss),
+        parameters=_counts(module, trace, diff),
+        dtype=str(next(module.parameters()).dtype).removeprefix("torch."),
+        padding_side=_padding_side(module, task),
+        reads_problem_type=trace.reads_problem_type,
+    )
+
+
+def _score_count(trace: HeadTrace) -> int:
+    """The size of the last axis of the scores; 0 where it varies."""
+    last = trace.stages[-1].output_shape if trace.stages else ()
+    return last[-1] if last and isinstance(last[-1], int) else 0
+
+
+def _padding_side(module: nn.Module, task: Task) -> str:
+    """The side on which the tokenizer of the model's family pads; "" for a model of no family, or of no texts."""
+    from headscope.model.tokenizers import padding_side_of
+
+    family = getattr(getattr(module, "config", None), "model_type", "")
+    return padding_side_of(str(family)) if family and task in TEXT_TASKS else ""
+
+
+def _counts(module: nn.Module, trace: HeadTrace, diff: WeightDiff) -> ParameterCounts:
+    """Parameters by where they are; those of other heads, beside the examined one, belong to neither."""
+    sizes = {item.name: item.count for item in diff.parameters}
+    total = sum(parameter.numel() for parameter in module.parameters())
+    head, live = set(trace.parameters), set(trace.live)
+    own = sum(sizes.get(name, 0) for name in head)
+    others = sum(sizes.get(name, 0) for name in set(trace.other_parameters) - head)
+    return ParameterCounts(total, total - own - others, own, sum(sizes.get(name, 0) for name in head & live), others)
+
+
+def labels_of(
+    module: nn.Module, trace: HeadTrace, task: Task, given: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The class names in the order of the scores, and notes on them; no names for a module without a configuration.
+
+    Raises UsageError for another number of names.
+    """
+    from headscope.model.labels import read_labels
+
+    count = (_score_count(trace) or None) if task in _PER_CLASS else None
+    if given:
+        if count is not None and len(given) != count:
+            raise UsageError(f"{len(given)} labels were given, but the model has {count} scores", "name every class")
+        return given, ()
+    config = getattr(module, "config", None)
+    named = read_labels(config) if getattr(config, "id2label", None) else ()
+    if named and count in (None, len(named)):
+        return named, ()
+    if not named:
+        return (), ()
+    sentence = f"the configuration names {len(named)} classes, but the model has {count} scores"
+    return tuple(f"LABEL_{number}" for number in range(_score_count(trace))), (sentence,)

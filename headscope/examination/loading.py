@@ -1,0 +1,92 @@
+"""From a manifest to a class, a skeleton of it, and the comparison of the two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headscope.errors import Unsupported
+from headscope.examination.assembly import checkpoint_facts
+from headscope.examination.reading import code_source
+from headscope.examination.request import Progress, Request
+from headscope.facts import (
+    CheckpointManifest,
+)
+from headscope.facts.weight_inventory import WeightInventory, contents_of
+
+if TYPE_CHECKING:
+    from headscope.model.loading import Loaded
+    from headscope.model.model_request import Choice
+
+
+def load_checkpoint(request: Request, manifest: CheckpointManifest, tell: Progress) -> tuple[Choice, Loaded]:
+    """The skeleton with its diff; an adapter's head says how many classes there are, where the request does not."""
+    from headscope.model.adapters import classes_in_adapter, with_adapter
+    from headscope.model.loading import load_skeleton
+
+    choice = choose_class(request, manifest)
+    tell(f"building {choice.cls.__name__} and diffing {len(manifest.tensors)} checkpoint keys")
+    with _telling_contents(manifest):
+        loaded = load_skeleton(choice, manifest)
+    if manifest.adapter is None:
+        return choice, loaded
+    loaded = with_adapter(loaded, manifest.adapter)
+    given = request.num_labels is not None or request.labels
+    count = None if given else classes_in_adapter(loaded.diff, choice.config.num_labels)
+    if count is None:
+        return choice, loaded
+    choice, loaded = load_checkpoint(replace(request, num_labels=count), manifest, tell)
+    return choice, replace(loaded, notes=(*loaded.notes, _sentence_on_adapter(count)))
+
+
+def _sentence_on_adapter(count: int) -> str:
+    return (
+        f"the class count {count} is that of the adapter's own tensors; the base model's configuration says another: "
+        f"load the base model with num_labels={count}"
+    )
+
+
+def choose_class(request: Request, manifest: CheckpointManifest) -> Choice:
+    """The class and configuration that a request and a checkpoint come to."""
+    from headscope.model.model_request import ModelRequest, choose
+
+    code = code_source(request, manifest)
+    task = request.task or _task_of_adapter(request, manifest)
+    with _telling_contents(manifest):
+        return choose(
+            manifest.config, ModelRequest(request.num_labels, request.labels, task, request.model_class, code)
+        )
+
+
+@contextmanager
+def _telling_contents(manifest: CheckpointManifest) -> Iterator[None]:
+    """Where the class cannot be built, the error tells what the weight files hold."""
+    try:
+        yield
+    except Unsupported as err:
+        err.contents = err.contents or _contents(manifest)
+        raise
+
+
+def _contents(manifest: CheckpointManifest) -> WeightInventory:
+    found = checkpoint_facts(manifest)
+    architecture = ", ".join(found.architectures) or found.model_type or "architecture not named"
+    return contents_of(
+        manifest.reference,
+        architecture,
+        manifest.tensors,
+        format_name=manifest.format.value,
+        bytes_read=manifest.bytes_read,
+    )
+
+
+def _task_of_adapter(request: Request, manifest: CheckpointManifest) -> str | None:
+    """The task that an adapter was trained for, which its base model need not say."""
+    from headscope.model.adapters import task_of_adapter
+
+    if manifest.adapter is None or request.model_class is not None:
+        return None
+    task = task_of_adapter(manifest.adapter.config)
+    return task.value if task else None
