@@ -24,7 +24,8 @@ OURS = """
 import sys, time
 begun = time.perf_counter()
 from headscope.checkpoints import read_manifest
-manifest = read_manifest(sys.argv[1])
+from headscope.facts.location import Location
+manifest = read_manifest(Location(sys.argv[1]))
 print(len(manifest.tensors), time.perf_counter() - begun)
 """
 THEIRS = """

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from headscope.checkpoints.dtypes import SAFETENSORS
+from headscope.checkpoints.formats.dtypes import SAFETENSORS
 from headscope.checkpoints.snapshot import write_snapshot
 from headscope.facts import CheckpointKind, CheckpointManifest, TensorHeader, WeightFile, WeightsFormat
 

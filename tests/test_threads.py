@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification
 
 import headscope
-from headscope.checkpoints.http_limits import limited_requests
+from headscope.checkpoints.hub.http_limits import limited_requests
 from headscope.errors import NetworkError
 from headscope.facts.plain import to_dict
 from tests.families import FAMILIES

@@ -13,10 +13,11 @@ from headscope.errors import Unsupported, UsageError
 from headscope.examination.checkpoint import examine
 from headscope.examination.environment import environment
 from headscope.examination.loading import choose_class
-from headscope.examination.reading import place_of
+from headscope.examination.reading import loadable
 from headscope.examination.request import Progress, Request
 from headscope.facts import CheckpointKind, CheckpointManifest, Report
 from headscope.facts.forward import LabelScore, Scored
+from headscope.facts.location import Location
 from headscope.facts.version import tool_version
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     import torch
 
-    from headscope.model.inference import Place
     from headscope.model.model_request import Choice
     from headscope.trace.observe import Observation
 
@@ -180,23 +180,13 @@ _WITHOUT_WEIGHTS = {
 }
 
 
-def _place(request: Request, manifest: CheckpointManifest) -> Place:
-    from headscope.model.inference import Place
-
+def _place(request: Request, manifest: CheckpointManifest) -> Location:
     if manifest.kind not in (CheckpointKind.LOCAL, CheckpointKind.HUB):
         raise Unsupported(
             f"{request.reference} is {_WITHOUT_WEIGHTS.get(manifest.kind, manifest.kind.value)}",
             "give the folder or the Hub id of a whole checkpoint, or leave out --device",
         )
-    return Place(
-        place_of(request, manifest),
-        manifest.commit or manifest.revision,
-        request.subfolder,
-        request.variant,
-        request.cache_dir,
-        request.token,
-        request.offline,
-    )
+    return loadable(request, manifest)
 
 
 def _observe_shapes(choice: Choice) -> Observation:
@@ -211,7 +201,7 @@ def _observe_shapes(choice: Choice) -> Observation:
         return observe_probe(model, choice.task)
 
 
-def _observe_values(choice: Choice, place: Place, material: Material, device: str) -> Observation:
+def _observe_values(choice: Choice, place: Location, material: Material, device: str) -> Observation:
     from headscope.model.inference import check_device, load_model
     from headscope.model.quiet import quiet
     from headscope.trace.observe import observe_inputs, observe_probe
@@ -223,7 +213,7 @@ def _observe_values(choice: Choice, place: Place, material: Material, device: st
         return observe_inputs(model, inputs) if inputs else observe_probe(model, choice.task)
 
 
-def _encoded(place: Place, material: Material) -> Mapping[str, Any] | None:
+def _encoded(place: Location, material: Material) -> Mapping[str, Any] | None:
     from headscope.model.inference import encode_audio, encode_image, encode_texts
 
     if material.texts:

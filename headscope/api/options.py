@@ -12,6 +12,7 @@ from typing import Any, Literal, ParamSpec, TypeVar
 
 from headscope.errors import UsageError
 from headscope.examination.request import Request
+from headscope.facts.location import HubOptions, Location
 
 ProfileName = Literal["training", "inference"]
 """The values of `facts.Profile`."""
@@ -165,4 +166,20 @@ def make_request(reference: Any, options: dict[str, Any]) -> Request:
         raise UsageError(
             f"{type(reference).__name__} is not a checkpoint", "give a Hub id, a path, or a model in memory (nn.Module)"
         )
-    return Request(str(reference), **request_options(options, [item.name for item in fields(Request)][1:]))
+    given = request_options(options, _OF_REQUESTS)
+    hub = HubOptions(**_taken(given, HubOptions))
+    location = Location(str(reference), **_taken(given, Location), hub=hub)
+    return Request(location, **given)
+
+
+_FIELDS_OF: dict[type, list[str]] = {
+    kind: [item.name for item in fields(kind)] for kind in (Location, HubOptions, Request)
+}
+_OF_REQUESTS = [
+    name for names in _FIELDS_OF.values() for name in names if name not in {"reference", "commit", "hub", "location"}
+]
+
+
+def _taken(given: dict[str, Any], kind: type) -> dict[str, Any]:
+    """The options that are fields of `kind`, out of `given`."""
+    return {name: given.pop(name) for name in _FIELDS_OF[kind] if name in given}

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from headscope.checkpoints.config_file import parse_object
+from headscope.checkpoints.formats.safetensors_header import read_safetensors_places
 from headscope.checkpoints.local import WEIGHT_SUFFIXES, Folder
 from headscope.checkpoints.reference import HubReference, parse_reference
-from headscope.checkpoints.safetensors_header import read_safetensors_places
 from headscope.checkpoints.weights import Storage
 from headscope.errors import NotFound
+from headscope.facts.location import Location
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 _TOKENIZER_FILES = (TOKENIZER_CONFIG, "tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "tokenizer.model")
@@ -36,30 +37,23 @@ class FileReader:
             return self.storage.names()
 
 
-def open_sidecar(
-    reference: str,
-    commit: str | None,
-    *,
-    revision: str | None = None,
-    subfolder: str | None = None,
-    cache_dir: str | None = None,
-    token: str | None = None,
-    offline: bool = False,
-) -> FileReader | None:
-    """The place that a reference names, at the commit that was examined; None for a snapshot, which holds no files."""
-    found = parse_reference(reference)
+def open_sidecar(location: Location) -> FileReader | None:
+    """What a location names, at the commit that was examined; None for a snapshot, which holds no files."""
+    found = parse_reference(location.reference)
     if isinstance(found, HubReference):
         from huggingface_hub import constants
 
-        from headscope.checkpoints.hub import HubAccess, Repository, cached_folder, reaching
+        from headscope.checkpoints.hub.access import access_to
+        from headscope.checkpoints.hub.offline import cached_folder
+        from headscope.checkpoints.hub.reading import reaching
+        from headscope.checkpoints.hub.repository import Repository
 
-        access = HubAccess(cache_dir, token, offline, subfolder)
-        folder = cached_folder(found, commit or revision, access)
-        if offline or constants.HF_HUB_OFFLINE:
+        access = access_to(found, location)
+        folder = cached_folder(access)
+        if location.hub.offline or constants.HF_HUB_OFFLINE:
             return FileReader(Folder(folder), True) if folder is not None else None
-        wanted = HubReference(found.repo, found.revision or revision)
-        return FileReader(Repository(wanted, commit, access), False, partial(reaching, wanted))
-    path = found / subfolder if subfolder else found
+        return FileReader(Repository(access, location.commit), False, partial(reaching, access))
+    path = found / location.subfolder if location.subfolder else found
     if path.is_dir():
         return FileReader(Folder(path), True)
     return FileReader(Folder(path.parent), True) if path.suffix in WEIGHT_SUFFIXES else None

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from headscope.checkpoints.adapter import ADAPTER_CONFIG
-from headscope.checkpoints.bytes import LocalBytes
 from headscope.checkpoints.config_file import LARGEST_JSON, canonical_text, parse_object
-from headscope.checkpoints.gguf import refuse_gguf
+from headscope.checkpoints.formats.bytes import LocalBytes
+from headscope.checkpoints.formats.gguf import refuse_gguf
 from headscope.checkpoints.sentence import read_sentence_pipeline
 from headscope.checkpoints.weights import Weights, read_adapter_weights, read_weight_file, read_weights
 from headscope.errors import Malformed, NotFound

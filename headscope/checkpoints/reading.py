@@ -2,70 +2,49 @@
 
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from headscope.checkpoints.adapter import base_of, is_adapter, joined, without_base
-from headscope.checkpoints.bytes import LocalBytes
+from headscope.checkpoints.formats.bytes import LocalBytes
 from headscope.checkpoints.local import WEIGHT_SUFFIXES, read_folder, read_weight_path
 from headscope.checkpoints.reference import HubReference, parse_reference
 from headscope.checkpoints.snapshot import LARGEST_SNAPSHOT, read_snapshot
 from headscope.errors import HeadscopeError, Malformed, NotFound, Unsupported, UsageError
 from headscope.facts import CheckpointManifest
+from headscope.facts.location import Location
 
 
 def read_manifest(
-    reference: str,
+    location: Location,
     *,
-    revision: str | None = None,
-    subfolder: str | None = None,
-    variant: str | None = None,
-    cache_dir: str | None = None,
-    token: str | None = None,
-    offline: bool = False,
-    timeout: float | None = None,
     adapter: str | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> CheckpointManifest:
     """The manifest of a Hub id, `id@revision`, Hub URL, folder, weight file, snapshot file, or PEFT adapter.
 
-    An adapter's base model is read from where its configuration says; `adapter` names one to put on `reference`.
-    `variant` names other weights beside the usual ones (`fp16` for `model.fp16.safetensors`). `timeout` is how many
-    seconds reading from the Hub may take in all. `progress` is told each step in a short sentence.
-    Raises a `HeadscopeError`.
+    An adapter's base model is read from where its configuration says; `adapter` names one to put on `location`.
+    A variant names other weights beside the usual ones (`fp16` for `model.fp16.safetensors`). `progress` is told each
+    step in a short sentence. Raises a `HeadscopeError`.
     """
     tell = progress or (lambda sentence: None)
-    place = _Place(revision, subfolder, variant, cache_dir, token, offline, timeout, tell)
-    manifest = _read(reference, place)
+    read = partial(_read, progress=tell)
+    manifest = read(location)
     if adapter is not None:
-        return _on_base(_read(adapter, replace(place, revision=None, subfolder=None, variant=None)), manifest)
+        return _on_base(read(Location(adapter, hub=location.hub)), manifest)
     if not is_adapter(manifest):
         return manifest
-    if variant is not None:
+    if location.variant is not None:
         raise UsageError(
-            f"--variant {variant} was given with {reference}, an adapter, whose files have none",
+            f"--variant {location.variant} was given with {location.reference}, an adapter, whose files have none",
             "give the base model with --variant, and the adapter with --adapter",
         )
     base, base_revision = base_of(manifest)
-    place.progress(f"reading the base model {base}")
+    tell(f"reading the base model {base}")
     try:
-        return joined(manifest, _read(base, replace(place, revision=base_revision, subfolder=None, variant=None)))
+        return joined(manifest, read(Location(base, base_revision, hub=location.hub)))
     except HeadscopeError as err:
         raise without_base(manifest, base, err) from err
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """How to reach a reference; see `read_manifest`."""
-
-    revision: str | None
-    subfolder: str | None
-    variant: str | None
-    cache_dir: str | None
-    token: str | None = field(repr=False)
-    offline: bool
-    timeout: float | None
-    progress: Callable[[str], None]
 
 
 def _on_base(adapter: CheckpointManifest, base: CheckpointManifest) -> CheckpointManifest:
@@ -77,22 +56,20 @@ def _on_base(adapter: CheckpointManifest, base: CheckpointManifest) -> Checkpoin
     return joined(adapter, base)
 
 
-def _read(reference: str, place: _Place) -> CheckpointManifest:
-    found = parse_reference(reference)
-    revision = place.revision
+def _read(location: Location, progress: Callable[[str], None]) -> CheckpointManifest:
+    found = parse_reference(location.reference)
     if isinstance(found, HubReference):
-        from headscope.checkpoints.hub import HubAccess, read_hub
-        from headscope.checkpoints.ranges import DEADLINE_SECONDS, Deadline
+        from headscope.checkpoints.hub.access import access_to
+        from headscope.checkpoints.hub.reading import read_hub
 
-        if revision and found.revision and revision != found.revision:
+        if location.revision and found.revision and location.revision != found.revision:
             raise UsageError(
-                f"{reference} names the revision {found.revision}, and {revision} was asked for", "name one of them"
+                f"{location.reference} names the revision {found.revision}, and {location.revision} was asked for",
+                "name one of them",
             )
-        wanted = HubReference(found.repo, found.revision or revision)
-        deadline = Deadline(place.timeout or DEADLINE_SECONDS)
-        access = HubAccess(place.cache_dir, place.token, place.offline, place.subfolder, place.variant, deadline)
-        return read_hub(wanted, reference, access, place.progress)
-    return _read_path(found / place.subfolder if place.subfolder else found, reference, place.variant)
+        return read_hub(access_to(found, location), progress)
+    path = found / location.subfolder if location.subfolder else found
+    return _read_path(path, location.reference, location.variant)
 
 
 def _read_path(path: Path, reference: str, variant: str | None) -> CheckpointManifest:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headscope.checkpoints.config_file import canonical_text, parse_object
-from headscope.checkpoints.dtypes import TORCH_DTYPES
+from headscope.checkpoints.formats.dtypes import TORCH_DTYPES
 from headscope.errors import Malformed, UsageError
 from headscope.facts import (
     CheckpointKind,

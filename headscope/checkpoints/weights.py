@@ -9,12 +9,11 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, Protocol
 
-from headscope.checkpoints.bytes import ByteSource
 from headscope.checkpoints.config_file import parse_object
-from headscope.checkpoints.gguf import refuse_gguf
-from headscope.checkpoints.ranges import FIRST_BYTES
-from headscope.checkpoints.safetensors_header import read_safetensors_header
-from headscope.checkpoints.torch_file import read_torch_headers
+from headscope.checkpoints.formats.bytes import FIRST_BYTES, ByteSource
+from headscope.checkpoints.formats.gguf import refuse_gguf
+from headscope.checkpoints.formats.safetensors_header import read_safetensors_header
+from headscope.checkpoints.formats.torch_file import read_torch_headers
 from headscope.errors import Malformed, NotFound, Unsupported, UsageError
 from headscope.facts import TensorHeader, Unavailable, WeightFile, WeightsFormat
 

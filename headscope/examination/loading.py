@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from headscope.errors import Unsupported
 from headscope.examination.assembly import checkpoint_facts
-from headscope.examination.reading import code_source
+from headscope.examination.reading import trusted_code
 from headscope.examination.request import Progress, Request
 from headscope.facts import (
     CheckpointManifest,
@@ -52,7 +52,7 @@ def choose_class(request: Request, manifest: CheckpointManifest) -> Choice:
     """The class and configuration that a request and a checkpoint come to."""
     from headscope.model.model_request import ModelRequest, choose
 
-    code = code_source(request, manifest)
+    code = trusted_code(request, manifest)
     task = request.task or _task_of_adapter(request, manifest)
     with _telling_contents(manifest):
         return choose(

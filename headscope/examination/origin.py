@@ -19,6 +19,7 @@ from headscope.facts import (
     Unavailable,
     WeightDiff,
 )
+from headscope.facts.location import HubOptions, Location
 from headscope.model.wrapping import plain_name
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def find_origin(
             "or loading_info",
         )
     revision = None if loaded_from else getattr(config, "_commit_hash", None)
-    request = Request(str(name), revision=revision, offline=offline)
+    request = Request(Location(str(name), revision, hub=HubOptions(offline=offline)))
     try:
         return replace(_read(module, task, request), was_named=loaded_from is not None)
     except HeadscopeError as err:

@@ -7,61 +7,38 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headscope.examination.request import Progress, Request
-from headscope.facts import (
-    CheckpointKind,
-    CheckpointManifest,
-)
-
-if TYPE_CHECKING:
-    from headscope.checkpoints.tokenizer_file import FirstToken
-    from headscope.model.remote_code import CodeSource
+from headscope.facts import CheckpointKind, CheckpointManifest
+from headscope.facts.location import Location
 
 if TYPE_CHECKING:
     from headscope.checkpoints import FileReader
+    from headscope.checkpoints.tokenizer_file import FirstToken
 
 
 def read_checkpoint(request: Request, progress: Progress | None) -> CheckpointManifest:
     """The manifest of the checkpoint that a request names."""
     from headscope.checkpoints import read_manifest
 
-    return read_manifest(
-        request.reference,
-        revision=request.revision,
-        subfolder=request.subfolder,
-        variant=request.variant,
-        cache_dir=request.cache_dir,
-        token=request.token,
-        offline=request.offline,
-        adapter=request.adapter,
-        timeout=request.timeout,
-        progress=progress,
-    )
+    return read_manifest(request.location, adapter=request.adapter, progress=progress)
 
 
-def code_source(request: Request, manifest: CheckpointManifest) -> CodeSource | None:
+def trusted_code(request: Request, manifest: CheckpointManifest) -> Location | None:
     """Where the repository's own code may be run from, if the user trusts it and it is at hand."""
-    from headscope.model.remote_code import CodeSource
-
     if not request.trust_remote_code or manifest.kind not in (CheckpointKind.LOCAL, CheckpointKind.HUB):
         return None
-    return CodeSource(
-        place_of(request, manifest),
-        manifest.commit or manifest.revision,
-        request.cache_dir,
-        request.token,
-        request.offline,
-    )
+    return loadable(request, manifest)
 
 
-def place_of(request: Request, manifest: CheckpointManifest) -> str:
-    """The folder or Hub id that a request names, as `from_pretrained` takes it."""
+def loadable(request: Request, manifest: CheckpointManifest) -> Location:
+    """What a request names as `from_pretrained` takes it: a folder or a Hub id, at the commit that was examined."""
     from headscope.checkpoints.reference import HubReference, parse_reference
 
     found = parse_reference(request.reference)
+    at_commit = replace(request.location, revision=manifest.revision, commit=manifest.commit)
     if manifest.kind is CheckpointKind.HUB and isinstance(found, HubReference):
-        return found.repo
+        return replace(at_commit, reference=found.repo)
     path = Path(request.reference)
-    return str(path if path.is_dir() else path.parent)
+    return replace(at_commit, reference=str(path if path.is_dir() else path.parent))
 
 
 def own_first_token(request: Request, manifest: CheckpointManifest) -> FirstToken | None:
@@ -70,8 +47,8 @@ def own_first_token(request: Request, manifest: CheckpointManifest) -> FirstToke
 
     if manifest.kind is not CheckpointKind.LOCAL or request.adapter is not None:
         return None
-    folder = Path(place_of(request, manifest))
-    return read_first_token(folder / request.subfolder if request.subfolder else folder)
+    place = loadable(request, manifest)
+    return read_first_token(Path(place.reference, place.subfolder or ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +68,10 @@ def open_stored_files(request: Request, manifest: CheckpointManifest) -> list[St
     if manifest.kind is CheckpointKind.SNAPSHOT:
         return []
     if manifest.adapter is None:
-        return _opened(request, request.reference, manifest, request.subfolder)
-    folder_of_adapter, folder_of_base = (None, request.subfolder) if request.adapter else (request.subfolder, None)
+        return _opened(replace(request.location, revision=manifest.revision, commit=manifest.commit), manifest)
+    subfolder, hub = request.location.subfolder, request.location.hub
+    folder_of_adapter, folder_of_base = (None, subfolder) if request.adapter else (subfolder, None)
+    adapter = manifest.adapter
     base = replace(
         manifest,
         adapter=None,
@@ -101,21 +80,13 @@ def open_stored_files(request: Request, manifest: CheckpointManifest) -> list[St
         commit=manifest.base_commit,
     )
     return [
-        *_opened(request, manifest.adapter.reference, manifest.adapter, folder_of_adapter),
-        *_opened(request, manifest.base, base, folder_of_base),
+        *_opened(Location(adapter.reference, adapter.revision, adapter.commit, folder_of_adapter, hub=hub), adapter),
+        *_opened(Location(manifest.base, base.revision, base.commit, folder_of_base, hub=hub), base),
     ]
 
 
-def _opened(request: Request, reference: str, manifest: CheckpointManifest, subfolder: str | None) -> list[StoredFiles]:
+def _opened(location: Location, manifest: CheckpointManifest) -> list[StoredFiles]:
     from headscope.checkpoints import open_sidecar
 
-    sidecar = open_sidecar(
-        reference,
-        manifest.commit,
-        revision=manifest.revision,
-        subfolder=subfolder,
-        cache_dir=request.cache_dir,
-        token=request.token,
-        offline=request.offline,
-    )
+    sidecar = open_sidecar(location)
     return [] if sidecar is None else [StoredFiles(sidecar, manifest)]

@@ -38,7 +38,9 @@ def same_numbers(module: nn.Module, origin: Origin, head: frozenset[str]) -> dic
     Tensors of the head are read whole (up to 16 MB), of the others the beginning. No network is used.
     """
     try:
-        places = open_stored_files(replace(origin.request, offline=True), origin.manifest)
+        location = origin.request.location
+        offline = replace(location, hub=replace(location.hub, offline=True))
+        places = open_stored_files(replace(origin.request, location=offline), origin.manifest)
         return {name: told for place in places for name, told in _told(place, _pairs(module, origin, head, place))}
     except (HeadscopeError, OSError):  # what cannot be read is not compared
         return {}

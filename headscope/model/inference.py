@@ -2,7 +2,6 @@
 
 import wave
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,33 +10,11 @@ import transformers
 from transformers import PreTrainedModel
 
 from headscope.errors import HeadscopeError, NotFound, Unsupported, UsageError
+from headscope.facts.location import Location
 from headscope.model.model_request import Choice
 from headscope.model.quiet import quiet
 
 _SAMPLE_BYTES = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a checkpoint's files are: a folder or a Hub id, with how to reach it."""
-
-    name: str
-    revision: str | None = None
-    subfolder: str | None = None
-    variant: str | None = None
-    cache_dir: str | None = None
-    token: str | None = field(default=None, repr=False)
-    offline: bool = False
-
-    def keywords(self) -> dict[str, Any]:
-        """The keyword arguments of `from_pretrained`."""
-        return {
-            "revision": self.revision or "main",
-            "subfolder": self.subfolder or "",
-            "cache_dir": self.cache_dir,
-            "token": self.token,
-            "local_files_only": self.offline,
-        }
 
 
 def check_device(name: str) -> torch.device:
@@ -51,12 +28,12 @@ def check_device(name: str) -> torch.device:
     return device
 
 
-def load_model(choice: Choice, place: Place, device: torch.device) -> PreTrainedModel:
+def load_model(choice: Choice, place: Location, device: torch.device) -> PreTrainedModel:
     """The model with its real weights on `device`. Raises Unsupported where they cannot be loaded."""
     try:
         with quiet():
             loaded: Any = choice.cls.from_pretrained(
-                place.name,
+                place.reference,
                 config=choice.config,
                 ignore_mismatched_sizes=True,
                 variant=place.variant,
@@ -68,19 +45,20 @@ def load_model(choice: Choice, place: Place, device: torch.device) -> PreTrained
         raise
     except Exception as err:
         raise Unsupported(
-            f"the weights of {place.name} cannot be loaded into {choice.cls.__name__}: {type(err).__name__}: {err}",
+            f"the weights of {place.reference} cannot be loaded into {choice.cls.__name__}: "
+            f"{type(err).__name__}: {err}",
             "see what diff-weights says",
         ) from err
 
 
-def encode_texts(place: Place, texts: tuple[str, ...], pairs: tuple[str, ...]) -> Mapping[str, Any]:
+def encode_texts(place: Location, texts: tuple[str, ...], pairs: tuple[str, ...]) -> Mapping[str, Any]:
     """Texts, or pairs of texts, as a padded batch of the checkpoint's own tokenizer."""
     if pairs and len(pairs) != len(texts):
         raise UsageError(f"{len(pairs)} --text-pair for {len(texts)} --text", "give as many of the one as of the other")
     tokenizer = _tool("AutoTokenizer", place, "a tokenizer")
     if len(tokenizer) <= len(set(tokenizer.all_special_ids)):  # Transformers makes an empty one where there is none
         raise Unsupported(
-            f"{place.name} has no tokenizer with a vocabulary", "put the tokenizer's files beside the weights"
+            f"{place.reference} has no tokenizer with a vocabulary", "put the tokenizer's files beside the weights"
         )
     if tokenizer.pad_token is None:
         if len(texts) > 1:
@@ -93,7 +71,7 @@ def encode_texts(place: Place, texts: tuple[str, ...], pairs: tuple[str, ...]) -
     return dict(tokenizer(list(texts), list(pairs) or None, return_tensors="pt", padding=True, truncation=True))
 
 
-def encode_image(place: Place, path: str) -> Mapping[str, Any]:
+def encode_image(place: Location, path: str) -> Mapping[str, Any]:
     """A picture through the checkpoint's own image processor."""
     try:
         from PIL import Image  # type: ignore[import-not-found,unused-ignore]  # optional
@@ -106,7 +84,7 @@ def encode_image(place: Place, path: str) -> Mapping[str, Any]:
     return dict(_tool("AutoImageProcessor", place, "an image processor")(images=picture, return_tensors="pt"))
 
 
-def encode_audio(place: Place, path: str) -> Mapping[str, Any]:
+def encode_audio(place: Location, path: str) -> Mapping[str, Any]:
     """A WAV file of 16-bit samples through the checkpoint's own feature extractor; channels are averaged."""
     extractor = _tool("AutoFeatureExtractor", place, "a feature extractor")
     samples, rate = read_wave(path)
@@ -128,13 +106,13 @@ def read_wave(path: str) -> tuple[torch.Tensor, int]:
         raise NotFound(f"{path} is no WAV file that can be read: {err}", "give a 16-bit WAV file") from err
 
 
-def _tool(auto_class: str, place: Place, what: str) -> Any:
+def _tool(auto_class: str, place: Location, what: str) -> Any:
     try:
         with quiet():
-            return getattr(transformers, auto_class).from_pretrained(place.name, **place.keywords())
+            return getattr(transformers, auto_class).from_pretrained(place.reference, **place.keywords())
     except Exception as err:
         lines = str(err).strip().splitlines() or [type(err).__name__]
         raise Unsupported(
-            f"{place.name} has no {what.removeprefix('a ').removeprefix('an ')} that can be loaded: {lines[0]}",
+            f"{place.reference} has no {what.removeprefix('a ').removeprefix('an ')} that can be loaded: {lines[0]}",
             f"put {what} beside the weights, or leave its input out",
         ) from err

@@ -10,12 +10,13 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from headscope.errors import HeadscopeError, Malformed, Unsupported, UsageError
 from headscope.facts import Task
+from headscope.facts.location import Location
 from headscope.facts.tasks import WITHOUT_CLASSES
 from headscope.model.catalogue import HeadClass, class_for, classes_of_family, task_of_class
 from headscope.model.config_diagnosis import diagnose_by_leaving_out
 from headscope.model.quiet import quiet
 from headscope.model.reduced_config import DEPTHS
-from headscope.model.remote_code import CodeSource, load_remote_classes
+from headscope.model.remote_code import load_remote_classes
 
 _MOST_LAYERS = 2000
 _MOST_LABELS = 1_000_000
@@ -32,7 +33,7 @@ class ModelRequest:
     labels: tuple[str, ...] = ()
     task: str | None = None
     model_class: str | None = None
-    code: CodeSource | None = None
+    code: Location | None = None
 
 
 @dataclass(frozen=True, slots=True)

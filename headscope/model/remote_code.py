@@ -1,6 +1,6 @@
 """A repository's own model code (`auto_map`): imported and run only where the user said that it may be."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from transformers import PreTrainedModel
@@ -8,6 +8,7 @@ from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
 from headscope.errors import Unsupported
 from headscope.facts import Task
+from headscope.facts.location import Location
 from headscope.model.quiet import quiet
 
 _AUTO_CLASSES = {
@@ -25,17 +26,6 @@ _AUTO_CLASSES = {
 
 
 @dataclass(frozen=True, slots=True)
-class CodeSource:
-    """Where trusted code may be fetched from, and how: a folder or a Hub id, at a revision."""
-
-    place: str
-    revision: str | None = None
-    cache_dir: str | None = None
-    token: str | None = field(default=None, repr=False)
-    offline: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class RemoteClasses:
     """The classes that a repository's own code defines for a task."""
 
@@ -44,7 +34,7 @@ class RemoteClasses:
     task: Task
 
 
-def load_remote_classes(config: dict[str, Any], task: Task | None, source: CodeSource) -> RemoteClasses:
+def load_remote_classes(config: dict[str, Any], task: Task | None, source: Location) -> RemoteClasses:
     """The configuration and model class that `auto_map` names for `task`, or for the first task that it names.
 
     Runs code of the repository. Raises Unsupported where it defines no such class or cannot be imported.
@@ -62,16 +52,13 @@ def load_remote_classes(config: dict[str, Any], task: Task | None, source: CodeS
     )
 
 
-def _import(reference: str, source: CodeSource) -> Any:
+def _import(reference: str, source: Location) -> Any:
     try:
         with quiet():
             return get_class_from_dynamic_module(
                 reference,
-                source.place,
-                revision=source.revision,
-                cache_dir=source.cache_dir,
-                token=source.token,
-                local_files_only=source.offline,
+                source.reference,
+                **{name: value for name, value in source.keywords().items() if name != "subfolder"},
             )
     except Exception as err:
         raise Unsupported(

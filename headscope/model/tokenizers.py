@@ -13,6 +13,8 @@ from typing import Any
 from transformers.models.auto.configuration_auto import model_type_to_module_name
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
 
+from headscope.upstream.python import parse
+
 
 @dataclass(frozen=True, slots=True)
 class SpecialTokens:
@@ -93,7 +95,7 @@ def padding_side_of(model_type: str) -> str:
     """The default padding side of the family's tokenizer: `left` or `right`."""
     name = _tokenizer_class(model_type)
     for path in _candidate_files(name.removesuffix("Fast")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parse(path.read_text(encoding="utf-8"))):
             match node:
                 case ast.Assign(targets=[ast.Name("padding_side")], value=ast.Constant(str() as side)):
                     return side

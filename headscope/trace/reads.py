@@ -10,6 +10,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from headscope.trace.head_slice import HeadSlice
+from headscope.upstream.python import parse
 
 _GENERIC = {
     "return_dict", "use_return_dict", "output_attentions", "output_hidden_states", "use_cache", "problem_type",
@@ -43,7 +44,7 @@ def _family(cls: type) -> Iterable[type]:
 @lru_cache(maxsize=512)
 def _fields_in(cls: type) -> tuple[str, ...]:
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
+        tree = parse(textwrap.dedent(inspect.getsource(cls)))
     except (OSError, TypeError, SyntaxError):
         return ()
     return tuple(sorted(set(_attributes_of_config(tree)) - _GENERIC))

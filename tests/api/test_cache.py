@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from reports import REPORTS
 from safetensors.torch import load_file, save_file
 
-from headscope.examination import cache as caching
 from headscope.cli import main
+from headscope.examination import cache as caching
 from headscope.examination.cache import Cache
 from headscope.facts import Report
 from headscope.facts.check import TokenizerFacts

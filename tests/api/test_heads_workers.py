@@ -11,6 +11,12 @@ import pytest
 
 PROC = Path("/proc")
 MARK = "HEADSCOPE_TEST_MARK"
+AS_IN_A_TERMINAL = """
+import os, signal, sys
+for name in (signal.SIGINT, signal.SIGHUP):  # ignored where the suite runs in the background
+    signal.signal(name, signal.SIG_DFL)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
 START_SECONDS, END_SECONDS = 90, 60
 
 pytestmark = pytest.mark.skipif(not PROC.is_dir(), reason="processes are found through /proc")
@@ -53,7 +59,7 @@ def wait_until(condition: object, seconds: float) -> bool:
 def test_no_worker_is_left_after_any_end(end: str, tmp_path: Path) -> None:
     mark = f"{tmp_path.name}-{os.getpid()}"
     started = subprocess.Popen(
-        [sys.executable, "-m", "headscope", "heads", "--workers", "2"],
+        [sys.executable, "-c", AS_IN_A_TERMINAL, "-m", "headscope", "heads", "--workers", "2"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | {MARK: mark}, start_new_session=True,
     )  # fmt: skip
     try:

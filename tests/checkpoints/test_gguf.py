@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from headscope.checkpoints.bytes import LocalBytes
-from headscope.checkpoints.gguf import _FORMATS, read_gguf
+from headscope.checkpoints.formats.bytes import LocalBytes
+from headscope.checkpoints.formats.gguf import _FORMATS, read_gguf
 from headscope.errors import HeadscopeError, Malformed, Unsupported
 
 gguf = pytest.importorskip("gguf")

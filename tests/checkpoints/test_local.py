@@ -15,6 +15,7 @@ from headscope.checkpoints import read_manifest
 from headscope.checkpoints.reference import HubReference, parse_reference
 from headscope.errors import HeadscopeError, Malformed, NotFound, Unsupported, UsageError
 from headscope.facts import WeightsFormat
+from headscope.facts.location import HubOptions, Location
 
 CONFIG = json.dumps({"model_type": "bert", "architectures": ["BertModel"]})
 
@@ -28,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_folder_is_read_by_its_headers(folder: Path) -> None:
-    manifest = read_manifest(str(folder))
+    manifest = read_manifest(Location(str(folder)))
     assert [(item.key, item.dtype, item.shape) for item in manifest.tensors] == [("x", "float32", (2, 3))]
     assert manifest.config["model_type"] == "bert"
     assert (manifest.format, manifest.files[0].name) == (WeightsFormat.SAFETENSORS, "model.safetensors")
@@ -37,23 +38,23 @@ def test_a_folder_is_read_by_its_headers(folder: Path) -> None:
 
 def test_safetensors_come_before_pytorch_files(folder: Path) -> None:
     torch.save({"y": torch.zeros(1)}, folder / "pytorch_model.bin")
-    assert [item.key for item in read_manifest(str(folder)).tensors] == ["x"]
+    assert [item.key for item in read_manifest(Location(str(folder))).tensors] == ["x"]
 
 
 def test_a_single_weight_file_is_read_with_the_configuration_beside_it(folder: Path) -> None:
     torch.save({"y": torch.zeros(1)}, folder / "epoch3.bin")
-    assert [item.key for item in read_manifest(str(folder / "epoch3.bin")).tensors] == ["y"]
+    assert [item.key for item in read_manifest(Location(str(folder / "epoch3.bin"))).tensors] == ["y"]
 
 
 def test_a_subfolder_can_be_named(folder: Path) -> None:
-    assert read_manifest(str(folder.parent), subfolder=folder.name).tensors
+    assert read_manifest(Location(str(folder.parent), subfolder=folder.name)).tensors
 
 
 def test_a_missing_shard_leaves_a_gap(tmp_path: Path) -> None:
     save_sharded_safetensors(FAMILIES["bert"].build("BertModel"), tmp_path)
     lost = sorted(tmp_path.glob("*.safetensors"))[0]
     lost.unlink()
-    manifest = read_manifest(str(tmp_path))
+    manifest = read_manifest(Location(str(tmp_path)))
     assert manifest.tensors
     assert [gap.what for gap in manifest.gaps] == [lost.name]
 
@@ -64,7 +65,7 @@ def test_an_index_that_leads_elsewhere_is_refused(shard: object, folder: Path) -
     index = {"weight_map": {"x": shard}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(Malformed, match="no file name beside it"):
-        read_manifest(str(folder))
+        read_manifest(Location(str(folder)))
 
 
 Index = dict[str, dict[str, str]]
@@ -73,7 +74,7 @@ Index = dict[str, dict[str, str]]
 def loads(folder: Path) -> tuple[set[str], set[str]]:
     """The keys that Transformers' loader misses, and those that our manifest leaves to be missed."""
     model, info = BertModel.from_pretrained(folder, output_loading_info=True)
-    manifest = read_manifest(str(folder))
+    manifest = read_manifest(Location(str(folder)))
     assert not manifest.gaps
     return set(info["missing_keys"]), set(model.state_dict()) - {item.key for item in manifest.tensors}
 
@@ -89,7 +90,7 @@ def test_where_index_and_shards_differ_the_shards_count_as_in_transformers(dropp
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     theirs, ours = loads(tmp_path)
     assert theirs == ours == ({"pooler.dense.bias"} if dropped == "shard" else set())
-    notices = [notice for notice in read_manifest(str(tmp_path)).notices if "promises 1 tensors" in notice]
+    notices = [notice for notice in read_manifest(Location(str(tmp_path))).notices if "promises 1 tensors" in notice]
     assert bool(notices) is (dropped == "shard")
 
 
@@ -106,7 +107,7 @@ def test_the_file_that_the_configuration_names_is_read_as_in_transformers(tmp_pa
 def test_a_configuration_that_names_another_place_is_refused(name: object, folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps({"transformers_weights": name}))
     with pytest.raises(HeadscopeError, match="transformers_weights"):
-        read_manifest(str(folder))
+        read_manifest(Location(str(folder)))
 
 
 def test_a_folder_under_a_weight_files_name_is_passed_over_as_in_transformers(tmp_path: Path) -> None:
@@ -118,12 +119,12 @@ def test_a_folder_under_a_weight_files_name_is_passed_over_as_in_transformers(tm
 def test_the_only_shard_missing_is_a_gap_too(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": "lost.safetensors"}}))
-    assert [gap.what for gap in read_manifest(str(folder)).gaps] == ["lost.safetensors"]
+    assert [gap.what for gap in read_manifest(Location(str(folder))).gaps] == ["lost.safetensors"]
 
 
 def test_a_configuration_alone_is_a_gap(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(CONFIG)
-    manifest = read_manifest(str(tmp_path))
+    manifest = read_manifest(Location(str(tmp_path)))
     assert manifest.format is WeightsFormat.NONE
     assert manifest.gaps
 
@@ -146,14 +147,14 @@ def test_a_broken_configuration_is_named_with_its_fault(name: str, folder: Path)
     content, part = CONFIGS[name]
     (folder / "config.json").write_bytes(content)
     with pytest.raises(Malformed) as caught:
-        read_manifest(str(folder))
+        read_manifest(Location(str(folder)))
     assert "config.json" in caught.value.message
     assert part in caught.value.message
 
 
 def test_a_byte_order_mark_and_infinity_are_read(folder: Path) -> None:
     (folder / "config.json").write_bytes(b'\xef\xbb\xbf{"model_type": "bert", "x": Infinity}')
-    assert read_manifest(str(folder)).config["x"] == float("inf")
+    assert read_manifest(Location(str(folder))).config["x"] == float("inf")
 
 
 STAND_INS = {
@@ -169,21 +170,21 @@ STAND_INS = {
 def test_what_is_no_weight_file_is_called_by_its_name(content: bytes, folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(content)
     with pytest.raises(Malformed, match=STAND_INS[content]):
-        read_manifest(str(folder))
+        read_manifest(Location(str(folder)))
 
 
 def test_a_pipe_does_not_hang_the_reader(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     os.mkfifo(folder / "model.safetensors")
     with pytest.raises(Malformed, match="no regular file"):
-        read_manifest(str(folder))
+        read_manifest(Location(str(folder)))
 
 
 def test_a_link_as_the_cache_makes_them_is_followed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     blob = tmp_path_factory.mktemp("blobs") / "abc"
     (folder / "model.safetensors").rename(blob)
     (folder / "model.safetensors").symlink_to(blob)
-    assert read_manifest(str(folder)).tensors
+    assert read_manifest(Location(str(folder))).tensors
 
 
 FOLDERS: list[tuple[dict[str, str], type[HeadscopeError], str]] = [
@@ -201,7 +202,7 @@ def test_a_folder_that_is_no_checkpoint_is_said_with_a_next_step(
     for name, content in files.items():
         (tmp_path / name).write_text(content)
     with pytest.raises(error) as caught:
-        read_manifest(str(tmp_path))
+        read_manifest(Location(str(tmp_path)))
     assert part in caught.value.message
     assert caught.value.hint
 
@@ -225,7 +226,7 @@ REFERENCES: list[tuple[str, type[HeadscopeError]]] = [
 @pytest.mark.parametrize(("reference", "error"), REFERENCES, ids=[repr(row[0]) for row in REFERENCES])
 def test_a_reference_that_means_nothing_is_said(reference: str, error: type[HeadscopeError]) -> None:
     with pytest.raises(error) as caught:
-        read_manifest(reference, offline=True)
+        read_manifest(Location(reference, hub=HubOptions(offline=True)))
     assert caught.value.hint
 
 
@@ -246,7 +247,7 @@ def test_the_shared_real_checkpoints_are_read() -> None:
     shared = Path(__file__).resolve().parents[3] / "shared" / "real" / "checkpoints"
     if not shared.is_dir():
         pytest.skip("the real checkpoints are not beside this checkout")
-    manifests = [read_manifest(str(folder)) for folder in sorted(shared.iterdir())]
+    manifests = [read_manifest(Location(str(folder))) for folder in sorted(shared.iterdir())]
     assert [len(manifest.tensors) for manifest in manifests] == [21, 13, 134]
 
 
@@ -254,14 +255,16 @@ def test_saved_models_are_whole(tmp_path: Path) -> None:
     model = FAMILIES["roberta"].build("RobertaForSequenceClassification")
     for number, save in enumerate((save_safetensors, save_torch_zip)):
         save(model, tmp_path / str(number))
-        assert {item.key for item in read_manifest(str(tmp_path / str(number))).tensors} == set(model.state_dict())
+        assert {item.key for item in read_manifest(Location(str(tmp_path / str(number)))).tensors} == set(
+            model.state_dict()
+        )
 
 
 def test_weights_of_both_formats_are_told(tmp_path: Path) -> None:
     model = FAMILIES["bert"].build("BertModel")
     save_safetensors(model, tmp_path)
     save_torch_zip(model, tmp_path)
-    manifest = read_manifest(str(tmp_path))
+    manifest = read_manifest(Location(str(tmp_path)))
     assert manifest.format is WeightsFormat.SAFETENSORS
     assert any("pytorch_model.bin lies there too" in notice for notice in manifest.notices)
 
@@ -275,12 +278,12 @@ def test_a_variant_is_read_as_transformers_loads_it(tmp_path: Path, safe: bool, 
         model.half().save_pretrained(tmp_path, variant="fp16", max_shard_size=shards)
     else:
         torch.save(model.half().state_dict(), tmp_path / "pytorch_model.fp16.bin")
-    manifest = read_manifest(str(tmp_path), variant="fp16")
+    manifest = read_manifest(Location(str(tmp_path), variant="fp16"))
     loaded = type(model).from_pretrained(tmp_path, variant="fp16")
     assert {tensor.key for tensor in manifest.tensors} >= set(dict(loaded.named_parameters()))
     assert {tensor.dtype for tensor in manifest.tensors if tensor.key.endswith("weight")} == {"float16"}
     assert all(".fp16" in file.name for file in manifest.files)
-    assert {tensor.dtype for tensor in read_manifest(str(tmp_path)).tensors} == {"float32"}
+    assert {tensor.dtype for tensor in read_manifest(Location(str(tmp_path))).tensors} == {"float32"}
 
 
 @pytest.mark.parametrize(
@@ -298,7 +301,7 @@ def test_a_variant_that_is_not_there_is_an_error(
         tmp_path, variant="fp16", max_shard_size="8kB"
     )
     with pytest.raises(error, match=said) as caught:
-        read_manifest(str(tmp_path), variant=variant)
+        read_manifest(Location(str(tmp_path), variant=variant))
     assert "fp16" in caught.value.hint
 
 
@@ -306,18 +309,18 @@ def test_an_adapter_has_no_variants(tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "someone/base"}')
     save_file({"base_model.model.classifier.weight": torch.zeros(3, 4)}, tmp_path / "adapter_model.safetensors")
     with pytest.raises(UsageError, match="an adapter, whose files have none"):
-        read_manifest(str(tmp_path), variant="fp16")
+        read_manifest(Location(str(tmp_path), variant="fp16"))
 
 
 def test_a_file_has_no_variants(tmp_path: Path) -> None:
     FAMILIES["bert"].build("BertForSequenceClassification").save_pretrained(tmp_path)
     with pytest.raises(UsageError, match="which is a file"):
-        read_manifest(str(tmp_path / "model.safetensors"), variant="fp16")
+        read_manifest(Location(str(tmp_path / "model.safetensors"), variant="fp16"))
 
 
 def test_a_variant_is_named_with_what_to_do(tmp_path: Path) -> None:
     save_safetensors(FAMILIES["bert"].build("BertModel"), tmp_path)
     (tmp_path / "model.safetensors").rename(tmp_path / "model.fp16.safetensors")
     with pytest.raises(Unsupported, match=r"variant only: model\.fp16\.safetensors"):
-        read_manifest(str(tmp_path))
-    assert read_manifest(str(tmp_path / "model.fp16.safetensors")).tensors
+        read_manifest(Location(str(tmp_path)))
+    assert read_manifest(Location(str(tmp_path / "model.fp16.safetensors"))).tensors

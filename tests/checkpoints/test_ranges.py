@@ -7,7 +7,7 @@ import pytest
 from huggingface_hub.utils import httpx
 from huggingface_hub.utils._http import default_client_factory
 
-from headscope.checkpoints.ranges import Deadline, RangeBytes
+from headscope.checkpoints.hub.ranges import Deadline, RangeBytes
 from headscope.errors import NetworkError
 
 CONTENT = bytes(range(256)) * 200

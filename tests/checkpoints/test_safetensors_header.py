@@ -9,9 +9,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from headscope.checkpoints.bytes import LocalBytes
-from headscope.checkpoints.dtypes import SAFETENSORS
-from headscope.checkpoints.safetensors_header import read_safetensors_header
+from headscope.checkpoints.formats.bytes import LocalBytes
+from headscope.checkpoints.formats.dtypes import SAFETENSORS
+from headscope.checkpoints.formats.safetensors_header import read_safetensors_header
 from headscope.errors import Malformed
 
 MUTATIONS = 3000

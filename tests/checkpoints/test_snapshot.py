@@ -8,9 +8,10 @@ import torch
 from safetensors.torch import save_file
 
 from headscope.checkpoints import bundled_snapshots, read_manifest, snapshot_text, write_snapshot
-from headscope.checkpoints.dtypes import SAFETENSORS
+from headscope.checkpoints.formats.dtypes import SAFETENSORS
 from headscope.errors import Malformed, UsageError
 from headscope.facts import CheckpointKind, CheckpointManifest
+from headscope.facts.location import HubOptions, Location
 
 
 @pytest.fixture
@@ -19,12 +20,12 @@ def manifest(tmp_path: Path) -> CheckpointManifest:
     folder.mkdir()
     (folder / "config.json").write_text('{"model_type": "bert", "x": [1, null]}')
     save_file({"a": torch.zeros(2, 3), "b": torch.zeros(1, dtype=torch.int64)}, folder / "model.safetensors")
-    return read_manifest(str(folder))
+    return read_manifest(Location(str(folder)))
 
 
 def test_a_snapshot_holds_what_the_checkpoint_holds(manifest: CheckpointManifest, tmp_path: Path) -> None:
     write_snapshot(manifest, tmp_path / "s.json")
-    again = read_manifest(str(tmp_path / "s.json"))
+    again = read_manifest(Location(str(tmp_path / "s.json")))
     assert again.kind is CheckpointKind.SNAPSHOT
     assert (again.tensors, again.files, again.config) == (manifest.tensors, manifest.files, manifest.config)
 
@@ -71,27 +72,27 @@ def test_a_broken_snapshot_is_refused(name: str, manifest: CheckpointManifest, t
     field, value = FAULTS[name]
     (tmp_path / "s.json").write_text(json.dumps(values | {field: value}))
     with pytest.raises(Malformed) as caught:
-        read_manifest(str(tmp_path / "s.json"))
+        read_manifest(Location(str(tmp_path / "s.json")))
     assert caught.value.hint
 
 
 def test_six_checkpoints_come_bundled_and_say_that_they_are_reconstructions() -> None:
     assert len(bundled_snapshots()) == 6
     for name in bundled_snapshots():
-        manifest = read_manifest(name, offline=True)
+        manifest = read_manifest(Location(name, hub=HubOptions(offline=True)))
         assert manifest.tensors
         assert "reconstructed from published facts" in manifest.notices[0]
 
 
 def test_a_snapshot_of_a_bundled_one_still_says_that_it_is_a_reconstruction(tmp_path: Path) -> None:
-    write_snapshot(read_manifest("gpt2", offline=True), tmp_path / "1.json")
-    write_snapshot(read_manifest(str(tmp_path / "1.json")), tmp_path / "2.json")
+    write_snapshot(read_manifest(Location("gpt2", hub=HubOptions(offline=True))), tmp_path / "1.json")
+    write_snapshot(read_manifest(Location(str(tmp_path / "1.json"))), tmp_path / "2.json")
     for name in ("1.json", "2.json"):
-        assert "reconstructed from published facts" in read_manifest(str(tmp_path / name)).notices[0]
+        assert "reconstructed from published facts" in read_manifest(Location(str(tmp_path / name))).notices[0]
 
 
 def test_an_id_under_its_organisation_is_known_too() -> None:
-    assert read_manifest("google-bert/bert-base-uncased", offline=True).tensors
+    assert read_manifest(Location("google-bert/bert-base-uncased", hub=HubOptions(offline=True))).tensors
 
 
 def test_the_bundled_facts_are_those_of_their_source() -> None:
@@ -100,7 +101,7 @@ def test_the_bundled_facts_are_those_of_their_source() -> None:
         pytest.skip("the source of the bundled snapshots is not beside this checkout")
     for name in bundled_snapshots():
         facts = json.loads((source / f"{name}.json").read_text())
-        manifest = read_manifest(name, offline=True)
+        manifest = read_manifest(Location(name, hub=HubOptions(offline=True)))
         assert manifest.config == facts["config"]
         assert [(item.key, item.dtype, list(item.shape)) for item in manifest.tensors] == [
             (item["key"], SAFETENSORS[item["dtype"]][0], item["shape"]) for item in facts["tensors"]

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import torch
 
-from headscope.checkpoints.bytes import LocalBytes
-from headscope.checkpoints.torch_file import read_torch_headers
+from headscope.checkpoints.formats.bytes import LocalBytes
+from headscope.checkpoints.formats.torch_file import read_torch_headers
 from headscope.errors import HeadscopeError, Malformed, Unsupported
 
 base = torch.zeros(6, 4)

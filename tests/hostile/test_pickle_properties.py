@@ -8,8 +8,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headscope.checkpoints.pickles import read_pickle
-from headscope.checkpoints.torch_file import read_torch_headers
+from headscope.checkpoints.formats.pickles import read_pickle
+from headscope.checkpoints.formats.torch_file import read_torch_headers
 from headscope.errors import HeadscopeError
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool, torch.uint8, torch.float64)

@@ -14,6 +14,7 @@ from transformers.utils import logging
 import headscope
 from headscope.checkpoints import read_manifest
 from headscope.facts import ParameterStatus, WeightDiff
+from headscope.facts.location import Location
 from headscope.model.loading import load_skeleton
 from headscope.model.model_request import ModelRequest, choose
 
@@ -37,7 +38,7 @@ def really_load(folder: Path, class_name: str, **changes: Any) -> tuple[Any, dic
 
 
 def diff(folder: Path, class_name: str, num_labels: int | None) -> WeightDiff:
-    manifest = read_manifest(str(folder))
+    manifest = read_manifest(Location(str(folder)))
     choice = choose(manifest.config, ModelRequest(num_labels=num_labels, model_class=class_name))
     return load_skeleton(choice, manifest).diff
 

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from headscope.checkpoints.bytes import ByteSource
+from headscope.checkpoints.formats.bytes import ByteSource
 from headscope.errors import Malformed, Unsupported
 from headscope.facts import TensorHeader
 from headscope.facts.weight_inventory import Setting, WeightInventory, contents_of

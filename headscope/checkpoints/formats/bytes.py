@@ -7,6 +7,8 @@ from typing import Any, Protocol
 
 from headscope.errors import Malformed, NotFound
 
+FIRST_BYTES = 16_384
+"""What is read of a file at once, in the hope that its header is in there."""
 _LARGEST_READ = 64_000_000
 _MOST_BYTES = 4 * _LARGEST_READ
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from headscope.checkpoints.formats.bytes import FIRST_BYTES
 from headscope.errors import Malformed, NetworkError
 
 REQUEST_SECONDS = 20.0
 DEADLINE_SECONDS = 120.0
-FIRST_BYTES = 16_384
 _PARTIAL_CONTENT, _UNSATISFIABLE = 206, 416
 _PASSING = (408, 429, 500, 502, 503, 504)
 _REFUSED = (401, 403, 404, 410)

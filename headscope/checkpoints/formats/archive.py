@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headscope.checkpoints.bytes import ByteSource, RangeFile
+from headscope.checkpoints.formats.bytes import ByteSource, RangeFile
 from headscope.errors import Malformed
 
 _END, _END64, _LOCATOR, _ENTRY, _LOCAL = b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07", b"PK\x01\x02", b"PK\x03\x04"

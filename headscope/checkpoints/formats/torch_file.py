@@ -3,9 +3,9 @@
 import io
 from typing import Any
 
-from headscope.checkpoints.archive import Archive, bad_file
-from headscope.checkpoints.bytes import ByteSource, RangeFile
-from headscope.checkpoints.pickles import PickledTensor, read_pickle
+from headscope.checkpoints.formats.archive import Archive, bad_file
+from headscope.checkpoints.formats.bytes import ByteSource, RangeFile
+from headscope.checkpoints.formats.pickles import PickledTensor, read_pickle
 from headscope.errors import Unsupported
 from headscope.facts import TensorHeader
 

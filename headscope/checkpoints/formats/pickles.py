@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from headscope.checkpoints.dtypes import TORCH_STORAGES
+from headscope.checkpoints.formats.dtypes import TORCH_STORAGES
 from headscope.errors import HeadscopeError, Malformed
 
 _MOST_OPERATIONS = 1_500_000

@@ -1,0 +1,70 @@
+"""What the Hub's client raises, as errors of ours that say what to do next."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from headscope.checkpoints.hub.ranges import transport_error
+from headscope.checkpoints.local import CONFIG
+from headscope.errors import Gated, HeadscopeError, NetworkError, NotFound, UsageError
+
+_UNAUTHORISED = (401, 403)
+
+
+@contextmanager
+def understood(repo: str) -> Iterator[None]:
+    """An answer that the client stumbles over, as an error of the network: it is the server that is at fault."""
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        yield
+    except HFValidationError:
+        raise
+    except (ValueError, TypeError, AttributeError, KeyError) as err:
+        raise NetworkError(
+            f"the Hub's answer on {repo} cannot be understood ({type(err).__name__})",
+            "see whether HF_ENDPOINT is a Hub",
+        ) from err
+
+
+@contextmanager
+def translated(repo: str, revision: str | None) -> Iterator[None]:
+    """The client's exceptions as ours, each with its next step."""
+    from huggingface_hub import constants, errors
+
+    page = f"{constants.ENDPOINT}/{repo}"
+    try:
+        yield
+    except HeadscopeError:
+        raise
+    except errors.GatedRepoError as err:
+        raise Gated(
+            f"{repo} is gated: its licence has to be accepted", f"accept it at {page}, then `hf auth login`"
+        ) from err
+    except errors.RepositoryNotFoundError as err:
+        raise NotFound(
+            f"the Hub has no repository {repo}, or it is private", "check the name; for a private one `hf auth login`"
+        ) from err
+    except errors.RevisionNotFoundError as err:
+        raise NotFound(f"{repo} has no revision {revision or 'main'}", f"see the branches at {page}/tree/main") from err
+    except errors.LocalEntryNotFoundError as err:
+        raise NetworkError(f"the Hub broke off while {repo} was read", "try again, or use --offline") from err
+    except errors.EntryNotFoundError as err:
+        raise NotFound(f"{repo} holds no {CONFIG}", "it may be no Transformers model; see its page") from err
+    except errors.HFValidationError as err:
+        raise NotFound(f"{repo} is no possible Hub id: {err}", "a Hub id reads `name` or `owner/name`") from err
+    except errors.HfHubHTTPError as err:
+        raise _http_error(repo, err) from err
+    except (PermissionError, FileNotFoundError, NotADirectoryError, IsADirectoryError, FileExistsError) as err:
+        raise UsageError(
+            f"the local cache cannot be written: {err.strerror}", "set HF_HOME or --cache-dir to a folder of yours"
+        ) from err
+    except (transport_error(), OSError) as err:
+        raise NetworkError(f"{repo} could not be read from the Hub: {type(err).__name__}", "try again later") from err
+
+
+def _http_error(repo: str, err: Any) -> HeadscopeError:
+    status = getattr(getattr(err, "response", None), "status_code", None)
+    if status in _UNAUTHORISED:
+        return Gated(f"the Hub refused access to {repo} ({status})", "`hf auth login`, or pass --token")
+    return NetworkError(f"the Hub answered {status} for {repo}", "try again later")

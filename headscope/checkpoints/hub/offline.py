@@ -1,0 +1,126 @@
+"""Without the Hub: why no request is made, and what the cache and the bundled snapshots hold in its place."""
+
+import socket
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from headscope.checkpoints.adapter import ADAPTER_CONFIG
+from headscope.checkpoints.hub.access import HubAccess
+from headscope.checkpoints.hub.manifest import manifest_of
+from headscope.checkpoints.local import CONFIG, Folder
+from headscope.checkpoints.snapshot import nearest_bundled, read_bundled
+from headscope.errors import HeadscopeError, NetworkError, Offline
+from headscope.facts import CheckpointManifest
+
+_PROBE_SECONDS = 3.0
+
+
+def why_offline(access: HubAccess) -> Offline | NetworkError | None:
+    """Why no request is to be made, as the error it becomes where nothing else helps; None where the Hub answers."""
+    from huggingface_hub import constants
+
+    if access.location.hub.offline:
+        return Offline("offline was asked for")
+    if constants.HF_HUB_OFFLINE:
+        return Offline("HF_HUB_OFFLINE is set")
+    if _answers(constants.ENDPOINT):
+        return None
+    return NetworkError(f"{_host(constants.ENDPOINT)} cannot be reached")
+
+
+def _host(endpoint: str) -> str:
+    return urlsplit(endpoint).hostname or endpoint
+
+
+def _answers(endpoint: str) -> bool:
+    """Whether the Hub's host takes a connection, or the proxy that stands between.
+
+    The client retries an unreachable host for many seconds, so one short look comes first.
+    """
+    try:
+        parts = urlsplit(_first_hop(endpoint))
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        with socket.create_connection((parts.hostname or "", port), timeout=_PROBE_SECONDS):
+            return True
+    except (OSError, ValueError):  # ValueError: a setting that is no URL
+        return False
+
+
+def _first_hop(endpoint: str) -> str:
+    """The URL that a request to the Hub connects to first."""
+    parts = urlsplit(endpoint)
+    proxy = getproxies().get(parts.scheme) or getproxies().get("all")
+    if not proxy or proxy_bypass(parts.hostname or ""):
+        return endpoint
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def without_network(access: HubAccess, barred: Offline | NetworkError) -> CheckpointManifest:
+    """The cache if it holds weights, else a bundled snapshot, else what the cache holds."""
+    stored = cached(access, barred)
+    if stored is not None and stored.tensors:
+        return stored
+    found = bundled(access, barred) or stored
+    if found is None:
+        raise _offline_error(access, barred)
+    return found
+
+
+def cached(access: HubAccess, barred: HeadscopeError) -> CheckpointManifest | None:
+    """The manifest of what the Hub's cache holds of the checkpoint; None where it holds no configuration."""
+    path = _cached_config(access, access.revision)
+    if path is None:
+        return None
+    manifest = manifest_of(Folder(path.parent), path.name, access.location.variant)
+    notice = f"{barred.message}: read from the local cache"
+    return replace(
+        manifest,
+        reference=access.location.reference,
+        revision=access.revision,
+        commit=commit_of(str(path)),
+        notices=(notice, *manifest.notices),
+    )
+
+
+def cached_folder(access: HubAccess) -> Path | None:
+    """The folder of the Hub's cache that holds the configuration of a checkpoint; None where none does."""
+    found = _cached_config(access, access.location.commit or access.revision)
+    return None if found is None else found.parent
+
+
+def _cached_config(access: HubAccess, revision: str | None) -> Path | None:
+    """The cached config.json at a revision, or the adapter_config.json of an adapter."""
+    from huggingface_hub import try_to_load_from_cache
+
+    for name in (CONFIG, ADAPTER_CONFIG):
+        path = try_to_load_from_cache(
+            access.repo, access.inside(name), cache_dir=access.location.hub.cache_dir, revision=revision
+        )
+        if isinstance(path, str):
+            return Path(path)
+    return None
+
+
+def bundled(access: HubAccess, barred: HeadscopeError) -> CheckpointManifest | None:
+    """The bundled snapshot, which is of the main revision and has no subfolders or variants."""
+    if access.revision is not None or access.location.subfolder or access.location.variant:
+        return None
+    known = read_bundled(access.repo, barred.message)
+    return None if known is None else replace(known, reference=access.location.reference)
+
+
+def _offline_error(access: HubAccess, barred: Offline | NetworkError) -> HeadscopeError:
+    near = nearest_bundled(access.repo)
+    hint = f"did you mean {near} (bundled)? " if near else ""
+    hint += "without the Hub, give a local folder or a snapshot written by `headscope snapshot`"
+    return type(barred)(f"{access.repo} is not in the local cache, and {barred.message}", hint)
+
+
+def commit_of(path: str) -> str | None:
+    """The commit in the path of a cached file: `.../snapshots/<commit>/...`."""
+    parts = Path(path).parts
+    repository = next((at for at, part in enumerate(parts) if part.startswith("models--")), None)
+    inside = parts[repository + 1 :] if repository is not None else ()
+    return inside[1] if len(inside) > 1 and inside[0] == "snapshots" else None

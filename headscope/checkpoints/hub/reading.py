@@ -1,0 +1,59 @@
+"""Reading a repository of the Hub: configuration, index and header ranges; never the weights."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import copy_context
+from dataclasses import replace
+from pathlib import Path
+
+from headscope.checkpoints.hub.access import HubAccess
+from headscope.checkpoints.hub.errors import translated
+from headscope.checkpoints.hub.http_limits import limited_requests
+from headscope.checkpoints.hub.manifest import manifest_of
+from headscope.checkpoints.hub.offline import bundled, cached, commit_of, why_offline, without_network
+from headscope.checkpoints.hub.repository import Repository, config_path, list_files
+from headscope.errors import NetworkError
+from headscope.facts import CheckpointManifest
+
+
+def read_hub(access: HubAccess, progress: Callable[[str], None]) -> CheckpointManifest:
+    """The manifest of a repository of the Hub.
+
+    Where the Hub is out of reach the cache is read, then a bundled snapshot of a known checkpoint, which a notice says.
+    Raises NotFound, Gated, Offline or NetworkError.
+    """
+    barred = why_offline(access)
+    if barred is not None:
+        return without_network(access, barred)
+    try:
+        return _with_network(access, progress)
+    except NetworkError as err:
+        barred = NetworkError(f"the Hub was not reached ({err.message})")
+        stored = cached(access, barred)
+        whole = stored if stored is not None and stored.tensors and not stored.gaps else None
+        known = whole or bundled(access, barred)
+        if known is None:
+            raise
+        return known
+
+
+def _with_network(access: HubAccess, progress: Callable[[str], None]) -> CheckpointManifest:
+    progress(f"reading the configuration of {access.repo}")
+    with translated(access.repo, access.revision), limited_requests() as requests, ThreadPoolExecutor(1) as pool:
+        listing = pool.submit(copy_context().run, list_files, access, access.revision)  # beside the configuration
+        path = config_path(access, listing)
+        commit = commit_of(path)
+        storage = Repository(access, commit, listing)
+        progress(f"reading the headers of {access.repo}")
+        manifest = manifest_of(storage, Path(path).name, access.location.variant)
+    return replace(
+        manifest, reference=access.location.reference, revision=access.revision, commit=commit, requests=len(requests)
+    )
+
+
+@contextmanager
+def reaching(access: HubAccess) -> Iterator[None]:
+    """For readings of a repository beside its manifest: the client's errors as ours, and no answer that makes paths."""
+    with translated(access.repo, access.revision), limited_requests():
+        yield

@@ -1,0 +1,39 @@
+"""Which checkpoint is meant, and how the Hub is reached: one value, handed on whole."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class HubOptions:
+    """How the Hub is reached. `timeout` is in seconds, for all requests together."""
+
+    cache_dir: str | None = None
+    token: str | None = field(default=None, repr=False)
+    offline: bool = False
+    timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """What a user named, and what of it: the files of one checkpoint.
+
+    `reference` is as it was written. `commit` is what a revision was found to be: what is read later is of that commit.
+    """
+
+    reference: str
+    revision: str | None = None
+    commit: str | None = None
+    subfolder: str | None = None
+    variant: str | None = None
+    hub: HubOptions = HubOptions()
+
+    def keywords(self) -> dict[str, Any]:
+        """The arguments under which `from_pretrained` reads the same files, but for the variant."""
+        return {
+            "revision": self.commit or self.revision or "main",
+            "subfolder": self.subfolder or "",
+            "cache_dir": self.hub.cache_dir,
+            "token": self.hub.token,
+            "local_files_only": self.hub.offline,
+        }
