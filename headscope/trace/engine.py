@@ -45,7 +45,7 @@ class ShapeOnlyMode(OwnRandomness):  # type: ignore[no-untyped-call]  # upstream
         if any(operand.is_meta for operand in operands):
             if _writes_meta_into_real(name, args):
                 self._on_guess(False)
-            return _run_on_meta(func, name, args, kwargs)
+            return _run_on_meta(func, name, args, kwargs, is_all_meta=all(operand.is_meta for operand in operands))
         return self.run(func, args, _integers_off_meta(func, name, args, kwargs, operands))
 
 
@@ -63,14 +63,17 @@ def _guessed_scalar(tensor: torch.Tensor) -> bool | int | float:
     return 0.0 if tensor.dtype.is_floating_point else 0
 
 
-def _run_on_meta(func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _run_on_meta(
+    func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_all_meta: bool
+) -> Any:
     if name in _INDEXING:
         args = (args[0], _integer_indices(args[1]), *args[2:])
     if _writes_meta_into_real(name, args):
         return args[0]
     if "device" in kwargs:
         kwargs["device"] = META
-    args, kwargs = map_tensors(_to_meta, args), map_tensors(_to_meta, kwargs)
+    if not is_all_meta:
+        args, kwargs = map_tensors(_to_meta, args), map_tensors(_to_meta, kwargs)
     if name == "_grouped_mm":
         return _grouped_product(*args, **kwargs)
     return func(*args, **kwargs)
