@@ -31,13 +31,13 @@ ROOT = Path(__file__).parents[1]
 FLOOR = 85
 """Percent of the sampled mutants that the tests must kill in `checks/` and in the files of `_FLOORED`."""
 _TRACE = (
-    "tests/trace/test_indexing.py", "tests/trace/test_slicing.py", "tests/trace/test_axes.py",
+    "tests/trace/test_indexing.py", "tests/trace/test_head_slice.py", "tests/trace/test_axes.py",
     "tests/trace/test_replay.py", "tests/trace/test_verify.py", "tests/trace/test_formula.py",
-    "tests/trace/test_pooling.py",
+    "tests/trace/test_pooling.py", "tests/trace/test_agreement.py",
 )  # fmt: skip
 _CHECKS = ("tests/checks/test_rules_directly.py",)
 _MODEL = (
-    "tests/model/test_choice.py", "tests/model/test_tokenizers.py", "tests/model/test_remote_code.py",
+    "tests/model/test_model_request.py", "tests/model/test_tokenizers.py", "tests/model/test_remote_code.py",
     "tests/model/test_loading_against_transformers.py", "tests/model/test_adapter_shapes_against_peft.py",
     "tests/model/test_adapters_against_peft.py", "tests/model/test_quantised.py",
     "tests/model/test_across_families.py", "tests/checks/test_rules.py",
@@ -47,9 +47,9 @@ _CHECKPOINTS = (
     "tests/checkpoints/test_local.py", "tests/checkpoints/test_snapshot.py", "tests/checkpoints/test_gguf.py",
     "tests/checkpoints/test_sentence.py", "tests/checkpoints/test_hub.py", "tests/checkpoints/test_ranges.py",
 )  # fmt: skip
-_FLOORED = ("pooling", "picks", "slicing", "indexing", "replay", "verify")
+_FLOORED = ("pooling", "picks", "head_slice", "indexing", "replay", "verify")
 _ROOMS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (  # folder, files (all where none is named), tests
-    ("headscope/trace", (*_FLOORED, "formula", "evaluate", "axes"), _TRACE),
+    ("headscope/trace", (*_FLOORED, "agreement", "formula", "evaluate", "axes"), _TRACE),
     ("headscope/checks", (), _CHECKS),
     ("headscope/model", (), _MODEL),
     ("headscope/checkpoints", (), _CHECKPOINTS),
@@ -288,10 +288,14 @@ def chosen_files(names: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """The files to mutate, each with its tests; all of them where none is named."""
     found: dict[str, tuple[str, ...]] = {}
     for folder, only, tests in _ROOMS:
-        files = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / folder).glob("*.py"))
+        files = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob("*.py"))
         for file in files:
             if (not only or Path(file).stem in only) and Path(file).name != "__init__.py":
                 found.setdefault(file, tests)
+    gone = [test for _, _, tests in _ROOMS for test in tests if not (ROOT / test).is_file()]
+    gone += [name for name in _FLOORED if not any(Path(file).stem == name for file in found)]
+    if gone:
+        raise SystemExit(f"not there any more: {', '.join(gone)}")
     unknown = set(names) - set(found)
     if unknown:
         raise SystemExit(f"no tests are named for {', '.join(sorted(unknown))}")

@@ -1,8 +1,10 @@
 """The project as a whole: its modules, its pins, its version, and what it says of itself."""
 
 import importlib
+import importlib.util
 import re
 import subprocess
+import sys
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -103,3 +105,15 @@ def test_no_file_names_the_machine_it_was_written_on() -> None:
             text = path.read_text(encoding="utf-8", errors="replace")
             found = MACHINE_PATHS.search(text)
             assert not found, f"{path.relative_to(ROOT)} says {found and found.group()!r}"
+
+
+def test_the_files_that_the_mutation_script_names_are_there() -> None:
+    spec = importlib.util.spec_from_file_location("mutate", ROOT / "scripts" / "mutate.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["mutate"] = module  # its dataclasses look themselves up there
+    try:
+        spec.loader.exec_module(module)
+        assert "headscope/trace/verify.py" in module.chosen_files(())
+    finally:
+        del sys.modules["mutate"]
