@@ -15,6 +15,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Every test examines anew; those of the cache itself switch it on."""
     os.environ["HEADSCOPE_NO_CACHE"] = "1"
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     config.stash[_SKIPPED] = []
     config.pluginmanager.register(_Skips(config), "headscope-skips")
 

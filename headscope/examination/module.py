@@ -57,11 +57,14 @@ def _inside(wrapper: Any) -> Any:
     """What a wrapper wraps; None for no wrapper."""
     from torch import nn
 
+    from headscope.upstream.torch import inside_compiled
+
     if not isinstance(wrapper, nn.Module):
         return None
     module: Any = wrapper
-    if isinstance(getattr(module, "_orig_mod", None), nn.Module):
-        return module._orig_mod
+    original = inside_compiled(module)
+    if original is not None:
+        return original
     if type(module).__name__ in _WRAPPERS and isinstance(getattr(module, "module", None), nn.Module):
         return module.module
     return module.get_base_model() if _is_adapter(module) else None
@@ -97,15 +100,17 @@ def _named(value: Any) -> str:
 @contextmanager
 def uncompiled(module: nn.Module) -> Iterator[None]:
     """No compiled code inside, which cannot be recorded; `module` is restored afterwards."""
-    compiled = {part: part._compiled_call_impl for part in module.modules() if part._compiled_call_impl is not None}
+    from headscope.upstream.torch import compiled_calls, set_compiled_call
+
+    compiled = compiled_calls(module)
     try:
         for part in compiled:
-            part._compiled_call_impl = None
+            set_compiled_call(part, None)
         with _eagerly():
             yield
     finally:
         for part, call in compiled.items():
-            part._compiled_call_impl = call
+            set_compiled_call(part, call)
 
 
 def _eagerly() -> Any:

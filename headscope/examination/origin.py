@@ -56,34 +56,26 @@ def find_origin(
     None for a model that names no checkpoint; Unavailable where one is named and cannot be read, or where nothing
     shows that the model was filled from it.
     """
+    from headscope.upstream.transformers import name_and_commit, was_loaded
+
     module = unwrapped.module
     config = getattr(module, "config", None)
-    name = loaded_from or getattr(config, "_name_or_path", None)
+    noted, commit = name_and_commit(config)
+    name = loaded_from or noted
     if name in _FROM_CONFIG:
         return None
-    if loaded_from is None and not _was_loaded(module):
+    if loaded_from is None and not was_loaded(module):
         return Unavailable(
             "checkpoint",
             f"the configuration names {name}, but nothing shows that the weights come from there; give loaded_from, "
             "or loading_info",
         )
-    revision = None if loaded_from else getattr(config, "_commit_hash", None)
+    revision = None if loaded_from else commit
     request = Request(Location(str(name), revision, hub=HubOptions(offline=offline)))
     try:
         return replace(_read(module, task, request), was_named=loaded_from is not None)
     except HeadscopeError as err:
         return Unavailable("checkpoint", f"what the load of {name} gave is not known: {err.message}")
-
-
-def _was_loaded(module: nn.Module) -> bool:
-    """Whether `from_pretrained` made the model: a configuration alone names its checkpoint too.
-
-    Transformers 5 leaves its conversions on the model and a mark on each parameter that it filled
-    (`core_model_loading.set_param_for_module`).
-    """
-    if hasattr(module, "_weight_conversions"):
-        return True
-    return any(getattr(parameter, "_is_hf_initialized", False) for parameter in module.parameters())
 
 
 def _read(module: nn.Module, task: Task, request: Request) -> Origin:
@@ -109,28 +101,29 @@ def diff_of_info(
 
     It lists what it did not give: what it gave, the marks in the model tell (`joined`).
     """
+    from headscope.upstream.transformers import read_loading_info
+
     try:
-        missing, unused = set(info["missing_keys"]), tuple(sorted(info["unexpected_keys"]))
-        reshaped = [Mismatch(name, tuple(found), tuple(wanted)) for name, found, wanted in info["mismatched_keys"]]
+        given = read_loading_info(info)
     except (KeyError, TypeError, ValueError) as err:
         raise UsageError(
             f"loading_info is not what from_pretrained returns ({type(err).__name__}: {err})",
             "model, info = Class.from_pretrained(..., output_loading_info=True)",
         ) from err
-    mismatched = {item.parameter: item for item in reshaped}
+    mismatched = {item.parameter: item for item in (Mismatch(*row) for row in given.mismatched)}
 
     def status(name: str, shape: tuple[int, ...]) -> ParameterStatus:
         if name in mismatched:
             is_same = mismatched[name].model_shape == shape
             return ParameterStatus.MISMATCHED if is_same else ParameterStatus.NEW
-        return ParameterStatus.NEW if name in missing else ParameterStatus.LOADED
+        return ParameterStatus.NEW if name in given.missing else ParameterStatus.LOADED
 
     plain = {plain_name(item.name): item for item in parameters if item.name not in of_adapter}
     return WeightDiff(
         loaded=0,
-        new=tuple(sorted(missing)),
-        mismatched=tuple(sorted(reshaped)),
-        unused=unused,
+        new=tuple(sorted(given.missing)),
+        mismatched=tuple(sorted(mismatched.values())),
+        unused=given.unexpected,
         tied=(),
         renamed=(),
         parameters=tuple(replace(item, name=name, status=status(name, item.shape)) for name, item in plain.items()),

@@ -10,16 +10,11 @@ from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 from headscope.facts import AdapterFault, AdapterFaultKind, TensorHeader, Unavailable
+from headscope.upstream.peft import ADAPTER_NAME, SUFFIXES
 
 METHODS = ("LORA", "IA3")
 """The methods of PEFT whose tensors headscope knows; others are reported as not determined."""
 
-_SUFFIXES = {
-    "LORA": r"lora_[AB]\.weight|lora_B\.bias|lora_embedding_[AB]|lora_magnitude_vector(?:\.weight)?",
-    "IA3": r"ia3_l",
-}
-_ADAPTER_NAME = re.compile(r"(lora_[AB]|lora_embedding_[AB]|lora_magnitude_vector|ia3_l)\.default(?=\.|$)")
-"""PEFT takes keys with the name of the adapter in them too: `from_pretrained` calls it `default`."""
 _Shapes = dict[str, tuple[int, ...]]
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _LARGEST = 2**31
@@ -37,7 +32,7 @@ class Fit:
 
 def split_key(name: str, method: str) -> tuple[str, str]:
     """The module and the tensor of an adapter's key without its prefix; two empty texts for one that PEFT ignores."""
-    found = re.fullmatch(rf"(.+)\.({_SUFFIXES[method]})", _ADAPTER_NAME.sub(r"\1", name))
+    found = re.fullmatch(rf"(.+)\.({SUFFIXES[method]})", ADAPTER_NAME.sub(r"\1", name))
     return (found[1], found[2].removesuffix(".weight") if "magnitude" in found[2] else found[2]) if found else ("", "")
 
 

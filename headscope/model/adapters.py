@@ -22,20 +22,13 @@ from headscope.facts import (
 )
 from headscope.model.adapter_shapes import METHODS, Fit, check_fit, split_key
 from headscope.model.loading import Loaded, renames_of
+from headscope.upstream.peft import PREFIXES, PREFIXES_OF_TUNERS, SAVED_FOR_TASK
 
-_PREFIXES = ("base_model.model.", "base_model.", "")
-_PREFIX_OF_TUNERS = ("base_model.model.",)
 _TASKS = {
     "SEQ_CLS": Task.SEQUENCE_CLASSIFICATION,
     "TOKEN_CLS": Task.TOKEN_CLASSIFICATION,
     "QUESTION_ANS": Task.QUESTION_ANSWERING,
 }
-_SAVED_BY_PEFT = {
-    "SEQ_CLS": ("classifier", "score"),
-    "TOKEN_CLS": ("classifier", "score"),
-    "QUESTION_ANS": ("qa_outputs",),
-}
-"""What PEFT adds to `modules_to_save` for a task; source: peft/peft_model.py."""
 _RANDOM = (ParameterStatus.NEW, ParameterStatus.MISMATCHED)
 
 
@@ -95,7 +88,7 @@ def _carried_tensor(
     header: TensorHeader, names: Mapping[str, ParameterOrigin], modules: set[str], method: str
 ) -> _CarriedTensor | None:
     """Where a key goes; PEFT prefixes names, and puts `base_layer` where it wraps a module."""
-    for prefix in _PREFIX_OF_TUNERS if method in METHODS else _PREFIXES:
+    for prefix in PREFIXES_OF_TUNERS if method in METHODS else PREFIXES:
         if not header.key.startswith(prefix):
             continue
         name = header.key.removeprefix(prefix)
@@ -172,7 +165,7 @@ def adapter_facts(
     config = adapter.config
     task_type = config.get("task_type")
     wanted = _names_in(config.get("modules_to_save"))
-    automatic = _SAVED_BY_PEFT.get(task_type, ()) if isinstance(task_type, str) else ()
+    automatic = SAVED_FOR_TASK.get(task_type, ()) if isinstance(task_type, str) else ()
     modules = [path for path, _ in loaded.model.named_modules() if path]
     lost = _not_carried(loaded.diff, head)
     in_head = {item.name.rpartition(".")[0] for item in head.parameters} if head else set()
@@ -264,5 +257,5 @@ def _promised_tokens(loaded: Loaded, adapter: CheckpointManifest) -> Iterable[st
     for path, module in loaded.model.named_modules():
         is_wrapped = any(path.endswith(str(name)) for name in rows) if isinstance(rows, dict) else module is embedding
         key = f"{path}.token_adapter.trainable_tokens_delta"
-        if path and is_wrapped and not held & {f"{prefix}{key}" for prefix in _PREFIXES}:
+        if path and is_wrapped and not held & {f"{prefix}{key}" for prefix in PREFIXES}:
             yield key

@@ -2,12 +2,12 @@
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
 
 import transformers
-from transformers.models.auto import modeling_auto
 
 from headscope.facts import Task
+from headscope.upstream.transformers import classes_by_type
 
 _MAPPING_OF_TASK = {
     Task.SEQUENCE_CLASSIFICATION: "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
@@ -48,7 +48,7 @@ class HeadClass:
 
 def classes_of_task(task: Task) -> dict[str, str]:
     """Model type to class name, as the installed Transformers maps them for `task`."""
-    return _first_names(getattr(modeling_auto, _MAPPING_OF_TASK[task], {}))
+    return _first_names(_MAPPING_OF_TASK[task])
 
 
 def all_classes_of_task(task: Task) -> tuple[tuple[str, str], ...]:
@@ -56,15 +56,15 @@ def all_classes_of_task(task: Task) -> tuple[tuple[str, str], ...]:
 
     Classes that no auto class maps (`LukeForEntityClassification`) are found by their names.
     """
-    mapping = getattr(modeling_auto, _MAPPING_OF_TASK[task], {})
-    found = [(kind, name) for kind, names in mapping.items() for name in _several(names)]
+    mapping = classes_by_type(_MAPPING_OF_TASK[task])
+    found = [(kind, name) for kind, names in mapping.items() for name in names]
     mapped = {name for _, name in found}
     return (*dict.fromkeys(found), *(pair for pair in _unmapped(task) if pair[1] not in mapped))
 
 
 def _unmapped(task: Task) -> tuple[tuple[str, str], ...]:
     """Classes whose name says `task` and that no auto class maps, with their model types."""
-    mapped = set().union(*(_all_names(getattr(modeling_auto, name, {})) for name in _MAPPING_OF_TASK.values()))
+    mapped = set().union(*map(_all_names, _MAPPING_OF_TASK.values()))
     names = [name for name in dir(transformers) if name not in mapped and _task_of_name(name) is task]
     classes = [(name, getattr(transformers, name)) for name in names if not name.startswith("Auto")]
     return tuple(
@@ -100,7 +100,7 @@ def classes_of_family(model_type: str) -> tuple[HeadClass, ...]:
 def task_of_class(name: str) -> Task | None:
     """The task a class is mapped to, else the one that its name says; None for a class of no classification task."""
     for task, mapping in _MAPPING_OF_TASK.items():
-        if name in _all_names(getattr(modeling_auto, mapping, {})):
+        if name in _all_names(mapping):
             return task
     return _task_of_name(name) if isinstance(getattr(transformers, name, None), type) else None
 
@@ -109,19 +109,16 @@ def siblings_with_heads(model_type: str) -> tuple[tuple[str, str], ...]:
     """Classes of a family that own a head, as (class name, what its head is called), the most specific first."""
     found: dict[str, str] = {}
     for mapping, word in _HEAD_OF_PRETRAINING.items():
-        name = _first_names(getattr(modeling_auto, mapping, {})).get(model_type)
+        name = _first_names(mapping).get(model_type)
         if name:
             found.setdefault(name, word)
     return tuple(found.items())
 
 
-def _first_names(mapping: Any) -> dict[str, str]:
-    return {kind: names if isinstance(names, str) else names[0] for kind, names in mapping.items()}
+def _first_names(mapping: str) -> dict[str, str]:
+    return {kind: names[0] for kind, names in classes_by_type(mapping).items() if names}
 
 
-def _all_names(mapping: Any) -> set[str]:
-    return {name for names in mapping.values() for name in _several(names)}
-
-
-def _several(names: Any) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(name for name in names or () if name)
+@lru_cache(maxsize=64)
+def _all_names(mapping: str) -> frozenset[str]:
+    return frozenset(name for names in classes_by_type(mapping).values() for name in names)

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-
 from headscope.model.reduced_config import shallow_config
+from headscope.upstream.transformers import config_classes
 
 _FIELDS: dict[str, Any] = {
     "pad_token_id": lambda config: 1 if config.vocab_size is None else None,
@@ -52,7 +51,7 @@ def default_configs(model_type: str) -> Iterator[tuple[Any, tuple[str, ...]]]:
     A hybrid model may need its whole pattern of layers, so the second one has the default depth.
     """
     for reduce in (_few_layers, deepcopy):
-        config = CONFIG_MAPPING[model_type]()
+        config = config_classes()[model_type]()
         filled = fill_open_fields(config)
         yield reduce(config), filled
 

@@ -11,10 +11,9 @@ from transformers import PreTrainedModel
 
 from headscope.model.quiet import quiet
 from headscope.model.wrapping import plain_name
+from headscope.upstream.peft import WRAPPED
+from headscope.upstream.transformers import is_filled
 
-_MARK = "_is_hf_initialized"
-"""Transformers sets it on each parameter that it filled (`core_model_loading.set_param_for_module`)."""
-_WRAPPED = ("base_layer", "original_module", "modules_to_save")
 _COPY = ".modules_to_save."
 
 
@@ -36,7 +35,7 @@ class Held:
 def held_by(module: nn.Module) -> Held:
     """What the parameters of `module` show."""
     parameters = dict(module.named_parameters(remove_duplicate=False))
-    marked = {name for name, item in parameters.items() if getattr(item, _MARK, False)}
+    marked = {name for name, item in parameters.items() if is_filled(item)}
     originals = {name: _original_of(name) for name in parameters if _COPY in name}
     copies = {name: parameters[original] for name, original in originals.items() if original in parameters}
     return Held(
@@ -72,7 +71,7 @@ def _is_added(name: str, wrappers: set[str]) -> bool:
     """
     parts = name.split(".")
     inside = [at for at in range(len(parts)) if ".".join(parts[:at]) in wrappers]
-    return any(parts[at] not in _WRAPPED for at in inside[-1:])
+    return any(parts[at] not in WRAPPED for at in inside[-1:])
 
 
 def has_own_modules(module: PreTrainedModel) -> bool:

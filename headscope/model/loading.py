@@ -28,6 +28,8 @@ from headscope.model.origins import header_only_tensors, origin_of
 from headscope.model.quantised import quantisation_config, unpack, with_packed_names
 from headscope.model.quiet import quiet
 from headscope.model.unexpected_keys import describe_unused
+from headscope.upstream.torch import buffers_of, parameters_of
+from headscope.upstream.transformers import LoadingInfo, load_on_meta, tied_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +85,10 @@ def _load(choice: Choice, manifest: CheckpointManifest) -> Loaded:
     return Loaded(model, diff)
 
 
-def _run_loader(choice: Choice, state_dict: dict[str, torch.Tensor]) -> tuple[PreTrainedModel, dict[str, Any]]:
+def _run_loader(choice: Choice, state_dict: dict[str, torch.Tensor]) -> tuple[PreTrainedModel, LoadingInfo]:
     try:
         with quiet():
-            loaded: Any = choice.cls.from_pretrained(
-                None,
-                config=choice.config,
-                state_dict=state_dict,
-                device_map="meta",
-                ignore_mismatched_sizes=True,
-                output_loading_info=True,
-            )
+            return load_on_meta(choice.cls, choice.config, state_dict)
     except HeadscopeError:
         raise
     except Exception as err:
@@ -101,30 +96,25 @@ def _run_loader(choice: Choice, state_dict: dict[str, torch.Tensor]) -> tuple[Pr
             f"Transformers cannot load this checkpoint into {choice.cls.__name__}: {type(err).__name__}: {err}",
             "check config.json against the weights, or name another class with --model-class",
         ) from err
-    model, info = loaded
-    return model, info
 
 
-def _read_diff(model: PreTrainedModel, info: dict[str, Any], manifest: CheckpointManifest) -> WeightDiff:
-    mismatched = tuple(
-        sorted(Mismatch(name, tuple(found), tuple(wanted)) for name, found, wanted in info["mismatched_keys"])
-    )
+def _read_diff(model: PreTrainedModel, info: LoadingInfo, manifest: CheckpointManifest) -> WeightDiff:
+    mismatched = tuple(sorted(Mismatch(*item) for item in info.mismatched))
     incomplete = manifest.format is WeightsFormat.NONE or bool(manifest.gaps)
     ties = tuple(sorted(_ties(model)))
-    judge = _judge(set(info["missing_keys"]), mismatched, ties, incomplete)
+    judge = _judge(info.missing, mismatched, ties, incomplete)
     parameters = _origins(model, judge)
-    unused = tuple(sorted(info["unexpected_keys"]))
     return WeightDiff(
         loaded=sum(item.status is ParameterStatus.LOADED for item in parameters),
-        new=() if incomplete else tuple(sorted(info["missing_keys"])),
+        new=() if incomplete else tuple(sorted(info.missing)),
         mismatched=mismatched,
-        unused=unused,
+        unused=info.unexpected,
         tied=ties,
         renamed=tuple(sorted(renames_of(parameters))),
-        unused_groups=describe_unused(model, unused),
+        unused_groups=describe_unused(model, info.unexpected),
         parameters=parameters,
         gaps=manifest.gaps,
-        unused_tensors=_headers_of(unused, parameters, manifest),
+        unused_tensors=_headers_of(info.unexpected, parameters, manifest),
     )
 
 
@@ -147,7 +137,7 @@ def _modern(key: str) -> str:
 
 
 def _judge(
-    missing: set[str], mismatched: tuple[Mismatch, ...], ties: tuple[Tie, ...], incomplete: bool
+    missing: frozenset[str], mismatched: tuple[Mismatch, ...], ties: tuple[Tie, ...], incomplete: bool
 ) -> Callable[[str, torch.Tensor], ParameterStatus]:
     """A function from a parameter's name and tensor to its status."""
     reshaped, tied = {item.parameter for item in mismatched}, {tie.parameter for tie in ties}
@@ -192,7 +182,7 @@ def _named_state(model: PreTrainedModel) -> list[tuple[str, torch.Tensor]]:
 
 
 def _ties(model: PreTrainedModel) -> list[Tie]:
-    declared = getattr(model, "all_tied_weights_keys", None) or {}
+    declared = tied_names(model)
     by_tensor: dict[int, list[str]] = {}
     for name, tensor in _named_state(model):
         by_tensor.setdefault(id(tensor), []).append(name)
@@ -222,12 +212,12 @@ def _strip_origins(model: PreTrainedModel) -> None:
     """Plain meta parameters in place of the marked ones; tied parameters stay one tensor."""
     plain: dict[int, nn.Parameter] = {}
     for module in model.modules():
-        for name, parameter in module._parameters.items():
+        for name, parameter in parameters_of(module).items():
             if parameter is not None:
-                module._parameters[name] = plain.setdefault(id(parameter), _plain(parameter))
-        for name, buffer in module._buffers.items():
+                parameters_of(module)[name] = plain.setdefault(id(parameter), _plain(parameter))
+        for name, buffer in buffers_of(module).items():
             if buffer is not None and type(buffer) is not torch.Tensor:
-                module._buffers[name] = torch.empty(buffer.shape, dtype=buffer.dtype, device=buffer.device)
+                buffers_of(module)[name] = torch.empty(buffer.shape, dtype=buffer.dtype, device=buffer.device)
 
 
 def _plain(parameter: nn.Parameter) -> nn.Parameter:

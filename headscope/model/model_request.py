@@ -6,7 +6,6 @@ from typing import Any
 
 import transformers
 from transformers import PreTrainedModel
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from headscope.errors import HeadscopeError, Malformed, Unsupported, UsageError
 from headscope.facts import Task
@@ -17,6 +16,7 @@ from headscope.model.config_diagnosis import diagnose_by_leaving_out
 from headscope.model.quiet import quiet
 from headscope.model.reduced_config import DEPTHS
 from headscope.model.remote_code import load_remote_classes
+from headscope.upstream.transformers import config_classes
 
 _MOST_LAYERS = 2000
 _MOST_LABELS = 1_000_000
@@ -112,7 +112,7 @@ def _parsed_task(name: str | None) -> Task | None:
 
 def _model_type(config: dict[str, Any], wish: ModelRequest) -> str:
     model_type = config.get("model_type")
-    if isinstance(model_type, str) and model_type in CONFIG_MAPPING:
+    if isinstance(model_type, str) and model_type in config_classes():
         return model_type
     if wish.model_class is not None:
         own = getattr(getattr(_class_object(wish.model_class), "config_class", None), "model_type", None)
@@ -128,7 +128,7 @@ def _model_type(config: dict[str, Any], wish: ModelRequest) -> str:
             "config.json names no model_type, so the model's class cannot be told",
             "name the class with --model-class, for example --model-class BertForSequenceClassification",
         )
-    close = difflib.get_close_matches(model_type, list(CONFIG_MAPPING.keys()), n=1)
+    close = difflib.get_close_matches(model_type, list(config_classes().keys()), n=1)
     raise Unsupported(
         f"the installed transformers {transformers.__version__} does not know the model type {model_type!r}"
         + (f" (nearest: {close[0]})" if close else ""),
@@ -187,7 +187,7 @@ def _is_of(own: HeadClass, model_type: str) -> bool:
     AutoModel goes by the model type alone; `architectures` decides only between classes of that family.
     """
     wanted: Any = getattr(_class_object(own.name), "config_class", None)
-    return wanted is None or issubclass(CONFIG_MAPPING[model_type], wanted)
+    return wanted is None or issubclass(config_classes()[model_type], wanted)
 
 
 def _contradiction(config: dict[str, Any], model_type: str, taken: HeadClass, wish: ModelRequest) -> tuple[str, ...]:
@@ -230,7 +230,7 @@ def _config_source(cls: type[PreTrainedModel], model_type: str, values: dict[str
 
     A class of another family takes its own configuration class and warns (`PreTrainedConfig.from_pretrained`).
     """
-    config_class: Any = CONFIG_MAPPING[model_type]
+    config_class: Any = config_classes()[model_type]
     own_class: Any = getattr(cls, "config_class", None)
     if own_class is None or issubclass(config_class, own_class):
         declared = values.get("model_type")

@@ -3,10 +3,10 @@
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
 
 from headscope.errors import Malformed, Unsupported
 from headscope.facts import CheckpointManifest, TensorHeader
+from headscope.upstream.torch import tree_leaves, tree_map
 
 
 class OriginTensor(torch.Tensor):

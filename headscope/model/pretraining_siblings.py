@@ -6,9 +6,9 @@ from typing import Any
 import torch
 import transformers
 from transformers import PreTrainedModel
-from transformers.models.auto import modeling_auto
 
 from headscope.model.quiet import quiet
+from headscope.upstream.transformers import classes_by_type, load_on_meta
 
 _PRETRAINING = (
     "MODEL_FOR_PRETRAINING_MAPPING_NAMES",
@@ -44,24 +44,15 @@ def _missing(cls: type[PreTrainedModel], config: Any, name: str, wanted: tuple[s
     with quiet():
         with torch.device("meta"):
             state = dict(getattr(transformers, name)(config).state_dict())
-        loaded: Any = cls.from_pretrained(
-            None,
-            config=config,
-            state_dict=state,
-            device_map="meta",
-            ignore_mismatched_sizes=True,
-            output_loading_info=True,
-        )
-    missing = set(loaded[1]["missing_keys"])
-    return tuple(parameter for parameter in wanted if parameter in missing)
+        _, info = load_on_meta(cls, config, state)
+    return tuple(parameter for parameter in wanted if parameter in info.missing)
 
 
 def pretraining_classes_of(model_type: str, other_than: str) -> tuple[str, ...]:
     """The classes of the family that its pretraining checkpoints are saved from, the likeliest first."""
     found: dict[str, None] = {}
     for mapping in _PRETRAINING:
-        names = getattr(modeling_auto, mapping, {}).get(model_type)
-        name = names if isinstance(names, str) or names is None else names[0]
+        name = next(iter(classes_by_type(mapping).get(model_type, ())), None)
         if name and name != other_than and hasattr(transformers, name):
-            found[str(name)] = None
+            found[name] = None
     return tuple(found)

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from transformers import PreTrainedModel
-from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
 from headscope.errors import Unsupported
 from headscope.facts import Task
 from headscope.facts.location import Location
 from headscope.model.quiet import quiet
+from headscope.upstream.transformers import class_of_repository
 
 _AUTO_CLASSES = {
     Task.SEQUENCE_CLASSIFICATION: "AutoModelForSequenceClassification",
@@ -55,7 +55,7 @@ def load_remote_classes(config: dict[str, Any], task: Task | None, source: Locat
 def _import(reference: str, source: Location) -> Any:
     try:
         with quiet():
-            return get_class_from_dynamic_module(
+            return class_of_repository(
                 reference,
                 source.reference,
                 **{name: value for name, value in source.keywords().items() if name != "subfolder"},

@@ -10,10 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from transformers.models.auto.configuration_auto import model_type_to_module_name
-from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
-
 from headscope.upstream.python import parse
+from headscope.upstream.transformers import folder_of_type, tokenizer_of_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +103,7 @@ def padding_side_of(model_type: str) -> str:
 
 
 def _tokenizer_class(model_type: str) -> str:
-    names = TOKENIZER_MAPPING_NAMES.get(model_type)
-    if isinstance(names, tuple | list):
-        names = next((name for name in names if name), None)
-    return names or ""
+    return next(iter(tokenizer_of_type().get(model_type, ())), "")
 
 
 def _candidate_files(class_name: str) -> Iterator[Path]:
@@ -119,15 +114,11 @@ def _candidate_files(class_name: str) -> Iterator[Path]:
     models = Path(spec.origin).parent / "models"
     wanted = class_name.removesuffix("Tokenizer").lower()
     folders = [
-        folder for kind, name in TOKENIZER_MAPPING_NAMES.items() if _names(name, class_name)
-        for folder in (model_type_to_module_name(kind),)
-    ]  # fmt: skip
+        folder_of_type(kind)
+        for kind, names in tokenizer_of_type().items()
+        if any(name.removesuffix("Fast") == class_name for name in names)
+    ]
     for folder in sorted(dict.fromkeys(folders), key=lambda folder: folder.replace("_", "") != wanted):
         path = models / folder / f"tokenization_{folder}.py"
         if path.is_file() and f"class {class_name}" in path.read_text(encoding="utf-8"):
             yield path
-
-
-def _names(entry: object, class_name: str) -> bool:
-    names = entry if isinstance(entry, tuple | list) else (entry,)
-    return any(isinstance(name, str) and name.removesuffix("Fast") == class_name for name in names)

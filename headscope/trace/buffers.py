@@ -5,12 +5,14 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
+from headscope.upstream.torch import buffers_of, is_persistent
+
 
 def persistent_buffers(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """The names and tensors of all buffers that `state_dict` holds, shared ones under each of their names."""
     for path, module in model.named_modules(remove_duplicate=False):
-        for name, buffer in module._buffers.items():
-            if buffer is not None and name not in module._non_persistent_buffers_set:
+        for name, buffer in buffers_of(module).items():
+            if buffer is not None and is_persistent(module, name):
                 yield (f"{path}.{name}" if path else name), buffer
 
 

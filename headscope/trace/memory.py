@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from headscope.trace.trees import map_tensors
+from headscope.upstream.torch import storage_id, version_of
 
 State = tuple[int, int]
 
@@ -63,7 +64,7 @@ class Memory:
         state = self._states.get(id(target))
         if state is None or not isinstance(value, torch.Tensor) or not _is_basic(item):
             return False
-        writers = self._writers.get(_storage(target), [])[state[1] :]
+        writers = self._writers.get(storage_id(target), [])[state[1] :]
         return all(writer is value for writer in writers) and _place(target[item]) == _place(value)
 
     def keep_value(self, tensor: torch.Tensor) -> None:
@@ -78,7 +79,7 @@ class Memory:
         if not tensor.is_meta:
             self._values.setdefault(id(before), None)
         self._written += [tensor, before]
-        self._writers.setdefault(_storage(tensor), []).append(tensor)
+        self._writers.setdefault(storage_id(tensor), []).append(tensor)
         made: torch.Tensor = torch.ops.aten.alias(tensor)
         self._newest[id(tensor)] = made
         self._states[id(tensor)] = self._state(tensor)
@@ -92,23 +93,8 @@ class Memory:
         return None if self.is_stale(tensor) else tensor
 
     def _state(self, tensor: torch.Tensor) -> State:
-        written = len(self._writers.get(_storage(tensor), ())) if self._writers else 0
+        written = len(self._writers.get(storage_id(tensor), ())) if self._writers else 0
         return version_of(tensor), written
-
-
-def version_of(tensor: torch.Tensor) -> int:
-    """PyTorch's count of the writes to a tensor and its views."""
-    try:
-        return tensor._version
-    except RuntimeError:  # made in inference mode: nothing counts the writes
-        return -1
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    try:
-        return int(tensor.untyped_storage()._cdata)
-    except (RuntimeError, NotImplementedError):  # sparse, or a subclass without memory of its own
-        return id(tensor)
 
 
 def _is_basic(item: Any) -> bool:
@@ -118,4 +104,4 @@ def _is_basic(item: Any) -> bool:
 
 
 def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
-    return _storage(tensor), tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
+    return storage_id(tensor), tensor.storage_offset(), tuple(tensor.shape), tensor.stride()

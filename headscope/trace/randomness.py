@@ -4,9 +4,9 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from headscope.trace.trees import tensors_in
+from headscope.upstream.torch import TorchDispatchMode, argument_names, overloads
 
 
 class OwnRandomness(TorchDispatchMode):  # type: ignore[no-untyped-call]  # upstream has no annotations
@@ -58,9 +58,8 @@ def _is_random(func: Any) -> bool:
 
 def _is_off(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether an operator draws nothing: attention without dropout, a dropout that is not training."""
-    parameters = func._schema.arguments
-    values = {item.name: item.default_value for item in parameters}
-    values |= dict(zip((item.name for item in parameters), args, strict=False)) | kwargs
+    values = argument_names(func)
+    values |= dict(zip(list(values), args, strict=False)) | kwargs
     rates = [value for name, value in values.items() if "dropout" in name and isinstance(value, float | int)]
     return values.get("train") is False or (bool(rates) and not any(rates))
 
@@ -74,12 +73,10 @@ def _device_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
 
 def _overload_with_generator(func: Any) -> Any:
     """The overload of a random operator that takes a generator beside the same arguments; None where none does."""
-    names = (func._overloadname, f"{func._overloadname}_generator", "generator")
-    found = (getattr(func.overloadpacket, name, None) for name in names)
-    return next((item for item in found if item is not None and _takes_generator(item, func)), None)
+    found = overloads(func, "*", "*_generator", "generator")
+    return next((item for item in found if _takes_generator(item, func)), None)
 
 
 def _takes_generator(overload: Any, func: Any) -> bool:
-    taken = [argument.name for argument in overload._schema.arguments]
-    wanted = {argument.name for argument in func._schema.arguments}
-    return "generator" in taken and wanted <= set(taken)
+    taken = argument_names(overload).keys()
+    return "generator" in taken and argument_names(func).keys() <= taken

@@ -13,10 +13,10 @@ import torch
 from torch import nn
 from torch.nn.modules import module as nn_module
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map
 
-from headscope.trace.memory import Memory, version_of
+from headscope.trace.memory import Memory
 from headscope.trace.trees import tensors_in
+from headscope.upstream.torch import name_of_overload, tree_map, version_of
 
 _TORCH_DIRECTORY = str(Path(torch.__file__).parent)
 _OWN_DIRECTORY = str(Path(__file__).parent)
@@ -262,8 +262,9 @@ def _name_of(func: Any) -> str:
     """PyTorch's name of a function: `mul`, `add_`, `__getitem__`; that of the attribute for `tensor.real`, and `data_`
     for `tensor.data = ...`.
     """
-    if isinstance(func, torch._ops.OpOverload):
-        return str(func._schema.name.rpartition("::")[2])
+    overload = name_of_overload(func)
+    if overload is not None:
+        return overload
     name = str(getattr(func, "__name__", ""))
     attribute = getattr(getattr(func, "__self__", None), "__name__", "")
     if name == "__set__" and attribute == "data":

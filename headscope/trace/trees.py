@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
+
+from headscope.upstream.torch import tree_leaves, tree_map
 
 _EMPTY = {int, float, bool, str, complex, slice, type(None), type(Ellipsis), torch.dtype, torch.device, torch.layout}
 """Types that hold no tensor."""

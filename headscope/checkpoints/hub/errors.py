@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from headscope.checkpoints.hub.ranges import transport_error
 from headscope.checkpoints.local import CONFIG
 from headscope.errors import Gated, HeadscopeError, NetworkError, NotFound, UsageError
+from headscope.upstream.hub import transport_error
 
 _UNAUTHORISED = (401, 403)
 

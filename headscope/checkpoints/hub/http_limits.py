@@ -1,7 +1,6 @@
 """What every answer of the Hub has to keep to while a checkpoint is read: names that make no paths, a size, a time."""
 
 import re
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -9,6 +8,7 @@ from threading import Lock
 from typing import Any, Protocol
 
 from headscope.errors import NetworkError
+from headscope.upstream.hub import event_hooks, library_of
 
 _TAG = re.compile(r'(W/)?"?(?!\.\.?"?$)[A-Za-z0-9._=+:,;@-]{0,200}"?')
 _PATH_PARTS = {"X-Repo-Commit": re.compile(r"[0-9a-f]{7,64}"), "ETag": _TAG, "X-Linked-ETag": _TAG}
@@ -50,8 +50,6 @@ def limited_requests() -> Iterator[list[str]]:
     counted, nor limited, nor refused. Raises NetworkError for an answer whose commit or entity tag could not be part of
     a path: the client makes paths of its cache from them.
     """
-    from huggingface_hub.utils import get_session  # type: ignore[attr-defined]  # exported lazily
-
     seen: list[str] = []
 
     def is_ours() -> bool:
@@ -67,7 +65,7 @@ def limited_requests() -> Iterator[list[str]]:
             _check(response)
 
     own = {"request": note, "response": check}
-    hooks = get_session().event_hooks
+    hooks = event_hooks()
     _change(hooks, lambda name, held: [*held, own[name]])
     before = _WATCHES.set((*_WATCHES.get(), seen))
     try:
@@ -119,7 +117,7 @@ def _refuse_paths(response: Any) -> None:
 
 def _bounded(stream: Any, deadline: Clock, limit: int) -> Any:
     """The body of an answer, which ends with NetworkError where it is too long or comes too late."""
-    library: Any = sys.modules[type(stream).__module__.partition(".")[0]]
+    library: Any = library_of(stream)
 
     class Bounded(library.SyncByteStream):  # type: ignore[misc]  # the client's library, whichever it is
         def __iter__(self) -> Iterator[bytes]:

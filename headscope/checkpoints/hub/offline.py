@@ -13,6 +13,7 @@ from headscope.checkpoints.local import CONFIG, Folder
 from headscope.checkpoints.snapshot import nearest_bundled, read_bundled
 from headscope.errors import HeadscopeError, NetworkError, Offline
 from headscope.facts import CheckpointManifest
+from headscope.upstream.hub import cached_file, commit_in_cache
 
 _PROBE_SECONDS = 3.0
 
@@ -79,7 +80,7 @@ def cached(access: HubAccess, barred: HeadscopeError) -> CheckpointManifest | No
         manifest,
         reference=access.location.reference,
         revision=access.revision,
-        commit=commit_of(str(path)),
+        commit=commit_in_cache(path),
         notices=(notice, *manifest.notices),
     )
 
@@ -92,15 +93,11 @@ def cached_folder(access: HubAccess) -> Path | None:
 
 def _cached_config(access: HubAccess, revision: str | None) -> Path | None:
     """The cached config.json at a revision, or the adapter_config.json of an adapter."""
-    from huggingface_hub import try_to_load_from_cache
-
-    for name in (CONFIG, ADAPTER_CONFIG):
-        path = try_to_load_from_cache(
-            access.repo, access.inside(name), cache_dir=access.location.hub.cache_dir, revision=revision
-        )
-        if isinstance(path, str):
-            return Path(path)
-    return None
+    found = (
+        cached_file(access.repo, access.inside(name), revision, access.location.hub.cache_dir)
+        for name in (CONFIG, ADAPTER_CONFIG)
+    )
+    return next((path for path in found if path is not None), None)
 
 
 def bundled(access: HubAccess, barred: HeadscopeError) -> CheckpointManifest | None:
@@ -116,11 +113,3 @@ def _offline_error(access: HubAccess, barred: Offline | NetworkError) -> Headsco
     hint = f"did you mean {near} (bundled)? " if near else ""
     hint += "without the Hub, give a local folder or a snapshot written by `headscope snapshot`"
     return type(barred)(f"{access.repo} is not in the local cache, and {barred.message}", hint)
-
-
-def commit_of(path: str) -> str | None:
-    """The commit in the path of a cached file: `.../snapshots/<commit>/...`."""
-    parts = Path(path).parts
-    repository = next((at for at, part in enumerate(parts) if part.startswith("models--")), None)
-    inside = parts[repository + 1 :] if repository is not None else ()
-    return inside[1] if len(inside) > 1 and inside[0] == "snapshots" else None

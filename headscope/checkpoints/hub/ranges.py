@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from headscope.checkpoints.formats.bytes import FIRST_BYTES
 from headscope.errors import Malformed, NetworkError
+from headscope.upstream.hub import session, transport_error
 
 REQUEST_SECONDS = 20.0
 DEADLINE_SECONDS = 120.0
@@ -69,7 +70,6 @@ class RangeBytes:
     def _ask(self, offset: int, length: int, size: int | None) -> tuple[bytes, int]:
         from huggingface_hub.utils import (  # type: ignore[attr-defined]  # exported lazily
             build_hf_headers,
-            get_session,
             hf_raise_for_status,
         )
 
@@ -77,9 +77,7 @@ class RangeBytes:
         token = self._token if _origin(self._store) == _origin(self._url) else False  # the store gets no token
         headers = build_hf_headers(token=token) | {"Range": wanted, "Accept-Encoding": "identity"}
         seconds = min(REQUEST_SECONDS, self._deadline.left())
-        with get_session().stream(
-            "GET", self._store, headers=headers, follow_redirects=True, timeout=seconds
-        ) as response:
+        with session().stream("GET", self._store, headers=headers, follow_redirects=True, timeout=seconds) as response:
             for answer in (*response.history, response):
                 _refuse_downgrade(self._url, str(answer.url), self.name)
             status = response.status_code
@@ -203,14 +201,3 @@ def _bounded(chunks: Iterator[bytes], length: int, name: str, deadline: Deadline
             raise NetworkError(f"the server sent more of {name} than was asked for", "try again later")
         deadline.left()
         yield chunk
-
-
-def transport_error() -> type[Exception]:
-    """The base of the errors of the client's HTTP library, whichever that is (httpx or its successor)."""
-    import sys
-
-    from huggingface_hub.utils import get_session  # type: ignore[attr-defined]  # exported lazily
-
-    library = sys.modules[type(get_session()).__module__.partition(".")[0]]
-    found: type[Exception] = library.HTTPError
-    return found

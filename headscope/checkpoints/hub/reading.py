@@ -11,10 +11,11 @@ from headscope.checkpoints.hub.access import HubAccess
 from headscope.checkpoints.hub.errors import translated
 from headscope.checkpoints.hub.http_limits import limited_requests
 from headscope.checkpoints.hub.manifest import manifest_of
-from headscope.checkpoints.hub.offline import bundled, cached, commit_of, why_offline, without_network
+from headscope.checkpoints.hub.offline import bundled, cached, why_offline, without_network
 from headscope.checkpoints.hub.repository import Repository, config_path, list_files
 from headscope.errors import NetworkError
 from headscope.facts import CheckpointManifest
+from headscope.upstream.hub import commit_in_cache
 
 
 def read_hub(access: HubAccess, progress: Callable[[str], None]) -> CheckpointManifest:
@@ -43,7 +44,7 @@ def _with_network(access: HubAccess, progress: Callable[[str], None]) -> Checkpo
     with translated(access.repo, access.revision), limited_requests() as requests, ThreadPoolExecutor(1) as pool:
         listing = pool.submit(copy_context().run, list_files, access, access.revision)  # beside the configuration
         path = config_path(access, listing)
-        commit = commit_of(path)
+        commit = commit_in_cache(Path(path))
         storage = Repository(access, commit, listing)
         progress(f"reading the headers of {access.repo}")
         manifest = manifest_of(storage, Path(path).name, access.location.variant)

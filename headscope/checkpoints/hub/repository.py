@@ -14,6 +14,7 @@ from headscope.checkpoints.hub.http_limits import bounded_answers
 from headscope.checkpoints.hub.ranges import REQUEST_SECONDS, RangeBytes
 from headscope.checkpoints.local import CONFIG
 from headscope.errors import NotFound
+from headscope.upstream.hub import cached_file
 
 
 def list_files(access: HubAccess, revision: str | None) -> Any:
@@ -96,16 +97,10 @@ class Repository:
 
     def open(self, name: str, first: int = FIRST_BYTES) -> ByteSource:
         """See `Storage`; a weight file that is in the cache is read there."""
-        from huggingface_hub import try_to_load_from_cache
-
-        cached = try_to_load_from_cache(
-            self._access.repo,
-            self._access.inside(name),
-            cache_dir=self._access.location.hub.cache_dir,
-            revision=self._revision,
-        )
-        if isinstance(cached, str):
-            return LocalBytes(Path(cached), name)
+        access = self._access
+        cached = cached_file(access.repo, access.inside(name), self._revision, access.location.hub.cache_dir)
+        if cached is not None:
+            return LocalBytes(cached, name)
         return self._by_range(name, first)
 
     def _by_range(self, name: str, first: int) -> RangeBytes:

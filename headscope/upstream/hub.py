@@ -1,0 +1,55 @@
+"""huggingface_hub: its HTTP session and its hooks, whose library it does not promise, and the layout of its cache."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from headscope.upstream.moved import moved
+
+_PACKAGE = "huggingface_hub"
+
+
+def session() -> Any:
+    """The client's HTTP session of this thread."""
+    from huggingface_hub.utils import get_session  # type: ignore[attr-defined]  # exported lazily
+
+    return get_session()
+
+
+def event_hooks() -> dict[str, list[Any]]:
+    """The session's hooks, functions that see each request and each response. Raises Unsupported for another client."""
+    hooks = getattr(session(), "event_hooks", None)
+    if not isinstance(hooks, dict) or not {"request", "response"} <= hooks.keys():
+        raise moved(_PACKAGE, "its HTTP session has no event_hooks")
+    return hooks
+
+
+def library_of(thing: Any) -> Any:
+    """The package that an object of the session comes from: httpx, or its successor."""
+    return sys.modules[type(thing).__module__.partition(".")[0]]
+
+
+def transport_error() -> type[Exception]:
+    """The base of the errors of the client's HTTP library."""
+    found = getattr(library_of(session()), "HTTPError", None)
+    if not (isinstance(found, type) and issubclass(found, Exception)):
+        raise moved(_PACKAGE, "its HTTP library has no HTTPError")
+    return found
+
+
+def cached_file(repo: str, name: str, revision: str | None, cache_dir: str | None) -> Path | None:
+    """A file in the client's cache; None where it is not there, or known not to exist."""
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(repo, name, cache_dir=cache_dir, revision=revision)
+    return Path(found) if isinstance(found, str) else None
+
+
+def commit_in_cache(path: Path) -> str | None:
+    """The commit in the path of a cached file: `.../models--OWNER--NAME/snapshots/<commit>/...`."""
+    parts = path.parts
+    repository = next((at for at, part in enumerate(parts) if part.startswith("models--")), None)
+    inside = parts[repository + 1 :] if repository is not None else ()
+    return inside[1] if len(inside) > 1 and inside[0] == "snapshots" else None

@@ -1,0 +1,23 @@
+"""PEFT: the names that it gives to what it wraps, adds and saves. It is not imported: an adapter is read without it."""
+
+import re
+
+PREFIXES = ("base_model.model.", "base_model.", "")
+"""What may stand before a parameter's name in an adapter's file."""
+PREFIXES_OF_TUNERS = ("base_model.model.",)
+"""What stands there for the methods that wrap single layers (LoRA, IA3)."""
+SAVED_FOR_TASK = {
+    "SEQ_CLS": ("classifier", "score"),
+    "TOKEN_CLS": ("classifier", "score"),
+    "QUESTION_ANS": ("qa_outputs",),
+}
+"""What PEFT adds to `modules_to_save` for a task; source: peft/peft_model.py."""
+WRAPPED = ("base_layer", "original_module", "modules_to_save")
+"""The children of PEFT's wrappers that hold what was wrapped."""
+SUFFIXES = {
+    "LORA": r"lora_[AB]\.weight|lora_B\.bias|lora_embedding_[AB]|lora_magnitude_vector(?:\.weight)?",
+    "IA3": r"ia3_l",
+}
+"""The tensors that a method adds to a layer, as the file names them."""
+ADAPTER_NAME = re.compile(r"(lora_[AB]|lora_embedding_[AB]|lora_magnitude_vector|ia3_l)\.default(?=\.|$)")
+"""Keys may have the name of the adapter in them too: `from_pretrained` calls it `default`."""

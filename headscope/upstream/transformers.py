@@ -1,0 +1,140 @@
+"""Transformers: its loader and what that leaves behind, its tables of classes, its code from repositories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from headscope.upstream.moved import moved
+
+_PACKAGE = "transformers"
+_LOADED = "_is_hf_initialized"
+_CONVERTED = "_weight_conversions"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadingInfo:
+    """What `from_pretrained(..., output_loading_info=True)` says it did not do.
+
+    `mismatched` are the name, the shape in the checkpoint and the shape in the model.
+    """
+
+    missing: frozenset[str]
+    unexpected: tuple[str, ...]
+    mismatched: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...]
+
+
+def read_loading_info(info: Any) -> LoadingInfo:
+    """The loader's own result, typed. Raises KeyError, TypeError or ValueError for anything else."""
+    return LoadingInfo(
+        missing=frozenset(info["missing_keys"]),
+        unexpected=tuple(sorted(info["unexpected_keys"])),
+        mismatched=tuple((str(name), tuple(found), tuple(wanted)) for name, found, wanted in info["mismatched_keys"]),
+    )
+
+
+def load_on_meta(
+    cls: type[PreTrainedModel], config: Any, state_dict: dict[str, torch.Tensor]
+) -> tuple[PreTrainedModel, LoadingInfo]:
+    """A model of `cls` on the meta device, loaded by Transformers' own loader from a state dict.
+
+    `from_pretrained(None, config=..., state_dict=...)` is how the Trainer and the tests of Transformers call it, and
+    not documented. Raises whatever the loader raises.
+    """
+    loaded: Any = cls.from_pretrained(
+        None,
+        config=config,
+        state_dict=state_dict,
+        device_map="meta",
+        ignore_mismatched_sizes=True,
+        output_loading_info=True,
+    )
+    try:
+        model, info = loaded
+        return model, read_loading_info(info)
+    except (KeyError, TypeError, ValueError) as err:
+        raise moved(_PACKAGE, f"what output_loading_info gives ({type(err).__name__}: {err})") from err
+
+
+def is_filled(parameter: torch.Tensor) -> bool:
+    """Whether the loader filled a parameter.
+
+    It sets a mark on each (`core_model_loading.set_param_for_module`), which a deep copy loses.
+    """
+    return bool(getattr(parameter, _LOADED, False))
+
+
+def was_loaded(module: nn.Module) -> bool:
+    """Whether `from_pretrained` made a model: its conversions are left on it, or its marks on the parameters."""
+    return hasattr(module, _CONVERTED) or any(map(is_filled, module.parameters()))
+
+
+def name_and_commit(config: Any) -> tuple[str | None, str | None]:
+    """The checkpoint that `from_pretrained` noted in a configuration, and its commit."""
+    return getattr(config, "_name_or_path", None), getattr(config, "_commit_hash", None)
+
+
+def tied_names(model: PreTrainedModel) -> Mapping[str, str]:
+    """The parameters that a model declares as tied, with what they are tied to."""
+    try:
+        found: Mapping[str, str] = model.all_tied_weights_keys or {}
+    except AttributeError as err:
+        raise moved(_PACKAGE, "models have no all_tied_weights_keys") from err
+    return found
+
+
+def classes_by_type(mapping: str) -> dict[str, tuple[str, ...]]:
+    """Model type to class names, of one of the auto classes' tables: `MODEL_FOR_MASKED_LM_MAPPING_NAMES`."""
+    from transformers.models.auto import modeling_auto
+
+    try:
+        table = getattr(modeling_auto, mapping)
+    except AttributeError as err:
+        raise moved(_PACKAGE, f"the auto classes have no {mapping}") from err
+    return {str(kind): _several(names) for kind, names in table.items()}
+
+
+def _several(names: str | Iterable[str | None] | None) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(name for name in names or () if name)
+
+
+def tokenizer_of_type() -> dict[str, tuple[str, ...]]:
+    """Model type to the names of its tokenizer classes."""
+    try:
+        from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
+    except ImportError as err:
+        raise moved(_PACKAGE, "the auto classes have no TOKENIZER_MAPPING_NAMES") from err
+    return {str(kind): _several(names) for kind, names in TOKENIZER_MAPPING_NAMES.items()}
+
+
+def folder_of_type(model_type: str) -> str:
+    """The folder of a model type below `transformers/models`."""
+    try:
+        from transformers.models.auto.configuration_auto import model_type_to_module_name
+    except ImportError as err:
+        raise moved(_PACKAGE, "the auto classes have no model_type_to_module_name") from err
+    return str(model_type_to_module_name(model_type))
+
+
+def config_classes() -> Mapping[str, Any]:
+    """Model type to configuration class, each imported when it is asked for."""
+    try:
+        from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+    except ImportError as err:
+        raise moved(_PACKAGE, "the auto classes have no CONFIG_MAPPING") from err
+    found: Mapping[str, Any] = CONFIG_MAPPING
+    return found
+
+
+def class_of_repository(reference: str, place: str, **options: Any) -> Any:
+    """The class that a repository's own code defines (`modeling_x.Class`). Runs that code."""
+    try:
+        from transformers.dynamic_module_utils import get_class_from_dynamic_module
+    except ImportError as err:
+        raise moved(_PACKAGE, "there is no get_class_from_dynamic_module") from err
+    return get_class_from_dynamic_module(reference, place, **options)

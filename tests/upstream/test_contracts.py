@@ -1,0 +1,232 @@
+"""What headscope relies on in other projects without a promise: each surface fails here by its name when it moves."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+import torch
+from hub import COMMIT, Hub, serve
+from torch import nn
+from transformers import AutoConfig, BertConfig, BertForMaskedLM, BertForSequenceClassification
+
+from headscope.errors import Unsupported
+from headscope.model import catalogue, pretraining_siblings
+from headscope.upstream import hub as hub_surface
+from headscope.upstream import torch as torch_surface
+from headscope.upstream import transformers as surface
+
+ROOT = Path(__file__).parents[2]
+SMALL = {
+    "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8, "vocab_size": 20,
+}  # fmt: skip
+
+
+def bert(**more: object) -> BertForSequenceClassification:
+    return BertForSequenceClassification(BertConfig(**SMALL, **more))
+
+
+def test_transformers_loads_a_state_dict_on_meta_and_lists_what_it_did_not_load() -> None:
+    stored = dict(bert().state_dict())
+    del stored["classifier.bias"]
+    stored["classifier.weight"] = torch.zeros(5, 8)
+    stored["spare"] = torch.zeros(1)
+    model, info = surface.load_on_meta(BertForSequenceClassification, BertConfig(**SMALL), stored)
+    assert next(model.parameters()).is_meta
+    assert info.missing == {"classifier.bias"}
+    assert info.unexpected == ("spare",)
+    assert info.mismatched == (("classifier.weight", (5, 8), (2, 8)),)
+
+
+def test_transformers_marks_what_its_loader_filled(tmp_path: Path) -> None:
+    made = bert()
+    made.bert.save_pretrained(tmp_path)
+    loaded = BertForSequenceClassification.from_pretrained(tmp_path)
+    assert surface.is_filled(loaded.bert.pooler.dense.weight)
+    assert surface.was_loaded(loaded)
+    assert not surface.was_loaded(made)
+    assert surface.name_and_commit(loaded.config) == (str(tmp_path), None)
+
+
+def test_transformers_declares_tied_weights() -> None:
+    tied = surface.tied_names(BertForMaskedLM(BertConfig(**SMALL)))
+    assert tied["cls.predictions.decoder.weight"] == "bert.embeddings.word_embeddings.weight"
+
+
+TABLES = sorted(
+    {*catalogue._MAPPING_OF_TASK.values(), *catalogue._HEAD_OF_PRETRAINING, *pretraining_siblings._PRETRAINING}
+)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_transformers_has_the_table_of_an_auto_class(table: str) -> None:
+    found = surface.classes_by_type(table)
+    assert found
+    assert all(names and all(isinstance(name, str) for name in names) for names in found.values())
+
+
+def test_transformers_names_tokenizers_folders_and_configurations() -> None:
+    assert surface.tokenizer_of_type()["bert"][0].startswith("BertTokenizer")
+    assert surface.folder_of_type("xlm-roberta") == "xlm_roberta"
+    assert surface.config_classes()["bert"] is BertConfig
+
+
+def test_transformers_imports_a_class_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "configuration_own.py").write_text(
+        "from transformers import PreTrainedConfig\nclass Own(PreTrainedConfig):\n    model_type = 'own'\n"
+    )
+    assert surface.class_of_repository("configuration_own.Own", str(tmp_path)).model_type == "own"
+
+
+def test_a_table_that_is_gone_is_an_error_and_not_an_empty_table() -> None:
+    with pytest.raises(Unsupported, match=r"transformers .* is not as headscope knows it: .* no MODEL_FOR_NOTHING"):
+        surface.classes_by_type("MODEL_FOR_NOTHING")
+
+
+def test_another_form_of_the_loading_info_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BertForSequenceClassification, "from_pretrained", lambda *_, **__: (bert(), {"missing": []}))
+    with pytest.raises(Unsupported, match="output_loading_info gives"):
+        surface.load_on_meta(BertForSequenceClassification, BertConfig(**SMALL), {})
+
+
+def test_pytorch_counts_writes_and_names_memory() -> None:
+    tensor = torch.zeros(4)
+    before = torch_surface.version_of(tensor)
+    tensor[:2].add_(1)
+    assert torch_surface.version_of(tensor) == before + 1
+    assert torch_surface.storage_id(tensor) == torch_surface.storage_id(tensor[1:])
+    assert torch_surface.storage_id(tensor) != torch_surface.storage_id(tensor.clone())
+    with torch.inference_mode():
+        assert torch_surface.version_of(torch.zeros(1)) == -1
+
+
+def test_pytorch_describes_its_operators() -> None:
+    add = torch.ops.aten.add.Tensor
+    assert torch_surface.name_of_overload(add) == "add"
+    assert torch_surface.name_of_overload(torch.add) is None
+    assert torch_surface.argument_names(add) == {"self": None, "other": None, "alpha": 1}
+
+
+def test_pytorch_knows_which_buffers_are_stored() -> None:
+    module = nn.Module()
+    module.register_buffer("kept", torch.zeros(1))
+    module.register_buffer("left", torch.zeros(1), persistent=False)
+    held = torch_surface.buffers_of(module)
+    assert {name for name in held if torch_surface.is_persistent(module, name)} == set(module.state_dict()) == {"kept"}
+
+
+def test_pytorch_keeps_the_module_inside_a_compiled_one() -> None:
+    module = nn.Linear(2, 2)
+    assert torch_surface.inside_compiled(torch.compile(module)) is module
+    assert torch_surface.inside_compiled(module) is None
+    module.compile()
+    assert set(torch_surface.compiled_calls(module)) == {module}
+    torch_surface.set_compiled_call(module, None)
+    assert torch_surface.compiled_calls(module) == {}
+
+
+def test_a_dispatch_mode_sees_every_operator() -> None:
+    class Seen(torch_surface.TorchDispatchMode):  # type: ignore[misc,no-untyped-call]
+        names: ClassVar[list[str | None]] = []
+
+        def __torch_dispatch__(
+            self, func: object, types: object, args: tuple = (), kwargs: dict | None = None
+        ) -> object:  # type: ignore[type-arg]
+            self.names.append(torch_surface.name_of_overload(func))
+            return func(*args, **kwargs or {})  # type: ignore[operator]
+
+    with Seen():
+        torch.zeros(2) + 1
+    assert Seen.names == ["zeros", "add"]
+
+
+HUB = """
+import json, sys
+from pathlib import Path
+from typing import ClassVar
+from huggingface_hub import hf_hub_download
+from headscope.upstream import hub
+seen = []
+hooks = hub.event_hooks()
+hooks["request"] = [*hooks["request"], lambda request: seen.append(request.method)]
+hooks["response"] = [*hooks["response"], lambda response: seen.append(response.status_code)]
+path = Path(hf_hub_download("org/model", "config.json"))
+try:
+    hub.session().get("http://127.0.0.1:9/")
+except hub.transport_error() as err:
+    refused = type(err).__name__
+cached = hub.cached_file("org/model", "config.json", None, None)
+missing = hub.cached_file("org/model", "other.json", None, None)
+print(json.dumps(["HEAD" in seen and 200 in seen, refused, cached == path, missing, hub.commit_in_cache(path)]))
+"""
+
+
+def test_the_hubs_client_has_hooks_an_error_and_a_cache_of_commits(tmp_path: Path) -> None:
+    with serve(Hub({"org/model": {"config.json": b"{}"}})) as hub:
+        done = subprocess.run(
+            [sys.executable, "-c", HUB], capture_output=True, text=True, check=False,
+            env={"PATH": "", "HF_ENDPOINT": hub.endpoint, "HF_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == f'[true, "ConnectError", true, null, "{COMMIT}"]'
+
+
+def test_another_client_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_surface, "session", object)
+    with pytest.raises(Unsupported, match="event_hooks"):
+        hub_surface.event_hooks()
+    with pytest.raises(Unsupported, match="HTTPError"):
+        hub_surface.transport_error()
+
+
+def test_peft_names_what_it_wraps_and_saves(tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    from safetensors.torch import load_file
+
+    from headscope.upstream.peft import ADAPTER_NAME, PREFIXES_OF_TUNERS, SAVED_FOR_TASK, SUFFIXES, WRAPPED
+
+    wrapped = peft.get_peft_model(bert(), peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"], r=2))
+    held = dict(wrapped.named_parameters())
+    assert any(ADAPTER_NAME.search(name) for name in held)
+    assert {name for name in WRAPPED if any(f".{name}." in key for key in held)} == set(WRAPPED)
+    assert set(SAVED_FOR_TASK["SEQ_CLS"]) <= set(wrapped.modules_to_save)
+    wrapped.save_pretrained(tmp_path)
+    saved = load_file(tmp_path / "adapter_model.safetensors")
+    assert all(key.startswith(PREFIXES_OF_TUNERS) for key in saved)
+    assert {key for key in saved if re.search(rf"\.({SUFFIXES['LORA']})$", key)} == {
+        key for key in saved if "lora" in key
+    }
+
+
+PRIVATE = re.compile(r"transformers\.models\.auto|transformers\.dynamic_module|torch\.utils\._|torch\._|get_session$")
+OWN = {"self", "cls", "os", "sys"}
+
+
+def test_no_other_room_reaches_under_an_underscore() -> None:
+    found = []
+    for file in sorted((ROOT / "headscope").rglob("*.py")):
+        if file.parent.name == "upstream":
+            continue
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            match node:
+                case ast.ImportFrom(module=str(module), names=names):
+                    reached = [f"{module}.{item.name}" for item in names]
+                case ast.Import(names=names):
+                    reached = [item.name for item in names]
+                case ast.Attribute(value=ast.Name(id=name), attr=attr) if name not in OWN:
+                    private = attr.startswith("_") and not attr.startswith("__")
+                    reached = [f"torch._{name}.{attr}"] if private and attr not in {"_replace"} else []
+                case _:
+                    continue
+            found += [f"{file.relative_to(ROOT)}: {name}" for name in reached if PRIVATE.search(name)]
+    assert found == []
+
+
+def test_the_configuration_of_every_table_is_known() -> None:
+    kinds = set(surface.classes_by_type("MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES"))
+    unknown = sorted(kind for kind in kinds if kind not in surface.config_classes())
+    assert unknown == []
+    assert AutoConfig.for_model("bert").model_type == "bert"
