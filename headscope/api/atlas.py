@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -128,7 +130,9 @@ def _trace_all(targets: list[_Target], workers: int, tell: Callable[[str], None]
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(min(workers, len(batches)), mp_context=context, initializer=_begin_worker)
     try:
-        for done in as_completed([pool.submit(_entries, batch) for batch in batches]):
+        with _without_main():
+            waiting = [pool.submit(_entries, batch) for batch in batches]
+        for done in as_completed(waiting):
             found += done.result()
             tell(f"traced {len(found)} of {len(targets)} classes")
     except BaseException:  # an interrupt too: what the workers are at is not waited for
@@ -138,6 +142,23 @@ def _trace_all(targets: list[_Target], workers: int, tell: Callable[[str], None]
         raise
     pool.shutdown()
     return found
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Workers that are started inside do not run the caller's script again.
+
+    They would, up to its call of `heads`, unless it has an `if __name__ == "__main__"`: to find functions that it
+    defines. Ours are in this file.
+    """
+    main = vars(sys.modules["__main__"])
+    before: dict[str, Any] = {name: main[name] for name in ("__file__", "__spec__") if name in main}
+    main.pop("__file__", None)
+    main["__spec__"] = None
+    try:
+        yield
+    finally:
+        main.update(before)
 
 
 def _announced(targets: list[_Target], tell: Callable[[str], None]) -> Iterator[_Target]:

@@ -77,3 +77,13 @@ def test_no_worker_is_left_after_any_end(end: str, tmp_path: Path) -> None:
         for pid in marked(mark):
             os.kill(pid, signal.SIGKILL)
         started.wait()
+
+
+def test_a_script_without_a_main_guard_runs_once(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "print('begun')\nimport headscope\nfound = headscope.heads('luke', workers=2)\n"
+        "print(len(found) > 6, all(entry.traced for entry in found))\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300, check=False)
+    assert done.stdout.split() == ["begun", "True", "True"], done.stderr

@@ -1,4 +1,4 @@
-"""What results show by themselves, each in a process of its own: as text, in one line, in a console, in a notebook."""
+"""What results show by themselves, in a fresh interpreter: as text, in one line, in a console, in a notebook."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ RESULTS = {
         "compare bert-base-uncased roberta-base --offline",
     ),
     "forward": ('forward("bert-base-uncased", offline=True)', "forward bert-base-uncased --offline"),
-    "heads": ('heads("BertForSequenceClassification", workers=1)', "heads BertForSequenceClassification"),
+    "heads": ('heads("AlbertForSequenceClassification")', "heads AlbertForSequenceClassification"),
     "snapshot": (
         'snapshot("bert-base-uncased", "out.json", offline=True)',
         "snapshot bert-base-uncased -o out.json --offline",
@@ -52,20 +52,31 @@ for command in {[command for _, command in RESULTS.values()]!r}:
     return dict(zip(RESULTS, shown, strict=False))
 
 
-@pytest.mark.parametrize("name", RESULTS)
-def test_a_result_prints_what_the_terminal_shows(name: str, terminal: dict[str, str], tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """What each result prints: as text, in a console, in one line, in a notebook."""
     code = f"""
 import headscope, rich.console
-result = headscope.{RESULTS[name][0]}
-print(result)
-print("-----")
-rich.console.Console(width=100, color_system=None, highlight=False, emoji=False).print(result)
-print("-----")
-print(repr(result))
-print("-----")
-print(result._repr_html_())
+for call in {[call for call, _ in RESULTS.values()]!r}:
+    result = eval("headscope." + call)
+    print(result)
+    print("-----")
+    rich.console.Console(width=100, color_system=None, highlight=False, emoji=False).print(result)
+    print("-----")
+    print(repr(result))
+    print("-----")
+    print(result._repr_html_())
+    print("=====")
 """
-    text, console, line, html = run(code, tmp_path).split("-----\n")
+    shown = run(code, tmp_path_factory.mktemp("python")).split("=====\n")
+    return {name: text.split("-----\n") for name, text in zip(RESULTS, shown, strict=False)}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_a_result_prints_what_the_terminal_shows(
+    name: str, terminal: dict[str, str], printed: dict[str, list[str]]
+) -> None:
+    text, console, line, html = printed[name]
     assert text.rstrip() == terminal[name].rstrip()
     assert console.rstrip() == terminal[name].rstrip()
     assert line.count("\n") == 1
