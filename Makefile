@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= auto
 
-.PHONY: demo setup test lint format types floors docs-check docs check bench clean
+.PHONY: demo setup test test-all lint format types floors docs-check docs check matrix bench clean
 
 ## demo: set everything up and run the main job, without network, on a bundled snapshot
 demo: $(VENV)/.run
@@ -12,8 +12,12 @@ demo: $(VENV)/.run
 
 setup: $(VENV)/.dev
 
-## test: set everything up and pass the tests
+## test: set everything up and pass the tests, without those that take long
 test: $(VENV)/.dev
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m "not slow"
+
+## test-all: every test
+test-all: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
 
 lint: $(VENV)/.dev
@@ -43,13 +47,17 @@ docs-check: $(VENV)/.dev
 docs: $(VENV)/.dev
 	$(BIN)/python -m mkdocs build --strict
 
-check: lint types floors docs-check docs test
+check: lint types floors docs-check docs test-all
+
+## matrix: the contract and truth tests on other versions of Transformers and of the Hub's client
+matrix: $(VENV)/.dev
+	$(BIN)/python scripts/matrix.py
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .matrix build dist site .pytest_cache .mypy_cache .ruff_cache
 
 $(VENV)/.python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "headscope needs Python 3.11 or newer; name one with PYTHON=")'

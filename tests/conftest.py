@@ -15,9 +15,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Every test examines anew; those of the cache itself switch it on."""
     os.environ["HEADSCOPE_NO_CACHE"] = "1"
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # each worker is a core's: more threads cost a third of its time
+    config.addinivalue_line("markers", "slow: left out by `make test`; see tests/slow.txt")
     config.stash[_SKIPPED] = []
     config.pluginmanager.register(_Skips(config), "headscope-skips")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what `make test` leaves out."""
+    root = Path(__file__).parents[1]
+    slow = {root / line for line in slow_files()}
+    for item in items:
+        if item.path in slow:
+            item.add_marker("slow")
+
+
+def slow_files() -> list[str]:
+    """The files in `slow.txt`."""
+    lines = Path(__file__).with_name("slow.txt").read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 _SKIPPED = pytest.StashKey[list[tuple[str, str]]]()

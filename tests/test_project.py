@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from conftest import slow_files
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -117,3 +118,8 @@ def test_the_files_that_the_mutation_script_names_are_there() -> None:
         assert "headscope/trace/verify.py" in module.chosen_files(())
     finally:
         del sys.modules["mutate"]
+
+
+def test_the_slow_files_are_there() -> None:
+    gone = [name for name in slow_files() if not (ROOT / name).is_file()]
+    assert gone == []

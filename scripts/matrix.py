@@ -1,0 +1,156 @@
+"""Runs a part of the tests on other versions of Transformers and of the Hub's client, and writes the table in the docs.
+
+`python scripts/matrix.py [VERSION ...] [--heads]` makes an environment below `.matrix/` for each version (again only
+where it is absent), which takes PyTorch and the tools for tests from the environment that runs this script. With
+`--heads` it also keeps what `headscope heads --json` says there, in `docs/versions/`, from which
+`scripts/write_changes.py` tells which heads have changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import sysconfig
+import venv
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "versions.md"
+KEPT = ROOT / "docs" / "versions"
+VERSIONS = ("5.0.0", "5.5.4", "5.10.4", metadata.version("transformers"))
+"""Transformers: the oldest that is supported, two between, the one that everything else is tested on."""
+CLIENTS = {"5.0.0": "1.3.0"}
+"""The Hub's client beside a version, where it isn't the newest that this Transformers admits: the oldest of all."""
+TESTS = (
+    "tests/upstream", "tests/model/test_loading_against_transformers.py", "tests/model/test_model_request.py",
+    "tests/trace/test_families.py", "tests/trace/test_running.py", "tests/test_known_checkpoints.py",
+    "tests/checkpoints/test_hub.py",
+)  # fmt: skip
+_COUNTS = re.compile(r"(\d+) (passed|failed|skipped|errors?)\b")
+_OPENING = "<!-- written by scripts/matrix.py -->"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one environment held, and how the tests ended in it."""
+
+    transformers: str
+    huggingface_hub: str
+    torch: str
+    python: str
+    counts: dict[str, int]
+
+
+def main() -> int:
+    """Writes the table; 1 where a test failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("versions", nargs="*", default=VERSIONS)
+    parser.add_argument("--heads", action="store_true")
+    options = parser.parse_args()
+    rows = []
+    for version in dict.fromkeys(options.versions):
+        python = _environment(version)
+        rows.append(_tested(python))
+        print(f"Transformers {version}: {_said(rows[-1].counts)}", flush=True)
+        if options.heads:
+            _keep_heads(python, version)
+    _write_table(rows)
+    return int(any(row.counts.get("failed") or row.counts.get("error") for row in rows))
+
+
+def _environment(version: str) -> Path:
+    """The interpreter of an environment with that Transformers."""
+    folder = ROOT / ".matrix" / version
+    python = folder / "bin" / "python"
+    if not (folder / ".done").exists():
+        venv.create(folder, clear=True, with_pip=True)
+        own = subprocess.run(
+            [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+            capture_output=True, text=True, check=True,
+        ).stdout.strip()  # fmt: skip
+        # Behind its own packages, those of this environment: PyTorch is large, and the same everywhere.
+        Path(own, "zz_shared.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+        wanted = [f"transformers=={version}"]
+        wanted += [f"huggingface_hub=={CLIENTS[version]}"] if version in CLIENTS else []
+        subprocess.run([python, "-m", "pip", "install", "-q", "--ignore-installed", "--no-deps", wanted[0]], check=True)
+        needed = [item for item in _requirements(python) if item.startswith(("huggingface", "tokenizers"))]
+        subprocess.run([python, "-m", "pip", "install", "-q", *needed, *wanted[1:]], check=True)
+        (folder / ".done").touch()
+    return python
+
+
+def _requirements(python: Path) -> list[str]:
+    code = "import json; from importlib import metadata; print(json.dumps(metadata.requires('transformers')))"
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
+    return [item for item in json.loads(done.stdout) if "extra ==" not in item]
+
+
+def _tested(python: Path) -> Row:
+    command = [str(python), "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider", *TESTS]
+    done = subprocess.run(command, cwd=ROOT, env=_settings(), capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.stderr.write(done.stdout[-6000:] + done.stderr[-2000:])
+    counts = {word: int(number) for number, word in _COUNTS.findall(done.stdout.splitlines()[-1])}
+    transformers, client, torch = (_version(python, name) for name in ("transformers", "huggingface_hub", "torch"))
+    return Row(transformers, client, torch, platform.python_version(), counts)
+
+
+def _settings() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "CI"} | {"PYTHONPATH": str(ROOT)}
+
+
+def _version(python: Path, package: str) -> str:
+    code = f"from importlib import metadata; print(metadata.version({package!r}))"
+    return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def _keep_heads(python: Path, version: str) -> None:
+    """The heads of a version: what of each class changes for a user when it changes."""
+    command = [str(python), "-m", "headscope", "heads", "--json"]
+    done = subprocess.run(command, cwd=ROOT, env=_settings(), capture_output=True, text=True, check=True)
+    heads = {entry["class_name"]: _kept(entry) for entry in json.loads(done.stdout)["heads"]}
+    KEPT.mkdir(exist_ok=True)
+    text = json.dumps(dict(sorted(heads.items())), indent=1, sort_keys=True) + "\n"
+    (KEPT / f"{version}.json").write_text(text, encoding="utf-8")
+
+
+def _kept(entry: dict[str, object]) -> dict[str, object]:
+    head = entry.get("head")
+    if not isinstance(head, dict):
+        return {"task": entry["task"], "reason": entry["reason"]}
+    return {
+        "task": entry["task"],
+        "pooling": head["pooling"]["rule"],
+        "formula": head["formula"],
+        "parameters": {item["name"]: item["shape"] for item in head["parameters"]},
+        "loss": head["loss"],
+    }
+
+
+def _said(counts: dict[str, int]) -> str:
+    return ", ".join(f"{number} {word}" for word, number in counts.items())
+
+
+def _write_table(rows: list[Row]) -> None:
+    """The table below the mark of the page."""
+    lines = [
+        "| Transformers | huggingface_hub | PyTorch | Python | contract and truth tests |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {row.transformers} | {row.huggingface_hub} | {row.torch} | {row.python} | {_said(row.counts)} |"
+        for row in rows
+    ]
+    before = PAGE.read_text(encoding="utf-8").partition(_OPENING)[0]
+    PAGE.write_text(f"{before}{_OPENING}\n\n" + "\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
