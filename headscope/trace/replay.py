@@ -167,27 +167,17 @@ def _check_budget(execution: Execution, head: HeadSlice) -> None:
 
 def _needed(machine: _Machine) -> list[int]:
     """Indices of the slice's operations and of the side branches that feed them, in execution order."""
-    graph, boundary = machine.execution.graph, {id(tensor) for tensor in machine.head.hidden}
-    waiting = [operation.index for operation in machine.head.operations]
-    found: set[int] = set()
-    while waiting:
-        index = waiting.pop()
-        if index < 0 or index in found:
-            continue
-        found.add(index)
-        waiting += [
-            producer
-            for tensor, producer in graph.operations[index].inputs
-            if id(tensor) not in boundary and _is_missing(tensor)
-        ]
+    boundary = {id(tensor) for tensor in machine.head.hidden}
+    found = {
+        operation.index
+        for operation in machine.execution.graph.before(
+            *(operation.index for operation in machine.head.operations),
+            through=lambda tensor, _: tensor.is_meta and id(tensor) not in boundary,  # real values need no second run
+        )
+    }
     if len(found) > len(machine.head.operations) + _MOST_SIDE_OPERATIONS:
         raise Unsupported("the head reads too much of the base model beside the hidden states to be run again", "")
     return sorted(found)
-
-
-def _is_missing(tensor: torch.Tensor) -> bool:
-    """Whether a tensor's values were not computed in the shape-only run."""
-    return tensor.is_meta
 
 
 def _run(machine: _Machine, operation: Operation) -> None:
