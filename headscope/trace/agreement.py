@@ -233,7 +233,7 @@ def _merged_shape(one: Shape, other: Shape) -> Shape:
     """Sizes that two runs share; one that is the name of an axis in one run alone is the number of the other."""
     if len(one) != len(other):
         return one
-    return tuple(_merged_size(left, right) for left, right in zip(one, other, strict=True))
+    return tuple(map(_merged_size, one, other))
 
 
 def _merged_size(left: int | str, right: int | str) -> int | str:

@@ -24,6 +24,7 @@ HEADS: tuple[Head, ...] = (
     lambda s, h, m: s.fc(h.clone().mul_(2).add_(1)[:, 0]),
     lambda s, h, m: s.fc(h.to(torch.float64).to(torch.float32)[:, 0]) * s.scale,
     lambda s, h, m: s.fc(h[:, 0] + torch.zeros(H, device=h.device)),
+    lambda s, h, m: s.fc((h * 10).to(torch.int64).to(torch.float32)[:, 0]),
     lambda s, h, m: s.fc(h.to(h.device).to(torch.float32)[:, 0]),
     lambda s, h, m: s.fc(h[torch.arange(h.shape[0]), (m * torch.arange(m.shape[1])).argmax(1)]),
 )
