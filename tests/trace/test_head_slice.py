@@ -244,18 +244,19 @@ def test_the_first_operation_may_make_the_hidden_states() -> None:
         assert found.head.live == {"embed.weight", "score.weight", "score.bias"}
 
 
-def test_inputs_that_no_operation_made_are_no_hidden_states() -> None:
+@pytest.mark.parametrize("width", [H, LABELS])
+def test_inputs_that_no_operation_made_are_no_hidden_states(width: int) -> None:
     class Scores(nn.Module):
-        """Features of a caller, weighed and scored."""
+        """Features of a caller, scored; they may be as many as there are classes."""
 
         def __init__(self) -> None:
             super().__init__()
-            self.score = nn.Linear(H, LABELS)
+            self.score = nn.Linear(width, LABELS)
 
         def forward(self, features: Tensor) -> Tensor:
             return self.score(features).mean(1)
 
-    found = run(Scores(), {"features": torch.randn(2, 6, H)})
+    found = run(Scores(), {"features": torch.randn(2, 6, width)})
     assert found.head.hidden == ()
     assert found.head.operations == ()
     assert found.head.live == {"score.weight", "score.bias"}
