@@ -128,7 +128,7 @@ def agree(first: Look, again: Callable[[int], Look], *, verify: bool) -> Agreeme
         formula=formula or Formula("", "runs of different sizes show different formulas"),
         stages=_merged_stages(first.stages, second.stages),
         hidden_shape=_merged_shape(first.hidden_shape, second.hidden_shape),
-        verification=_worst([item.verify() for item in seen[:2]]) if verify else None,
+        verification=_worst([item.verify() for item in seen]) if verify else None,
         gaps=(
             *_gaps_of_branches(seen),
             *(tuple(_gaps_of_runs(seen)) or (*_gaps_of_pooling(seen, alike), *_gaps_of_stages(first, second))),
@@ -233,7 +233,7 @@ def _merged_shape(one: Shape, other: Shape) -> Shape:
     """Sizes that two runs share; one that is the name of an axis in one run alone is the number of the other."""
     if len(one) != len(other):
         return one
-    return tuple(_merged_size(left, right) for left, right in zip(one, other, strict=True))
+    return tuple(map(_merged_size, one, other))
 
 
 def _merged_size(left: int | str, right: int | str) -> int | str:

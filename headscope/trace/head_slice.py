@@ -115,21 +115,16 @@ def last_hidden_state(execution: Execution, base: nn.Module | None) -> torch.Ten
 def _walk_back(
     execution: Execution, is_boundary: Callable[[torch.Tensor, int], bool]
 ) -> tuple[set[int], dict[int, torch.Tensor]]:
-    graph = execution.graph
-    waiting = [graph.producer(tensor) for tensor in execution.logits]
-    seen: set[int] = set()
     hidden: dict[int, torch.Tensor] = {}
-    while waiting:
-        index = waiting.pop()
-        if index < 0 or index in seen:
-            continue
-        seen.add(index)
-        for tensor, producer in graph.operations[index].inputs:
-            if producer >= 0 and is_boundary(tensor, producer):
-                hidden[id(tensor)] = tensor
-            else:
-                waiting.append(producer)
-    return seen, hidden
+
+    def is_inside(tensor: torch.Tensor, producer: int) -> bool:
+        if producer < 0 or not is_boundary(tensor, producer):
+            return True
+        hidden[id(tensor)] = tensor
+        return False
+
+    ends = map(execution.graph.producer, execution.logits)
+    return {operation.index for operation in execution.graph.before(*ends, through=is_inside)}, hidden
 
 
 def _collapsing_tensors(execution: Execution, path: set[int], weighted: set[int]) -> set[int]:
@@ -148,7 +143,7 @@ def _collapsing_tensors(execution: Execution, path: set[int], weighted: set[int]
 def _before_mask(execution: Execution, tensor: torch.Tensor, weighted: set[int]) -> torch.Tensor:
     """The tensor that was multiplied by a mask (what depends on no parameter) or filled by it; else the same."""
     producer = execution.graph.producer(tensor)
-    while producer >= 0 and execution.graph.operations[producer].name in _MASKING:
+    while execution.graph.operations[producer].name in _MASKING:
         inputs = execution.graph.operations[producer].inputs
         masked = [item for item, made_by in inputs if made_by in weighted and item.shape == tensor.shape]
         if len(masked) != 1 or len({made_by for _, made_by in inputs if made_by in weighted}) != 1:

@@ -469,7 +469,7 @@ _COLLAPSES: dict[str, Callable[[Step, torch.Tensor, Tokens, Reading], tuple[Part
 
 
 _RESIZING = {
-    "conv1d", "conv2d", "unfold", "im2col", "max_pool1d", "max_pool2d", "avg_pool1d", "avg_pool2d", "pad", "slice",
+    "conv1d", "conv2d", "unfold", "max_pool1d", "max_pool2d", "avg_pool1d", "avg_pool2d", "pad", "slice",
     "interpolate", "view", "reshape",
 }  # fmt: skip
 

@@ -112,8 +112,13 @@ class Graph:
         """The index of the operation that made `tensor` last, or -1."""
         return self.producers.get(id(tensor), -1)
 
-    def before(self, *indices: int) -> Iterator[Operation]:
-        """The operations with these indices and all that they depend on, each once; -1 (a leaf) has none."""
+    def before(
+        self, *indices: int, through: Callable[[torch.Tensor, int], bool] = lambda tensor, producer: True
+    ) -> Iterator[Operation]:
+        """The operations with these indices and all that they depend on, each once; -1 (a leaf) has none.
+
+        `through` says of an operand and the index of its maker whether the way back leads through it.
+        """
         waiting, seen = list(indices), set[int]()
         while waiting:
             index = waiting.pop()
@@ -121,7 +126,7 @@ class Graph:
                 continue
             seen.add(index)
             yield self.operations[index]
-            waiting += [producer for _, producer in self.operations[index].inputs]
+            waiting += [producer for tensor, producer in self.operations[index].inputs if through(tensor, producer)]
 
     def after(self, tensor: torch.Tensor) -> set[int]:
         """Indices of the operations whose result depends on `tensor`."""

@@ -121,9 +121,12 @@ def unfaithful_reasons(execution: Execution, head: HeadSlice) -> tuple[str, ...]
 
 
 def _gives_recorded_scores(execution: Execution, head: HeadSlice) -> bool:
-    values = {id(tensor): execution.graph.memory.value(tensor) for tensor in head.hidden if _is_comparable(tensor)}
+    made = (output for operation in head.operations for output in operation.outputs if output.is_floating_point())
+    if not all(map(_is_comparable, (*head.hidden, *made, *execution.logits))):
+        return True
+    values = {id(tensor): execution.graph.memory.value(tensor) for tensor in head.hidden}
     known = {key: value.float() for key, value in values.items() if value is not None}
-    if len(known) < len(head.hidden) or not known or not all(map(_is_comparable, execution.logits)):
+    if len(known) < len(head.hidden):  # one was overwritten since
         return True
     again = replay_head(execution, head, known)
     if _all_close(again.logits, execution.logits):
@@ -164,27 +167,17 @@ def _check_budget(execution: Execution, head: HeadSlice) -> None:
 
 def _needed(machine: _Machine) -> list[int]:
     """Indices of the slice's operations and of the side branches that feed them, in execution order."""
-    graph, boundary = machine.execution.graph, {id(tensor) for tensor in machine.head.hidden}
-    waiting = [operation.index for operation in machine.head.operations]
-    found: set[int] = set()
-    while waiting:
-        index = waiting.pop()
-        if index < 0 or index in found:
-            continue
-        found.add(index)
-        waiting += [
-            producer
-            for tensor, producer in graph.operations[index].inputs
-            if id(tensor) not in boundary and _is_missing(tensor)
-        ]
+    boundary = {id(tensor) for tensor in machine.head.hidden}
+    found = {
+        operation.index
+        for operation in machine.execution.graph.before(
+            *(operation.index for operation in machine.head.operations),
+            through=lambda tensor, _: tensor.is_meta and id(tensor) not in boundary,  # real values need no second run
+        )
+    }
     if len(found) > len(machine.head.operations) + _MOST_SIDE_OPERATIONS:
         raise Unsupported("the head reads too much of the base model beside the hidden states to be run again", "")
     return sorted(found)
-
-
-def _is_missing(tensor: torch.Tensor) -> bool:
-    """Whether a tensor's values were not computed in the shape-only run."""
-    return tensor.is_meta
 
 
 def _run(machine: _Machine, operation: Operation) -> None:
@@ -224,11 +217,11 @@ def _leaf(machine: _Machine, tensor: torch.Tensor) -> torch.Tensor:
         return held.detach().float() if held.is_floating_point() else held
     made = machine.given.get(id(tensor))
     if made is None:
-        made = torch.randn(tensor.shape, generator=machine.generator) * _SPREAD
+        made = torch.randn(tensor.shape, generator=machine.generator, device="cpu") * _SPREAD
         if not (isinstance(tensor, nn.Parameter) or is_hidden):
             made = made.abs() + _SPREAD  # a buffer may be a variance
         if not (tensor.is_floating_point() or tensor.is_complex()):
-            made = torch.zeros(tensor.shape, dtype=tensor.dtype)
+            made = torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu")
     machine.leaves[id(tensor)] = made.detach()
     return machine.leaves[id(tensor)]
 

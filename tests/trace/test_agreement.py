@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from headscope.facts import HeadTrace, PoolingKind, Positions, Where
+from headscope.errors import Unsupported
+from headscope.facts import HeadTrace, HiddenSource, Pooling, PoolingKind, Positions, Shape, Verification, Where
+from headscope.trace.agreement import Agreement, Look, agree, look_at
 from headscope.trace.execution import run_forward
-from tests.trace.heads import ALL, FIRST, H, Text, trace
+from headscope.trace.formula import Formula
+from headscope.trace.picks import TokenNames
+from headscope.trace.recorder import Graph, Guess
+from tests.trace.heads import ALL, FIRST, LAST, H, Text, run, trace
 
 K = PoolingKind
 
@@ -162,11 +169,223 @@ def test_a_twin_of_one_layer_confirms_a_deep_model_without_a_third_run(monkeypat
         return run_forward(model, *arguments, **options)
 
     monkeypatch.setattr(head, "run_forward", run)
-    config = BertConfig(
-        vocab_size=90, hidden_size=32, num_hidden_layers=12, num_attention_heads=4, intermediate_size=20
-    )
+    config = BertConfig(vocab_size=90, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=20)
     with torch.device("meta"):
         model = BertForSequenceClassification(config)
     traced = trace_head(model, Task.SEQUENCE_CLASSIFICATION, twin=lambda: shallow_twin(model))
-    assert depths == [12, 1]
+    assert depths == [3, 1]
     assert (traced.pooling.kind, traced.not_determined) == (K.FIRST_TOKEN, ())
+
+
+@pytest.fixture(name="look", scope="module")
+def one_look() -> Look:
+    """A run of a head on the first token, from which the looks below are made by hand."""
+    found = run(Text(lambda s, h, m: s.fc(torch.tanh(s.dense(h[:, 0])))))
+    return look_at(found.execution, found.head, TokenNames())
+
+
+def with_formulas(look: Look, *texts: str) -> Look:
+    """A look that shows these formulas, plainest first; one that ends in a question mark is the reason why not."""
+    made = [Formula("", text) if text.endswith("?") else Formula(text) for text in texts]
+    return replace(look, formulas=iter(made), _proven=[])
+
+
+def agreement(*looks: Look | None, verify: bool = False) -> tuple[Agreement, list[int]]:
+    """What these runs agree on, and which were asked for; None is a run that fails."""
+    asked: list[int] = []
+
+    def again(turn: int) -> Look:
+        asked.append(turn)
+        found = looks[turn]
+        if found is None:
+            raise Unsupported("the forward fails", "")
+        return found
+
+    assert looks[0] is not None
+    return agree(looks[0], again, verify=verify), asked
+
+
+DIFFER = "runs of different sizes show different formulas"
+
+
+@pytest.mark.parametrize(
+    ("runs", "text", "reason", "asked"),
+    [
+        ([["a"], ["a"]], "a", "", [1]),
+        ([["a", "b"], ["b"]], "b", "", [1]),
+        ([["b"], ["a", "b"]], "b", "", [1]),
+        ([["one?", "a"], ["two?", "a"]], "a", "", [1]),
+        ([["one?"], ["two?"]], "", "one?", [1]),
+        ([["one?", "too?", "one?"], ["two?"]], "", "one?; too?", [1]),
+        ([["one?"], ["a"]], "", "one?", [1]),
+        ([["a"], ["two?"]], "", "two?", [1]),
+        ([["a"], ["b"], ["b"]], "b", "", [1, 2]),
+        ([["a"], ["b"], ["c", "a"]], "a", "", [1, 2]),
+        ([["a"], ["b"], ["c"]], "", DIFFER, [1, 2]),
+        ([["a"], ["b"], None], "", DIFFER, [1, 2]),
+    ],
+)
+def test_the_plainest_formula_that_two_runs_prove_is_shown(
+    look: Look, runs: Sequence[list[str] | None], text: str, reason: str, asked: list[int]
+) -> None:
+    found, turns = agreement(*(None if texts is None else with_formulas(look, *texts) for texts in runs))
+    assert (found.formula.text, found.formula.reason) == (text, reason)
+    assert turns == asked
+
+
+def test_later_formulas_are_not_evaluated_where_the_plainest_agree(look: Look) -> None:
+    first, second = (with_formulas(look, "a", "b") for _ in range(2))
+    agreement(first, second)
+    assert [item.text for item in (*first.formulas, *second.formulas)] == ["b", "b"]
+
+
+def of_pooling(look: Look, rule: str, position: Positions = FIRST) -> Look:
+    part = replace(look.pooling.parts[0], positions=position)
+    return replace(with_formulas(look, "a"), pooling=replace(look.pooling, rule=rule, parts=(part,)))
+
+
+@pytest.mark.parametrize(
+    ("rules", "claimed", "gaps"),
+    [
+        (["one", "one"], "one", []),
+        (["one", "two", "one"], "one", []),
+        (["one", "two", "two"], "two", []),
+        (["one", "two", "three"], "", ["runs of different sizes read different positions: one; two; three"]),
+        (["one", "two", None], "", ["runs of different sizes read different positions: one; two"]),
+        (["one", None], "one", ["read from one run alone: a run with other sizes fails (the forward fails)"]),
+    ],
+)
+def test_a_pooling_is_claimed_where_two_runs_read_the_same(
+    look: Look, rules: Sequence[str | None], claimed: str, gaps: list[str]
+) -> None:
+    found, _ = agreement(*(None if rule is None else of_pooling(look, rule) for rule in rules))
+    assert [gap.reason for gap in found.gaps] == gaps
+    assert {gap.what for gap in found.gaps} <= {"pooling"}
+    assert found.pooling.rule == (claimed or "not determined")
+    assert len(found.pooling.parts) == bool(claimed)
+    assert (found.pooling.kind is K.OTHER) is not bool(claimed)
+    if rules[-1] is None and len(rules) == 2:
+        assert (found.formula.text, found.formula.reason) == ("", gaps[0])
+        assert found.stages == look.stages
+        assert found.hidden_shape == look.hidden_shape
+
+
+def test_the_same_rule_for_other_positions_or_another_kind_is_another_pooling(look: Look) -> None:
+    assert agreement(*[of_pooling(look, "one")] * 2)[1] == [1]
+    assert agreement(of_pooling(look, "one"), of_pooling(look, "one", LAST), None)[1] == [1, 2]
+    other = of_pooling(look, "one")
+    other = replace(other, pooling=replace(other.pooling, kind=K.OTHER))
+    assert agreement(of_pooling(look, "one"), other, None)[1] == [1, 2]
+
+
+def of_layer(look: Look, module: str, layer: int | None = None) -> Look:
+    part = look.pooling.parts[0]
+    source = replace(part.sources[0], module=module, layer=layer)
+    pooling: Pooling = replace(look.pooling, parts=(replace(part, sources=(source,)),))
+    return replace(with_formulas(look, "a"), pooling=pooling)
+
+
+def test_the_number_of_the_last_layer_may_differ_and_nothing_else(look: Look) -> None:
+    """A shallow twin has another number of layers; which layer the head reads is counted from the end."""
+    assert isinstance(look.pooling.parts[0].sources[0], HiddenSource)
+    deep = of_layer(look, "bert.layer.11.norm")
+    assert agreement(deep, of_layer(look, "bert.layer.0.norm"))[1] == [1]
+    assert agreement(deep, of_layer(look, "bert.layer.0.dense"), None)[1] == [1, 2]
+    assert agreement(deep, of_layer(look, "bert.layer.11.norm", -2), None)[1] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("proofs", "agrees"),
+    [
+        ([True, True], True),
+        ([True, None], True),
+        ([None, True], None),
+        ([True, False], False),
+        ([False, True], False),
+        ([True, True, False], False),
+    ],
+)
+def test_a_contradiction_in_one_run_is_enough(
+    look: Look, proofs: list[bool | None], agrees: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = {f"rule {turn}": Verification(proof, "", ()) for turn, proof in enumerate(proofs)}
+    monkeypatch.setattr(Look, "verify", lambda self: told[self.pooling.rule])
+    seen = [of_pooling(look, rule) for rule in told]
+    found, _ = agreement(*seen, *[None] * (3 - len(seen)), verify=True)
+    assert found.verification is not None
+    assert found.verification.agrees is agrees
+    alone, _ = agreement(seen[0], None, verify=True)
+    assert alone.verification == told["rule 0"]
+    assert agreement(*seen, None)[0].verification is None
+    assert agreement(seen[0], None)[0].verification is None
+
+
+def of_shapes(look: Look, *shapes: Shape) -> Look:
+    stages = tuple(
+        replace(stage, input_shapes=(shape,), output_shape=shape)
+        for stage, shape in zip(look.stages, shapes, strict=False)
+    )
+    return replace(with_formulas(look, "a"), stages=stages)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "both"),
+    [
+        (("batch", "sequence", 8), ("batch", "sequence", 8), ("batch", "sequence", 8)),
+        (("batch", 12, 8), ("batch", 24, 8), ("batch", "varies", 8)),
+        (("batch", "sequence"), ("batch", 8), ("batch", 8)),
+        (("batch", 8), ("batch", "sequence"), ("batch", 8)),
+        (("batch", "sequence"), ("batch", "batch"), ("batch", "varies")),
+        (("batch", 8), ("batch", 1, 8), ("batch", 8)),
+    ],
+)
+def test_a_size_is_shown_as_two_runs_have_it(look: Look, one: Shape, other: Shape, both: Shape) -> None:
+    found, _ = agreement(of_shapes(look, one, one), of_shapes(look, other, other))
+    assert [(stage.input_shapes, stage.output_shape) for stage in found.stages] == [((both,), both)] * 2
+    assert found.gaps == ()
+
+
+def test_runs_through_different_operations_leave_the_head_path_open(look: Look) -> None:
+    whole, less = of_shapes(look, (1,), (2,)), of_shapes(look, (1,))
+    found, _ = agreement(whole, less)
+    assert [(gap.what, gap.reason) for gap in found.gaps] == [
+        ("head path", "runs of different sizes go through different operations")
+    ]
+    assert found.stages == whole.stages
+    elsewhere = replace(less, stages=(replace(less.stages[0], module="elsewhere"),))
+    assert [gap.what for gap in agreement(less, elsewhere)[0].gaps] == ["head path"]
+
+
+def with_guesses(look: Look, *guesses: Guess, unfaithful: tuple[str, ...] = ()) -> Look:
+    execution = replace(look.execution, graph=Graph(guesses=list(guesses)))
+    return replace(with_formulas(look, "a"), execution=execution, unfaithful=unfaithful)
+
+
+def test_a_guess_leaves_the_head_path_open_unless_it_was_taken_before_the_hidden_states(look: Look) -> None:
+    def lines(*looks: Look | None) -> list[str]:
+        gaps = agreement(*looks)[0].gaps
+        assert all(gap.what == "head path" for gap in gaps if "value at" in gap.reason)
+        return [gap.reason.split("value at ")[1].split(",")[0] for gap in gaps if "value at" in gap.reason]
+
+    assert look.head.base is not None
+    plain, model = with_guesses(look), look.execution.model
+    inside = Guess((model, look.head.base), "model.py", 3)
+    branch = Guess((model,), "model.py", 4)
+    write = Guess((model,), "model.py", 5, is_branch=False)
+    assert lines(plain, plain) == []
+    assert lines(with_guesses(look, inside), with_guesses(look, inside)) == []
+    assert lines(with_guesses(look, branch), with_guesses(look, branch)) == ["model.py:4"]
+    assert lines(plain, with_guesses(look, inside, branch)) == ["model.py:4"]
+    assert lines(with_guesses(look, write), plain) == ["model.py:5"]
+    assert lines(plain, with_guesses(look, write)) == []  # the first run had real weights, and wrote what it had
+    assert lines(with_guesses(look, write, branch), None) == ["model.py:5", "model.py:4"]
+    without = replace(with_guesses(look, inside), head=replace(look.head, base=None))
+    assert lines(without, without) == ["model.py:3"]
+
+
+def test_a_run_that_cannot_be_trusted_leaves_the_head_path_open(look: Look) -> None:
+    plain, doubted = with_guesses(look), with_guesses(look, unfaithful=("it is stale",))
+    other = replace(doubted, pooling=replace(doubted.pooling, rule="another"))
+    for found, _ in (agreement(plain, doubted), agreement(doubted, other, None), agreement(doubted, None)):
+        assert (found.gaps[0].what, found.gaps[0].reason) == ("head path", "it is stale")
+        assert [gap.reason for gap in found.gaps if "positions" in gap.reason] == []

@@ -14,7 +14,7 @@ from headscope.trace.head_slice import HeadSlice, has_token_axis, last_hidden_st
 from headscope.trace.inputs import Row, Sizes
 from headscope.trace.probe import Probe
 from headscope.trace.recorder import Graph
-from tests.trace.heads import EXAMPLES, LABELS, Deep, H, Run, Text, Towers, run
+from tests.trace.heads import EXAMPLES, LABELS, Deep, Encoder, H, Run, Text, Towers, run
 
 
 def names(head: HeadSlice) -> list[str]:
@@ -132,6 +132,14 @@ class Bare(nn.Module):
          "tanh"),
         (lambda s, h, m: s.score((h * s.gain).sum(1)), ["sum", "linear"], "mul"),
         (lambda s, h, m: s.score((h * s.dense(h)).sum(1)), ["sum", "linear"], "mul"),
+        (lambda s, h, m: s.score((h * s.dense(h)[..., :1]).sum(1)), ["sum", "linear"], "mul"),
+        (lambda s, h, m: s.score(torch.where(m.unsqueeze(-1) > 0, h, s.dense(h[:, :1])).sum(1)), ["sum", "linear"],
+         "where"),
+        (lambda s, h, m: s.score(h.masked_fill(s.dense(h) > 0, 0).sum(1)), ["sum", "linear"], "masked_fill"),
+        (lambda s, h, m: s.score((h * 2).sum(1)), ["mul", "sum", "linear"], "tanh"),
+        (lambda s, h, m: s.score((h * h.detach()).sum(1)), ["sum", "linear"], "mul"),
+        (lambda s, h, m: s.score((h[:, :1] * m.unsqueeze(-1)).sum(1)), ["sum", "linear"], "mul"),
+        (lambda s, h, m: s.score(s.dense(h)[:, 0] + s.gain), ["__getitem__", "add", "linear"], "linear"),
         (lambda s, h, m: s.score((h + 1).sum(1)), ["sum", "linear"], "add"),
         (lambda s, h, m: s.score(h).mean(1), ["linear", "mean"], "tanh"),
         (lambda s, h, m: s.score(h), ["linear"], "tanh"),
@@ -215,3 +223,60 @@ def test_the_slice_does_not_depend_on_a_base_model_that_is_given() -> None:
     alone = locate_head(found.execution, None)
     assert names(alone) == ["__getitem__", "linear"]
     assert alone.live == found.head.live
+
+
+class Embedded(nn.Module):
+    """The first operation of all makes the hidden states."""
+
+    def __init__(self, use: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.embed, self.score, self.use = nn.Embedding(40, H), nn.Linear(H, LABELS), use
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.score(self.use(self.embed(ids)))
+
+
+def test_the_first_operation_may_make_the_hidden_states() -> None:
+    for use, first in ((lambda h: h.mean(1), "mean"), (lambda h: h[:, 0], "__getitem__")):
+        found = run(Embedded(use), {"ids": EXAMPLES["ids"]})
+        assert names(found.head) == [first, "linear"]
+        assert makers(found) == ["embedding"]
+        assert found.head.live == {"embed.weight", "score.weight", "score.bias"}
+
+
+@pytest.mark.parametrize("width", [H, LABELS])
+def test_inputs_that_no_operation_made_are_no_hidden_states(width: int) -> None:
+    class Scores(nn.Module):
+        """Features of a caller, scored; they may be as many as there are classes."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.score = nn.Linear(width, LABELS)
+
+        def forward(self, features: Tensor) -> Tensor:
+            return self.score(features).mean(1)
+
+    found = run(Scores(), {"features": torch.randn(2, 6, width)})
+    assert found.head.hidden == ()
+    assert found.head.operations == ()
+    assert found.head.live == {"score.weight", "score.bias"}
+
+
+class Shared(nn.Module):
+    """A weight with two names, a persistent buffer and one that is made again at every start."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = Encoder()
+        self.one, self.other = nn.Linear(H, LABELS, bias=False), nn.Linear(H, LABELS, bias=False)
+        self.other.weight = self.one.weight
+        self.register_buffer("kept", torch.ones(LABELS))
+        self.register_buffer("made", torch.ones(LABELS), persistent=False)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.other(self.encoder(ids)[:, 0]) * self.kept * self.made
+
+
+def test_what_lives_has_its_first_name_and_what_is_not_saved_has_none() -> None:
+    head = run(Shared(), {"ids": EXAMPLES["ids"]}).head
+    assert {name for name in head.live if not name.startswith("encoder.")} == {"one.weight", "kept"}

@@ -142,6 +142,8 @@ def test_the_positions_of_a_boolean_mask_are_the_last_that_it_keeps() -> None:
     assert read(mask_of((1,), (2, 5), (0, 8))) == Picked((1, 5, 8), None, LENGTH)
     assert read(mask_of((1,), (), (0,))) is None
     assert read(torch.ones(BATCH, dtype=torch.bool)) is None
+    shorter = getitem(mask_of((0, 1), (2,), (4, 5))[:, :-1], HIDDEN[:, :-1])  # positions of a part of the row
+    assert picked_positions(shorter, "index", PROBE, AXES) is None
     found = getitem(mask_of((1,), (2,), (3,)))
     found.args = (HIDDEN, mask_of((1,), (2,), (3,)).to("meta"))
     assert picked_positions(found, "index", PROBE, AXES) is None

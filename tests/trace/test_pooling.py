@@ -10,24 +10,31 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from headscope.facts import HeadTrace, PoolingKind, Positions, Where
+from headscope.facts import HeadTrace, Pooling, PoolingKind, Positions, Where
 from headscope.trace.picks import TokenNames
+from headscope.trace.pooling import read_pooling
+from headscope.trace.sources import read_sources
+from headscope.trace.stages import read_steps
 from tests.trace.heads import (
     ALL,
     BY_ROW,
     EACH,
+    EXAMPLES,
     FIRST,
     LAST,
     LAST_NON_PAD,
     NON_PAD,
     Deep,
+    Encoder,
     H,
     Head,
     Image,
     Text,
     Towers,
     pixels,
+    run,
     trace,
 )
 
@@ -289,6 +296,10 @@ NEAR_MISSES = (
             "fc((softmax(h @ h.T) @ h)[0])",
             "first position (index 0), padding or not, after matmul over all positions",
             ("h @ h", "@ h", "[:, 0]"), None),
+    Reading(lambda s, h, m: s.fc((h + (h @ h.transpose(1, 2)).softmax(-1) @ h)[:, 0]), K.OTHER, (FIRST,),
+            "fc((h + softmax(h @ h.T) @ h)[0])",
+            "first position (index 0), padding or not, after matmul over all positions",
+            ("h @ h", "@ h", "[:, 0]"), None),
     Reading(lambda s, h, m: s.fc((h @ h.transpose(1, 2)).softmax(-1) @ h), K.OTHER, (EACH,),
             "fc(softmax(h @ h.T) @ h)", "one score per token, computed from other positions too", ("h @ h", "@ h"),
             None),
@@ -489,3 +500,177 @@ def test_a_head_without_tokens_says_that_it_found_none() -> None:
     pooling = trace(Plain(), {"features": torch.randn(2, H)}).pooling
     assert pooling.kind is K.OTHER
     assert pooling.tokens == ()
+
+
+def seen(module: nn.Module, examples: Any = EXAMPLES) -> Pooling:
+    """What the operations of one run say, before numbers and other runs are asked."""
+    found = run(module, examples)
+    sources = read_sources(found.execution, found.head, found.execution.names)
+    steps = read_steps(found.head)
+    return read_pooling(found.execution, found.head, steps, TokenNames(), found.axes, sources)[0]
+
+
+def across(h: Tensor) -> Tensor:
+    """Features before tokens, as convolutions take them."""
+    return h.transpose(1, 2)
+
+
+WINDOWS: tuple[Head, ...] = (
+    lambda s, h, m: s.fc(functional.conv1d(across(h), s.conv.weight).mean(2)),
+    lambda s, h, m: s.fc(h.unfold(1, 3, 1).mean(-1).mean(1)),
+    lambda s, h, m: s.fc(functional.max_pool1d(across(h), 3, 1).mean(2)),
+    lambda s, h, m: s.fc(functional.avg_pool1d(across(h), 3, 1).mean(2)),
+    lambda s, h, m: s.fc(functional.interpolate(across(h), 4).mean(2)),
+)
+MAP_WINDOWS: tuple[Any, ...] = (
+    lambda s, h: s.fc(functional.conv2d(h, torch.ones(H, H, 2, 2)).mean((2, 3))),
+    lambda s, h: s.fc(functional.max_pool2d(h, 2, 1).mean((2, 3))),
+    lambda s, h: s.fc(functional.avg_pool2d(h, 2, 1).mean((2, 3))),
+)
+
+
+@pytest.mark.parametrize(
+    ("module", "examples"),
+    [
+        *((Text(head), EXAMPLES) for head in WINDOWS),
+        *((Image(head, as_tokens=False), pixels(4, 4)) for head in MAP_WINDOWS),
+    ],
+)
+def test_windows_over_the_tokens_leave_a_token_axis_of_another_size(module: nn.Module, examples: Any) -> None:
+    """The tokens disappear in the mean after them."""
+    pooling = seen(module, examples)
+    assert [evidence.operation for evidence in pooling.evidence] == ["mean"]
+    assert pooling.kind in {K.MEAN, K.SPATIAL_MEAN}
+
+
+WHOLE: tuple[tuple[Any, PoolingKind, str], ...] = (
+    (lambda s, h, m: s.fc(functional.adaptive_avg_pool1d(across(h), 1).squeeze(2)), K.MEAN, "adaptive_avg_pool1d"),
+    (lambda s, h, m: s.fc(functional.avg_pool1d(across(h), h.shape[1]).squeeze(2)), K.MEAN, "avg_pool1d"),
+    (lambda s, h, m: s.fc(functional.adaptive_max_pool1d(across(h), 1).squeeze(2)), K.MAX, "adaptive_max_pool1d"),
+    (lambda s, h, m: s.fc(functional.max_pool1d(across(h), h.shape[1]).squeeze(2)), K.MAX, "max_pool1d"),
+    (lambda s, h, m: s.fc(h.var(1)), K.OTHER, "var"),
+    (lambda s, h, m: s.fc(h.tensor_split([1], 1)[0].squeeze(1)), K.FIRST_TOKEN, "tensor_split"),
+    (lambda s, h, m: s.fc(h.chunk(h.shape[1], 1)[0].squeeze(1)), K.FIRST_TOKEN, "chunk"),
+    (lambda s, h, m: s.fc(nn.MultiheadAttention(H, 2, batch_first=True)(s.query.expand(len(h), 1, H), h, h)[0][:, 0]),
+     K.WEIGHTED, "multi_head_attention_forward"),
+    (lambda s, h, m: s.fc(nn.GRU(H, H, batch_first=True)(h)[1][0]), K.OTHER, "gru"),
+    (lambda s, h, m: s.fc(nn.RNN(H, H, batch_first=True)(h)[1][0]), K.OTHER, "rnn_tanh"),
+    (lambda s, h, m: s.fc(nn.RNN(H, H, nonlinearity="relu", batch_first=True)(h)[1][0]), K.OTHER, "rnn_relu"),
+)  # fmt: skip
+WHOLE_MAPS: tuple[tuple[Any, PoolingKind, str], ...] = (
+    (lambda s, h: s.fc(functional.avg_pool2d(h, 4).flatten(1)), K.SPATIAL_MEAN, "avg_pool2d"),
+    (lambda s, h: s.fc(functional.max_pool2d(h, 4).flatten(1)), K.MAX, "max_pool2d"),
+    (lambda s, h: s.fc(functional.adaptive_avg_pool3d(h.unsqueeze(2), 1).flatten(1)), K.MEAN, "adaptive_avg_pool3d"),
+)
+
+
+@pytest.mark.parametrize(
+    ("module", "examples", "kind", "operation"),
+    [
+        *((Text(head), EXAMPLES, kind, name) for head, kind, name in WHOLE),
+        *((Image(head, as_tokens=False), pixels(4, 4), kind, name) for head, kind, name in WHOLE_MAPS),
+    ],
+    ids=[name for _, _, name in (*WHOLE, *WHOLE_MAPS)],
+)
+def test_one_operation_may_take_all_the_tokens(
+    module: nn.Module, examples: Any, kind: PoolingKind, operation: str
+) -> None:
+    pooling = seen(module, examples)
+    assert pooling.kind is kind
+    assert [evidence.operation for evidence in pooling.evidence] == [operation]
+    assert "not recognised" not in pooling.rule
+
+
+RULES: tuple[tuple[Head, PoolingKind, str], ...] = (
+    # what two tensors have in common, and what only one of them has
+    (lambda s, h, m: s.fc((h + h * column(m)).sum(1)), K.OTHER, "sum over the positions that the mask keeps"),
+    (lambda s, h, m: s.fc((h + h * s.attention(h)).sum(1)), K.WEIGHTED, "weighted sum of the positions"),
+    (lambda s, h, m: s.fc((h[:, 1:] + h[:, :-1]).mean(1)), K.OTHER,
+     "mean over some positions, by a rule not recognised"),
+    (lambda s, h, m: s.fc((h[:, 1:] + h[:, 1:]).mean(1)), K.MEAN, "mean over all positions but the first"),
+    (lambda s, h, m: s.fc(h[:, 1:].view(len(h), h.shape[1] // 2, 2, H).mean(2).mean(1)), K.MEAN,
+     "mean over all positions but the first"),
+    (lambda s, h, m: s.fc(h[:, 1:].reshape(len(h), h.shape[1] // 2, 2, H).mean(2).mean(1)), K.MEAN,
+     "mean over all positions but the first"),
+    # a run of positions, or not
+    (lambda s, h, m: s.fc(h[:, ::2].amax(1)), K.OTHER, "largest value of each feature over some positions"),
+    (lambda s, h, m: s.fc(h[:, ::2].sum(1) / s.scale), K.OTHER, "sum over some positions, by a rule not recognised"),
+    (lambda s, h, m: s.fc(h[:, ::2][:, 0]), K.OTHER, "the token axis disappears in select, by a rule not recognised"),
+    (lambda s, h, m: s.fc(functional.pad(h, (0, 0, 0, 3)).mean(1)), K.OTHER,
+     "mean over some positions, by a rule not recognised"),
+    (lambda s, h, m: s.fc(functional.pad(h, (0, 0, 2, 0))[:, 0]), K.OTHER,
+     "the token axis disappears in select, by a rule not recognised"),
+    (lambda s, h, m: s.fc(h[:, 2:][:, -2]), K.TOKEN_AT, "position -2, padding or not"),
+    (lambda s, h, m: s.fc(h[:, 2:][:, 1]), K.TOKEN_AT, "position 3, padding or not"),
+    (lambda s, h, m: s.fc(h[:, :6][:, -2]), K.TOKEN_AT, "position 4, padding or not"),
+    (lambda s, h, m: s.fc(h[:, :-1][:, 0]), K.FIRST_TOKEN, "first position (index 0), padding or not"),
+    # what a sum is divided by
+    (lambda s, h, m: s.fc(h.sum(1) / 2 / 3), K.OTHER, "sum over the positions, divided by 2"),
+    (lambda s, h, m: s.fc(h[:, 1:].sum(1) / h.shape[1]), K.OTHER, "sum over the positions, divided by 11"),
+    (lambda s, h, m: s.fc(h[:, 0] / 11), K.FIRST_TOKEN, "first position (index 0), padding or not"),
+    (lambda s, h, m: s.fc((h * column(m)).sum(1) / 7), K.OTHER,
+     "sum over the positions that the mask keeps, divided by 7"),
+    # rows that are joined
+    (lambda s, h, m: s.fc(h.flatten(0, 1).mean(0)).expand(len(h), -1), K.OTHER,
+     "the token axis and the batch disappear together in mean"),
+    (lambda s, h, m: s.fc(h.flatten(0, 1).amax(0)).expand(len(h), -1), K.OTHER,
+     "the token axis and the batch disappear together in max"),
+    (lambda s, h, m: s.fc(h.flatten(0, 1).sum(0)).expand(len(h), -1), K.OTHER,
+     "the token axis and the batch disappear together in sum"),
+    (lambda s, h, m: (s.fc.bias * h.flatten(0, 1).sum()).expand(len(h), -1), K.OTHER,
+     "the token axis and the batch disappear together in sum"),
+    # parts that come together
+    (lambda s, h, m: s.fc((h[:, 0] + h[:, 1]) * h[:, 2]), K.CONCAT, "added and multiplied: first position (index 0), "
+     "padding or not; position 1, padding or not; position 2, padding or not"),
+    (lambda s, h, m: s.fc(torch.stack([h[:, 0], h[:, 0]]).mean(0)), K.FIRST_TOKEN,
+     "first position (index 0), padding or not"),
+    (lambda s, h, m: s.fc(torch.stack([h[:, 0], h[:, 1]]).mean(0)), K.CONCAT,
+     "stacked: first position (index 0), padding or not; position 1, padding or not"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("head", "kind", "rule"), RULES)
+def test_the_rule_is_what_the_operations_do(head: Head, kind: PoolingKind, rule: str) -> None:
+    pooling = seen(Text(head))
+    assert (pooling.kind, pooling.rule) == (kind, rule)
+
+
+class Config:
+    """What a configuration says of padding."""
+
+    pad_token_id = 1
+
+
+class Beside(nn.Module):
+    """A sum of the tokens, each times something that is made from the named inputs."""
+
+    def __init__(self, weigh: Any) -> None:
+        super().__init__()
+        self.encoder, self.fc, self.weigh, self.config = Encoder(), nn.Linear(H, 3), weigh, Config()
+
+    def forward(self, input_ids: Tensor, strength: Tensor, token_type_ids: Tensor) -> Tensor:
+        weights = self.weigh(input_ids, strength, token_type_ids)
+        return self.fc((self.encoder(input_ids) * weights.unsqueeze(-1)).sum(1))
+
+
+@pytest.mark.parametrize(
+    ("weigh", "rule"),
+    [
+        (lambda ids, strength, types: (ids != 1).float(), "sum over the positions that the mask keeps"),
+        (lambda ids, strength, types: strength, "sum over the positions"),
+        (lambda ids, strength, types: types.float(), "sum over some positions, by a rule not recognised"),
+    ],
+)
+def test_only_a_mask_of_the_padding_masks(weigh: Any, rule: str) -> None:
+    ids = torch.arange(3, 15).reshape(2, 6)
+    examples = {"input_ids": ids, "strength": torch.rand(2, 6), "token_type_ids": (ids > 8).long()}
+    assert seen(Beside(weigh), examples).rule == rule
+
+
+def test_a_summary_module_is_named_in_the_rule() -> None:
+    class TinySequenceSummary(nn.Module):
+        def forward(self, hidden: Tensor) -> Tensor:
+            return hidden[:, -1]
+
+    summary = TinySequenceSummary()
+    assert seen(Text(lambda s, h, m: s.fc(summary(h)))).rule == "summary: last position, padding or not"

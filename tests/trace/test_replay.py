@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from headscope.errors import Unsupported
 from headscope.trace import replay
-from headscope.trace.replay import replay_head
-from tests.trace.heads import EXAMPLES, LABELS, Deep, H, Head, Image, Run, Text, pixels, run
+from headscope.trace.replay import replay_head, unfaithful_reasons
+from tests.trace.heads import EXAMPLES, LABELS, Deep, H, Head, Image, Run, Text, Towers, pixels, run
 
 HEADS: tuple[Head, ...] = (
     lambda s, h, m: s.fc(h[:, 0]),
@@ -24,6 +24,7 @@ HEADS: tuple[Head, ...] = (
     lambda s, h, m: s.fc(h.clone().mul_(2).add_(1)[:, 0]),
     lambda s, h, m: s.fc(h.to(torch.float64).to(torch.float32)[:, 0]) * s.scale,
     lambda s, h, m: s.fc(h[:, 0] + torch.zeros(H, device=h.device)),
+    lambda s, h, m: s.fc((h * 10).to(torch.int64).to(torch.float32)[:, 0]),
     lambda s, h, m: s.fc(h.to(h.device).to(torch.float32)[:, 0]),
     lambda s, h, m: s.fc(h[torch.arange(h.shape[0]), (m * torch.arange(m.shape[1])).argmax(1)]),
 )
@@ -215,3 +216,122 @@ def test_numbers_are_single_precision_whatever_the_module_has(dtype: torch.dtype
     module: Callable[..., Tensor] = Text(lambda s, h, m: s.fc(h.mean(1).to(dtype))).to(dtype)
     found = run(module, EXAMPLES)
     assert replay_head(found.execution, found.head).logits[0].dtype is torch.float32
+
+
+def test_numbers_are_made_on_the_cpu_whatever_default_device_the_caller_has_set() -> None:
+    """As after `torch.set_default_device("cuda")`."""
+    for head in (lambda s, h, m: s.fc(h[:, 0] + torch.zeros(H, device=h.device)), lambda s, h, m: s.fc(h.mean(1))):
+        found = on_meta(Text(head))
+        expected = replay_head(found.execution, found.head).logits[0]
+        with torch.device("meta"):
+            again = replay_head(found.execution, found.head).logits[0]
+        assert torch.equal(again, expected)
+
+
+def reasons(module: nn.Module) -> tuple[str, ...]:
+    found = run(module)
+    return unfaithful_reasons(found.execution, found.head)
+
+
+def behind(head: Head, change: Callable[[Tensor], None]) -> Head:
+    """A head whose scores are changed through memory that PyTorch shares with other code."""
+
+    def changed(s: Text, h: Tensor, m: Tensor) -> Tensor:
+        scores = head(s, h, m)
+        change(scores)
+        return scores
+
+    return changed
+
+
+def added(amount: float) -> Callable[[Tensor], None]:
+    def change(scores: Tensor) -> None:
+        scores.numpy()[0, 0] += amount
+
+    return change
+
+
+first: Head = lambda s, h, m: s.fc(h[:, 0])  # noqa: E731 - a table of heads
+large: Head = lambda s, h, m: s.fc(h[:, 0]) + torch.tensor([0.0, 0.0, 1000.0])  # noqa: E731
+masked: Head = lambda s, h, m: s.fc(h[:, 0]) + torch.tensor([0.0, 0.0, -math.inf])  # noqa: E731
+without_any: Head = lambda s, h, m: s.fc(h[:, 0]) * math.nan  # noqa: E731
+
+
+@pytest.mark.parametrize(
+    ("head", "amount", "is_faithful"),
+    [
+        (first, 0, True),
+        (first, 0.01, False),
+        (first, -3, False),
+        (first, math.nan, False),
+        (first, math.inf, False),
+        (large, 0.01, True),  # as much as single precision may lose beside a thousand
+        (large, 10, False),
+        (masked, 0, True),
+        (masked, 0.01, False),
+        (without_any, 0, True),
+    ],
+)
+def test_scores_that_were_changed_behind_the_recording_are_noticed(
+    head: Head, amount: float, is_faithful: bool
+) -> None:
+    found = reasons(Text(behind(head, added(amount))))
+    assert found == (() if is_faithful else (replay._DIFFERENT,))
+
+
+def test_scores_are_compared_in_single_and_double_precision_only() -> None:
+    changed = behind(first, added(1))
+    assert reasons(Text(changed)) == reasons(Text(changed).double()) == (replay._DIFFERENT,)
+    assert reasons(Text(behind(first, added(1))).half()) == ()
+    module = Text(lambda s, h, m: s.fc((h * h.exp()).sum(1)))
+    assert reasons(module.to(torch.bfloat16)) == ()  # it rounds, and the replay does not
+    assert reasons(module.to("meta")) == ()
+
+
+def test_scores_that_the_head_itself_rounds_are_not_compared() -> None:
+    assert reasons(Text(lambda s, h, m: s.fc(h[:, 0]).to(torch.bfloat16).float())) == ()
+
+
+def test_scores_that_are_drawn_at_random_are_not_compared() -> None:
+    assert reasons(Text(lambda s, h, m: s.fc(nn.functional.dropout(h[:, 0], 0.5, training=True)))) == ()
+
+
+def test_scores_are_not_compared_where_some_hidden_states_are_not_known_any_more() -> None:
+    """With made-up numbers in their place a head may give other scores than it gave."""
+
+    def head(s: Towers, a: Tensor, b: Tensor) -> Tensor:
+        scores = s.fc(a[:, 0]) + (b[:, 0, :LABELS] > 50)
+        b.view(-1).zero_()
+        return scores
+
+    module = Towers(head)
+    module.encoder.mix.bias.data.fill_(100)
+    found = run(module, {"ids": EXAMPLES["ids"], "other": EXAMPLES["ids"] + 1})
+    assert len(found.head.hidden) == 2
+    assert unfaithful_reasons(found.execution, found.head) == ()
+
+
+@pytest.mark.parametrize(
+    ("weight", "bias", "is_kept"),
+    [
+        (1.0, 1.0, (True, True)),
+        (0.0, 0.0, (False, True)),
+        (math.nan, 1.0, (False, True)),
+        (math.inf, math.nan, (False, False)),
+    ],
+)
+def test_a_parameter_that_hides_what_the_head_reads_is_made_up(
+    weight: float, bias: float, is_kept: tuple[bool, bool]
+) -> None:
+    """A matrix of zeros stops gradients, and NaN equals nothing; biases are often 0."""
+    module = Text(first)
+    module.fc.weight.data[:] = 0 if weight == 0 else module.fc.weight.data
+    module.fc.weight.data[0, 0] = weight
+    module.fc.bias.data.fill_(bias)
+    found = run(module)
+    again = replay_head(found.execution, found.head)
+    made_up = [id(item) in again.machine.leaves for item in (module.fc.weight, module.fc.bias)]
+    assert tuple(not item for item in made_up) == is_kept
+    assert bool(again.logits[0].isfinite().all())
+    (gradient,) = torch.autograd.grad(again.logits[0].sum(), again.hidden[0])
+    assert bool((gradient[:, 0] != 0).all())

@@ -137,6 +137,39 @@ def test_several_parts_claim_their_positions_together() -> None:
     assert verify_pooling(found.execution, found.head, nothing, found.axes).agrees is None
 
 
+largest_and_first: Head = lambda s, h, m: s.fc(torch.cat([h.amax(1), h[:, 0]], -1))  # noqa: E731
+summed_and_first: Head = lambda s, h, m: s.fc(torch.cat([h.cumsum(1).amax(1), h[:, 0]], -1))  # noqa: E731
+kept_and_first: Head = lambda s, h, m: s.fc(  # noqa: E731
+    torch.cat([h.masked_fill(m.unsqueeze(-1) == 0, -1e9).amax(1), h[:, 0]], -1)
+)
+
+
+@pytest.mark.parametrize(
+    ("head", "part", "before", "after", "is_right"),
+    [
+        (largest_and_first, (K.MAX, ALL), "", "amax", True),
+        (largest_and_first, (K.MAX, NON_PAD), "", "amax", False),  # the rows without padding show nothing
+        (largest_and_first, (K.MAX, Positions(Where.RANGE, 5)), "", "amax", False),
+        (kept_and_first, (K.MAX, NON_PAD), "masked_fill", "amax", True),
+        (summed_and_first, (K.MAX, ALL), "cumsum", "amax", False),
+        (largest_and_first, (K.FIRST_TOKEN, FIRST), "", "__getitem__", True),
+        (largest_and_first, (K.LAST_TOKEN, LAST), "", "__getitem__", False),
+        (largest_and_first, (K.OTHER, LAST), "", "__getitem__", True),
+        (largest_and_first, (K.LAST_TOKEN, BY_ROW), "", "__getitem__", True),
+    ],
+)
+def test_a_part_is_held_against_what_its_own_operations_read(
+    head: Head, part: tuple[K, Positions], before: str, after: str, is_right: bool
+) -> None:
+    found = run(Text(head, 2 * H))
+    made = {operation.name: operation.outputs[0] for operation in found.execution.graph.operations}
+    other = (K.OTHER, ALL)  # which makes no claim: nothing but the part itself can be wrong
+    tensors = ((made[before] if before else found.head.hidden[0], made[after]), ())
+    told = verify_pooling(found.execution, found.head, pooling(part, other), found.axes, tensors)
+    assert told.agrees is (None if is_right else False)
+    assert ("its part" in told.told) is not is_right
+
+
 WORDS = [
     (first, "only the first position, padding or not"),
     (last_non_pad, "only the last position that is not padding"),
