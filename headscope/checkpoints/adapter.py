@@ -5,6 +5,7 @@ from typing import Any
 
 from headscope.errors import HeadscopeError, Malformed, UsageError
 from headscope.facts import CheckpointKind, CheckpointManifest
+from headscope.facts.counting import counted
 
 ADAPTER_CONFIG = "adapter_config.json"
 _NAMES = 4
@@ -36,7 +37,8 @@ def without_base(adapter: CheckpointManifest, base: str, reason: HeadscopeError)
     whole = [tensor.key for tensor in adapter.tensors if ".lora_" not in tensor.key]
     held = f"beside low-rank changes it holds {', '.join(whole[:_NAMES])}" if whole else "all of them low-rank changes"
     message = f"the base model {base} of the adapter {adapter.reference} cannot be read: {reason.message} "
-    message += f"(the adapter was read: {len(adapter.tensors)} tensors; {held}{', ...' if len(whole) > _NAMES else ''})"
+    message += f"(the adapter was read: {counted(len(adapter.tensors), 'tensor')}; {held}"
+    message += ", ...)" if len(whole) > _NAMES else ")"
     base = base if len(base) <= _LONGEST else f"{base[:_LONGEST]}..."
     kind = Malformed if isinstance(reason, UsageError) else type(reason)
     return kind(message, f"give the base model: headscope inspect BASE --adapter {adapter.reference}")

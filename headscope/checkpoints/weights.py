@@ -16,6 +16,7 @@ from headscope.checkpoints.formats.safetensors_header import read_safetensors_he
 from headscope.checkpoints.formats.torch_file import read_torch_headers
 from headscope.errors import Malformed, NotFound, Unsupported, UsageError
 from headscope.facts import TensorHeader, Unavailable, WeightFile, WeightsFormat
+from headscope.facts.counting import counted
 
 _OTHER_FORMATS = {
     "tf_model.h5": "TensorFlow",
@@ -244,7 +245,7 @@ def _unheld(weights: Weights, weight_map: dict[str, Any], index: str) -> tuple[s
     absent = [key for key, shard in weight_map.items() if key not in held and shard not in missing_files]
     if not absent:
         return ()
-    return (f"{index} promises {len(absent)} tensors that no shard holds, first {absent[0]}",)
+    return (f"{index} promises {counted(len(absent), 'tensor')} that no shard holds, first {absent[0]}",)
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from collections import Counter
 from headscope.checks.rule import Findings, NotKnown, Rule, at, for_profile, is_in_memory, live_parameters, named, rule
 from headscope.facts import ModelFacts, ParameterStatus, Severity, Task
 from headscope.facts.check import Subject
+from headscope.facts.counting import counted
 from headscope.facts.tasks import WITHOUT_CLASSES
 
 _LOSS_OF = {
@@ -121,7 +122,7 @@ def _faults_of_ids(subject: Subject) -> list[str]:
     expected = {str(number) for number in range(len(entries))}
     strange = [key for key, _ in entries if key not in expected]
     if strange:
-        faults.append(f"id2label has {len(entries)} entries and the ids {named(strange)}")
+        faults.append(f"id2label has {counted(len(entries), 'entry', 'entries')} and the ids {named(strange)}")
     repeated = [name for name, count in Counter(name for _, name in entries).items() if count > 1]
     if repeated:
         faults.append(f"id2label gives the name {named(repeated)} to several ids")

@@ -29,6 +29,7 @@ from headscope.facts import (
 )
 from headscope.facts.adapter import describe_fault
 from headscope.facts.check import Subject
+from headscope.facts.counting import counted, verb
 from headscope.facts.layers import dropped_layers
 from headscope.facts.missing import find_missing
 
@@ -63,9 +64,11 @@ def _missing_outside(this: Rule, subject: Subject, missing: tuple[str, ...]) -> 
         return
     weights = subject.report.weights
     base = sum(1 for item in weights.parameters if item.in_base and not item.is_buffer)
-    message = f"{len(missing):,} tensors outside the head are newly initialised: {named(missing)}."
+    outside = f"{counted(len(missing), 'tensor')} outside the head"
+    message = f"{outside} {verb(len(missing))} newly initialised: {named(missing)}."
     if is_in_memory(subject):
-        message = f"{len(missing):,} tensors outside the head were not loaded from the checkpoint: {named(missing)}."
+        was = verb(len(missing), "was", "were")
+        message = f"{outside} {was} not loaded from the checkpoint: {named(missing)}."
     remedy = "Give the checkpoint that holds them, or the class that it was saved from (--model-class)."
     if weights.unused and len(missing) >= _MANY * max(base, 1):
         message += (
@@ -125,7 +128,8 @@ def empty_placeholders(this: Rule, subject: Subject) -> Findings:
     if empty:
         yield this.find(
             Severity.ERROR,
-            f"{len(empty):,} tensors are stored without any element: {named(empty)}. DeepSpeed ZeRO-3 leaves such "
+            f"{counted(len(empty), 'tensor')} {verb(len(empty))} stored without any element: {named(empty)}. "
+            "DeepSpeed ZeRO-3 leaves such "
             "placeholders when the weights are not gathered before saving: the file holds none of their values.",
             "Rebuild the weights from the training checkpoint with DeepSpeed's script (python zero_to_fp32.py "
             "CHECKPOINT_DIR OUTPUT_DIR), and set stage3_gather_16bit_weights_on_model_save to true for the next run.",
@@ -159,7 +163,9 @@ def _random_at_every_load(lost: list[HeadParameter]) -> str:
     """The parameters, which are drawn at random, and beside them the buffers, which start at fixed values."""
     weights, buffers = _by_kind(lost)
     count = sum(item.count for item in weights)
-    sentence = f"Random at every load: {_all(len(weights))} of the head, {count:,} parameters: {_names(weights)}."
+    sentence = (
+        f"Random at every load: {_all(len(weights))} of the head, {counted(count, 'parameter')}: {_names(weights)}."
+    )
     return sentence + (f" At their default values: {_names(buffers)} (buffers)." if buffers else "")
 
 

@@ -34,6 +34,7 @@ from headscope.facts import (
     WeightDiff,
 )
 from headscope.facts.check import BuiltFacts
+from headscope.facts.counting import counted, verb
 from headscope.facts.version import tool_version
 from headscope.model.wrapping import plain_name
 
@@ -184,13 +185,13 @@ def _notes_on_gaps(report: Report, held: Held, resized: frozenset[str]) -> Itera
     rows = [name for name in unknown if plain_name(name) in resized and name not in held.empty]
     other = [name for name in unknown if name not in (*empty, *rows)]
     if empty:
-        yield f"{len(empty):,} parameters are on the meta device and hold no numbers"
+        yield f"{counted(len(empty), 'parameter')} {verb(len(empty))} on the meta device, without numbers"
     if rows:
         yield f"not the size that the checkpoint has, so resized or new: {', '.join(rows)}"
     if other:
         yield (
-            f"{len(other):,} parameters lack the mark of Transformers' loader, as in a copied model, and could not be "
-            "compared with the checkpoint"
+            f"{counted(len(other), 'parameter')} {verb(len(other), 'lacks', 'lack')} the mark of Transformers' loader, "
+            "as in a copied model, and could not be compared with the checkpoint"
         )
 
 

@@ -19,6 +19,7 @@ from headscope.facts import (
     Unavailable,
     WeightDiff,
 )
+from headscope.facts.counting import counted, verb
 
 _SKIP_LISTS = ("llm_int8_skip_modules", "modules_to_not_convert", "ignore", "ignored_layers")
 _NIBBLES = 2
@@ -250,7 +251,7 @@ def with_packed_names(diff: WeightDiff, unpacked: Unpacked) -> WeightDiff:
     parameters = tuple(
         replace(item, status=ParameterStatus.UNKNOWN) if item.name in unresolved else item for item in parameters
     )
-    sentence = "1 tensor is" if len(unresolved) == 1 else f"{len(unresolved):,} tensors are"
+    sentence = f"{counted(len(unresolved), 'tensor')} {verb(len(unresolved))}"
     gap = Unavailable("quantised weights", f"{sentence} packed in a way that is not known")
     return replace(
         diff,

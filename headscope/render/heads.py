@@ -9,6 +9,7 @@ from rich.text import Text
 
 from headscope.facts import Task
 from headscope.facts.atlas import AtlasHead, HeadEntry
+from headscope.facts.counting import counted
 from headscope.facts.plain import to_dict
 from headscope.render.columns import GAP, align
 from headscope.render.document import Document, opening
@@ -155,7 +156,7 @@ def _markdown_row(entry: HeadEntry, head: AtlasHead) -> str:
     proof = "" if _is_proven(entry) else " (not confirmed by gradients)"
     path = f"`{head.formula}`" if head.formula else operations_of(head)
     parameters = ", ".join(f"`{name}`" for name in fold_keys([item.name for item in head.parameters]))
-    many = f"{len(head.parameters)} tensors"
+    many = counted(len(head.parameters), "tensor")
     cells = (
         f"`{entry.class_name}`",
         f"{head.pooling.kind.value}: {head.pooling.rule}{proof}",

@@ -17,6 +17,7 @@ from headscope.facts import (
     TensorKind,
 )
 from headscope.facts.adapter import describe_fault
+from headscope.facts.counting import counted
 from headscope.facts.missing import find_missing
 from headscope.render.fold import fold_keys
 from headscope.render.palette import TONE, Tone
@@ -118,7 +119,10 @@ def _tell_whole_verdict(report: Report) -> HeadVerdict:
         tied = f", {len(diff.tied):,} tied to {'it' if diff.loaded == 1 else 'them'}" if diff.tied else ""
         clauses = [f"Fully pretrained: {_all(diff.loaded)} loaded from the checkpoint{tied}"]
     if unknown:
-        clauses = [f"Not determined for {len(unknown):,} tensors: {_names(unknown)}", *(clauses if missing else ())]
+        clauses = [
+            f"Not determined for {counted(len(unknown), 'tensor')}: {_names(unknown)}",
+            *(clauses if missing else ()),
+        ]
     if diff.mismatched:
         clauses.append(f"{len(diff.mismatched):,} of them because of shape mismatch")
     clauses.append(f"{amount(len(diff.unused), 'checkpoint tensor')} unused")

@@ -192,7 +192,7 @@ def missing(count: int, *unused: str, extra: tuple[ParameterOrigin, ...] = (), *
 def test_new_weights_of_the_base_model_are_an_error() -> None:
     (found,) = findings("HS101", missing(1))
     assert (found.severity, found.parameters) == (ERROR, OUTSIDE[:1])
-    assert found.message == "1 tensors outside the head are newly initialised: base.layer.0."
+    assert found.message == "1 tensor outside the head is newly initialised: base.layer.0."
     assert found.remedy.startswith("Give the checkpoint that holds them")
 
 
@@ -251,7 +251,7 @@ def test_empty_placeholders_have_their_own_rule() -> None:
     assert findings("HS101", one) == []
     (found,) = findings("HS801", one)
     assert (found.severity, found.parameters) == (ERROR, ("base.layer.0",))
-    assert found.message.startswith("1 tensors are stored without any element: base.layer.0. DeepSpeed ZeRO-3")
+    assert found.message.startswith("1 tensor is stored without any element: base.layer.0. DeepSpeed ZeRO-3")
     both_empty = subject(weights=weights(mismatched=(Mismatch("a", (0,), (0, 8)), Mismatch("b", (3,), (8,)))))
     assert findings("HS801", both_empty) == []
     faults = (AdapterFault(AdapterFaultKind.SHAPE, "lora_A", "0", "(8, 4)", is_empty=True),
