@@ -107,7 +107,8 @@ def _attention_mask(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...],
 
 
 def _right_padded(batch: int, length: int) -> torch.Tensor:
-    kept = [length - (row % 3) * (length // 5) for row in range(batch)]
+    """Rows that are kept whole, to three fifths and to one: SEW counts the frames to keep before it halves them."""
+    kept = [length - (row % 3) * (2 * length // 5) for row in range(batch)]
     return torch.tensor([[int(at < real) for at in range(length)] for real in kept])
 
 
