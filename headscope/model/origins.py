@@ -10,36 +10,56 @@ from headscope.upstream.torch import tree_leaves, tree_map
 
 
 class OriginTensor(torch.Tensor):
-    """A meta tensor with the set of checkpoint keys that its values would come from."""
+    """A meta tensor with the set of checkpoint keys that its values would come from.
+
+    `alike` are the keys that are stored as one memory with them: their values are equal.
+    """
 
     origin: frozenset[str]
+    alike: frozenset[str]
 
     @classmethod
     def __torch_function__(
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if func in _EQUALITIES:
+            return _are_stored_as_one(*args)
         result = super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
-        keys = _union(args, kwargs or {})
+        keys, alike = _union("origin", args, kwargs or {}), _union("alike", args, kwargs or {})
 
         def mark(value: Any) -> Any:
             if isinstance(value, OriginTensor):
                 value.origin = getattr(value, "origin", frozenset()) | keys
+                value.alike = getattr(value, "alike", frozenset()) | alike
             return value
 
         return tree_map(mark, result)
 
 
-def _union(args: Any, kwargs: Any) -> frozenset[str]:
+_EQUALITIES = (torch.equal, torch.Tensor.equal)
+
+
+def _are_stored_as_one(one: Any, other: Any) -> bool:
+    """Whether two tensors have the same values for certain.
+
+    Some versions of Transformers (5.5) tie two parameters whose keys are both there only if they are equal, as they are
+    in files of `torch.save`, where both name one memory.
+    """
+    return bool(getattr(one, "alike", frozenset()) & getattr(other, "origin", frozenset()))
+
+
+def _union(name: str, args: Any, kwargs: Any) -> frozenset[str]:
     leaves = (leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, OriginTensor))
-    return frozenset().union(*(getattr(leaf, "origin", frozenset()) for leaf in leaves))
+    return frozenset().union(*(getattr(leaf, name, frozenset()) for leaf in leaves))
 
 
 def header_only_tensors(manifest: CheckpointManifest) -> dict[str, torch.Tensor]:
     """A state dict of the manifest's keys: right shapes and dtypes on the meta device, no storage."""
-    return {header.key: _header_only(header) for header in manifest.tensors}
+    alike = {key: frozenset(keys) for keys in manifest.shared for key in keys}
+    return {header.key: _header_only(header, alike.get(header.key, frozenset())) for header in manifest.tensors}
 
 
-def _header_only(header: TensorHeader) -> torch.Tensor:
+def _header_only(header: TensorHeader, alike: frozenset[str]) -> torch.Tensor:
     dtype = getattr(torch, header.dtype, None)
     if not isinstance(dtype, torch.dtype):
         raise Unsupported(
@@ -50,7 +70,7 @@ def _header_only(header: TensorHeader) -> torch.Tensor:
         tensor = torch.empty(header.shape, dtype=dtype, device="meta").as_subclass(OriginTensor)
     except (TypeError, RuntimeError, OverflowError) as err:
         raise Malformed(f"the tensor {header.key} has the impossible shape {header.shape}", "save it anew") from err
-    tensor.origin = frozenset((header.key,))
+    tensor.origin, tensor.alike = frozenset((header.key,)), alike
     return tensor
 
 
