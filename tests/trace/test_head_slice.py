@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from headscope.trace.execution import Execution
 from headscope.trace.head_slice import HeadSlice, has_token_axis, last_hidden_state, locate_head
@@ -145,6 +146,9 @@ class Bare(nn.Module):
         (lambda s, h, m: s.score(h), ["linear"], "tanh"),
         (lambda s, h, m: s.score(s.dense(h)), ["linear"], "linear"),
         (lambda s, h, m: s.score(h) * 2, ["linear", "mul"], "tanh"),
+        (lambda s, h, m: torch.add(s.score.bias, functional.linear(h, s.score.weight)), ["linear", "add"], "tanh"),
+        (lambda s, h, m: s.score((h * m.float().unsqueeze(-1)).sum(1) / m.float().sum(1, keepdim=True)),
+         ["mul", "sum", "div", "linear"], "tanh"),
     ],
 )  # fmt: skip
 def test_without_a_base_model_a_head_begins_where_the_tokens_disappear(
