@@ -284,3 +284,18 @@ class Shared(nn.Module):
 def test_what_lives_has_its_first_name_and_what_is_not_saved_has_none() -> None:
     head = run(Shared(), {"ids": EXAMPLES["ids"]}).head
     assert {name for name in head.live if not name.startswith("encoder.")} == {"one.weight", "kept"}
+
+
+def test_embeddings_may_be_scores_already() -> None:
+    class Votes(nn.Module):
+        """Each token votes for the classes."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.votes = nn.Embedding(40, LABELS)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            return self.votes(ids).mean(1)
+
+    found = run(Votes(), {"ids": EXAMPLES["ids"]})
+    assert (names(found.head), makers(found)) == (["mean"], ["embedding"])
