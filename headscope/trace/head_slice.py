@@ -31,7 +31,7 @@ def locate_head(execution: Execution, base: nn.Module | None) -> HeadSlice:
     collapses, whichever is earlier; forward again over what depends on the hidden states.
     """
     names = _names_of_leaves(execution.model)
-    leaves = _reached_leaves(execution)
+    reached = _reached_tensors(execution)
     weighted = _made_from_parameters(execution, names)
     candidates, hidden = _candidates(execution, base, weighted)
     named = names_of_buffers(execution.model) | names
@@ -40,7 +40,7 @@ def locate_head(execution: Execution, base: nn.Module | None) -> HeadSlice:
         operations=operations,
         hidden=tuple(hidden.values()),
         derived=frozenset(derived),
-        live=frozenset(named[leaf] for leaf in leaves if leaf in named),
+        live=frozenset(name for key, name in named.items() if key in reached),
         base=base,
     )
 
@@ -52,15 +52,10 @@ def _names_of_leaves(model: nn.Module) -> dict[int, str]:
     return names
 
 
-def _reached_leaves(execution: Execution) -> set[int]:
-    """Ids of the leaf tensors that the logits depend on."""
+def _reached_tensors(execution: Execution) -> set[int]:
+    """Ids of the tensors that the logits depend on."""
     producers = map(execution.graph.producer, execution.logits)
-    return {
-        id(tensor)
-        for operation in execution.graph.before(*producers)
-        for tensor, producer in operation.inputs
-        if producer < 0
-    }
+    return {id(tensor) for operation in execution.graph.before(*producers) for tensor, _ in operation.inputs}
 
 
 def _made_from_parameters(execution: Execution, names: dict[int, str]) -> set[int]:

@@ -123,7 +123,7 @@ def _read_split(step: Step, reading: Reading) -> None:
                 state, kept=Positions(Where.RANGE, start, stop), touched_by=(*state.touched_by, step)
             )
             continue
-        picked = Picked((start,) * max(len(reading.execution.probe.rows), 1), start, length)
+        picked = Picked((start,) * reading.execution.probe.batch, start, length)
         part = _part_of_pick(explain_pick(picked, reading.execution, reading.names), step, reading)
         tensors = (entering, piece)
         reading.states[id(piece)] = (replace(part, evidence=(step,), sources=state.sources, tensors=tensors),)

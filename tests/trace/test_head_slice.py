@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from headscope.trace.execution import Execution
 from headscope.trace.head_slice import HeadSlice, has_token_axis, last_hidden_state, locate_head
@@ -145,6 +146,9 @@ class Bare(nn.Module):
         (lambda s, h, m: s.score(h), ["linear"], "tanh"),
         (lambda s, h, m: s.score(s.dense(h)), ["linear"], "linear"),
         (lambda s, h, m: s.score(h) * 2, ["linear", "mul"], "tanh"),
+        (lambda s, h, m: torch.add(s.score.bias, functional.linear(h, s.score.weight)), ["linear", "add"], "tanh"),
+        (lambda s, h, m: s.score((h * m.float().unsqueeze(-1)).sum(1) / m.float().sum(1, keepdim=True)),
+         ["mul", "sum", "div", "linear"], "tanh"),
     ],
 )  # fmt: skip
 def test_without_a_base_model_a_head_begins_where_the_tokens_disappear(
@@ -280,3 +284,18 @@ class Shared(nn.Module):
 def test_what_lives_has_its_first_name_and_what_is_not_saved_has_none() -> None:
     head = run(Shared(), {"ids": EXAMPLES["ids"]}).head
     assert {name for name in head.live if not name.startswith("encoder.")} == {"one.weight", "kept"}
+
+
+def test_embeddings_may_be_scores_already() -> None:
+    class Votes(nn.Module):
+        """Each token votes for the classes."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.votes = nn.Embedding(40, LABELS)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            return self.votes(ids).mean(1)
+
+    found = run(Votes(), {"ids": EXAMPLES["ids"]})
+    assert (names(found.head), makers(found)) == (["mean"], ["embedding"])

@@ -622,6 +622,8 @@ RULES: tuple[tuple[Head, PoolingKind, str], ...] = (
     # parts that come together
     (lambda s, h, m: s.fc((h[:, 0] + h[:, 1]) * h[:, 2]), K.CONCAT, "added and multiplied: first position (index 0), "
      "padding or not; position 1, padding or not; position 2, padding or not"),
+    (lambda s, h, m: s.fc(h[:, 0] * h[:, 0] - h[:, 1]), K.CONCAT,
+     "subtracted: first position (index 0), padding or not; position 1, padding or not"),
     (lambda s, h, m: s.fc(torch.stack([h[:, 0], h[:, 0]]).mean(0)), K.FIRST_TOKEN,
      "first position (index 0), padding or not"),
     (lambda s, h, m: s.fc(torch.stack([h[:, 0], h[:, 1]]).mean(0)), K.CONCAT,
