@@ -415,9 +415,13 @@ def _read_deviation(step: Step, entering: torch.Tensor, state: Tokens, reading: 
 def _read_max(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
     if state.kept is None:
         return (Part(PoolingKind.OTHER, _BY_ROW, "largest value of each feature over some positions"),)
-    positions = Positions(Where.NON_PAD) if state.masked else state.kept
-    kept = " that the mask keeps" if state.masked else _and_padding(reading)
-    return (Part(PoolingKind.MAX, positions, f"largest value of each feature over the positions{kept}"),)
+    if state.masked:
+        positions, over = Positions(Where.NON_PAD), "the positions that the mask keeps"
+    elif state.kept != _ALL:
+        positions, over = state.kept, _range_words(state.kept)
+    else:
+        positions, over = state.kept, f"the positions{_and_padding(reading)}"
+    return (Part(PoolingKind.MAX, positions, f"largest value of each feature over {over}"),)
 
 
 def _read_weighted(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:

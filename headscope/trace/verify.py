@@ -99,9 +99,12 @@ def _wrong_part(  # noqa: PLR0917
             continue
         found = tuple(_positions(row, axis) for row in _row_gradients(replay, (after,)))
         if part.kind is PoolingKind.MAX:
-            fits = all(set(row) <= set(named) for row, named in zip(found, claimed, strict=True))
+            held = tuple(_positions(row, axis) for row in _row_gradients(replay, (before,)))
+            fits = held == claimed and all(set(row) <= set(named) for row, named in zip(found, claimed, strict=True))
             is_in_place = before.shape[: axis + 1] == replay.hidden[0].shape[: axis + 1]
-            fits = fits and (not is_in_place or _reads_itself(before, replay, axis))
+            where = axes.of(pair[0])
+            reads = _reads_itself(before, replay, axis) if is_in_place else _reads_one(before, where, replay, axis)
+            fits = fits and reads
         else:
             fits = found == claimed
         if not fits:
@@ -200,6 +203,17 @@ def _reads_itself(value: torch.Tensor, replay: Replay, axis: int) -> bool:
     (gradient,) = torch.autograd.grad(_random_sum(value.select(axis, at)), hidden, retain_graph=True, allow_unused=True)
     rows = [_positions(row, axis) for row in gradient] if gradient is not None else []
     return (at,) in rows and all(row in ((at,), ()) for row in rows)
+
+
+def _reads_one(value: torch.Tensor, axes: tuple[int, ...], replay: Replay, axis: int) -> bool:
+    """Whether one place of `value`, whose axes are others than the hidden states', holds one position of each row."""
+    if not axes or not value.requires_grad:
+        return False
+    for at in sorted(axes, reverse=True):
+        value = value.select(at, value.shape[at] // 3)
+    (gradient,) = torch.autograd.grad(_random_sum(value), replay.hidden[0], retain_graph=True, allow_unused=True)
+    rows = [_positions(row, axis) for row in gradient] if gradient is not None else []
+    return any(rows) and all(len(row) <= 1 for row in rows)
 
 
 def _expected(pooling: Pooling, execution: Execution) -> Callable[[Influence], bool] | None:

@@ -1,5 +1,6 @@
 """Configurations of Transformers whose heads are easy to read wrongly, against a reading of their modeling source."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -156,3 +157,42 @@ def test_every_layer_that_is_read_is_named(layers: tuple[int, ...], formula: str
 
 def test_two_towers_keep_their_names() -> None:
     assert formula_of(Towers()) == "logits = fc([h1[0]; h2[0]; abs(h1[0] - h2[0])])"
+
+
+class Encoder(nn.Module):
+    """Hidden states of tokens, each from its own token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(50, 16)
+        self.dense = nn.Linear(16, 16)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.dense(self.embedding(ids)))
+
+
+class Pooled(nn.Module):
+    """A classifier whose head begins with one function of the hidden states."""
+
+    def __init__(self, pool: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.encoder, self.pool, self.classifier = Encoder(), pool, nn.Linear(16, 3)
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        return self.classifier(self.pool(self.encoder(input_ids)))
+
+
+MAXIMA = {
+    "over the positions": (lambda h: h.amax(1), "largest value of each feature over the positions, padding included"),
+    "without the first": (lambda h: h[:, 1:].amax(1), "largest value of each feature over all positions but the first"),
+    "over windows": (lambda h: h.unfold(1, 3, 1).mean(-1).amax(1), "not determined"),
+    "over averages": (lambda h: nn.functional.avg_pool1d(h.transpose(1, 2), 3).amax(-1), "not determined"),
+}
+
+
+@pytest.mark.parametrize("name", MAXIMA)
+def test_a_maximum_is_one_over_positions_as_they_are(name: str) -> None:
+    pool, rule = MAXIMA[name]
+    report = headscope.inspect(Pooled(pool), example_inputs=torch.randint(1, 50, (2, 9)))
+    assert report.head is not None
+    assert report.head.pooling.rule == rule
