@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 
 def assemble(command: str, manifest: CheckpointManifest, choice: Choice, loaded: Loaded, traced: Traced) -> Report:
+    """The report of a checkpoint: what was read, built, loaded and traced, with the notes and the gaps of each."""
     head = join_head(traced.trace, loaded.diff) if traced.trace else None
     return Report(
         tool_version=tool_version(),

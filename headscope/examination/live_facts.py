@@ -50,6 +50,7 @@ def embeddings_of(module: nn.Module) -> frozenset[str]:
 
 
 def task_of(module: nn.Module, task: str | None) -> Task:
+    """The task that a caller names, else that of the model's class. Raises UsageError for one that there is not."""
     from headscope.model.catalogue import task_of_class
 
     if task is not None:
@@ -71,6 +72,7 @@ def has_own_modules(module: PreTrainedModel) -> bool:
 
 
 def facts_in_memory(module: nn.Module) -> CheckpointFacts:
+    """What stands in a report in place of a checkpoint: nothing was read."""
     return CheckpointFacts(
         reference=type(module).__name__,
         kind=CheckpointKind.MEMORY,
@@ -121,6 +123,7 @@ def nothing_loaded(module: nn.Module, trace: HeadTrace) -> WeightDiff:
 def live_model_facts(
     module: nn.Module, task: Task, names: tuple[str, ...], trace: HeadTrace, diff: WeightDiff
 ) -> ModelFacts:
+    """The facts on a model in memory; what it has no configuration for is not determined."""
     from headscope.model.labels import activation_for, are_placeholders
 
     count = len(names) or _score_count(trace)

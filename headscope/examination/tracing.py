@@ -27,6 +27,10 @@ class Traced:
 
 
 def trace_checkpoint(loaded: Loaded, choice: Choice, own: FirstToken | None = None, *, verify: bool = False) -> Traced:
+    """The head trace of a loaded skeleton; `own` is what the checkpoint's own tokenizer puts first.
+
+    With `verify` the proof is kept, and the effect of padding is measured.
+    """
     from headscope.model.quiet import quiet
     from headscope.model.reduced_config import shallow_twin
     from headscope.model.tokenizers import special_tokens_of
