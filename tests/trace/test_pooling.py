@@ -217,7 +217,7 @@ OTHERS = (
             "fc(max(masked_fill(h, ~mask, -1e+09)))",
             "largest value of each feature over the positions that the mask keeps", (".masked_fill(", ".amax(1)")),
     Reading(lambda s, h, m: s.fc(h[:, 1:].amax(1)), K.MAX, (run_of(1),), "fc(max(h[1:]))",
-            "largest value of each feature over the positions, padding included", ("h[:, 1:]", ".amax(1)")),
+            "largest value of each feature over all positions but the first", ("h[:, 1:]", ".amax(1)")),
     Reading(lambda s, h, m: s.fc((h * s.attention(h).softmax(1)).sum(1)), K.WEIGHTED, (ALL,),
             "fc(sum(h * softmax(attention(h))))", "weighted sum of the positions, padding included",
             ("h * ", ".sum(1)"), None),
