@@ -1,9 +1,9 @@
 """Runs a part of the tests on other versions of Transformers and of the Hub's client, and writes the table in the docs.
 
 `python scripts/matrix.py [VERSION ...] [--heads]` makes an environment below `.matrix/` for each version (again only
-where it is absent), which takes PyTorch and the tools for tests from the environment that runs this script. With
-`--heads` it also keeps what `headscope heads --json` says there, in `docs/versions/`, from which
-`scripts/write_changes.py` tells which heads have changed.
+where it is absent), which takes PyTorch and the tools for tests from the environment that runs this script. Only a run
+of all versions writes the table. With `--heads` it keeps what `headscope heads --json` says there in `docs/versions/`,
+in place of the tests; `scripts/write_changes.py` makes `docs/changes.md` of it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TESTS = (
     "tests/trace/test_families.py", "tests/trace/test_running.py", "tests/test_known_checkpoints.py",
     "tests/checkpoints/test_hub.py",
 )  # fmt: skip
-_COUNTS = re.compile(r"(\d+) (passed|failed|skipped|errors?)\b")
+_COUNTS = re.compile(r"\d+ (?:passed|failed|skipped|errors?)\b")
 _OPENING = "<!-- written by scripts/matrix.py -->"
 
 
@@ -45,24 +45,28 @@ class Row:
     huggingface_hub: str
     torch: str
     python: str
-    counts: dict[str, int]
+    said: str
+    passed: bool
 
 
 def main() -> int:
-    """Writes the table; 1 where a test failed."""
+    """Writes the table, or keeps the heads; 1 where pytest did not end with 0."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("versions", nargs="*", default=VERSIONS)
+    parser.add_argument("versions", nargs="*")
     parser.add_argument("--heads", action="store_true")
     options = parser.parse_args()
     rows = []
-    for version in dict.fromkeys(options.versions):
+    for version in dict.fromkeys(options.versions or VERSIONS):
         python = _environment(version)
-        rows.append(_tested(python))
-        print(f"Transformers {version}: {_said(rows[-1].counts)}", flush=True)
         if options.heads:
             _keep_heads(python, version)
-    _write_table(rows)
-    return int(any(row.counts.get("failed") or row.counts.get("error") for row in rows))
+            print(f"Transformers {version}: kept", flush=True)
+            continue
+        rows.append(_tested(python))
+        print(f"Transformers {version}: {rows[-1].said}", flush=True)
+    if rows and not options.versions:
+        _write_table(rows)
+    return int(not all(row.passed for row in rows))
 
 
 def _environment(version: str) -> Path:
@@ -97,9 +101,10 @@ def _tested(python: Path) -> Row:
     done = subprocess.run(command, cwd=ROOT, env=_settings(), capture_output=True, text=True, check=False)
     if done.returncode:
         sys.stderr.write(done.stdout[-6000:] + done.stderr[-2000:])
-    counts = {word: int(number) for number, word in _COUNTS.findall(done.stdout.splitlines()[-1])}
+    last = (done.stdout.splitlines() or ["no output"])[-1]
+    said = ", ".join(_COUNTS.findall(last)) or last
     transformers, client, torch = (_version(python, name) for name in ("transformers", "huggingface_hub", "torch"))
-    return Row(transformers, client, torch, platform.python_version(), counts)
+    return Row(transformers, client, torch, platform.python_version(), said, done.returncode == 0)
 
 
 def _settings() -> dict[str, str]:
@@ -134,10 +139,6 @@ def _kept(entry: dict[str, object]) -> dict[str, object]:
     }
 
 
-def _said(counts: dict[str, int]) -> str:
-    return ", ".join(f"{number} {word}" for word, number in counts.items())
-
-
 def _write_table(rows: list[Row]) -> None:
     """The table below the mark of the page."""
     lines = [
@@ -145,7 +146,7 @@ def _write_table(rows: list[Row]) -> None:
         "|---|---|---|---|---|",
     ]
     lines += [
-        f"| {row.transformers} | {row.huggingface_hub} | {row.torch} | {row.python} | {_said(row.counts)} |"
+        f"| {row.transformers} | {row.huggingface_hub} | {row.torch} | {row.python} | {row.said} |"
         for row in rows
     ]
     before = PAGE.read_text(encoding="utf-8").partition(_OPENING)[0]

@@ -17,7 +17,7 @@ for name in (signal.SIGINT, signal.SIGHUP):  # ignored where the suite runs in t
     signal.signal(name, signal.SIG_DFL)
 os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
-START_SECONDS, END_SECONDS = 90, 60
+START_SECONDS, END_SECONDS = 90, 15
 
 pytestmark = pytest.mark.skipif(not PROC.is_dir(), reason="processes are found through /proc")
 
