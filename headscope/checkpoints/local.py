@@ -1,19 +1,15 @@
 """Checkpoints on this machine: a folder, or a weight file beside its config.json."""
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from headscope.checkpoints.adapter import ADAPTER_CONFIG
-from headscope.checkpoints.config_file import LARGEST_JSON, canonical_text, parse_object
+from headscope.checkpoints.config_file import LARGEST_JSON
 from headscope.checkpoints.formats.bytes import LocalBytes
 from headscope.checkpoints.formats.gguf import refuse_gguf
-from headscope.checkpoints.sentence import read_sentence_pipeline
-from headscope.checkpoints.weights import Weights, read_adapter_weights, read_weight_file, read_weights
+from headscope.checkpoints.manifest import CONFIG, manifest_of, manifest_of_file
 from headscope.errors import Malformed, NotFound
 from headscope.facts import CheckpointKind, CheckpointManifest
 
-CONFIG = "config.json"
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 
 
@@ -51,21 +47,12 @@ def read_folder(path: Path, reference: str, variant: str | None = None) -> Check
     folder = Folder(path)
     names = set(folder.names())
     if ADAPTER_CONFIG in names and not any(name.startswith(("model.", "pytorch_model.")) for name in names):
-        return _read_adapter(folder, reference)
+        return manifest_of(folder, ADAPTER_CONFIG, CheckpointKind.ADAPTER, reference)
     if CONFIG not in names:
         refuse_gguf(names, folder.open)
         hint = "give a folder written by save_pretrained"
         raise NotFound(f"{reference} is no checkpoint: it holds no {CONFIG}", hint)
-    text = folder.read_text(CONFIG)
-    config = parse_object(text, CONFIG)
-    manifest = _manifest(reference, config, len(text), read_weights(folder, config, variant))
-    return replace(manifest, sentence=read_sentence_pipeline(folder))
-
-
-def _read_adapter(folder: Folder, reference: str) -> CheckpointManifest:
-    text = folder.read_text(ADAPTER_CONFIG)
-    manifest = _manifest(reference, parse_object(text, ADAPTER_CONFIG), len(text), read_adapter_weights(folder))
-    return replace(manifest, kind=CheckpointKind.ADAPTER)
+    return manifest_of(folder, CONFIG, CheckpointKind.LOCAL, reference, variant)
 
 
 def read_weight_path(path: Path, reference: str) -> CheckpointManifest:
@@ -74,20 +61,4 @@ def read_weight_path(path: Path, reference: str) -> CheckpointManifest:
     refuse_gguf([path.name], folder.open)
     if CONFIG not in set(folder.names()):
         raise NotFound(f"{reference} has no {CONFIG} beside it", "put the config.json of its model there")
-    text = folder.read_text(CONFIG)
-    return _manifest(reference, parse_object(text, CONFIG), len(text), read_weight_file(folder, path.name))
-
-
-def _manifest(reference: str, config: dict[str, Any], config_bytes: int, weights: Weights) -> CheckpointManifest:
-    return CheckpointManifest(
-        reference=reference,
-        kind=CheckpointKind.LOCAL,
-        format=weights.format,
-        config_text=canonical_text(config),
-        tensors=weights.tensors,
-        files=weights.files,
-        bytes_read=weights.bytes_read + config_bytes,
-        shared=weights.shared,
-        notices=weights.notices,
-        gaps=weights.gaps,
-    )
+    return manifest_of_file(folder, path.name, reference)

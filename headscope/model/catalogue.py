@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 
 import transformers
 
@@ -119,6 +118,5 @@ def _first_names(mapping: str) -> dict[str, str]:
     return {kind: names[0] for kind, names in classes_by_type(mapping).items() if names}
 
 
-@lru_cache(maxsize=64)
 def _all_names(mapping: str) -> frozenset[str]:
     return frozenset(name for names in classes_by_type(mapping).values() for name in names)

@@ -55,11 +55,7 @@ def load_remote_classes(config: dict[str, Any], task: Task | None, source: Locat
 def _import(reference: str, source: Location) -> Any:
     try:
         with quiet():
-            return class_of_repository(
-                reference,
-                source.reference,
-                **{name: value for name, value in source.keywords().items() if name != "subfolder"},
-            )
+            return class_of_repository(reference, source.reference, **source.keywords())
     except Exception as err:
         raise Unsupported(
             f"the repository's own class {reference} cannot be imported: {type(err).__name__}: {err}",

@@ -193,15 +193,11 @@ def _is_own_only(replay: Replay, axis: int) -> bool:
 
 def _reads_itself(value: torch.Tensor, replay: Replay, axis: int) -> bool:
     """Whether what stands at one position of `value` depends on the hidden state of that position alone."""
-    hidden = replay.hidden[0]
-    length = hidden.shape[axis]
-    if value.dim() <= axis or value.shape[axis] != length:
-        return False
-    if not value.requires_grad:
+    length = replay.hidden[0].shape[axis]
+    if value.dim() <= axis or value.shape[axis] != length or not value.requires_grad:
         return False
     at = length // 3  # not the middle, which a reversal leaves in its place
-    (gradient,) = torch.autograd.grad(_random_sum(value.select(axis, at)), hidden, retain_graph=True, allow_unused=True)
-    rows = [_positions(row, axis) for row in gradient] if gradient is not None else []
+    rows = _rows_read(value.select(axis, at), replay, axis)
     return (at,) in rows and all(row in ((at,), ()) for row in rows)
 
 
@@ -211,9 +207,14 @@ def _reads_one(value: torch.Tensor, axes: tuple[int, ...], replay: Replay, axis:
         return False
     for at in sorted(axes, reverse=True):
         value = value.select(at, value.shape[at] // 3)
-    (gradient,) = torch.autograd.grad(_random_sum(value), replay.hidden[0], retain_graph=True, allow_unused=True)
-    rows = [_positions(row, axis) for row in gradient] if gradient is not None else []
+    rows = _rows_read(value, replay, axis)
     return any(rows) and all(len(row) <= 1 for row in rows)
+
+
+def _rows_read(value: torch.Tensor, replay: Replay, axis: int) -> list[Positions]:
+    """For each row the positions of the first hidden states that `value` depends on; none where it depends on none."""
+    (gradient,) = torch.autograd.grad(_random_sum(value), replay.hidden[0], retain_graph=True, allow_unused=True)
+    return [_positions(row, axis) for row in gradient] if gradient is not None else []
 
 
 def _expected(pooling: Pooling, execution: Execution) -> Callable[[Influence], bool] | None:

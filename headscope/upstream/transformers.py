@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -88,7 +90,8 @@ def tied_names(model: PreTrainedModel) -> Mapping[str, str]:
     return found
 
 
-def classes_by_type(mapping: str) -> dict[str, tuple[str, ...]]:
+@cache
+def classes_by_type(mapping: str) -> Mapping[str, tuple[str, ...]]:
     """Model type to class names, of one of the auto classes' tables: `MODEL_FOR_MASKED_LM_MAPPING_NAMES`."""
     from transformers.models.auto import modeling_auto
 
@@ -96,20 +99,21 @@ def classes_by_type(mapping: str) -> dict[str, tuple[str, ...]]:
         table = getattr(modeling_auto, mapping)
     except AttributeError as err:
         raise moved(_PACKAGE, f"the auto classes have no {mapping}") from err
-    return {str(kind): _several(names) for kind, names in table.items()}
+    return MappingProxyType({str(kind): _several(names) for kind, names in table.items()})
 
 
 def _several(names: str | Iterable[str | None] | None) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(name for name in names or () if name)
 
 
-def tokenizer_of_type() -> dict[str, tuple[str, ...]]:
+@cache
+def tokenizer_of_type() -> Mapping[str, tuple[str, ...]]:
     """Model type to the names of its tokenizer classes."""
     try:
         from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
     except ImportError as err:
         raise moved(_PACKAGE, "the auto classes have no TOKENIZER_MAPPING_NAMES") from err
-    return {str(kind): _several(names) for kind, names in TOKENIZER_MAPPING_NAMES.items()}
+    return MappingProxyType({str(kind): _several(names) for kind, names in TOKENIZER_MAPPING_NAMES.items()})
 
 
 def folder_of_type(model_type: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from headscope.checkpoints.local import CONFIG
+from headscope.checkpoints.manifest import CONFIG
 from headscope.errors import Gated, HeadscopeError, NetworkError, NotFound, UsageError
 from headscope.upstream.hub import transport_error
 

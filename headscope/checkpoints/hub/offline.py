@@ -8,11 +8,11 @@ from urllib.request import getproxies, proxy_bypass
 
 from headscope.checkpoints.adapter import ADAPTER_CONFIG
 from headscope.checkpoints.hub.access import HubAccess
-from headscope.checkpoints.hub.manifest import manifest_of
-from headscope.checkpoints.local import CONFIG, Folder
+from headscope.checkpoints.local import Folder
+from headscope.checkpoints.manifest import CONFIG, manifest_of
 from headscope.checkpoints.snapshot import nearest_bundled, read_bundled
 from headscope.errors import HeadscopeError, NetworkError, Offline
-from headscope.facts import CheckpointManifest
+from headscope.facts import CheckpointKind, CheckpointManifest
 from headscope.upstream.hub import cached_file, commit_in_cache
 
 _PROBE_SECONDS = 3.0
@@ -74,7 +74,7 @@ def cached(access: HubAccess, barred: HeadscopeError) -> CheckpointManifest | No
     path = _cached_config(access, access.revision)
     if path is None:
         return None
-    manifest = manifest_of(Folder(path.parent), path.name, access.location.variant)
+    manifest = manifest_of(Folder(path.parent), path.name, CheckpointKind.HUB, variant=access.location.variant)
     notice = f"{barred.message}: read from the local cache"
     return replace(
         manifest,

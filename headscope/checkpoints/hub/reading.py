@@ -10,11 +10,11 @@ from pathlib import Path
 from headscope.checkpoints.hub.access import HubAccess
 from headscope.checkpoints.hub.errors import translated
 from headscope.checkpoints.hub.http_limits import limited_requests
-from headscope.checkpoints.hub.manifest import manifest_of
 from headscope.checkpoints.hub.offline import bundled, cached, why_offline, without_network
 from headscope.checkpoints.hub.repository import Repository, config_path, list_files
+from headscope.checkpoints.manifest import manifest_of
 from headscope.errors import NetworkError
-from headscope.facts import CheckpointManifest
+from headscope.facts import CheckpointKind, CheckpointManifest
 from headscope.upstream.hub import commit_in_cache
 
 
@@ -47,7 +47,7 @@ def _with_network(access: HubAccess, progress: Callable[[str], None]) -> Checkpo
         commit = commit_in_cache(Path(path))
         storage = Repository(access, commit, listing)
         progress(f"reading the headers of {access.repo}")
-        manifest = manifest_of(storage, Path(path).name, access.location.variant)
+        manifest = manifest_of(storage, Path(path).name, CheckpointKind.HUB, variant=access.location.variant)
     return replace(
         manifest, reference=access.location.reference, revision=access.revision, commit=commit, requests=len(requests)
     )

@@ -12,7 +12,7 @@ from headscope.checkpoints.hub.access import HubAccess
 from headscope.checkpoints.hub.errors import understood
 from headscope.checkpoints.hub.http_limits import bounded_answers
 from headscope.checkpoints.hub.ranges import REQUEST_SECONDS, RangeBytes
-from headscope.checkpoints.local import CONFIG
+from headscope.checkpoints.manifest import CONFIG
 from headscope.errors import NotFound
 from headscope.upstream.hub import cached_file
 
