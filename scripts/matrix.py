@@ -146,8 +146,7 @@ def _write_table(rows: list[Row]) -> None:
         "|---|---|---|---|---|",
     ]
     lines += [
-        f"| {row.transformers} | {row.huggingface_hub} | {row.torch} | {row.python} | {row.said} |"
-        for row in rows
+        f"| {row.transformers} | {row.huggingface_hub} | {row.torch} | {row.python} | {row.said} |" for row in rows
     ]
     before = PAGE.read_text(encoding="utf-8").partition(_OPENING)[0]
     PAGE.write_text(f"{before}{_OPENING}\n\n" + "\n".join(lines) + "\n", encoding="utf-8")

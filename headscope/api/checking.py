@@ -25,14 +25,8 @@ from headscope.examination.checkpoint import examine
 from headscope.examination.evidence import gather
 from headscope.examination.module import is_in_memory
 from headscope.examination.request import Progress, Request
-from headscope.facts import (
-    Profile,
-    Severity,
-)
-from headscope.facts.check import (
-    CheckResult,
-    Subject,
-)
+from headscope.facts import Profile, Severity
+from headscope.facts.check import CheckResult, Subject
 
 if TYPE_CHECKING:
     import torch

@@ -279,12 +279,10 @@ def _stored(place: StoredFiles, parameters: Sequence[HeadParameter]) -> dict[str
     """Digests of the parameters that lie in this place; the dtype and shape go in."""
     from headscope.checkpoints import read_first_bytes
 
-    of_adapter = place.manifest.kind is CheckpointKind.ADAPTER
-    headers = {tensor.key: tensor for tensor in place.manifest.tensors}
     found = {}
     for item in parameters:
-        header = headers.get(item.checkpoint_keys[0])
-        if header is None or (item.adapter is Carried.SAVED) != of_adapter:
+        header = place.header_of(item)
+        if header is None:
             continue
         if place.manifest.format is not WeightsFormat.SAFETENSORS:
             found[item.name] = _Fingerprint(None, f"{header.file} is a pickle, whose numbers are not compared")

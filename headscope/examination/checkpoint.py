@@ -14,10 +14,7 @@ from headscope.examination.loading import load_checkpoint
 from headscope.examination.reading import own_first_token, read_checkpoint
 from headscope.examination.request import Progress, Request
 from headscope.examination.tracing import Traced, trace_checkpoint
-from headscope.facts import (
-    CheckpointManifest,
-    Report,
-)
+from headscope.facts import CheckpointManifest, Report
 from headscope.facts.check import BuiltFacts
 
 if TYPE_CHECKING:

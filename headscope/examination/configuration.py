@@ -5,13 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from headscope.facts import (
-    CheckpointManifest,
-)
-from headscope.facts.check import (
-    BuiltFacts,
-    ConfigFacts,
-)
+from headscope.facts import CheckpointManifest
+from headscope.facts.check import BuiltFacts, ConfigFacts
 
 _LANGUAGE_MODELS = ("MaskedLM", "CausalLM", "LMHeadModel", "ForConditionalGeneration", "ForPreTraining")
 

@@ -13,23 +13,17 @@ from headscope.examination.configuration import config_facts
 from headscope.examination.reading import StoredFiles, open_stored_files
 from headscope.examination.request import Request
 from headscope.facts import (
-    CheckpointKind,
     CheckpointManifest,
     HeadParameter,
     ParameterStatus,
     Profile,
     Report,
     Task,
+    TensorHeader,
     Unavailable,
     WeightsFormat,
 )
-from headscope.facts.adapter import Carried
-from headscope.facts.check import (
-    Evidence,
-    Subject,
-    TensorValues,
-    TokenizerFacts,
-)
+from headscope.facts.check import Evidence, Subject, TensorValues, TokenizerFacts
 
 _TEXT = (
     Task.SEQUENCE_CLASSIFICATION,
@@ -167,20 +161,19 @@ def _measured(
     from headscope.checkpoints import path_in, read_first_bytes
     from headscope.model.values import stored_values, values_of
 
-    of_adapter = place.manifest.kind is CheckpointKind.ADAPTER
-    headers = {tensor.key: tensor for tensor in place.manifest.tensors}
-    by_file: dict[str, list[HeadParameter]] = {}
+    by_file: dict[str, list[tuple[HeadParameter, TensorHeader]]] = {}
     for item in given:
-        header = headers.get(item.checkpoint_keys[0])
-        if header is not None and header.shape == item.shape and (item.adapter is Carried.SAVED) == of_adapter:
-            by_file.setdefault(header.file, []).append(item)
-    for file, items in by_file.items():
-        keys = {item.checkpoint_keys[0]: item.name for item in items}
-        shapes = {item.name: item.shape for item in items}
+        header = place.header_of(item)
+        if header is not None and header.shape == item.shape:
+            by_file.setdefault(header.file, []).append((item, header))
+    for file, pairs in by_file.items():
+        keys = {header.key: item.name for item, header in pairs}
+        dtypes = {header.key: header.dtype for _, header in pairs}
+        shapes = {item.name: item.shape for item, _ in pairs}
         if place.manifest.format is WeightsFormat.SAFETENSORS:
             limit = _LOCAL_BYTES if place.sidecar.reads_cheaply else _REMOTE_BYTES
             for key, data in read_first_bytes(place.sidecar, file, keys, limit).items():
-                found = values_of(keys[key], data, headers[key].dtype, shapes[keys[key]])
+                found = values_of(keys[key], data, dtypes[key], shapes[keys[key]])
                 if found is not None:
                     yield found
             continue

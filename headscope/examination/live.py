@@ -24,15 +24,7 @@ from headscope.examination.live_facts import (
 from headscope.examination.module import Unwrapped, uncompiled, unwrap
 from headscope.examination.origin import Origin, Present, diff_of_info, find_origin, joined
 from headscope.examination.tracing import unless_contradicted, with_padding
-from headscope.facts import (
-    CheckpointKind,
-    HeadTrace,
-    PaddingEffect,
-    ParameterStatus,
-    Report,
-    Task,
-    WeightDiff,
-)
+from headscope.facts import CheckpointKind, HeadTrace, PaddingEffect, ParameterStatus, Report, Task, WeightDiff
 from headscope.facts.check import BuiltFacts
 from headscope.facts.counting import counted, verb
 from headscope.facts.version import tool_version

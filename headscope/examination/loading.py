@@ -11,9 +11,7 @@ from headscope.errors import Unsupported
 from headscope.examination.assembly import checkpoint_facts
 from headscope.examination.reading import trusted_code
 from headscope.examination.request import Progress, Request
-from headscope.facts import (
-    CheckpointManifest,
-)
+from headscope.facts import CheckpointManifest
 from headscope.facts.weight_inventory import WeightInventory, contents_of
 
 if TYPE_CHECKING:

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headscope.examination.request import Progress, Request
-from headscope.facts import CheckpointKind, CheckpointManifest
+from headscope.facts import (
+    Carried,
+    CheckpointKind,
+    CheckpointManifest,
+    HeadParameter,
+    ParameterOrigin,
+    ParameterStatus,
+    TensorHeader,
+)
 from headscope.facts.location import Location
 
 if TYPE_CHECKING:
@@ -51,12 +60,23 @@ def own_first_token(request: Request, manifest: CheckpointManifest) -> FirstToke
     return read_first_token(Path(place.reference, place.subfolder or ""))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StoredFiles:
     """A place with weights, the checkpoint's own or its adapter's, and the manifest of what lies there."""
 
     sidecar: FileReader
     manifest: CheckpointManifest
+
+    def header_of(self, item: HeadParameter | ParameterOrigin) -> TensorHeader | None:
+        """The one stored tensor that fills a parameter, where it lies in this place: the adapter's or the base's."""
+        if item.status is not ParameterStatus.LOADED or len(item.checkpoint_keys) != 1:
+            return None
+        is_of_adapter = self.manifest.kind is CheckpointKind.ADAPTER
+        return self._headers.get(item.checkpoint_keys[0]) if (item.adapter is Carried.SAVED) == is_of_adapter else None
+
+    @cached_property
+    def _headers(self) -> dict[str, TensorHeader]:
+        return {tensor.key: tensor for tensor in self.manifest.tensors}
 
 
 def open_stored_files(request: Request, manifest: CheckpointManifest) -> list[StoredFiles]:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from headscope.errors import HeadscopeError
 from headscope.examination.origin import Origin
 from headscope.examination.reading import StoredFiles, open_stored_files
-from headscope.facts import CheckpointKind, ParameterStatus, TensorHeader, WeightsFormat
-from headscope.facts.adapter import Carried
+from headscope.facts import TensorHeader, WeightsFormat
 from headscope.model.wrapping import plain_name
 
 if TYPE_CHECKING:
@@ -49,18 +48,11 @@ def same_numbers(module: nn.Module, origin: Origin, head: frozenset[str]) -> dic
 def _pairs(module: nn.Module, origin: Origin, head: frozenset[str], place: StoredFiles) -> Iterator[_Pair]:
     from headscope.model.held import is_comparable
 
-    of_adapter = place.manifest.kind is CheckpointKind.ADAPTER
-    headers = {header.key: header for header in place.manifest.tensors}
     stated = {item.name: item for item in origin.given.parameters if not item.is_buffer}
     for name, tensor in module.named_parameters(remove_duplicate=False):
         given = stated.get(plain_name(name))
-        if given is None or given.status is not ParameterStatus.LOADED or len(given.checkpoint_keys) != 1:
-            continue
-        header = headers.get(given.checkpoint_keys[0])
-        is_here = header is not None and (given.adapter is Carried.SAVED) == of_adapter
-        if header is None or not is_here or header.shape != tuple(tensor.shape) or given.quantised is not None:
-            continue
-        if is_comparable(tensor):
+        header = place.header_of(given) if given is not None and given.quantised is None else None
+        if header is not None and header.shape == tuple(tensor.shape) and is_comparable(tensor):
             yield _Pair(name, tensor, header, _BYTES_OF_HEAD if name in head else _BYTES_ELSEWHERE)
 
 

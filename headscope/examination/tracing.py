@@ -6,11 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from headscope.errors import Unsupported
-from headscope.facts import (
-    HeadTrace,
-    PaddingEffect,
-    Unavailable,
-)
+from headscope.facts import HeadTrace, PaddingEffect, Unavailable
 
 if TYPE_CHECKING:
     from headscope.checkpoints.tokenizer_file import FirstToken

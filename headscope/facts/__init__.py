@@ -43,15 +43,7 @@ from headscope.facts.report import (
 from headscope.facts.sentence import SentencePipeline
 from headscope.facts.tasks import Task
 from headscope.facts.tokens import HiddenSource, Positions, Where
-from headscope.facts.weights import (
-    Mismatch,
-    ParameterOrigin,
-    ParameterStatus,
-    Rename,
-    Tie,
-    UnusedGroup,
-    WeightDiff,
-)
+from headscope.facts.weights import Mismatch, ParameterOrigin, ParameterStatus, Rename, Tie, UnusedGroup, WeightDiff
 
 __all__ = [
     "SCHEMA_VERSION",

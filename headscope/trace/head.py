@@ -8,15 +8,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from headscope.errors import Unsupported
-from headscope.facts import (
-    HeadTrace,
-    Pooling,
-    Stage,
-    Task,
-    Unavailable,
-    UnusedModule,
-    Verification,
-)
+from headscope.facts import HeadTrace, Pooling, Stage, Task, Unavailable, UnusedModule, Verification
 from headscope.trace.agreement import Agreement, Look, agree, look_at, withdrawn
 from headscope.trace.axes import has_ambiguous_batch
 from headscope.trace.base import base_module, declared_base

@@ -15,16 +15,7 @@ from reports import REPORTS
 
 from headscope import api
 from headscope.cli import main
-from headscope.errors import (
-    ExitCode,
-    Gated,
-    HeadscopeError,
-    Malformed,
-    NetworkError,
-    NotFound,
-    Offline,
-    UsageError,
-)
+from headscope.errors import ExitCode, Gated, HeadscopeError, Malformed, NetworkError, NotFound, Offline, UsageError
 from headscope.facts import CheckpointKind, CheckpointManifest, Report, Unavailable, WeightsFormat
 
 PERMISSIONS = 0o640

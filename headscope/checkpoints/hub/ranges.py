@@ -68,10 +68,7 @@ class RangeBytes:
         return data, size
 
     def _ask(self, offset: int, length: int, size: int | None) -> tuple[bytes, int]:
-        from huggingface_hub.utils import (  # type: ignore[attr-defined]  # exported lazily
-            build_hf_headers,
-            hf_raise_for_status,
-        )
+        from huggingface_hub.utils import build_hf_headers, hf_raise_for_status  # type: ignore[attr-defined]  # exported lazily
 
         wanted = f"bytes={offset}-{offset + length - 1}"
         token = self._token if _origin(self._store) == _origin(self._url) else False  # the store gets no token
