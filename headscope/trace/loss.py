@@ -30,16 +30,22 @@ def observed_loss(execution: Execution) -> str:
     "none" where the forward takes no labels, "" where it ran no loss that is known: any other function of the scores,
     or of a known loss, is another loss.
     """
-    if not any(name in signature(execution.model.forward).parameters for name in ("labels", "start_positions")):
-        return "none"
     if execution.loss is None:
-        return ""
+        return "" if _may_take_labels(execution) else "none"
     found = _terms(execution.loss, execution.graph)
     if not found:
         return ""
     scores = {key for tensor in execution.logits for key in _chain(tensor, execution.graph)}
     names = {_LOSSES[operation.name] if _reads(operation, scores, execution.graph) else "" for operation in found}
     return names.pop() if len(names) == 1 else ""
+
+
+def _may_take_labels(execution: Execution) -> bool:
+    """Whether the forward names labels, or has a `**kwargs` that wasn't seen to ignore them."""
+    arguments = signature(execution.model.forward).parameters
+    if any("label" in name or name == "start_positions" for name in arguments):  # Bros has initial_token_labels
+        return True
+    return not execution.probe.labels and any(item.kind is item.VAR_KEYWORD for item in arguments.values())
 
 
 def _terms(loss: torch.Tensor, graph: Graph) -> list[Operation]:

@@ -64,3 +64,49 @@ def focal(x: Tensor, y: Tensor) -> Tensor:
 def test_a_loss_is_named_where_it_is_that_function_of_the_scores(loss: Loss, name: str) -> None:
     probe = Probe({"ids": torch.arange(10).reshape(5, 2)}, {"labels": torch.tensor([0, 1, 2, 0, 1])}, Sizes(5, 2), ())
     assert observed_loss(run_forward(Trained(loss), probe, hint="")) == name
+
+
+class Forwarded(Trained):
+    """Its labels pass through a `**kwargs`, as in a class that calls its parent's forward."""
+
+    def forward(self, ids: Tensor, **more: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
+        return super().forward(ids, **more)
+
+
+class Unnamed(Trained):
+    """Takes anything and reads none of it."""
+
+    def forward(self, ids: Tensor, **more: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
+        return {"logits": self.fc(self.encoder(ids)[:, 0])}
+
+
+class OtherLabels(Trained):
+    """Takes labels under a name of its own."""
+
+    def forward(self, ids: Tensor, first_labels: Tensor | None = None) -> dict[str, Tensor]:  # type: ignore[override]
+        return {"logits": self.fc(self.encoder(ids)[:, 0])}
+
+
+class WithoutLabels(Trained):
+    """Takes none."""
+
+    def forward(self, ids: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
+        return {"logits": self.fc(self.encoder(ids)[:, 0])}
+
+
+@pytest.mark.parametrize(
+    ("kind", "gives_labels", "said"),
+    [
+        (Forwarded, True, "CrossEntropyLoss"),
+        (Unnamed, True, "none"),
+        (Unnamed, False, ""),
+        (OtherLabels, True, ""),
+        (WithoutLabels, True, "none"),
+    ],
+)
+def test_no_loss_is_claimed_only_of_a_forward_that_takes_no_labels(
+    kind: type[Trained], gives_labels: bool, said: str
+) -> None:
+    labels = {"labels": torch.tensor([0, 1, 2, 0, 1])} if gives_labels else {}
+    probe = Probe({"ids": torch.arange(10).reshape(5, 2)}, labels, Sizes(5, 2), ())
+    assert observed_loss(run_forward(kind(functional.cross_entropy), probe, hint="")) == said
