@@ -42,6 +42,7 @@ docs-check: $(VENV)/.dev
 	$(BIN)/python scripts/write_architecture.py --check
 	$(BIN)/python scripts/write_benchmarks.py --check
 	$(BIN)/python scripts/write_pictures.py --check
+	$(BIN)/python scripts/write_changes.py --check
 
 ## docs: the site, without network; a broken link is an error (but not with --quiet, which counts no warnings)
 docs: $(VENV)/.dev

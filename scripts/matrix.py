@@ -20,6 +20,7 @@ import venv
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "versions.md"
@@ -117,24 +118,32 @@ def _version(python: Path, package: str) -> str:
 
 
 def _keep_heads(python: Path, version: str) -> None:
-    """The heads of a version: what of each class changes for a user when it changes."""
+    """What `headscope heads --json` says there of each class, without what a comparison of versions can't use."""
     command = [str(python), "-m", "headscope", "heads", "--json"]
     done = subprocess.run(command, cwd=ROOT, env=_settings(), capture_output=True, text=True, check=True)
-    heads = {entry["class_name"]: _kept(entry) for entry in json.loads(done.stdout)["heads"]}
+    _write_heads(json.loads(done.stdout)["heads"], version)
+
+
+def _write_heads(heads: list[dict[str, Any]], version: str) -> None:
+    """One class a line. Where several model types share a class, the last that is traced speaks for it."""
+    kept = {entry["class"]: _kept(entry) for entry in sorted(heads, key=lambda entry: entry["traced"])}
+    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(kept[name], sort_keys=True)}" for name in sorted(kept))
     KEPT.mkdir(exist_ok=True)
-    text = json.dumps(dict(sorted(heads.items())), indent=1, sort_keys=True) + "\n"
-    (KEPT / f"{version}.json").write_text(text, encoding="utf-8")
+    (KEPT / f"{version}.json").write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
 
 
-def _kept(entry: dict[str, object]) -> dict[str, object]:
-    head = entry.get("head")
-    if not isinstance(head, dict):
-        return {"task": entry["task"], "reason": entry["reason"]}
+def _kept(entry: dict[str, Any]) -> dict[str, Any]:
+    head = entry["head"]
+    if head is None:
+        return {"reason": entry["reason"]}
+    pooling = head["pooling"]
     return {
-        "task": entry["task"],
-        "pooling": head["pooling"]["rule"],
+        "kind": pooling["kind"],
+        "rule": pooling["rule"],
+        "positions": [part["positions"] | {"of": part["sources"]} for part in pooling["parts"]],
         "formula": head["formula"],
         "parameters": {item["name"]: item["shape"] for item in head["parameters"]},
+        "not used": [item["name"] for item in head["parameters"] if not item["live"]],
         "loss": head["loss"],
     }
 

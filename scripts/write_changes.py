@@ -1,0 +1,145 @@
+"""Writes docs/changes.md, what changed in the heads of Transformers from version to version, or `--check` to compare.
+
+It reads what `scripts/matrix.py --heads` kept of each version in docs/versions/.
+"""
+
+import difflib
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAGE = DOCS / "changes.md"
+OPENING = """# What changed in the heads of Transformers
+
+A fine-tuned checkpoint keeps its weights when you upgrade Transformers; what the class does with them can change. This
+page compares what `headscope heads` traces on several versions of Transformers: which positions each head reads, its
+formula, its parameters and its loss, in the default configuration of each class. Scripts can read the data of each
+version: {files}.
+
+To see what your version does with your checkpoint, run `headscope inspect CHECKPOINT`.
+"""
+Heads = dict[str, dict[str, Any]]
+
+
+def main(arguments: list[str]) -> int:
+    """Writes the page; with `--check` shows the difference instead and returns 1 where there is one."""
+    fresh = changes_page({path.stem: json.loads(path.read_text(encoding="utf-8")) for path in _files()})
+    if "--check" not in arguments:
+        PAGE.write_text(fresh, encoding="utf-8")
+        return 0
+    present = PAGE.read_text(encoding="utf-8")
+    lines = list(difflib.unified_diff(present.splitlines(), fresh.splitlines(), "docs/changes.md", "now", lineterm=""))
+    print("\n".join(lines))
+    return int(bool(lines))
+
+
+def _files() -> list[Path]:
+    return sorted((DOCS / "versions").glob("*.json"), key=lambda path: [int(part) for part in path.stem.split(".")])
+
+
+def changes_page(versions: dict[str, Heads]) -> str:
+    """The whole page; `versions` go from the oldest to the newest."""
+    names = list(versions)
+    pairs = [section for old, new in [*pairwise(names)][::-1] for section in _section(old, new, versions)]
+    files = ", ".join(f"[{name}](versions/{name}.json)" for name in names)
+    return "\n".join([OPENING.format(files=files), *pairs]).rstrip() + "\n"
+
+
+def _section(old: str, new: str, versions: dict[str, Heads]) -> Iterator[str]:
+    before, after = versions[old], versions[new]
+    both = sorted(before.keys() & after.keys())
+    traced = [name for name in both if "reason" not in before[name] and "reason" not in after[name]]
+    yield f"## {old} to {new}\n"
+    yield f"{len(both)} classes in both, {len(traced)} of them traced in both.\n"
+    yield from _changed(traced, before, after)
+    turned = [(name, _plain(before[name]["reason"])) for name in _turned(both, before, after)]
+    yield from _listed(f"Traced in {new}, not in {old}", turned)
+    lost = [(name, _plain(after[name]["reason"])) for name in _turned(both, after, before)]
+    yield from _listed(f"Traced in {old}, not in {new}", lost)
+    fresh = [(name, after[name]) for name in sorted(after.keys() - before.keys())]
+    yield from _listed("New classes", ((name, _told(head)) for name, head in fresh))
+    yield from _listed("Removed classes", ((name, "") for name in sorted(before.keys() - after.keys())))
+
+
+def _turned(names: list[str], without: Heads, having: Heads) -> list[str]:
+    return [name for name in names if "reason" in without[name] and "reason" not in having[name]]
+
+
+def _changed(names: list[str], before: Heads, after: Heads) -> Iterator[str]:
+    rows = [(f"`{name}`", *change) for name in names for change in _differences(before[name], after[name])]
+    if not rows:
+        yield "No head changed.\n"
+        return
+    yield "| class | what | before | after |\n|---|---|---|---|"
+    yield from (f"| {' | '.join(row)} |" for row in rows)
+    yield ""
+
+
+def _differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """What differs, with both sides; a token that is only called another name is no other position."""
+    if _places(old) != _places(new):
+        yield "positions", _plain(old["rule"]), _plain(new["rule"])
+    elif old["rule"] != new["rule"]:
+        yield "name of the token", _plain(old["rule"]), _plain(new["rule"])
+    if _without_tokens(old["formula"]) != _without_tokens(new["formula"]):
+        yield "formula", _formula(old["formula"]), _formula(new["formula"])
+    if old["parameters"] != new["parameters"]:
+        yield "parameters", _shapes_only_in(old, new), _shapes_only_in(new, old)
+    if old["not used"] != new["not used"]:
+        yield "parameters without effect", _names(old["not used"]), _names(new["not used"])
+    if old["loss"] != new["loss"]:
+        yield "loss", old["loss"] or "not determined", new["loss"] or "not determined"
+
+
+def _places(head: dict[str, Any]) -> tuple[str, list[Any]]:
+    """Kind and positions, without what the tokenizer calls the token there and which module gives the states."""
+    positions = [{**item, "token": "", "of": [source["layer"] for source in item["of"]]} for item in head["positions"]]
+    return head["kind"], positions
+
+
+def _without_tokens(formula: str) -> str:
+    return re.sub(r"h\[[^\]]*\]+", "h[]", formula)
+
+
+def _shapes_only_in(one: dict[str, Any], other: dict[str, Any]) -> str:
+    """The parameters that the other head hasn't in this shape."""
+    shapes = one["parameters"].items()
+    return _names(f"{name} {_sizes(shape)}" for name, shape in shapes if other["parameters"].get(name) != shape)
+
+
+def _sizes(shape: list[int | str]) -> str:
+    return "x".join(map(str, shape))
+
+
+def _names(items: Iterable[str]) -> str:
+    return ", ".join(f"`{item}`" for item in items) or "none"
+
+
+def _listed(title: str, items: Iterable[tuple[str, str]]) -> Iterator[str]:
+    lines = [f"- `{name}`" + (f": {told}" if told else "") for name, told in items]
+    if lines:
+        yield f"### {title}\n"
+        yield from lines
+        yield ""
+
+
+def _told(head: dict[str, Any]) -> str:
+    return f"not traced: {_plain(head['reason'])}" if "reason" in head else _formula(head["formula"])
+
+
+def _formula(text: str) -> str:
+    return f"`{text}`" if text else "no formula is printed"
+
+
+def _plain(text: str) -> str:
+    """Words of a report as Markdown shows them."""
+    return text.replace("<", "&lt;").replace("[", "\\[").replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
