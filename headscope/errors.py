@@ -69,7 +69,7 @@ class Malformed(HeadscopeError):
 class Unsupported(HeadscopeError):
     """Well-formed, and nothing headscope can read or examine.
 
-    `contents` are the `facts.contents.Contents` of the weight files, where they could be read nevertheless.
+    `contents` is the `facts.weight_inventory.WeightInventory` of the weight files, where those could be read.
     """
 
     code = "unsupported"

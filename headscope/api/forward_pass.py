@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import torch
+    from transformers import PreTrainedModel
 
     from headscope.model.model_request import Choice
     from headscope.trace.observe import Observation
@@ -124,7 +125,7 @@ def forward(
     choice = examined.choice or choose_class(_with_classes_of(report, request), manifest)
     _check_kind(material, choice)
     if device == _META:
-        return _report(report, device, _observe_shapes(choice), material)
+        return _report(report, device, _observe_shapes(choice, examined.skeleton), material)
     place = _place(request, manifest)
     (progress or (lambda sentence: None))(f"loading {_gigabytes(manifest)} of weights")
     observation = _observe_values(choice, place, material, device)
@@ -189,16 +190,17 @@ def _place(request: Request, manifest: CheckpointManifest) -> Location:
     return loadable(request, manifest)
 
 
-def _observe_shapes(choice: Choice) -> Observation:
+def _observe_shapes(choice: Choice, skeleton: PreTrainedModel | None) -> Observation:
     import torch
 
     from headscope.model.quiet import quiet
     from headscope.trace.observe import observe_probe
 
     with quiet():
-        with torch.device(_META):
-            model = choice.cls(choice.config)
-        return observe_probe(model, choice.task)
+        if skeleton is None:
+            with torch.device(_META):
+                skeleton = choice.cls(choice.config)
+        return observe_probe(skeleton, choice.task)
 
 
 def _observe_values(choice: Choice, place: Location, material: Material, device: str) -> Observation:

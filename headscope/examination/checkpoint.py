@@ -18,6 +18,8 @@ from headscope.facts import CheckpointManifest, Report
 from headscope.facts.check import BuiltFacts
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
     from headscope.model.loading import Loaded
     from headscope.model.model_request import Choice
 
@@ -30,7 +32,7 @@ def examine(command: str, request: Request, progress: Progress | None) -> Examin
     key = key_of(manifest, *_identity(request), first) if cache.is_open else ""
     known = cache.load(Remembered, key)
     if known is not None and (known.verified or not request.verify):
-        return Examined(_renewed(known, command, request, manifest), manifest, known.built, None, key)
+        return Examined(_renewed(known, command, request, manifest), manifest, known.built, None, None, key)
     examined = _examine(
         command, request, manifest, partial(trace_checkpoint, own=first, verify=request.verify), progress
     )
@@ -70,13 +72,15 @@ class Remembered:
 class Examined:
     """A report, what was read for it, and as what.
 
-    `choice` is None where the report is from the cache; `key` is what the cache knows it by.
+    `choice` and `skeleton`, the model on the meta device, are None where the report is from the cache; `key` is what
+    the cache knows it by.
     """
 
     report: Report
     manifest: CheckpointManifest
     built: BuiltFacts
     choice: Choice | None
+    skeleton: PreTrainedModel | None
     key: str
 
 
@@ -93,4 +97,4 @@ def _examine(
     traced = tracer(loaded, choice) if tracer else Traced(None)
     report = assemble(command, manifest, choice, loaded, traced)
     built = with_purpose(built_facts(choice.config), manifest)
-    return Examined(report, manifest, built, choice, "")
+    return Examined(report, manifest, built, choice, loaded.model, "")
