@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from headscope.trace.base import composite_children, declared_base
 from headscope.trace.buffers import names_of_buffers
 from headscope.trace.execution import Execution
 from headscope.trace.recorder import Operation
@@ -17,6 +18,7 @@ class HeadSlice:
 
     `hidden` are the tensors at which the slice begins; `derived` are the ids of all tensors on the way from
     there to the logits; `live` are the names of the parameters and persistent buffers with a path to the logits.
+    `beside` are the indices of the operations of other encoders, which reach the head without the hidden states.
     """
 
     operations: tuple[Operation, ...]
@@ -24,6 +26,7 @@ class HeadSlice:
     derived: frozenset[int]
     live: frozenset[str]
     base: nn.Module | None
+    beside: frozenset[int] = frozenset()
 
 
 def locate_head(execution: Execution, base: nn.Module | None) -> HeadSlice:
@@ -42,7 +45,25 @@ def locate_head(execution: Execution, base: nn.Module | None) -> HeadSlice:
         derived=frozenset(derived),
         live=frozenset(name for key, name in named.items() if key in reached),
         base=base,
+        beside=_of_other_encoders(execution, operations, derived, base),
     )
+
+
+def _of_other_encoders(
+    execution: Execution, operations: tuple[Operation, ...], derived: set[int], base: nn.Module | None
+) -> frozenset[int]:
+    """The operations of composite modules that make hidden states from the inputs, beside a base that none declares."""
+    if base is None or declared_base(execution.model) is not None:
+        return frozenset()
+    others = set(composite_children(execution.model)) - {base}
+    side = (made_by for operation in operations for tensor, made_by in operation.inputs if id(tensor) not in derived)
+    found = [
+        (operation, made_in)
+        for operation in execution.graph.before(*side)
+        if (made_in := next((item for item in operation.modules if item in others), None)) is not None
+    ]
+    encoders = {made_in for item, made_in in found if any(has_token_axis(execution, output) for output in item.outputs)}
+    return frozenset(operation.index for operation, made_in in found if made_in in encoders)
 
 
 def _names_of_leaves(model: nn.Module) -> dict[int, str]:
