@@ -1,4 +1,6 @@
-"""What makes a head unreadable, so that nothing is claimed of it: rows taken one by one, or a base that is unclear."""
+"""What makes a head unreadable, so that nothing is claimed of it: rows taken one by one, values that leave PyTorch, a
+base that is unclear.
+"""
 
 from collections.abc import Iterator
 
@@ -7,14 +9,15 @@ from torch import nn
 
 from headscope.trace.base import composite_children, declared_base
 from headscope.trace.execution import Execution
-from headscope.trace.head_slice import HeadSlice, last_hidden_state
-from headscope.trace.recorder import Operation
+from headscope.trace.head_slice import HeadSlice, exits_from, last_hidden_state
+from headscope.trace.recorder import Exit, Operation
 from headscope.trace.stages import short_path
 
 
 def doubts(execution: Execution, head: HeadSlice) -> tuple[str, ...]:
     """Why the head path of a recorded head is open, each as a sentence; empty where nothing speaks against it."""
     found = [_told(operation) for operation in head.operations if _takes_rows(operation, execution, head)][:1]
+    found += [_told_of_exit(item) for item in exits_from(execution, head.base)][:1]
     if head.base is not None and declared_base(execution.model) is None:
         found += [*_other_encoders(execution, head, head.base), *_base_after_another(execution, head, head.base)]
     return tuple(found)
@@ -37,6 +40,11 @@ def _takes_rows(operation: Operation, execution: Execution, head: HeadSlice) -> 
 def _told(operation: Operation) -> str:
     where = f"{short_path(operation.file)}:{operation.line}"
     return f"{where} takes single rows out of the batch, and headscope reads only what is done to all rows alike"
+
+
+def _told_of_exit(found: Exit) -> str:
+    where = f"{short_path(found.file)}:{found.line}"
+    return f"{where} takes values out of PyTorch ({found.name}), and headscope can't see whether they reach the scores"
 
 
 def _other_encoders(execution: Execution, head: HeadSlice, base: nn.Module) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """The head as a slice of the graph: from the hidden states that the base model hands over to the logits."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -9,7 +9,7 @@ from torch import nn
 from headscope.trace.base import composite_children, declared_base
 from headscope.trace.buffers import names_of_buffers
 from headscope.trace.execution import Execution
-from headscope.trace.recorder import Operation
+from headscope.trace.recorder import Exit, Operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ def locate_head(execution: Execution, base: nn.Module | None) -> HeadSlice:
     collapses, whichever is earlier; forward again over what depends on the hidden states.
     """
     names = _names_of_leaves(execution.model)
-    reached = _reached_tensors(execution)
+    reached = _reached_tensors(execution, base)
     weighted = _made_from_parameters(execution, names)
     candidates, hidden = _candidates(execution, base, weighted)
     named = names_of_buffers(execution.model) | names
@@ -73,9 +73,29 @@ def _names_of_leaves(model: nn.Module) -> dict[int, str]:
     return names
 
 
-def _reached_tensors(execution: Execution) -> set[int]:
-    """Ids of the tensors that the logits depend on."""
-    producers = map(execution.graph.producer, execution.logits)
+def exits_from(execution: Execution, base: nn.Module | None) -> Iterator[Exit]:
+    """Where values made from parameters leave PyTorch on the way to the scores, so that their path is not recorded.
+
+    What a base model does inside comes before its hidden states; what is made from the scores comes after them.
+    """
+    graph = execution.graph
+    if not graph.exits:
+        return
+    weighted = _made_from_parameters(execution, _names_of_leaves(execution.model))
+    after = {id(tensor) for tensor in execution.logits}
+    for operation in graph.operations:
+        if any(id(tensor) in after for tensor, _ in operation.inputs):
+            after.update(id(output) for output in operation.outputs)
+    for item in graph.exits:
+        is_outside = base is None or base not in item.modules
+        if is_outside and id(item.tensor) not in after and graph.producer(item.tensor) in weighted:
+            yield item
+
+
+def _reached_tensors(execution: Execution, base: nn.Module | None) -> set[int]:
+    """Ids of the tensors that the logits depend on, or may depend on through values that left PyTorch."""
+    left = [item.tensor for item in exits_from(execution, base)]
+    producers = map(execution.graph.producer, (*execution.logits, *left))
     return {id(tensor) for operation in execution.graph.before(*producers) for tensor, _ in operation.inputs}
 
 
