@@ -33,7 +33,8 @@ class Execution:
     """What one forward ran. `logits` are the score tensors; `loss` is None where the forward gave none.
 
     `others` are the score tensors of other heads, by name. `reads_problem_type` says whether the forward read that
-    field of the configuration for its loss; None where it computed none.
+    field of the configuration for its loss; None where it computed none. `lent` is the pad token that headscope set
+    for this run; None where the model has one, or needs none.
     """
 
     model: nn.Module
@@ -44,6 +45,7 @@ class Execution:
     notes: tuple[str, ...] = ()
     others: tuple[tuple[str, torch.Tensor], ...] = ()
     reads_problem_type: bool | None = None
+    lent: int | None = None
 
     @cached_property
     def names(self) -> ModelNames:
@@ -74,7 +76,8 @@ def run_forward(
         if not lend:
             hint = "set pad_token_id in config.json to the tokenizer's pad token, or give one input at a time"
             break
-        return replace(padded, notes=(f"{_NO_PAD_TOKEN} ({_sentence(failure)}); {_lent(model)}",))
+        note = f"{_NO_PAD_TOKEN} ({_sentence(failure)}); {_lent(model)}"
+        return replace(padded, notes=(note,), lent=_token_to_lend(model))
     assert failure is not None
     if isinstance(failure, HeadscopeError):
         raise failure

@@ -76,6 +76,7 @@ def read_head(
         return look_at(execution, head, tokens)
 
     first = look(model, 0)
+    alone = _read_alone(first, tokens) if first.execution.lent is not None else ""
     small = twin() if twin is not None and len(first.head.hidden) == 1 else meta_copy(model)
 
     def again(turn: int) -> Look:
@@ -84,7 +85,38 @@ def read_head(
                 return look(small, turn)
         return look(model, turn)
 
-    return _head_trace(first, agree(first, again, verify=verify), verify=verify)
+    agreed = agree(first, again, verify=verify)
+    return _head_trace(
+        first, agreed if first.execution.lent is None else _with_lent_token(agreed, alone), verify=verify
+    )
+
+
+def _read_alone(look: Look, tokens: TokenNames) -> str:
+    """What the head of a model without a pad token reads of one text, by a run without the lent one; "" if unknown.
+
+    The text is one with padding on its right: the last position isn't the last that is not padding.
+    """
+    probe, model = look.execution.probe, look.execution.model
+    at = next((at for at, row in enumerate(probe.rows) if row.last + 1 < probe.length), None)
+    if at is None or probe.sizes.choices > 1:
+        return ""
+    try:
+        execution = run_forward(model, probe.one_row(at), hint=_HINT, lend=False)
+    except Unsupported:
+        return ""
+    return look_at(execution, locate_head(execution, look.head.base), tokens).pooling.rule
+
+
+def _with_lent_token(agreed: Agreement, alone: str) -> Agreement:
+    """The agreement with the condition under which its rule holds: that the model has a pad token, as in these runs."""
+    pooling = agreed.pooling
+    if not pooling.parts:
+        return agreed
+    word = ", once a pad token is set"
+    if alone:
+        word += f" (without one, a single text is read at its {alone})" if len(pooling.parts) == 1 else ""
+    parts = tuple(replace(part, rule=part.rule + word) for part in pooling.parts)
+    return replace(agreed, pooling=replace(pooling, rule=pooling.rule + word, parts=parts))
 
 
 def _unambiguous(subject: nn.Module, run: Run, turn: int, taken: set[int]) -> tuple[Execution, HeadSlice]:

@@ -6,7 +6,7 @@ sequence sizes occur nowhere else in the model, so that every axis of every shap
 
 import inspect
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -70,6 +70,20 @@ class Probe:
         if sizes.length:
             names |= {sizes.length: "sequence", self.batch * sizes.length: f"{rows}*sequence"}
         return names
+
+    def one_row(self, at: int) -> "Probe":
+        """Row `at` alone, for a model that reads one text of each example."""
+
+        def row_of(values: dict[str, Any]) -> dict[str, Any]:
+            return {name: value[at : at + 1] if self._has_rows(value) else value for name, value in values.items()}
+
+        sizes = Sizes(1, self.sizes.length)
+        return replace(
+            self, inputs=row_of(self.inputs), labels=row_of(self.labels), sizes=sizes, rows=self.rows[at : at + 1]
+        )
+
+    def _has_rows(self, value: Any) -> bool:
+        return isinstance(value, torch.Tensor) and value.dim() > 0 and value.shape[0] == self.sizes.batch
 
 
 def build_probe(model: PreTrainedModel, task: Task, avoid: frozenset[int] = frozenset(), turn: int = 0) -> Probe:
