@@ -13,11 +13,12 @@ from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from headscope.errors import HeadscopeError, Unsupported
+from headscope.facts import Task
 from headscope.trace.autocast import autocast_on_meta
 from headscope.trace.engine import ShapeOnlyMode
 from headscope.trace.names import ModelNames
 from headscope.trace.outputs import read_outputs
-from headscope.trace.probe import Probe
+from headscope.trace.probe import Probe, build_probe
 from headscope.trace.randomness import OwnRandomness
 from headscope.trace.recorder import Graph, Recorder, recording
 from headscope.trace.untouched import configurations, untouched
@@ -83,6 +84,37 @@ def run_forward(
         raise failure
     tried = f"tried: {_named_shapes(probe.inputs)}{_left_out(model, probe)}"
     raise Unsupported(f"the forward of {type(model).__name__} fails ({_sentence(failure)}); {tried}", hint) from failure
+
+
+def run_on_probe(
+    model: PreTrainedModel,
+    task: Task,
+    avoid: frozenset[int] = frozenset(),
+    turn: int = 0,
+    *,
+    hint: str,
+    output: str | None = None,
+    with_labels: bool = True,
+) -> Execution:
+    """The forward on a probe batch; where it fails on texts alone and takes images too, on texts with images.
+
+    Raises Unsupported, for the first of both, where neither runs.
+    """
+
+    def attempt(*, with_image: bool) -> Execution:
+        probe = build_probe(model, task, avoid, turn, with_image=with_image)
+        return run_forward(model, probe if with_labels else replace(probe, labels={}), hint=hint, output=output)
+
+    try:
+        return attempt(with_image=False)
+    except Unsupported as err:
+        takes_both = {"input_ids", "pixel_values"} <= signature(model.forward).parameters.keys()
+        if not takes_both or model.main_input_name != "input_ids":
+            raise
+        try:
+            return attempt(with_image=True)
+        except Exception:  # an image of another size than it takes: what it said of the texts stands
+            raise err from None
 
 
 def _with_other_labels(probe: Probe, model: nn.Module) -> Iterator[Probe]:

@@ -20,13 +20,12 @@ from headscope.facts import (
 from headscope.trace.agreement import Agreement, Look, agree, look_at, withdrawn
 from headscope.trace.axes import has_ambiguous_batch
 from headscope.trace.base import base_module, declared_base
-from headscope.trace.execution import Execution, run_forward
+from headscope.trace.execution import Execution, run_forward, run_on_probe
 from headscope.trace.formula import Formula
 from headscope.trace.head_slice import HeadSlice, locate_head
 from headscope.trace.loss import observed_loss
 from headscope.trace.names import ModelNames
 from headscope.trace.picks import TokenNames
-from headscope.trace.probe import build_probe
 from headscope.trace.reads import config_fields_read
 from headscope.trace.stages import Step
 from headscope.trace.twin import meta_copy
@@ -56,7 +55,7 @@ def trace_head(
 
     def execute(subject: nn.Module, turn: int, taken: frozenset[int]) -> Execution:
         assert isinstance(subject, PreTrainedModel)
-        return run_forward(subject, build_probe(subject, task, taken, turn), hint=_HINT, output=output)
+        return run_on_probe(subject, task, taken, turn, hint=_HINT, output=output)
 
     return read_head(model, execute, tokens or TokenNames(), twin=twin, verify=verify)
 

@@ -13,7 +13,7 @@ import torch
 from transformers import PreTrainedModel
 
 from headscope.facts import Shape, Task
-from headscope.trace.inputs import MAKERS, Row, Sizes, text_config_of
+from headscope.trace.inputs import MAKERS, Row, Sizes, make_pixels, text_config_of
 from headscope.trace.targets import make_labels
 
 _BATCH_SIZES = (5, 7, 9, 11, 13, 17, 19, 21, 22, 23, 25, 26, 29, 31, 34, 35, 37, 38, 39, 41, 43, 46, 47)
@@ -86,8 +86,12 @@ class Probe:
         return isinstance(value, torch.Tensor) and value.dim() > 0 and value.shape[0] == self.sizes.batch
 
 
-def build_probe(model: PreTrainedModel, task: Task, avoid: frozenset[int] = frozenset(), turn: int = 0) -> Probe:
+def build_probe(
+    model: PreTrainedModel, task: Task, avoid: frozenset[int] = frozenset(), turn: int = 0, *, with_image: bool = False
+) -> Probe:
     """Inputs that `model.forward` accepts for `task`; no varying axis has a size of `avoid`.
+
+    With `with_image` every text has an image, for models of both that take no text alone.
 
     Each `turn` has other sizes (with those of the turns before in `avoid`), other tokens, and other rows padded: what
     two turns show alike follows from the model, not from the inputs.
@@ -109,6 +113,8 @@ def build_probe(model: PreTrainedModel, task: Task, avoid: frozenset[int] = froz
         value = MAKERS[name](model, sizes, rows, task)
         if value is not None:
             inputs[name] = value
+    if with_image:
+        inputs["pixel_values"] = make_pixels(model, sizes, task)
     return Probe(inputs, make_labels(model, task, sizes), sizes, rows if sizes.length else ())
 
 

@@ -192,10 +192,13 @@ def _is_own_only(replay: Replay, axis: int) -> bool:
 
 
 def _reads_itself(value: torch.Tensor, replay: Replay, axis: int) -> bool:
-    """Whether what stands at one position of `value` depends on the hidden state of that position alone."""
+    """Whether what stands at one position of `value` depends on the hidden state of that position alone.
+
+    `value` may have fewer positions: the tokens of a text before the patches of its image.
+    """
     hidden = replay.hidden[0]
-    length = hidden.shape[axis]
-    if value.dim() <= axis or value.shape[axis] != length:
+    length = value.shape[axis] if value.dim() > axis else 0
+    if length != hidden.shape[axis] and not 1 < length < hidden.shape[axis]:
         return False
     if not value.requires_grad:
         return False
