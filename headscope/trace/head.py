@@ -20,6 +20,7 @@ from headscope.facts import (
 from headscope.trace.agreement import Agreement, Look, agree, look_at, withdrawn
 from headscope.trace.axes import has_ambiguous_batch
 from headscope.trace.base import base_module, declared_base
+from headscope.trace.branches import other_paths
 from headscope.trace.execution import Execution, run_forward, run_on_probe
 from headscope.trace.formula import Formula
 from headscope.trace.head_slice import HeadSlice, locate_head
@@ -85,6 +86,9 @@ def read_head(
         return look(model, turn)
 
     agreed = agree(first, again, verify=verify)
+    if not type(model).__module__.startswith("transformers."):
+        gaps = tuple(other_paths(model, first.execution, first.head.base))
+        agreed = replace(agreed, gaps=(*agreed.gaps, *gaps))
     return _head_trace(
         first, agreed if first.execution.lent is None else _with_lent_token(agreed, alone), verify=verify
     )

@@ -82,6 +82,27 @@ class Probe:
             self, inputs=row_of(self.inputs), labels=row_of(self.labels), sizes=sizes, rows=self.rows[at : at + 1]
         )
 
+    def without_padding(self) -> "Probe":
+        """The same rows, with a token of the text at each place of padding."""
+        inputs, last = dict(self.inputs), self.length - 1
+        inputs["attention_mask"] = torch.ones_like(inputs["attention_mask"])
+        if isinstance(ids := inputs.get("input_ids"), torch.Tensor) and ids.shape[:2] == (self.batch, self.length):
+            inputs["input_ids"] = ids = ids.clone()
+            for at, row in enumerate(self.rows):
+                ids[at, : row.first] = ids[at, row.first]
+                ids[at, row.last + 1 :] = ids[at, row.first]
+        return replace(self, inputs=inputs, labels={}, rows=tuple(Row(0, last, row.eos) for row in self.rows))
+
+    def of_one_token(self) -> "Probe":
+        """The rows without padding, cut after their first token."""
+        whole = self.without_padding()
+        inputs = {name: value[:, :1] if self._has_tokens(value) else value for name, value in whole.inputs.items()}
+        sizes = Sizes(self.sizes.batch, 1)
+        return replace(whole, inputs=inputs, sizes=sizes, rows=tuple(Row(0, 0, 0) for _ in self.rows))
+
+    def _has_tokens(self, value: Any) -> bool:
+        return self._has_rows(value) and value.dim() > 1 and value.shape[1] == self.length
+
     def _has_rows(self, value: Any) -> bool:
         return isinstance(value, torch.Tensor) and value.dim() > 0 and value.shape[0] == self.sizes.batch
 
