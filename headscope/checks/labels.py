@@ -3,7 +3,7 @@
 from collections import Counter
 
 from headscope.checks.rule import Findings, NotKnown, Rule, at, for_profile, is_in_memory, live_parameters, named, rule
-from headscope.facts import ModelFacts, ParameterStatus, Severity, Task
+from headscope.facts import ModelFacts, ParameterStatus, Profile, Severity, Task
 from headscope.facts.check import Subject
 from headscope.facts.counting import counted
 from headscope.facts.tasks import WITHOUT_CLASSES
@@ -157,6 +157,9 @@ def problem_type(this: Rule, subject: Subject) -> Findings:
             "of them.",
             "Set problem_type to single_label_classification if the names are classes.",
         )
+    is_open = model.loss == "not determined" and model.task not in WITHOUT_CLASSES
+    if is_open and model.num_labels > 1 and subject.profile is Profile.TRAINING:
+        raise NotKnown(_NO_LOSS)
 
 
 def _asks_for(model: ModelFacts, problem: str) -> bool:

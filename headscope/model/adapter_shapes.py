@@ -89,9 +89,23 @@ def _refused_values(config: Mapping[str, Any], method: str) -> Iterator[AdapterF
                 _short(value),
                 "a finite number",
             )
+    for pattern in ("rank_pattern", "alpha_pattern"):
+        exceptions = config.get(pattern)
+        for key in exceptions if isinstance(exceptions, dict) else ():
+            if not _is_pattern(str(key)):
+                yield _of_config(pattern, key, "valid regular expressions as keys")
     dropout = config.get("lora_dropout", 0.0)
     if not _is_number(dropout) or dropout > 1:
         yield _of_config("lora_dropout", dropout, "a number from 0 to 1")
+
+
+def _is_pattern(text: str) -> bool:
+    """Whether PEFT can compile a key of its patterns; it is only parsed here, never matched."""
+    try:
+        re.compile(rf"(.*\.)?({text})$")
+    except (re.error, RecursionError, OverflowError):
+        return False
+    return True
 
 
 def _settings(config: Mapping[str, Any], name: str, pattern: str, default: int) -> Iterator[tuple[str, Any]]:

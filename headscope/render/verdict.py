@@ -97,7 +97,9 @@ def _verdict_without_weights(report: Report, head: Head) -> HeadVerdict:
     if report.checkpoint.kind is CheckpointKind.MEMORY:
         if any(gap.what == "checkpoint" for gap in report.not_determined):
             return HeadVerdict(Tone.WARNING, f"Not determined: what the checkpoint gave the head ({extent})")
-        return HeadVerdict(Tone.NOTE, f"Head of a model in memory: {extent}; no checkpoint to compare it with")
+        found = f"Head of a model in memory: {extent}" if _live(head) else "Head of a model in memory not found"
+        clauses = [found, "no checkpoint to compare it with", *_gap_clauses(report)]
+        return HeadVerdict(Tone.WARNING if report.not_determined else Tone.NOTE, "; ".join(clauses))
     return HeadVerdict(
         Tone.ERROR, f"Not determined: no weights could be read, so what the head ({extent}) would get is not known"
     )

@@ -1,20 +1,23 @@
-"""What makes a head unreadable, so that nothing is claimed of it: rows taken one by one, or a base that is unclear."""
+"""What makes a head unreadable, so that nothing is claimed of it: rows taken one by one, values that leave PyTorch, a
+base that is unclear.
+"""
 
 from collections.abc import Iterator
 
 import torch
 from torch import nn
 
-from headscope.trace.base import declared_base
+from headscope.trace.base import composite_children, declared_base
 from headscope.trace.execution import Execution
-from headscope.trace.head_slice import HeadSlice, has_token_axis
-from headscope.trace.recorder import Operation
+from headscope.trace.head_slice import HeadSlice, exits_from, last_hidden_state
+from headscope.trace.recorder import Exit, Operation
 from headscope.trace.stages import short_path
 
 
 def doubts(execution: Execution, head: HeadSlice) -> tuple[str, ...]:
     """Why the head path of a recorded head is open, each as a sentence; empty where nothing speaks against it."""
     found = [_told(operation) for operation in head.operations if _takes_rows(operation, execution, head)][:1]
+    found += [_told_of_exit(item) for item in exits_from(execution, head.base)][:1]
     if head.base is not None and declared_base(execution.model) is None:
         found += [*_other_encoders(execution, head, head.base), *_base_after_another(execution, head, head.base)]
     return tuple(found)
@@ -39,39 +42,46 @@ def _told(operation: Operation) -> str:
     return f"{where} takes single rows out of the batch, and headscope reads only what is done to all rows alike"
 
 
+def _told_of_exit(found: Exit) -> str:
+    where = f"{short_path(found.file)}:{found.line}"
+    return f"{where} takes values out of PyTorch ({found.name}), and headscope can't see whether they reach the scores"
+
+
 def _other_encoders(execution: Execution, head: HeadSlice, base: nn.Module) -> Iterator[str]:
-    """Other modules that make hidden states from the inputs, beside the one that counts as the base model."""
-    names = execution.names
-    others = {id(child): name for name, child in execution.model.named_children() if _is_composite(child, base)}
-    side = [pair for operation in head.operations for pair in operation.inputs if id(pair[0]) not in head.derived]
-    for operation in execution.graph.before(*(producer for _, producer in side)):
-        module = next((item for item in operation.modules if id(item) in others), None)
-        if module is not None and any(has_token_axis(execution, item) for item in operation.outputs):
-            own = names.modules.get(id(base), type(base).__name__)
-            yield (
-                f"the scores depend on the hidden states of {others[id(module)]} as well as on those of {own}, and "
-                "nothing declares which of them is the base model"
-            )
-            return
+    """Another module that makes hidden states from the inputs, beside the one that counts as the base model."""
+    if not head.beside:
+        return
+    names, others = execution.names, set(composite_children(execution.model)) - {base}
+    operation = execution.graph.operations[min(head.beside)]
+    other = next(item for item in operation.modules if item in others)
+    own = names.modules.get(id(base), type(base).__name__)
+    yield (
+        f"the scores depend on the hidden states of {names.modules[id(other)]} as well as on those of {own}, and "
+        "nothing declares which of them is the base model"
+    )
 
 
 def _base_after_another(execution: Execution, head: HeadSlice, base: nn.Module) -> Iterator[str]:
-    """A module that counts as the base model, reads what another one made, and leaves no weights for the head."""
-    names = execution.names
-    if any(id(tensor) in names.parameters for operation in head.operations for tensor, _ in operation.inputs):
+    """A module that counts as the base model, reads what another one made, and may be the head all the same.
+
+    It may be where it pools the hidden states itself, and where no weights come after it.
+    """
+    names, own = execution.names, {id(parameter) for parameter in base.parameters()}
+    leaves = {id(tensor) for operation in head.operations for tensor, _ in operation.inputs}
+    has_weights_after = bool(leaves & names.parameters.keys() - own)
+    if has_weights_after and last_hidden_state(execution, base) is not None:
         return
-    others = {id(child): name for name, child in execution.model.named_children() if _is_composite(child, base)}
-    made = map(execution.graph.producer, head.hidden)
+    others = set(composite_children(execution.model)) - {base}
+    made = [execution.graph.producer(tensor) for tensor in head.hidden]
+    if not any(base in execution.graph.operations[index].modules for index in made):
+        return
     for operation in execution.graph.before(*made):
-        module = next((item for item in operation.modules if id(item) in others), None)
+        module = next((item for item in operation.modules if item in others), None)
         if module is not None:
-            own = names.modules.get(id(base), type(base).__name__)
+            name = names.modules.get(id(base), type(base).__name__)
+            why = "pools what it makes" if has_weights_after else "no weights come after it"
             yield (
-                f"{own} reads what {others[id(module)]} makes, and no weights come after it: it may be the base model "
-                "or the head, and nothing declares which"
+                f"{name} reads what {names.modules[id(module)]} makes, and {why}: it may be the base model or the "
+                "head, and nothing declares which"
             )
             return
-
-
-def _is_composite(child: nn.Module, base: nn.Module) -> bool:
-    return child is not base and next(child.children(), None) is not None

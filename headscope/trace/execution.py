@@ -13,11 +13,12 @@ from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from headscope.errors import HeadscopeError, Unsupported
+from headscope.facts import Task
 from headscope.trace.autocast import autocast_on_meta
 from headscope.trace.engine import ShapeOnlyMode
 from headscope.trace.names import ModelNames
 from headscope.trace.outputs import read_outputs
-from headscope.trace.probe import Probe
+from headscope.trace.probe import Probe, build_probe
 from headscope.trace.randomness import OwnRandomness
 from headscope.trace.recorder import Graph, Recorder, recording
 from headscope.trace.untouched import configurations, untouched
@@ -33,7 +34,8 @@ class Execution:
     """What one forward ran. `logits` are the score tensors; `loss` is None where the forward gave none.
 
     `others` are the score tensors of other heads, by name. `reads_problem_type` says whether the forward read that
-    field of the configuration for its loss; None where it computed none.
+    field of the configuration for its loss; None where it computed none. `lent` is the pad token that headscope set
+    for this run; None where the model has one, or needs none.
     """
 
     model: nn.Module
@@ -44,6 +46,7 @@ class Execution:
     notes: tuple[str, ...] = ()
     others: tuple[tuple[str, torch.Tensor], ...] = ()
     reads_problem_type: bool | None = None
+    lent: int | None = None
 
     @cached_property
     def names(self) -> ModelNames:
@@ -74,12 +77,44 @@ def run_forward(
         if not lend:
             hint = "set pad_token_id in config.json to the tokenizer's pad token, or give one input at a time"
             break
-        return replace(padded, notes=(f"{_NO_PAD_TOKEN} ({_sentence(failure)}); {_lent(model)}",))
+        note = f"{_NO_PAD_TOKEN} ({_sentence(failure)}); {_lent(model)}"
+        return replace(padded, notes=(note,), lent=_token_to_lend(model))
     assert failure is not None
     if isinstance(failure, HeadscopeError):
         raise failure
     tried = f"tried: {_named_shapes(probe.inputs)}{_left_out(model, probe)}"
     raise Unsupported(f"the forward of {type(model).__name__} fails ({_sentence(failure)}); {tried}", hint) from failure
+
+
+def run_on_probe(
+    model: PreTrainedModel,
+    task: Task,
+    avoid: frozenset[int] = frozenset(),
+    turn: int = 0,
+    *,
+    hint: str,
+    output: str | None = None,
+    with_labels: bool = True,
+) -> Execution:
+    """The forward on a probe batch; where it fails on texts alone and takes images too, on texts with images.
+
+    Raises Unsupported, for the first of both, where neither runs.
+    """
+
+    def attempt(*, with_image: bool) -> Execution:
+        probe = build_probe(model, task, avoid, turn, with_image=with_image)
+        return run_forward(model, probe if with_labels else replace(probe, labels={}), hint=hint, output=output)
+
+    try:
+        return attempt(with_image=False)
+    except Unsupported as err:
+        takes_both = {"input_ids", "pixel_values"} <= signature(model.forward).parameters.keys()
+        if not takes_both or model.main_input_name != "input_ids":
+            raise
+        try:
+            return attempt(with_image=True)
+        except Exception:  # an image of another size than it takes: what it said of the texts stands
+            raise err from None
 
 
 def _with_other_labels(probe: Probe, model: nn.Module) -> Iterator[Probe]:

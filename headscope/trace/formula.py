@@ -403,7 +403,7 @@ def _operand(value: Any, operation: Operation, builder: _Builder) -> Node:
 
 
 def _side(tensor: torch.Tensor, producer: int, builder: _Builder, depth: int = 0) -> Node:
-    """A tensor beside the hidden states: a parameter, a mask, a number, or an expression over these."""
+    """A tensor beside the hidden states: a parameter, a buffer, a mask, a number, or an expression over these."""
     graph = builder.execution.graph
     if id(tensor) in builder.names.parameters:
         name = builder.names.parameters[id(tensor)]
@@ -420,6 +420,8 @@ def _side(tensor: torch.Tensor, producer: int, builder: _Builder, depth: int = 0
     if is_fixed and tensor.numel() == 1 and not _is_made_from_inputs(producer, builder):
         is_count = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
         return Number(float(tensor), axis=_numeral(int(tensor), builder.execution.probe) if is_count else "")
+    if id(tensor) in builder.names.buffers and producer < 0:
+        return Side(builder.names.buffers[id(tensor)], tensor, -1)
     if producer < 0 or depth > _DEEPEST:
         raise Withheld("the head reads values beside the hidden states that have no name")
     return _side_operation(single_step(graph.operations[producer]), tensor, builder, depth)
@@ -552,11 +554,7 @@ def _called(step: Step, output: torch.Tensor, builder: _Builder) -> Node:
         return _applied(text, tuple(operands), step, output, builder)
     rest = ""
     if step.name in _WEIGHTED:
-        operands += [
-            Side(builder.weights[id(tensor)], tensor, -1)
-            for tensor, _ in step.last.inputs
-            if id(tensor) in builder.names.parameters
-        ]
+        operands += _weights_of(step, builder)
         rest = norm_arguments(step.last)
     elif len(step.operations) > 1:
         operands += _other_tensors(step, builder)
@@ -567,10 +565,36 @@ def _called(step: Step, output: torch.Tensor, builder: _Builder) -> Node:
     return made if not rest_of_many else replace(made, text=f"{step.name}{rest_of_many}")
 
 
+def _weights_of(step: Step, builder: _Builder) -> Iterator[Node]:
+    """The weights of a linear map or a norm: parameters by name, computed ones as what makes them.
+
+    Running statistics of a norm are left out: no name of a formula says them.
+    """
+    for tensor, producer in step.last.inputs:
+        if id(tensor) in builder.head.derived:
+            continue
+        if id(tensor) in builder.names.parameters or producer >= 0 or step.name == "linear":
+            yield _side(tensor, producer, builder)
+
+
 def _is_of_module(step: Step, builder: _Builder) -> bool:
-    """Whether the innermost module is no container: then its name stands for what it computes."""
+    """Whether the innermost module is not a container and computes with its own weights: then its name says it all."""
     module = step.last.modules[-1]
-    return next(module.children(), None) is None or not _has_inner_calls(module, builder)
+    is_leaf = next(module.children(), None) is None or not _has_inner_calls(module, builder)
+    return is_leaf and not _has_other_weights(step, module, builder)
+
+
+def _has_other_weights(step: Step, module: nn.Module, builder: _Builder) -> bool:
+    """Whether a linear map or a norm has weights that its module does not own, as in `torch.func.functional_call`."""
+    if step.name not in _WEIGHTED:
+        return False
+    own = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
+    beside = [(tensor, producer) for tensor, producer in step.last.inputs if id(tensor) not in builder.head.derived]
+    operations = builder.execution.graph.operations
+    return any(
+        id(tensor) not in own and (producer < 0 or operations[producer].call != step.last.call)
+        for tensor, producer in beside
+    )
 
 
 def _has_inner_calls(module: nn.Module, builder: _Builder) -> bool:

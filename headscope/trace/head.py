@@ -12,13 +12,13 @@ from headscope.facts import HeadTrace, Pooling, Stage, Task, Unavailable, Unused
 from headscope.trace.agreement import Agreement, Look, agree, look_at, withdrawn
 from headscope.trace.axes import has_ambiguous_batch
 from headscope.trace.base import base_module, declared_base
-from headscope.trace.execution import Execution, run_forward
+from headscope.trace.branches import other_paths
+from headscope.trace.execution import Execution, run_forward, run_on_probe
 from headscope.trace.formula import Formula
 from headscope.trace.head_slice import HeadSlice, locate_head
 from headscope.trace.loss import observed_loss
 from headscope.trace.names import ModelNames
 from headscope.trace.picks import TokenNames
-from headscope.trace.probe import build_probe
 from headscope.trace.reads import config_fields_read
 from headscope.trace.stages import Step
 from headscope.trace.twin import meta_copy
@@ -48,7 +48,7 @@ def trace_head(
 
     def execute(subject: nn.Module, turn: int, taken: frozenset[int]) -> Execution:
         assert isinstance(subject, PreTrainedModel)
-        return run_forward(subject, build_probe(subject, task, taken, turn), hint=_HINT, output=output)
+        return run_on_probe(subject, task, taken, turn, hint=_HINT, output=output)
 
     return read_head(model, execute, tokens or TokenNames(), twin=twin, verify=verify)
 
@@ -68,6 +68,7 @@ def read_head(
         return look_at(execution, head, tokens)
 
     first = look(model, 0)
+    alone = _read_alone(first, tokens) if first.execution.lent is not None else ""
     small = twin() if twin is not None and len(first.head.hidden) == 1 else meta_copy(model)
 
     def again(turn: int) -> Look:
@@ -76,7 +77,41 @@ def read_head(
                 return look(small, turn)
         return look(model, turn)
 
-    return _head_trace(first, agree(first, again, verify=verify), verify=verify)
+    agreed = agree(first, again, verify=verify)
+    if not type(model).__module__.startswith("transformers."):
+        gaps = tuple(other_paths(model, first.execution, first.head.base))
+        agreed = replace(agreed, gaps=(*agreed.gaps, *gaps))
+    return _head_trace(
+        first, agreed if first.execution.lent is None else _with_lent_token(agreed, alone), verify=verify
+    )
+
+
+def _read_alone(look: Look, tokens: TokenNames) -> str:
+    """What the head of a model without a pad token reads of one text, by a run without the lent one; "" if unknown.
+
+    The text is one with padding on its right: the last position isn't the last that is not padding.
+    """
+    probe, model = look.execution.probe, look.execution.model
+    at = next((at for at, row in enumerate(probe.rows) if row.last + 1 < probe.length), None)
+    if at is None or probe.sizes.choices > 1:
+        return ""
+    try:
+        execution = run_forward(model, probe.one_row(at), hint=_HINT, lend=False)
+    except Unsupported:
+        return ""
+    return look_at(execution, locate_head(execution, look.head.base), tokens).pooling.rule
+
+
+def _with_lent_token(agreed: Agreement, alone: str) -> Agreement:
+    """The agreement with the condition under which its rule holds: that the model has a pad token, as in these runs."""
+    pooling = agreed.pooling
+    if not pooling.parts:
+        return agreed
+    word = ", once a pad token is set"
+    if alone:
+        word += f" (without one, a single text is read at its {alone})" if len(pooling.parts) == 1 else ""
+    parts = tuple(replace(part, rule=part.rule + word) for part in pooling.parts)
+    return replace(agreed, pooling=replace(pooling, rule=pooling.rule + word, parts=parts))
 
 
 def _unambiguous(subject: nn.Module, run: Run, turn: int, taken: set[int]) -> tuple[Execution, HeadSlice]:

@@ -1,14 +1,15 @@
 """The head as a slice of the graph: from the hidden states that the base model hands over to the logits."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
+from headscope.trace.base import composite_children, declared_base
 from headscope.trace.buffers import names_of_buffers
 from headscope.trace.execution import Execution
-from headscope.trace.recorder import Operation
+from headscope.trace.recorder import Exit, Operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,7 @@ class HeadSlice:
 
     `hidden` are the tensors at which the slice begins; `derived` are the ids of all tensors on the way from
     there to the logits; `live` are the names of the parameters and persistent buffers with a path to the logits.
+    `beside` are the indices of the operations of other encoders, which reach the head without the hidden states.
     """
 
     operations: tuple[Operation, ...]
@@ -24,6 +26,7 @@ class HeadSlice:
     derived: frozenset[int]
     live: frozenset[str]
     base: nn.Module | None
+    beside: frozenset[int] = frozenset()
 
 
 def locate_head(execution: Execution, base: nn.Module | None) -> HeadSlice:
@@ -31,7 +34,7 @@ def locate_head(execution: Execution, base: nn.Module | None) -> HeadSlice:
     collapses, whichever is earlier; forward again over what depends on the hidden states.
     """
     names = _names_of_leaves(execution.model)
-    reached = _reached_tensors(execution)
+    reached = _reached_tensors(execution, base)
     weighted = _made_from_parameters(execution, names)
     candidates, hidden = _candidates(execution, base, weighted)
     named = names_of_buffers(execution.model) | names
@@ -42,7 +45,25 @@ def locate_head(execution: Execution, base: nn.Module | None) -> HeadSlice:
         derived=frozenset(derived),
         live=frozenset(name for key, name in named.items() if key in reached),
         base=base,
+        beside=_of_other_encoders(execution, operations, derived, base),
     )
+
+
+def _of_other_encoders(
+    execution: Execution, operations: tuple[Operation, ...], derived: set[int], base: nn.Module | None
+) -> frozenset[int]:
+    """The operations of composite modules that make hidden states from the inputs, beside a base that none declares."""
+    if base is None or declared_base(execution.model) is not None:
+        return frozenset()
+    others = set(composite_children(execution.model)) - {base}
+    side = (made_by for operation in operations for tensor, made_by in operation.inputs if id(tensor) not in derived)
+    found = [
+        (operation, made_in)
+        for operation in execution.graph.before(*side)
+        if (made_in := next((item for item in operation.modules if item in others), None)) is not None
+    ]
+    encoders = {made_in for item, made_in in found if any(has_token_axis(execution, output) for output in item.outputs)}
+    return frozenset(operation.index for operation, made_in in found if made_in in encoders)
 
 
 def _names_of_leaves(model: nn.Module) -> dict[int, str]:
@@ -52,9 +73,29 @@ def _names_of_leaves(model: nn.Module) -> dict[int, str]:
     return names
 
 
-def _reached_tensors(execution: Execution) -> set[int]:
-    """Ids of the tensors that the logits depend on."""
-    producers = map(execution.graph.producer, execution.logits)
+def exits_from(execution: Execution, base: nn.Module | None) -> Iterator[Exit]:
+    """Where values made from parameters leave PyTorch on the way to the scores, so that their path is not recorded.
+
+    What a base model does inside comes before its hidden states; what is made from the scores comes after them.
+    """
+    graph = execution.graph
+    if not graph.exits:
+        return
+    weighted = _made_from_parameters(execution, _names_of_leaves(execution.model))
+    after = {id(tensor) for tensor in execution.logits}
+    for operation in graph.operations:
+        if any(id(tensor) in after for tensor, _ in operation.inputs):
+            after.update(id(output) for output in operation.outputs)
+    for item in graph.exits:
+        is_outside = base is None or base not in item.modules
+        if is_outside and id(item.tensor) not in after and graph.producer(item.tensor) in weighted:
+            yield item
+
+
+def _reached_tensors(execution: Execution, base: nn.Module | None) -> set[int]:
+    """Ids of the tensors that the logits depend on, or may depend on through values that left PyTorch."""
+    left = [item.tensor for item in exits_from(execution, base)]
+    producers = map(execution.graph.producer, (*execution.logits, *left))
     return {id(tensor) for operation in execution.graph.before(*producers) for tensor, _ in operation.inputs}
 
 

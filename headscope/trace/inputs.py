@@ -113,9 +113,12 @@ def _right_padded(batch: int, length: int) -> torch.Tensor:
 
 
 def _pixel_values(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task: Task) -> Any:
+    return None if model.main_input_name in {"input_ids", "inputs"} else make_pixels(model, sizes, task)
+
+
+def make_pixels(model: PreTrainedModel, sizes: Sizes, task: Task) -> torch.Tensor:
+    """Images, or videos, of the size that the configuration names."""
     config = model.config
-    if model.main_input_name in {"input_ids", "inputs"}:
-        return None
     channels = _first(config, ("num_channels", "in_channels", "in_chans")) or 3
     if "spatial_shapes" in _arguments(model):
         vision = getattr(config, "vision_config", config)

@@ -1,7 +1,7 @@
 """One forward of a model with its inputs as given: the stages of its head with the tensors that were really there."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,10 +11,10 @@ from headscope.errors import Unsupported
 from headscope.facts import Shape, Task
 from headscope.facts.forward import SeenStage, Statistics
 from headscope.trace.base import base_module
-from headscope.trace.execution import Execution, is_shape_only, run_forward
+from headscope.trace.execution import Execution, is_shape_only, run_forward, run_on_probe
 from headscope.trace.head_slice import HeadSlice, locate_head
 from headscope.trace.inputs import Row, Sizes
-from headscope.trace.probe import Probe, build_probe
+from headscope.trace.probe import Probe
 from headscope.trace.stages import build_stages, is_silent, read_steps
 
 
@@ -36,8 +36,8 @@ class Observation:
 
 def observe_probe(model: PreTrainedModel, task: Task) -> Observation:
     """The stages of `model` on invented inputs: shapes by names on the meta device, in numbers with real weights."""
-    probe = replace(build_probe(model, task), labels={})
-    execution = run_forward(model, probe, hint="its stages cannot be shown; the weight status does not depend on it")
+    hint = "its stages cannot be shown; the weight status does not depend on it"
+    execution = run_on_probe(model, task, hint=hint, with_labels=False)
     return _observe(execution, named=is_shape_only(model), invented=True)
 
 

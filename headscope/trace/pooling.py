@@ -44,7 +44,9 @@ class Tokens:
     """The state of a tensor that still has its token axis, with what was done to its positions so far.
 
     `mixed`: a position already holds something of others; `kept`: the positions that are left (None after a slice
-    that is no run of positions); `sources`: which of the hidden states it holds, counted from 0.
+    that is no run of positions); `sources`: which of the hidden states it holds, counted from 0. `decided`: it holds
+    truth values or numbers made from them (`attention(h) > 0`); `chosen`: such values took positions out, or put others
+    in their place.
     """
 
     masked: bool = False
@@ -53,6 +55,8 @@ class Tokens:
     kept: Positions | None = _ALL
     sources: tuple[int, ...] = (0,)
     touched_by: tuple[Step, ...] = ()
+    decided: bool = False
+    chosen: bool = False
 
 
 State = Tokens | tuple[Part, ...]
@@ -153,7 +157,7 @@ def _state_after(step: Step, reading: Reading) -> State:
     closed = [part for _, state in entering if not isinstance(state, Tokens) for part in state]
     if not open_ones:
         return _after_pooling(step, _joined(step, closed, len(entering), reading), reading)
-    merged = _merged([state for _, state in open_ones])
+    merged = _chosen(step, open_ones, _merged([state for _, state in open_ones]), reading)
     if _keeps_tokens(step, open_ones[0][0], reading):
         mixes = step.name in _RECURRENT or (step.name in _PRODUCTS and len(open_ones) > 1)
         by = (*merged.touched_by, step) if mixes else merged.touched_by
@@ -180,7 +184,31 @@ def _merged(states: list[Tokens]) -> Tokens:
         kept=states[0].kept if len({state.kept for state in states}) == 1 else None,
         sources=tuple(sorted({number for state in states for number in state.sources})),
         touched_by=tuple(dict.fromkeys(step for state in states for step in state.touched_by)),
+        decided=all(state.decided for state in states),
+        chosen=any(state.chosen for state in states),
     )
+
+
+def _chosen(step: Step, entering: list[tuple[torch.Tensor, Tokens]], merged: Tokens, reading: Reading) -> Tokens:
+    """The state with what truth values made from the hidden states do: a comparison makes them, a mask uses them.
+
+    A tensor that is masked by a comparison of its own entries (`where(h > 0, h, 0)`) is changed entry by entry, which
+    chooses no positions.
+    """
+    if not step.last.outputs[0].is_floating_point():
+        return replace(merged, decided=True)
+    deciding = [tensor for tensor, state in entering if state.decided]
+    if merged.decided or not deciding:
+        return merged
+    others = {id(tensor) for tensor, state in entering if not state.decided}
+    by_entry = all(_compared(tensor, reading) <= others for tensor in deciding)
+    return merged if by_entry else replace(merged, chosen=True, touched_by=(*merged.touched_by, step))
+
+
+def _compared(tensor: torch.Tensor, reading: Reading) -> set[int]:
+    """The ids of what the operation that made a tensor read of the hidden states."""
+    graph, derived = reading.execution.graph, reading.head.derived
+    return {id(item) for item, _ in graph.operations[graph.producer(tensor)].inputs if id(item) in derived}
 
 
 def _keeps_tokens(step: Step, entering: torch.Tensor, reading: Reading) -> bool:
@@ -287,6 +315,8 @@ def _collapse(step: Step, entering: torch.Tensor, state: Tokens, reading: Readin
         rule = f"the token axis and the batch disappear together in {step.name}"
         return (Part(PoolingKind.OTHER, _BY_ROW, rule, (*state.touched_by, step), sources=state.sources),)
     classify = _COLLAPSES.get(step.name, _read_other)
+    if state.chosen and (classify in _CHOOSES or (classify in _SUMS and not state.weighted)):
+        classify = _read_chosen
     parts = classify(step, entering, state, reading)
     if state.mixed and classify is _read_pick:
         mixer = state.touched_by[-1].name if state.touched_by else "another operation"
@@ -421,7 +451,13 @@ def _read_max(step: Step, entering: torch.Tensor, state: Tokens, reading: Readin
         positions, over = state.kept, _range_words(state.kept)
     else:
         positions, over = state.kept, f"the positions{_and_padding(reading)}"
-    return (Part(PoolingKind.MAX, positions, f"largest value of each feature over {over}"),)
+    weights = ", each multiplied by its own weight" if state.weighted else ""
+    return (Part(PoolingKind.MAX, positions, f"largest value of each feature over {over}{weights}"),)
+
+
+def _read_chosen(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
+    rule = f"{step.name} over positions that the values of the hidden states choose"
+    return (Part(PoolingKind.OTHER, _BY_ROW, rule),)
 
 
 def _read_weighted(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
@@ -472,6 +508,7 @@ _COLLAPSES: dict[str, Callable[[Step, torch.Tensor, Tokens, Reading], tuple[Part
 }
 
 
+_CHOOSES, _SUMS = {_read_max, _read_deviation}, {_read_mean, _read_sum}
 _RESIZING = {
     "conv1d", "conv2d", "unfold", "max_pool1d", "max_pool2d", "avg_pool1d", "avg_pool2d", "pad", "slice",
     "interpolate", "view", "reshape",

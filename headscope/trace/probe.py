@@ -6,14 +6,14 @@ sequence sizes occur nowhere else in the model, so that every axis of every shap
 
 import inspect
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from transformers import PreTrainedModel
 
 from headscope.facts import Shape, Task
-from headscope.trace.inputs import MAKERS, Row, Sizes, text_config_of
+from headscope.trace.inputs import MAKERS, Row, Sizes, make_pixels, text_config_of
 from headscope.trace.targets import make_labels
 
 _BATCH_SIZES = (5, 7, 9, 11, 13, 17, 19, 21, 22, 23, 25, 26, 29, 31, 34, 35, 37, 38, 39, 41, 43, 46, 47)
@@ -71,9 +71,48 @@ class Probe:
             names |= {sizes.length: "sequence", self.batch * sizes.length: f"{rows}*sequence"}
         return names
 
+    def one_row(self, at: int) -> "Probe":
+        """Row `at` alone, for a model that reads one text of each example."""
 
-def build_probe(model: PreTrainedModel, task: Task, avoid: frozenset[int] = frozenset(), turn: int = 0) -> Probe:
+        def row_of(values: dict[str, Any]) -> dict[str, Any]:
+            return {name: value[at : at + 1] if self._has_rows(value) else value for name, value in values.items()}
+
+        sizes = Sizes(1, self.sizes.length)
+        return replace(
+            self, inputs=row_of(self.inputs), labels=row_of(self.labels), sizes=sizes, rows=self.rows[at : at + 1]
+        )
+
+    def without_padding(self) -> "Probe":
+        """The same rows, with a token of the text at each place of padding."""
+        inputs, last = dict(self.inputs), self.length - 1
+        inputs["attention_mask"] = torch.ones_like(inputs["attention_mask"])
+        if isinstance(ids := inputs.get("input_ids"), torch.Tensor) and ids.shape[:2] == (self.batch, self.length):
+            inputs["input_ids"] = ids = ids.clone()
+            for at, row in enumerate(self.rows):
+                ids[at, : row.first] = ids[at, row.first]
+                ids[at, row.last + 1 :] = ids[at, row.first]
+        return replace(self, inputs=inputs, labels={}, rows=tuple(Row(0, last, row.eos) for row in self.rows))
+
+    def of_one_token(self) -> "Probe":
+        """The rows without padding, cut after their first token."""
+        whole = self.without_padding()
+        inputs = {name: value[:, :1] if self._has_tokens(value) else value for name, value in whole.inputs.items()}
+        sizes = Sizes(self.sizes.batch, 1)
+        return replace(whole, inputs=inputs, sizes=sizes, rows=tuple(Row(0, 0, 0) for _ in self.rows))
+
+    def _has_tokens(self, value: Any) -> bool:
+        return self._has_rows(value) and value.dim() > 1 and value.shape[1] == self.length
+
+    def _has_rows(self, value: Any) -> bool:
+        return isinstance(value, torch.Tensor) and value.dim() > 0 and value.shape[0] == self.sizes.batch
+
+
+def build_probe(
+    model: PreTrainedModel, task: Task, avoid: frozenset[int] = frozenset(), turn: int = 0, *, with_image: bool = False
+) -> Probe:
     """Inputs that `model.forward` accepts for `task`; no varying axis has a size of `avoid`.
+
+    With `with_image` every text has an image, for models of both that take no text alone.
 
     Each `turn` has other sizes (with those of the turns before in `avoid`), other tokens, and other rows padded: what
     two turns show alike follows from the model, not from the inputs.
@@ -95,6 +134,8 @@ def build_probe(model: PreTrainedModel, task: Task, avoid: frozenset[int] = froz
         value = MAKERS[name](model, sizes, rows, task)
         if value is not None:
             inputs[name] = value
+    if with_image:
+        inputs["pixel_values"] = make_pixels(model, sizes, task)
     return Probe(inputs, make_labels(model, task, sizes), sizes, rows if sizes.length else ())
 
 

@@ -35,6 +35,9 @@ _BY_SHAPE = {
 }  # fmt: skip
 """Functions whose result depends on the shape of their tensor and not on its values: no path leads through them."""
 
+_EXITS = {"numpy", "__array__", "tolist", "item", "__float__", "__int__", "__complex__", "__dlpack__"}
+"""Functions that give the values of a tensor as something else than a tensor."""
+
 
 @dataclass(slots=True, eq=False)
 class Operation:
@@ -92,6 +95,17 @@ class Guess:
     is_branch: bool = True
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Exit:
+    """A call that hands the values of a floating tensor out of PyTorch: where they go from there, no graph tells."""
+
+    tensor: torch.Tensor
+    name: str
+    modules: tuple[nn.Module, ...]
+    file: str
+    line: int
+
+
 @dataclass(slots=True, eq=False)
 class Graph:
     """All operations of one forward, in execution order; `returned` holds what each module returned last.
@@ -104,6 +118,7 @@ class Graph:
     producers: dict[int, int] = field(default_factory=dict)
     executed: set[nn.Module] = field(default_factory=set)
     guesses: list[Guess] = field(default_factory=list)
+    exits: list[Exit] = field(default_factory=list)
     returned: dict[nn.Module, Any] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
     stale: set[int] = field(default_factory=set)
@@ -163,6 +178,9 @@ class Recorder(TorchFunctionMode):
         versions = [version_of(tensor) for tensor in operands]
         given = memory.renewed(args), memory.renewed({key: item for key, item in kwargs.items() if key != "out"})
         result = func(*args, **kwargs)
+        if name in _EXITS and operands and operands[0].is_floating_point():
+            kept = memory.newest(operands[0])
+            self.graph.exits.append(Exit(kept, name, tuple(self._modules), *_user_line(sys._getframe(1))))
         bumped = [item for item, before in zip(operands, versions, strict=True) if version_of(item) != before]
         made = tensors_in(result) if isinstance(result, torch.Tensor | tuple | list) else []
         replacement = _replacement(name, args)

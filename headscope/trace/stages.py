@@ -200,7 +200,10 @@ def _build_stage(  # noqa: PLR0917 - a stage is seen from that many sides
 
 
 def _leaves_of(step: Step, execution: Execution, head: HeadSlice, names: dict[int, str]) -> tuple[str, ...]:
-    """The named tensors that enter a step beside the hidden states, directly or through operations on them alone."""
+    """The named tensors that enter a step beside the hidden states, directly or through operations on them alone.
+
+    Those of another encoder are not the head's.
+    """
     found: dict[str, None] = {}
     waiting = [pair for operation in reversed(step.operations) for pair in reversed(operation.inputs)]
     seen: set[int] = set()
@@ -210,7 +213,7 @@ def _leaves_of(step: Step, execution: Execution, head: HeadSlice, names: dict[in
             continue
         if id(tensor) in names:
             found[names[id(tensor)]] = None
-        elif producer >= 0 and producer not in seen:
+        elif producer >= 0 and producer not in seen and producer not in head.beside:
             seen.add(producer)
             waiting.extend(reversed(execution.graph.operations[producer].inputs))
     return tuple(found)

@@ -192,9 +192,13 @@ def _is_own_only(replay: Replay, axis: int) -> bool:
 
 
 def _reads_itself(value: torch.Tensor, replay: Replay, axis: int) -> bool:
-    """Whether what stands at one position of `value` depends on the hidden state of that position alone."""
-    length = replay.hidden[0].shape[axis]
-    if value.dim() <= axis or value.shape[axis] != length or not value.requires_grad:
+    """Whether what stands at one position of `value` depends on the hidden state of that position alone.
+
+    `value` may have fewer positions: the tokens of a text before the patches of its image.
+    """
+    whole = replay.hidden[0].shape[axis]
+    length = value.shape[axis] if value.dim() > axis else 0
+    if not value.requires_grad or not (length == whole or 1 < length < whole):
         return False
     at = length // 3  # not the middle, which a reversal leaves in its place
     rows = _rows_read(value.select(axis, at), replay, axis)

@@ -511,6 +511,12 @@ def test_one_class_under_a_softmax_learns_nothing_whatever_chose_the_loss() -> N
         assert severities("HS204", model=replace(one, loss=loss)) == SILENT
     with pytest.raises(NotKnown, match="not seen to compute a loss"):
         findings("HS204", subject(model=replace(one, loss="not determined")))
+    several = subject(model=model(loss="not determined"))
+    with pytest.raises(NotKnown, match="not seen to compute a loss"):
+        findings("HS204", several)
+    assert not findings("HS204", replace(several, profile=INFERENCE))
+    tokens = replace(several.report, model=model(loss="not determined", task=Task.MULTIPLE_CHOICE))
+    assert not findings("HS204", replace(several, report=tokens))
     strange = ConfigFacts(problem_type="ordinal")
     assert severities("HS204", model=model(reads_problem_type=False), config=strange) == SILENT
     named = model(problem_type="regression", reads_problem_type=False)

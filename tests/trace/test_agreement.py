@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from headscope.errors import Unsupported
 from headscope.facts import HeadTrace, HiddenSource, Pooling, PoolingKind, Positions, Shape, Verification, Where
 from headscope.trace.agreement import Agreement, Look, agree, look_at
-from headscope.trace.execution import run_forward
+from headscope.trace.execution import run_on_probe
 from headscope.trace.formula import Formula
 from headscope.trace.picks import TokenNames
 from headscope.trace.recorder import Graph, Guess
@@ -166,9 +166,9 @@ def test_a_twin_of_one_layer_confirms_a_deep_model_without_a_third_run(monkeypat
 
     def run(model: Any, *arguments: Any, **options: Any) -> Any:
         depths.append(len(model.bert.encoder.layer))
-        return run_forward(model, *arguments, **options)
+        return run_on_probe(model, *arguments, **options)
 
-    monkeypatch.setattr(head, "run_forward", run)
+    monkeypatch.setattr(head, "run_on_probe", run)
     config = BertConfig(vocab_size=90, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=20)
     with torch.device("meta"):
         model = BertForSequenceClassification(config)

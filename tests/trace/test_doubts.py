@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers import BertConfig, BertModel
 
+import headscope
 from headscope.facts import HeadTrace, PoolingKind
 from tests.trace.heads import LABELS, Encoder, H, Text, Towers, trace
 
@@ -69,6 +71,102 @@ class LargeHead(nn.Module):
 
 def test_a_head_that_is_larger_than_its_encoder() -> None:
     assert_open(trace(LargeHead(), {"ids": IDS}), "classifier reads what encoder makes, and no weights come after it")
+
+
+class Convolutions(nn.Module):
+    """A TextCNN that is larger than the encoder, and pools."""
+
+    def __init__(self, outputs: int) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(nn.Conv1d(H, 70, width) for width in (2, 3))
+        self.out = nn.Linear(140, outputs)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.out(torch.cat([conv(hidden.transpose(1, 2)).relu().amax(2) for conv in self.convs], 1))
+
+
+class Pooling(nn.Module):
+    """A head in modules of its own on an encoder."""
+
+    def __init__(self, encoder: nn.Module, *head: nn.Module, first: bool = False) -> None:
+        super().__init__()
+        self.encoder, self.part = encoder, head[0]
+        self.rest = head[1] if len(head) > 1 else None
+        self.first = first
+
+    def forward(self, ids: Tensor) -> Tensor:
+        found = self.encoder(ids)
+        hidden = found if isinstance(found, Tensor) else found.last_hidden_state
+        scores = self.part(hidden[:, 0] if self.first else hidden)
+        return scores if self.rest is None else self.rest(scores)
+
+
+def bert() -> BertModel:
+    sizes = {"hidden_size": H, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 16}
+    return BertModel(BertConfig(vocab_size=40, max_position_embeddings=32, **sizes))
+
+
+def numbers(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def test_a_textcnn_that_is_larger_than_the_model_of_transformers_below_it() -> None:
+    model = Pooling(bert(), Convolutions(LABELS))
+    assert numbers(model.part) > numbers(model.encoder)
+    report = headscope.inspect(model, example_inputs={"ids": IDS})
+    assert report.model.parameters.head == numbers(model.part)
+    assert report.model.parameters.base == numbers(model.encoder)
+    assert report.not_determined == ()
+
+
+def test_convolutions_in_a_list_are_no_base_model() -> None:
+    class Listed(Convolutions):
+        def __init__(self) -> None:
+            super().__init__(LABELS)
+            self.encoder = Encoder()
+
+        def forward(self, ids: Tensor) -> Tensor:
+            return super().forward(self.encoder(ids))
+
+    model = Listed()
+    report = headscope.inspect(model, example_inputs={"ids": IDS})
+    assert report.model.parameters.head == numbers(model.convs) + numbers(model.out)
+    assert report.head is not None
+    assert report.head.formula == "logits = out([max(relu(convs.0(h)), 2); max(relu(convs.1(h)), 2)])"
+
+
+@pytest.mark.parametrize(
+    ("rest", "why"), [((), "no weights come after it"), ((nn.Linear(16, LABELS),), "pools what it makes")]
+)
+def test_a_textcnn_that_is_larger_than_an_encoder_without_a_type(rest: tuple[nn.Module, ...], why: str) -> None:
+    model = Pooling(Encoder(), Convolutions(16 if rest else LABELS), *rest)
+    assert_open(trace(model, {"ids": IDS}), f"part reads what encoder makes, and {why}")
+
+
+def test_a_large_head_after_the_token_axis_is_not_doubted() -> None:
+    large = nn.Sequential(nn.Linear(H, 160), nn.ReLU(), nn.Linear(160, LABELS))
+    model = Pooling(Encoder(), large, first=True)
+    report = headscope.inspect(model, example_inputs={"ids": IDS})
+    assert report.model.parameters.head == numbers(large)
+    assert report.not_determined == ()
+
+
+def test_a_second_encoder_is_not_part_of_the_head() -> None:
+    class Pair(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.other, self.fc = bert(), bert(), nn.Linear(2 * H, LABELS)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            return self.fc(torch.cat([self.one(ids)[0][:, 0], self.other(ids)[0][:, 0]], -1))
+
+    model = Pair()
+    report = headscope.inspect(model, example_inputs={"ids": IDS})
+    assert report.head is not None
+    assert [item.name for item in report.head.parameters] == ["fc.weight", "fc.bias"]
+    assert report.model.parameters.head == numbers(model.fc)
+    assert report.model.parameters.base == numbers(model) - numbers(model.fc)
+    assert "the hidden states of other as well as on those of one" in report.not_determined[0].reason
 
 
 def without_first(mask: Tensor) -> Tensor:

@@ -54,6 +54,28 @@ def test_a_model_in_memory_without_a_pad_token_is_lent_one_for_the_run(build: An
     assert model.config.pad_token_id is None
 
 
+@pytest.mark.parametrize("build", [gpt2, llama])
+def test_the_sentence_is_true_of_one_text_and_of_several_without_a_pad_token(build: Any) -> None:
+    model = build().eval()
+    ids = torch.tensor([[5, 6, 7, 3, 3], [5, 6, 7, 8, 9]])
+    with torch.no_grad(), pytest.raises(ValueError, match="no padding token"):
+        model(input_ids=ids)
+    with torch.no_grad():
+        each = model.score(model.base_model(ids[:1]).last_hidden_state)
+        assert torch.equal(model(input_ids=ids[:1]).logits, each[:, -1])  # the 3s are not known as padding
+    head = headscope.inspect(model).head
+    assert head is not None
+    ends = "once a pad token is set (without one, a single text is read at its last position, padding or not)"
+    assert head.pooling.rule == f"last position that is not padding, found from input_ids, {ends}"
+    model.config.pad_token_id = 3
+    with torch.no_grad():
+        each = model.score(model.base_model(ids).last_hidden_state)
+        assert torch.equal(model(input_ids=ids).logits, torch.stack([each[0, 2], each[1, -1]]))
+    head = headscope.inspect(model).head
+    assert head is not None
+    assert head.pooling.rule == "last position that is not padding, found from input_ids"
+
+
 def test_a_pad_token_is_lent_to_a_model_inside_another() -> None:
     class Wrapper(nn.Module):
         def __init__(self) -> None:
