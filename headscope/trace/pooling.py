@@ -436,8 +436,6 @@ def _read_weighted(step: Step, entering: torch.Tensor, state: Tokens, reading: R
 
 def _read_flatten(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
     probe, output = reading.execution.probe, step.last.outputs[0]
-    if reading.axes.grown is not None and entering.numel() == output.numel() == probe.batch * entering.shape[-1]:
-        return (Part(PoolingKind.FLATTEN, _ALL, "all positions side by side, one weight for each"),)
     if entering.numel() == output.numel() and output.shape[0] == probe.batch:
         return (Part(PoolingKind.FLATTEN, _ALL, "all positions side by side, one weight for each"),)
     return _read_other(step, entering, state, reading)

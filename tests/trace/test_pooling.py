@@ -648,6 +648,8 @@ RULES: tuple[tuple[Head, PoolingKind, str], ...] = (
     (lambda s, h, m: s.fc(h.view(len(h), -1, 2, H // 2).mean(1).flatten(1)), K.MEAN,
      "mean over all positions, padding included"),
     (lambda s, h, m: s.fc(h.flatten(1)[:, :H]), K.FLATTEN, "all positions side by side, one weight for each"),
+    (lambda s, h, m: s.fc(h.reshape(1, -1)[:, :H]).expand(len(h), -1), K.OTHER,
+     "the token axis disappears in reshape, by a rule not recognised"),
     # rows that are joined
     (lambda s, h, m: s.fc(h.flatten(0, 1).mean(0)).expand(len(h), -1), K.OTHER,
      "the token axis and the batch disappear together in mean"),
