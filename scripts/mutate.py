@@ -32,7 +32,8 @@ FLOOR = 85
 """Percent of the sampled mutants that the tests must kill in `checks/` and in the files of `_FLOORED`."""
 _TRACE = (
     "tests/trace/test_indexing.py", "tests/trace/test_head_slice.py", "tests/trace/test_axes.py",
-    "tests/trace/test_replay.py", "tests/trace/test_verify.py", "tests/trace/test_formula.py",
+    "tests/trace/test_replay.py", "tests/trace/test_running_again.py", "tests/trace/test_verify.py",
+    "tests/trace/test_verify_step_by_step.py", "tests/trace/test_formula.py",
     "tests/trace/test_pooling.py", "tests/trace/test_agreement.py",
 )  # fmt: skip
 _CHECKS = ("tests/checks/test_rules_directly.py",)

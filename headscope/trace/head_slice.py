@@ -67,10 +67,7 @@ def _of_other_encoders(
 
 
 def _names_of_leaves(model: nn.Module) -> dict[int, str]:
-    names: dict[int, str] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        names.setdefault(id(parameter), name)
-    return names
+    return {id(parameter): name for name, parameter in model.named_parameters()}
 
 
 def exits_from(execution: Execution, base: nn.Module | None) -> Iterator[Exit]:
@@ -204,9 +201,7 @@ def _before_class_axis(execution: Execution, tensor: torch.Tensor) -> int:
 
 
 def _is_hidden(execution: Execution, base: nn.Module | None, made_by: Operation, tensor: torch.Tensor) -> bool:
-    if base is None or base not in made_by.modules:
-        return False
-    return has_token_axis(execution, tensor)
+    return base in made_by.modules and has_token_axis(execution, tensor)
 
 
 def has_token_axis(execution: Execution, tensor: torch.Tensor) -> bool:

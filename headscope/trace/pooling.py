@@ -111,12 +111,12 @@ def _read_split(step: Step, reading: Reading) -> None:
     """Each output of a split along the token axis separately: a piece of one token is that token."""
     entering = entering_tensors(step, reading.head)[0]
     state = reading.states.get(id(entering))
-    if not isinstance(state, Tokens):
-        return
     axis = reading.axes.first(entering)
+    if not isinstance(state, Tokens) or axis is None:
+        return
     pieces = step.last.outputs
-    sizes = [1 if piece.dim() < entering.dim() else piece.shape[axis or 0] for piece in pieces]
-    if axis is None or sum(sizes) != entering.shape[axis]:
+    sizes = [1 if piece.dim() < entering.dim() else piece.shape[axis] for piece in pieces]
+    if sum(sizes) != entering.shape[axis]:
         return
     reading.axes.sizes.update(size for size in sizes if size > 1)
     length = entering.shape[axis]
@@ -159,10 +159,16 @@ def _state_after(step: Step, reading: Reading) -> State:
         return _after_pooling(step, _joined(step, closed, len(entering), reading), reading)
     merged = _chosen(step, open_ones, _merged([state for _, state in open_ones]), reading)
     if _keeps_tokens(step, open_ones[0][0], reading):
-        mixes = step.name in _RECURRENT or (step.name in _PRODUCTS and len(open_ones) > 1)
+        mixes = step.name in _RECURRENT or (step.name in _PRODUCTS and _open_operands(step, reading) > 1)
         by = (*merged.touched_by, step) if mixes else merged.touched_by
         return _touched(step, replace(merged, mixed=merged.mixed or bool(closed) or mixes, touched_by=by), reading)
     return _joined(step, [*closed, *_collapse(step, open_ones[0][0], merged, reading)], len(entering), reading)
+
+
+def _open_operands(step: Step, reading: Reading) -> int:
+    """How many operands of a step have their token axis, a tensor that is there twice counted twice."""
+    operands = [tensor for operation in step.operations for tensor, _ in operation.inputs]
+    return sum(isinstance(reading.states.get(id(tensor)), Tokens) for tensor in operands)
 
 
 def _joined(step: Step, parts: list[Part], operands: int, reading: Reading) -> tuple[Part, ...]:
@@ -466,8 +472,6 @@ def _read_weighted(step: Step, entering: torch.Tensor, state: Tokens, reading: R
 
 def _read_flatten(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
     probe, output = reading.execution.probe, step.last.outputs[0]
-    if reading.axes.grown is not None and entering.numel() == output.numel() == probe.batch * entering.shape[-1]:
-        return (Part(PoolingKind.FLATTEN, _ALL, "all positions side by side, one weight for each"),)
     if entering.numel() == output.numel() and output.shape[0] == probe.batch:
         return (Part(PoolingKind.FLATTEN, _ALL, "all positions side by side, one weight for each"),)
     return _read_other(step, entering, state, reading)
@@ -542,7 +546,7 @@ def _pooling(parts: tuple[Part, ...], reading: Reading, sources: tuple[HiddenSou
 
 
 def _typed(part: Part, sources: tuple[HiddenSource, ...]) -> PoolingPart:
-    read = tuple(sources[number] for number in part.sources if number < len(sources))
+    read = tuple(sources[number] for number in part.sources)
     return PoolingPart(part.kind, part.positions, part.rule, read)
 
 

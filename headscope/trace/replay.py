@@ -50,28 +50,11 @@ class Replay:
         self, operations: tuple[Operation, ...], given: dict[int, torch.Tensor], output: torch.Tensor
     ) -> torch.Tensor:
         """The result `output` of recorded operations, with other values for the tensors in `given`, by their id."""
-        machine = replace(self.machine, results=_Overlay(self.machine.results, given), leaves={**self.machine.leaves})
-        for key in given:
-            machine.leaves.pop(key, None)
+        results, leaves = {**self.machine.results}, {**self.machine.leaves, **given}
+        machine = replace(self.machine, results=results, leaves=leaves)
         for operation in operations:
             _run(machine, operation)
         return machine.results[id(output), operations[-1].index].detach()
-
-
-class _Overlay(dict[tuple[int, int], torch.Tensor]):
-    """The results of a run with some tensors replaced, whichever operation made them; a run writes on top."""
-
-    def __init__(self, below: dict[tuple[int, int], torch.Tensor], given: dict[int, torch.Tensor]) -> None:
-        super().__init__()
-        self.below, self.given = below, given
-
-    def get(self, key: tuple[int, int], default: Any = None) -> Any:
-        """The newest value of a result."""
-        if key in self:
-            return self[key]
-        if key[0] in self.given:
-            return self.given[key[0]]
-        return self.below.get(key, default)
 
 
 @dataclass(slots=True)
@@ -181,11 +164,9 @@ def _needed(machine: _Machine) -> list[int]:
 
 
 def _run(machine: _Machine, operation: Operation) -> None:
-    producers = {id(tensor): producer for tensor, producer in operation.inputs}
-
     def real(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            return _value(machine, value, producers.get(id(value), -1))
+            return _value(machine, value, machine.execution.graph.producer(value))
         if isinstance(value, torch.device):
             return torch.device("cpu")
         if isinstance(value, torch.dtype) and value.is_floating_point:

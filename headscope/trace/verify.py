@@ -20,10 +20,14 @@ _NEGLIGIBLE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Influence:
-    """For each row of the probe the positions whose hidden state moves the scores; `weights` are their gradients."""
+    """For each row of the probe the positions whose hidden state moves the scores.
+
+    `length` positions stand along `axis` of the hidden states.
+    """
 
     rows: tuple[Positions, ...]
     length: int
+    axis: int
     is_own_only: bool
 
 
@@ -62,39 +66,38 @@ def _verified(  # noqa: PLR0917
         return Verification(None, "not determined: the hidden states have no token axis to tell apart", ())
     expected = _expected(pooling, execution)
     sentence = _tell(influence, execution.probe)
-    wrong = _wrong_part(execution, head, pooling, axes, tensors, replay)
+    wrong = _wrong_part(execution, pooling, axes, tensors, replay, influence)
     if wrong:
         return Verification(False, f"disagrees with the traced rule: {wrong}; by gradient: {sentence}", influence.rows)
     if expected is None:
         return Verification(None, f"the traced rule makes no claim to compare; by gradient: {sentence}", influence.rows)
-    agrees = expected(influence) and _is_even(execution, head, pooling, axes)
+    agrees = expected(influence) and _is_even(execution, head, pooling, axes, influence.axis)
     verb = "agrees" if agrees else "disagrees"
     return Verification(agrees, f"{verb} with the traced rule; by gradient: {sentence}", influence.rows)
 
 
 def _wrong_part(  # noqa: PLR0917
     execution: Execution,
-    head: HeadSlice,
     pooling: Pooling,
     axes: TokenAxes,
     tensors: PartTensors,
     replay: Replay,
+    influence: Influence,
 ) -> str:
     """What the gradients of one part contradict; "" where they contradict none.
 
     A part reads no position that it does not name, and all of them where it is no maximum. A maximum is one over
     positions as they are: none holds something of others already.
     """
-    axis = _token_axis(head, axes)
-    if axis is None or len(tensors) != len(pooling.parts):
+    axis = influence.axis
+    if len(tensors) != len(pooling.parts):
         return ""
-    length = replay.hidden[0].shape[axis]
     for part, pair in zip(pooling.parts, tensors, strict=True):
         if not pair or part.kind in _NO_CLAIM or part.positions.where not in _PLACES:
             continue
         before, after = (replay.differentiable(tensor) for tensor in pair)
         try:
-            claimed = _claimed_rows((part,), execution, length)
+            claimed = _claimed_rows((part,), execution, influence.length)
         except ValueError:
             continue
         found = tuple(_positions(row, axis) for row in _row_gradients(replay, (after,)))
@@ -120,13 +123,13 @@ def with_weighed_positions(
     The operations alone don't say so: a mask reaches the weights multiplied, added as a large negative number or filled
     in. The pooling is returned as it is where it is no single weighted sum over tokens, or where it cannot be replayed.
     """
-    if replay is None or pooling.kind is not PoolingKind.WEIGHTED or len(pooling.parts) != 1:
+    if replay is None or pooling.kind is not PoolingKind.WEIGHTED:
         return pooling
     try:
         influence, probe = measure_influence(replay, head, axes), execution.probe
     except Unsupported:
         return pooling
-    if influence is None or not probe.rows or influence.length != probe.length:
+    if influence is None or influence.length != probe.length:
         return pooling
     part = pooling.parts[0]
     if influence.rows == tuple(tuple(range(row.first, row.last + 1)) for row in probe.rows):
@@ -149,7 +152,7 @@ def measure_influence(replay: Replay, head: HeadSlice, axes: TokenAxes) -> Influ
         return None
     rows = tuple(_positions(gradient, axis) for gradient in _row_gradients(replay))
     length = replay.hidden[0].shape[axis]
-    return Influence(rows, length, _is_own_only(replay, axis))
+    return Influence(rows, length, axis, _is_own_only(replay, axis))
 
 
 def _token_axis(head: HeadSlice, axes: TokenAxes) -> int | None:
@@ -252,7 +255,7 @@ _PLACES = {
 }  # fmt: skip
 
 
-def _is_even(execution: Execution, head: HeadSlice, pooling: Pooling, axes: TokenAxes) -> bool:
+def _is_even(execution: Execution, head: HeadSlice, pooling: Pooling, axes: TokenAxes, axis: int) -> bool:
     """For means and maxima: when every position holds the same vector, each counts alike and every row scores alike.
 
     A mean of equal vectors is that vector however many are padding: a sum, a weighted mean, or a maximum in which zeros
@@ -264,12 +267,11 @@ def _is_even(execution: Execution, head: HeadSlice, pooling: Pooling, axes: Toke
     scores = [logits.detach().flatten(1) for logits in replay.logits if logits.shape[0] == execution.probe.batch]
     if not all(torch.allclose(item, item[:1].expand_as(item), rtol=1e-3, atol=1e-4) for item in scores):
         return False
-    axis = _token_axis(head, axes)
-    if pooling.kind is PoolingKind.MAX or axis is None:
+    if pooling.kind is PoolingKind.MAX:  # of equal values any may be the largest
         return True
     strengths = [row.movedim(axis - 1, 0).flatten(1).abs().sum(1) for row in _row_gradients(replay)]
     kept = [row[row > _NEGLIGIBLE * row.max().clamp(min=1e-30)] for row in strengths]
-    return all(torch.allclose(row, row[:1].expand_as(row), rtol=1e-2) for row in kept if len(row))
+    return all(torch.allclose(row, row[:1].expand_as(row), rtol=1e-2) for row in kept)
 
 
 _EVEN = {PoolingKind.MEAN, PoolingKind.MASKED_MEAN, PoolingKind.SPATIAL_MEAN, PoolingKind.MAX}
@@ -322,7 +324,7 @@ def _tell(influence: Influence, probe: Probe) -> str:
     if influence.is_own_only:
         return "the score of each position depends on that position alone"
     for claim, words in _WORDS:
-        if probe.rows and rows == tuple(_within(claim(row), length) for row in probe.rows):
+        if rows == tuple(_within(claim(row), length) for row in probe.rows):
             return words
     if all(row == tuple(range(length)) for row in rows):
         return f"all {length} positions"

@@ -212,6 +212,7 @@ def _execution(graph: Graph, length: int = LENGTH) -> Execution:
         ((BATCH, H, 1, 1), False, False),
         ((BATCH, H, 7, 7), True, True),
         ((BATCH, 4, H), True, True),
+        ((BATCH, 2, H), True, True),
     ],
 )
 def test_a_token_axis_is_one_more_than_batch_and_features(
@@ -299,3 +300,67 @@ def test_embeddings_may_be_scores_already() -> None:
 
     found = run(Votes(), {"ids": EXAMPLES["ids"]})
     assert (names(found.head), makers(found)) == (["mean"], ["embedding"])
+
+
+class Beyond(nn.Module):
+    """An encoder that goes on after its last hidden states, and hands its mask over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.mix, self.pool = nn.Embedding(40, H), nn.Linear(H, H), nn.Linear(H, H)
+
+    def forward(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        hidden = torch.relu(self.mix(self.embed(ids)))
+        kept = mask.float().unsqueeze(-1)
+        return {"last_hidden_state": hidden, "pooled": torch.tanh(self.pool(hidden)).mean(1), "mask": kept}
+
+
+class OnBeyond(nn.Module):
+    def __init__(self, use: Callable[[dict[str, Tensor]], Tensor]) -> None:
+        super().__init__()
+        self.encoder, self.fc, self.use = Beyond(), nn.Linear(H, LABELS), use
+
+    def forward(self, ids: Tensor, attention_mask: Tensor) -> Tensor:
+        return self.fc(self.use(self.encoder(ids, attention_mask)))
+
+
+@pytest.mark.parametrize(
+    ("use", "operations"),
+    [
+        (lambda out: out["pooled"], ["linear", "tanh", "mean", "linear"]),
+        (lambda out: out["pooled"] + out["last_hidden_state"][:, 0], ["linear", "tanh", "mean", "__getitem__", "add",
+                                                                      "linear"]),
+        (lambda out: (out["last_hidden_state"] * out["mask"]).sum(1), ["mul", "sum", "linear"]),
+        (lambda out: out["pooled"] * out["mask"].mean(1), ["linear", "tanh", "mean", "mul", "linear"]),
+    ],
+)  # fmt: skip
+def test_what_the_base_model_makes_of_its_last_hidden_states_belongs_to_the_head(
+    use: Callable[[dict[str, Tensor]], Tensor], operations: list[str]
+) -> None:
+    """A mask that it hands over is no hidden state, though it has an entry per token."""
+    found = run(OnBeyond(use))
+    assert names(found.head) == operations
+    assert makers(found) == ["relu"]
+
+
+def test_a_base_model_that_returns_no_hidden_states_of_its_own_is_left_at_its_last_tensor_of_tokens() -> None:
+    class Silent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.mix = nn.Embedding(40, H), nn.Linear(H, H)
+
+        def forward(self, ids: Tensor) -> dict[str, Tensor]:
+            return {"tokens": torch.relu(self.mix(self.embed(ids)))}
+
+    class OnSilent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder, self.fc = Silent(), nn.Linear(H, LABELS)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            return self.fc(torch.tanh(self.encoder(ids)["tokens"])[:, 0])
+
+    found = run(OnSilent(), {"ids": EXAMPLES["ids"]})
+    assert last_hidden_state(found.execution, found.head.base) is None
+    assert names(found.head) == ["tanh", "__getitem__", "linear"]
+    assert makers(found) == ["relu"]

@@ -486,6 +486,9 @@ def test_the_tokenizers_names_stand_where_its_tokens_stand() -> None:
     assert second.formula == "logits = fc(h[1])"
     after = trace(Text(lambda s, h, m: s.fc(h[:, 1:][:, 0])), names=names)
     assert after.pooling.tokens == ("1",)
+    most = Text(lambda s, h, m: s.fc(h[:, :-1][:, 0]))
+    assert trace(most, names=names).pooling.parts[0].positions == Positions(Where.INDEX, 0, token="[CLS]")
+    assert trace(most).pooling.parts[0].positions == FIRST
 
 
 def test_a_head_without_tokens_says_that_it_found_none() -> None:
@@ -610,6 +613,43 @@ RULES: tuple[tuple[Head, PoolingKind, str], ...] = (
     (lambda s, h, m: s.fc(h[:, 0] / 11), K.FIRST_TOKEN, "first position (index 0), padding or not"),
     (lambda s, h, m: s.fc((h * column(m)).sum(1) / 7), K.OTHER,
      "sum over the positions that the mask keeps, divided by 7"),
+    # pieces of the text
+    (lambda s, h, m: s.fc(h.split([2, 9], 1)[0].mean(1)), K.MEAN, "mean over the positions :2"),
+    (lambda s, h, m: s.fc(h.split([2, 9], 1)[1].mean(1)), K.MEAN, "mean over all positions but the first 2"),
+    (lambda s, h, m: s.fc(h.split([1, 3, 7], 1)[1].mean(1)), K.MEAN, "mean over the positions 1:4"),
+    (lambda s, h, m: s.fc(h.split([1, 10], 1)[1].mean(1, keepdim=True).squeeze(1)), K.MEAN,
+     "mean over all positions but the first"),
+    (lambda s, h, m: s.fc(h.split([3, 1, 7], 1)[1].squeeze(1)), K.TOKEN_AT, "position 3, padding or not"),
+    (lambda s, h, m: s.fc(torch.cat(h.split(4, 2)[::-1], 2)[:, 0]), K.FIRST_TOKEN,
+     "first position (index 0), padding or not"),
+    # what mixes positions, and what doesn't
+    (lambda s, h, m: s.fc((h @ s.dense.weight)[:, 0]), K.FIRST_TOKEN, "first position (index 0), padding or not"),
+    (lambda s, h, m: s.fc((h + s.dense(h))[:, 0]), K.FIRST_TOKEN, "first position (index 0), padding or not"),
+    (lambda s, h, m: s.fc(torch.bmm((h @ across(h)).softmax(-1), h)[:, 0]), K.OTHER,
+     "first position (index 0), padding or not, after bmm over all positions"),
+    (lambda s, h, m: s.fc(torch.einsum("bth,buh->bth", h, h)[:, 0]), K.OTHER,
+     "first position (index 0), padding or not, after einsum over all positions"),
+    (lambda s, h, m: s.fc(functional.scaled_dot_product_attention(h, h, h)[:, 0]), K.OTHER,
+     "first position (index 0), padding or not, after scaled_dot_product_attention over all positions"),
+    (lambda s, h, m: s.fc(nn.MultiheadAttention(H, 2, batch_first=True)(h, h, h)[0][:, 0]), K.OTHER,
+     "first position (index 0), padding or not, after multi_head_attention_forward over all positions"),
+    (lambda s, h, m: s.fc(s.lstm(h[:, 1:])[0][:, -1]), K.OTHER,
+     "last position, padding or not, after lstm over all positions"),
+    (lambda s, h, m: s.fc((h - h.mean(1, keepdim=True))[:, 0]), K.OTHER,
+     "first position (index 0), padding or not, after another operation over all positions"),
+    (lambda s, h, m: s.fc((h - h.mean(1, keepdim=True)).tanh()[:, 0]), K.OTHER,
+     "first position (index 0), padding or not, after another operation over all positions"),
+    # weights and other masks
+    (lambda s, h, m: s.fc((h * h.mean(1, keepdim=True)).sum(1)), K.OTHER, "sum over the positions"),
+    (lambda s, h, m: s.fc((h * column(m * (numbers(m) > 0))).sum(1)), K.WEIGHTED, "weighted sum of the positions"),
+    (lambda s, h, m: s.fc(h.masked_fill(column(m * (numbers(m) > 0)) == 0, 0).sum(1)), K.OTHER,
+     "sum over some positions, by a rule not recognised"),
+    # features in two groups, and all features of all positions
+    (lambda s, h, m: s.fc(h.view(len(h), -1, 2, H // 2).mean(1).flatten(1)), K.MEAN,
+     "mean over all positions, padding included"),
+    (lambda s, h, m: s.fc(h.flatten(1)[:, :H]), K.FLATTEN, "all positions side by side, one weight for each"),
+    (lambda s, h, m: s.fc(h.reshape(1, -1)[:, :H]).expand(len(h), -1), K.OTHER,
+     "the token axis disappears in reshape, by a rule not recognised"),
     # rows that are joined
     (lambda s, h, m: s.fc(h.flatten(0, 1).mean(0)).expand(len(h), -1), K.OTHER,
      "the token axis and the batch disappear together in mean"),
