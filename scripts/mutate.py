@@ -34,7 +34,8 @@ _TRACE = (
     "tests/trace/test_indexing.py", "tests/trace/test_head_slice.py", "tests/trace/test_axes.py",
     "tests/trace/test_replay.py", "tests/trace/test_running_again.py", "tests/trace/test_verify.py",
     "tests/trace/test_verify_step_by_step.py", "tests/trace/test_formula.py",
-    "tests/trace/test_pooling.py", "tests/trace/test_agreement.py",
+    "tests/trace/test_pooling.py", "tests/trace/test_agreement.py", "tests/trace/test_chosen_positions.py",
+    "tests/trace/test_computed_weights.py",
 )  # fmt: skip
 _CHECKS = ("tests/checks/test_rules_directly.py",)
 _MODEL = (

@@ -19,7 +19,7 @@ _LOSSES = {
 }
 _SAME_NUMBERS = {
     "view", "reshape", "flatten", "squeeze", "unsqueeze", "transpose", "permute", "expand", "split", "chunk", "unbind",
-    "select", "slice", "index", "masked_select", "dropout", "clamp", "T",
+    "select", "slice", "index", "index_select", "masked_select", "gather", "take_along_dim", "dropout", "clamp", "T",
 }  # fmt: skip
 """Operations whose results are scores as they were: in another layout, or some of them."""
 

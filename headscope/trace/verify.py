@@ -152,7 +152,7 @@ def measure_influence(replay: Replay, head: HeadSlice, axes: TokenAxes) -> Influ
         return None
     rows = tuple(_positions(gradient, axis) for gradient in _row_gradients(replay))
     length = replay.hidden[0].shape[axis]
-    return Influence(rows, length, axis, _is_own_only(replay, axis))
+    return Influence(rows, length, axis, _is_own_only(replay, axes, axis))
 
 
 def _token_axis(head: HeadSlice, axes: TokenAxes) -> int | None:
@@ -189,23 +189,28 @@ def _positions(gradient: torch.Tensor, axis: int) -> Positions:
 
 
 @torch.enable_grad()
-def _is_own_only(replay: Replay, axis: int) -> bool:
-    """Whether the score at one position depends on the hidden state of that position alone."""
-    return _reads_itself(replay.logits[0], replay, axis)
+def _is_own_only(replay: Replay, axes: TokenAxes, axis: int) -> bool:
+    """Whether the score at one position depends on the hidden state of that position alone.
+
+    The scores may have fewer positions than the hidden states: the tokens of a text before the patches of its image.
+    """
+    scores = replay.logits[0]
+    has_positions = scores.dim() > axis and scores.shape[axis] == replay.hidden[0].shape[axis]
+    return (has_positions or axis in axes.of(scores)) and _reads_itself(scores, replay, axis)
 
 
 def _reads_itself(value: torch.Tensor, replay: Replay, axis: int) -> bool:
-    """Whether what stands at one position of `value` depends on the hidden state of that position alone.
-
-    `value` may have fewer positions: the tokens of a text before the patches of its image.
-    """
-    whole = replay.hidden[0].shape[axis]
-    length = value.shape[axis] if value.dim() > axis else 0
-    if not value.requires_grad or not (length == whole or 1 < length < whole):
+    """Whether what stands at one position of `value` depends on the hidden state of that position alone."""
+    if not value.requires_grad:
         return False
-    at = length // 3  # not the middle, which a reversal leaves in its place
-    rows = _rows_read(value.select(axis, at), replay, axis)
-    return (at,) in rows and all(row in ((at,), ()) for row in rows)
+    length = value.shape[axis]
+    for at in (length // 3, 2 * length // 3, 0, length - 1):  # not the middle, which a reversal leaves in its place
+        rows = _rows_read(value.select(axis, at), replay, axis)
+        if any(row not in ((at,), ()) for row in rows):
+            return False
+        if any(rows):
+            return True
+    return False  # none of these is among those that are read
 
 
 def _reads_one(value: torch.Tensor, axes: tuple[int, ...], replay: Replay, axis: int) -> bool:

@@ -34,6 +34,12 @@ def one_hot(labels: Tensor) -> Tensor:
     return functional.one_hot(labels, LABELS).float()
 
 
+def rows_with_labels(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """As DeBERTa does it."""
+    at = (y >= 0).nonzero()
+    return torch.gather(x, 0, at.expand(at.size(0), x.size(1))), torch.gather(y, 0, at.view(-1))
+
+
 def focal(x: Tensor, y: Tensor) -> Tensor:
     each = functional.cross_entropy(x, y, reduction="none")
     return ((1 - (-each).exp()) ** 2 * each).mean()
@@ -48,6 +54,7 @@ def focal(x: Tensor, y: Tensor) -> Tensor:
         (lambda x, y: functional.cross_entropy(x, y, reduction="none").mean(), "CrossEntropyLoss"),
         (lambda x, y: functional.nll_loss(x.log_softmax(-1), y), "CrossEntropyLoss"),
         (lambda x, y: (functional.cross_entropy(x, y) + functional.cross_entropy(x, 2 - y)) / 2, "CrossEntropyLoss"),
+        (lambda x, y: functional.cross_entropy(*rows_with_labels(x, y)), "CrossEntropyLoss"),
         (lambda x, y: functional.mse_loss(x, one_hot(y)), "MSELoss"),
         (lambda x, y: functional.binary_cross_entropy_with_logits(x, one_hot(y)), "BCEWithLogitsLoss"),
         (functional.nll_loss, ""),

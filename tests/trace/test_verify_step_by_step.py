@@ -59,10 +59,10 @@ def influence(found: Run) -> Influence:
     return measured
 
 
-def keep_two(h: Tensor) -> Tensor:
+def keep_two(h: Tensor, first: int = 3) -> Tensor:
     """All but two positions filled in, so that they can't be the largest."""
     numbers = torch.arange(h.shape[1])
-    return h.masked_fill(((numbers < 3) | (numbers > 4)).view(1, -1, 1), -1e9)
+    return h.masked_fill(((numbers < first) | (numbers > first + 1)).view(1, -1, 1), -1e9)
 
 
 def keep_real(h: Tensor, m: Tensor) -> Tensor:
@@ -73,6 +73,8 @@ TWO = Positions(Where.RANGE, 3, 5)
 EVERY_OTHER = (K.OTHER, ALL)
 MAXIMA: tuple[tuple[Head, Positions, str, str, bool], ...] = (
     (lambda s, h, m: s.fc(torch.cat([keep_two(h).amax(1), h[:, 0]], -1)), TWO, "masked_fill", "amax", True),
+    (lambda s, h, m: s.fc(torch.cat([keep_two(h, 6).amax(1), h[:, 0]], -1)), Positions(Where.RANGE, 6, 8),
+     "masked_fill", "amax", True),
     (lambda s, h, m: s.fc(torch.cat([keep_real(h, m).amax(1), h[:, 0]], -1)), ALL, "masked_fill", "amax", False),
     # the positions that are kept are those that are claimed, and the maximum is one over others
     (lambda s, h, m: s.fc(torch.cat([keep_real(h, m).sum(1), h.amax(1)], -1)), NON_PAD, "masked_fill", "amax", False),
