@@ -9,9 +9,12 @@ from headscope.errors import Unsupported
 from headscope.facts import HeadTrace, PaddingEffect, Unavailable
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
     from headscope.checkpoints.tokenizer_file import FirstToken
     from headscope.model.loading import Loaded
     from headscope.model.model_request import Choice
+    from headscope.trace import TokenNames
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +40,84 @@ def trace_checkpoint(loaded: Loaded, choice: Choice, own: FirstToken | None = No
     try:
         with quiet():
             trace = trace_head(loaded.model, choice.task, names, verify=True, twin=lambda: shallow_twin(loaded.model))
-        return Traced(with_padding(trace, choice) if verify else unless_contradicted(trace))
     except Unsupported as err:
-        return Traced(None, (Unavailable("head path", err.message),))
+        found = traced_with_numbers(loaded.model, choice, names, err)
+        if found is None:
+            return Traced(None, (Unavailable("head path", err.message),))
+        trace = replace(found, notes=(*found.notes, _WITH_NUMBERS))
+    return Traced(with_padding(trace, choice) if verify else unless_contradicted(trace))
+
+
+_WITH_NUMBERS = (
+    "the forward needs the values of the weights, so the head was traced on a smaller model of this class with random "
+    "weights"
+)
+
+
+def traced_with_numbers(
+    skeleton: PreTrainedModel, choice: Choice, names: TokenNames, failure: Unsupported
+) -> HeadTrace | None:
+    """The head trace of a small random model of the class, for a base model that decides by its values (experts).
+
+    None where numbers aren't what the failed run lacked: without them the small model must fail in the same words. None
+    too where its head has other shapes than the skeleton's. What only the skeleton has, further layers of the base
+    model, counts as live: the layers that were run are.
+    """
+    from headscope.model.quiet import quiet
+    from headscope.trace import trace_head
+    from headscope.trace.randomness import OwnRandomness
+
+    try:
+        with quiet(), OwnRandomness():
+            model = _small_model(choice)
+            trace = trace_head(model, choice.task, names, verify=True)
+            if not _fails_without_numbers(choice, model.config, failure):
+                return None
+    except Exception:  # whatever a foreign constructor or forward raises; the first failure is the one to show
+        return None
+    small, whole = ({name: tuple(item.shape) for name, item in of.state_dict().items()} for of in (model, skeleton))
+    further = [name for name in whole if name not in small]
+    is_same_head = all(small[name] == whole.get(name) for name in (*trace.parameters, *trace.buffers))
+    if not is_same_head or not all(name.startswith(f"{trace.base_module}.") for name in further):
+        return None
+    return replace(trace, live=(*trace.live, *further))
+
+
+def _fails_without_numbers(choice: Choice, config: Any, failure: Unsupported) -> bool:
+    """Whether the model of a configuration fails on the meta device in the words of another failure."""
+    import torch
+
+    from headscope.trace import trace_head
+
+    with torch.device("meta"):
+        model = choice.cls(config)
+    model.train(False)
+    try:
+        trace_head(model, choice.task)
+    except Unsupported as err:
+        return err.message == failure.message
+    return False
+
+
+def _small_model(choice: Choice) -> PreTrainedModel:
+    """A model of the class with random weights, and of the configuration as far as memory allows.
+
+    Raises ValueError where the smallest is too large, and whatever the class raises.
+    """
+    import torch
+
+    from headscope.model.reduced_config import fitting_config
+
+    def count(config: Any) -> int:
+        with torch.device("meta"):
+            return sum(parameter.numel() for parameter in choice.cls(config).parameters())
+
+    small = fitting_config(choice.config, count)
+    if small is None:
+        raise ValueError("the smallest model of this configuration is too large to be run")
+    model: PreTrainedModel = choice.cls(small)
+    model.train(False)
+    return model
 
 
 def unless_contradicted(trace: HeadTrace) -> HeadTrace:
@@ -50,26 +128,15 @@ def unless_contradicted(trace: HeadTrace) -> HeadTrace:
 
 def with_padding(trace: HeadTrace, choice: Choice) -> HeadTrace:
     """The trace with the effect of padding, measured on a small random model of the class and configuration."""
-    import torch
-
     from headscope.model.quiet import quiet
-    from headscope.model.reduced_config import fitting_config
     from headscope.trace.invariance import SIDES, measure_padding, reads_padded_texts
     from headscope.trace.randomness import OwnRandomness
-
-    def count(config: Any) -> int:
-        with torch.device("meta"):
-            return sum(parameter.numel() for parameter in choice.cls(config).parameters())
 
     if trace.verification is None or not reads_padded_texts(choice.cls):
         return trace
     try:
         with quiet(), OwnRandomness():
-            small = fitting_config(choice.config, count)
-            if small is None:
-                raise ValueError("the smallest model of this configuration is too large to be run")
-            model = choice.cls(small).train(False)
-            effects = measure_padding(model, choice.task)
+            effects = measure_padding(_small_model(choice), choice.task)
     except Exception as err:  # a class that cannot be built small is not measured, which is said
         effects = tuple(PaddingEffect(side, None, reason=f"{type(err).__name__}: {err}") for side in SIDES)
     return replace(trace, verification=replace(trace.verification, padding=effects))
