@@ -1,5 +1,6 @@
 """The one exception tree: what went wrong, what to do next, and the exit code it ends a command with."""
 
+from collections.abc import Iterable
 from enum import IntEnum
 
 
@@ -27,6 +28,14 @@ class HeadscopeError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
+    """The hint for a name that is not known: the nearest that is, or `otherwise`."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, list(known), n=1)
+    return f"did you mean {near[0]}?" if near else otherwise
 
 
 class UsageError(HeadscopeError):

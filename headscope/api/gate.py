@@ -6,7 +6,6 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from headscope.api.checking import check_one, read_baseline, read_profile
 from headscope.api.options import make_request
 from headscope.checks import RULES, Ignore, Selection, select
 from headscope.checks.judgement import unused_ignores
-from headscope.errors import HeadscopeError, UsageError
+from headscope.errors import HeadscopeError, UsageError, did_you_mean
 from headscope.examination.request import Progress
 from headscope.facts import Profile, Unavailable
 from headscope.facts.check import CheckResult, Verdict
@@ -139,8 +138,7 @@ def _project_settings(folder: Path) -> tuple[dict[str, Any], Path]:
 def _check_names(found: dict[str, Any], known: Sequence[str], where: str) -> None:
     for name in found:
         if name not in known:
-            close = get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
+            hint = did_you_mean(name, known, f"known: {', '.join(known)}")
             raise UsageError(f"{where} has the unknown setting {name}", hint)
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
-from difflib import get_close_matches
 from functools import wraps
 from inspect import Parameter, signature
 from os import PathLike, fspath
 from typing import Any, Literal, ParamSpec, TypeVar
 
-from headscope.errors import UsageError
+from headscope.errors import UsageError, did_you_mean
 from headscope.examination.request import Request
 from headscope.facts.location import HubOptions, Location
 
@@ -100,8 +99,7 @@ _OF_CHECKPOINTS = {
 def _check_names(given: dict[str, Any], known: Sequence[str]) -> None:
     for name in given:
         if name not in known:
-            near = get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"options: {', '.join(known)}"
+            hint = did_you_mean(name, known, f"options: {', '.join(known)}")
             raise UsageError(f"no such option: {name}", hint)
 
 

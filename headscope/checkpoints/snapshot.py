@@ -3,8 +3,6 @@
 import dataclasses
 import difflib
 import json
-import os
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import resources
@@ -23,6 +21,7 @@ from headscope.facts import (
     WeightFile,
     WeightsFormat,
 )
+from headscope.whole_file import write_whole
 
 FORMAT = "headscope-snapshot"
 VERSION = 1
@@ -74,24 +73,12 @@ def write_snapshot(manifest: CheckpointManifest, path: str | Path, provenance: s
     target = Path(path)
     if target.is_dir():
         raise UsageError(f"{target} is a folder", "name a file")
+    if not target.parent.is_dir():
+        raise UsageError(f"{target} cannot be written: there is no folder {target.parent}", "make the folder first")
     try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent or ".", prefix=".snapshot-")
+        write_whole(target, snapshot_text(manifest, provenance))
     except OSError as err:
-        raise UsageError(f"{target} cannot be written: {err.strerror}", "name a file in a folder that exists") from err
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(snapshot_text(manifest, provenance))
-        Path(temporary).chmod(0o666 & ~_umask())
-        Path(temporary).replace(target)
-    except OSError as err:
-        Path(temporary).unlink(missing_ok=True)
         raise UsageError(f"{target} cannot be written: {err.strerror}", "check the disk and permissions") from err
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def read_snapshot(text: bytes, reference: str) -> CheckpointManifest:

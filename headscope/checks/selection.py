@@ -1,6 +1,5 @@
 """Which rules are asked, which findings are ignored, and from which severity on a finding fails the check."""
 
-import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -8,7 +7,7 @@ from datetime import date
 from fnmatch import fnmatchcase
 
 from headscope.checks.rule import RULES, Rule
-from headscope.errors import UsageError
+from headscope.errors import UsageError, did_you_mean
 from headscope.facts import Finding, Severity
 
 GRAVITY = {Severity.NOTE: 0, Severity.WARNING: 1, Severity.ERROR: 2}
@@ -69,9 +68,8 @@ def _check_known(name: str) -> None:
     if any(_names(name, rule) for rule in RULES.values()):
         return
     known = [*RULES, *(rule.name for rule in RULES.values())]
-    close = difflib.get_close_matches(name.upper(), known, 1) or difflib.get_close_matches(name.lower(), known, 1)
-    hint = f"did you mean {close[0]}?" if close else f"rules: {', '.join(sorted(RULES))}"
-    raise UsageError(f"no such rule: {name}", hint)
+    lower = did_you_mean(name.lower(), known, f"rules: {', '.join(sorted(RULES))}")
+    raise UsageError(f"no such rule: {name}", did_you_mean(name.upper(), known, lower))
 
 
 def _check_contradiction(names: tuple[str, ...], ignores: tuple[Ignore, ...]) -> None:

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -101,40 +100,19 @@ def write_file(path: Path, text: str) -> None:
 
     A link is followed; what is no regular file (`/dev/stdout`) is written to directly.
     """
+    from headscope.whole_file import write_whole  # slow to import, and seldom needed
+
     check_output(path)
     target = Path(os.path.realpath(path))
     try:
         if target.exists() and not target.is_file():
             path.write_text(text, encoding="utf-8")
         else:
-            _replace(target, text)
+            write_whole(target, text)
     except OSError as err:
         if err.errno in FULL:
             raise unwritten(str(path), err) from err
         raise UsageError(f"-o {path} cannot be written: {err.strerror}.", "Name a file you may write to.") from err
-
-
-def _replace(target: Path, text: str) -> None:
-    import tempfile  # slow to import, and seldom needed
-
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).chmod(_mode_of(target))
-        Path(name).replace(target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def _mode_of(target: Path) -> int:
-    """The permissions of the file that is replaced, or those that a new file gets."""
-    if target.exists():
-        return stat.S_IMODE(target.stat().st_mode)
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
 
 
 def write_stderr(text: str) -> None:

@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +19,7 @@ from headscope.examination.environment import environment
 from headscope.facts import CheckpointManifest
 from headscope.facts.stored import restore, store
 from headscope.facts.version import tool_version
+from headscope.whole_file import write_whole
 
 _FORMAT = 1
 _MOST_ENTRIES = 300
@@ -73,14 +73,7 @@ class Cache:
             return
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=self._folder, prefix=".new-")
-            try:
-                with os.fdopen(handle, "w", encoding="utf-8") as file:
-                    file.write(text)
-                Path(temporary).replace(self._file(type(fact), key))
-            except BaseException:
-                Path(temporary).unlink(missing_ok=True)
-                raise
+            write_whole(self._file(type(fact), key), text)
             self._make_room()
         except OSError:
             return

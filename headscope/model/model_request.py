@@ -7,7 +7,7 @@ from typing import Any
 import transformers
 from transformers import PreTrainedModel
 
-from headscope.errors import HeadscopeError, Malformed, Unsupported, UsageError
+from headscope.errors import HeadscopeError, Malformed, Unsupported, UsageError, did_you_mean
 from headscope.facts import Task
 from headscope.facts.location import Location
 from headscope.facts.tasks import WITHOUT_CLASSES
@@ -105,8 +105,8 @@ def _parsed_task(name: str | None) -> Task | None:
     try:
         return Task(spelled)
     except ValueError as err:
-        close = difflib.get_close_matches(spelled, [task.value for task in Task], n=1)
-        hint = f"did you mean {close[0]}?" if close else "tasks: " + ", ".join(task.value for task in Task)
+        known = [task.value for task in Task]
+        hint = did_you_mean(spelled, known, f"tasks: {', '.join(known)}")
         raise UsageError(f"no such task: {name}", hint) from err
 
 
@@ -213,8 +213,7 @@ def _class_object(name: str) -> type[PreTrainedModel]:
     try:
         cls = getattr(transformers, name)
     except AttributeError as err:
-        close = difflib.get_close_matches(name, dir(transformers), n=1)
-        hint = f"did you mean {close[0]}?" if close else "name a class such as BertForSequenceClassification"
+        hint = did_you_mean(name, dir(transformers), "name a class such as BertForSequenceClassification")
         raise UsageError(f"transformers {transformers.__version__} has no class {name}", hint) from err
     except ImportError as err:
         raise Unsupported(f"{name} cannot be imported: {_first_line(err)}", "install what it needs") from err
