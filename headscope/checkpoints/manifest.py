@@ -1,6 +1,7 @@
 """The manifest of a checkpoint, from a storage that reads its files."""
 
 from dataclasses import replace
+from typing import Any
 
 from headscope.checkpoints.adapter import ADAPTER_CONFIG
 from headscope.checkpoints.config_file import canonical_text, parse_object
@@ -14,34 +15,38 @@ CONFIG = "config.json"
 def manifest_of(
     storage: Storage, name: str, kind: CheckpointKind, reference: str = "", variant: str | None = None
 ) -> CheckpointManifest:
-    """The manifest of what `storage` holds; `name` is that of its configuration, and an adapter's makes it an adapter.
+    """The manifest of what `storage` holds; `name` is its configuration file.
 
-    `kind` is what a checkpoint in this storage is.
+    The manifest is of that `kind` unless the file is adapter_config.json, which makes it an adapter's.
     """
     content = storage.read_text(name)
+    config = parse_object(content, name)
     if name == ADAPTER_CONFIG:
-        manifest = _assembled(reference, CheckpointKind.ADAPTER, content, name, read_adapter_weights(storage))
+        kind, weights = CheckpointKind.ADAPTER, read_adapter_weights(storage)
     else:
-        weights = read_weights(storage, parse_object(content, name), variant)
-        manifest = _assembled(reference, kind, content, name, weights)
+        weights = read_weights(storage, config, variant)
+    manifest = _assembled(reference, kind, config, len(content), weights)
     return replace(manifest, sentence=read_sentence_pipeline(storage))
 
 
 def manifest_of_file(storage: Storage, name: str, reference: str) -> CheckpointManifest:
     """The manifest of one local weight file and the config.json beside it."""
     content = storage.read_text(CONFIG)
-    return _assembled(reference, CheckpointKind.LOCAL, content, CONFIG, read_weight_file(storage, name))
+    config = parse_object(content, CONFIG)
+    return _assembled(reference, CheckpointKind.LOCAL, config, len(content), read_weight_file(storage, name))
 
 
-def _assembled(reference: str, kind: CheckpointKind, content: bytes, name: str, weights: Weights) -> CheckpointManifest:
+def _assembled(
+    reference: str, kind: CheckpointKind, config: dict[str, Any], config_bytes: int, weights: Weights
+) -> CheckpointManifest:
     return CheckpointManifest(
         reference=reference,
         kind=kind,
         format=weights.format,
-        config_text=canonical_text(parse_object(content, name)),
+        config_text=canonical_text(config),
         tensors=weights.tensors,
         files=weights.files,
-        bytes_read=weights.bytes_read + len(content),
+        bytes_read=weights.bytes_read + config_bytes,
         shared=weights.shared,
         notices=weights.notices,
         gaps=weights.gaps,

@@ -14,7 +14,7 @@ _LOSS_OF = {
     "multi_label_classification": "BCEWithLogitsLoss",
 }
 """The problem types of Transformers, and the loss that each of them means."""
-_NO_LOSS = "the forward was not seen to compute a loss"
+_NO_LOSS = "headscope could not determine which loss the forward computes"
 _CLASSIFIED_WHOLE = (Task.SEQUENCE_CLASSIFICATION, Task.IMAGE_CLASSIFICATION, Task.AUDIO_CLASSIFICATION)
 
 

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import cache
 
 import transformers
 
@@ -118,5 +119,6 @@ def _first_names(mapping: str) -> dict[str, str]:
     return {kind: names[0] for kind, names in classes_by_type(mapping).items() if names}
 
 
+@cache
 def _all_names(mapping: str) -> frozenset[str]:
     return frozenset(name for names in classes_by_type(mapping).values() for name in names)

@@ -97,7 +97,7 @@ def _verdict_without_weights(report: Report, head: Head) -> HeadVerdict:
     if report.checkpoint.kind is CheckpointKind.MEMORY:
         if any(gap.what == "checkpoint" for gap in report.not_determined):
             return HeadVerdict(Tone.WARNING, f"Not determined: what the checkpoint gave the head ({extent})")
-        found = f"Head of a model in memory: {extent}" if _live(head) else "Head of a model in memory not found"
+        found = f"Head of a model in memory: {extent}" if _live(head) else "No head found in the model in memory"
         clauses = [found, "no checkpoint to compare it with", *_gap_clauses(report)]
         return HeadVerdict(Tone.WARNING if report.not_determined else Tone.NOTE, "; ".join(clauses))
     return HeadVerdict(

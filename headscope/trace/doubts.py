@@ -1,6 +1,4 @@
-"""What makes a head unreadable, so that nothing is claimed of it: rows taken one by one, values that leave PyTorch, a
-base that is unclear.
-"""
+"""Reasons why headscope reports no head path: rows taken one by one, values that leave PyTorch, an unclear base."""
 
 from collections.abc import Iterator
 

@@ -34,8 +34,8 @@ class Execution:
     """What one forward ran. `logits` are the score tensors; `loss` is None where the forward gave none.
 
     `others` are the score tensors of other heads, by name. `reads_problem_type` says whether the forward read that
-    field of the configuration for its loss; None where it computed none. `lent` is the pad token that headscope set
-    for this run; None where the model has one, or needs none.
+    field of the configuration for its loss; None where it computed none. `has_lent_token` says that headscope set a
+    pad token for this run, without which it fails.
     """
 
     model: nn.Module
@@ -46,7 +46,7 @@ class Execution:
     notes: tuple[str, ...] = ()
     others: tuple[tuple[str, torch.Tensor], ...] = ()
     reads_problem_type: bool | None = None
-    lent: int | None = None
+    has_lent_token: bool = False
 
     @cached_property
     def names(self) -> ModelNames:
@@ -78,7 +78,7 @@ def run_forward(
             hint = "set pad_token_id in config.json to the tokenizer's pad token, or give one input at a time"
             break
         note = f"{_NO_PAD_TOKEN} ({_sentence(failure)}); {_lent(model)}"
-        return replace(padded, notes=(note,), lent=_token_to_lend(model))
+        return replace(padded, notes=(note,), has_lent_token=True)
     assert failure is not None
     if isinstance(failure, HeadscopeError):
         raise failure
@@ -113,7 +113,7 @@ def run_on_probe(
             raise
         try:
             return attempt(with_image=True)
-        except Exception:  # an image of another size than it takes: what it said of the texts stands
+        except Unsupported:  # what it said of the texts stands
             raise err from None
 
 

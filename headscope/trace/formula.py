@@ -568,7 +568,7 @@ def _called(step: Step, output: torch.Tensor, builder: _Builder) -> Node:
 def _weights_of(step: Step, builder: _Builder) -> Iterator[Node]:
     """The weights of a linear map or a norm: parameters by name, computed ones as what makes them.
 
-    Running statistics of a norm are left out: no name of a formula says them.
+    Running statistics of a norm are left out: formulas don't show them.
     """
     for tensor, producer in step.last.inputs:
         if id(tensor) in builder.head.derived:

@@ -68,7 +68,6 @@ def read_head(
         return look_at(execution, head, tokens)
 
     first = look(model, 0)
-    alone = _read_alone(first, tokens) if first.execution.lent is not None else ""
     small = twin() if twin is not None and len(first.head.hidden) == 1 else meta_copy(model)
 
     def again(turn: int) -> Look:
@@ -81,37 +80,26 @@ def read_head(
     if not type(model).__module__.startswith("transformers."):
         gaps = tuple(other_paths(model, first.execution, first.head.base))
         agreed = replace(agreed, gaps=(*agreed.gaps, *gaps))
-    return _head_trace(
-        first, agreed if first.execution.lent is None else _with_lent_token(agreed, alone), verify=verify
-    )
+    return _head_trace(first, agreed, _note_on_one_text(first, tokens), verify=verify)
 
 
-def _read_alone(look: Look, tokens: TokenNames) -> str:
-    """What the head of a model without a pad token reads of one text, by a run without the lent one; "" if unknown.
+def _note_on_one_text(look: Look, tokens: TokenNames) -> tuple[str, ...]:
+    """What the head reads of one text without the pad token that was lent to the other runs, where that is else.
 
-    The text is one with padding on its right: the last position isn't the last that is not padding.
+    The text has padding on its right, so that its last position isn't the last that is not padding.
     """
     probe, model = look.execution.probe, look.execution.model
     at = next((at for at, row in enumerate(probe.rows) if row.last + 1 < probe.length), None)
-    if at is None or probe.sizes.choices > 1:
-        return ""
+    if not look.execution.has_lent_token or at is None or probe.sizes.choices > 1:
+        return ()
     try:
         execution = run_forward(model, probe.one_row(at), hint=_HINT, lend=False)
+        alone = look_at(execution, locate_head(execution, look.head.base), tokens).pooling
     except Unsupported:
-        return ""
-    return look_at(execution, locate_head(execution, look.head.base), tokens).pooling.rule
-
-
-def _with_lent_token(agreed: Agreement, alone: str) -> Agreement:
-    """The agreement with the condition under which its rule holds: that the model has a pad token, as in these runs."""
-    pooling = agreed.pooling
-    if not pooling.parts:
-        return agreed
-    word = ", once a pad token is set"
-    if alone:
-        word += f" (without one, a single text is read at its {alone})" if len(pooling.parts) == 1 else ""
-    parts = tuple(replace(part, rule=part.rule + word) for part in pooling.parts)
-    return replace(agreed, pooling=replace(pooling, rule=pooling.rule + word, parts=parts))
+        return ()
+    if not alone.parts or alone.rule == look.pooling.rule:
+        return ()
+    return (f"as long as no pad token is set, of a single text the head reads this instead: {alone.rule}",)
 
 
 def _unambiguous(subject: nn.Module, run: Run, turn: int, taken: set[int]) -> tuple[Execution, HeadSlice]:
@@ -127,7 +115,7 @@ def _unambiguous(subject: nn.Module, run: Run, turn: int, taken: set[int]) -> tu
     return execution, head
 
 
-def _head_trace(first: Look, agreed: Agreement, *, verify: bool) -> HeadTrace:
+def _head_trace(first: Look, agreed: Agreement, on_one_text: tuple[str, ...], *, verify: bool) -> HeadTrace:
     execution, head, steps = first.execution, first.head, first.steps
     base, stages, formula = head.base, agreed.stages, agreed.formula
     names = execution.names
@@ -149,7 +137,7 @@ def _head_trace(first: Look, agreed: Agreement, *, verify: bool) -> HeadTrace:
         verification=verification,
         config_fields=config_fields_read(execution.model, head) if verify else (),
         unused_modules=_unused_modules(execution, head, names),
-        notes=(*execution.notes, *_notes_on_others(execution), *_note_on_formula(formula, stages)),
+        notes=(*execution.notes, *on_one_text, *_notes_on_others(execution), *_note_on_formula(formula, stages)),
         other_parameters=_of_other_heads(execution, base, head, stages),
         not_determined=(*_not_determined(stages), *agreed.gaps, *_contradictions(verification)),
     )

@@ -78,14 +78,16 @@ def exits_from(execution: Execution, base: nn.Module | None) -> Iterator[Exit]:
     graph = execution.graph
     if not graph.exits:
         return
-    weighted = _made_from_parameters(execution, _names_of_leaves(execution.model))
+    names = _names_of_leaves(execution.model)
+    weighted = _made_from_parameters(execution, names)
     after = {id(tensor) for tensor in execution.logits}
     for operation in graph.operations:
         if any(id(tensor) in after for tensor, _ in operation.inputs):
             after.update(id(output) for output in operation.outputs)
     for item in graph.exits:
         is_outside = base is None or base not in item.modules
-        if is_outside and id(item.tensor) not in after and graph.producer(item.tensor) in weighted:
+        is_weighted = id(item.tensor) in names or graph.producer(item.tensor) in weighted
+        if is_outside and is_weighted and id(item.tensor) not in after:
             yield item
 
 
@@ -93,7 +95,8 @@ def _reached_tensors(execution: Execution, base: nn.Module | None) -> set[int]:
     """Ids of the tensors that the logits depend on, or may depend on through values that left PyTorch."""
     left = [item.tensor for item in exits_from(execution, base)]
     producers = map(execution.graph.producer, (*execution.logits, *left))
-    return {id(tensor) for operation in execution.graph.before(*producers) for tensor, _ in operation.inputs}
+    read = {id(tensor) for operation in execution.graph.before(*producers) for tensor, _ in operation.inputs}
+    return read | {id(tensor) for tensor in left}
 
 
 def _made_from_parameters(execution: Execution, names: dict[int, str]) -> set[int]:

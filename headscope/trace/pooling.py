@@ -207,14 +207,19 @@ def _chosen(step: Step, entering: list[tuple[torch.Tensor, Tokens]], merged: Tok
     if merged.decided or not deciding:
         return merged
     others = {id(tensor) for tensor, state in entering if not state.decided}
-    by_entry = all(_compared(tensor, reading) <= others for tensor in deciding)
+    by_entry = all(_compared(tensor, reading) == others for tensor in deciding)
     return merged if by_entry else replace(merged, chosen=True, touched_by=(*merged.touched_by, step))
 
 
 def _compared(tensor: torch.Tensor, reading: Reading) -> set[int]:
-    """The ids of what the operation that made a tensor read of the hidden states."""
+    """The ids of what truth values were made from, through casts and other steps between truth values."""
     graph, derived = reading.execution.graph, reading.head.derived
-    return {id(item) for item, _ in graph.operations[graph.producer(tensor)].inputs if id(item) in derived}
+    found: set[int] = set()
+    for item, _ in graph.operations[graph.producer(tensor)].inputs:
+        if id(item) in derived:
+            state = reading.states.get(id(item))
+            found |= _compared(item, reading) if isinstance(state, Tokens) and state.decided else {id(item)}
+    return found
 
 
 def _keeps_tokens(step: Step, entering: torch.Tensor, reading: Reading) -> bool:

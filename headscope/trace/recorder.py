@@ -97,7 +97,7 @@ class Guess:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exit:
-    """A call that hands the values of a floating tensor out of PyTorch: where they go from there, no graph tells."""
+    """A call that hands the values of a tensor out of PyTorch, where the graph can't follow them."""
 
     tensor: torch.Tensor
     name: str
@@ -178,7 +178,7 @@ class Recorder(TorchFunctionMode):
         versions = [version_of(tensor) for tensor in operands]
         given = memory.renewed(args), memory.renewed({key: item for key, item in kwargs.items() if key != "out"})
         result = func(*args, **kwargs)
-        if name in _EXITS and operands and operands[0].is_floating_point():
+        if name in _EXITS and operands:
             kept = memory.newest(operands[0])
             self.graph.exits.append(Exit(kept, name, tuple(self._modules), *_user_line(sys._getframe(1))))
         bumped = [item for item, before in zip(operands, versions, strict=True) if version_of(item) != before]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
+from transformers import LlamaConfig, LlamaForSequenceClassification
 
+import headscope
 from headscope.facts import PoolingKind
 from tests.trace.heads import Head, Text, trace
 
@@ -55,6 +57,37 @@ def test_the_path_of_padded_rows_is_shown_and_the_other_is_named(
     assert traced.pooling.kind is kind
     assert [item.what for item in traced.not_determined] == where
     assert all("test_branches.py:" in item.reason for item in traced.not_determined)
+
+
+class MeanWhereFull(LlamaForSequenceClassification):
+    """Without a pad token it refuses a batch of several texts, and takes their mean where none is padded."""
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
+        if self.config.pad_token_id is None and len(input_ids) > 1:
+            raise ValueError("no padding token")
+        hidden = self.model(input_ids, attention_mask=attention_mask).last_hidden_state
+        return {"logits": self.score(hidden.mean(1) if attention_mask.all() else hidden[:, 0])}
+
+
+@pytest.mark.parametrize("pad", [None, 0])
+def test_a_model_without_a_pad_token_is_compared_too(pad: int | None) -> None:
+    config = LlamaConfig(
+        vocab_size=30, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=2, num_labels=3, pad_token_id=pad,
+    )  # fmt: skip
+    report = headscope.inspect(MeanWhereFull(config))
+    assert FULL in [item.what for item in report.not_determined]
+
+
+def test_a_forward_that_fails_without_padding_is_named() -> None:
+    def fails_where_full(model: Text, hidden: Tensor, mask: Tensor) -> Tensor:
+        if mask.all():
+            raise ValueError("a batch without padding")
+        return model.fc(hidden[:, 0])
+
+    (gap,) = trace(Text(fails_where_full)).not_determined
+    assert gap.what == FULL
+    assert "a batch without padding" in gap.reason
 
 
 def test_torch_takes_the_branches_too() -> None:

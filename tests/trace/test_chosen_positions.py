@@ -70,3 +70,16 @@ def test_entries_changed_one_by_one_choose_no_positions(name: str) -> None:
 def test_a_maximum_of_weighed_positions_names_the_weights() -> None:
     traced = trace(Text(lambda s, h, m: s.fc((h * s.attention(h).sigmoid()).amax(1))))
     assert traced.pooling.rule.endswith("each multiplied by its own weight")
+
+
+def test_entries_multiplied_by_their_own_truth_choose_no_positions() -> None:
+    """The same numbers as `where(h > 0, h, 0)`."""
+    head: Head = lambda s, h, m: s.fc((h * (h > 0).to(h.dtype)).amax(1))  # noqa: E731
+    assert not drops_its_largest(head)
+    assert "choose" not in trace(Text(head)).pooling.rule
+
+
+def test_values_that_choose_between_two_positions_make_no_plain_mean() -> None:
+    """Each entry is its own or that of the position opposite, so the positions don't count alike."""
+    pooling = trace(Text(lambda s, h, m: s.fc(torch.where(h > 0, h, h.flip(1)).mean(1)))).pooling
+    assert pooling.kind is not PoolingKind.MEAN

@@ -9,7 +9,7 @@ from torch import Tensor
 
 import headscope
 from headscope.facts import PoolingKind
-from tests.trace.heads import EXAMPLES, H, Head, Text, trace
+from tests.trace.heads import EXAMPLES, LABELS, H, Head, Text, trace
 
 LEAVING: dict[str, tuple[Head, str]] = {
     "numpy": (lambda s, h, m: s.fc(torch.from_numpy(h.detach().numpy().mean(1))), "numpy"),
@@ -18,6 +18,13 @@ LEAVING: dict[str, tuple[Head, str]] = {
     "a list": (lambda s, h, m: s.fc(torch.tensor(h.detach().tolist())[:, 0]), "tolist"),
     "dlpack": (lambda s, h, m: s.fc(torch.from_dlpack(h.detach())[:, 0]), "__dlpack__"),
     "beside what stays": (lambda s, h, m: s.fc(torch.from_numpy(h.detach().numpy()).mean(1) + h[:, 0]), "numpy"),
+    "which is largest": (
+        lambda s, h, m: s.fc(h[:, 0]) + torch.tensor(h.argmax(1).tolist()).float()[:, :LABELS],
+        "tolist",
+    ),
+    "truth values": (lambda s, h, m: s.fc((h * torch.from_numpy((s.attention(h) > 0).numpy())).sum(1)), "numpy"),
+    "a parameter": (lambda s, h, m: s.fc(h[:, 0] * torch.tensor(s.query.tolist())[0, 0]), "tolist"),
+    "a number of a parameter": (lambda s, h, m: s.fc(h[:, 0] * s.query.norm().item()), "item"),
     "a number": (lambda s, h, m: s.fc(h[:, 0] * h.norm().item()), "item"),
 }
 
@@ -67,5 +74,5 @@ def test_scores_and_counts_may_leave(head: Head) -> None:
 
 def test_the_sentence_says_that_no_head_was_found() -> None:
     report = headscope.inspect(Text(LEAVING["numpy"][0]), example_inputs=EXAMPLES)
-    assert str(report).startswith("Head of a model in memory not found; no checkpoint to compare it with")
+    assert str(report).startswith("No head found in the model in memory; no checkpoint to compare it with")
     assert "not determined: head path" in str(report)

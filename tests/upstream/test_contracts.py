@@ -201,7 +201,8 @@ def test_peft_names_what_it_wraps_and_saves(tmp_path: Path) -> None:
 
 
 UNSTABLE = re.compile(r"transformers\.models\.auto|transformers\.dynamic_module|get_session$")
-OWN = {"self", "cls", "os", "sys", "parts"}  # os._exit and sys._getframe are documented, parts._replace a NamedTuple's
+OWN = {"self", "cls", "os", "sys"}  # os._exit and sys._getframe are documented
+PROMISED = {"_replace"}  # of a NamedTuple
 
 
 def reached_by(node: ast.AST) -> list[str]:
@@ -211,7 +212,9 @@ def reached_by(node: ast.AST) -> list[str]:
             return [f"{module}.{item.name}" for item in names]
         case ast.Import(names=names):
             return [item.name for item in names]
-        case ast.Attribute(value=owner, attr=attr) if not (isinstance(owner, ast.Name) and owner.id in OWN):
+        case ast.Attribute(value=ast.Name(id=owner)) if owner in OWN:
+            return []
+        case ast.Attribute(attr=attr) if attr not in PROMISED:
             return [attr]
     return []
 
