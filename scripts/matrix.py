@@ -121,10 +121,10 @@ def _keep_heads(python: Path, version: str) -> None:
     """What `headscope heads --json` says there of each class, without what a comparison of versions can't use."""
     command = [str(python), "-m", "headscope", "heads", "--json"]
     done = subprocess.run(command, cwd=ROOT, env=_settings(), capture_output=True, text=True, check=True)
-    _write_heads(json.loads(done.stdout)["heads"], version)
+    write_heads(json.loads(done.stdout)["heads"], version)
 
 
-def _write_heads(heads: list[dict[str, Any]], version: str) -> None:
+def write_heads(heads: list[dict[str, Any]], version: str) -> None:
     """One class a line. Where several model types share a class, the last that is traced speaks for it."""
     kept = {entry["class"]: _kept(entry) for entry in sorted(heads, key=lambda entry: entry["traced"])}
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(kept[name], sort_keys=True)}" for name in sorted(kept))

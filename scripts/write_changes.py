@@ -18,8 +18,8 @@ OPENING = """# What changed in the heads of Transformers
 
 A fine-tuned checkpoint keeps its weights when you upgrade Transformers; what the class does with them can change. This
 page compares what `headscope heads` traces on several versions of Transformers: which positions each head reads, its
-formula, its parameters and its loss, in the default configuration of each class. Scripts can read the data of each
-version: {files}.
+formula, its parameters and its loss, in the default configuration of each class. A class that headscope can't trace on
+a CPU, with random weights and no optional packages, isn't compared. Scripts can read the data of each version: {files}.
 
 To see what your version does with your checkpoint, run `headscope inspect CHECKPOINT`.
 """
@@ -57,9 +57,10 @@ def _section(old: str, new: str, versions: dict[str, Heads]) -> Iterator[str]:
     yield f"## {old} to {new}\n"
     yield f"{len(both)} classes in both, {len(traced)} of them traced in both.\n"
     yield from _changed(traced, before, after)
-    turned = [(name, _plain(before[name]["reason"])) for name in _turned(both, before, after)]
+    yield from _told_by_one(traced, before, after, old, new)
+    turned = [(name, f"in {old}, {_failure(before[name])}") for name in _turned(both, before, after)]
     yield from _listed(f"Traced in {new}, not in {old}", turned)
-    lost = [(name, _plain(after[name]["reason"])) for name in _turned(both, after, before)]
+    lost = [(name, f"in {new}, {_failure(after[name])}") for name in _turned(both, after, before)]
     yield from _listed(f"Traced in {old}, not in {new}", lost)
     fresh = [(name, after[name]) for name in sorted(after.keys() - before.keys())]
     yield from _listed("New classes", ((name, _told(head)) for name, head in fresh))
@@ -81,19 +82,41 @@ def _changed(names: list[str], before: Heads, after: Heads) -> Iterator[str]:
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """What differs, with both sides; a token that is only called another name is no other position."""
-    if _places(old) != _places(new):
-        yield "positions", _plain(old["rule"]), _plain(new["rule"])
-    elif old["rule"] != new["rule"]:
-        yield "name of the token", _plain(old["rule"]), _plain(new["rule"])
-    if _without_tokens(old["formula"]) != _without_tokens(new["formula"]):
-        yield "formula", _formula(old["formula"]), _formula(new["formula"])
+    """What differs, with both sides. A token that is only called another name is no other position."""
+    if _is_read(old) and _is_read(new):
+        if _places(old) != _places(new):
+            yield "positions", _plain(old["rule"]), _plain(new["rule"])
+        if _without_tokens(old["formula"]) != _without_tokens(new["formula"]):
+            yield "formula", _formula(old["formula"]), _formula(new["formula"])
     if old["parameters"] != new["parameters"]:
         yield "parameters", _shapes_only_in(old, new), _shapes_only_in(new, old)
     if old["not used"] != new["not used"]:
         yield "parameters without effect", _names(old["not used"]), _names(new["not used"])
     if old["loss"] != new["loss"]:
         yield "loss", old["loss"] or "not determined", new["loss"] or "not determined"
+
+
+def _is_read(head: dict[str, Any]) -> bool:
+    """Whether headscope recognises which positions a head reads, and prints its formula."""
+    return head["kind"] != "other" and bool(head["formula"])
+
+
+def _told_by_one(names: list[str], before: Heads, after: Heads, old: str, new: str) -> Iterator[str]:
+    """The heads that headscope reads in one of the versions alone: something changed, and this page can't say what."""
+    for title, first, second in (
+        (f"Read in {new}, not in {old}", before, after),
+        (f"Read in {old}, not in {new}", after, before),
+    ):
+        found = [name for name in names if _is_read(second[name]) and not _is_read(first[name])]
+        told = ((name, f"{_formula(second[name]['formula'])}; {_plain(second[name]['rule'])}") for name in found)
+        yield from _listed(title, told)
+
+
+def _failure(head: dict[str, Any]) -> str:
+    """Why a class is not traced, in its first clause."""
+    first = re.split(r"; tried: |\. ", str(head["reason"]))[0]
+    first += "...)" * (first.count("(") - first.count(")"))
+    return _plain(first.removeprefix("an optional dependency is missing: "))
 
 
 def _places(head: dict[str, Any]) -> tuple[str, list[Any]]:
@@ -133,12 +156,17 @@ def _told(head: dict[str, Any]) -> str:
 
 
 def _formula(text: str) -> str:
-    return f"`{text}`" if text else "no formula is printed"
+    return f"`{_cell(text)}`" if text else "headscope prints no formula"
 
 
 def _plain(text: str) -> str:
     """Words of a report as Markdown shows them."""
-    return text.replace("<", "&lt;").replace("[", "\\[").replace("|", "\\|")
+    return _cell(re.sub(r"([\[_*`])", r"\\\1", text).replace("<", "&lt;"))
+
+
+def _cell(text: str) -> str:
+    """Text that ends no cell of a table."""
+    return text.replace("|", "\\|")
 
 
 if __name__ == "__main__":

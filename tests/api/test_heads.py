@@ -1,9 +1,10 @@
 """The sweep: every classification class of the installed Transformers is traced, and its gradients agree."""
 
+import json
 import subprocess
 import sys
 from collections import Counter
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from headscope import api
 from headscope.errors import UsageError
 from headscope.facts import PoolingKind, Task
 from headscope.facts.atlas import HeadEntry
+from headscope.facts.plain import to_dict
 from headscope.render import atlas_page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,6 +75,25 @@ def test_the_page_of_the_atlas_is_what_the_code_makes(
     if request.config.getoption("--update-golden"):
         page.write_text(fresh, encoding="utf-8")
     assert page.read_text(encoding="utf-8") == fresh
+
+
+def test_the_data_kept_of_this_version_is_what_the_code_makes(
+    atlas: tuple[HeadEntry, ...], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The page of changes between versions is made of it."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    matrix = import_module("matrix")
+    version = metadata.version("transformers")
+    kept = matrix.KEPT / f"{version}.json"
+    if not kept.is_file():
+        pytest.skip(f"no data is kept of Transformers {version}")
+    if not request.config.getoption("--update-golden"):
+        monkeypatch.setattr(matrix, "KEPT", tmp_path)
+    matrix.write_heads([to_dict(entry) for entry in atlas], version)
+    fresh = json.loads((matrix.KEPT / f"{version}.json").read_text(encoding="utf-8"))
+    present = json.loads(kept.read_text(encoding="utf-8"))
+    assert [name for name in fresh if fresh[name] != present.get(name)] == []
+    assert fresh.keys() == present.keys()
 
 
 READINGS = {  # from the modeling source of each class

@@ -6,6 +6,9 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import torch
+import transformers
+from transformers import BioGptConfig, BioGptForSequenceClassification
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -30,9 +33,11 @@ def row_of(**change: object) -> str:
     [
         ({}, ""),
         ({"kind": "last_token", "rule": "last position"}, "positions | first position | last position |"),
-        ({"rule": "where <s> is"}, "name of the token | first position | where &lt;s> is |"),
+        ({"rule": "where <s> is"}, ""),
         ({"formula": "logits = classifier(h[<s>])"}, ""),
-        ({"formula": ""}, "formula | `logits = classifier(h[CLS])` | no formula is printed |"),
+        ({"formula": "logits = fc(a | b)"}, "formula | `logits = classifier(h[CLS])` | `logits = fc(a \\| b)` |"),
+        ({"formula": ""}, ""),
+        ({"kind": "other", "rule": "by a rule not recognised"}, ""),
         (
             {"parameters": {"classifier.weight": [3, "hidden"]}},
             "parameters | `classifier.weight 2xhidden` | `classifier.weight 3xhidden` |",
@@ -50,10 +55,16 @@ def test_classes_that_come_and_go_are_listed() -> None:
     page = script.changes_page(
         {"5.1": gone | {"Mended": failed, "Broken": HEAD}, "5.2": {"Mended": HEAD, "Broken": failed}}
     )
-    assert "### Traced in 5.2, not in 5.1\n\n- `Mended`: it fails" in page
-    assert "### Traced in 5.1, not in 5.2\n\n- `Broken`: it fails" in page
+    assert "### Traced in 5.2, not in 5.1\n\n- `Mended`: in 5.1, it fails" in page
+    assert "### Traced in 5.1, not in 5.2\n\n- `Broken`: in 5.2, it fails" in page
     assert "### Removed classes\n\n- `Old`" in page
     assert "New classes" not in page
+
+
+def test_a_head_that_is_read_in_one_version_alone_is_listed() -> None:
+    page = script.changes_page({"5.1": {"Some": HEAD | {"kind": "other"}}, "5.2": {"Some": HEAD}})
+    assert "### Read in 5.2, not in 5.1\n\n- `Some`: `logits = classifier(h[CLS])`; first position" in page
+    assert "No head changed" in page
 
 
 def test_the_page_is_that_of_the_data(capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,8 +72,26 @@ def test_the_page_is_that_of_the_data(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out.strip() == ""
 
 
-def test_a_change_that_transformers_made_is_on_the_page() -> None:
-    """BioGPT looked for its last token by a rule of its own until 2026."""
-    assert "| `BioGptForSequenceClassification` | positions |" in script.PAGE.read_text(encoding="utf-8")
-    newest = json.loads((script.PAGE.parent / "versions" / "5.23.0.json").read_text(encoding="utf-8"))
-    assert newest["BioGptForSequenceClassification"]["kind"] == "last_non_pad_token"
+def test_biogpt_reads_another_position_than_before_where_padding_is_on_the_left() -> None:
+    """Until 2026 it took the position before the first pad token it counted; the page lists it as read since then."""
+    assert "- `BioGptForSequenceClassification`: `logits = score(h)[last non-pad]`" in script.PAGE.read_text("utf-8")
+    ids = torch.tensor([[1, 1, 5, 6, 7]])  # 1 is the pad token
+    before = ids.ne(1).sum(-1) - 1
+    model = BioGptForSequenceClassification(
+        BioGptConfig(
+            vocab_size=9,
+            hidden_size=8,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=8,
+            max_position_embeddings=16,
+            pad_token_id=1,
+        )  # fmt: skip
+    ).eval()
+    with torch.no_grad():
+        each = model.score(model.biogpt(ids).last_hidden_state)
+        scores = model(ids).logits
+    assert torch.allclose(scores, each[:, -1], atol=1e-6)
+    assert not torch.allclose(scores, each[:, int(before)], atol=1e-6)
+    data = json.loads((script.PAGE.parent / "versions" / f"{transformers.__version__}.json").read_text("utf-8"))
+    assert data["BioGptForSequenceClassification"]["kind"] == "last_non_pad_token"
