@@ -86,7 +86,7 @@ def test_biogpt_reads_another_position_than_before_where_padding_is_on_the_left(
             intermediate_size=8,
             max_position_embeddings=16,
             pad_token_id=1,
-        )  # fmt: skip
+        )
     ).eval()
     with torch.no_grad():
         each = model.score(model.biogpt(ids).last_hidden_state)
