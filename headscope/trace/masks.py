@@ -12,7 +12,7 @@ def mask_name(tensor: torch.Tensor, producer: int, execution: Execution) -> str:
     For texts it is compared with the rows of the probe; for other inputs with the one input that is called a mask. What
     two inputs make is the mask by chance only.
     """
-    if tensor.is_meta or not _is_binary(tensor) or len(inputs_behind([(tensor, producer)], execution)) > 1:
+    if tensor.is_meta or not is_binary(tensor) or len(inputs_behind([(tensor, producer)], execution)) > 1:
         return ""
     if execution.probe.rows:
         if is_mask_of_rows(tensor, execution):
@@ -44,8 +44,9 @@ def _of_frames(tensor: torch.Tensor, given: torch.Tensor) -> str:
 def is_other_mask(tensor: torch.Tensor, producer: int, execution: Execution) -> bool:
     """Whether a tensor of zeros and ones keeps other positions of a text than the mask does."""
     known = not tensor.is_meta and bool(execution.probe.rows) and tensor.numel() > 1
-    return known and _is_binary(tensor) and not mask_name(tensor, producer, execution)
+    return known and is_binary(tensor) and not mask_name(tensor, producer, execution)
 
 
-def _is_binary(tensor: torch.Tensor) -> bool:
+def is_binary(tensor: torch.Tensor) -> bool:
+    """Whether a tensor holds zeros and ones, or truth values."""
     return tensor.dtype == torch.bool or bool(((tensor == 0) | (tensor == 1)).all())

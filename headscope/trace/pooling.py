@@ -12,14 +12,23 @@ from headscope.trace.axes import TokenAxes
 from headscope.trace.execution import Execution
 from headscope.trace.head_slice import IMAGE_RANK, HeadSlice
 from headscope.trace.indexing import Picked
-from headscope.trace.masks import is_other_mask
+from headscope.trace.masks import is_binary, is_other_mask
 from headscope.trace.names import ModelNames
-from headscope.trace.picks import TokenNames, explain_pick, inputs_behind, read_pick, sliced_positions
+from headscope.trace.picks import (
+    TokenNames,
+    explain_pick,
+    inputs_behind,
+    is_mask_of_rows,
+    read_pick,
+    sliced_positions,
+)
 from headscope.trace.recorder import Operation
 from headscope.trace.stages import Step, entering_tensors, short_path
 
 _ALL = Positions(Where.ALL)
 _BY_ROW = Positions(Where.BY_ROW)
+_FAR_BELOW = -1e3
+"""A number that takes a position out of a maximum when it is added: masks add from -1e4 to minus infinity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +251,8 @@ def _long_axes(tensor: torch.Tensor) -> int:
 def _touched(step: Step, state: Tokens, reading: Reading) -> Tokens:
     if step.name in {"mul", "masked_fill", "where", "index_put"}:
         return _weighed(step, state, reading)
+    if step.name in {"add", "sub"} and _takes_padding_out(step, reading):
+        return replace(state, masked=True)
     if step.name == "pad":
         return replace(state, kept=None, touched_by=(*state.touched_by, step))
     if step.name == "slice" and state.kept is not None:
@@ -259,10 +270,34 @@ def _weighed(step: Step, state: Tokens, reading: Reading) -> Tokens:
         kept = state.kept if is_weight else None
         return replace(state, weighted=is_weight, kept=kept, touched_by=(*state.touched_by, step))
     if any("mask" in name or name == "input_ids" for name in _side_inputs(step, reading)):
+        if step.name == "mul" and _reads_side_numbers(step, reading):
+            return replace(state, weighted=True, touched_by=(*state.touched_by, step))
         return replace(state, masked=True, touched_by=(*state.touched_by, step))
     if step.name == "mul" and _differs_by_position(step, reading):
         return replace(state, weighted=True, touched_by=(*state.touched_by, step))
     return state
+
+
+def _reads_side_numbers(step: Step, reading: Reading) -> bool:
+    """Whether a tensor beside the hidden states holds other numbers than zeros and ones: a mask that was divided."""
+    beside = (tensor for operation in step.operations for tensor, _ in operation.inputs)
+    known = (item for item in beside if id(item) not in reading.head.derived and not item.is_meta and item.numel() > 1)
+    return any(not is_binary(item) for item in known)
+
+
+def _takes_padding_out(step: Step, reading: Reading) -> bool:
+    """Whether a sum adds a large negative number to each position of padding, and nothing to the others."""
+    beside = [tensor for operation in step.operations for tensor, _ in operation.inputs]
+    known = [item for item in beside if id(item) not in reading.head.derived and not item.is_meta and item.numel() > 1]
+    return any(is_mask_of_rows(item == 0, reading.execution) and _is_large(item, step) for item in known)
+
+
+def _is_large(added: torch.Tensor, step: Step) -> bool:
+    """Whether all that isn't zero pushes its position below any other."""
+    numbers = added[added != 0].float()
+    if step.name == "sub":
+        numbers = -numbers
+    return bool((numbers <= _FAR_BELOW).all())
 
 
 def _reads_other_mask(step: Step, reading: Reading) -> bool:
@@ -297,6 +332,7 @@ def _averaged(part: Part, step: Step, reading: Reading) -> Part:
     """A sum over tokens divided by their number is their mean."""
     if not part.summed:
         return part
+    part = replace(part, tensors=(*part.tensors[:1], step.last.outputs[0]))
     constant = _constant_divisor(step)
     if constant is not None and (constant != part.summed or part.kind is PoolingKind.MASKED_MEAN):
         by = "the number of all positions" if constant == part.summed else f"{constant:g}"

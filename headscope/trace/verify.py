@@ -8,6 +8,7 @@ import torch
 from headscope.errors import Unsupported
 from headscope.facts import Pooling, PoolingKind, PoolingPart, Verification, Where
 from headscope.trace.axes import TokenAxes
+from headscope.trace.changed_inputs import ChangedInputs, keeps_equal_vectors
 from headscope.trace.execution import Execution
 from headscope.trace.head_slice import HeadSlice
 from headscope.trace.picks import kept_positions
@@ -66,53 +67,98 @@ def _verified(  # noqa: PLR0917
         return Verification(None, "not determined: the hidden states have no token axis to tell apart", ())
     expected = _expected(pooling, execution)
     sentence = _tell(influence, execution.probe)
-    wrong = _wrong_part(execution, pooling, axes, tensors, replay, influence)
+    if _mixes_rows(replay):
+        return Verification(False, "the scores of one row depend on the hidden states of other rows", influence.rows)
+    runs = ChangedInputs(execution, head, axes, replay)
+    wrong = _wrong_part(execution, pooling, tensors, runs, influence)
     if wrong:
         return Verification(False, f"disagrees with the traced rule: {wrong}; by gradient: {sentence}", influence.rows)
     if expected is None:
         return Verification(None, f"the traced rule makes no claim to compare; by gradient: {sentence}", influence.rows)
-    agrees = expected(influence) and _is_even(execution, head, pooling, axes, influence.axis)
+    agrees = expected(influence) and _is_even(pooling, runs, influence.axis)
     verb = "agrees" if agrees else "disagrees"
     return Verification(agrees, f"{verb} with the traced rule; by gradient: {sentence}", influence.rows)
 
 
-def _wrong_part(  # noqa: PLR0917
-    execution: Execution,
-    pooling: Pooling,
-    axes: TokenAxes,
-    tensors: PartTensors,
-    replay: Replay,
-    influence: Influence,
+def _wrong_part(
+    execution: Execution, pooling: Pooling, tensors: PartTensors, runs: ChangedInputs, influence: Influence
 ) -> str:
-    """What the gradients of one part contradict; "" where they contradict none.
-
-    A part reads no position that it does not name, and all of them where it is no maximum. A maximum is one over
-    positions as they are: none holds something of others already.
-    """
-    axis = influence.axis
+    """What the numbers of one part contradict; "" where they contradict none."""
     if len(tensors) != len(pooling.parts):
         return ""
     for part, pair in zip(pooling.parts, tensors, strict=True):
         if not pair or part.kind in _NO_CLAIM or part.positions.where not in _PLACES:
             continue
-        before, after = (replay.differentiable(tensor) for tensor in pair)
         try:
             claimed = _claimed_rows((part,), execution, influence.length)
         except ValueError:
             continue
-        found = tuple(_positions(row, axis) for row in _row_gradients(replay, (after,)))
-        if part.kind is PoolingKind.MAX:
-            held = tuple(_positions(row, axis) for row in _row_gradients(replay, (before,)))
-            fits = held == claimed and all(set(row) <= set(named) for row, named in zip(found, claimed, strict=True))
-            is_in_place = before.shape[: axis + 1] == replay.hidden[0].shape[: axis + 1]
-            where = axes.of(pair[0])
-            reads = _reads_itself(before, replay, axis) if is_in_place else _reads_one(before, where, replay, axis)
-            fits = fits and reads
-        else:
-            fits = found == claimed
-        if not fits:
-            return f"its part '{part.rule}' reads other positions"
+        fault = _fault_of(part, (pair[0], pair[1]), claimed, runs, influence.axis)
+        if fault:
+            return f"its part '{part.rule}' {fault}"
     return ""
+
+
+def _fault_of(
+    part: PoolingPart,
+    pair: tuple[torch.Tensor, torch.Tensor],
+    claimed: tuple[Positions, ...],
+    runs: ChangedInputs,
+    axis: int,
+) -> str:
+    """What is wrong with one part whose tensors before and after the collapse are known; "" for nothing.
+
+    A part reads no position that it does not name, and all of them where it is no maximum. A maximum is one over
+    positions as they are: none holds something of others already, and padding wins it where it takes part. What each
+    position of a mean or a maximum holds alike is what comes out.
+    """
+    replay = runs.usual
+    before, after = (replay.differentiable(tensor) for tensor in pair)
+    is_in_place = before.shape[: axis + 1] == replay.hidden[0].shape[: axis + 1]
+    where = runs.axes.of(pair[0])
+    found = tuple(_positions(row, axis) for row in _row_gradients(replay, (after,)))
+    if part.kind is PoolingKind.MAX:
+        held = tuple(_positions(row, axis) for row in _row_gradients(replay, (before,)))
+        fits = all(set(row) <= set(named) for row, named in zip(found, claimed, strict=True))
+        fits = fits and all(set(named) <= set(row) for row, named in zip(held, claimed, strict=True))
+        reads = _reads_itself(before, replay, axis) if is_in_place else _reads_one(before, where, replay, axis)
+        if not (fits and reads):
+            return "reads other positions"
+        if not _padding_wins_as_claimed(pair[1], claimed, runs, axis):
+            return "is wrong about padding"
+    elif found != claimed:
+        return "reads other positions"
+    if part.kind in _EVEN:
+        before, after = (runs.constant.differentiable(tensor).detach() for tensor in pair)
+        if not keeps_equal_vectors(before, after, (axis,) if is_in_place else where, claimed):
+            return "does not count its positions alike"
+    return ""
+
+
+def _padding_wins_as_claimed(
+    after: torch.Tensor, claimed: tuple[Positions, ...], runs: ChangedInputs, axis: int
+) -> bool:
+    """Whether a maximum reads padding that is made large exactly where it is claimed to; True without padded texts."""
+    probe, shape = runs.execution.probe, runs.usual.hidden[0].shape
+    if axis != 1 or len(probe.rows) != len(claimed) or shape[:2] != (len(claimed), probe.length):
+        return True
+    gradients = _row_gradients(runs.loud, (runs.loud.differentiable(after),))
+    for row, gradient, positions in zip(probe.rows, gradients, claimed, strict=True):
+        padding = {*range(row.first), *range(row.last + 1, probe.length)}
+        if padding and bool(padding & set(positions)) != bool(padding & set(_positions(gradient, axis))):
+            return False
+    return True
+
+
+def _mixes_rows(replay: Replay) -> bool:
+    """Whether the scores of the last row depend on the hidden states of another: a recurrence may end in it."""
+    scores, hidden = replay.logits[0], replay.hidden[0]
+    if not scores.requires_grad or not scores.dim() or scores.shape[0] != hidden.shape[0]:
+        return False
+    with torch.enable_grad():
+        gradients = torch.autograd.grad(_random_sum(scores[-1]), replay.hidden, retain_graph=True, allow_unused=True)
+    same_rows = [item for item in gradients if item is not None and item.shape[:1] == hidden.shape[:1]]
+    return any(bool((item[:-1].abs() > _NEGLIGIBLE * item.abs().max().clamp(min=1e-30)).any()) for item in same_rows)
 
 
 def with_weighed_positions(
@@ -260,7 +306,7 @@ _PLACES = {
 }  # fmt: skip
 
 
-def _is_even(execution: Execution, head: HeadSlice, pooling: Pooling, axes: TokenAxes, axis: int) -> bool:
+def _is_even(pooling: Pooling, runs: ChangedInputs, axis: int) -> bool:
     """For means and maxima: when every position holds the same vector, each counts alike and every row scores alike.
 
     A mean of equal vectors is that vector however many are padding: a sum, a weighted mean, or a maximum in which zeros
@@ -268,8 +314,8 @@ def _is_even(execution: Execution, head: HeadSlice, pooling: Pooling, axes: Toke
     """
     if pooling.kind not in _EVEN:
         return True
-    replay = replay_head(execution, head, _constant_hidden(head, axes))
-    scores = [logits.detach().flatten(1) for logits in replay.logits if logits.shape[0] == execution.probe.batch]
+    replay = runs.constant
+    scores = [logits.detach().flatten(1) for logits in replay.logits if logits.shape[0] == runs.execution.probe.batch]
     if not all(torch.allclose(item, item[:1].expand_as(item), rtol=1e-3, atol=1e-4) for item in scores):
         return False
     if pooling.kind is PoolingKind.MAX:  # of equal values any may be the largest
@@ -280,17 +326,6 @@ def _is_even(execution: Execution, head: HeadSlice, pooling: Pooling, axes: Toke
 
 
 _EVEN = {PoolingKind.MEAN, PoolingKind.MASKED_MEAN, PoolingKind.SPATIAL_MEAN, PoolingKind.MAX}
-
-
-def _constant_hidden(head: HeadSlice, axes: TokenAxes) -> dict[int, torch.Tensor]:
-    """For each of the hidden states one random vector, the same in every row and at every position."""
-    generator = torch.Generator().manual_seed(5)
-    given = {}
-    for tensor in head.hidden:
-        counted = axes.of(tensor)
-        narrow = [1 if at == 0 or at in counted else size for at, size in enumerate(tensor.shape)]
-        given[id(tensor)] = torch.randn(narrow, generator=generator).expand(tensor.shape).clone()
-    return given
 
 
 Claim = Callable[[Influence], bool]

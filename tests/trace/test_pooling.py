@@ -322,10 +322,9 @@ IMPOSTORS: tuple[tuple[str, Head], ...] = (
     ("sorted", lambda s, h, m: s.fc(h.sort(1).values[:, -1])),
     ("zeros compete", lambda s, h, m: s.fc((h * column(m)).amax(1))),
     ("all positions, divided by the real ones", lambda s, h, m: s.fc(h.sum(1) / m.sum(1, keepdim=True))),
-    (
-        "weighted by position",
-        lambda s, h, m: s.fc((h * column(m * torch.arange(1, m.shape[1] + 1))).sum(1) / column(m).sum(1)),
-    ),
+    ("divided by a number that is kept", lambda s, h, m: s.fc(h.sum(1) / s.query.new_full((), 512.0))),
+    ("divided by its own norm", lambda s, h, m: s.fc((h * column(m)).sum(1) / (h * column(m)).sum(1).norm())),
+    ("layers after the mask", lambda s, h, m: s.fc(s.dense(h * column(m)).sum(1) / column(m).sum(1))),
 )
 """Operations that read as a pooling with a name; only numbers show that they are not."""
 

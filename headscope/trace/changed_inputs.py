@@ -1,0 +1,86 @@
+"""A head run again on hidden states that were changed on purpose: equal everywhere, or far larger in the padding.
+
+Gradients say which positions move a tensor; they don't say that these count alike, nor which ones a maximum could read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from headscope.trace.axes import TokenAxes
+from headscope.trace.execution import Execution
+from headscope.trace.head_slice import HeadSlice
+from headscope.trace.replay import Replay, replay_head
+
+Positions = tuple[int, ...]
+_LOUD = 100.0
+"""How much larger padding is made: enough to win any maximum that it takes part in."""
+
+
+@dataclass(frozen=True)
+class ChangedInputs:
+    """The runs of one head on changed hidden states, each made when it is first asked for. `usual` is the plain run."""
+
+    execution: Execution
+    head: HeadSlice
+    axes: TokenAxes
+    usual: Replay
+
+    @cached_property
+    def constant(self) -> Replay:
+        """The run in which every position of every row holds the same random vector."""
+        return replay_head(self.execution, self.head, constant_hidden(self.head, self.axes))
+
+    @cached_property
+    def loud(self) -> Replay:
+        """The run in which the padding holds far larger numbers."""
+        given = {}
+        for tensor, value in zip(self.head.hidden, self.usual.hidden, strict=True):
+            changed = value.detach().clone()
+            for at, row in enumerate(self.execution.probe.rows):
+                if changed.dim() > 1 and changed.shape[1] == self.execution.probe.length and at < len(changed):
+                    changed[at, : row.first] = changed[at, : row.first].abs() * _LOUD
+                    changed[at, row.last + 1 :] = changed[at, row.last + 1 :].abs() * _LOUD
+            given[id(tensor)] = changed
+        return replay_head(self.execution, self.head, given)
+
+
+def constant_hidden(head: HeadSlice, axes: TokenAxes) -> dict[int, torch.Tensor]:
+    """For each of the hidden states one random vector, the same in every row and at every position."""
+    generator = torch.Generator().manual_seed(5)
+    given = {}
+    for tensor in head.hidden:
+        counted = axes.of(tensor)
+        narrow = [1 if at == 0 or at in counted else size for at, size in enumerate(tensor.shape)]
+        given[id(tensor)] = torch.randn(narrow, generator=generator).expand(tensor.shape).clone()
+    return given
+
+
+def keeps_equal_vectors(
+    before: torch.Tensor, after: torch.Tensor, where: tuple[int, ...], claimed: tuple[Positions, ...]
+) -> bool:
+    """Whether each row of `after` is the vector that all claimed positions of `before` hold, as of a mean or a maximum.
+
+    `where` are the token axes of `before`. True as well where it can't be told: the positions hold different vectors,
+    or the shapes don't let them be matched.
+    """
+    if not where or 0 in where or len(before) != len(claimed) or len(after) != len(claimed):
+        return True
+    flat = before.movedim(where, tuple(range(1, len(where) + 1))).flatten(1, len(where))
+    for row, result, positions in zip(flat, after, claimed, strict=True):
+        if len(row) > max(positions, default=-1) and len(row) != len(positions):
+            row = row[list(positions)]  # noqa: PLW2901 - the same row, without the others
+        elif len(row) != len(positions) and len(where) == 1:
+            continue
+        if not len(row) or row[0].numel() != result.numel() or not _are_close(row, row[:1].expand_as(row)):
+            continue
+        if not _are_close(result.flatten(), row[0].flatten()):
+            return False
+    return True
+
+
+def _are_close(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return torch.allclose(one, other, rtol=1e-3, atol=1e-4)
