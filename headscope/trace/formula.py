@@ -1,8 +1,10 @@
 """The head as one line, `logits = out_proj(tanh(dense(h[CLS])))`: built from the recorded operations, and proven."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
+from operator import mul
 from typing import Any
 
 import torch
@@ -45,6 +47,7 @@ _LAYOUT = {
     "view", "reshape", "flatten", "squeeze", "unsqueeze", "transpose", "permute", "swapaxes", "swapdims", "expand",
     "movedim", "moveaxis", "unflatten", "contiguous", "broadcast_to", "view_as", "reshape_as", "t",
 }  # fmt: skip
+_RESHAPES = {"view", "reshape", "unflatten", "view_as", "reshape_as"}
 _DROPOUTS = {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"}
 _SIGNS = {"add": " + ", "sub": " - ", "div": " / ", "mul": " * ", "matmul": " @ "}
 _WEIGHTED = {"linear", "layer_norm", "batch_norm", "group_norm", "rms_norm"}
@@ -216,6 +219,8 @@ def _node(step: Step, output: torch.Tensor, builder: _Builder) -> Node:  # noqa:
     name = step.name
     if (is_silent(step) or name in _DROPOUTS) and len(entering) == 1:
         return first
+    if name in _RESHAPES and builder.axes.of(entering[0]) and _regroups(entering[0].shape, output.shape):
+        raise Withheld("a reshape cuts the vectors of the positions apart")
     if name == "unsqueeze" or (name in _LAYOUT and not _merges_tokens(entering[0], output, builder)):
         return _applied("", (first,), step, output, builder)
     if name in _PICKS or name == "slice":
@@ -231,6 +236,12 @@ def _node(step: Step, output: torch.Tensor, builder: _Builder) -> Node:  # noqa:
     if name in _POOLS and not _uses_parameters(step, builder.names):
         return _pooled(step, output, builder)
     return _called(step, output, builder)
+
+
+def _regroups(before: Sequence[int], after: Sequence[int]) -> bool:
+    """Whether a reshape neither only merges axes nor only splits them, so that its axes are others than before."""
+    first, second = set(accumulate(before, mul)), set(accumulate(after, mul))
+    return not (first <= second or second <= first)
 
 
 def _merges_tokens(entering: torch.Tensor, output: torch.Tensor, builder: _Builder) -> bool:

@@ -21,9 +21,8 @@ MISSING_DEPENDENCY = "an optional dependency is missing"
 NOT_AT_DEFAULTS = (
     "PerceiverForImageClassificationConvProcessing",  # its channels do not divide by the default number of heads
     "PerceiverForImageClassificationFourier",  # likewise
-    "ViltForTokenClassification",  # it wants pictures beside the tokens
 )
-"""Classes that Transformers itself does not run at their default configuration, or not on tokens alone."""
+"""Classes that Transformers itself does not run at their default configuration."""
 
 
 @pytest.fixture(scope="module")

@@ -97,3 +97,25 @@ def test_rows_that_are_mixed_are_no_positions(name: str) -> None:
 def test_a_mask_that_was_divided_weighs() -> None:
     traced = trace(Text(lambda s, h, m: s.fc((h * column(m / m.sum(1, keepdim=True))).sum(1))))
     assert traced.pooling.rule == "weighted sum of the positions, padding left out"
+
+
+SCRAMBLED: dict[str, Head] = {
+    "features for positions": lambda s, h, m: s.mixed(h.reshape(len(h), H, -1).mean(-1)),
+    "their maximum": lambda s, h, m: s.mixed(h.reshape(len(h), H, -1).amax(-1)),
+    "the first of them": lambda s, h, m: s.mixed(h.reshape(len(h), H, -1)[:, :, 0]),
+    "positions for rows": lambda s, h, m: s.mixed(h.reshape(h.shape[1], len(h), H)[0]),
+}
+
+
+@pytest.mark.parametrize("name", SCRAMBLED)
+def test_no_formula_hides_a_reshape_that_cuts_vectors_apart(name: str) -> None:
+    model = Text(SCRAMBLED[name])
+    model.mixed = nn.Linear(H, 3)
+    traced = trace(model)
+    assert traced.formula == ""
+    assert traced.not_determined or traced.pooling.kind is PoolingKind.OTHER
+
+
+def test_reshapes_that_only_merge_or_split_axes_stay_silent() -> None:
+    traced = trace(Text(lambda s, h, m: s.fc(h.reshape(-1, H).view(len(h), -1, 2, H // 2).flatten(2)[:, 0])))
+    assert traced.formula == "logits = fc(h[0])"
