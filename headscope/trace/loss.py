@@ -8,6 +8,7 @@ import torch
 
 from headscope.trace.arguments import REVERSED
 from headscope.trace.execution import Execution
+from headscope.trace.randomness import OwnRandomness
 from headscope.trace.recorder import Graph, Operation, run_again
 from headscope.trace.stages import Step, is_silent, single_step
 
@@ -29,6 +30,7 @@ _OVER_CLASSES = {"CrossEntropyLoss"}
 _CUTS = {"detach", "data"}
 """Conversions that no gradient passes: a loss behind one trains nothing."""
 _CHOSEN_BY_VALUE = {"nonzero", "argwhere"}
+"""Functions that give the places where a mask holds."""
 
 
 def observed_loss(execution: Execution) -> str:
@@ -185,9 +187,10 @@ def _numbered(tensor: torch.Tensor, start: torch.Tensor, steps: list[Operation],
             source = made.inputs[0][0]
             if is_silent(single_step(made)) and source.shape == made.outputs[0].shape:
                 known[id(made.outputs[0])] = known[id(source)]
-            else:
+                continue
+            with OwnRandomness():
                 outputs = run_again(made, value)
-                known.update((id(one), other) for one, other in zip(made.outputs, outputs, strict=True))
+            known.update((id(one), other) for one, other in zip(made.outputs, outputs, strict=True))
         return known[id(tensor)].cpu()
     except Exception:  # an operation on numbers of another kind, or on values that this run doesn't have
         return None
