@@ -11,10 +11,20 @@ from headscope.trace.head_slice import HeadSlice, exits_from, last_hidden_state
 from headscope.trace.recorder import Exit, Operation
 from headscope.trace.stages import short_path
 
+_RANDOM = {
+    "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "bernoulli", "multinomial",
+    "normal", "uniform", "exponential", "cauchy", "geometric", "log_normal", "random", "poisson", "binomial",
+    "gumbel_softmax",
+}  # fmt: skip
+_AT_EACH_CALL = "the head may read other positions at each call"
+
 
 def doubts(execution: Execution, head: HeadSlice) -> tuple[str, ...]:
     """Why the head path of a recorded head is open, each as a sentence; empty where nothing speaks against it."""
     found = [_told(operation) for operation in head.operations if _takes_rows(operation, execution, head)][:1]
+    found += [_told_of_random(item) for item in _random_choices(execution, head)][:1]
+    if execution.draws_from:
+        found.append(f"the forward draws random numbers from {execution.draws_from}, so {_AT_EACH_CALL}")
     found += [_told_of_exit(item) for item in exits_from(execution, head.base)][:1]
     if head.base is not None and declared_base(execution.model) is None:
         found += [*_other_encoders(execution, head, head.base), *_base_after_another(execution, head, head.base)]
@@ -38,6 +48,25 @@ def _takes_rows(operation: Operation, execution: Execution, head: HeadSlice) -> 
 def _told(operation: Operation) -> str:
     where = f"{short_path(operation.file)}:{operation.line}"
     return f"{where} takes single rows out of the batch, and headscope reads only what is done to all rows alike"
+
+
+def _random_choices(execution: Execution, head: HeadSlice) -> Iterator[Operation]:
+    """The operations outside the base model that draw random numbers for the scores, or hand them out of PyTorch."""
+    drawn = [
+        item
+        for item in execution.graph.operations
+        if item.name.rstrip("_") in _RANDOM and (head.base is None or head.base not in item.modules)
+    ]
+    if not drawn:
+        return
+    graph = execution.graph
+    ends = (*execution.logits, *(item.tensor for item in graph.exits))
+    read = {operation.index for operation in graph.before(*map(graph.producer, ends))}
+    yield from (operation for operation in drawn if operation.index in read)
+
+
+def _told_of_random(operation: Operation) -> str:
+    return f"{short_path(operation.file)}:{operation.line} draws random numbers, so {_AT_EACH_CALL}"
 
 
 def _told_of_exit(found: Exit) -> str:

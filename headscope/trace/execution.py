@@ -1,5 +1,6 @@
 """One run of a model's own forward: the graph, the logits, and what had to be helped along."""
 
+import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -8,6 +9,7 @@ from inspect import signature
 from threading import RLock
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
@@ -35,7 +37,8 @@ class Execution:
 
     `others` are the score tensors of other heads, by name. `reads_problem_type` says whether the forward read that
     field of the configuration for its loss; None where it computed none. `has_lent_token` says that headscope set a
-    pad token for this run, without which it fails.
+    pad token for this run, without which it fails. `draws_from` names a generator outside PyTorch from which a forward
+    that is not of Transformers drew; "" where it drew from none.
     """
 
     model: nn.Module
@@ -47,6 +50,7 @@ class Execution:
     others: tuple[tuple[str, torch.Tensor], ...] = ()
     reads_problem_type: bool | None = None
     has_lent_token: bool = False
+    draws_from: str = ""
 
     @cached_property
     def names(self) -> ModelNames:
@@ -160,15 +164,31 @@ def _lent(model: nn.Module) -> str:
 
 
 def _run(model: nn.Module, probe: Probe, output: str | None) -> Execution:
+    states = _states_outside(model)
     with recording() as recorder, watching("problem_type") as reads, torch.no_grad(), _engine(model, recorder):
         returned = model(**probe.inputs, **probe.labels)
         returned = recorder.graph.memory.renewed_output(returned)
     found = read_outputs(model, returned, recorder.graph, output)
     recorder.finish(found.scores)
     read = True if reads else None if found.loss is None else False
+    drawn = (name for name, state in _states_outside(model).items() if state != states.get(name, state))
     return Execution(
-        model, probe, recorder.graph, found.scores, found.loss, others=found.others, reads_problem_type=read
+        model,
+        probe,
+        recorder.graph,
+        found.scores,
+        found.loss,
+        others=found.others,
+        reads_problem_type=read,
+        draws_from=next(drawn, ""),
     )
+
+
+def _states_outside(model: nn.Module) -> dict[str, Any]:
+    """The states of the random generators of Python and NumPy, by name, for a model that is not of Transformers."""
+    if type(model).__module__.startswith("transformers."):
+        return {}
+    return {"Python's random module": random.getstate(), "NumPy": repr(np.random.get_state(legacy=False))}
 
 
 def _moved(values: dict[str, Any], model: nn.Module) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from headscope.trace.agreement import Agreement, Look, agree, look_at, withdrawn
 from headscope.trace.axes import has_ambiguous_batch
 from headscope.trace.base import base_module, declared_base
 from headscope.trace.branches import other_paths
+from headscope.trace.cuts import unreached_cuts
 from headscope.trace.execution import Execution, run_forward, run_on_probe
 from headscope.trace.formula import Formula
 from headscope.trace.head_slice import HeadSlice, locate_head
@@ -20,7 +21,7 @@ from headscope.trace.loss import observed_loss
 from headscope.trace.names import ModelNames
 from headscope.trace.picks import TokenNames
 from headscope.trace.reads import config_fields_read
-from headscope.trace.stages import Step
+from headscope.trace.stages import Step, short_path
 from headscope.trace.twin import meta_copy
 
 Run = Callable[[nn.Module, int, frozenset[int]], Execution]
@@ -62,10 +63,12 @@ def read_head(
     fails.
     """
     taken: set[int] = set()
+    seen: list[Look] = []
 
     def look(subject: nn.Module, turn: int) -> Look:
         execution, head = _unambiguous(subject, run, turn, taken)
-        return look_at(execution, head, tokens)
+        seen.append(look_at(execution, head, tokens))
+        return seen[-1]
 
     first = look(model, 0)
     small = twin() if twin is not None and len(first.head.hidden) == 1 else meta_copy(model)
@@ -77,6 +80,7 @@ def read_head(
         return look(model, turn)
 
     agreed = agree(first, again, verify=verify)
+    agreed = replace(agreed, gaps=(*agreed.gaps, *unreached_cuts(seen)))
     if not type(model).__module__.startswith("transformers."):
         gaps = tuple(other_paths(model, first.execution, first.head.base))
         agreed = replace(agreed, gaps=(*agreed.gaps, *gaps))
@@ -108,11 +112,20 @@ def _unambiguous(subject: nn.Module, run: Run, turn: int, taken: set[int]) -> tu
     for _ in range(_TRIES):
         execution = run(subject, turn, frozenset(taken))
         head = locate_head(execution, base)
+        _refuse_nested(head)
         taken.add(execution.probe.sizes.batch)
         if not has_ambiguous_batch(execution, head):
             break
     taken.add(execution.probe.sizes.length)
     return execution, head
+
+
+def _refuse_nested(head: HeadSlice) -> None:
+    """Raises Unsupported where a head makes nested tensors: their axes have no one size to read them by."""
+    made = next((item for item in head.operations if any(output.is_nested for output in item.outputs)), None)
+    if made is not None:
+        where = f"{short_path(made.file)}:{made.line}"
+        raise Unsupported(f"{where} makes a nested tensor, and headscope reads only tensors with sizes", _HINT)
 
 
 def _head_trace(first: Look, agreed: Agreement, on_one_text: tuple[str, ...], *, verify: bool) -> HeadTrace:

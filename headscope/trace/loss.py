@@ -1,13 +1,16 @@
 """Which loss a forward computed from the logits."""
 
 from inspect import signature
+from itertools import takewhile
+from typing import Any
 
 import torch
 
 from headscope.trace.arguments import REVERSED
 from headscope.trace.execution import Execution
-from headscope.trace.recorder import Graph, Operation
-from headscope.trace.stages import is_silent, single_step
+from headscope.trace.randomness import OwnRandomness
+from headscope.trace.recorder import Graph, Operation, run_again
+from headscope.trace.stages import Step, is_silent, single_step
 
 _LOSSES = {
     "cross_entropy": "CrossEntropyLoss",
@@ -19,9 +22,15 @@ _LOSSES = {
 }
 _SAME_NUMBERS = {
     "view", "reshape", "flatten", "squeeze", "unsqueeze", "transpose", "permute", "expand", "split", "chunk", "unbind",
-    "select", "slice", "index", "index_select", "masked_select", "gather", "take_along_dim", "dropout", "clamp", "T",
+    "select", "slice", "index", "index_select", "masked_select", "gather", "take_along_dim", "dropout",
 }  # fmt: skip
 """Operations whose results are scores as they were: in another layout, or some of them."""
+_OVER_CLASSES = {"CrossEntropyLoss"}
+"""Losses that compare the scores of one row with each other."""
+_CUTS = {"detach", "data"}
+"""Conversions that no gradient passes: a loss behind one trains nothing."""
+_CHOSEN_BY_VALUE = {"nonzero", "argwhere"}
+"""Functions that give the places where a mask holds."""
 
 
 def observed_loss(execution: Execution) -> str:
@@ -35,8 +44,7 @@ def observed_loss(execution: Execution) -> str:
     found = _terms(execution.loss, execution.graph)
     if not found:
         return ""
-    scores = {key for tensor in execution.logits for key in _chain(tensor, execution.graph)}
-    names = {_LOSSES[operation.name] if _reads(operation, scores, execution.graph) else "" for operation in found}
+    names = {_LOSSES[operation.name] if _reads_scores(operation, execution) else "" for operation in found}
     return names.pop() if len(names) == 1 else ""
 
 
@@ -63,34 +71,142 @@ def _terms(loss: torch.Tensor, graph: Graph) -> list[Operation]:
         return [item for terms in found for item in terms] if all(found) else []
     if not operands:
         return []
-    is_average = step.name == "div" and operation.name not in REVERSED and operation.args[0] is operation.inputs[0][0]
-    if is_average or step.name in {"mean", "sum", "squeeze", "view"} or is_silent(step):
+    if _is_average(operation) or step.name in {"mean", "sum", "squeeze", "view"} or _keeps_gradient(step):
         return _terms(operation.inputs[0][0], graph)
     return []
 
 
-def _reads(operation: Operation, scores: set[int], graph: Graph) -> bool:
-    """Whether a loss is computed from the scores themselves; `nll_loss` from their log-softmax."""
-    read = operation.args[0] if operation.args else operation.kwargs.get("input")
+def _is_average(operation: Operation) -> bool:
+    """Whether an operation divides a tensor by a number."""
+    if single_step(operation).name != "div" or operation.name in REVERSED or operation.kwargs:
+        return False
+    return isinstance(operation.args[0], torch.Tensor) and type(operation.args[1]) in {int, float}
+
+
+def _keeps_gradient(step: Step) -> bool:
+    """Whether a step only converts or copies, and gradients pass it."""
+    return is_silent(step) and not any(operation.name in _CUTS for operation in step.operations)
+
+
+def _reads_scores(operation: Operation, execution: Execution) -> bool:
+    """Whether a loss is computed from the scores themselves; `nll_loss` from their log-softmax over the classes."""
+    read = _argument(operation, 0, "input")
+    if operation.name == "nll_loss" and isinstance(read, torch.Tensor):
+        read = _before_log_softmax(read, execution.graph)
     if not isinstance(read, torch.Tensor):
         return False
-    if operation.name == "nll_loss":
-        producer = graph.producer(read)
-        if producer < 0 or single_step(graph.operations[producer]).name != "log_softmax":
+    by_classes = _LOSSES[operation.name] in _OVER_CLASSES
+    return any(_holds(read, scores, execution.graph, by_classes=by_classes) for scores in execution.logits)
+
+
+def _argument(operation: Operation, at: int, name: str) -> Any:
+    return operation.args[at] if len(operation.args) > at else operation.kwargs.get(name)
+
+
+def _before_log_softmax(read: torch.Tensor, graph: Graph) -> torch.Tensor | None:
+    """What a log-softmax over the class axis of `nll_loss` was made from; None where `read` is anything else."""
+    producer = graph.producer(read)
+    if producer < 0 or single_step(graph.operations[producer]).name != "log_softmax":
+        return None
+    dim = _argument(graph.operations[producer], 1, "dim")
+    is_over_classes = isinstance(dim, int) and dim % read.dim() == _class_axis(read)
+    return graph.operations[producer].inputs[0][0] if is_over_classes else None
+
+
+def _class_axis(read: torch.Tensor) -> int:
+    """The axis that PyTorch's losses take for the classes: [classes], [rows, classes] or [rows, classes, places]."""
+    return min(1, read.dim() - 1)
+
+
+def _holds(read: torch.Tensor, scores: torch.Tensor, graph: Graph, *, by_classes: bool) -> bool:
+    """Whether `read` holds the numbers of `scores` in their order: all of them, or those that a mask keeps.
+
+    With `by_classes`, the scores of each row stand along the class axis of `read`, none of them left out.
+    """
+    ways = _way_back(read, graph), _way_back(scores, graph)
+    shared = ways[0].keys() & ways[1].keys()
+    start = next((tensor for key, (tensor, _) in ways[0].items() if key in shared), None)
+    if start is None or not scores.dim() or not read.dim():
+        return False
+    steps, to_scores = (_until(start, way) for way in ways)
+    found, own = _numbered(read, start, steps, graph), _numbered(scores, start, to_scores, graph)
+    if found is None or own is None:
+        return False
+    places = torch.full((start.numel(),), -1)
+    places[own.flatten()] = torch.arange(own.numel())
+    found = places[found]
+    if by_classes:
+        classes = scores.shape[-1]
+        found = found.movedim(_class_axis(found), -1)
+        if found.shape[-1] != classes:
             return False
-        read = graph.operations[producer].inputs[0][0]
-    return bool(_chain(read, graph) & scores)
+        found = found.reshape(-1, classes)
+        if not (found == found[:, :1] // classes * classes + torch.arange(classes)).all():
+            return False
+    found = found.flatten()
+    if (found < 0).any() or not (found.diff() > 0).all():
+        return False
+    return len(found) == own.numel() or all(_is_by_mask(made, graph) for made in steps if _leaves_out(made))
 
 
-def _chain(tensor: torch.Tensor, graph: Graph) -> set[int]:
-    """The ids of a tensor and of those that it hands on."""
-    found = {id(tensor)}
-    producer = graph.producer(tensor)
-    while producer >= 0:
-        operation = graph.operations[producer]
-        step = single_step(operation)
-        if not operation.inputs or not (is_silent(step) or step.name in _SAME_NUMBERS):
+def _way_back(tensor: torch.Tensor, graph: Graph) -> dict[int, tuple[torch.Tensor, Operation | None]]:
+    """A tensor and those that hand it their numbers, each with the operation that made it of the one before."""
+    found: dict[int, tuple[torch.Tensor, Operation | None]] = {}
+    while id(tensor) not in found:
+        producer = graph.producer(tensor)
+        made = graph.operations[producer] if producer >= 0 else None
+        step = single_step(made) if made is not None else None
+        hands_on = step is not None and (_keeps_gradient(step) or step.name in _SAME_NUMBERS)
+        found[id(tensor)] = (tensor, made)
+        if made is None or not hands_on or not made.inputs:
             break
-        tensor, producer = operation.inputs[0]
-        found.add(id(tensor))
+        tensor = made.inputs[0][0]
     return found
+
+
+def _until(start: torch.Tensor, way: dict[int, tuple[torch.Tensor, Operation | None]]) -> list[Operation]:
+    """The operations of a way back to the tensor `start`."""
+    found = takewhile(lambda item: item[0] is not start, way.values())
+    return [made for _, made in found if made is not None]
+
+
+def _numbered(tensor: torch.Tensor, start: torch.Tensor, steps: list[Operation], graph: Graph) -> torch.Tensor | None:
+    """`tensor` as the operations `steps`, last first, make it where `start` holds the numbers of its own places.
+
+    None where they can't be run on numbers.
+    """
+    known = {id(start): torch.arange(start.numel(), device=_device(start)).reshape(start.shape)}
+
+    def value(item: Any) -> Any:
+        if not isinstance(item, torch.Tensor):
+            return item
+        return known[id(item)] if id(item) in known else graph.memory.value(item)
+
+    try:
+        for made in reversed(steps):
+            source = made.inputs[0][0]
+            if is_silent(single_step(made)) and source.shape == made.outputs[0].shape:
+                known[id(made.outputs[0])] = known[id(source)]
+                continue
+            with OwnRandomness():
+                outputs = run_again(made, value)
+            known.update((id(one), other) for one, other in zip(made.outputs, outputs, strict=True))
+        return known[id(tensor)].cpu()
+    except Exception:  # an operation on numbers of another kind, or on values that this run doesn't have
+        return None
+
+
+def _device(tensor: torch.Tensor) -> torch.device:
+    return torch.device("cpu") if tensor.is_meta else tensor.device
+
+
+def _leaves_out(operation: Operation) -> bool:
+    return operation.outputs[0].numel() < operation.inputs[0][0].numel()
+
+
+def _is_by_mask(operation: Operation, graph: Graph) -> bool:
+    """Whether an operation keeps what a mask marks: one of truth values, or the places where it holds any."""
+    for tensor, producer in operation.inputs[1:]:
+        if tensor.dtype is torch.bool or any(item.name in _CHOSEN_BY_VALUE for item in graph.before(producer)):
+            return True
+    return False

@@ -218,9 +218,16 @@ def _row_gradients(replay: Replay, values: tuple[torch.Tensor, ...] | None = Non
     score = sum((_random_sum(value) for value in values or replay.logits), torch.zeros(()))
     if not score.requires_grad:
         raise Unsupported("no gradient reaches the hidden states from the scores, so nothing can be compared", "")
-    gradients = torch.autograd.grad(score, replay.hidden, allow_unused=True, retain_graph=True)
+    gradients = _gradients(score, replay.hidden)
     total = sum((item.abs() for item in gradients if item is not None and item.shape == hidden.shape), hidden * 0)
     return list(total.detach())
+
+
+def _gradients(score: torch.Tensor, hidden: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor | None, ...]:
+    try:
+        return torch.autograd.grad(score, hidden, allow_unused=True, retain_graph=True)
+    except RuntimeError as err:
+        raise Unsupported(f"a gradient can't be computed: {err}", "") from err
 
 
 def _random_sum(logits: torch.Tensor) -> torch.Tensor:
@@ -271,7 +278,7 @@ def _reads_one(value: torch.Tensor, axes: tuple[int, ...], replay: Replay, axis:
 
 def _rows_read(value: torch.Tensor, replay: Replay, axis: int) -> list[Positions]:
     """For each row the positions of the first hidden states that `value` depends on; none where it depends on none."""
-    (gradient,) = torch.autograd.grad(_random_sum(value), replay.hidden[0], retain_graph=True, allow_unused=True)
+    (gradient,) = _gradients(_random_sum(value), replay.hidden[:1])
     return [_positions(row, axis) for row in gradient] if gradient is not None else []
 
 

@@ -24,6 +24,14 @@ def first_of_one(model: Text, hidden: Tensor, mask: Tensor) -> Tensor:
     return model.fc(hidden.mean(1))
 
 
+def first_or_last_on_one_line(model: Text, hidden: Tensor, mask: Tensor) -> Tensor:
+    return model.fc(hidden[:, 0 if (mask == 0).any() else -1])
+
+
+def over_a_count(model: Text, hidden: Tensor, mask: Tensor) -> Tensor:
+    return model.fc(hidden[:, 0]) / int(mask.sum())
+
+
 def always_first(model: Text, hidden: Tensor, mask: Tensor) -> Tensor:
     assert mask.any()
     return model.fc(hidden[:, 0])
@@ -47,6 +55,8 @@ def changes(head: Head, tokens: int, *, padded: bool) -> bool:
     [
         (first_where_full, PoolingKind.FIRST_TOKEN, [FULL]),
         (first_of_one, PoolingKind.MEAN, [ONE]),
+        (first_or_last_on_one_line, PoolingKind.FIRST_TOKEN, [FULL]),
+        (over_a_count, PoolingKind.FIRST_TOKEN, []),
         (always_first, PoolingKind.FIRST_TOKEN, []),
     ],
 )
@@ -93,5 +103,7 @@ def test_a_forward_that_fails_without_padding_is_named() -> None:
 def test_torch_takes_the_branches_too() -> None:
     assert changes(first_where_full, 6, padded=False)
     assert not changes(first_where_full, 6, padded=True)
+    assert changes(first_or_last_on_one_line, 6, padded=False)
+    assert not changes(first_or_last_on_one_line, 6, padded=True)
     assert changes(first_of_one, 1, padded=False)
     assert not changes(always_first, 6, padded=False)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertModel
 
 import headscope
+from headscope.errors import Unsupported
 from headscope.facts import HeadTrace, PoolingKind
 from tests.trace.heads import LABELS, Encoder, H, Text, Towers, trace
 
@@ -191,3 +192,32 @@ def test_other_positions_are_not_those_that_the_mask_keeps(head: Any) -> None:
     assert pooling.kind not in {PoolingKind.MASKED_MEAN, PoolingKind.MEAN, PoolingKind.MAX}
     assert "mask keeps" not in pooling.rule
     assert "all positions" not in pooling.rule
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        lambda s, h, m: s.fc(torch.nested.as_nested_tensor(h).to_padded_tensor(0.0)[:, 0]),
+        lambda s, h, m: s.fc(torch.nested.nested_tensor(list(h)).to_padded_tensor(0.0)[:, 0]),
+    ],
+)
+def test_nested_tensors_are_refused_in_a_sentence(head: Any) -> None:
+    with pytest.raises(Unsupported, match=r"test_doubts.py:\d+ makes a nested tensor"):
+        trace(Text(head))
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        lambda s, h, m: s.fc(h[:, 0] // 0.1),
+        lambda s, h, m: s.fc(torch.heaviside(h, torch.tensor(0.0))).mean(1),
+    ],
+)
+def test_functions_of_which_torch_has_no_gradient_are_not_verified(head: Any) -> None:
+    model, hidden = Text(head), torch.randn(2, 6, H, requires_grad=True)
+    with pytest.raises(RuntimeError, match="derivative"):
+        head(model, hidden, None).sum().backward()
+    verification = trace(model).verification
+    assert verification is not None
+    assert verification.agrees is None
+    assert "a gradient can't be computed" in verification.told
