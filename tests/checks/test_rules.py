@@ -58,6 +58,21 @@ def test_a_healthy_checkpoint_passes(case: Case, tmp_path: Path) -> None:
     assert (result.verdict, result.not_determined) == (Verdict.PASSED, ())
 
 
+@pytest.mark.parametrize("profile", list(Profile))
+def test_what_from_pretrained_refuses_does_not_pass(profile: Profile, tmp_path: Path) -> None:
+    """A tensor of another shape that the scores do not depend on."""
+
+    def widen(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return state | {"transformer.mask_emb": state["transformer.mask_emb"].repeat(1, 1, 2)}
+
+    saved("xlnet", edit=widen)(tmp_path)
+    with pytest.raises(RuntimeError, match="ignore_mismatched_sizes"):
+        transformers.XLNetForSequenceClassification.from_pretrained(tmp_path)
+    result = headscope.check(str(tmp_path), profile, offline=True)
+    (found,) = [item for item in result.findings if item.severity is Severity.ERROR]
+    assert (result.verdict, found.id, found.parameters) == (Verdict.FAILED, "HS104", ("transformer.mask_emb",))
+
+
 def test_every_rule_is_seeded_three_times_or_more() -> None:
     counts = {name: sum(name in case.expected for case in FAULTS) for name in RULES if name not in _LIVE}
     assert min(counts.values()) >= 3, counts
