@@ -138,7 +138,7 @@ def empty_placeholders(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS102", "head-new", "The head is newly initialised", needs=("checkpoint",))
+@rule("HS102", "head-new", "The head is newly initialised", needs=("origin",))
 def head_new(this: Rule, subject: Subject) -> Findings:
     """Every weight of the head that the scores depend on is new."""
     live = live_of(subject)

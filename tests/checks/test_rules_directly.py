@@ -330,6 +330,16 @@ def test_weights_of_another_shape_are_an_error_unless_it_is_the_class_count() ->
     assert severities("HS104", head=head(replace(other, checkpoint_shape=(0,))), weights=empty) == SILENT
 
 
+def test_a_classifier_without_a_checkpoint_is_not_said_to_be_in_one() -> None:
+    values_of = (values(CLASSIFIER, std=0.02, sampled=500, count=500),)
+    stored = head(parameter(CLASSIFIER))
+    (found,) = findings("HS502", subject(values=values_of, built=FRESH, head=stored))
+    assert "is in the checkpoint" in found.message
+    (found,) = findings("HS502", subject(values=values_of, built=FRESH, head=head(parameter(CLASSIFIER, UNKNOWN))))
+    assert found.message.startswith(f"{CLASSIFIER} looks untrained: its spread 0.0200 is that of")
+    assert "checkpoint" not in found.message + found.remedy
+
+
 def test_a_mismatch_is_an_error_wherever_the_tensor_is() -> None:
     idle = weights(mismatched=(Mismatch("idle.weight", (9,), (8,)),))
     beside = replace(head(), not_live=("idle.weight",))
