@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.api.options import DeviceName, given_options, make_request, refuses_unknown
 from headscope.api.shown import Forwarded
-from headscope.errors import Unsupported, UsageError
+from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.checkpoint import examine
 from headscope.examination.environment import environment
 from headscope.examination.loading import choose_class
-from headscope.examination.reading import loadable
+from headscope.examination.reading import loadable, read_checkpoint
 from headscope.examination.request import Progress, Request
 from headscope.facts import CheckpointKind, CheckpointManifest, Report
 from headscope.facts.forward import LabelScore, Scored
@@ -118,8 +118,10 @@ def forward(
     """
     options = given_options(locals(), "reference", "device", "text", "text_pair", "image", "audio", "progress")
     material = Material(_several(text), _several(text_pair), image, audio)
-    _check(material, device)
+    _check(material)
     request = make_request(reference, options)
+    if material.kinds() and device == _META:
+        raise _no_numbers(material, request)
     examined = examine("forward", request, progress)
     report, manifest = examined.report, examined.manifest
     choice = examined.choice or choose_class(_with_classes_of(report, request), manifest)
@@ -143,14 +145,24 @@ def _several(value: Any) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
 
 
-def _check(material: Material, device: str) -> None:
+def _check(material: Material) -> None:
     kinds = material.kinds()
     if len(kinds) > 1:
         raise UsageError(f"{' and '.join(kinds)} were given at once", "give one kind of input")
     if material.pairs and not material.texts:
         raise UsageError("--text-pair was given without --text", "give the first text of each pair with --text")
-    if kinds and device == _META:
-        raise UsageError(f"{kinds[0]} needs real weights, and the device is meta", "add --device cpu")
+
+
+def _no_numbers(material: Material, request: Request) -> UsageError:
+    """Inputs on the meta device. Another device helps only where the checkpoint holds weights."""
+    hint = "add --device cpu"
+    try:
+        kind = read_checkpoint(request, None).kind
+    except HeadscopeError:
+        kind = CheckpointKind.HUB
+    if kind in _WITHOUT_WEIGHTS:
+        hint = f"{request.reference} is {_WITHOUT_WEIGHTS[kind]}: {_WHOLE}, and add --device cpu"
+    return UsageError(f"{material.kinds()[0]} needs real weights, and the device is meta", hint)
 
 
 _INPUTS = {"text": ("input_ids",), "image": ("pixel_values",), "audio": ("input_values", "input_features")}
@@ -181,11 +193,14 @@ _WITHOUT_WEIGHTS = {
 }
 
 
+_WHOLE = "give the folder or the Hub id of a whole checkpoint"
+
+
 def _place(request: Request, manifest: CheckpointManifest) -> Location:
     if manifest.kind not in (CheckpointKind.LOCAL, CheckpointKind.HUB):
         raise Unsupported(
             f"{request.reference} is {_WITHOUT_WEIGHTS.get(manifest.kind, manifest.kind.value)}",
-            "give the folder or the Hub id of a whole checkpoint, or leave out --device",
+            f"{_WHOLE}, or leave out --device",
         )
     return loadable(request, manifest)
 

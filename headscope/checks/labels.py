@@ -2,8 +2,19 @@
 
 from collections import Counter
 
-from headscope.checks.rule import Findings, NotKnown, Rule, at, for_profile, is_in_memory, live_parameters, named, rule
-from headscope.facts import ModelFacts, ParameterStatus, Profile, Severity, Task
+from headscope.checks.rule import (
+    Findings,
+    NotKnown,
+    Rule,
+    at,
+    for_profile,
+    is_in_memory,
+    named,
+    reshaped_classes,
+    rule,
+    stored_classes,
+)
+from headscope.facts import ModelFacts, Profile, Severity, Task
 from headscope.facts.check import Subject
 from headscope.facts.counting import counted
 from headscope.facts.tasks import WITHOUT_CLASSES
@@ -71,16 +82,9 @@ def _configured_count(subject: Subject) -> int | None:
 
 
 def _stored_count(subject: Subject) -> int | None:
-    """The classes of the stored classifier, told by the one axis in which it differs from the model's."""
-    counts = set()
-    for item in live_parameters(subject):
-        stored = item.checkpoint_shape
-        if item.status is not ParameterStatus.MISMATCHED or not stored or len(stored) != len(item.shape):
-            continue
-        differing = [axis for axis, size in enumerate(item.shape) if size != stored[axis]]
-        if len(differing) == 1 and stored[differing[0]] and item.shape[differing[0]] == subject.report.model.num_labels:
-            counts.add(stored[differing[0]])
-    return counts.pop() if len(counts) == 1 else None
+    """The classes of the stored classifier, where its tensors agree on another count than the model's."""
+    num_labels = subject.report.model.num_labels
+    return next((stored_classes(item, num_labels) for item in reshaped_classes(subject)), None)
 
 
 def _names_in_config(subject: Subject) -> list[str]:

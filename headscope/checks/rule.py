@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from headscope.facts import CheckpointKind, Finding, Head, HeadParameter, ParameterStatus, Profile, Severity
 from headscope.facts.check import Subject
+from headscope.facts.tasks import WITHOUT_CLASSES
 
 Findings = Iterable[Finding]
 Judge = Callable[["Rule", Subject], Findings]
@@ -100,6 +101,29 @@ def classifier_of(subject: Subject) -> HeadParameter | None:
     stages = [stage for stage in head_of(subject).stages if any(name in live for name in stage.parameters)]
     owned = [live[name] for stage in stages[-1:] for name in stage.parameters if name in live]
     return max(owned, key=lambda item: len(item.shape), default=None)
+
+
+def reshaped_classes(subject: Subject) -> tuple[HeadParameter, ...]:
+    """The parameters of the head whose shapes agree on another class count in the checkpoint, and differ in no more.
+
+    The rule on the class count reports them. Empty where the task has no classes or the shapes name several counts.
+    """
+    model = subject.report.model
+    if model.task in WITHOUT_CLASSES:
+        return ()
+    found = [item for item in live_parameters(subject) if stored_classes(item, model.num_labels) is not None]
+    return tuple(found) if len({stored_classes(item, model.num_labels) for item in found}) == 1 else ()
+
+
+def stored_classes(item: HeadParameter, num_labels: int) -> int | None:
+    """The class count of a stored tensor, told by the one axis in which it differs from the model's."""
+    stored = item.checkpoint_shape
+    if item.status is not ParameterStatus.MISMATCHED or not stored or len(stored) != len(item.shape):
+        return None
+    differing = [axis for axis, size in enumerate(item.shape) if size != stored[axis]]
+    if len(differing) != 1 or item.shape[differing[0]] != num_labels:
+        return None
+    return stored[differing[0]] or None
 
 
 def named(names: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 from headscope.checks.rule import Findings, Rule, classifier_of, live_parameters, named, rule
 from headscope.facts import ParameterStatus, Profile, Severity
 from headscope.facts.check import Subject
+from headscope.facts.counting import verb
 
 
 @rule("HS601", "head-frozen", "Weights of the head are frozen")
@@ -35,7 +36,8 @@ def head_not_optimized(this: Rule, subject: Subject) -> Findings:
     if live is not None and live.not_optimized and subject.profile is Profile.TRAINING:
         yield this.find(
             Severity.ERROR,
-            f"The optimizer does not hold {named(live.not_optimized)}, so training leaves it as it is.",
+            f"The optimizer does not hold {named(live.not_optimized)}, so training leaves "
+            f"{verb(len(live.not_optimized), 'it as it is', 'them as they are')}.",
             "Make the optimizer after the head was replaced, from model.parameters().",
             live.not_optimized,
         )

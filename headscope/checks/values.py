@@ -1,11 +1,12 @@
 """Rules on the numbers in the head: read from the file, a few kilobytes of each tensor."""
 
 from headscope.checks.rule import Findings, Rule, at, classifier_of, named, rule
-from headscope.facts import Severity
+from headscope.facts import ParameterStatus, Severity
 from headscope.facts.check import Subject, TensorValues
 
 _CLOSE = 0.15
 _ENOUGH = 256
+_STORED = (ParameterStatus.LOADED, ParameterStatus.TIED)
 
 
 @rule("HS501", "values-broken", "Weights of the head are broken", needs=("values",))
@@ -57,10 +58,14 @@ def looks_untrained(this: Rule, subject: Subject) -> Findings:
     zero_bias = bias is None or bias.zeros == bias.sampled
     close = abs(weight.std - spread) <= _CLOSE * spread and abs(weight.mean) <= _CLOSE * spread
     if close and zero_bias and weight.sampled >= _ENOUGH:
+        stored = last.status in _STORED
+        claim = f"{last.name} {'is in the checkpoint, but' if stored else 'looks untrained:'} its spread"
         yield this.find(
             Severity.NOTE,
-            f"{last.name} is in the checkpoint, but its spread {weight.std:.4f} is that of initializer_range {spread}"
+            f"{claim} {weight.std:.4f} is that of initializer_range {spread}"
             + (", and its bias is zero." if bias is not None else "."),
-            "If it was trained, little has changed; compare it with the base checkpoint.",
+            "If it was trained, little has changed; compare it with the base checkpoint."
+            if stored
+            else "If it was trained, little has changed since the initialization.",
             (last.name,),
         )

@@ -1,6 +1,6 @@
 """Rules on which weights the checkpoint gives."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from headscope.checks.rule import (
     Findings,
@@ -13,6 +13,7 @@ from headscope.checks.rule import (
     is_in_memory,
     live_of,
     named,
+    reshaped_classes,
     rule,
     unknown_outside,
 )
@@ -137,7 +138,7 @@ def empty_placeholders(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS102", "head-new", "The head is newly initialised", needs=("checkpoint",))
+@rule("HS102", "head-new", "The head is newly initialised", needs=("origin",))
 def head_new(this: Rule, subject: Subject) -> Findings:
     """Every weight of the head that the scores depend on is new."""
     live = live_of(subject)
@@ -235,22 +236,47 @@ def head_partly_new(this: Rule, subject: Subject) -> Findings:
     yield this.find(severity, f"{what}: {_names(weights or buffers)}.{beside}", remedy, [item.name for item in lost])
 
 
-@rule("HS104", "head-mismatched", "Weights of the head have another shape in the checkpoint", needs=("checkpoint",))
-def head_mismatched(this: Rule, subject: Subject) -> Findings:
-    """Tensors of the head that the checkpoint holds in another shape, for another reason than the class count."""
-    empty = set(_placeholders(subject))
-    lost = (item for item in live_of(subject) if item.status is ParameterStatus.MISMATCHED)
-    reshaped = [item for item in lost if item.name not in empty]
-    other = [item for item in reshaped if not _is_reshaped_classifier(item, subject)]
-    if not other:
-        return
-    shapes = ", ".join(f"{item.name} {list(item.checkpoint_shape or ())} -> {list(item.shape)}" for item in other)
-    yield this.find(
-        Severity.ERROR,
-        f"from_pretrained raises, or with ignore_mismatched_sizes=True throws the checkpoint's weights away: {shapes}.",
-        "Use the configuration that the checkpoint was saved with.",
-        [item.name for item in other],
-    )
+@rule("HS104", "head-mismatched", "Weights have another shape in the checkpoint", needs=("checkpoint",))
+def weights_mismatched(this: Rule, subject: Subject) -> Findings:
+    """Every tensor that the checkpoint holds in another shape, except those that another rule reports."""
+    shapes = {item.parameter: (item.checkpoint_shape, item.model_shape) for item in subject.report.weights.mismatched}
+    head = subject.report.head
+    tensors = head.tensors if head is not None else ()
+    own = [item for item in tensors if item.live and item.status is ParameterStatus.MISMATCHED]
+    shapes |= {item.name: (item.checkpoint_shape or (), item.shape) for item in own}
+    known = {*_placeholders(subject), *find_missing(subject.report).elsewhere}
+    known |= {item.name for item in reshaped_classes(subject)}
+    live = {item.name for item in own}
+    other = {name: both for name, both in shapes.items() if name not in known}
+    used = {name: both for name, both in other.items() if name in live or not is_in_memory(subject)}
+    beside = {name: both for name, both in other.items() if name not in used}
+    if used:
+        yield this.find(
+            Severity.ERROR,
+            f"{_refusal(subject)}: {_changes(used)}.",
+            "Use the configuration that the checkpoint was saved with.",
+            used,
+        )
+    if beside:
+        yield this.find(
+            Severity.NOTE,
+            f"Not loaded, because the checkpoint holds another shape, and without effect on the scores: "
+            f"{_changes(beside)}.",
+            "Nothing to do.",
+            beside,
+        )
+    live_of(subject)
+
+
+def _refusal(subject: Subject) -> str:
+    """What a mismatch comes to: a model in memory was loaded in spite of it."""
+    if is_in_memory(subject):
+        return "Not loaded, because the checkpoint holds another shape"
+    return "from_pretrained raises, or with ignore_mismatched_sizes=True throws the checkpoint's weights away"
+
+
+def _changes(shapes: Mapping[str, tuple[Sequence[int], Sequence[int]]]) -> str:
+    return ", ".join(f"{name} {list(stored)} -> {list(shape)}" for name, (stored, shape) in shapes.items())
 
 
 @rule(
@@ -404,15 +430,6 @@ def pickled_weights(this: Rule, subject: Subject) -> Findings:
             "Save them with save_pretrained, which writes safetensors.",
             subject.report.checkpoint.files,
         )
-
-
-def _is_reshaped_classifier(item: HeadParameter, subject: Subject) -> bool:
-    """Whether a tensor differs from the checkpoint's in the axis of the classes only: the class count's own rule."""
-    stored = item.checkpoint_shape
-    if item.status is not ParameterStatus.MISMATCHED or not stored or len(stored) != len(item.shape):
-        return False
-    differing = [axis for axis, size in enumerate(item.shape) if size != stored[axis]]
-    return len(differing) == 1 and item.shape[differing[0]] == subject.report.model.num_labels
 
 
 def _all(count: int) -> str:

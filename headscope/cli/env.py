@@ -1,10 +1,10 @@
 """`headscope env`."""
 
-from headscope.cli.options import Output
+from headscope.cli.options import Pages
 from headscope.cli.output import check_output, write_report
 
 
-def env(output: Output) -> int:
+def env(output: Pages) -> int:
     """Versions and settings, for a bug report."""
     check_output(output.output)
     from headscope import api, render

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from headscope.cli.options import Output
+from headscope.cli.options import Pages
 from headscope.cli.output import check_output, write_report
 
 
@@ -25,7 +25,7 @@ TopicName = Annotated[
 ]
 
 
-def explain(output: Output, topic: TopicName = None) -> int:
+def explain(output: Pages, topic: TopicName = None) -> int:
     """Rules, poolings, operations or ideas in plain words; without TOPIC, the list of them."""
     check_output(output.output)
     from headscope.render import explain as pages

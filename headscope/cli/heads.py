@@ -4,11 +4,20 @@ from typing import Annotated
 
 import typer
 
-from headscope.cli.options import Output, TaskName
+from headscope.cli.options import Output, complete_task
 from headscope.cli.output import check_output, write_report
 from headscope.cli.progress import telling_progress
 
 Pattern = Annotated[str, typer.Argument(metavar="[PATTERN]", help="Part of a class name or model type.")]
+Task = Annotated[
+    str | None,
+    typer.Option(
+        "--task",
+        metavar="TASK",
+        help="Only heads for this task, such as token-classification.",
+        autocompletion=complete_task,
+    ),
+]
 Pooling = Annotated[
     str | None, typer.Option("--pooling", metavar="KIND", help="Only heads with this pooling, such as masked_mean.")
 ]
@@ -21,7 +30,7 @@ Workers = Annotated[int | None, typer.Option("--workers", metavar="N", min=1, he
 def heads(  # noqa: PLR0917  Typer passes every option by name
     output: Output,
     pattern: Pattern = "",
-    task: TaskName = None,
+    task: Task = None,
     pooling: Pooling = None,
     operation: Operation = None,
     workers: Workers = None,

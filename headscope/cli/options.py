@@ -21,7 +21,8 @@ class Format(str, Enum):  # noqa: UP042 - StrEnum shows its members differently 
     json = "json"
 
 
-def _tasks(incomplete: str) -> list[str]:
+def complete_task(incomplete: str) -> list[str]:
+    """The tasks that begin so."""
     from headscope.facts import Task
 
     return [task.value for task in Task if task.value.startswith(incomplete)]
@@ -55,7 +56,7 @@ TaskName = Annotated[
         metavar="TASK",
         help="Such as sequence-classification or token-classification; else as the checkpoint says.",
         rich_help_panel=_WHAT,
-        autocompletion=_tasks,
+        autocompletion=complete_task,
     ),
 ]
 ModelClass = Annotated[
@@ -190,18 +191,24 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Output:
-    """How the report is written, and where to."""
+class Pages:
+    """How what has no verdict is written, and where to."""
 
     format: FormatName = Format.text
     json: Json = False
     output: OutputFile = None
-    quiet: Quiet = False
 
     @property
     def is_json(self) -> bool:
         """Whether a machine reads the report."""
         return self.json or self.format is Format.json
+
+
+@dataclass(frozen=True)
+class Output(Pages):
+    """How the report is written, and where to."""
+
+    quiet: Quiet = False
 
 
 def read_labels(joined: str | None) -> tuple[str, ...] | None:

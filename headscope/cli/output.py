@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from headscope.cli.options import Output
+from headscope.cli.options import Pages
 from headscope.errors import HeadscopeError, UsageError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
@@ -27,7 +27,7 @@ class OutputFailed(HeadscopeError):
 CLOSED = OutputFailed("stdout is closed, so nothing could be written to it", "name a file with -o")
 
 
-def write_report(output: Output, screen: "Callable[[], RenderableType]", document: "Callable[[], Document]") -> None:
+def write_report(output: Pages, screen: "Callable[[], RenderableType]", document: "Callable[[], Document]") -> None:
     """Writes the one or the other, as `output` asks; only that one is made."""
     if output.is_json:
         from headscope.render.document import json_text

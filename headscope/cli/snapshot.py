@@ -5,15 +5,16 @@ from typing import Annotated
 
 import typer
 
-from headscope.cli.options import Json, Quiet, Source
+from headscope.cli.options import Json, Source
 from headscope.cli.output import check_output, write_stdout
 from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode, UsageError
 
 SnapshotFile = Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The file to write.")]
+Silent = Annotated[bool, typer.Option("-q", "--quiet", help="Print no sentence, and show no progress.")]
 
 
-def snapshot(source: Source, output: SnapshotFile, json: Json = False, quiet: Quiet = False) -> int:
+def snapshot(source: Source, output: SnapshotFile, json: Json = False, quiet: Silent = False) -> int:
     """Config and tensor headers in one small file that every command accepts as MODEL."""
     if str(output) == "-":
         raise UsageError(

@@ -26,15 +26,20 @@ def _first_architecture(manifest: CheckpointManifest) -> str | None:
 
 
 def _kind_of(manifest: CheckpointManifest) -> str | None:
-    """A word for what the checkpoint was made for; None for a classifier, or where it does not say."""
-    from headscope.model.catalogue import task_of_class
+    """A word for what the checkpoint was made for; None for a classifier, or where it does not say.
+
+    A class that Transformers does not have can be anything, also a classifier.
+    """
+    from headscope.model.catalogue import is_known_class, task_of_class
 
     name = _first_architecture(manifest)
     if name is None or task_of_class(name) is not None or "Classification" in name or manifest.adapter is not None:
         return None
     if name.endswith(_LANGUAGE_MODELS):
         return "language model"
-    return "sentence embedder" if manifest.sentence is not None else "base model"
+    if manifest.sentence is not None:
+        return "sentence embedder"
+    return "base model" if is_known_class(name) else None
 
 
 def built_facts(config: Any) -> BuiltFacts:

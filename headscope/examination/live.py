@@ -147,7 +147,7 @@ def with_origin(seen: Seen, origin: Origin) -> Report:
     if not compared:
         sentence += ": a status says what that load gives, not what the weights hold now"
     mismatched = report.weights.mismatched
-    raised = ("shapes differ: from_pretrained raises unless it is given ignore_mismatched_sizes=True",)
+    raised = ("shapes differ: the load did not take these tensors from the checkpoint",)
     return replace(
         report,
         checkpoint=replace(checkpoint_facts(origin.manifest), kind=CheckpointKind.MEMORY),

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+_ORIGIN = "origin"
+_NAMES_NONE = "the model names no checkpoint"
+_NEVER_LOADED = "the model was not loaded from a checkpoint, so headscope can't see whether its head was trained"
 _NO_TOKENIZER = Unavailable("tokenizer", "a model in memory has no tokenizer")
 
 
@@ -39,7 +42,8 @@ def live_subject(
     Labels, special tokens and the loss are those of the model's own configuration. The status of its weights comes
     from the checkpoint it was loaded from: `loaded_from`, or the name that `from_pretrained` leaves in the
     configuration. Where that cannot be read, the rules on weights are not determined; a model made from a
-    configuration has no checkpoint, and they do not apply. With `loading_info`, which `from_pretrained` returns under
+    configuration has no checkpoint, and they do not apply, except that nobody knows whether its head was trained:
+    for inference that is not determined. With `loading_info`, which `from_pretrained` returns under
     `output_loading_info=True`, nothing is read.
     """
     seen = see(module, example_inputs=example_inputs, labels=labels, task=task, verify=True, output=output)
@@ -58,10 +62,17 @@ def live_subject(
         case Origin() as origin:
             return _compared(subject, seen, origin)
         case Unavailable() as gap:
-            return replace(subject, unknown=(gap,))
+            return replace(subject, unknown=(gap, Unavailable(_ORIGIN, gap.reason)))
         case _:
-            none = Unavailable("checkpoint", "the model names none")
-            return replace(subject, inapplicable=(none, _NO_TOKENIZER))
+            return _of_unknown_origin(subject)
+
+
+def _of_unknown_origin(subject: Subject) -> Subject:
+    """The subject without a checkpoint to compare with. For training it does not matter what gave the weights."""
+    none = (Unavailable("checkpoint", _NAMES_NONE), _NO_TOKENIZER)
+    if subject.profile is Profile.TRAINING:
+        return replace(subject, inapplicable=(*none, Unavailable(_ORIGIN, _NAMES_NONE)))
+    return replace(subject, inapplicable=none, unknown=(Unavailable(_ORIGIN, _NEVER_LOADED),))
 
 
 def _compared(subject: Subject, seen: Seen, origin: Origin) -> Subject:

@@ -154,6 +154,12 @@ class CheckResult:
     report: Report | None = field(default=None, metadata={"json": None})
     schema_version: str = SCHEMA_VERSION
 
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The rules that had something to look at; `rules` names all that were selected."""
+        without = {gap.what.partition(" ")[0] for gap in self.not_applicable}
+        return tuple(name for name in self.rules if name not in without)
+
     def to_dict(self) -> dict[str, Any]:
         """The result as plain JSON values."""
         return to_dict(self)

@@ -102,7 +102,12 @@ def task_of_class(name: str) -> Task | None:
     for task, mapping in _MAPPING_OF_TASK.items():
         if name in _all_names(mapping):
             return task
-    return _task_of_name(name) if isinstance(getattr(transformers, name, None), type) else None
+    return _task_of_name(name) if is_known_class(name) else None
+
+
+def is_known_class(name: str) -> bool:
+    """Whether the installed Transformers has a class of that name."""
+    return isinstance(getattr(transformers, name, None), type)
 
 
 def siblings_with_heads(model_type: str) -> tuple[tuple[str, str], ...]:

@@ -132,7 +132,8 @@ def _model_type(config: dict[str, Any], wish: ModelRequest) -> str:
     raise Unsupported(
         f"the installed transformers {transformers.__version__} does not know the model type {model_type!r}"
         + (f" (nearest: {close[0]})" if close else ""),
-        "upgrade transformers, or name a class with --model-class",
+        "upgrade transformers, name a class with --model-class, or load the model yourself and call "
+        "headscope.inspect(module)",
     )
 
 

@@ -68,7 +68,7 @@ def _result(result: CheckResult) -> Iterator[RenderableType]:
     if result.not_applicable:
         yield Paragraph(label(_left_out(result.not_applicable), QUIET), Text("not asked", QUIET), _MARGIN)
     yield Paragraph(
-        label(f"{amount(len(result.rules), 'rule')} checked; run `headscope explain ID` for details", QUIET),
+        label(f"{_tally(result)} checked; run `headscope explain ID` for details", QUIET),
         Text("rules", QUIET),
         _MARGIN,
     )
@@ -81,6 +81,12 @@ def _finding(finding: Finding) -> Text:
     body.append(safe(finding.message))
     body.append(f" {safe(finding.remedy)}", QUIET)
     return body
+
+
+def _tally(result: CheckResult) -> str:
+    """How many rules were asked, of how many that were selected."""
+    asked, selected = len(result.asked), amount(len(result.rules), "rule")
+    return selected if asked == len(result.rules) else f"{asked} of {selected}"
 
 
 def _left_out(gaps: Sequence[Unavailable]) -> str:

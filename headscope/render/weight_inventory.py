@@ -25,7 +25,8 @@ def _lines(contents: WeightInventory) -> Iterator[tuple[str, Text]]:
     read = f", {bytes_of(contents.bytes_read)} read"
     yield "checkpoint", label(f"{contents.reference}, {contents.format}, {contents.architecture}{read}")
     formats = ", ".join(f"{safe(item.dtype)} {item.tensors:,}" for item in contents.dtypes)
-    yield "weights", label(f"{amount(contents.tensors, 'tensor')} of {contents.elements:,} numbers: {formats}")
+    total = f"{amount(contents.tensors, 'tensor')} of {contents.elements:,} numbers"
+    yield "weights", label(f"{total}: {formats}" if formats else total)
     outside = contents.outside_blocks
     if outside:
         yield "outside", label("of the blocks that repeat, where embeddings, last norms and heads are:")

@@ -3,6 +3,7 @@
 import copy
 import json
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import jsonschema
@@ -56,6 +57,21 @@ def test_a_healthy_checkpoint_passes(case: Case, tmp_path: Path) -> None:
     result = case.run(tmp_path)
     assert case.found(result) == set(), [item.message for item in result.findings]
     assert (result.verdict, result.not_determined) == (Verdict.PASSED, ())
+
+
+@pytest.mark.parametrize("profile", list(Profile))
+def test_what_from_pretrained_refuses_does_not_pass(profile: Profile, tmp_path: Path) -> None:
+    """A tensor of another shape that the scores do not depend on."""
+
+    def widen(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return state | {"transformer.mask_emb": state["transformer.mask_emb"].repeat(1, 1, 2)}
+
+    saved("xlnet", edit=widen)(tmp_path)
+    with pytest.raises(RuntimeError, match="ignore_mismatched_sizes"):
+        transformers.XLNetForSequenceClassification.from_pretrained(tmp_path)
+    result = headscope.check(str(tmp_path), profile, offline=True)
+    (found,) = [item for item in result.findings if item.severity is Severity.ERROR]
+    assert (result.verdict, found.id, found.parameters) == (Verdict.FAILED, "HS104", ("transformer.mask_emb",))
 
 
 def test_every_rule_is_seeded_three_times_or_more() -> None:
@@ -114,6 +130,31 @@ def test_a_checkpoint_that_is_gone_leaves_the_rules_on_weights_open(tmp_path: Pa
     assert any("HS102" in gap.what for gap in result.not_determined)
 
 
+@pytest.mark.parametrize("profile", list(Profile))
+def test_a_model_that_was_never_loaded_is_not_green_for_inference(profile: Profile) -> None:
+    model = FAMILIES["bert"].build("BertForSequenceClassification", num_labels=3)
+    result = headscope.check(model, profile)
+    if profile is Profile.TRAINING:
+        assert (result.verdict, result.not_determined) == (Verdict.PASSED, ())
+        return
+    (gap,) = result.not_determined
+    assert (result.verdict, gap.what) == (Verdict.NOT_DETERMINED, "HS102 head-new")
+    assert gap.reason.startswith("the model was not loaded from a checkpoint")
+
+
+def test_only_a_class_of_transformers_is_called_a_base_model(tmp_path: Path) -> None:
+    """`Model` is the class of people's own code: it can be a classifier as well."""
+
+    def told(name: str) -> bool:
+        saved("bert", of="base", config={"architectures": [name]})(tmp_path)
+        options: dict[str, Any] = {"task": "sequence-classification", "num_labels": 3, "offline": True}
+        return "HS401" in {item.id for item in headscope.check(str(tmp_path), "inference", **options).findings}
+
+    assert told("BertModel")
+    assert not hasattr(transformers, "Model")
+    assert not told("Model")
+
+
 def _errors(model: torch.nn.Module, **options: object) -> set[str]:
     result = headscope.check(model, "training", **options)
     return {item.id for item in result.findings if item.severity is Severity.ERROR}
@@ -150,6 +191,10 @@ def test_formats_of_pipelines(profile: str, tmp_path: Path, capsys: pytest.Captu
     assert len(suite) == int(suite.get("tests", "")) == len(RULES)
     failed = [case.get("name", "").split()[0] for case in suite if case.find("failure") is not None]
     assert failed == [item["id"] for item in document["findings"] if item["severity"] == "error"]
+    skipped = [case.get("name", "").split()[0] for case in suite if case.find("skipped") is not None]
+    assert skipped == [item["what"].split()[0] for item in document["not_applicable"]] == ["HS303"]
+    assert int(suite.get("skipped", "")) == 1
+    assert f"{len(RULES) - 1} of {len(RULES)} rules checked" in shown["text"]
     sarif = json.loads(shown["sarif"])["runs"][0]
     assert [item["ruleId"] for item in sarif["results"]] == ids
     assert {item["id"] for item in sarif["tool"]["driver"]["rules"]} == set(RULES)

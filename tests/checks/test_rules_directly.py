@@ -330,6 +330,43 @@ def test_weights_of_another_shape_are_an_error_unless_it_is_the_class_count() ->
     assert severities("HS104", head=head(replace(other, checkpoint_shape=(0,))), weights=empty) == SILENT
 
 
+def test_a_classifier_without_a_checkpoint_is_not_said_to_be_in_one() -> None:
+    values_of = (values(CLASSIFIER, std=0.02, sampled=500, count=500),)
+    stored = head(parameter(CLASSIFIER))
+    (found,) = findings("HS502", subject(values=values_of, built=FRESH, head=stored))
+    assert "is in the checkpoint" in found.message
+    (found,) = findings("HS502", subject(values=values_of, built=FRESH, head=head(parameter(CLASSIFIER, UNKNOWN))))
+    assert found.message.startswith(f"{CLASSIFIER} looks untrained: its spread 0.0200 is that of")
+    assert "checkpoint" not in found.message + found.remedy
+
+
+def test_a_mismatch_is_an_error_wherever_the_tensor_is() -> None:
+    idle = weights(mismatched=(Mismatch("idle.weight", (9,), (8,)),))
+    beside = replace(head(), not_live=("idle.weight",))
+    assert severities("HS104", head=beside, weights=idle) == ([ERROR], [ERROR])
+    (found,) = findings("HS104", subject(head=beside, weights=idle))
+    assert found.message.endswith(": idle.weight [9] -> [8].")
+    dead = head(parameter(DENSE, MISMATCHED, checkpoint_shape=(9, 8), live=False), parameter(CLASSIFIER))
+    off = weights(mismatched=(Mismatch(DENSE, (9, 8), (8, 8)),))
+    assert severities("HS104", head=replace(dead, not_live=(DENSE,)), weights=off) == ([ERROR], [ERROR])
+    in_memory = checkpoint(kind=CheckpointKind.MEMORY)
+    assert severities("HS104", head=beside, weights=idle, checkpoint=in_memory) == ([NOTE], [NOTE])
+    (found,) = findings("HS104", subject(head=beside, weights=idle, checkpoint=in_memory))
+    assert "from_pretrained" not in found.message
+
+
+def test_what_the_class_count_cannot_explain_is_a_mismatch() -> None:
+    """Tensors that name two class counts, and tasks that have none: the rule on the class count is silent there."""
+    two = head(parameter(CLASSIFIER, MISMATCHED, checkpoint_shape=(5, 8)),
+               parameter(BIAS, MISMATCHED, checkpoint_shape=(4,)))  # fmt: skip
+    assert severities("HS201", head=two) == SILENT
+    assert severities("HS104", head=two) == ([ERROR], [ERROR])
+    one = head(parameter(CLASSIFIER, MISMATCHED, checkpoint_shape=(5, 8)))
+    answers = model(task=Task.QUESTION_ANSWERING)
+    assert severities("HS201", head=one, model=answers) == SILENT
+    assert severities("HS104", head=one, model=answers) == ([ERROR], [ERROR])
+
+
 def test_new_weights_without_effect_are_a_note() -> None:
     diff = weights(new=("idle.weight", "used.weight"), parameters=BASE)
     idle = replace(head(), not_live=("idle.weight", "other"))
@@ -509,10 +546,10 @@ def test_one_class_under_a_softmax_learns_nothing_whatever_chose_the_loss() -> N
     assert severities("HS204", model=replace(one, task=Task.MULTIPLE_CHOICE)) == SILENT
     for loss in ("MSELoss", "BCEWithLogitsLoss", "none"):
         assert severities("HS204", model=replace(one, loss=loss)) == SILENT
-    with pytest.raises(NotKnown, match="not seen to compute a loss"):
+    with pytest.raises(NotKnown, match="could not determine which loss the forward computes"):
         findings("HS204", subject(model=replace(one, loss="not determined")))
     several = subject(model=model(loss="not determined"))
-    with pytest.raises(NotKnown, match="not seen to compute a loss"):
+    with pytest.raises(NotKnown, match="could not determine which loss the forward computes"):
         findings("HS204", several)
     assert not findings("HS204", replace(several, profile=INFERENCE))
     tokens = replace(several.report, model=model(loss="not determined", task=Task.MULTIPLE_CHOICE))
@@ -531,7 +568,7 @@ def test_one_label_means_regression_where_the_loss_is_that_of_numbers() -> None:
     assert severities("HS205", model=one, config=ConfigFacts(problem_type="regression")) == SILENT
     for loss in ("CrossEntropyLoss", "BCEWithLogitsLoss", "none"):
         assert severities("HS205", model=replace(one, loss=loss)) == SILENT
-    with pytest.raises(NotKnown, match="not seen to compute a loss"):
+    with pytest.raises(NotKnown, match="could not determine which loss the forward computes"):
         findings("HS205", subject(model=replace(one, loss="not determined")))
     (fixed,) = findings("HS205", subject(model=replace(one, reads_problem_type=False)))
     assert "problem_type" not in fixed.message + fixed.remedy
@@ -547,7 +584,7 @@ def test_a_problem_type_that_the_forward_does_not_read() -> None:
     assert severities("HS206", model=replace(deaf, reads_problem_type=True), config=several) == SILENT
     unseen = replace(deaf, reads_problem_type=None)
     assert severities("HS206", model=replace(unseen, loss="none"), config=several) == SILENT
-    with pytest.raises(NotKnown, match="not seen to compute a loss"):
+    with pytest.raises(NotKnown, match="could not determine which loss the forward computes"):
         findings("HS206", subject(model=unseen, config=several))
 
 

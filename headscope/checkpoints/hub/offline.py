@@ -109,6 +109,12 @@ def bundled(access: HubAccess, barred: HeadscopeError) -> CheckpointManifest | N
 
 
 def _offline_error(access: HubAccess, barred: Offline | NetworkError) -> HeadscopeError:
+    if access.revision is not None and read_bundled(access.repo, barred.message) is not None:
+        return type(barred)(
+            f"revision {access.revision} of {access.repo} is not in the local cache, and {barred.message}",
+            "leave out the revision to use the bundled snapshot, or give a local folder or a snapshot written by "
+            "`headscope snapshot`",
+        )
     near = nearest_bundled(access.repo)
     hint = f"did you mean {near} (bundled)? " if near else ""
     hint += "without the Hub, give a local folder or a snapshot written by `headscope snapshot`"
