@@ -117,6 +117,7 @@ def _model_facts(choice: Choice, loaded: Loaded, trace: HeadTrace | None, head: 
         labels=labels,
         labels_are_placeholders=are_placeholders(labels),
         problem_type=choice.config.problem_type or problem_of(trace, len(labels)),
+        problem_type_implied=not choice.config.problem_type and problem_of(trace, len(labels)) is not None,
         loss=loss or "not determined",
         activation=activation_for(loss) if trace else "not determined",
         parameters=_counts(loaded, head),

@@ -135,6 +135,7 @@ def live_model_facts(
         labels=names,
         labels_are_placeholders=are_placeholders(names),
         problem_type=problem or problem_of(trace, count),
+        problem_type_implied=not problem and problem_of(trace, count) is not None,
         loss=trace.loss or "not determined",
         activation=activation_for(trace.loss),
         parameters=_counts(module, trace, diff),

@@ -133,6 +133,8 @@ def _problem(model: ModelFacts) -> str:
     """The problem type as far as it matters to the loss; "" where none is set and the forward reads none."""
     if model.problem_type and model.reads_problem_type is False:
         return f"{model.problem_type} is set, but the forward does not read it"
+    if model.problem_type_implied:
+        return f"problem_type not set; num_labels=1 means {model.problem_type}"
     if model.problem_type or not model.reads_problem_type:
         return model.problem_type or ""
     return _NO_PROBLEM

@@ -225,6 +225,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "labels": "Their names, in the order of the scores.",
         "labels_are_placeholders": "Whether those are `LABEL_0`, `LABEL_1`, ... because nobody named them.",
         "problem_type": "The kind of problem, as configured or as one label with MSELoss implies; else null.",
+        "problem_type_implied": "Whether the config sets no problem_type, and problem_type is what one label means.",
         "reads_problem_type": "Whether the forward reads problem_type; null if it was not seen to compute a loss.",
         "loss": "The loss that applies to these labels, by PyTorch's name, or `not determined`.",
         "activation": "What makes scores probabilities: `softmax`, `sigmoid`, `none`, or `not determined`.",

@@ -12,7 +12,7 @@ from families import FAMILIES
 from saving import save_safetensors
 
 import headscope
-from headscope.errors import HeadscopeError, Unsupported, UsageError
+from headscope.errors import HeadscopeError, Offline, Unsupported, UsageError
 from headscope.facts.forward import ForwardReport
 from headscope.model.inference import read_wave
 from headscope.render.console import plain_text
@@ -219,3 +219,16 @@ def test_real_inputs_are_not_called_invented(scored: ForwardReport) -> None:
     assert not scored.invented_inputs
     assert "invented" not in screen(scored)
     assert "LABEL_0" in screen(scored)
+
+
+def test_a_device_is_not_advised_where_there_are_no_weights() -> None:
+    with pytest.raises(UsageError) as caught:
+        headscope.forward("gpt2", text="hello", offline=True)
+    assert caught.value.hint.startswith("gpt2 is a snapshot, which holds no weights: give the folder")
+
+
+def test_a_bundled_snapshot_has_no_other_revisions(tmp_path: Path) -> None:
+    with pytest.raises(Offline) as caught:
+        headscope.inspect("roberta-base@abc123", offline=True, cache_dir=str(tmp_path))
+    assert caught.value.message.startswith("revision abc123 of roberta-base is not in the local cache")
+    assert "did you mean" not in caught.value.hint

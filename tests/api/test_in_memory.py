@@ -271,3 +271,13 @@ class Strange(Scorer):
 
 def test_an_activation_that_is_not_known_is_not_called_none() -> None:
     assert headscope.inspect(Strange(), example_inputs=ROW).model.activation == "not determined"
+
+
+def test_a_model_that_is_loaded_is_not_told_that_loading_raises(tmp_path: Path) -> None:
+    FAMILIES["bert"].build("BertForSequenceClassification", num_labels=3).save_pretrained(tmp_path)
+    model = BERT.from_pretrained(tmp_path, num_labels=5, ignore_mismatched_sizes=True)
+    report = headscope.inspect(model)
+    assert [item.parameter for item in report.weights.mismatched] == ["classifier.bias", "classifier.weight"]
+    (note,) = [item for item in report.notes if item.startswith("shapes differ")]
+    assert "from_pretrained" not in note
+    assert any("from_pretrained raises" in item for item in headscope.inspect(str(tmp_path), num_labels=5).notes)

@@ -155,6 +155,19 @@ def test_only_a_class_of_transformers_is_called_a_base_model(tmp_path: Path) -> 
     assert not told("Model")
 
 
+@pytest.mark.parametrize("configured", [None, "regression"])
+def test_a_problem_type_that_is_not_set_is_not_said_to_be(configured: str | None, tmp_path: Path) -> None:
+    config = transformers.BertConfig(
+        vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=20, num_labels=1,
+        problem_type=configured,
+    )  # fmt: skip
+    transformers.BertForSequenceClassification(config).save_pretrained(tmp_path)
+    report = headscope.inspect(str(tmp_path), offline=True)
+    assert report.model.problem_type_implied is (configured is None)
+    words = "problem_type not set; num_labels=1 means regression" if configured is None else configured
+    assert f"problem     {words}\n" in str(report)
+
+
 def _errors(model: torch.nn.Module, **options: object) -> set[str]:
     result = headscope.check(model, "training", **options)
     return {item.id for item in result.findings if item.severity is Severity.ERROR}

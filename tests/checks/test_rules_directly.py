@@ -802,6 +802,8 @@ def test_weights_beside_the_optimizer() -> None:
     assert severities("HS602", live=LiveFacts((), ())) == SILENT
     assert severities("HS602", live=LiveFacts(())) == SILENT
     assert findings("HS602", subject(live=LiveFacts((), (CLASSIFIER,))))[0].parameters == (CLASSIFIER,)
+    (several,) = findings("HS602", subject(live=LiveFacts((), (CLASSIFIER, BIAS))))
+    assert several.message.endswith("so training leaves them as they are.")
 
 
 def result(about: Subject, **options: Any) -> CheckResult:
