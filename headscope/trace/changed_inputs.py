@@ -35,15 +35,18 @@ class ChangedInputs:
         return replay_head(self.execution, self.head, constant_hidden(self.head, self.axes))
 
     @cached_property
-    def loud(self) -> Replay:
-        """The run in which the padding holds far larger numbers."""
+    def loud(self) -> tuple[Replay, ...]:
+        """Two runs in which the padding holds far larger numbers, of either sign: a gate may close for one of them."""
+        return self._with_padding_times(_LOUD), self._with_padding_times(-_LOUD)
+
+    def _with_padding_times(self, factor: float) -> Replay:
         given = {}
         for tensor, value in zip(self.head.hidden, self.usual.hidden, strict=True):
             changed = value.detach().clone()
             for at, row in enumerate(self.execution.probe.rows):
                 if changed.dim() > 1 and changed.shape[1] == self.execution.probe.length and at < len(changed):
-                    changed[at, : row.first] = changed[at, : row.first].abs() * _LOUD
-                    changed[at, row.last + 1 :] = changed[at, row.last + 1 :].abs() * _LOUD
+                    changed[at, : row.first] *= factor
+                    changed[at, row.last + 1 :] *= factor
             given[id(tensor)] = changed
         return replay_head(self.execution, self.head, given)
 

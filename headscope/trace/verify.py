@@ -67,7 +67,7 @@ def _verified(  # noqa: PLR0917
         return Verification(None, "not determined: the hidden states have no token axis to tell apart", ())
     expected = _expected(pooling, execution)
     sentence = _tell(influence, execution.probe)
-    if _mixes_rows(replay):
+    if pooling.parts and _mixes_rows(replay):
         return Verification(False, "the scores of one row depend on the hidden states of other rows", influence.rows)
     runs = ChangedInputs(execution, head, axes, replay)
     wrong = _wrong_part(execution, pooling, tensors, runs, influence)
@@ -142,10 +142,11 @@ def _padding_wins_as_claimed(
     probe, shape = runs.execution.probe, runs.usual.hidden[0].shape
     if axis != 1 or len(probe.rows) != len(claimed) or shape[:2] != (len(claimed), probe.length):
         return True
-    gradients = _row_gradients(runs.loud, (runs.loud.differentiable(after),))
-    for row, gradient, positions in zip(probe.rows, gradients, claimed, strict=True):
+    gradients = [_row_gradients(loud, (loud.differentiable(after),)) for loud in runs.loud]
+    for row, positions, *found in zip(probe.rows, claimed, *gradients, strict=True):
         padding = {*range(row.first), *range(row.last + 1, probe.length)}
-        if padding and bool(padding & set(positions)) != bool(padding & set(_positions(gradient, axis))):
+        read = {at for gradient in found for at in _positions(gradient, axis)}
+        if padding and bool(padding & set(positions)) != bool(padding & read):
             return False
     return True
 
