@@ -103,7 +103,7 @@ def _note_on_one_text(look: Look, tokens: TokenNames) -> tuple[str, ...]:
         return ()
     if not alone.parts or alone.rule == look.pooling.rule:
         return ()
-    return (f"as long as no pad token is set, of a single text the head reads this instead: {alone.rule}",)
+    return (f"without a pad token, the head reads a single text differently: {alone.rule}",)
 
 
 def _unambiguous(subject: nn.Module, run: Run, turn: int, taken: set[int]) -> tuple[Execution, HeadSlice]:

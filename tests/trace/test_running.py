@@ -54,9 +54,7 @@ def test_a_model_in_memory_without_a_pad_token_is_lent_one_for_the_run(build: An
     assert model.config.pad_token_id is None
 
 
-ON_ONE_TEXT = (
-    "as long as no pad token is set, of a single text the head reads this instead: last position, padding or not"
-)
+ON_ONE_TEXT = "without a pad token, the head reads a single text differently: last position, padding or not"
 
 
 @pytest.mark.parametrize("build", [gpt2, llama])
