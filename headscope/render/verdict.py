@@ -119,7 +119,9 @@ def _tell_whole_verdict(report: Report) -> HeadVerdict:
     unknown = _unknown(report)
     if not missing and not unknown:
         tied = f", {len(diff.tied):,} tied to {'it' if diff.loaded == 1 else 'them'}" if diff.tied else ""
-        clauses = [f"Fully pretrained: {_all(diff.loaded)} loaded from the checkpoint{tied}"]
+        given = tuple(item.name for item in diff.parameters if item.adapter is Carried.SAVED)
+        by = f" or the adapter, which gives {_names(given)}" if given else ""
+        clauses = [f"Fully pretrained: {_all(diff.loaded)} loaded from the checkpoint{by}{tied}"]
     if unknown:
         clauses = [
             f"Not determined for {counted(len(unknown), 'tensor')}: {_names(unknown)}",

@@ -9,6 +9,7 @@ from headscope.facts import (
     AdapterFacts,
     AdapterFault,
     AdapterFaultKind,
+    Carried,
     CheckpointKind,
     Head,
     HeadParameter,
@@ -157,6 +158,16 @@ def test_a_diff_counts_tied_tensors_apart_from_those_that_are_loaded() -> None:
     weights = replace(report.weights, loaded=51, new=(), mismatched=(), tied=(Tie("b", "a"), Tie("c", "a")))
     sentence = tell_verdict(replace(report, weights=weights)).sentence
     assert sentence.startswith("Fully pretrained: all 51 tensors loaded from the checkpoint, 2 tied to them;")
+
+
+def test_a_diff_says_what_the_adapter_gives() -> None:
+    report = replace(roberta(), head=None)
+    first, *others = report.weights.parameters
+    parameters = (replace(first, adapter=Carried.SAVED), *others)
+    weights = replace(report.weights, loaded=51, new=(), mismatched=(), tied=(), parameters=parameters)
+    sentence = tell_verdict(replace(report, weights=weights)).sentence
+    start = "Fully pretrained: all 51 tensors loaded from the checkpoint or the adapter, which gives "
+    assert sentence.startswith(f"{start}{first.name};")
 
 
 def test_an_inspection_without_a_head_says_so() -> None:
