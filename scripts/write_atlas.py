@@ -1,9 +1,10 @@
 """Writes docs/atlas.md from the installed Transformers: `write_atlas.py`, or `--check` to compare."""
 
-import difflib
 import sys
 from importlib import metadata
 from pathlib import Path
+
+from generated import write_or_compare
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "atlas.md"
 
@@ -13,13 +14,7 @@ def main(arguments: list[str]) -> int:
     from headscope import api, render
 
     fresh = render.atlas_page(api.heads(), metadata.version("transformers"))
-    if "--check" not in arguments:
-        PAGE.write_text(fresh, encoding="utf-8")
-        return 0
-    present = PAGE.read_text(encoding="utf-8")
-    lines = list(difflib.unified_diff(present.splitlines(), fresh.splitlines(), "docs/atlas.md", "now", lineterm=""))
-    print("\n".join(lines))
-    return int(bool(lines))
+    return write_or_compare(PAGE, fresh, arguments)
 
 
 if __name__ == "__main__":

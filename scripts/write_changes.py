@@ -3,7 +3,6 @@
 It reads what `scripts/matrix.py --heads` kept of each version in docs/versions/.
 """
 
-import difflib
 import json
 import re
 import sys
@@ -11,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+from generated import write_or_compare
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGE = DOCS / "changes.md"
@@ -29,13 +30,7 @@ Heads = dict[str, dict[str, Any]]
 def main(arguments: list[str]) -> int:
     """Writes the page; with `--check` shows the difference instead and returns 1 where there is one."""
     fresh = changes_page({path.stem: json.loads(path.read_text(encoding="utf-8")) for path in _files()})
-    if "--check" not in arguments:
-        PAGE.write_text(fresh, encoding="utf-8")
-        return 0
-    present = PAGE.read_text(encoding="utf-8")
-    lines = list(difflib.unified_diff(present.splitlines(), fresh.splitlines(), "docs/changes.md", "now", lineterm=""))
-    print("\n".join(lines))
-    return int(bool(lines))
+    return write_or_compare(PAGE, fresh, arguments)
 
 
 def _files() -> list[Path]:

@@ -24,7 +24,7 @@ from headscope.trace.picks import TokenNames
 from headscope.trace.pooling import read_pooling
 from headscope.trace.replay import Replay, unfaithful_reasons
 from headscope.trace.sources import read_sources
-from headscope.trace.stages import Step, build_stages, read_steps, short_path
+from headscope.trace.stages import Step, build_stages, place_of, read_steps
 from headscope.trace.verify import PartTensors, verify_pooling, with_weighed_positions
 
 _VARIES = "varies"
@@ -184,7 +184,7 @@ def withdrawn(pooling: Pooling) -> Pooling:
 def _gaps_of_branches(seen: list[Look]) -> Iterator[Unavailable]:
     """Guesses outside the base model leave the head path open; those inside come before the hidden states."""
     lines = {
-        f"{short_path(guess.file)}:{guess.line}": None
+        place_of(guess): None
         for item in seen
         for guess in item.execution.graph.guesses
         if (guess.is_branch or item is seen[0])  # what the first run wrote was real, if it had real weights

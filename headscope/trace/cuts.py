@@ -11,7 +11,7 @@ from headscope.facts import Unavailable
 from headscope.trace.agreement import Look
 from headscope.trace.probe import longest_text
 from headscope.trace.recorder import Operation
-from headscope.trace.stages import short_path, single_step
+from headscope.trace.stages import place_of, single_step
 
 _PICKS = {"__getitem__", "gather", "take_along_dim", "index_select"}
 
@@ -45,14 +45,14 @@ def _limits(look: Look, operation: Operation) -> Iterator[tuple[str, str, int]]:
             stop = bounds.stop if type(bounds.stop) is int else 0
             start = -bounds.start if type(bounds.start) is int else 0
             if max(stop, start) > source.shape[axis]:
-                yield _place(operation), "keeps at most", max(stop, start)
+                yield place_of(operation), "keeps at most", max(stop, start)
     if operation.name in _PICKS:
         graph = look.execution.graph
         indices = [made_by for tensor, made_by in operation.inputs if id(tensor) not in look.head.derived]
         for made in graph.before(*indices):
             largest = _largest_index(made)
             if largest is not None and largest >= look.execution.probe.length:
-                yield _place(made), "reads only the first", largest + 1
+                yield place_of(made), "reads only the first", largest + 1
 
 
 def _slices(operation: Operation) -> Iterator[tuple[int, slice[Any, Any, Any]]]:
@@ -83,7 +83,3 @@ def _largest_index(operation: Operation) -> int | None:
         return None
     bound = operation.kwargs.get("max", operation.args[2] if len(operation.args) > 2 else None)  # noqa: PLR2004
     return bound if type(bound) is int else None
-
-
-def _place(operation: Operation) -> str:
-    return f"{short_path(operation.file)}:{operation.line}"

@@ -9,7 +9,7 @@ from headscope.trace.base import composite_children, declared_base
 from headscope.trace.execution import Execution
 from headscope.trace.head_slice import HeadSlice, exits_from, last_hidden_state
 from headscope.trace.recorder import Exit, Operation
-from headscope.trace.stages import short_path
+from headscope.trace.stages import place_of
 
 _RANDOM = {
     "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "bernoulli", "multinomial",
@@ -46,7 +46,7 @@ def _takes_rows(operation: Operation, execution: Execution, head: HeadSlice) -> 
 
 
 def _told(operation: Operation) -> str:
-    where = f"{short_path(operation.file)}:{operation.line}"
+    where = place_of(operation)
     return f"{where} takes single rows out of the batch, and headscope reads only what is done to all rows alike"
 
 
@@ -66,11 +66,11 @@ def _random_choices(execution: Execution, head: HeadSlice) -> Iterator[Operation
 
 
 def _told_of_random(operation: Operation) -> str:
-    return f"{short_path(operation.file)}:{operation.line} draws random numbers, so {_AT_EACH_CALL}"
+    return f"{place_of(operation)} draws random numbers, so {_AT_EACH_CALL}"
 
 
 def _told_of_exit(found: Exit) -> str:
-    where = f"{short_path(found.file)}:{found.line}"
+    where = place_of(found)
     return f"{where} takes values out of PyTorch ({found.name}), and headscope can't see whether they reach the scores"
 
 

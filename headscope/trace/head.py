@@ -21,7 +21,7 @@ from headscope.trace.loss import observed_loss
 from headscope.trace.names import ModelNames
 from headscope.trace.picks import TokenNames
 from headscope.trace.reads import config_fields_read
-from headscope.trace.stages import Step, short_path
+from headscope.trace.stages import Step, place_of
 from headscope.trace.twin import meta_copy
 
 Run = Callable[[nn.Module, int, frozenset[int]], Execution]
@@ -124,8 +124,7 @@ def _refuse_nested(head: HeadSlice) -> None:
     """Raises Unsupported where a head makes nested tensors: their axes have no one size to read them by."""
     made = next((item for item in head.operations if any(output.is_nested for output in item.outputs)), None)
     if made is not None:
-        where = f"{short_path(made.file)}:{made.line}"
-        raise Unsupported(f"{where} makes a nested tensor, and headscope reads only tensors with sizes", _HINT)
+        raise Unsupported(f"{place_of(made)} makes a nested tensor, and headscope reads only tensors with sizes", _HINT)
 
 
 def _head_trace(first: Look, agreed: Agreement, on_one_text: tuple[str, ...], *, verify: bool) -> HeadTrace:

@@ -1,7 +1,7 @@
 """The pooling: how the token axis of the hidden states disappears on the way to the logits, read step by step."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
@@ -280,15 +280,21 @@ def _weighed(step: Step, state: Tokens, reading: Reading) -> Tokens:
 
 def _reads_side_numbers(step: Step, reading: Reading) -> bool:
     """Whether a tensor beside the hidden states holds other numbers than zeros and ones: a mask that was divided."""
-    beside = (tensor for operation in step.operations for tensor, _ in operation.inputs)
-    known = (item for item in beside if id(item) not in reading.head.derived and not item.is_meta and item.numel() > 1)
-    return any(not is_binary(item) for item in known)
+    return any(not is_binary(item) for item in _known_beside(step, reading))
+
+
+def _known_beside(step: Step, reading: Reading) -> Iterator[torch.Tensor]:
+    """The tensors of several numbers that reach a step beside the hidden states, and whose numbers are known."""
+    derived = reading.head.derived
+    for operation in step.operations:
+        for tensor, _ in operation.inputs:
+            if id(tensor) not in derived and not tensor.is_meta and tensor.numel() > 1:
+                yield tensor
 
 
 def _takes_padding_out(step: Step, reading: Reading) -> bool:
     """Whether a sum adds a large negative number to each position of padding, and nothing to the others."""
-    beside = [tensor for operation in step.operations for tensor, _ in operation.inputs]
-    known = [item for item in beside if id(item) not in reading.head.derived and not item.is_meta and item.numel() > 1]
+    known = _known_beside(step, reading)
     return any(is_mask_of_rows(item == 0, reading.execution) and _is_large(item, step) for item in known)
 
 

@@ -17,7 +17,7 @@ from headscope.trace.execution import Execution
 from headscope.trace.head_slice import HeadSlice
 from headscope.trace.randomness import OwnRandomness
 from headscope.trace.recorder import Operation, run_again
-from headscope.trace.stages import short_path
+from headscope.trace.stages import place_of
 
 _MOST_SIDE_OPERATIONS = 2000
 _MOST_NUMBERS = 60_000_000
@@ -136,7 +136,7 @@ def _stale(execution: Execution, needed: list[int]) -> list[Operation]:
 
 
 def _told(operation: Operation) -> str:
-    where = f"{short_path(operation.file)}:{operation.line}"
+    where = place_of(operation)
     return f"{where} uses memory that was written in place through another tensor, and headscope does not follow that"
 
 

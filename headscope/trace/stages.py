@@ -15,7 +15,7 @@ from headscope.trace.execution import Execution
 from headscope.trace.head_slice import HeadSlice
 from headscope.trace.indexing import index_operation, spell_index
 from headscope.trace.names import ModelNames
-from headscope.trace.recorder import Operation
+from headscope.trace.recorder import Exit, Guess, Operation
 
 _NAMES = {
     "__add__": "add",
@@ -217,6 +217,11 @@ def _leaves_of(step: Step, execution: Execution, head: HeadSlice, names: dict[in
             seen.add(producer)
             waiting.extend(reversed(execution.graph.operations[producer].inputs))
     return tuple(found)
+
+
+def place_of(made: Operation | Exit | Guess) -> str:
+    """Where the source has an operation, as sentences name it: `modeling_own.py:12`."""
+    return f"{short_path(made.file)}:{made.line}"
 
 
 def short_path(file: str) -> str:

@@ -8,14 +8,13 @@ import torch
 from headscope.errors import Unsupported
 from headscope.facts import Pooling, PoolingKind, PoolingPart, Verification, Where
 from headscope.trace.axes import TokenAxes
-from headscope.trace.changed_inputs import ChangedInputs, keeps_equal_vectors
+from headscope.trace.changed_inputs import ChangedInputs, Positions, keeps_equal_vectors
 from headscope.trace.execution import Execution
 from headscope.trace.head_slice import HeadSlice
 from headscope.trace.picks import kept_positions
 from headscope.trace.probe import Probe
 from headscope.trace.replay import Replay, replay_head
 
-Positions = tuple[int, ...]
 _NEGLIGIBLE = 1e-9
 
 
@@ -157,7 +156,7 @@ def _mixes_rows(replay: Replay) -> bool:
     if not scores.requires_grad or not scores.dim() or scores.shape[0] != hidden.shape[0]:
         return False
     with torch.enable_grad():
-        gradients = torch.autograd.grad(_random_sum(scores[-1]), replay.hidden, retain_graph=True, allow_unused=True)
+        gradients = _gradients(_random_sum(scores[-1]), replay.hidden)
     same_rows = [item for item in gradients if item is not None and item.shape[:1] == hidden.shape[:1]]
     return any(bool((item[:-1].abs() > _NEGLIGIBLE * item.abs().max().clamp(min=1e-30)).any()) for item in same_rows)
 
