@@ -35,7 +35,8 @@ _TRACE = (
     "tests/trace/test_replay.py", "tests/trace/test_running_again.py", "tests/trace/test_verify.py",
     "tests/trace/test_verify_step_by_step.py", "tests/trace/test_formula.py",
     "tests/trace/test_pooling.py", "tests/trace/test_agreement.py", "tests/trace/test_chosen_positions.py",
-    "tests/trace/test_computed_weights.py",
+    "tests/trace/test_computed_weights.py", "tests/trace/test_parts_proven.py", "tests/trace/test_branches.py",
+    "tests/trace/test_cuts.py", "tests/trace/test_random_choices.py", "tests/trace/test_values_that_leave_torch.py",
 )  # fmt: skip
 _CHECKS = ("tests/checks/test_rules_directly.py",)
 _MODEL = (
@@ -49,7 +50,7 @@ _CHECKPOINTS = (
     "tests/checkpoints/test_local.py", "tests/checkpoints/test_snapshot.py", "tests/checkpoints/test_gguf.py",
     "tests/checkpoints/test_sentence.py", "tests/checkpoints/test_hub.py", "tests/checkpoints/test_ranges.py",
 )  # fmt: skip
-_FLOORED = ("pooling", "picks", "head_slice", "indexing", "replay", "verify")
+_FLOORED = ("pooling", "picks", "head_slice", "indexing", "replay", "verify", "changed_inputs", "cuts", "branches")
 _ROOMS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (  # folder, files (all where none is named), tests
     ("headscope/trace", (*_FLOORED, "agreement", "formula", "evaluate", "axes"), _TRACE),
     ("headscope/checks", (), _CHECKS),
