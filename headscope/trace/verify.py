@@ -16,6 +16,8 @@ from headscope.trace.probe import Probe
 from headscope.trace.replay import Replay, replay_head
 
 _NEGLIGIBLE = 1e-9
+_PARTS_OF_AN_AXIS = (1 / 3, 2 / 3, 0, 1)
+"""Where along an axis single positions are looked at: not in the middle, which a reversal leaves in its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,8 +258,8 @@ def _reads_itself(value: torch.Tensor, replay: Replay, axis: int) -> bool:
     """Whether what stands at one position of `value` depends on the hidden state of that position alone."""
     if not value.requires_grad:
         return False
-    length = value.shape[axis]
-    for at in (length // 3, 2 * length // 3, 0, length - 1):  # not the middle, which a reversal leaves in its place
+    for part in _PARTS_OF_AN_AXIS:
+        at = int(part * (value.shape[axis] - 1))
         rows = _rows_read(value.select(axis, at), replay, axis)
         if any(row not in ((at,), ()) for row in rows):
             return False
@@ -267,13 +269,20 @@ def _reads_itself(value: torch.Tensor, replay: Replay, axis: int) -> bool:
 
 
 def _reads_one(value: torch.Tensor, axes: tuple[int, ...], replay: Replay, axis: int) -> bool:
-    """Whether one place of `value`, whose axes are others than the hidden states', holds one position of each row."""
+    """Whether one place of `value`, whose axes are others than the hidden states', holds one position of each row.
+
+    The first place that holds anything decides: a mask may have filled in others.
+    """
     if not axes or not value.requires_grad:
         return False
-    for at in sorted(axes, reverse=True):
-        value = value.select(at, value.shape[at] // 3)
-    rows = _rows_read(value, replay, axis)
-    return any(rows) and all(len(row) <= 1 for row in rows)
+    for part in _PARTS_OF_AN_AXIS:
+        place = value
+        for at in sorted(axes, reverse=True):
+            place = place.select(at, int(part * (value.shape[at] - 1)))
+        rows = _rows_read(place, replay, axis)
+        if any(rows):
+            return all(len(row) <= 1 for row in rows)
+    return False
 
 
 def _rows_read(value: torch.Tensor, replay: Replay, axis: int) -> list[Positions]:

@@ -82,6 +82,17 @@ MAXIMA: tuple[tuple[Head, Positions, str, str, bool], ...] = (
     (lambda s, h, m: s.fc(torch.cat([h.transpose(1, 2).amax(2), h[:, 0]], -1)), ALL, "transpose", "amax", True),
     (lambda s, h, m: s.fc(torch.cat([h.cumsum(1).transpose(1, 2).amax(2), h[:, 0]], -1)), ALL, "transpose", "amax",
      False),
+    # most places are filled in: one that is not decides
+    (lambda s, h, m: s.fc(torch.cat([keep_two(h).transpose(1, 2).amax(2), h[:, 0]], -1)), TWO, "transpose", "amax",
+     True),
+    (lambda s, h, m: s.fc(torch.cat([keep_two(h, 6).transpose(1, 2).amax(2), h[:, 0]], -1)),
+     Positions(Where.RANGE, 6, 8), "transpose", "amax", True),
+    # padding that a mask holds back only so long as it is quiet
+    (lambda s, h, m: s.fc(torch.cat([(h + (1 - m.unsqueeze(-1)) * -20).amax(1), h[:, 0]], -1)), NON_PAD, "add",
+     "amax", False),
+    # padding that never wins is no part of it
+    (lambda s, h, m: s.fc(torch.cat([(h + (1 - m.unsqueeze(-1)) * -1e9).amax(1), h[:, 0]], -1)), ALL, "", "amax",
+     False),
 )  # fmt: skip
 
 
@@ -121,7 +132,7 @@ class Longer(nn.Module):
         self.encoder, self.fc, self.use = nn.ModuleDict({"text": Encoder()}), nn.Linear(H, 3), use
         self.start = nn.Parameter(torch.randn(1, 1, H))
 
-    def forward(self, ids: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         hidden = self.encoder["text"](ids)
         hidden = torch.cat([self.start.expand(len(hidden), 1, H), hidden], 1)
         return self.fc(self.use(hidden))
@@ -148,6 +159,14 @@ def test_positions_of_rows_are_not_looked_for_where_the_text_has_others() -> Non
         pooling((K.WEIGHTED, ALL)), longer.execution, longer.head, longer.axes, replay_head(found.execution, found.head)
     )
     assert weighed == pooling((K.WEIGHTED, ALL))
+
+
+def test_padding_of_a_text_is_not_looked_for_where_the_hidden_states_have_other_positions() -> None:
+    found = run(Longer(lambda h: h.amax(1)), {"ids": EXAMPLES["ids"], "attention_mask": EXAMPLES["attention_mask"]})
+    assert any(row.last + 1 < found.execution.probe.length for row in found.execution.probe.rows)
+    longer = without_rows(found)
+    tensors = ((longer.head.hidden[0], made(found, "amax")), ())
+    assert agrees(longer, (K.MAX, ALL), EVERY_OTHER, tensors=tensors) is None
 
 
 def weighed(head: Head, kind: PoolingKind = K.WEIGHTED) -> Pooling:
