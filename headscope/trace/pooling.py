@@ -469,9 +469,8 @@ def _reads_texts(reading: Reading) -> bool:
 
 
 def _range_words(kept: Positions) -> str:
-    start, stop = kept.index or 0, kept.stop
-    if stop is None:
-        return "all positions but the first" if start == 1 else f"all positions but the first {start}"
+    if kept.stop is None:
+        return "all positions but the first" if kept.index == 1 else f"all positions but the first {kept.index}"
     return f"the positions {kept.text}"
 
 
