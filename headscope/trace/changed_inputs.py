@@ -44,7 +44,7 @@ class ChangedInputs:
         for tensor, value in zip(self.head.hidden, self.usual.hidden, strict=True):
             changed = value.detach().clone()
             for at, row in enumerate(self.execution.probe.rows):
-                if changed.dim() > 1 and changed.shape[1] == self.execution.probe.length and at < len(changed):
+                if changed.shape[1:2] == (self.execution.probe.length,) and at < len(changed):
                     changed[at, : row.first] *= factor
                     changed[at, row.last + 1 :] *= factor
             given[id(tensor)] = changed

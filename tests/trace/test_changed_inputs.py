@@ -30,22 +30,18 @@ def test_loud_padding_is_a_hundred_times_as_large_of_either_sign_and_the_text_is
 
 
 class Whole(nn.Module):
-    """Beside the text's hidden states: those of each row as one vector, and those of other texts."""
+    """Beside the text's hidden states: those of each row as one vector, of other texts, and of five tokens."""
 
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.encoder, self.fc = (
-            nn.ModuleDict({"text": nn.Embedding(40, H), "row": nn.Linear(H, H)}),
-            nn.Linear(3 * H, 3),
-        )
+        self.encoder = nn.ModuleDict({"text": nn.Embedding(40, H), "row": nn.Linear(H, H)})
+        self.fc = nn.Linear(4 * H, 3)
 
     def forward(self, ids: Tensor, attention_mask: Tensor) -> Tensor:
-        hidden = self.encoder["text"](ids)
-        few = self.encoder["text"](ids[:2])
-        return self.fc(
-            torch.cat([hidden[:, 0], self.encoder["row"](hidden[:, 0]), few.mean((0, 1)).expand(len(ids), H)], -1)
-        )
+        hidden, few, five = (self.encoder["text"](part) for part in (ids, ids[:2], ids[:, :5]))
+        others = few.mean((0, 1)).expand(len(ids), H)
+        return self.fc(torch.cat([hidden[:, 0], self.encoder["row"](hidden[:, 0]), others, five.mean(1)], -1))
 
 
 def test_only_hidden_states_of_the_text_hold_padding() -> None:
@@ -53,9 +49,9 @@ def test_only_hidden_states_of_the_text_hold_padding() -> None:
     runs = changed(found)
     shapes = {tuple(item.shape) for item in runs.usual.hidden}
     rows, length = found.execution.probe.batch, found.execution.probe.length
-    assert (rows, length, H) in shapes
+    assert {(rows, length, H), (2, length, H), (rows, 5, H)} <= shapes
     for usual, loud in zip(runs.usual.hidden, runs.loud[0].hidden, strict=True):
-        if usual.dim() < 3:
+        if usual.dim() < 3 or usual.shape[1] == 5:
             assert torch.equal(usual, loud)
         else:
             assert not torch.equal(usual, loud)
@@ -75,6 +71,12 @@ def test_constant_hidden_states_hold_one_vector_everywhere() -> None:
     assert all(
         torch.equal(a, b) for a, b in zip(given.values(), constant_hidden(found.head, found.axes).values(), strict=True)
     )
+
+
+def test_the_constant_run_scores_every_row_alike() -> None:
+    (scores,) = changed(run(Text(lambda s, h, m: s.fc(h.mean(1))))).constant.logits
+    assert torch.allclose(scores, scores[:1].expand_as(scores))
+    assert len(scores[0].unique()) > 1
 
 
 def test_without_a_token_axis_only_rows_are_alike() -> None:
@@ -121,6 +123,8 @@ CASES: dict[str, tuple[Tensor, Tensor, tuple[int, ...], tuple[tuple[int, ...], .
     "other rows after": (same(), 2 * VECTOR.expand(3, 3), (1,), EVERY, True),
     "other features": (same(), torch.zeros(2, 5), (1,), EVERY, True),
     "fewer positions than are claimed": (same(length=3), 2 * ENDS, (1,), EVERY, True),
+    "one position": (same(length=1), 2 * ENDS, (1,), ((0,), (0,)), False),
+    "a map with fewer positions than are claimed": (same().reshape(2, 2, 2, 3), 2 * ENDS, (1, 2), ((0, 8),) * 2, False),
     "no positions": (same(length=0), 2 * ENDS, (1,), ((), ()), True),
     "none claimed": (same(), 2 * ENDS, (1,), ((), ()), True),
 }  # fmt: skip
