@@ -55,6 +55,13 @@ def inspect_screen(report: Report) -> RenderableType:
     return Group(*parts, *(Paragraph(body, Text(name, STRONG), _MARGIN) for name, body in facts))
 
 
+def inspect_verdict(report: Report) -> RenderableType:
+    """The verdict, and the findings of error level that it may not mention: what `-q` shows."""
+    errors = (item for item in report.findings if item.severity is Severity.ERROR)
+    lines = (Paragraph(_finding(item), Text(item.severity.value, STRONG), _MARGIN) for item in errors)
+    return Group(verdict_screen(report), *lines)
+
+
 def _model(report: Report) -> Facts:
     model = report.model
     yield "model", label(f"{model.class_name}, {model.task.value}, {model.dtype}")
