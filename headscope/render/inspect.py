@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from headscope.facts import (
+    CheckpointFacts,
     Finding,
     Head,
     HeadParameter,
@@ -16,6 +17,7 @@ from headscope.facts import (
     SentencePipeline,
     Severity,
     UnusedGroup,
+    WeightsFormat,
 )
 from headscope.facts.tasks import TEXT_TASKS, WITHOUT_CLASSES
 from headscope.render.fold import fold_keys
@@ -202,11 +204,17 @@ def _checkpoint(report: Report) -> Facts:
         words.append(f"revision {facts.revision}")
     if facts.commit:
         words.append(f"commit {facts.commit[:_COMMIT]}")
-    words += [facts.format.value, amount(facts.tensors, "tensor")]
+    words += _weights(facts)
     if facts.bytes_total:
         asked = f" in {amount(facts.requests, 'request')}" if facts.requests else ""
         words.append(f"{bytes_of(facts.bytes_read)} read of {bytes_of(facts.bytes_total)}{asked}")
     yield "checkpoint", label(", ".join(words))
+
+
+def _weights(facts: CheckpointFacts) -> list[str]:
+    if facts.format is not WeightsFormat.NONE:
+        return [facts.format.value, amount(facts.tensors, "tensor")]
+    return [amount(facts.tensors, "tensor") if facts.tensors else "no weight files"]
 
 
 def _pipeline(report: Report) -> Facts:
