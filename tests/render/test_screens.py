@@ -80,7 +80,7 @@ def test_the_quiet_screen_is_the_verdict_and_the_errors() -> None:
     report = replace(bert(), findings=(error, warning))
     verdict, *rest = plain_text(inspect_verdict(report), WIDE).splitlines()
     assert verdict == plain_text(verdict_screen(report), WIDE).strip()
-    assert [line.split() for line in rest] == [
+    assert [" ".join(line.split()) for line in rest] == [
         [
             "error",
             "HS401",
