@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.api.options import refuses_unknown
 from headscope.api.shown import Heads
-from headscope.errors import UsageError
+from headscope.errors import UsageError, did_you_mean
 from headscope.examination.request import Progress
 from headscope.facts import PoolingKind, Task
 from headscope.facts.atlas import AtlasHead, AtlasParameter, HeadEntry
@@ -63,7 +63,7 @@ def heads(
         `reason`.
 
     Raises:
-        UsageError: No class matches, or there is no such task or pooling.
+        UsageError: No class matches, or there is no such task, pooling or operation.
 
     Example:
         >>> import headscope
@@ -74,6 +74,7 @@ def heads(
     tell = progress or (lambda sentence: None)
     kind = _parsed_kind(pooling)
     tell("importing transformers")
+    _refuse_unknown_operation(operation)
     targets = _targets(pattern, task)
     if not targets:
         raise UsageError(f"no class matches {pattern!r}" + (f" for {task}" if task else ""), "try a shorter pattern")
@@ -103,6 +104,19 @@ def _parsed_kind(pooling: str | None) -> PoolingKind | None:
     except ValueError as err:
         kinds = ", ".join(kind.value for kind in PoolingKind)
         raise UsageError(f"no such pooling: {pooling}", f"poolings: {kinds}") from err
+
+
+def _refuse_unknown_operation(operation: str | None) -> None:
+    """Raises UsageError for an operation that no head can run, before any head is traced: that takes minutes."""
+    if operation is None:
+        return
+    from headscope.trace.stages import function_operations, module_operations
+
+    functions = function_operations()
+    if operation in functions or operation in module_operations():
+        return
+    hint = did_you_mean(operation, functions, "operations have PyTorch's names, such as linear, tanh or layer_norm")
+    raise UsageError(f"no such operation: {operation}", hint)
 
 
 def _matches(entry: HeadEntry, kind: PoolingKind | None, operation: str | None) -> bool:

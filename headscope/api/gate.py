@@ -74,7 +74,7 @@ def _unread(reference: str, gate: Gate, err: HeadscopeError) -> CheckResult:
         verdict=Verdict.NOT_DETERMINED,
         findings=(),
         ignored=(),
-        not_determined=(Unavailable("checkpoint", f"{err.code}: {err.message}"),),
+        not_determined=(Unavailable("checkpoint", "; ".join(filter(None, (f"{err.code}: {err.message}", err.hint)))),),
         not_applicable=tuple(
             Unavailable(f"{rule.id} {rule.name}", "the checkpoint could not be examined")
             for rule in gate.selection.rules

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, Protocol
@@ -36,6 +36,7 @@ _VARIANT = re.compile(
 )
 _ADAPTER_LAYOUTS = ("adapter_model.safetensors", "adapter_model.bin")
 _WORKERS = 8
+_SHARDS_NAMED = 3
 _HEADER_START = 64
 _HEADER_ENTRY = 90
 _MOST_AT_ONCE = 1_000_000
@@ -240,7 +241,7 @@ def _unheld(weights: Weights, weight_map: dict[str, Any], index: str) -> tuple[s
 
     It is no gap: `from_pretrained` loads what the shards hold, whatever the index says, and so these are missing.
     """
-    missing_files = {gap.what for gap in weights.gaps}
+    missing_files = {file.name for file in weights.files if file.size is None}
     held = {tensor.key for tensor in weights.tensors}
     absent = [key for key, shard in weight_map.items() if key not in held and shard not in missing_files]
     if not absent:
@@ -248,24 +249,25 @@ def _unheld(weights: Weights, weight_map: dict[str, Any], index: str) -> tuple[s
     return (f"{index} promises {counted(len(absent), 'tensor')} that no shard holds, first {absent[0]}",)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Part:
+    """What one weight file holds; a file without a size is missing."""
+
     file: WeightFile
     tensors: tuple[TensorHeader, ...] = ()
     shared: tuple[tuple[str, ...], ...] = ()
     bytes_read: int = 0
-    gaps: tuple[Unavailable, ...] = field(default=())
 
 
 def _read_files(
     storage: Storage, format_: WeightsFormat, names: list[str], listed: Mapping[str, int] | None = None
 ) -> Weights:
-    """The named files at once; `listed` are those of an index, with header sizes: a missing one is a gap."""
+    """The named files at once; `listed` are those of an index, with header sizes: missing ones are a gap."""
     contexts = [copy_context() for _ in names]  # the threads belong to what this reading is bounded and watched by
     with ThreadPoolExecutor(max_workers=_WORKERS) as pool:
         read = partial(_read_part, storage, format_, listed=listed)
         parts = list(pool.map(lambda name, context: context.run(read, name), names, contexts))
-    gaps = tuple(gap for part in parts for gap in part.gaps)
+    gaps = _missing_shards([part.file.name for part in parts if part.file.size is None], len(parts))
     if not gaps and not any(part.tensors for part in parts):
         gaps = (Unavailable("weights", "the weight files hold no tensor"),)
     return Weights(
@@ -278,6 +280,17 @@ def _read_files(
     )
 
 
+def _missing_shards(names: list[str], total: int) -> tuple[Unavailable, ...]:
+    """One gap for all shards that are not there: a large checkpoint has hundreds."""
+    if not names:
+        return ()
+    if len(names) == 1:
+        return (Unavailable(names[0], "the shard is missing"),)
+    more = f" and {len(names) - _SHARDS_NAMED:,} more" if len(names) > _SHARDS_NAMED else ""
+    listed = ", ".join(names[:_SHARDS_NAMED])
+    return (Unavailable(f"{len(names):,} of {total:,} shards", f"the shards are missing: {listed}{more}"),)
+
+
 def _read_part(storage: Storage, format_: WeightsFormat, name: str, listed: Mapping[str, int] | None) -> _Part:
     first = listed[name] if listed and format_ is WeightsFormat.SAFETENSORS else FIRST_BYTES
     try:
@@ -285,7 +298,7 @@ def _read_part(storage: Storage, format_: WeightsFormat, name: str, listed: Mapp
     except NotFound:
         if listed is None:
             raise
-        return _Part(WeightFile(name), gaps=(Unavailable(name, "the shard is missing"),))
+        return _Part(WeightFile(name))
     _refuse_stand_ins(source)
     tensors, shared = _READERS[format_](source)
     return _Part(WeightFile(name, source.size), tensors, shared, source.bytes_read)

@@ -24,6 +24,6 @@ def inspect(
         report = api.inspect(source.model, progress=tell, verify=verify, **source.keywords(), **options)
     from headscope import render
 
-    screen = render.verdict_screen if output.quiet else render.inspect_screen
+    screen = render.inspect_verdict if output.quiet else render.inspect_screen
     write_report(output, lambda: screen(report), lambda: render.inspect_document(report))
     return exit_status(report, fail_on_missing=exit_code)

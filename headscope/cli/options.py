@@ -122,7 +122,7 @@ OutputFile = Annotated[
     ),
 ]
 Quiet = Annotated[
-    bool, typer.Option("-q", "--quiet", help="The verdict only, and no progress.", rich_help_panel=_OUTPUT)
+    bool, typer.Option("-q", "--quiet", help="Show only the verdict and errors; no progress.", rich_help_panel=_OUTPUT)
 ]
 FailOnMissing = Annotated[
     bool,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from headscope.render.heads import heads_names as heads_names
     from headscope.render.heads import heads_screen as heads_screen
     from headscope.render.inspect import inspect_screen as inspect_screen
+    from headscope.render.inspect import inspect_verdict as inspect_verdict
     from headscope.render.notebook import result_html as result_html
     from headscope.render.screen import result_line as result_line
     from headscope.render.screen import result_screen as result_screen
@@ -44,6 +45,7 @@ _HOMES = {
     "error_document": "document",
     "inspect_document": "document",
     "inspect_screen": "inspect",
+    "inspect_verdict": "inspect",
     "is_missing_weights": "verdict",
     "json_text": "document",
     "result_html": "notebook",

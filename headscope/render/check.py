@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from headscope.facts import Finding, Severity, Unavailable
+from headscope.facts import Finding, Severity
 from headscope.facts.check import CheckResult, Verdict
 from headscope.render.palette import QUIET, SEVERITY, STRONG, TONE, Tone
 from headscope.render.paragraph import Paragraph
@@ -66,7 +66,7 @@ def _result(result: CheckResult) -> Iterator[RenderableType]:
     for gap in result.not_determined:
         yield Paragraph(label(f"{gap.what}: {gap.reason}", "yellow"), Text("unknown", "yellow"), _MARGIN)
     if result.not_applicable:
-        yield Paragraph(label(_left_out(result.not_applicable), QUIET), Text("not asked", QUIET), _MARGIN)
+        yield Paragraph(label(_left_out(result), QUIET), Text("not asked", QUIET), _MARGIN)
     yield Paragraph(
         label(f"{_tally(result)} checked; run `headscope explain ID` for details", QUIET),
         Text("rules", QUIET),
@@ -89,12 +89,16 @@ def _tally(result: CheckResult) -> str:
     return selected if asked == len(result.rules) else f"{asked} of {selected}"
 
 
-def _left_out(gaps: Sequence[Unavailable]) -> str:
-    """Rules with nothing to look at, by reason."""
+def _left_out(result: CheckResult) -> str:
+    """Rules with nothing to look at, by reason; one reason that all of them share needs no list."""
     by_reason: dict[str, list[str]] = {}
-    for gap in gaps:
+    for gap in result.not_applicable:
         by_reason.setdefault(gap.reason, []).append(gap.what.split()[0])
-    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in by_reason.items())
+    return "; ".join(f"{_names(names, result)}: {reason}" for reason, names in by_reason.items())
+
+
+def _names(names: Sequence[str], result: CheckResult) -> str:
+    return f"all {amount(len(names), 'rule')}" if 1 < len(names) == len(result.rules) else ", ".join(names)
 
 
 def _table(results: Sequence[CheckResult]) -> Table:

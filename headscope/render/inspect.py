@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from headscope.facts import (
+    CheckpointFacts,
     Finding,
     Head,
     HeadParameter,
@@ -16,6 +17,7 @@ from headscope.facts import (
     SentencePipeline,
     Severity,
     UnusedGroup,
+    WeightsFormat,
 )
 from headscope.facts.tasks import TEXT_TASKS, WITHOUT_CLASSES
 from headscope.render.fold import fold_keys
@@ -53,6 +55,13 @@ def inspect_screen(report: Report) -> RenderableType:
         parts += [tree_of(report, report.head), Text()]
     facts = [item for section in _SECTIONS for item in section(report)]
     return Group(*parts, *(Paragraph(body, Text(name, STRONG), _MARGIN) for name, body in facts))
+
+
+def inspect_verdict(report: Report) -> RenderableType:
+    """The verdict, and the findings of error level that it may not mention: what `-q` shows."""
+    errors = (item for item in report.findings if item.severity is Severity.ERROR)
+    lines = (Paragraph(_finding(item), Text(item.severity.value, STRONG), _MARGIN) for item in errors)
+    return Group(verdict_screen(report), *lines)
 
 
 def _model(report: Report) -> Facts:
@@ -195,11 +204,17 @@ def _checkpoint(report: Report) -> Facts:
         words.append(f"revision {facts.revision}")
     if facts.commit:
         words.append(f"commit {facts.commit[:_COMMIT]}")
-    words += [facts.format.value, amount(facts.tensors, "tensor")]
+    words += _weights(facts)
     if facts.bytes_total:
         asked = f" in {amount(facts.requests, 'request')}" if facts.requests else ""
         words.append(f"{bytes_of(facts.bytes_read)} read of {bytes_of(facts.bytes_total)}{asked}")
     yield "checkpoint", label(", ".join(words))
+
+
+def _weights(facts: CheckpointFacts) -> list[str]:
+    if facts.format is not WeightsFormat.NONE:
+        return [facts.format.value, amount(facts.tensors, "tensor")]
+    return [amount(facts.tensors, "tensor") if facts.tensors else "no weight files"]
 
 
 def _pipeline(report: Report) -> Facts:

@@ -106,7 +106,7 @@ def _verdict_without_weights(report: Report, head: Head) -> HeadVerdict:
 
 
 def verdict_screen(report: Report) -> RenderableType:
-    """The verdict on `report` by itself: all that `-q` shows."""
+    """The verdict on `report` as one paragraph."""
     verdict = tell_verdict(report)
     return Paragraph(label(verdict.sentence, TONE[verdict.tone]))
 

@@ -49,7 +49,7 @@ def probe_from_examples(model: nn.Module, examples: Any, avoid: frozenset[int] =
     if length and isinstance(pad, int) and "input_ids" in inputs:
         inputs["input_ids"] = _padded(inputs["input_ids"], rows, pad, getattr(config, "eos_token_id", None))
         given.discard("input_ids")
-    return Probe(inputs, {}, sizes, rows if length else (), frozenset(given))
+    return Probe(inputs, {}, sizes, rows if length else (), frozenset(given), named)
 
 
 def _named(model: nn.Module, examples: Any) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def run_forward(
     assert failure is not None
     if isinstance(failure, HeadscopeError):
         raise failure
-    tried = f"tried: {_named_shapes(probe.inputs)}{_left_out(model, probe)}"
+    tried = f"{_shapes_tried(probe)}{_left_out(model, probe)}"
     raise Unsupported(f"the forward of {type(model).__name__} fails ({_sentence(failure)}); {tried}", hint) from failure
 
 
@@ -197,6 +197,13 @@ def _moved(values: dict[str, Any], model: nn.Module) -> dict[str, Any]:
     if device is None or is_shape_only(model):
         return values
     return {name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in values.items()}
+
+
+def _shapes_tried(probe: Probe) -> str:
+    """The shapes of the inputs, and before them those that the caller gave where they were stretched."""
+    if probe.examples is None:
+        return f"tried: {_named_shapes(probe.inputs)}"
+    return f"given: {_named_shapes(probe.examples)}; stretched for the trace to {_named_shapes(probe.inputs)}"
 
 
 def _named_shapes(inputs: Mapping[str, Any]) -> str:

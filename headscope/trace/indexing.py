@@ -48,6 +48,9 @@ def _axes_consumed(item: Any) -> int:
     return 1
 
 
+INDEX_OPERATIONS = ("index", "select", "slice", "unsqueeze")
+
+
 def index_operation(operation: Operation) -> str:
     """The name of what a `tensor[...]` does: `index`, `select`, `slice` or `unsqueeze`."""
     items = index_items(operation)

@@ -5,7 +5,7 @@ sequence sizes occur nowhere else in the model, so that every axis of every shap
 """
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,7 +37,8 @@ class Probe:
 
     `length` is 0 for inputs that have no token axis of free length (pixels); `rows` are those that the
     base model sees: every choice of every example is one. `given` names the inputs whose values are a caller's own:
-    what a head finds by them (a length, a token of its own) does not follow from the padding of the rows.
+    what a head finds by them (a length, a token of its own) does not follow from the padding of the rows. `examples`
+    are the caller's inputs before they were stretched to `inputs`; None where the inputs are made up.
     """
 
     inputs: dict[str, Any]
@@ -45,6 +46,7 @@ class Probe:
     sizes: Sizes
     rows: tuple[Row, ...]
     given: frozenset[str] = frozenset()
+    examples: Mapping[str, Any] | None = None
 
     @property
     def length(self) -> int:

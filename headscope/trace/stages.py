@@ -13,9 +13,11 @@ from headscope.facts import Stage
 from headscope.facts.head import HIDDEN_STATES
 from headscope.trace.execution import Execution
 from headscope.trace.head_slice import HeadSlice
-from headscope.trace.indexing import index_operation, spell_index
+from headscope.trace.indexing import INDEX_OPERATIONS, index_operation, spell_index
 from headscope.trace.names import ModelNames
 from headscope.trace.recorder import Exit, Guess, Operation
+from headscope.upstream.torch import function_names
+from headscope.upstream.transformers import class_names_in_source
 
 _NAMES = {
     "__add__": "add",
@@ -135,9 +137,11 @@ def single_step(operation: Operation) -> Step:
 
 
 def _name_of_operation(operation: Operation) -> str:
-    if operation.name == "__getitem__":
-        return index_operation(operation)
-    name = _NAMES.get(operation.name, operation.name)
+    return index_operation(operation) if operation.name == "__getitem__" else _name_of_function(operation.name)
+
+
+def _name_of_function(function: str) -> str:
+    name = _NAMES.get(function, function)
     return name if name.startswith("__") else name.rstrip("_")
 
 
@@ -146,6 +150,17 @@ def _name_of_class(name: str) -> str:
         if part in name:
             return known
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def function_operations() -> frozenset[str]:
+    """The names of the stages that run one of PyTorch's functions."""
+    functions = (_name_of_function(name) for name in function_names())
+    return frozenset((*functions, *INDEX_OPERATIONS)) - _SILENT
+
+
+def module_operations() -> frozenset[str]:
+    """The names of the stages that run a module in several operations, such as an activation of Transformers."""
+    return frozenset(_name_of_class(name) for name in class_names_in_source())
 
 
 def is_silent(step: Step) -> bool:

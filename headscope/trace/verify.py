@@ -11,6 +11,7 @@ from headscope.trace.axes import TokenAxes
 from headscope.trace.changed_inputs import ChangedInputs, Positions, keeps_equal_vectors
 from headscope.trace.execution import Execution
 from headscope.trace.head_slice import HeadSlice
+from headscope.trace.inputs import Row
 from headscope.trace.picks import kept_positions
 from headscope.trace.probe import Probe
 from headscope.trace.replay import Replay, replay_head
@@ -380,12 +381,13 @@ def _tell(influence: Influence, probe: Probe) -> str:
     if influence.is_own_only:
         return "the score of each position depends on that position alone"
     for claim, words in _WORDS:
-        if rows == tuple(_within(claim(row), length) for row in probe.rows):
+        if probe.rows and rows == tuple(_within(claim(row, length), length) for row in probe.rows):
             return words
     if all(row == tuple(range(length)) for row in rows):
         return f"all {length} positions"
     if len(set(rows)) == 1 and len(rows[0]) == 1:
-        return "only the first position" if rows[0] == (0,) else f"only position {rows[0][0]} of {length}"
+        ends = {(0,): "only the first position", (length - 1,): "only the last position"}
+        return ends.get(rows[0], f"only position {rows[0][0]} of {length}")
     counts = sorted({len(row) for row in rows})
     return f"{' or '.join(map(str, counts))} of {length} positions a row"
 
@@ -395,11 +397,12 @@ def _within(positions: Positions, length: int) -> Positions:
     return tuple(min(at, length - 1) for at in positions)
 
 
-_WORDS: tuple[tuple[Callable[..., Positions], str], ...] = (
-    (lambda row: (0,), "only the first position, padding or not"),
-    (lambda row: (row.last,), "only the last position that is not padding"),
-    (lambda row: (row.eos,), "only the position of the end token"),
-    (lambda row: (row.last + 1,), "only the position after the last that is not padding"),
-    (lambda row: (row.first,), "only the first position that is not padding"),
-    (lambda row: tuple(range(row.first, row.last + 1)), "exactly the positions that are not padding"),
+_WORDS: tuple[tuple[Callable[[Row, int], Positions], str], ...] = (
+    (lambda row, length: (0,), "only the first position, padding or not"),
+    (lambda row, length: (length - 1,), "only the last position, padding or not"),
+    (lambda row, length: (row.last,), "only the last position that is not padding"),
+    (lambda row, length: (row.eos,), "only the position of the end token"),
+    (lambda row, length: (row.last + 1,), "only the position after the last that is not padding"),
+    (lambda row, length: (row.first,), "only the first position that is not padding"),
+    (lambda row, length: tuple(range(row.first, row.last + 1)), "exactly the positions that are not padding"),
 )

@@ -14,6 +14,7 @@ __all__ = [
     "argument_names",
     "buffers_of",
     "compiled_calls",
+    "function_names",
     "inside_compiled",
     "is_persistent",
     "name_of_overload",
@@ -48,6 +49,18 @@ def name_of_overload(func: Any) -> str | None:
     if isinstance(func, torch._ops.OpOverload):
         return str(func._schema.name.rpartition("::")[2])
     return None
+
+
+def function_names() -> frozenset[str]:
+    """The names of PyTorch's functions, methods and operators of the dispatcher, and of what a tensor has."""
+    places = (torch, nn.functional, torch.linalg, torch.fft, torch.special)
+    functions = (name for place in places for name in dir(place) if _is_function(getattr(place, name)))
+    operators = (name.partition("::")[2].partition(".")[0] for name in torch._C._dispatch_get_all_op_names())
+    return frozenset((*functions, *dir(torch.Tensor), *operators))
+
+
+def _is_function(found: Any) -> bool:
+    return callable(found) and not isinstance(found, type)
 
 
 def overloads(func: Any, *names: str) -> list[Any]:

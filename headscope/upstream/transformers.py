@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import torch
+import transformers
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -17,6 +20,7 @@ from headscope.upstream.moved import moved
 _PACKAGE = "transformers"
 _LOADED = "_is_hf_initialized"
 _CONVERTED = "_weight_conversions"
+_CLASS = re.compile(r"^class (\w+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +127,17 @@ def folder_of_type(model_type: str) -> str:
     except ImportError as err:
         raise moved(_PACKAGE, "the auto classes have no model_type_to_module_name") from err
     return str(model_type_to_module_name(model_type))
+
+
+def class_names_in_source() -> frozenset[str]:
+    """The names of the classes in the modeling files and in what they share, and of PyTorch's modules.
+
+    The files are read as text: importing them takes minutes.
+    """
+    package = Path(transformers.__file__).parent
+    files = (*package.glob("models/*/modeling_*.py"), *package.glob("*.py"))
+    found = (name for file in files for name in _CLASS.findall(file.read_text(encoding="utf-8")))
+    return frozenset((*found, *nn.modules.__all__))
 
 
 def config_classes() -> Mapping[str, Any]:

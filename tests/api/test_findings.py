@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
+from transformers import LlamaConfig, LlamaForSequenceClassification, LlamaForTokenClassification
 
 from headscope import api
+from headscope.cli import main
 from headscope.facts import Profile, Severity
 
 
@@ -30,6 +32,20 @@ def test_inspect_and_check_find_the_same_in_a_snapshot(reference: str) -> None:
     assert set(report.findings) <= set(result.findings)
     extra = {item for item in result.findings if item not in report.findings}
     assert {item.id for item in extra} <= {"HS303", "HS304", "HS305"}, (extra, unverified)
+
+
+def test_a_head_for_another_task_is_an_error_that_quiet_shows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = LlamaConfig(**small, vocab_size=40, num_labels=3, pad_token_id=0)
+    LlamaForTokenClassification(config).save_pretrained(tmp_path)
+    _, loaded = LlamaForSequenceClassification.from_pretrained(tmp_path, output_loading_info=True)
+    assert not loaded["missing_keys"]  # so the verdict alone is green
+    assert main(["inspect", str(tmp_path), "--task", "sequence-classification", "-q"]) == 0
+    verdict, *errors = capsys.readouterr().out.splitlines()
+    assert "fully pretrained" in verdict
+    assert [line.split()[:2] for line in errors] == [["error", "HS401"]]
 
 
 def test_the_findings_are_the_same_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

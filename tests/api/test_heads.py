@@ -15,6 +15,7 @@ from headscope.facts import PoolingKind, Task
 from headscope.facts.atlas import HeadEntry
 from headscope.facts.plain import to_dict
 from headscope.render import atlas_page
+from headscope.trace.stages import function_operations, module_operations
 
 ROOT = Path(__file__).resolve().parents[2]
 MISSING_DEPENDENCY = "an optional dependency is missing"
@@ -150,6 +151,23 @@ def test_filters_keep_what_they_name() -> None:
         api.heads(pooling="magic")
     with pytest.raises(UsageError):
         api.heads(task="magic")
+
+
+@pytest.mark.parametrize(("unknown", "hint"), [("xqzxqz", "PyTorch's names"), ("layernorm", "mean layer_norm")])
+def test_an_unknown_operation_is_refused_before_any_head_is_traced(
+    unknown: str, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headscope.api.atlas._trace_all", lambda *given: pytest.fail("heads were traced"))
+    with pytest.raises(UsageError, match="no such operation") as failure:
+        api.heads(operation=unknown, workers=1)
+    assert hint in failure.value.hint
+
+
+def test_every_operation_of_a_traced_head_is_a_known_one(atlas: tuple[HeadEntry, ...]) -> None:
+    stages = [stage for entry in atlas if entry.head for stage in entry.head.stages]
+    ran = {stage.operation for stage in stages}
+    assert {"tanh", "select", "linear"} <= ran
+    assert ran <= function_operations() | module_operations()
 
 
 def test_the_command_prints_a_line_for_each_class() -> None:

@@ -205,8 +205,10 @@ def test_a_model_of_transformers_needs_no_examples_and_is_not_changed() -> None:
 def test_what_cannot_be_run_says_what_was_tried() -> None:
     with pytest.raises(UsageError, match="not known"):
         headscope.inspect(Custom(plain_mean))
-    with pytest.raises(Unsupported, match="tried: wrong"):
+    with pytest.raises(Unsupported, match=r"given: wrong \[2, 3\]; stretched for the trace to wrong \[\d+, 3\]"):
         headscope.inspect(Custom(plain_mean), example_inputs={"wrong": torch.zeros(2, 3)})
+    with pytest.raises(Unsupported, match=r"given: input_ids \[2, 4\]; stretched"):
+        headscope.inspect(Masked(), example_inputs=torch.zeros(2, 4, dtype=torch.long))
     with pytest.raises(UsageError, match="no tensor"):
         headscope.inspect(Custom(plain_mean), example_inputs={})
 

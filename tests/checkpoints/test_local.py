@@ -122,6 +122,23 @@ def test_the_only_shard_missing_is_a_gap_too(folder: Path) -> None:
     assert [gap.what for gap in read_manifest(Location(str(folder))).gaps] == ["lost.safetensors"]
 
 
+@pytest.mark.parametrize("kept", [0, 2])
+def test_many_missing_shards_are_one_gap_with_their_count(kept: int, tmp_path: Path) -> None:
+    stored = FAMILIES["bert"].build("BertModel").state_dict()
+    index = {key: f"model-{number:05}.safetensors" for number, key in enumerate(sorted(stored))}
+    for key in sorted(stored)[:kept]:
+        save_file({key: stored[key]}, tmp_path / index[key])
+    (tmp_path / "config.json").write_text(CONFIG)
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
+    manifest = read_manifest(Location(str(tmp_path)))
+    [gap] = manifest.gaps
+    assert gap.what == f"{len(index) - kept} of {len(index)} shards"
+    first, lost = sorted(index.values())[kept : kept + 3], sorted(index.values())[kept + 3 :]
+    assert gap.reason.endswith(f"missing: {', '.join(first)} and {len(lost)} more")
+    assert not [notice for notice in manifest.notices if "promises" in notice]
+    assert {item.key for item in manifest.tensors} == set(sorted(stored)[:kept])
+
+
 def test_a_configuration_alone_is_a_gap(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(CONFIG)
     manifest = read_manifest(Location(str(tmp_path)))

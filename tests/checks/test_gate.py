@@ -141,5 +141,17 @@ def test_a_table_of_several_models(gate: Gate) -> None:
     assert [result["verdict"] for result in document["results"]] == ["passed", "failed", "not_determined"]
 
 
+def test_models_that_cannot_be_read_say_what_to_do_next_and_list_no_rules(gate: Gate) -> None:
+    code, out, _ = gate("bert-base-uncasd", "no/such", "--offline")
+    assert code == 3
+    assert "did you mean bert-base-uncased" in out
+    assert "give a local folder or a snapshot" in " ".join(out.split())
+    assert "HS" not in out
+    document = json.loads(gate("bert-base-uncasd", "no/such", "--offline", "--json")[1])
+    [gap] = document["results"][0]["not_determined"]
+    assert "did you mean bert-base-uncased" in gap["reason"]
+    assert len(document["results"][0]["not_applicable"]) == len(document["results"][0]["rules"])
+
+
 def test_quiet_is_one_line_a_model(gate: Gate) -> None:
     assert len(gate(SST2, "roberta-base", "--for", "inference", "-q")[1].splitlines()) == 2

@@ -9,10 +9,11 @@ import pytest
 from reports import REPORTS, bert, gpt2, hostile, roberta
 from rich.console import Console, RenderableType
 
-from headscope.facts import Report
+from headscope.facts import Finding, Report, Severity, WeightsFormat
 from headscope.render.console import WIDE, open_console, plain_text
 from headscope.render.diff import diff_screen
-from headscope.render.inspect import inspect_screen
+from headscope.render.inspect import inspect_screen, inspect_verdict
+from headscope.render.verdict import verdict_screen
 
 COLUMNS, ROWS = 80, 45
 GOLDEN = Path(__file__).parent / "golden"
@@ -71,6 +72,42 @@ def test_a_status_is_a_word_beside_its_colour() -> None:
     text = plain_text(inspect_screen(bert()), 80)
     assert "loaded  bert.pooler.dense.weight" in text
     assert "new  classifier.weight" in text
+
+
+def test_the_quiet_screen_is_the_verdict_and_the_errors() -> None:
+    error = Finding("HS401", Severity.ERROR, "Made for something else", "It scores tokens.", "Train it.")
+    warning = Finding("HS202", Severity.WARNING, "Placeholder labels", "They are LABEL_0.", "Name them.")
+    report = replace(bert(), findings=(error, warning))
+    verdict, *rest = plain_text(inspect_verdict(report), WIDE).splitlines()
+    assert verdict == plain_text(verdict_screen(report), WIDE).strip()
+    assert [" ".join(line.split()) for line in rest] == [
+        [
+            "error",
+            "HS401",
+            "Made",
+            "for",
+            "something",
+            "else:",
+            "It",
+            "was",
+            "trained",
+            "for",
+            "tokens.",
+            "Train",
+            "the",
+            "head.",
+        ]
+    ]
+
+
+def test_a_checkpoint_without_weights_is_told_in_words() -> None:
+    report = bert()
+    bare = replace(report.checkpoint, format=WeightsFormat.NONE, tensors=0, bytes_total=0, reference="a folder")
+    text = plain_text(inspect_screen(replace(report, checkpoint=bare)), WIDE)
+    [line] = [line for line in text.splitlines() if line.startswith("checkpoint")]
+    assert line.endswith("no weight files")
+    assert "none" not in line
+    assert "0 tensors" not in line
 
 
 def test_the_roberta_screen_fits_one_terminal() -> None:

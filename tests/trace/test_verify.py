@@ -171,6 +171,7 @@ def test_a_part_is_held_against_what_its_own_operations_read(
 
 
 WORDS = [
+    (last, "only the last position, padding or not"),
     (first, "only the first position, padding or not"),
     (last_non_pad, "only the last position that is not padding"),
     (eos, "only the position of the end token"),
@@ -178,7 +179,6 @@ WORDS = [
     (first_non_pad, "only the first position that is not padding"),
     (masked, "exactly the positions that are not padding"),
     (mean, "all 11 positions"),
-    (last, "only position 10 of 11"),
     (fourth, "only position 3 of 11"),
     (tail, "10 of 11 positions a row"),
     (each, "the score of each position depends on that position alone"),
