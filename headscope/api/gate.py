@@ -17,7 +17,7 @@ from headscope.errors import HeadscopeError, UsageError, did_you_mean
 from headscope.examination.request import Progress
 from headscope.facts import Profile, Unavailable
 from headscope.facts.check import CheckResult, Verdict
-from headscope.facts.version import tool_version
+from headscope.facts.environment import tool_version
 
 _SETTINGS = ("for", "fail-on", "select", "ignore", "baseline")
 _IGNORE = ("rule", "reason", "until", "model")

@@ -3,7 +3,7 @@
 import platform
 from urllib.parse import urlsplit, urlunsplit
 
-from headscope.facts.settings import Settings
+from headscope.facts.environment import Settings
 
 
 def read_settings() -> Settings:

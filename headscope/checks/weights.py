@@ -31,8 +31,8 @@ from headscope.facts import (
 from headscope.facts.adapter import describe_fault
 from headscope.facts.check import Subject
 from headscope.facts.counting import counted, verb
-from headscope.facts.layers import dropped_layers
-from headscope.facts.missing import find_missing
+from headscope.facts.report import find_missing
+from headscope.facts.weights import dropped_layers
 
 _NEW = (ParameterStatus.NEW, ParameterStatus.IGNORED)
 _LOST = (*_NEW, ParameterStatus.MISMATCHED)

@@ -53,7 +53,7 @@ for _name, _command in _COMMANDS.items():
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from headscope.facts.version import tool_version
+        from headscope.facts.environment import tool_version
 
         typer.echo(f"headscope {tool_version()}")
         raise typer.Exit

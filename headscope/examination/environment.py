@@ -6,7 +6,7 @@ import platform
 from importlib import metadata
 
 from headscope.facts import Environment
-from headscope.facts.settings import Surroundings
+from headscope.facts.environment import Surroundings
 
 
 def environment() -> Environment:

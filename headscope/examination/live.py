@@ -27,7 +27,7 @@ from headscope.examination.tracing import unless_contradicted, with_padding
 from headscope.facts import CheckpointKind, HeadTrace, PaddingEffect, ParameterStatus, Report, Task, WeightDiff
 from headscope.facts.check import BuiltFacts
 from headscope.facts.counting import counted, verb
-from headscope.facts.version import tool_version
+from headscope.facts.environment import tool_version
 from headscope.model.wrapping import plain_name
 
 if TYPE_CHECKING:

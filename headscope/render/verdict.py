@@ -18,7 +18,7 @@ from headscope.facts import (
 )
 from headscope.facts.adapter import describe_fault
 from headscope.facts.counting import counted
-from headscope.facts.missing import find_missing
+from headscope.facts.report import find_missing
 from headscope.render.fold import fold_keys
 from headscope.render.palette import TONE, Tone
 from headscope.render.paragraph import Paragraph
