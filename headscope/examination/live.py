@@ -28,7 +28,7 @@ from headscope.facts import CheckpointKind, HeadTrace, PaddingEffect, ParameterS
 from headscope.facts.check import BuiltFacts
 from headscope.facts.counting import counted, verb
 from headscope.facts.environment import tool_version
-from headscope.model.wrapping import plain_name
+from headscope.upstream.peft import plain_name
 
 if TYPE_CHECKING:
     from torch import nn

@@ -19,7 +19,7 @@ from headscope.facts import (
     WeightsFormat,
 )
 from headscope.facts.tasks import TEXT_TASKS
-from headscope.model.wrapping import plain_name
+from headscope.upstream.peft import plain_name
 
 if TYPE_CHECKING:
     from torch import nn
@@ -90,7 +90,7 @@ def facts_in_memory(module: nn.Module) -> CheckpointFacts:
 
 def nothing_loaded(module: nn.Module, trace: HeadTrace) -> WeightDiff:
     """Parameters and persistent buffers of unknown origin: a module does not know where its values came from."""
-    from headscope.trace.buffers import persistent_buffers
+    from headscope.trace.names import persistent_buffers
 
     prefix = f"{trace.base_module}." if trace.base_module else ""
     return WeightDiff(
