@@ -18,7 +18,7 @@ from headscope.facts import (
     WeightDiff,
     WeightsFormat,
 )
-from headscope.facts.tasks import TEXT_TASKS
+from headscope.facts.tasks import TEXT_TASKS, parse_task
 from headscope.upstream.peft import plain_name
 
 if TYPE_CHECKING:
@@ -54,10 +54,7 @@ def task_of(module: nn.Module, task: str | None) -> Task:
     from headscope.model.catalogue import task_of_class
 
     if task is not None:
-        try:
-            return Task(task.replace("_", "-"))
-        except ValueError as err:
-            raise UsageError(f"no such task: {task}", "tasks: " + ", ".join(item.value for item in Task)) from err
+        return parse_task(task)
     return task_of_class(type(module).__name__) or Task.SEQUENCE_CLASSIFICATION
 
 

@@ -26,6 +26,10 @@ class ParameterStatus(StrEnum):
     CHANGED = "changed"
 
 
+NEW_AT_LOAD = (ParameterStatus.NEW, ParameterStatus.MISMATCHED)
+"""The statuses of a parameter that the load initialises at random."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Mismatch:
     """A parameter whose shape in the checkpoint differs from the model's: it is newly initialised."""
@@ -33,6 +37,14 @@ class Mismatch:
     parameter: str
     checkpoint_shape: tuple[int, ...]
     model_shape: tuple[int, ...]
+
+
+def stored_classes(stored: tuple[int, ...], built: tuple[int, ...], num_labels: int) -> int | None:
+    """The class count of a stored shape, told by the one axis in which it differs from the model's; None for others."""
+    differing = [axis for axis, size in enumerate(built) if size != stored[axis]] if len(stored) == len(built) else []
+    if len(differing) != 1 or built[differing[0]] != num_labels:
+        return None
+    return stored[differing[0]] or None
 
 
 @dataclass(frozen=True, slots=True, order=True)
