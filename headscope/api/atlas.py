@@ -18,6 +18,7 @@ from headscope.errors import UsageError, did_you_mean
 from headscope.examination.request import Progress
 from headscope.facts import PoolingKind, Task
 from headscope.facts.atlas import AtlasHead, AtlasParameter, HeadEntry
+from headscope.facts.tasks import parse_task
 
 if TYPE_CHECKING:
     from headscope.facts import HeadTrace
@@ -87,7 +88,7 @@ def heads(
 def _targets(pattern: str, task: str | None) -> list[_Target]:
     from headscope.model.catalogue import all_classes_of_task
 
-    wanted = tuple(Task) if task is None else (_parsed(task),)
+    wanted = tuple(Task) if task is None else (parse_task(task),)
     return [
         _Target(name, model_type, item)
         for item in wanted
@@ -126,13 +127,6 @@ def _matches(entry: HeadEntry, kind: PoolingKind | None, operation: str | None) 
         return False
     runs = operation is None or any(stage.operation == operation for stage in entry.head.stages)
     return runs and kind in (None, entry.head.pooling.kind)
-
-
-def _parsed(task: str) -> Task:
-    try:
-        return Task(task.replace("_", "-"))
-    except ValueError as err:
-        raise UsageError(f"no such task: {task}", "tasks: " + ", ".join(item.value for item in Task)) from err
 
 
 def _trace_all(targets: list[_Target], workers: int, tell: Callable[[str], None]) -> list[HeadEntry]:

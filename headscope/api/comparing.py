@@ -26,8 +26,8 @@ from headscope.facts import (
     WeightsFormat,
 )
 from headscope.facts.comparison import PARAMETER, Difference, SameValues
+from headscope.facts.environment import tool_version
 from headscope.facts.tasks import WITHOUT_CLASSES
-from headscope.facts.version import tool_version
 
 _LARGEST_TENSOR = 2_000_000_000
 

@@ -16,9 +16,9 @@ from headscope.examination.loading import choose_class
 from headscope.examination.reading import loadable, read_checkpoint
 from headscope.examination.request import Progress, Request
 from headscope.facts import CheckpointKind, CheckpointManifest, Report
+from headscope.facts.environment import tool_version
 from headscope.facts.forward import LabelScore, Scored
 from headscope.facts.location import Location
-from headscope.facts.version import tool_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -268,7 +268,7 @@ def _warnings(report: Report, device: str, observation: Observation) -> tuple[st
 
 
 def _untrained(report: Report) -> tuple[str, ...]:
-    from headscope.facts.missing import find_missing
+    from headscope.facts.report import find_missing
 
     missing = find_missing(report).head
     if not missing:

@@ -11,13 +11,13 @@ from typing import Any
 
 from headscope.api.checking import check_one, read_baseline, read_profile
 from headscope.api.options import make_request
-from headscope.checks import RULES, Ignore, Selection, select
+from headscope.checks import Ignore, Selection, select
 from headscope.checks.judgement import unused_ignores
 from headscope.errors import HeadscopeError, UsageError, did_you_mean
 from headscope.examination.request import Progress
 from headscope.facts import Profile, Unavailable
 from headscope.facts.check import CheckResult, Verdict
-from headscope.facts.version import tool_version
+from headscope.facts.environment import tool_version
 
 _SETTINGS = ("for", "fail-on", "select", "ignore", "baseline")
 _IGNORE = ("rule", "reason", "until", "model")
@@ -179,8 +179,3 @@ def _ignore(item: Any, place: Path, hint: str) -> Ignore:
     if until is not None and type(until) is not date:
         raise UsageError(f"until of the ignore of {item['rule']} in {place} is no date", hint)
     return Ignore(item["rule"], str(item.get("reason", "")), until, str(item.get("model", "*")))
-
-
-def known_rules() -> tuple[tuple[str, str, str], ...]:
-    """Every rule: its id, its name, its title."""
-    return tuple((rule.id, rule.name, rule.title) for rule in RULES.values())

@@ -1,7 +1,6 @@
 """PEFT adapters: read like a checkpoint of their own, then joined with the base model they were trained on."""
 
 from dataclasses import replace
-from typing import Any
 
 from headscope.errors import HeadscopeError, Malformed, UsageError
 from headscope.facts import CheckpointKind, CheckpointManifest
@@ -67,9 +66,3 @@ def joined(adapter: CheckpointManifest, base: CheckpointManifest) -> CheckpointM
         base_revision=base.revision,
         base_commit=base.commit,
     )
-
-
-def text_in(config: dict[str, Any], name: str) -> str | None:
-    """A text of an adapter's configuration; None where it is none."""
-    value = config.get(name)
-    return value if isinstance(value, str) else None

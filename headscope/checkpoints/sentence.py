@@ -6,7 +6,7 @@ from typing import Any
 from headscope.checkpoints.config_file import parse_list, parse_object
 from headscope.checkpoints.weights import Storage
 from headscope.errors import Malformed, NotFound
-from headscope.facts.sentence import SentencePipeline
+from headscope.facts.checkpoint import SentencePipeline
 
 MODULES = "modules.json"
 _SETTINGS = "config.json"

@@ -2,13 +2,12 @@
 
 from headscope.checks import kind, labels, tokens, training, values, weights
 from headscope.checks.judgement import judge
-from headscope.checks.rule import RULES, Rule
+from headscope.checks.rule import RULES
 from headscope.checks.selection import Ignore, Selection, select
 
 __all__ = [
     "RULES",
     "Ignore",
-    "Rule",
     "Selection",
     "judge",
     "kind",

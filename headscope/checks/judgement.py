@@ -7,7 +7,7 @@ from headscope.checks.rule import NotKnown, Rule
 from headscope.checks.selection import GRAVITY, Ignore, Selection
 from headscope.facts import Finding, Unavailable
 from headscope.facts.check import CheckResult, Ignored, Subject, Verdict
-from headscope.facts.version import tool_version
+from headscope.facts.environment import tool_version
 
 
 @dataclass(slots=True)

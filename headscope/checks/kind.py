@@ -3,6 +3,7 @@
 from headscope.checks.rule import Findings, NotKnown, Rule, at, classifier_of, for_profile, live_parameters, named, rule
 from headscope.facts import ParameterStatus, Profile, Severity
 from headscope.facts.check import Subject
+from headscope.facts.weights import NEW_AT_LOAD
 
 _GIVEN = (ParameterStatus.LOADED, ParameterStatus.CHANGED)
 _NO_FLOAT = ("int8", "uint8", "int4", "float8_e4m3fn", "float8_e5m2")
@@ -104,7 +105,7 @@ def head_quantised(this: Rule, subject: Subject) -> Findings:
             "Leave the head out of the quantisation (modules_to_not_convert, llm_int8_skip_modules).",
             packed,
         )
-    fresh = [item.name for item in live if item.status in (ParameterStatus.NEW, ParameterStatus.MISMATCHED)]
+    fresh = [item.name for item in live if item.status in NEW_AT_LOAD]
     if facts.method == "bitsandbytes" and facts.skips_head is False and fresh:
         yield this.find(
             at(subject, training=Severity.ERROR, inference=Severity.WARNING),

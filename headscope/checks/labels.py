@@ -12,7 +12,6 @@ from headscope.checks.rule import (
     named,
     reshaped_classes,
     rule,
-    stored_classes,
 )
 from headscope.facts import ModelFacts, Profile, Severity, Task
 from headscope.facts.check import Subject
@@ -36,7 +35,7 @@ def class_count(this: Rule, subject: Subject) -> Findings:
         return
     configured = _configured_count(subject)
     yield from _against_itself(this, subject)
-    stored = _stored_count(subject)
+    stored = next(iter(reshaped_classes(subject).values()), None)  # they agree on one
     wanted = subject.wanted_num_labels or len(subject.wanted_labels) or None
     model = subject.report.model.num_labels
     if stored is not None and stored != model:
@@ -79,12 +78,6 @@ def _config_name(subject: Subject) -> str:
 
 def _configured_count(subject: Subject) -> int | None:
     return len(subject.config.id2label) or subject.config.num_labels
-
-
-def _stored_count(subject: Subject) -> int | None:
-    """The classes of the stored classifier, where its tensors agree on another count than the model's."""
-    num_labels = subject.report.model.num_labels
-    return next((stored_classes(item, num_labels) for item in reshaped_classes(subject)), None)
 
 
 def _names_in_config(subject: Subject) -> list[str]:

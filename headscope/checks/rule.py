@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from headscope.facts import CheckpointKind, Finding, Head, HeadParameter, ParameterStatus, Profile, Severity
 from headscope.facts.check import Subject
 from headscope.facts.tasks import WITHOUT_CLASSES
+from headscope.facts.weights import stored_classes
 
 Findings = Iterable[Finding]
 Judge = Callable[["Rule", Subject], Findings]
@@ -103,27 +104,20 @@ def classifier_of(subject: Subject) -> HeadParameter | None:
     return max(owned, key=lambda item: len(item.shape), default=None)
 
 
-def reshaped_classes(subject: Subject) -> tuple[HeadParameter, ...]:
-    """The parameters of the head whose shapes agree on another class count in the checkpoint, and differ in no more.
+def reshaped_classes(subject: Subject) -> dict[str, int]:
+    """The parameters of the head whose shapes agree on another class count in the checkpoint, with that count.
 
     The rule on the class count reports them. Empty where the task has no classes or the shapes name several counts.
     """
     model = subject.report.model
     if model.task in WITHOUT_CLASSES:
-        return ()
-    found = [item for item in live_parameters(subject) if stored_classes(item, model.num_labels) is not None]
-    return tuple(found) if len({stored_classes(item, model.num_labels) for item in found}) == 1 else ()
-
-
-def stored_classes(item: HeadParameter, num_labels: int) -> int | None:
-    """The class count of a stored tensor, told by the one axis in which it differs from the model's."""
-    stored = item.checkpoint_shape
-    if item.status is not ParameterStatus.MISMATCHED or not stored or len(stored) != len(item.shape):
-        return None
-    differing = [axis for axis, size in enumerate(item.shape) if size != stored[axis]]
-    if len(differing) != 1 or item.shape[differing[0]] != num_labels:
-        return None
-    return stored[differing[0]] or None
+        return {}
+    mismatched = (item for item in live_parameters(subject) if item.status is ParameterStatus.MISMATCHED)
+    counts = {
+        item.name: stored_classes(item.checkpoint_shape or (), item.shape, model.num_labels) for item in mismatched
+    }
+    found = {name: count for name, count in counts.items() if count is not None}
+    return found if len(set(found.values())) == 1 else {}
 
 
 def named(names: Sequence[str]) -> str:

@@ -1,9 +1,10 @@
 """Rules on a model in memory that is about to be trained."""
 
 from headscope.checks.rule import Findings, Rule, classifier_of, live_parameters, named, rule
-from headscope.facts import ParameterStatus, Profile, Severity
+from headscope.facts import Profile, Severity
 from headscope.facts.check import Subject
 from headscope.facts.counting import verb
+from headscope.facts.weights import NEW_AT_LOAD
 
 
 @rule("HS601", "head-frozen", "Weights of the head are frozen")
@@ -12,11 +13,7 @@ def head_frozen(this: Rule, subject: Subject) -> Findings:
     live, last = subject.live, classifier_of(subject)
     if live is None or not live.frozen or subject.profile is not Profile.TRAINING:
         return
-    fresh = {
-        item.name
-        for item in live_parameters(subject)
-        if item.status in (ParameterStatus.NEW, ParameterStatus.MISMATCHED)
-    }
+    fresh = {item.name for item in live_parameters(subject) if item.status in NEW_AT_LOAD}
     grave = (last is not None and last.name in live.frozen) or bool(fresh & set(live.frozen))
     yield this.find(
         Severity.ERROR if grave else Severity.NOTE,

@@ -31,8 +31,8 @@ from headscope.facts import (
 from headscope.facts.adapter import describe_fault
 from headscope.facts.check import Subject
 from headscope.facts.counting import counted, verb
-from headscope.facts.layers import dropped_layers
-from headscope.facts.missing import find_missing
+from headscope.facts.report import find_missing
+from headscope.facts.weights import dropped_layers
 
 _NEW = (ParameterStatus.NEW, ParameterStatus.IGNORED)
 _LOST = (*_NEW, ParameterStatus.MISMATCHED)
@@ -245,7 +245,7 @@ def weights_mismatched(this: Rule, subject: Subject) -> Findings:
     own = [item for item in tensors if item.live and item.status is ParameterStatus.MISMATCHED]
     shapes |= {item.name: (item.checkpoint_shape or (), item.shape) for item in own}
     known = {*_placeholders(subject), *find_missing(subject.report).elsewhere}
-    known |= {item.name for item in reshaped_classes(subject)}
+    known |= reshaped_classes(subject).keys()
     live = {item.name for item in own}
     other = {name: both for name, both in shapes.items() if name not in known}
     used = {name: both for name, both in other.items() if name in live or not is_in_memory(subject)}

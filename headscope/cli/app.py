@@ -18,9 +18,9 @@ from headscope.cli.env import env
 from headscope.cli.explain import explain
 from headscope.cli.failure import Bug, Interrupted, asks_for_a_screen, asks_for_json, report_failure
 from headscope.cli.forward import forward
-from headscope.cli.grouping import with_option_groups
 from headscope.cli.heads import heads
 from headscope.cli.inspect import inspect
+from headscope.cli.options import with_option_groups
 from headscope.cli.output import CLOSED, FULL, discard, unwritten, write_stderr
 from headscope.cli.snapshot import snapshot
 from headscope.errors import ExitCode, HeadscopeError, UsageError
@@ -53,7 +53,7 @@ for _name, _command in _COMMANDS.items():
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from headscope.facts.version import tool_version
+        from headscope.facts.environment import tool_version
 
         typer.echo(f"headscope {tool_version()}")
         raise typer.Exit

@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 
 from headscope.cli.options import FailOnMissing, OutputFile, Source, Wanted
-from headscope.cli.output import check_output, write_text
+from headscope.cli.output import check_output, exit_status, write_text
 from headscope.cli.progress import telling_progress
-from headscope.cli.status import exit_status
 from headscope.errors import UsageError
 
 _OUTPUT = "Output"

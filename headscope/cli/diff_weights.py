@@ -6,9 +6,8 @@ from typing import Annotated
 import typer
 
 from headscope.cli.options import FailOnMissing, Output, Source, Wanted
-from headscope.cli.output import check_output, write_report
+from headscope.cli.output import check_output, exit_status, write_report
 from headscope.cli.progress import telling_progress
-from headscope.cli.status import exit_status
 
 Every = Annotated[bool, typer.Option("--all", help="List the loaded ones too.")]
 

@@ -5,9 +5,8 @@ from typing import Annotated
 import typer
 
 from headscope.cli.options import FailOnMissing, Output, Source, Wanted
-from headscope.cli.output import check_output, write_report
+from headscope.cli.output import check_output, exit_status, write_report
 from headscope.cli.progress import telling_progress
-from headscope.cli.status import exit_status
 
 Verify = Annotated[bool, typer.Option("--verify", help="Show the proof of the pooling, and what padding does.")]
 

@@ -1,6 +1,9 @@
-"""The options that commands share: what to examine, where it comes from, where the output goes."""
+"""The options that commands share, in groups: a command takes a group as one parameter."""
 
-from dataclasses import dataclass
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -235,3 +238,32 @@ def check_num_labels(num_labels: int | None, labels: tuple[str, ...] | None) -> 
             f"--num-labels {num_labels} contradicts --labels, which names {len(labels)}.",
             "Leave one of them out.",
         )
+
+
+def with_option_groups(command: Callable[..., int]) -> Callable[..., int]:
+    """`command` as Typer wants it: a parameter that is a dataclass becomes an option for each field."""
+    signature = inspect.signature(command, eval_str=True)
+    groups = {name: item.annotation for name, item in signature.parameters.items() if _is_group(item)}
+
+    @functools.wraps(command)
+    def grouped(**values: Any) -> int:
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        return command(**values)
+
+    options = [option for item in signature.parameters.values() for option in _options(item)]
+    grouped.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]
+    return grouped
+
+
+def _is_group(parameter: inspect.Parameter) -> bool:
+    return is_dataclass(parameter.annotation)
+
+
+def _options(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
+    if not _is_group(parameter):
+        yield parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        return
+    for field in fields(parameter.annotation):
+        default = inspect.Parameter.empty if field.default is MISSING else field.default
+        yield inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=field.type)

@@ -1,4 +1,4 @@
-"""Where a report goes: stdout as it is, or a file that is written whole or not at all."""
+"""Where a report goes, stdout or a file that is written atomically, and the exit status that it gives."""
 
 import errno
 import os
@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from headscope.cli.options import Pages
-from headscope.errors import HeadscopeError, UsageError
+from headscope.errors import ExitCode, HeadscopeError, UsageError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from headscope.facts import Report
     from headscope.render.document import Document
 
 
@@ -134,3 +135,13 @@ def discard(stream: TextIO) -> None:
         os.close(target)
     except (OSError, ValueError):  # a stream without a descriptor holds nothing back
         return
+
+
+def exit_status(report: "Report", *, fail_on_missing: bool) -> int:
+    """3 where something could not be determined, 1 where weights in use are missing and that was asked for, else 0."""
+    from headscope import render
+
+    if report.not_determined:
+        return ExitCode.UNDETERMINED
+    missing = fail_on_missing and render.is_missing_weights(report)
+    return ExitCode.FINDINGS if missing else ExitCode.OK

@@ -23,8 +23,8 @@ from headscope.facts import (
     WeightDiff,
     WeightsFormat,
 )
+from headscope.facts.environment import tool_version
 from headscope.facts.tasks import TEXT_TASKS
-from headscope.facts.version import tool_version
 
 if TYPE_CHECKING:
     from headscope.model.loading import Loaded

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 from headscope.examination.environment import environment
 from headscope.facts import CheckpointManifest
-from headscope.facts.stored import restore, store
-from headscope.facts.version import tool_version
+from headscope.facts.environment import tool_version
+from headscope.facts.plain import restore, store
 from headscope.whole_file import write_whole
 
 _FORMAT = 1

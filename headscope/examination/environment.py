@@ -1,12 +1,13 @@
-"""What surrounds a run: versions, settings."""
+"""What surrounds a run: versions, and the settings as the Hub's client reads them; the token is never shown."""
 
 from __future__ import annotations
 
 import platform
 from importlib import metadata
+from urllib.parse import urlsplit, urlunsplit
 
 from headscope.facts import Environment
-from headscope.facts.settings import Surroundings
+from headscope.facts.environment import Settings, Surroundings
 
 
 def environment() -> Environment:
@@ -32,8 +33,6 @@ def environment() -> Environment:
 
 def surroundings() -> Surroundings:
     """Versions and the Hub's settings, for a bug report; no secrets."""
-    from headscope.checkpoints.settings import read_settings
-
     return Surroundings(environment(), read_settings())
 
 
@@ -42,3 +41,29 @@ def _version(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return "not installed"
+
+
+def read_settings() -> Settings:
+    """The settings of this process."""
+    from huggingface_hub import constants, get_token
+
+    return Settings(
+        platform=platform.platform(),
+        hf_home=str(constants.HF_HOME),
+        hf_endpoint=mask_credentials(constants.ENDPOINT),
+        hf_hub_offline=bool(constants.HF_HUB_OFFLINE),
+        hf_hub_cache=str(constants.HF_HUB_CACHE),
+        token_set=get_token() is not None,
+    )
+
+
+def mask_credentials(url: str) -> str:
+    """`url` without what a proxy or server would take for a password.
+
+    >>> mask_credentials("https://me:secret@hub.example/api?key=1")
+    'https://***@hub.example/api?***'
+    """
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    netloc = f"***@{host}" if "@" in parts.netloc else host
+    return urlunsplit(parts._replace(netloc=netloc, query="***" if parts.query else "", fragment=""))

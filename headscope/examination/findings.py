@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.checks import judge, select
 from headscope.examination.configuration import config_facts
-from headscope.facts import Finding, ParameterStatus, Profile, Report, Unavailable
+from headscope.facts import Finding, Profile, Report, Unavailable
 from headscope.facts.check import BuiltFacts, Subject
+from headscope.facts.weights import NEW_AT_LOAD
 
 if TYPE_CHECKING:
     from headscope.examination.checkpoint import Examined
     from headscope.examination.request import Request
 
 
-_MISSING = (ParameterStatus.NEW, ParameterStatus.MISMATCHED)
 _UNREAD = "`headscope check` reads it"
 
 
@@ -46,4 +46,4 @@ def findings_of(
 def likely_profile(report: Report) -> Profile:
     """Training where a weight that the scores depend on is not the checkpoint's, else inference."""
     live = (item for item in report.head.tensors if item.live) if report.head else ()
-    return Profile.TRAINING if any(item.status in _MISSING for item in live) else Profile.INFERENCE
+    return Profile.TRAINING if any(item.status in NEW_AT_LOAD for item in live) else Profile.INFERENCE

@@ -27,8 +27,8 @@ from headscope.examination.tracing import unless_contradicted, with_padding
 from headscope.facts import CheckpointKind, HeadTrace, PaddingEffect, ParameterStatus, Report, Task, WeightDiff
 from headscope.facts.check import BuiltFacts
 from headscope.facts.counting import counted, verb
-from headscope.facts.version import tool_version
-from headscope.model.wrapping import plain_name
+from headscope.facts.environment import tool_version
+from headscope.upstream.peft import plain_name
 
 if TYPE_CHECKING:
     from torch import nn

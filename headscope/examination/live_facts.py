@@ -18,8 +18,8 @@ from headscope.facts import (
     WeightDiff,
     WeightsFormat,
 )
-from headscope.facts.tasks import TEXT_TASKS
-from headscope.model.wrapping import plain_name
+from headscope.facts.tasks import TEXT_TASKS, parse_task
+from headscope.upstream.peft import plain_name
 
 if TYPE_CHECKING:
     from torch import nn
@@ -54,10 +54,7 @@ def task_of(module: nn.Module, task: str | None) -> Task:
     from headscope.model.catalogue import task_of_class
 
     if task is not None:
-        try:
-            return Task(task.replace("_", "-"))
-        except ValueError as err:
-            raise UsageError(f"no such task: {task}", "tasks: " + ", ".join(item.value for item in Task)) from err
+        return parse_task(task)
     return task_of_class(type(module).__name__) or Task.SEQUENCE_CLASSIFICATION
 
 
@@ -90,7 +87,7 @@ def facts_in_memory(module: nn.Module) -> CheckpointFacts:
 
 def nothing_loaded(module: nn.Module, trace: HeadTrace) -> WeightDiff:
     """Parameters and persistent buffers of unknown origin: a module does not know where its values came from."""
-    from headscope.trace.buffers import persistent_buffers
+    from headscope.trace.names import persistent_buffers
 
     prefix = f"{trace.base_module}." if trace.base_module else ""
     return WeightDiff(

@@ -20,7 +20,7 @@ from headscope.facts import (
     WeightDiff,
 )
 from headscope.facts.location import HubOptions, Location
-from headscope.model.wrapping import plain_name
+from headscope.upstream.peft import plain_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

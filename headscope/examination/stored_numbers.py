@@ -10,7 +10,7 @@ from headscope.errors import HeadscopeError
 from headscope.examination.origin import Origin
 from headscope.examination.reading import StoredFiles, open_stored_files
 from headscope.facts import TensorHeader, WeightsFormat
-from headscope.model.wrapping import plain_name
+from headscope.upstream.peft import plain_name
 
 if TYPE_CHECKING:
     import torch

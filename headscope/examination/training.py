@@ -12,7 +12,7 @@ from headscope.examination.live import Seen, config_of, live_facts, resized_in, 
 from headscope.examination.origin import Origin, find_origin
 from headscope.facts import Profile, Report, Unavailable
 from headscope.facts.check import LiveFacts, Subject, TensorValues, TokenizerFacts
-from headscope.model.wrapping import plain_name
+from headscope.upstream.peft import plain_name
 
 if TYPE_CHECKING:
     from torch import nn

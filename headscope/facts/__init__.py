@@ -7,12 +7,14 @@ from headscope.facts.checkpoint import (
     CheckpointFacts,
     CheckpointKind,
     CheckpointManifest,
+    SentencePipeline,
     TensorHeader,
     Unavailable,
     WeightFile,
     WeightsFormat,
 )
 from headscope.facts.comparison import Comparison, Difference, SameValues
+from headscope.facts.environment import Environment
 from headscope.facts.forward import ForwardReport, LabelScore, Scored, SeenStage
 from headscope.facts.head import (
     Evidence,
@@ -31,7 +33,6 @@ from headscope.facts.head import (
 )
 from headscope.facts.report import (
     SCHEMA_VERSION,
-    Environment,
     Finding,
     ModelFacts,
     ParameterCounts,
@@ -40,7 +41,6 @@ from headscope.facts.report import (
     Report,
     Severity,
 )
-from headscope.facts.sentence import SentencePipeline
 from headscope.facts.tasks import Task
 from headscope.facts.tokens import HiddenSource, Positions, Where
 from headscope.facts.weights import Mismatch, ParameterOrigin, ParameterStatus, Rename, Tie, UnusedGroup, WeightDiff

@@ -5,7 +5,20 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from headscope.facts.sentence import SentencePipeline
+
+@dataclass(frozen=True, slots=True)
+class SentencePipeline:
+    """The modules that `modules.json` lists, in order, by class name.
+
+    `pooling` are the modes of its pooling module in sentence-transformers' words (`mean`, `cls`, `lasttoken`); several
+    are concatenated. () means that there is no pooling module, or that its settings could not be read: then `reason`
+    says why. `classifier` is a file with a classifier that is no part of the model (SetFit's `model_head.pkl`), or "".
+    """
+
+    modules: tuple[str, ...]
+    pooling: tuple[str, ...] = ()
+    reason: str = ""
+    classifier: str = ""
 
 
 class CheckpointKind(StrEnum):

@@ -4,9 +4,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headscope.facts.checkpoint import CheckpointFacts, Unavailable
+from headscope.facts.environment import Environment
 from headscope.facts.head import Shape, Stage
 from headscope.facts.plain import to_dict
-from headscope.facts.report import SCHEMA_VERSION, Environment, ModelFacts
+from headscope.facts.report import SCHEMA_VERSION, ModelFacts
 
 
 @dataclass(frozen=True, slots=True)

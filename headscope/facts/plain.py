@@ -1,8 +1,13 @@
-"""Facts as plain JSON values: field by field, enums by value, tuples as lists."""
+"""Facts as JSON: by the names of their fields for readers, or in the order of the fields to be read back."""
 
 import dataclasses
+from collections.abc import Callable
 from enum import Enum
-from typing import Any
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+Fact = TypeVar("Fact")
 
 
 def json_name(field: dataclasses.Field[Any]) -> str | None:
@@ -11,21 +16,79 @@ def json_name(field: dataclasses.Field[Any]) -> str | None:
     return name
 
 
-def to_json_value(value: Any) -> Any:
-    """`value` as JSON knows it. Raises TypeError for what is no fact."""
+def to_dict(fact: Any) -> dict[str, Any]:
+    """One dataclass of facts as a dict, in the order of its fields."""
+    named = ((json_name(field), getattr(fact, field.name)) for field in dataclasses.fields(fact))
+    return {name: to_json_value(value) for name, value in named if name is not None}
+
+
+def to_json_value(value: Any, opened: Callable[[Any], Any] = to_dict) -> Any:
+    """`value` as JSON knows it, a dataclass as `opened` gives it. Raises TypeError for a value that is not a fact."""
     match value:
         case Enum():
             return value.value
         case None | bool() | int() | float() | str():
             return value
         case tuple():
-            return [to_json_value(item) for item in value]
+            return [to_json_value(item, opened) for item in value]
         case _ if dataclasses.is_dataclass(value):
-            return to_dict(value)
+            return opened(value)
     raise TypeError(f"not a fact: {type(value).__name__}")
 
 
-def to_dict(fact: Any) -> dict[str, Any]:
-    """One dataclass of facts as a dict, in the order of its fields."""
-    named = ((json_name(field), getattr(fact, field.name)) for field in dataclasses.fields(fact))
-    return {name: to_json_value(value) for name, value in named if name is not None}
+def store(value: Any) -> Any:
+    """`value` so that `restore` can read it back: a dataclass as the list of all its fields, in order."""
+    return to_json_value(value, _all_fields)
+
+
+def _all_fields(fact: Any) -> list[Any]:
+    return [store(getattr(fact, field.name)) for field in dataclasses.fields(fact)]
+
+
+def restore(kind: type[Fact], stored: Any) -> Fact:
+    """A fact of a dataclass from what `store` made of it. Raises TypeError or ValueError where it does not fit."""
+    restored: Fact = _restored(kind, stored)
+    return restored
+
+
+@cache
+def _hints(kind: type) -> tuple[Any, ...]:
+    hints = get_type_hints(kind)
+    return tuple(hints[field.name] for field in dataclasses.fields(kind))
+
+
+def _restored(hint: Any, stored: Any) -> Any:
+    origin = get_origin(hint)
+    if origin in (Union, UnionType):
+        return _one_of(get_args(hint), stored)
+    if origin is tuple:
+        return _tuple_of(get_args(hint), stored)
+    if hint is float and type(stored) is int:
+        return stored
+    if hint in (str, int, bool, float, NoneType):
+        if type(stored) is not hint:
+            raise TypeError(f"{hint} was expected, found {type(stored)}")
+        return stored
+    if issubclass(hint, Enum):
+        return hint(stored)
+    hints = _hints(hint)
+    if not isinstance(stored, list) or len(stored) != len(hints):
+        raise TypeError(f"{hint.__name__} does not fit")
+    return hint(*(_restored(field, item) for field, item in zip(hints, stored, strict=True)))
+
+
+def _one_of(options: tuple[Any, ...], stored: Any) -> Any:
+    for option in options:
+        try:
+            return _restored(option, stored)
+        except (TypeError, ValueError):
+            continue
+    raise TypeError(f"{stored!r} is none of {options}")
+
+
+def _tuple_of(arguments: tuple[Any, ...], stored: Any) -> tuple[Any, ...]:
+    if not isinstance(stored, list):
+        raise TypeError("a list was expected")
+    if arguments[-1:] == (Ellipsis,):
+        return tuple(_restored(arguments[0], item) for item in stored)
+    return tuple(_restored(hint, item) for hint, item in zip(arguments, stored, strict=True))

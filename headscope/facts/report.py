@@ -6,10 +6,11 @@ from typing import Any
 
 from headscope.facts.adapter import AdapterFacts
 from headscope.facts.checkpoint import CheckpointFacts, Unavailable
+from headscope.facts.environment import Environment
 from headscope.facts.head import Head
 from headscope.facts.plain import to_dict
 from headscope.facts.tasks import Task
-from headscope.facts.weights import WeightDiff
+from headscope.facts.weights import ParameterStatus, WeightDiff
 
 SCHEMA_VERSION = "1.0"
 
@@ -40,17 +41,6 @@ class Finding:
     remedy: str
     parameters: tuple[str, ...] = ()
     url: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Environment:
-    """Versions of everything whose behaviour the report depends on."""
-
-    python: str
-    torch: str
-    transformers: str
-    huggingface_hub: str
-    safetensors: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,3 +122,30 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """The report as plain JSON values: lists, dicts, strings, numbers."""
         return to_dict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Names of the parameters and persistent buffers that the checkpoint did not give and that the logits depend on."""
+
+    head: tuple[str, ...]
+    elsewhere: tuple[str, ...]
+
+
+def find_missing(report: Report) -> Missing:
+    """The new and mismatched parameters in use; those beside every path to the logits are no loss."""
+    missing = (*report.weights.new, *(item.parameter for item in report.weights.mismatched))
+    if report.head is None:
+        return Missing((), missing)
+    own = {item.name: item for item in report.head.tensors}
+    ignored = tuple(name for name, item in own.items() if item.status is ParameterStatus.IGNORED)
+    beside = set(report.head.not_live)
+    counted = [name for name in (*missing, *ignored) if name not in beside]
+    return Missing(
+        tuple(name for name in counted if name in own and own[name].live),
+        tuple(name for name in counted if name not in own and not _is_beside(name, report.head)),
+    )
+
+
+def _is_beside(name: str, head: Head) -> bool:
+    return any(name.startswith(f"{module.path}.") for module in head.unused_modules)

@@ -2,6 +2,8 @@
 
 from enum import StrEnum
 
+from headscope.errors import UsageError, did_you_mean
+
 
 class Task(StrEnum):
     """A classification task of Transformers."""
@@ -16,6 +18,17 @@ class Task(StrEnum):
     AUDIO_FRAME_CLASSIFICATION = "audio-frame-classification"
     AUDIO_XVECTOR = "audio-xvector"
     VIDEO_CLASSIFICATION = "video-classification"
+
+
+def parse_task(name: str) -> Task:
+    """The task of that name; `-` and `_` are one. Raises UsageError with the nearest name for an unknown one."""
+    spelled = name.replace("_", "-")
+    try:
+        return Task(spelled)
+    except ValueError as err:
+        known = [task.value for task in Task]
+        hint = did_you_mean(spelled, known, f"tasks: {', '.join(known)}")
+        raise UsageError(f"no such task: {name}", hint) from err
 
 
 WITHOUT_CLASSES = {

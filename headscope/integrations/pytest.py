@@ -20,7 +20,7 @@ def check_head() -> Callable[..., Checked]:
         __tracebackhide__ = True
         from headscope.api import check  # only a test that asks waits for torch
         from headscope.facts.check import Verdict
-        from headscope.integrations.sentence import failure_sentence
+        from headscope.render.check import failure_sentence
 
         result = check(reference, profile, **options)
         if result.verdict is not Verdict.PASSED:

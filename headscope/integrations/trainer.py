@@ -11,7 +11,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from headscope.api import check
 from headscope.errors import CheckFailed, HeadscopeError, UsageError
 from headscope.facts.check import CheckResult, Verdict
-from headscope.integrations.sentence import failure_sentence
+from headscope.render.check import failure_sentence
 
 _LOG = logging.getLogger("headscope")
 Reaction = Literal["raise", "warn"]

@@ -20,6 +20,7 @@ from headscope.facts import (
     TensorHeader,
     WeightDiff,
 )
+from headscope.facts.weights import NEW_AT_LOAD, stored_classes
 from headscope.model.adapter_shapes import METHODS, Fit, check_fit, split_key
 from headscope.model.loading import Loaded, renames_of
 from headscope.upstream.peft import PREFIXES, PREFIXES_OF_TUNERS, SAVED_FOR_TASK
@@ -29,7 +30,6 @@ _TASKS = {
     "TOKEN_CLS": Task.TOKEN_CLASSIFICATION,
     "QUESTION_ANS": Task.QUESTION_ANSWERING,
 }
-_RANDOM = (ParameterStatus.NEW, ParameterStatus.MISMATCHED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,17 +143,14 @@ def _mismatch(item: ParameterOrigin, header: TensorHeader) -> Mismatch | None:
 def classes_in_adapter(diff: WeightDiff, num_labels: int) -> int | None:
     """The class count that the adapter's own tensors have, where it is another than the model's; else None.
 
-    Told by the tensors that the adapter saved whole and that differ from the model's in the first axis only.
+    Told by the tensors that the adapter saved whole and that differ from the model's in the axis of the classes only.
     """
     saved = {item.name for item in diff.parameters if item.adapter is Carried.SAVED}
     counts = {
-        item.checkpoint_shape[0]
+        count
         for item in diff.mismatched
         if item.parameter in saved
-        and item.model_shape[:1] == (num_labels,)
-        and item.checkpoint_shape[1:] == item.model_shape[1:]
-        and item.checkpoint_shape
-        and 0 not in item.checkpoint_shape
+        and (count := stored_classes(item.checkpoint_shape, item.model_shape, num_labels)) is not None
     }
     return counts.pop() if len(counts) == 1 else None
 
@@ -202,7 +199,7 @@ def _names_in(value: Any) -> tuple[str, ...]:
 def _not_carried(diff: WeightDiff, head: Head | None) -> tuple[str, ...]:
     if head is None:
         return ()
-    return tuple(item.name for item in head.tensors if item.live and item.status in _RANDOM)
+    return tuple(item.name for item in head.tensors if item.live and item.status in NEW_AT_LOAD)
 
 
 def _others(diff: WeightDiff, head: Head | None) -> list[str]:

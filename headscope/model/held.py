@@ -10,8 +10,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from headscope.model.quiet import quiet
-from headscope.model.wrapping import plain_name
-from headscope.upstream.peft import WRAPPED
+from headscope.upstream.peft import WRAPPED, plain_name
 from headscope.upstream.transformers import is_filled
 
 _COPY = ".modules_to_save."

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from headscope.errors import HeadscopeError, Malformed, Unsupported, UsageError, did_you_mean
 from headscope.facts import Task
 from headscope.facts.location import Location
-from headscope.facts.tasks import WITHOUT_CLASSES
+from headscope.facts.tasks import WITHOUT_CLASSES, parse_task
 from headscope.model.catalogue import HeadClass, class_for, classes_of_family, task_of_class
 from headscope.model.config_diagnosis import diagnose_by_leaving_out
 from headscope.model.quiet import quiet
@@ -62,7 +62,7 @@ def choose(config: dict[str, Any], wish: ModelRequest) -> Choice:
     installed Transformers does not know; Malformed for a configuration that Transformers rejects.
     """
     _check_labels(wish)
-    task = _parsed_task(wish.task)
+    task = parse_task(wish.task) if wish.task is not None else None
     if wish.code is not None and isinstance(config.get("auto_map"), dict):
         remote = load_remote_classes(config, task, wish.code)
         return Choice(remote.model_class, remote.task, _configured(remote.config_class, config, wish))
@@ -96,18 +96,6 @@ def _check_classes(task: Task, wish: ModelRequest) -> None:
             f"{task.value} has no classes to count or name: {WITHOUT_CLASSES[task].removeprefix('none: ')}",
             "leave out --num-labels and --labels, or name another --task",
         )
-
-
-def _parsed_task(name: str | None) -> Task | None:
-    if name is None:
-        return None
-    spelled = name.replace("_", "-")
-    try:
-        return Task(spelled)
-    except ValueError as err:
-        known = [task.value for task in Task]
-        hint = did_you_mean(spelled, known, f"tasks: {', '.join(known)}")
-        raise UsageError(f"no such task: {name}", hint) from err
 
 
 def _model_type(config: dict[str, Any], wish: ModelRequest) -> str:

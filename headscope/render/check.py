@@ -8,10 +8,12 @@ from rich.text import Text
 
 from headscope.facts import Finding, Severity
 from headscope.facts.check import CheckResult, Verdict
+from headscope.facts.counting import counted
+from headscope.render.fold import fold_keys
+from headscope.render.lines import Paragraph
 from headscope.render.palette import QUIET, SEVERITY, STRONG, TONE, Tone
-from headscope.render.paragraph import Paragraph
 from headscope.render.safe import label, safe
-from headscope.render.words import amount
+from headscope.render.words import list_of
 
 _MARGIN = 12
 _TONE = {Verdict.PASSED: Tone.GOOD, Verdict.FAILED: Tone.ERROR, Verdict.NOT_DETERMINED: Tone.WARNING}
@@ -39,14 +41,14 @@ def verdict_of(result: CheckResult) -> str:
     """The verdict in one sentence: `Failed for inference: 1 error, 2 warnings`."""
     tally = counts_of(result.findings)
     gaps = f"; not determined: {', '.join(gap.what for gap in result.not_determined)}" if result.not_determined else ""
-    ignored = f"; {amount(len(result.ignored), 'finding')} ignored" if result.ignored else ""
+    ignored = f"; {counted(len(result.ignored), 'finding')} ignored" if result.ignored else ""
     return f"{WORDS[result.verdict]} for {result.profile.value}: {tally}{gaps}{ignored}"
 
 
 def counts_of(findings: Sequence[Finding]) -> str:
     """Findings counted by severity."""
-    counted = {level: sum(item.severity is level for item in findings) for level in Severity}
-    words = [amount(number, level.value) for level, number in counted.items() if number]
+    tally = {level: sum(item.severity is level for item in findings) for level in Severity}
+    words = [counted(number, level.value) for level, number in tally.items() if number]
     return ", ".join(words) or "no findings"
 
 
@@ -85,7 +87,7 @@ def _finding(finding: Finding) -> Text:
 
 def _tally(result: CheckResult) -> str:
     """How many rules were asked, of how many that were selected."""
-    asked, selected = len(result.asked), amount(len(result.rules), "rule")
+    asked, selected = len(result.asked), counted(len(result.rules), "rule")
     return selected if asked == len(result.rules) else f"{asked} of {selected}"
 
 
@@ -98,7 +100,7 @@ def _left_out(result: CheckResult) -> str:
 
 
 def _names(names: Sequence[str], result: CheckResult) -> str:
-    return f"all {amount(len(names), 'rule')}" if 1 < len(names) == len(result.rules) else ", ".join(names)
+    return f"all {counted(len(names), 'rule')}" if 1 < len(names) == len(result.rules) else ", ".join(names)
 
 
 def _table(results: Sequence[CheckResult]) -> Table:
@@ -109,3 +111,16 @@ def _table(results: Sequence[CheckResult]) -> Table:
         verdict = Text(WORDS[result.verdict].lower(), TONE[_TONE[result.verdict]])
         table.add_row(verdict, counts_of(result.findings), label(result.reference))
     return table
+
+
+_NAMES = 8
+
+
+def failure_sentence(result: CheckResult) -> str:
+    """A result in a few lines: the verdict, the findings, the gravest first, and what was new after the load."""
+    new = fold_keys(result.report.weights.new) if result.report else ()
+    lines = [f"headscope: {result.reference}: {verdict_of(result)}"]
+    lines += [f"{item.severity.value} {item.id}: {item.message} {item.remedy}" for item in result.findings]
+    lines += [f"not determined: {reason}" for reason in dict.fromkeys(gap.reason for gap in result.not_determined)]
+    lines += [f"new after the load: {list_of(new, _NAMES)}"] if new else []
+    return "\n".join(safe(line) for line in lines)

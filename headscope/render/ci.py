@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 from headscope.facts import Finding, Severity
 from headscope.facts.check import CheckResult, Verdict
-from headscope.facts.version import tool_version
+from headscope.facts.environment import tool_version
 from headscope.render.check import WORDS, verdict_of
 from headscope.render.safe import safe
 

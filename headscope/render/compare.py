@@ -9,13 +9,13 @@ from rich.text import Text
 
 from headscope.facts import Head, HeadParameter, ParameterStatus, Report, Stage
 from headscope.facts.comparison import PARAMETER, Comparison, SameValues
+from headscope.facts.counting import counted
 from headscope.facts.tasks import WITHOUT_CLASSES
-from headscope.render.columns import align
+from headscope.render.lines import Paragraph, align
 from headscope.render.palette import QUIET, STATUS, STRONG, TONE, Tone
-from headscope.render.paragraph import Paragraph
 from headscope.render.safe import label, safe
 from headscope.render.stages import own_parameters
-from headscope.render.words import amount, axes_of, size_of
+from headscope.render.words import axes_of, size_of
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _MARGIN = 14
@@ -61,8 +61,8 @@ def _sentence(values: Sequence[SameValues]) -> str:
     other = sum(item.identical is False for item in values)
     unread = len(values) - same - other
     if same == len(values):
-        return f"; the numbers of all {amount(same, 'tensor')} are identical, bit by bit"
-    clauses = [f"the numbers of {other} of {amount(len(values), 'tensor')} differ"] if other else []
+        return f"; the numbers of all {counted(same, 'tensor')} are identical, bit by bit"
+    clauses = [f"the numbers of {other} of {counted(len(values), 'tensor')} differ"] if other else []
     clauses += [f"{same} are identical"] if same else []
     clauses += [f"{unread} were not read"] if unread else []
     return "; " + ", ".join(clauses)
@@ -71,7 +71,7 @@ def _sentence(values: Sequence[SameValues]) -> str:
 def _models(reports: Sequence[Report]) -> Iterator[RenderableType]:
     for letter, report in zip(_LETTERS, reports, strict=False):
         model = report.model
-        classes = "" if model.task in WITHOUT_CLASSES else f", {amount(model.num_labels, 'class', 'classes')}"
+        classes = "" if model.task in WITHOUT_CLASSES else f", {counted(model.num_labels, 'class', 'classes')}"
         body = label(f"{report.checkpoint.reference}: {model.class_name}{classes}")
         yield Paragraph(body, Text(letter, STRONG), _MARGIN)
 

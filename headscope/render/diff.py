@@ -18,13 +18,13 @@ from headscope.facts import (
     TensorHeader,
     WeightDiff,
 )
-from headscope.render.columns import GAP, align
+from headscope.facts.counting import counted
 from headscope.render.fold import Row, fold_keys, fold_rows
+from headscope.render.lines import GAP, Paragraph, align
 from headscope.render.palette import QUIET, STATUS
-from headscope.render.paragraph import Paragraph
 from headscope.render.safe import label, safe
 from headscope.render.verdict import verdict_screen
-from headscope.render.words import amount, size_of
+from headscope.render.words import size_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def _adapter(facts: AdapterFacts, diff: WeightDiff) -> str:
     """What the adapter does to the weights of its base model."""
     saved = sum(item.adapter is Carried.SAVED for item in diff.parameters)
     adapted = sum(item.adapter is Carried.ADAPTED for item in diff.parameters)
-    given = f"gives {amount(saved, 'tensor')} whole and changes {amount(adapted, 'tensor')} of the base model"
+    given = f"gives {counted(saved, 'tensor')} whole and changes {counted(adapted, 'tensor')} of the base model"
     return f"the adapter {facts.reference} ({facts.method}) {given} {facts.base}"
 
 

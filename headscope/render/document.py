@@ -7,9 +7,8 @@ from typing import Any
 from headscope.errors import HeadscopeError
 from headscope.facts import SCHEMA_VERSION, CheckpointManifest, Report
 from headscope.facts.check import CheckResult
+from headscope.facts.environment import Surroundings, tool_version
 from headscope.facts.plain import to_dict, to_json_value
-from headscope.facts.settings import Surroundings
-from headscope.facts.version import tool_version
 
 Document = dict[str, Any]
 

@@ -5,10 +5,9 @@ import dataclasses
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from headscope.facts.settings import Surroundings
-from headscope.facts.version import tool_version
+from headscope.facts.environment import Surroundings, tool_version
+from headscope.render.lines import Paragraph
 from headscope.render.palette import STRONG
-from headscope.render.paragraph import Paragraph
 from headscope.render.safe import label
 
 _MARGIN = 17

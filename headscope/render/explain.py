@@ -12,8 +12,8 @@ from rich.text import Text
 
 from headscope.errors import UsageError
 from headscope.render.document import Document, opening
+from headscope.render.lines import Paragraph
 from headscope.render.palette import STRONG
-from headscope.render.paragraph import Paragraph
 
 GROUPS = {"rules": "Rules of check", "pooling": "Poolings", "operations": "Operations", "ideas": "Ideas"}
 """The files of topics, and what they are called."""

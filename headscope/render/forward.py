@@ -8,10 +8,9 @@ from rich.text import Text
 
 from headscope.facts import Shape
 from headscope.facts.forward import ForwardReport, LabelScore, Scored, SeenStage, Statistics
-from headscope.render.columns import align
 from headscope.render.document import Document
+from headscope.render.lines import Paragraph, align
 from headscope.render.palette import MODULE, OPERATION, QUIET, STRONG, TONE, Tone
-from headscope.render.paragraph import Paragraph
 from headscope.render.safe import label, safe
 
 _MARGIN = 12

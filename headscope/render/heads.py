@@ -11,13 +11,11 @@ from headscope.facts import Task
 from headscope.facts.atlas import AtlasHead, HeadEntry
 from headscope.facts.counting import counted
 from headscope.facts.plain import to_dict
-from headscope.render.columns import GAP, align
 from headscope.render.document import Document, opening
 from headscope.render.fold import fold_keys
+from headscope.render.lines import GAP, Paragraph, align
 from headscope.render.palette import MODULE, OPERATION, POOLING, QUIET, STRONG, TONE, Tone
-from headscope.render.paragraph import Paragraph
 from headscope.render.safe import label, safe
-from headscope.render.words import amount
 
 _QUIET_OPERATIONS = {"dropout", "view", "reshape", "squeeze", "unsqueeze", "transpose", "permute", "flatten"}
 
@@ -87,7 +85,7 @@ def _counts(entries: Sequence[HeadEntry]) -> RenderableType:
     traced = sum(entry.traced for entry in entries)
     reduced = sum(entry.by == "reduced" for entry in entries)
     proven = sum(_is_proven(entry) for entry in entries)
-    sentence = f"{amount(len(entries), 'head')}: {traced} traced"
+    sentence = f"{counted(len(entries), 'head')}: {traced} traced"
     if reduced:
         sentence += f" ({reduced} of them on a smaller model with weights)"
     return Paragraph(label(f"{sentence}, {proven} confirmed by gradients, {len(entries) - traced} not traced"))

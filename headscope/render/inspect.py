@@ -19,10 +19,11 @@ from headscope.facts import (
     UnusedGroup,
     WeightsFormat,
 )
+from headscope.facts.counting import counted
 from headscope.facts.tasks import TEXT_TASKS, WITHOUT_CLASSES
 from headscope.render.fold import fold_keys
+from headscope.render.lines import Paragraph
 from headscope.render.palette import QUIET, SEVERITY, STRONG, TONE, Tone
-from headscope.render.paragraph import Paragraph
 from headscope.render.safe import label, safe
 from headscope.render.stages import fate_of
 from headscope.render.tree import tree_of
@@ -31,7 +32,6 @@ from headscope.render.words import (
     POOLING,
     SENTENCE_POOLING,
     SOURCE,
-    amount,
     bytes_of,
     list_of,
     loss_of,
@@ -123,7 +123,7 @@ def _labels(report: Report) -> Facts:
     named = list_of(model.labels, _LABELS, "more (--json lists all)")
     count = f"{model.num_labels:,}"
     if model.labels_are_placeholders:
-        count = f"{amount(model.num_labels, 'placeholder')}, no names given"
+        count = f"{counted(model.num_labels, 'placeholder')}, no names given"
     yield "labels", label(f"{count}: {named}" if model.labels else _unnamed(model))
     problem = _problem(model)
     if problem:
@@ -135,7 +135,7 @@ def _unnamed(model: ModelFacts) -> str:
     """The classes of a model that has no configuration to name them."""
     if not model.num_labels:
         return "not determined"
-    return f"{amount(model.num_labels, 'class', 'classes')}; the model has no id2label to name them"
+    return f"{counted(model.num_labels, 'class', 'classes')}; the model has no id2label to name them"
 
 
 def _problem(model: ModelFacts) -> str:
@@ -186,7 +186,7 @@ def _unused(report: Report) -> Facts:
     if not diff.unused and report.checkpoint.tensors:
         yield "unused", Text("no checkpoint tensor")
     for group in diff.unused_groups or ((UnusedGroup(diff.unused, ""),) if diff.unused else ()):
-        body = label(f"{amount(len(group.keys), 'checkpoint tensor')}")
+        body = label(f"{counted(len(group.keys), 'checkpoint tensor')}")
         body.append(f" of the {safe(group.description)}" if group.description else "", STRONG)
         body.append(f": {', '.join(map(safe, fold_keys(group.keys)))}")
         yield "unused", body
@@ -206,15 +206,15 @@ def _checkpoint(report: Report) -> Facts:
         words.append(f"commit {facts.commit[:_COMMIT]}")
     words += _weights(facts)
     if facts.bytes_total:
-        asked = f" in {amount(facts.requests, 'request')}" if facts.requests else ""
+        asked = f" in {counted(facts.requests, 'request')}" if facts.requests else ""
         words.append(f"{bytes_of(facts.bytes_read)} read of {bytes_of(facts.bytes_total)}{asked}")
     yield "checkpoint", label(", ".join(words))
 
 
 def _weights(facts: CheckpointFacts) -> list[str]:
     if facts.format is not WeightsFormat.NONE:
-        return [facts.format.value, amount(facts.tensors, "tensor")]
-    return [amount(facts.tensors, "tensor") if facts.tensors else "no weight files"]
+        return [facts.format.value, counted(facts.tensors, "tensor")]
+    return [counted(facts.tensors, "tensor") if facts.tensors else "no weight files"]
 
 
 def _pipeline(report: Report) -> Facts:
@@ -252,7 +252,7 @@ def _adapter(report: Report) -> Facts:
         return
     task = f" for {facts.task_type}" if facts.task_type else ""
     saved = f"saves {', '.join(fold_keys(facts.saved))}" if facts.saved else "saves no weight whole"
-    body = f"{facts.method}{task} on {facts.base}, {amount(facts.tensors, 'tensor')}; {saved}"
+    body = f"{facts.method}{task} on {facts.base}, {counted(facts.tensors, 'tensor')}; {saved}"
     body += f"; changes {', '.join(facts.adapted)} of the head" if facts.adapted else ""
     yield "adapter", label(body)
     if facts.promised:

@@ -16,9 +16,9 @@ from headscope.facts import SCHEMA_VERSION, ParameterOrigin, Report, Stage, Unav
 from headscope.facts.atlas import HeadEntry
 from headscope.facts.check import CheckResult
 from headscope.facts.comparison import Comparison
+from headscope.facts.environment import Surroundings
 from headscope.facts.forward import ForwardReport, SeenStage
 from headscope.facts.plain import json_name
-from headscope.facts.settings import Surroundings
 from headscope.facts.weight_inventory import WeightInventory
 from headscope.render.document import OF_THE_DIFF
 from headscope.render.meanings import meaning

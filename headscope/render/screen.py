@@ -1,14 +1,16 @@
 """The screen that goes with a result, the same as text, and the one line that stands for it in a list or a debugger."""
 
 import shutil
+from io import StringIO
 from typing import Any
 
-from rich.console import RenderableType
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 from headscope.facts import CheckpointManifest, Report
 from headscope.facts.check import CheckResult
 from headscope.facts.comparison import Comparison
+from headscope.facts.counting import counted
 from headscope.facts.forward import ForwardReport
 from headscope.render.check import check_screen, verdict_of
 from headscope.render.compare import compare_screen, compare_verdict
@@ -19,7 +21,7 @@ from headscope.render.heads import heads_screen
 from headscope.render.inspect import inspect_screen
 from headscope.render.safe import safe
 from headscope.render.verdict import tell_verdict
-from headscope.render.words import amount, axes_of, snapshot_sentence
+from headscope.render.words import axes_of, snapshot_sentence
 
 _FALLBACK = (100, 24)
 _LINE = 160
@@ -70,5 +72,31 @@ def _line(result: Any) -> str:
         case CheckpointManifest():
             return f"snapshot: {' '.join(snapshot_sentence(result, getattr(result, 'output', '')).split())}"
         case tuple():
-            return f"heads: {amount(len(result), 'class', 'classes')}"
+            return f"heads: {counted(len(result), 'class', 'classes')}"
     raise TypeError(f"not a result: {type(result).__name__}")
+
+
+_WIDTH = 120
+_FORMAT = (
+    '<pre style="white-space:pre;overflow-x:auto;line-height:1.3;'
+    'font-family:ui-monospace,Menlo,Consolas,monospace">{code}</pre>'
+)
+
+
+def result_html(result: Any) -> str:
+    """`result`'s screen in one `<pre>` with inline styles; every name in it is escaped."""
+    console = Console(
+        file=StringIO(),
+        width=_WIDTH,
+        record=True,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        color_system="truecolor",
+        force_terminal=True,
+        force_jupyter=False,
+        legacy_windows=False,
+        no_color=False,
+    )
+    console.print(result_screen(result))
+    return console.export_html(code_format=_FORMAT, inline_styles=True)

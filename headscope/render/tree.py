@@ -9,9 +9,8 @@ from rich.text import Text
 from rich.tree import Tree
 
 from headscope.facts import Carried, Head, HeadParameter, Report, Shape, Stage, TensorKind, Tie
-from headscope.render.columns import align
+from headscope.render.lines import Paragraph, align
 from headscope.render.palette import MODULE, OPERATION, POOLING, QUIET, STATUS, STRONG
-from headscope.render.paragraph import Paragraph
 from headscope.render.safe import label, safe
 from headscope.render.stages import (
     NOT_USED,

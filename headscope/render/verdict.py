@@ -18,12 +18,12 @@ from headscope.facts import (
 )
 from headscope.facts.adapter import describe_fault
 from headscope.facts.counting import counted
-from headscope.facts.missing import find_missing
+from headscope.facts.report import find_missing
 from headscope.render.fold import fold_keys
+from headscope.render.lines import Paragraph
 from headscope.render.palette import TONE, Tone
-from headscope.render.paragraph import Paragraph
 from headscope.render.safe import label
-from headscope.render.words import amount, list_of, size_of
+from headscope.render.words import list_of, size_of
 
 _GIVEN = {ParameterStatus.LOADED, ParameterStatus.TIED}
 _NAMES = 4
@@ -115,7 +115,7 @@ def _tell_whole_verdict(report: Report) -> HeadVerdict:
     diff = report.weights
     missing = (*diff.new, *(item.parameter for item in diff.mismatched))
     total = diff.loaded + len(diff.tied) + len(missing)
-    clauses = [f"{len(missing):,} of {amount(total, 'tensor')} newly initialised: {_names(missing)}"]
+    clauses = [f"{len(missing):,} of {counted(total, 'tensor')} newly initialised: {_names(missing)}"]
     unknown = _unknown(report)
     if not missing and not unknown:
         tied = f", {len(diff.tied):,} tied to {'it' if diff.loaded == 1 else 'them'}" if diff.tied else ""
@@ -129,7 +129,7 @@ def _tell_whole_verdict(report: Report) -> HeadVerdict:
         ]
     if diff.mismatched:
         clauses.append(f"{len(diff.mismatched):,} of them because of shape mismatch")
-    clauses.append(f"{amount(len(diff.unused), 'checkpoint tensor')} unused")
+    clauses.append(f"{counted(len(diff.unused), 'checkpoint tensor')} unused")
     return HeadVerdict(_tone(report), "; ".join([*clauses, *_gap_clauses(report)]))
 
 
@@ -153,7 +153,7 @@ def _tone(report: Report) -> Tone:
 
 
 def _all(total: int) -> str:
-    return amount(total, "tensor") if total == 1 else f"all {amount(total, 'tensor')}"
+    return counted(total, "tensor") if total == 1 else f"all {counted(total, 'tensor')}"
 
 
 def _head_clause(head: Head) -> str:
@@ -187,8 +187,8 @@ def _live(head: Head) -> list[HeadParameter]:
 
 def _extent(tensors: Sequence[HeadParameter]) -> str:
     buffers = _buffers(tensors)
-    sentence = f" ({amount(buffers, 'buffer')})" if buffers else ""
-    return f"{amount(len(tensors), 'tensor')}{sentence}, {amount(_count(tensors), 'parameter')}"
+    sentence = f" ({counted(buffers, 'buffer')})" if buffers else ""
+    return f"{counted(len(tensors), 'tensor')}{sentence}, {counted(_count(tensors), 'parameter')}"
 
 
 def _buffers(tensors: Sequence[HeadParameter]) -> int:
@@ -203,10 +203,10 @@ def _count(tensors: Sequence[HeadParameter]) -> int:
 def _part(some: Sequence[HeadParameter], every: Sequence[HeadParameter]) -> str:
     if len(some) == len(every):
         return _extent(every)
-    part = f"{len(some):,} of {amount(len(every), 'tensor')}"
+    part = f"{len(some):,} of {counted(len(every), 'tensor')}"
     if _buffers(some) == len(some):
         return f"{part}, all of them buffers" if len(some) > 1 else f"{part}, a buffer"
-    return f"{part}, {_count(some):,} of {amount(_count(every), 'parameter')}"
+    return f"{part}, {_count(some):,} of {counted(_count(every), 'parameter')}"
 
 
 def _shapes(mismatched: Sequence[HeadParameter]) -> str:
@@ -229,15 +229,15 @@ def _base_clause(report: Report, head: Head) -> str:
     own = {item.name for item in head.tensors}
     unknown = [name for name in _unknown(report) if name not in own]
     if unknown:
-        return f"base model not determined: {amount(len(unknown), 'tensor')} not seen: {_names(unknown)}"
+        return f"base model not determined: {counted(len(unknown), 'tensor')} not seen: {_names(unknown)}"
     changed = [item.name for item in report.weights.parameters if item.status is ParameterStatus.CHANGED]
     outside = [name for name in changed if name not in own]
     if not missing and outside:
-        return f"base model differs from the checkpoint in {amount(len(outside), 'tensor')}"
+        return f"base model differs from the checkpoint in {counted(len(outside), 'tensor')}"
     if not missing:
         return "base model fully pretrained"
     base = [item for item in report.weights.parameters if item.in_base and item.name not in own]
-    extent = f"{len(missing):,} of {amount(len(base), 'tensor')}" if base else amount(len(missing), "tensor")
+    extent = f"{len(missing):,} of {counted(len(base), 'tensor')}" if base else counted(len(missing), "tensor")
     return f"base model incomplete: {extent} newly initialised: {_names(missing)}"
 
 

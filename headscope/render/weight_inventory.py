@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from headscope.facts.counting import counted
 from headscope.facts.weight_inventory import WeightInventory
+from headscope.render.lines import Paragraph
 from headscope.render.palette import STRONG
-from headscope.render.paragraph import Paragraph
 from headscope.render.safe import label, safe
-from headscope.render.words import amount, bytes_of, size_of
+from headscope.render.words import bytes_of, size_of
 
 _MARGIN = 12
 _MOST_TENSORS = 40
@@ -25,7 +26,7 @@ def _lines(contents: WeightInventory) -> Iterator[tuple[str, Text]]:
     read = f", {bytes_of(contents.bytes_read)} read"
     yield "checkpoint", label(f"{contents.reference}, {contents.format}, {contents.architecture}{read}")
     formats = ", ".join(f"{safe(item.dtype)} {item.tensors:,}" for item in contents.dtypes)
-    total = f"{amount(contents.tensors, 'tensor')} of {contents.elements:,} numbers"
+    total = f"{counted(contents.tensors, 'tensor')} of {contents.elements:,} numbers"
     yield "weights", label(f"{total}: {formats}" if formats else total)
     outside = contents.outside_blocks
     if outside:

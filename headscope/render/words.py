@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from headscope.facts import CheckpointKind, CheckpointManifest, Evidence, ModelFacts, PoolingKind, Shape, Task
+from headscope.facts.counting import counted
 from headscope.render.safe import safe
 
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
@@ -17,11 +18,6 @@ def size_of(shape: Sequence[int | str]) -> str:
 def axes_of(shape: Shape) -> str:
     """The shape of hidden states: `[batch, sequence, 768]`."""
     return f"[{', '.join(str(axis) for axis in shape)}]"
-
-
-def amount(number: int, noun: str, plural: str = "") -> str:
-    """A number and its noun: `1 tensor`, `592,899 parameters`."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def bytes_of(number: int) -> str:
@@ -120,4 +116,4 @@ def snapshot_sentence(manifest: CheckpointManifest, output: str) -> str:
     """What `snapshot` wrote, and where."""
     size = f"{bytes_of(manifest.bytes_read)} read of {bytes_of(manifest.bytes_total)}"
     gaps = "".join(f"\nnot determined: {safe(gap.what)}: {safe(gap.reason)}" for gap in manifest.gaps)
-    return f"{safe(output)}: {amount(len(manifest.tensors), 'tensor')} of {safe(manifest.reference)}, {size}{gaps}"
+    return f"{safe(output)}: {counted(len(manifest.tensors), 'tensor')} of {safe(manifest.reference)}, {size}{gaps}"

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from inspect import signature
@@ -16,7 +17,6 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from headscope.errors import HeadscopeError, Unsupported
 from headscope.facts import Task
-from headscope.trace.autocast import autocast_on_meta
 from headscope.trace.engine import ShapeOnlyMode
 from headscope.trace.names import ModelNames
 from headscope.trace.outputs import read_outputs
@@ -24,7 +24,8 @@ from headscope.trace.probe import Probe, build_probe
 from headscope.trace.randomness import OwnRandomness
 from headscope.trace.recorder import Graph, Recorder, recording
 from headscope.trace.untouched import configurations, untouched
-from headscope.trace.watched import watching
+from headscope.upstream.torch import autocast_on_meta
+from headscope.upstream.transformers import watching
 
 _ONE_AT_A_TIME = RLock()
 """A run puts the model into evaluation mode and back: two at once would each restore what the other set."""
@@ -262,3 +263,21 @@ def _with_padding(probe: Probe, token: int) -> Probe:
 def _sentence(err: BaseException) -> str:
     lines = str(err).strip().splitlines()
     return f"{type(err).__name__}: {lines[0]}" if lines else type(err).__name__
+
+
+def meta_copy(model: nn.Module) -> nn.Module | None:
+    """`model` with parameters on the meta device; None for one that is there already or cannot be copied.
+
+    Buffers keep their values: a position or a mask that is computed from them decides what a head reads.
+    """
+    if is_shape_only(model):
+        return None
+    memo: dict[int, Any] = {
+        id(parameter): nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=False)
+        for parameter in model.parameters()
+    }
+    try:
+        copied: nn.Module = deepcopy(model, memo)
+    except Exception:  # a module that holds what cannot be copied: a lock, a generator, an open file
+        return None
+    return copied if is_shape_only(copied) else None

@@ -14,7 +14,7 @@ from headscope.trace.axes import has_ambiguous_batch
 from headscope.trace.base import base_module, declared_base
 from headscope.trace.branches import other_paths
 from headscope.trace.cuts import unreached_cuts
-from headscope.trace.execution import Execution, run_forward, run_on_probe
+from headscope.trace.execution import Execution, meta_copy, run_forward, run_on_probe
 from headscope.trace.formula import Formula
 from headscope.trace.head_slice import HeadSlice, locate_head
 from headscope.trace.loss import observed_loss
@@ -22,7 +22,6 @@ from headscope.trace.names import ModelNames
 from headscope.trace.picks import TokenNames
 from headscope.trace.reads import config_fields_read
 from headscope.trace.stages import Step, place_of
-from headscope.trace.twin import meta_copy
 
 Run = Callable[[nn.Module, int, frozenset[int]], Execution]
 Twin = Callable[[], nn.Module | None]

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from headscope.trace.base import composite_children, declared_base
-from headscope.trace.buffers import names_of_buffers
 from headscope.trace.execution import Execution
+from headscope.trace.names import names_of_buffers
 from headscope.trace.recorder import Exit, Operation
 
 

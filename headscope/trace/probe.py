@@ -1,4 +1,4 @@
-"""The probe batch: dummy inputs on which a head shows which tokens it reads.
+"""The probe batch: dummy inputs and labels on which a head shows which tokens it reads.
 
 Rows differ in padding (none, right, left), every row holds one `<eos>` that is not its last token, and the batch and
 sequence sizes occur nowhere else in the model, so that every axis of every shape can be told by its size.
@@ -14,7 +14,6 @@ from transformers import PreTrainedModel
 
 from headscope.facts import Shape, Task
 from headscope.trace.inputs import MAKERS, Row, Sizes, make_pixels, text_config_of
-from headscope.trace.targets import make_labels
 
 _BATCH_SIZES = (5, 7, 9, 11, 13, 17, 19, 21, 22, 23, 25, 26, 29, 31, 34, 35, 37, 38, 39, 41, 43, 46, 47)
 _BATCH_SIZES_OF_IMAGES = (5, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
@@ -220,3 +219,26 @@ def _row(index: int, length: int, padding: tuple[tuple[int, int], ...]) -> Row:
     left, right = padding[index % len(padding)]
     last = length - 1 - right
     return Row(left, last, last - _EOS_FROM_END)
+
+
+def make_labels(model: PreTrainedModel, task: Task, sizes: Sizes) -> dict[str, Any]:
+    """The label arguments of `model.forward` for `task`; empty where the form of the labels is not known."""
+    if task is Task.QUESTION_ANSWERING:
+        position = torch.ones(sizes.batch, dtype=torch.long)
+        return {"start_positions": position, "end_positions": position.clone()}
+    if task is Task.TOKEN_CLASSIFICATION:
+        return {"labels": torch.zeros(sizes.batch, sizes.length, dtype=torch.long)}
+    if task is Task.AUDIO_FRAME_CLASSIFICATION:
+        return {}
+    if task in (Task.MULTIPLE_CHOICE, Task.NEXT_SENTENCE_PREDICTION):
+        return {"labels": torch.zeros(sizes.batch, dtype=torch.long)}
+    return {"labels": _sequence_labels(model, sizes.batch)}
+
+
+def _sequence_labels(model: PreTrainedModel, batch: int) -> torch.Tensor:
+    count, problem = model.config.num_labels or 1, getattr(model.config, "problem_type", None)
+    if problem == "multi_label_classification":
+        return torch.zeros(batch, count, device=model.device)
+    if problem == "regression" or (problem is None and count == 1):
+        return torch.zeros(batch, *((count,) if count > 1 else ()), device=model.device)
+    return torch.zeros(batch, dtype=torch.long)

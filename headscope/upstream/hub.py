@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from headscope.upstream.moved import moved
+from headscope.errors import moved
 
 _PACKAGE = "huggingface_hub"
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from threading import get_ident
 from types import MappingProxyType
 from typing import Any
 
 import torch
 import transformers
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
-from headscope.upstream.moved import moved
+from headscope.errors import moved
 
 _PACKAGE = "transformers"
 _LOADED = "_is_hf_initialized"
@@ -157,3 +159,25 @@ def class_of_repository(reference: str, place: str, **options: Any) -> Any:
     except ImportError as err:
         raise moved(_PACKAGE, "there is no get_class_from_dynamic_module") from err
     return get_class_from_dynamic_module(reference, place, **options)
+
+
+@contextmanager
+def watching(field: str) -> Iterator[list[str]]:
+    """A list that gains an entry each time this thread reads `field` of a configuration of Transformers.
+
+    The reads are seen in the class: a loss function that is handed the configuration reads it outside the model.
+    """
+    reads: list[str] = []
+    thread = get_ident()
+    plain = PreTrainedConfig.__getattribute__
+
+    def noticed(config: PreTrainedConfig, name: str) -> Any:
+        if name == field and get_ident() == thread:
+            reads.append(name)
+        return plain(config, name)  # type: ignore[no-untyped-call]  # upstream has no annotations
+
+    PreTrainedConfig.__getattribute__ = noticed  # type: ignore[method-assign]  # put back below
+    try:
+        yield reads
+    finally:
+        PreTrainedConfig.__getattribute__ = plain  # type: ignore[method-assign]

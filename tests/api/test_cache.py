@@ -19,7 +19,7 @@ from headscope.examination import cache as caching
 from headscope.examination.cache import Cache
 from headscope.facts import Report
 from headscope.facts.check import TokenizerFacts
-from headscope.facts.stored import restore, store
+from headscope.facts.plain import restore, store
 from tests.families import FAMILIES
 from tests.saving import save_safetensors
 

@@ -30,8 +30,7 @@ from headscope.facts import (
 )
 from headscope.render.console import plain_text
 from headscope.render.diagram import PAINTERS, colours, diagram_text
-from headscope.render.diagram.layout import WIDTH, Panel, lay_out
-from headscope.render.diagram.lettering import text_width, wrap_text
+from headscope.render.diagram.layout import WIDTH, Panel, lay_out, text_width, wrap_text
 from headscope.render.diagram.picture import Kind, Picture, Tint, picture_of
 from headscope.render.diagram.tokens import Mark, cell_text, row_text
 from headscope.render.inspect import inspect_screen

@@ -21,7 +21,7 @@ from headscope.facts import (
     WeightFile,
     WeightsFormat,
 )
-from headscope.facts.settings import Settings, Surroundings
+from headscope.facts.environment import Settings, Surroundings
 from headscope.render import meanings
 from headscope.render.document import (
     Document,

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 from reports import bert, hostile
 
-from headscope.render.notebook import result_html
-from headscope.render.screen import result_text
+from headscope.render.screen import result_html, result_text
 
 
 def test_html_is_one_block_with_inline_styles() -> None:

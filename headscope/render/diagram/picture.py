@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from headscope.facts import Head, HeadParameter, ParameterStatus, Pooling, Report, Stage
+from headscope.facts.counting import counted
 from headscope.facts.head import HIDDEN_STATES
 from headscope.facts.tasks import WITHOUT_CLASSES
 from headscope.render.diagram.tokens import Cell, CellRow, is_pooling_known, legend_of, token_rows
@@ -24,7 +25,7 @@ from headscope.render.stages import (
     weight_status,
 )
 from headscope.render.verdict import tell_verdict
-from headscope.render.words import POOLING, SOURCE, amount, axes_of, loss_of, place_of
+from headscope.render.words import POOLING, SOURCE, axes_of, loss_of, place_of
 
 _LABELS = 8
 _COMMIT = 12
@@ -163,8 +164,10 @@ def _base_node(report: Report) -> Node:
         "base",
         Kind.BASE,
         " ".join(["base model", *about]),
-        beside=amount(counts.base, "parameter"),
-        lines=tuple(f"{amount(tally[status], 'tensor')} {status.value}" for status in ParameterStatus if tally[status]),
+        beside=counted(counts.base, "parameter"),
+        lines=tuple(
+            f"{counted(tally[status], 'tensor')} {status.value}" for status in ParameterStatus if tally[status]
+        ),
         tint=_worst(Tint(status.value) for status in tally),
         more=(("model", safe(report.model.class_name)), ("dtype", safe(report.model.dtype))),
     )
@@ -266,7 +269,7 @@ def _scores_node(report: Report, title: str, formula: str) -> Node:
         "scores",
         Kind.SCORES,
         safe(title),
-        beside=amount(model.num_labels, "label"),
+        beside=counted(model.num_labels, "label"),
         lines=tuple(safe(line) for line in (*named, f"loss: {loss_of(model)}", formula) if line),
         rows=(CellRow(tuple(cells)),) if cells else (),
         more=(("task", model.task.value),),

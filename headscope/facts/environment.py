@@ -1,0 +1,46 @@
+"""What surrounds a run: the versions of headscope and other packages, and the Hub's settings; no secrets."""
+
+from dataclasses import dataclass
+from importlib import metadata
+
+
+def tool_version() -> str:
+    """The version of headscope, "0+unknown" where it is not installed."""
+    try:
+        return metadata.version("headscope")
+    except metadata.PackageNotFoundError:
+        return "0+unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Versions of everything whose behaviour the report depends on."""
+
+    python: str
+    torch: str
+    transformers: str
+    huggingface_hub: str
+    safetensors: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings that decide where checkpoints come from.
+
+    `hf_endpoint` has any credentials masked; of the token only `token_set` is told.
+    """
+
+    platform: str
+    hf_home: str
+    hf_endpoint: str
+    hf_hub_offline: bool
+    hf_hub_cache: str
+    token_set: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """All that `env` tells."""
+
+    environment: Environment
+    settings: Settings
