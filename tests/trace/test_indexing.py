@@ -328,3 +328,17 @@ def test_the_mask_of_a_text_keeps_exactly_what_is_not_padding() -> None:
     assert not is_mask_of_rows(real[:2], EXECUTION)
     assert not is_mask_of_rows(real[:, :10], EXECUTION)
     assert not is_mask_of_rows(real, IMAGES)
+
+
+def test_a_mask_of_rows_may_repeat_itself_for_every_feature() -> None:
+    real = mask_of(tuple(EVERY), tuple(EVERY[2:]), tuple(EVERY[:9]))
+    wide = real.unsqueeze(-1).expand(-1, -1, 4)
+    assert is_mask_of_rows(wide, EXECUTION)
+    assert is_mask_of_rows(wide.reshape(BATCH, LENGTH, 2, 2), EXECUTION)
+    one_more = wide.clone()
+    one_more[2, 10, 3] = True
+    assert not is_mask_of_rows(one_more, EXECUTION)
+    assert not is_mask_of_rows(wide[:, :-1], EXECUTION)
+    assert not is_mask_of_rows(wide.transpose(0, 1), EXECUTION)
+    assert not is_mask_of_rows(real.to("meta"), EXECUTION)
+    assert not is_mask_of_rows(torch.zeros(0, 0).bool(), IMAGES)
