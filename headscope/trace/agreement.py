@@ -25,6 +25,7 @@ from headscope.trace.pooling import read_pooling
 from headscope.trace.replay import Replay, unfaithful_reasons
 from headscope.trace.sources import read_sources
 from headscope.trace.stages import Step, build_stages, place_of, read_steps
+from headscope.trace.taken_back import with_changes_taken_back
 from headscope.trace.verify import PartTensors, verify_pooling, with_weighed_positions
 
 _VARIES = "varies"
@@ -79,6 +80,7 @@ def look_at(execution: Execution, head: HeadSlice, tokens: TokenNames) -> Look:
     unfaithful = (*unfaithful_reasons(execution, head), *doubts(execution, head))
     replay = None if unfaithful else prove(execution, head)
     pooling, tensors = read_pooling(execution, head, steps, tokens, axes, sources)
+    pooling = with_changes_taken_back(pooling, tensors, execution, head, axes, replay)
     formulas = write_formulas(execution, head, steps, axes, tokens, sources, replay)
     return Look(
         execution=execution,

@@ -53,9 +53,9 @@ class Tokens:
     """The state of a tensor that still has its token axis, with what was done to its positions so far.
 
     `mixed`: a position already holds something of others; `kept`: the positions that are left (None after a slice
-    that is no run of positions); `sources`: which of the hidden states it holds, counted from 0. `decided`: it holds
-    truth values or numbers made from them (`attention(h) > 0`); `chosen`: such values took positions out, or put others
-    in their place.
+    that is no run of positions); `sources`: which of the hidden states it holds, counted from 0. `window`: a
+    convolution over several positions that it went through. `decided`: it holds truth values or numbers made from them
+    (`attention(h) > 0`); `chosen`: such values took positions out, or put others in their place.
     """
 
     masked: bool = False
@@ -64,6 +64,7 @@ class Tokens:
     kept: Positions | None = _ALL
     sources: tuple[int, ...] = (0,)
     touched_by: tuple[Step, ...] = ()
+    window: Step | None = None
     decided: bool = False
     chosen: bool = False
 
@@ -169,6 +170,8 @@ def _state_after(step: Step, reading: Reading) -> State:
     merged = _chosen(step, open_ones, _merged([state for _, state in open_ones]), reading)
     if _keeps_tokens(step, open_ones[0][0], reading):
         mixes = step.name in _RECURRENT or (step.name in _PRODUCTS and _open_operands(step, reading) > 1)
+        if _is_window(step, open_ones[0][0], reading):
+            merged = replace(merged, mixed=True, window=step)
         by = (*merged.touched_by, step) if mixes else merged.touched_by
         return _touched(step, replace(merged, mixed=merged.mixed or bool(closed) or mixes, touched_by=by), reading)
     return _joined(step, [*closed, *_collapse(step, open_ones[0][0], merged, reading)], len(entering), reading)
@@ -199,6 +202,7 @@ def _merged(states: list[Tokens]) -> Tokens:
         kept=states[0].kept if len({state.kept for state in states}) == 1 else None,
         sources=tuple(sorted({number for state in states for number in state.sources})),
         touched_by=tuple(dict.fromkeys(step for state in states for step in state.touched_by)),
+        window=next((state.window for state in states if state.window), None),
         decided=all(state.decided for state in states),
         chosen=any(state.chosen for state in states),
     )
@@ -231,6 +235,15 @@ def _compared(tensor: torch.Tensor, reading: Reading) -> set[int]:
     return found
 
 
+def _is_window(step: Step, entering: torch.Tensor, reading: Reading) -> bool:
+    """Whether a convolution computes each position from its neighbours too."""
+    weight = step.last.kwargs.get("weight", step.last.args[1] if len(step.last.args) > 1 else None)
+    if step.name not in _CONVOLUTIONS or not isinstance(weight, torch.Tensor):
+        return False
+    places = zip(range(-_CONVOLUTIONS[step.name], 0), weight.shape[_CHANNELS:], strict=True)
+    return any(size > 1 and entering.dim() + axis in reading.axes.of(entering) for axis, size in places)
+
+
 def _keeps_tokens(step: Step, entering: torch.Tensor, reading: Reading) -> bool:
     """Whether the token axis is still there: an axis of a known size, or a window over it that changed its size."""
     output = step.last.outputs[0]
@@ -240,7 +253,8 @@ def _keeps_tokens(step: Step, entering: torch.Tensor, reading: Reading) -> bool:
         return False
     resized = step.name in _RESIZING and _long_axes(output) >= _long_axes(entering) > 1
     if resized:
-        reading.axes.sizes.update(size for size in output.shape[1:] if size not in entering.shape)
+        places = output.shape[-_PLANES[step.name] :] if step.name in _PLANES else output.shape[1:]
+        reading.axes.sizes.update(size for size in places if size > 1 and size not in entering.shape)
     return resized
 
 
@@ -371,16 +385,16 @@ def _collapse(step: Step, entering: torch.Tensor, state: Tokens, reading: Readin
     if state.chosen and (classify in _CHOOSES or (classify in _SUMS and not state.weighted)):
         classify = _read_chosen
     parts = classify(step, entering, state, reading)
-    if state.mixed and classify is _read_pick:
-        mixer = state.touched_by[-1].name if state.touched_by else "another operation"
+    by = (*state.touched_by, step)
+    if state.mixed and classify in {_read_pick, _read_max}:
+        last = state.touched_by[-1].name if state.touched_by else "another operation"
+        mixer = f"{state.window.name} over neighbouring" if state.window else f"{last} over all"
         parts = tuple(
-            replace(part, kind=PoolingKind.OTHER, rule=f"{part.rule}, after {mixer} over all positions")
-            for part in parts
+            replace(part, kind=PoolingKind.OTHER, rule=f"{part.rule}, after {mixer} positions") for part in parts
         )
+        by = (*state.touched_by, state.window, step) if state.window else by
     tensors = (entering, step.last.outputs[0])
-    return tuple(
-        replace(part, evidence=(*state.touched_by, step), sources=state.sources, tensors=tensors) for part in parts
-    )
+    return tuple(replace(part, evidence=by, sources=state.sources, tensors=tensors) for part in parts)
 
 
 def _joins_rows(step: Step, entering: torch.Tensor, reading: Reading) -> bool:
@@ -564,6 +578,11 @@ _RESIZING = {
     "interpolate", "view", "reshape",
 }  # fmt: skip
 
+_CONVOLUTIONS = {"conv1d": 1, "conv2d": 2, "conv3d": 3}
+_PLANES = {**_CONVOLUTIONS, "max_pool1d": 1, "max_pool2d": 2, "avg_pool1d": 1, "avg_pool2d": 2}
+"""How many of the last axes hold positions; the axis before them holds features."""
+_CHANNELS = 2
+"""The axes of a convolution's weight that hold features."""
 _RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
 _PRODUCTS = {"matmul", "bmm", "einsum", "scaled_dot_product_attention", "multi_head_attention_forward"}
 _SPLITS = {"split", "chunk", "unbind", "tensor_split"}

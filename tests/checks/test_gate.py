@@ -144,9 +144,10 @@ def test_a_table_of_several_models(gate: Gate) -> None:
 def test_models_that_cannot_be_read_say_what_to_do_next_and_list_no_rules(gate: Gate) -> None:
     code, out, _ = gate("bert-base-uncasd", "no/such", "--offline")
     assert code == 3
-    assert "did you mean bert-base-uncased" in out
-    assert "give a local folder or a snapshot" in " ".join(out.split())
-    assert "HS" not in out
+    shown = " ".join(out.split())
+    assert "did you mean bert-base-uncased" in shown
+    assert "give a local folder or a snapshot" in shown
+    assert "HS" not in shown
     document = json.loads(gate("bert-base-uncasd", "no/such", "--offline", "--json")[1])
     [gap] = document["results"][0]["not_determined"]
     assert "did you mean bert-base-uncased" in gap["reason"]

@@ -318,7 +318,6 @@ IMPOSTORS: tuple[tuple[str, Head], ...] = (
     ("reversed", lambda s, h, m: s.fc(h.flip(1)[:, 0])),
     ("rolled", lambda s, h, m: s.fc(h.roll(1, 1)[:, 0])),
     ("summed up before", lambda s, h, m: s.fc(h.cumsum(1)[:, -1])),
-    ("convolved before", lambda s, h, m: s.fc(s.conv(h.transpose(1, 2))[:, :, 0])),
     ("sorted", lambda s, h, m: s.fc(h.sort(1).values[:, -1])),
     ("zeros compete", lambda s, h, m: s.fc((h * column(m)).amax(1))),
     ("all positions, divided by the real ones", lambda s, h, m: s.fc(h.sum(1) / m.sum(1, keepdim=True))),
