@@ -51,7 +51,9 @@ _CHECKPOINTS = (
     "tests/checkpoints/test_local.py", "tests/checkpoints/test_snapshot.py", "tests/checkpoints/test_gguf.py",
     "tests/checkpoints/test_sentence.py", "tests/checkpoints/test_hub.py", "tests/checkpoints/test_ranges.py",
 )  # fmt: skip
-_FLOORED = ("pooling", "picks", "head_slice", "indexing", "replay", "verify", "changed_inputs", "cuts", "branches")
+_FLOORED = (
+    "pooling", "collapse", "picks", "head_slice", "indexing", "replay", "verify", "changed_inputs", "cuts", "branches",
+)  # fmt: skip
 _ROOMS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (  # folder, files (all where none is named), tests
     ("headscope/trace", (*_FLOORED, "agreement", "formula", "evaluate", "axes"), _TRACE),
     ("headscope/checks", (), _CHECKS),

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from headscope.facts import HeadTrace
     from headscope.trace import TokenNames
 
+# What a worker takes at once: enough to outweigh handing it over, and few enough that all are busy to the end. Fewer
+# classes than that are traced here, as a worker needs seconds to import Transformers.
 _BATCH = 6
 _LARGEST_REDUCED = 400_000_000
 
@@ -133,6 +135,7 @@ def _trace_all(targets: list[_Target], workers: int, tell: Callable[[str], None]
     if len(targets) <= _BATCH or workers == 1:
         return [_entry(target) for target in _announced(targets, tell)]
     batches = [targets[at : at + _BATCH] for at in range(0, len(targets), _BATCH)]
+    # A fork would copy the locks of PyTorch's threads as they are, some of them held: a forked worker can hang on one.
     context = multiprocessing.get_context("spawn")
     found: list[HeadEntry] = []
     others = set(multiprocessing.active_children())
@@ -145,6 +148,7 @@ def _trace_all(targets: list[_Target], workers: int, tell: Callable[[str], None]
             tell(f"traced {len(found)} of {len(targets)} classes")
     except BaseException:  # an interrupt too: what the workers are at is not waited for
         pool.shutdown(wait=False, cancel_futures=True)
+        # Else the executor waits for them when the interpreter ends.
         for worker in set(multiprocessing.active_children()) - others:
             worker.kill()
         raise
@@ -184,6 +188,7 @@ def _begin_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its workers
     import torch
 
+    # There is a worker for each core already, and heads without numbers give a second thread nothing to do.
     torch.set_num_threads(1)
     gc.set_threshold(200_000, 20, 100)
 

@@ -6,6 +6,7 @@ from typing import Any
 from headscope.errors import Malformed
 
 LARGEST_JSON = 20_000_000
+# The size of the text is not limit enough: 20 MB of `[],[],` are six million lists, over 400 MB as Python values.
 _MOST_MEMORY = 150_000_000
 _COSTS = ((b"{", 80), (b"[", 80), (b":", 100), (b",", 80))
 """Bytes that Python takes at most for what each of these signs begins or separates, measured on CPython 3.11."""

@@ -37,6 +37,7 @@ _VARIANT = re.compile(
 _ADAPTER_LAYOUTS = ("adapter_model.safetensors", "adapter_model.bin")
 _WORKERS = 8
 _SHARDS_NAMED = 3
+# The index names the keys of each shard, which tells how long its header is: so one request brings it, not two.
 _HEADER_START = 64
 _HEADER_ENTRY = 90
 _MOST_AT_ONCE = 1_000_000
@@ -80,6 +81,7 @@ class _Layout:
     is_index: bool
 
 
+# In the order in which `from_pretrained` looks: another order would report weights that nobody gets.
 _LAYOUTS = (
     _Layout("model.safetensors", WeightsFormat.SAFETENSORS, False),
     _Layout("model.safetensors.index.json", WeightsFormat.SAFETENSORS, True),

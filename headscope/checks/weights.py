@@ -244,6 +244,7 @@ def weights_mismatched(this: Rule, subject: Subject) -> Findings:
     tensors = head.tensors if head is not None else ()
     own = [item for item in tensors if item.live and item.status is ParameterStatus.MISMATCHED]
     shapes |= {item.name: (item.checkpoint_shape or (), item.shape) for item in own}
+    # One fault, one finding: each of these tensors stands in the finding of another rule.
     known = {*_placeholders(subject), *find_missing(subject.report).elsewhere}
     known |= reshaped_classes(subject).keys()
     live = {item.name for item in own}

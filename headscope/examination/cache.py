@@ -48,13 +48,17 @@ class Cache:
             return None
         file = self._file(kind, key)
         try:
+            # The folder may be shared, and JSON takes several times its size in memory.
             if file.stat().st_size > _LARGEST_ENTRY:
                 raise ValueError("too large")
             entry = json.loads(file.read_text(encoding="utf-8"))
             digest, body = entry["digest"], entry["fact"]
+            # Entries are written whole, but a disk or a sync tool can damage them later, and a wrong report is worse
+            # than none.
             if digest != _digest(body):
                 raise ValueError("damaged")
             found = restore(kind, body)
+            # Marks the entry as used: `_make_room` removes those that were not used for the longest time.
             os.utime(file)
         except FileNotFoundError:
             return None
@@ -136,6 +140,7 @@ def key_of(manifest: CheckpointManifest, *parts: object) -> str:
     rest = (manifest.kind.value, manifest.notices)
     adapter = () if manifest.adapter is None else (manifest.adapter.notices,)
     text = json.dumps([versions, rest, adapter, [repr(part) for part in parts]], default=list)
+    # Names in a checkpoint may hold half a surrogate pair, which UTF-8 refuses.
     return hashlib.sha256(f"{text}\n{snapshot_text(manifest)}".encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 

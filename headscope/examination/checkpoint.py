@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 def examine(command: str, request: Request, progress: Progress | None) -> Examined:
     """The examination that a request asks for, under the name of a command, with what it came from."""
     manifest = read_checkpoint(request, progress)
+    # With code of the repository, a report also depends on files that the key does not name.
     cache = open_cache(request.cache and not request.trust_remote_code)
     first = own_first_token(request, manifest)
     key = key_of(manifest, *_identity(request), first) if cache.is_open else ""

@@ -18,22 +18,14 @@ from headscope.facts import (
     ParameterStatus,
     Profile,
     Report,
-    Task,
     TensorHeader,
     Unavailable,
     WeightsFormat,
 )
 from headscope.facts.check import Evidence, Subject, TensorValues, TokenizerFacts
+from headscope.facts.tasks import TEXT_TASKS
 
-_TEXT = (
-    Task.SEQUENCE_CLASSIFICATION,
-    Task.TOKEN_CLASSIFICATION,
-    Task.MULTIPLE_CHOICE,
-    Task.QUESTION_ANSWERING,
-    Task.NEXT_SENTENCE_PREDICTION,
-)
-
-
+# For NaN, zeros and a spread, some thousands of numbers do, and from the Hub they are what costs.
 _LOCAL_BYTES = 16_000_000
 _REMOTE_BYTES = 64_000
 
@@ -95,7 +87,7 @@ def read_tokenizer(
     inapplicable: list[Unavailable],
 ) -> TokenizerFacts | None:
     """What the checkpoint's tokenizer files say; why there is nothing goes into one of the lists."""
-    if report.model.task not in _TEXT:
+    if report.model.task not in TEXT_TASKS:
         inapplicable.append(Unavailable("tokenizer", "the model reads no text"))
         return None
     from headscope.checkpoints import read_tokenizer_settings

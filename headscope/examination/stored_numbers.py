@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+# Training changes nearly every number of a tensor, so the beginning tells whether it was trained. The head decides the
+# verdict and is small; reading a whole base model would cost what headscope exists to save.
 _BYTES_OF_HEAD = 16_000_000
 _BYTES_ELSEWHERE = 64_000
 

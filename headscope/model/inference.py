@@ -35,6 +35,7 @@ def load_model(choice: Choice, place: Location, device: torch.device) -> PreTrai
             loaded: Any = choice.cls.from_pretrained(
                 place.reference,
                 config=choice.config,
+                # As `inspect` does: a head of another shape is reported, and its scores are those of new weights.
                 ignore_mismatched_sizes=True,
                 variant=place.variant,
                 **place.keywords(),

@@ -61,6 +61,7 @@ def load_skeleton(choice: Choice, manifest: CheckpointManifest) -> Loaded:
 def _load_quantised(choice: Choice, manifest: CheckpointManifest, settings: dict[str, Any]) -> Loaded:
     """The skeleton as if the weights had been stored unquantised, with the keys and formats that they really have."""
     plain = deepcopy(choice.config)
+    # With it, the loader wants the package of the method and its kernels, and makes packed modules of other names.
     del plain.quantization_config
     with quiet(), torch.device("meta"):
         shapes = {name: tuple(item.shape) for name, item in choice.cls(plain).named_parameters()}
@@ -81,6 +82,7 @@ def _load(choice: Choice, manifest: CheckpointManifest) -> Loaded:
         name = choice.cls.__name__
         raise Malformed(f"config.json does not make a {name}: {reason}{more}", "correct config.json") from err
     diff = _read_diff(model, info, manifest)
+    # The marks have said which keys fill what. From here on the model is traced, with parameters as any model has them.
     _strip_origins(model)
     return Loaded(model, diff)
 
@@ -106,6 +108,7 @@ def _read_diff(model: PreTrainedModel, info: LoadingInfo, manifest: CheckpointMa
     parameters = _origins(model, judge)
     return WeightDiff(
         loaded=sum(item.status is ParameterStatus.LOADED for item in parameters),
+        # What is not there may be in the shard that could not be read: unknown is neither loaded nor new (ADR 5).
         new=() if incomplete else tuple(sorted(info.missing)),
         mismatched=mismatched,
         unused=info.unexpected,

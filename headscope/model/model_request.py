@@ -18,6 +18,8 @@ from headscope.model.reduced_config import DEPTHS
 from headscope.model.remote_code import load_remote_classes
 from headscope.upstream.transformers import config_classes
 
+# A skeleton holds no numbers, and still a module for each layer: a configuration with a billion of them, or of labels
+# with their names, would fill the memory before anything can be said of it.
 _MOST_LAYERS = 2000
 _MOST_LABELS = 1_000_000
 

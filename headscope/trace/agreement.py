@@ -119,6 +119,8 @@ def agree(first: Look, again: Callable[[int], Look], *, verify: bool) -> Agreeme
         return _unconfirmed(first, err, verify=verify)
     seen = [first, second]
     if not _same_pooling(first, second) or _common_formula(first, second) is None:
+        # One run may show a coincidence of its sizes (a sum divided by 5 in a batch of 5). It differs from the other
+        # then, and the third says which of the two it was.
         with suppress(Unsupported):  # then the two that differ have no referee, and neither is claimed
             seen.append(again(2))
     pairs = [(one, other) for at, one in enumerate(seen) for other in seen[at + 1 :]]
@@ -130,6 +132,7 @@ def agree(first: Look, again: Callable[[int], Look], *, verify: bool) -> Agreeme
         formula=formula or Formula("", "runs of different sizes show different formulas"),
         stages=_merged_stages(first.stages, second.stages),
         hidden_shape=_merged_shape(first.hidden_shape, second.hidden_shape),
+        # All runs, also one that only decided: a rule that its gradients contradict in a single run is wrong.
         verification=_worst([item.verify() for item in seen]) if verify else None,
         gaps=(
             *_gaps_of_branches(seen),

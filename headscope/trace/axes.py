@@ -47,6 +47,7 @@ def find_token_axes(execution: Execution, head: HeadSlice) -> TokenAxes:
     for tensor in head.hidden:
         sizes |= _sizes_of(execution, tensor, hidden[id(tensor)])
     sizes -= {0, 1}
+    # Only for inputs without tokens of text: the length of a text is chosen by the probe, the number of patches is not.
     if not execution.probe.length and _is_ambiguous(execution, head, hidden):
         return TokenAxes(sizes, hidden, _grown_axes(execution, head, hidden))
     return TokenAxes(sizes, hidden)

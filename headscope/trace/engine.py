@@ -17,6 +17,8 @@ CPU = torch.device("cpu")
 _INDEXING = {"index", "index_put", "index_put_"}
 _MATRIX = 2
 _FACTORIES = {"full_like", "zeros_like", "ones_like", "new_full", "new_zeros", "new_ones"}
+# Integers are real here and take real memory, 80 MB for so many of 64 bits. A head that makes more after the shape of
+# its hidden states (pixels by features) makes no positions.
 _MOST_INTEGERS = 10_000_000
 
 
@@ -38,6 +40,9 @@ class ShapeOnlyMode(OwnRandomness):  # type: ignore[no-untyped-call]  # upstream
         operands = tensors_in((args, kwargs))
         name = func.overloadpacket.__name__
         if name == "_local_scalar_dense" and operands[0].is_meta:
+            # A value must be returned, or the forward ends here. Whichever it is, the branch may be the other one on
+            # real numbers: so each guess is kept with its line, and outside the base model it leaves the head path
+            # open.
             self._on_guess(True)
             return _guessed_scalar(operands[0])
         if name in _FACTORIES and _asks_for_integers(args, kwargs):
@@ -71,6 +76,8 @@ def _run_on_meta(
     if _writes_meta_into_real(name, args):
         return args[0]
     if "device" in kwargs:
+        # Model code asks for the device of a tensor (`device=ids.device`), which for the real integers is the CPU: the
+        # result must meet floats that are on meta.
         kwargs["device"] = META
     if not is_all_meta:
         args, kwargs = map_tensors(_to_meta, args), map_tensors(_to_meta, kwargs)

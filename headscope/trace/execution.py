@@ -76,6 +76,8 @@ def run_forward(
         if isinstance(execution, Execution):
             return execution
         failure = execution
+        # Only after a failure: a model that runs without a pad token is shown as it is, with no setting that its user
+        # lacks.
         padded = _run_padded(model, attempt, output)
         if padded is None:
             continue
@@ -166,6 +168,8 @@ def _lent(model: nn.Module) -> str:
 
 def _run(model: nn.Module, probe: Probe, output: str | None) -> Execution:
     states = _states_outside(model)
+    # No gradients: the graph of PyTorch would keep every result of the base model. The proofs need gradients of the
+    # head alone, and get them from a replay.
     with recording() as recorder, watching("problem_type") as reads, torch.no_grad(), _engine(model, recorder):
         returned = model(**probe.inputs, **probe.labels)
         returned = recorder.graph.memory.renewed_output(returned)

@@ -58,6 +58,7 @@ _POOLS = {
     "avg_pool1d": "mean", "avg_pool2d": "mean", "avg_pool3d": "mean", "sum": "sum", "max": "max",
     "adaptive_max_pool1d": "max", "adaptive_max_pool2d": "max", "max_pool1d": "max", "max_pool2d": "max",
 }  # fmt: skip
+# Beyond this a line is too long to read, and the stages stand beside it anyway.
 _LONGEST = 160
 _DEEPEST = 12
 
@@ -107,6 +108,8 @@ def write_formulas(  # noqa: PLR0917 - a formula is written from that many facts
         yield Formula("", str(err))
         return
     memo: dict[int, Node] = {}
+    # Simplified first: `mean(h)` is what people write. Then as it was computed, where the simplification does not give
+    # the scores of the head; `h.sum(1) / 11` in a text of 11 tokens fits both, and the next run keeps one.
     for logits in (tuple(_simplified(node, memo) for node in plain), plain):
         lines = [line for line in (_line(logits), _line(logits, numbers_only=True)) if line]
         if not lines:

@@ -116,6 +116,8 @@ def _candidates(
     The boundary is where the path leaves the base model; without a base model, where the token axis collapses.
     """
     operations = execution.graph.operations
+    # What the base model makes after its last hidden states (BERT's pooler) belongs to the head: it reads tokens, and a
+    # checkpoint may lack its weights.
     last = last_hidden_state(execution, base)
     after = set[int]() if last is None else execution.graph.after(last)
 
@@ -173,6 +175,7 @@ def _collapsing_tensors(execution: Execution, path: set[int], weighted: set[int]
         for tensor, producer in operation.inputs:
             if producer in weighted and has_token_axis(execution, tensor):
                 found.add(_before_class_axis(execution, _before_mask(execution, tensor, weighted)))
+    # No operation removes the token axis where each token has a score.
     return found or {_before_class_axis(execution, tensor) for tensor in execution.logits}
 
 
@@ -186,6 +189,7 @@ def _before_mask(execution: Execution, tensor: torch.Tensor, weighted: set[int])
             break
         if any(isinstance(item, nn.Parameter) for item, _ in inputs):  # a learned scale is no mask
             break
+        # The mask is part of the pooling: hidden states that begin behind it would have no token rule to show.
         tensor = masked[0]
         producer = execution.graph.producer(tensor)
     return tensor

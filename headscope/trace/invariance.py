@@ -15,6 +15,7 @@ from headscope.trace.probe import Probe
 _LENGTHS = (9, 10)
 _PADDING = 4
 _CHOICES = 2
+# In relation to the largest score. Padding that is masked still changes the rounding, as sums have other lengths.
 _TOLERANCE = 1e-3
 SIDES = ("right", "left")
 

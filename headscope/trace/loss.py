@@ -25,6 +25,7 @@ _SAME_NUMBERS = {
     "select", "slice", "index", "index_select", "masked_select", "gather", "take_along_dim", "dropout",
 }  # fmt: skip
 """Operations whose results are scores as they were: in another layout, or some of them."""
+# A cross entropy over another axis, such as the batch, trains something else: the axis counts for this one.
 _OVER_CLASSES = {"CrossEntropyLoss"}
 """Losses that compare the scores of one row with each other."""
 _CUTS = {"detach", "data"}

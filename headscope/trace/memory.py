@@ -70,6 +70,8 @@ class Memory:
     def keep_value(self, tensor: torch.Tensor) -> None:
         """Copies what a real tensor holds before it is written."""
         newest = self.newest(tensor)
+        # Real tensors are positions and masks. Which tokens were read is told after the forward, from the numbers that
+        # stood there when it read them.
         if not tensor.is_meta and id(newest) not in self._values:
             self._values[id(newest)] = tensor.detach().clone()
 

@@ -33,6 +33,8 @@ def read_pick(
     picked = picked_positions(operation, name, execution.probe, axes)
     if picked is None:
         return None
+    # Values that a caller gives are the same in every run, so that positions found by them look like a rule and are
+    # none.
     if picked.index is None and inputs_behind(operation.inputs[1:], execution) & execution.probe.given:
         return Positions(Where.BY_ROW)
     return explain_pick(picked, execution, names)
@@ -109,6 +111,9 @@ def _constant_index(picked: Picked, execution: Execution, names: TokenNames) -> 
     return None if picked.index is None else Positions(Where.INDEX, picked.index)
 
 
+# In order, the first that explains every row wins. Fixed places go first: a head that takes index 0 reads the first
+# token, also where no row of a caller's batch is padded and the first token that is not padding is the same. Any other
+# fixed index comes last. Which of two rules that fit one run is right shows in the next run, with other rows padded.
 _RULES: tuple[Callable[[Picked, Execution, TokenNames], Positions | None], ...] = (
     _first,
     _last,
@@ -136,6 +141,7 @@ def sliced_positions(operation: Operation, axes: TokenAxes, before: Positions) -
         return None
     if before.where is Where.RANGE and before.stop is not None:
         return None
+    # A stop beyond this text leaves everything, as far as this run can tell; `cuts.py` reports the limit.
     if isinstance(stop, int) and stop >= source.shape[axis or 0]:
         stop = None
     offset = before.index or 0
@@ -166,6 +172,7 @@ def kept_positions(positions: Positions, execution: Execution, length: int) -> l
         case Where.LAST_NON_PAD:
             return [[row.last] for row in rows]
         case Where.AFTER_LAST_NON_PAD:
+            # A row without padding has no such position: code that indexes there clamps, or it fails.
             return [[min(row.last + 1, length - 1)] for row in rows]
         case Where.EOS:
             return [[row.eos] for row in rows]

@@ -15,8 +15,12 @@ from transformers import PreTrainedModel
 from headscope.facts import Shape, Task
 from headscope.trace.inputs import MAKERS, Row, Sizes, make_pixels, text_config_of
 
+# At least as many rows as there are ways of padding (5), so that each occurs. The numbers are those that sizes of
+# models seldom are: no 8, 12 or 16, which count heads, layers and features.
 _BATCH_SIZES = (5, 7, 9, 11, 13, 17, 19, 21, 22, 23, 25, 26, 29, 31, 34, 35, 37, 38, 39, 41, 43, 46, 47)
 _BATCH_SIZES_OF_IMAGES = (5, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
+# Primes: no product of other sizes (heads by head size, rows by choices) equals one, so an axis of that size is the
+# text.
 _LENGTHS = (11, 13, 17, 19, 23, 27, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103)
 _FEW, _FEW_IMAGES = (4, *range(6, 48)), range(2, 48)
 """Rows of the later runs: as few as possible, because a model in memory keeps what it computes until it is read."""
@@ -25,8 +29,13 @@ _LONG = 23
 _CHOICES = (3, 6, 10, 14, 15, 18, 20)
 _LABEL_MAPS = {"id2label", "label2id"}
 _LONGEST_TEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "n_ctx")
+# RoBERTa counts positions from behind the pad token: of 514 positions, texts can use 512.
 _RESERVED_POSITIONS = 4
+# Left and right of the text. Both sides, or "the last token" and "the last that is not padding" would be one position;
+# different amounts, or an index from the end could pass for a rule on padding; one row without any, as people's own
+# batches have, where code that looks for the first pad token finds none.
 _PADDING = ((0, 0), (0, 2), (3, 0), (0, 4), (1, 0))
+# Behind `<eos>` two more tokens, or the rule "at <eos>" could not be told from "the last that is not padding".
 _EOS_FROM_END = 2
 
 
@@ -167,6 +176,8 @@ def make_rows(sizes: Sizes, turn: int = 0) -> tuple[Row, ...]:
 
     The first row of the first turn has no padding; in later turns every row has some.
     """
+    # The first turn has seen a row without padding. In later turns every row is padded, so what is read of padding
+    # shows in each of them.
     padding = _PADDING[1:] if turn else _PADDING
     return tuple(_row(index // sizes.choices, sizes.length, padding) for index in range(sizes.batch * sizes.choices))
 
@@ -202,6 +213,7 @@ def free_sizes(
                 sizes = Sizes(batch, length, choice)
                 if not _collide(sizes, taken):
                     return sizes
+    # Every size is taken: axes may be named wrongly in this run, and the next turn, with other sizes, contradicts it.
     return Sizes(next(iter(batches)), lengths[0], choices[0])
 
 

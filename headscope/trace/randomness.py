@@ -35,6 +35,8 @@ class OwnRandomness(TorchDispatchMode):  # type: ignore[no-untyped-call]  # upst
         if device.type == "meta" or _is_off(func, args, kwargs):
             return func(*args, **kwargs)
         overload = _overload_with_generator(func)
+        # A generator of our own: the state of the process belongs to the caller, whose training must draw the same
+        # numbers with and without an inspection in between.
         if overload is not None:
             return overload(*args, **kwargs, generator=self._generator(device))
         return self._draw_from_the_process(func, args, kwargs, device)

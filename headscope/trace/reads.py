@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from headscope.trace.head_slice import HeadSlice
 from headscope.upstream.python import parse
 
+# Read by every class for its plumbing: a head doesn't depend on them.
 _GENERIC = {
     "return_dict", "use_return_dict", "output_attentions", "output_hidden_states", "use_cache", "problem_type",
     "model_type", "to_dict", "get_text_config", "name_or_path", "dtype", "torchscript", "is_encoder_decoder",

@@ -115,6 +115,8 @@ class Graph:
     """
 
     operations: list[Operation] = field(default_factory=list)
+    # By the id of a tensor: `==` on tensors compares their numbers. The operations hold every tensor, because the id of
+    # one that was freed would be given to another.
     producers: dict[int, int] = field(default_factory=dict)
     executed: set[nn.Module] = field(default_factory=set)
     guesses: list[Guess] = field(default_factory=list)
@@ -168,6 +170,7 @@ class Recorder(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         name = _name_of(func)
+        # PyTorch gives an iterator here, in which no tensor can be seen: what the loop takes out would have no maker.
         if name == "__iter__" and args[0].dim():
             return iter(self.__torch_function__(torch.Tensor.unbind, types, (args[0], 0)))
         memory, operands = self.graph.memory, tensors_in((args, {**kwargs, "out": None}))
@@ -175,6 +178,8 @@ class Recorder(TorchFunctionMode):
         targets = _targets(name, args, kwargs)
         for tensor in targets:
             memory.keep_value(tensor)
+        # A name doesn't show every write: `relu(x, inplace=True)` and the running statistics of a batch norm are seen
+        # only by PyTorch's own count of writes.
         versions = [version_of(tensor) for tensor in operands]
         given = memory.renewed(args), memory.renewed({key: item for key, item in kwargs.items() if key != "out"})
         result = func(*args, **kwargs)
@@ -184,6 +189,8 @@ class Recorder(TorchFunctionMode):
         bumped = [item for item, before in zip(operands, versions, strict=True) if version_of(item) != before]
         made = tensors_in(result) if isinstance(result, torch.Tensor | tuple | list) else []
         replacement = _replacement(name, args)
+        # `out[:] = value` leaves nothing of what `out` held, so no path may lead back through it: it is a copy of
+        # `value`.
         if replacement is not None:
             func, name, given = torch.clone, "clone", ((memory.newest(replacement),), {})
         if targets and (kwargs.get("out") is not None or replacement is not None):
@@ -191,6 +198,8 @@ class Recorder(TorchFunctionMode):
             return result
         written = _written(name, targets, operands, bumped, made)
         if isinstance(result, torch.Tensor) and not written and _is_among(result, operands):
+            # In evaluation mode a dropout returns its input, the same object. Without a tensor that stands for its
+            # result it would be missing among the stages.
             if name not in _DROPOUTS:
                 return result
             result = torch.ops.aten.alias(result)
@@ -226,6 +235,7 @@ class Recorder(TorchFunctionMode):
         given = [] if name in _BY_SHAPE else tensors_in((args, kwargs))
         operands = tuple((leaf, producers.get(id(leaf), -1)) for leaf in given)
         index = len(self.graph.operations)
+        # Two frames up is the caller of __torch_function__; what lies between belongs to the recorder.
         file, line = _user_line(sys._getframe(2))
         stack = tuple(self._modules)
         self.graph.operations.append(
@@ -339,6 +349,7 @@ def _is_among(tensor: torch.Tensor, tensors: list[torch.Tensor] | tuple[torch.Te
     return any(tensor is item for item in tensors)
 
 
+# Asked for several frames of each of thousands of calls, always about the same few files.
 _plumbing_cache: dict[str, bool] = {}
 
 

@@ -16,6 +16,8 @@ from headscope.trace.picks import kept_positions
 from headscope.trace.probe import Probe
 from headscope.trace.replay import Replay, replay_head
 
+# In relation to the strongest gradient. A position that is not read has a gradient of exactly 0, while one that is read
+# among thousands of others, or through an almost closed gate, has a very small one: so the limit is far below rounding.
 _NEGLIGIBLE = 1e-9
 _PARTS_OF_AN_AXIS = (1 / 3, 2 / 3, 0, 1)
 """Where along an axis single positions are looked at: not in the middle, which a reversal leaves in its place."""
@@ -77,6 +79,8 @@ def _verified(  # noqa: PLR0917
         return Verification(False, f"disagrees with the traced rule: {wrong}; by gradient: {sentence}", influence.rows)
     if expected is None:
         return Verification(None, f"the traced rule makes no claim to compare; by gradient: {sentence}", influence.rows)
+    # Gradients show which positions count, not that they count alike: a weighted sum over all positions passes the
+    # first test as a mean, and only equal vectors tell the two apart.
     agrees = expected(influence) and _is_even(pooling, runs, influence.axis)
     verb = "agrees" if agrees else "disagrees"
     return Verification(agrees, f"{verb} with the traced rule; by gradient: {sentence}", influence.rows)
@@ -95,6 +99,8 @@ def _wrong_part(
             claimed = _claimed_rows((part,), execution, influence.length)
         except ValueError:
             continue
+        # Part by part: in a concatenation of a mean and the first token, all positions move the scores whatever the
+        # first token is, so the gradients of the whole head would let a wrong claim on one part pass.
         fault = _fault_of(part, (pair[0], pair[1]), claimed, runs, influence.axis)
         if fault:
             return f"its part '{part.rule}' {fault}"
@@ -120,6 +126,8 @@ def _fault_of(
     where = runs.axes.of(pair[0])
     found = tuple(_positions(row, axis) for row in _row_gradients(replay, (after,)))
     if part.kind is PoolingKind.MAX:
+        # Each feature of a maximum takes its gradient from one position, and chance decides which. So the positions
+        # that are seen can only be fewer than those claimed; what the maximum could have read is seen before it.
         held = tuple(_positions(row, axis) for row in _row_gradients(replay, (before,)))
         fits = all(set(row) <= set(named) for row, named in zip(found, claimed, strict=True))
         fits = fits and all(set(named) <= set(row) for row, named in zip(held, claimed, strict=True))
@@ -158,6 +166,7 @@ def _mixes_rows(replay: Replay) -> bool:
     scores, hidden = replay.logits[0], replay.hidden[0]
     if not scores.requires_grad or not scores.dim() or scores.shape[0] != hidden.shape[0]:
         return False
+    # The last row, because a recurrence over the batch (a head that forgot batch_first) reaches only later rows.
     with torch.enable_grad():
         gradients = _gradients(_random_sum(scores[-1]), replay.hidden)
     same_rows = [item for item in gradients if item is not None and item.shape[:1] == hidden.shape[:1]]
@@ -180,6 +189,7 @@ def with_weighed_positions(
         return pooling
     if influence is None or influence.length != probe.length:
         return pooling
+    # Exact rows on a batch whose rows are padded differently: a mask that happens to fit one row does not fit all.
     part = pooling.parts[0]
     if influence.rows == tuple(tuple(range(row.first, row.last + 1)) for row in probe.rows):
         positions, word = replace(part.positions, where=Where.NON_PAD), "padding left out"
@@ -234,6 +244,8 @@ def _gradients(score: torch.Tensor, hidden: tuple[torch.Tensor, ...]) -> tuple[t
 
 
 def _random_sum(logits: torch.Tensor) -> torch.Tensor:
+    # A plain sum would hide scores that add up to a constant: those of a softmax always sum to 1, so it has no
+    # gradient, and the proof would find that no position is read.
     weights = torch.randn(logits.shape, generator=torch.Generator().manual_seed(7))
     return (logits.float() * weights).sum()
 

@@ -111,6 +111,7 @@ def set_compiled_call(part: nn.Module, call: Any) -> None:
     part._compiled_call_impl = call
 
 
+# The methods are exchanged and not the class: code that has imported `autocast` by name holds the class itself.
 _METHODS = ("__init__", "__enter__", "__exit__")
 
 
@@ -121,6 +122,8 @@ def autocast_on_meta() -> Iterator[None]:
     Rotary embeddings of early Transformers 5 ask for it. The class `torch.autocast` stays the same object, and for
     other threads and devices it does what it did. Not for two threads at once.
     """
+    # The class is the process's. A training in another thread must keep its autocast while a head is traced in this
+    # one.
     own, real_is_enabled = get_ident(), torch.is_autocast_enabled
 
     def is_autocast_enabled(*args: Any) -> bool:

@@ -54,6 +54,9 @@ def load_on_meta(
     `from_pretrained(None, config=..., state_dict=...)` is how the Trainer and the tests of Transformers call it, and
     not documented. Raises whatever the loader raises.
     """
+    # `device_map="meta"`, or the loader allocates the model. `ignore_mismatched_sizes`, or it raises at the first shape
+    # that differs and says nothing of the others. The Auto classes refuse None as the path, so `cls` is a concrete
+    # class.
     loaded: Any = cls.from_pretrained(
         None,
         config=config,
@@ -167,6 +170,8 @@ def watching(field: str) -> Iterator[list[str]]:
 
     The reads are seen in the class: a loss function that is handed the configuration reads it outside the model.
     """
+    # On the class, because Python looks `__getattribute__` up nowhere else; and code may read a copy of the
+    # configuration.
     reads: list[str] = []
     thread = get_ident()
     plain = PreTrainedConfig.__getattribute__

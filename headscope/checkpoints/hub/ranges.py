@@ -72,6 +72,7 @@ class RangeBytes:
 
         wanted = f"bytes={offset}-{offset + length - 1}"
         token = self._token if _origin(self._store) == _origin(self._url) else False  # the store gets no token
+        # `identity`: of a compressed answer, the range would be of the compressed bytes.
         headers = build_hf_headers(token=token) | {"Range": wanted, "Accept-Encoding": "identity"}
         seconds = min(REQUEST_SECONDS, self._deadline.left())
         with session().stream("GET", self._store, headers=headers, follow_redirects=True, timeout=seconds) as response:
@@ -142,6 +143,7 @@ def _patiently(ask: Callable[[], tuple[bytes, int]], deadline: Deadline, name: s
                     f"{name} could not be read from the Hub: {_sentence(err)}", "try again later"
                 ) from err
             pause = getattr(err, "pause", None)
+            # The factor keeps readers that failed together from coming back together.
             _wait(_PAUSE * 2**attempt * random.uniform(0.8, 1.2) if pause is None else pause, deadline)
     raise AssertionError("unreachable")
 
