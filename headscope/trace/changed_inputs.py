@@ -19,6 +19,9 @@ Positions = tuple[int, ...]
 _LOUD = 100.0
 """How much larger padding is made: enough to win any maximum that it takes part in."""
 
+_OTHER = 30.0
+"""How much larger the numbers at one position are made, with the other sign."""
+
 
 @dataclass(frozen=True)
 class ChangedInputs:
@@ -38,6 +41,25 @@ class ChangedInputs:
     def loud(self) -> tuple[Replay, ...]:
         """Two runs in which the padding holds far larger numbers, of either sign: a gate may close for one of them."""
         return self._with_padding_times(_LOUD), self._with_padding_times(-_LOUD)
+
+    def depends_on(self, tensors: tuple[torch.Tensor, ...], at: int, axis: int) -> tuple[bool, ...]:
+        """For each row whether recorded tensors change where other numbers stand at one position of every row.
+
+        The numbers are changed in their sign and their size, which shows through a rounding and a comparison too.
+        """
+        given = {}
+        for tensor, value in zip(self.head.hidden, self.usual.hidden, strict=True):
+            changed = value.detach().clone()
+            if changed.shape[: axis + 1] == self.usual.hidden[0].shape[: axis + 1]:
+                changed.select(axis, at).mul_(-_OTHER)
+            given[id(tensor)] = changed
+        other = replay_head(self.execution, self.head, given)
+        rows = zip(*(self._changed_rows(tensor, other) for tensor in tensors), strict=True)
+        return tuple(any(row) for row in rows)
+
+    def _changed_rows(self, tensor: torch.Tensor, other: Replay) -> list[bool]:
+        pair = (run.differentiable(tensor).detach() for run in (self.usual, other))
+        return [not _are_close(one, two) for one, two in zip(*pair, strict=True)]
 
     def _with_padding_times(self, factor: float) -> Replay:
         given = {}

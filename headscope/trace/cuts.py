@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
-from headscope.facts import Unavailable
+from headscope.errors import Unsupported
+from headscope.facts import Pooling, Unavailable
+from headscope.facts.counting import verb
 from headscope.trace.agreement import Look
+from headscope.trace.indexing import item_on_axis
 from headscope.trace.probe import longest_text
 from headscope.trace.recorder import Operation
 from headscope.trace.stages import place_of, single_step
@@ -28,6 +31,43 @@ def unreached_cuts(seen: Sequence[Look]) -> Iterator[Unavailable]:
     told = {f"{where} {what} {most_read} positions": None for where, what, most_read in found if most_read < most}
     for sentence in told:
         yield Unavailable("pooling of long texts", f"{sentence}; headscope traced texts of at most {length}")
+
+
+def cuts_of_longer_texts(
+    seen: Sequence[Look], pooling: Pooling, again: Callable[[], Look] | None
+) -> Iterator[Unavailable]:
+    """The slices that end where the traced texts end, if a longer text shows that they cut it.
+
+    `h[:, :min(length, 128)]` is recorded as a slice up to the length. `again` runs the head on the longest text; it is
+    called only for such slices. None says that this would cost too much. Nothing is said of a pooling without a claim.
+    """
+    places = list(dict.fromkeys(place for look in seen for place in _ends_with_text(look)))
+    if not places or not pooling.parts:
+        return
+    length = max(look.execution.probe.length for look in seen)
+    where = f"{', '.join(places)} {verb(len(places), 'keeps', 'keep')} all of a text of {length} positions"
+    if again is None:
+        yield Unavailable("pooling of long texts", f"{where}; headscope traced no longer one")
+        return
+    try:
+        look = again()
+    except Unsupported as err:
+        yield Unavailable("pooling of long texts", f"{where}; a run on a longer one fails ({err.message})")
+        return
+    longer = look.execution.probe.length
+    if (look.pooling.kind, look.pooling.rule) != (pooling.kind, pooling.rule):
+        yield Unavailable("pooling of long texts", f"{where}; of {longer} positions it reads: {look.pooling.rule}")
+    elif longer > length and not set(places) <= set(_ends_with_text(look)):
+        yield Unavailable("pooling of long texts", f"{where}, but not of {longer}")
+
+
+def _ends_with_text(look: Look) -> Iterator[str]:
+    """The places of slices whose bound is a number, and the length of the axis that they cut."""
+    for operation in look.head.operations:
+        for axis, bounds in _slices(operation):
+            length = operation.args[0].shape[axis]
+            if axis in look.axes.of(operation.args[0]) and (bounds.stop == length or bounds.start == -length):
+                yield place_of(operation)
 
 
 def _longest(look: Look) -> float:
@@ -56,7 +96,10 @@ def _limits(look: Look, operation: Operation) -> Iterator[tuple[str, str, int]]:
 
 
 def _slices(operation: Operation) -> Iterator[tuple[int, slice[Any, Any, Any]]]:
-    """The slices of an index, each with the axis of the tensor that it cuts."""
+    """The slices of an index or a `narrow`, each with the axis of the tensor that it cuts."""
+    if operation.name == "narrow":
+        taken = ((axis, item_on_axis(operation, axis)) for axis in range(operation.args[0].dim()))
+        yield from ((axis, item) for axis, item in taken if isinstance(item, slice))
     if operation.name != "__getitem__" or not isinstance(operation.args[0], torch.Tensor):
         return
     items = operation.args[1] if isinstance(operation.args[1], tuple) else (operation.args[1],)

@@ -13,13 +13,14 @@ from headscope.trace.agreement import Agreement, Look, agree, look_at, withdrawn
 from headscope.trace.axes import has_ambiguous_batch
 from headscope.trace.base import base_module, declared_base
 from headscope.trace.branches import other_paths
-from headscope.trace.cuts import unreached_cuts
-from headscope.trace.execution import Execution, meta_copy, run_forward, run_on_probe
+from headscope.trace.cuts import cuts_of_longer_texts, unreached_cuts
+from headscope.trace.execution import Execution, is_shape_only, meta_copy, run_forward, run_on_probe
 from headscope.trace.formula import Formula
 from headscope.trace.head_slice import HeadSlice, locate_head
 from headscope.trace.loss import observed_loss
 from headscope.trace.names import ModelNames
 from headscope.trace.picks import TokenNames
+from headscope.trace.probe import LONGEST_TURN
 from headscope.trace.reads import config_fields_read
 from headscope.trace.stages import Step, place_of
 
@@ -79,7 +80,13 @@ def read_head(
         return look(model, turn)
 
     agreed = agree(first, again, verify=verify)
-    agreed = replace(agreed, gaps=(*agreed.gaps, *unreached_cuts(seen)))
+    cheap = small if small is not None else model if is_shape_only(model) else None
+
+    def longest() -> Look:
+        return look_at(*_unambiguous(cheap or model, run, LONGEST_TURN, taken), tokens)
+
+    cuts = cuts_of_longer_texts(seen, agreed.pooling, None if cheap is None else longest)
+    agreed = replace(agreed, gaps=(*agreed.gaps, *unreached_cuts(seen), *cuts))
     if not type(model).__module__.startswith("transformers."):
         gaps = tuple(other_paths(model, first.execution, first.head.base))
         agreed = replace(agreed, gaps=(*agreed.gaps, *gaps))

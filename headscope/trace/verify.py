@@ -1,6 +1,6 @@
 """Proof of a pooling by numbers: the gradient of the scores says which positions move them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import torch
@@ -21,6 +21,11 @@ from headscope.trace.replay import Replay, replay_head
 _NEGLIGIBLE = 1e-9
 _PARTS_OF_AN_AXIS = (1 / 3, 2 / 3, 0, 1)
 """Where along an axis single positions are looked at: not in the middle, which a reversal leaves in its place."""
+_NO_GRADIENT = "the scores depend on positions that no gradient leads to (rounded, compared or cut off)"
+
+
+class _WithoutGradient(Unsupported):
+    """A value depends on the positions that were claimed, and has no gradient that shows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +84,12 @@ def _verified(  # noqa: PLR0917
         return Verification(False, f"disagrees with the traced rule: {wrong}; by gradient: {sentence}", influence.rows)
     if expected is None:
         return Verification(None, f"the traced rule makes no claim to compare; by gradient: {sentence}", influence.rows)
+    fits = expected(influence)
+    if not fits and _lacks_gradients(pooling, influence, runs):
+        raise _WithoutGradient(f"{_NO_GRADIENT}; by gradient: {sentence}", "")
     # Gradients show which positions count, not that they count alike: a weighted sum over all positions passes the
     # first test as a mean, and only equal vectors tell the two apart.
-    agrees = expected(influence) and _is_even(pooling, runs, influence.axis)
+    agrees = fits and _is_even(pooling, runs, influence.axis)
     verb = "agrees" if agrees else "disagrees"
     return Verification(agrees, f"{verb} with the traced rule; by gradient: {sentence}", influence.rows)
 
@@ -92,6 +100,7 @@ def _wrong_part(
     """What the numbers of one part contradict; "" where they contradict none."""
     if len(tensors) != len(pooling.parts):
         return ""
+    unseen: _WithoutGradient | None = None
     for part, pair in zip(pooling.parts, tensors, strict=True):
         if not pair or part.kind in _NO_CLAIM or part.positions.where not in _PLACES:
             continue
@@ -101,10 +110,50 @@ def _wrong_part(
             continue
         # Part by part: in a concatenation of a mean and the first token, all positions move the scores whatever the
         # first token is, so the gradients of the whole head would let a wrong claim on one part pass.
-        fault = _fault_of(part, (pair[0], pair[1]), claimed, runs, influence.axis)
+        try:
+            fault = _fault_of(part, (pair[0], pair[1]), claimed, runs, influence.axis)
+        except _WithoutGradient as err:  # a later part may be wrong all the same
+            unseen = err
+            continue
         if fault:
             return f"its part '{part.rule}' {fault}"
+    if unseen is not None:
+        raise unseen
     return ""
+
+
+def _lacks_gradients(pooling: Pooling, influence: Influence, runs: ChangedInputs) -> bool:
+    """Whether the scores depend on the positions that the pooling claims and their gradients don't show."""
+    try:
+        claimed = _claimed_rows(pooling.parts, runs.execution, influence.length)
+    except ValueError:
+        return False
+    if pooling.kind is PoolingKind.MAX:  # which of them a row reads is chance
+        claimed = tuple(seen or row for row, seen in zip(claimed, influence.rows, strict=True))
+        return _depends_unseen(runs.execution.logits, claimed, influence.rows, runs, influence.axis, enough=any)
+    return _depends_unseen(runs.execution.logits, claimed, influence.rows, runs, influence.axis)
+
+
+def _depends_unseen(  # noqa: PLR0917 - a dependence is looked for in that many places
+    tensors: tuple[torch.Tensor, ...],
+    claimed: tuple[Positions, ...],
+    found: tuple[Positions, ...],
+    runs: ChangedInputs,
+    axis: int,
+    enough: Callable[[Iterable[bool]], bool] = all,
+) -> bool:
+    """Whether tensors change with the positions that are claimed and that their gradients don't show.
+
+    Those of a sign or a rounded number are zero, and so are those of a value that is cut off below zero. `enough` says
+    of the positions of a row whether all of them have to.
+    """
+    if len(claimed) != len(found) or any(set(seen) - set(row) for row, seen in zip(claimed, found, strict=True)):
+        return False
+    unseen = [set(row) - set(seen) for row, seen in zip(claimed, found, strict=True)]
+    changes = {at: runs.depends_on(tensors, at, axis) for at in sorted(set().union(*unseen))}
+    if any(len(rows) != len(unseen) for rows in changes.values()):
+        return False
+    return any(unseen) and all(enough(changes[at][row] for at in places) for row, places in enumerate(unseen) if places)
 
 
 def _fault_of(
@@ -133,10 +182,14 @@ def _fault_of(
         fits = fits and all(set(named) <= set(row) for row, named in zip(held, claimed, strict=True))
         reads = _reads_itself(before, replay, axis) if is_in_place else _reads_one(before, where, replay, axis)
         if not (fits and reads):
+            if _depends_unseen((pair[0],), claimed, held, runs, axis):
+                raise _WithoutGradient(_NO_GRADIENT, "")
             return "reads other positions"
         if not _padding_wins_as_claimed(pair[1], claimed, runs, axis):
             return "is wrong about padding"
     elif found != claimed:
+        if _depends_unseen((pair[1],), claimed, found, runs, axis):
+            raise _WithoutGradient(_NO_GRADIENT, "")
         return "reads other positions"
     if part.kind in _EVEN:
         before, after = (runs.constant.differentiable(tensor).detach() for tensor in pair)

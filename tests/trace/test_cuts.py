@@ -22,7 +22,15 @@ CUTTING: list[Head] = [
     lambda s, h, m: s.fc(((h * m[..., None])[:, :128]).sum(1) / m[:, :128].sum(1, keepdim=True)),
     gather_until,
 ]
+COMPUTED: list[Head] = [
+    lambda s, h, m: s.fc(h.narrow(1, 0, min(h.shape[1], 128)).mean(1)),
+    lambda s, h, m: s.fc(h[:, : min(h.shape[1], 128)].mean(1)),
+    lambda s, h, m: s.fc(h[:, 1 : min(h.shape[1], 128)].mean(1)),
+    lambda s, h, m: s.fc(((h * m[..., None])[:, : min(h.shape[1], 128)]).sum(1) / m[:, :128].sum(1, keepdim=True)),
+]
 WHOLE: list[Head] = [
+    lambda s, h, m: s.fc(h.narrow(1, 0, h.shape[1]).mean(1)),
+    lambda s, h, m: s.fc(h[:, -h.shape[1] :].mean(1)),
     lambda s, h, m: s.fc(h[:, : h.shape[1]].mean(1)),
     lambda s, h, m: s.fc(h[:, :].mean(1)),
     lambda s, h, m: s.fc(h[..., :200].mean(1)),
@@ -45,6 +53,15 @@ def test_a_limit_beyond_the_traced_texts_is_named(head: Head) -> None:
     assert len(gaps) == 1
     assert "128 positions; headscope traced texts of at most" in gaps[0].reason
     assert "test_cuts.py:" in gaps[0].reason
+
+
+@pytest.mark.parametrize("head", COMPUTED)
+def test_a_limit_that_python_computes_from_the_length_is_named(head: Head) -> None:
+    assert not reads_everywhere(head)
+    gaps = [item for item in trace(Text(head)).not_determined if item.what == "pooling of long texts"]
+    assert len(gaps) == 1
+    assert "test_cuts.py:" in gaps[0].reason
+    assert "keeps all of a text of" in gaps[0].reason
 
 
 @pytest.mark.parametrize("head", WHOLE)

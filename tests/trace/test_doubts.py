@@ -133,7 +133,7 @@ def test_convolutions_in_a_list_are_no_base_model() -> None:
     report = headscope.inspect(model, example_inputs={"ids": IDS})
     assert report.model.parameters.head == numbers(model.convs) + numbers(model.out)
     assert report.head is not None
-    assert report.head.formula == "logits = out([max(relu(convs.0(h)), 2); max(relu(convs.1(h)), 2)])"
+    assert report.head.formula == "logits = out([max(relu(convs.0(h))); max(relu(convs.1(h)))])"
 
 
 @pytest.mark.parametrize(

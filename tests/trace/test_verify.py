@@ -9,7 +9,22 @@ from torch import Tensor, nn
 from headscope.facts import Pooling, PoolingKind, PoolingPart, Positions, Verification, Where
 from headscope.trace import replay
 from headscope.trace.verify import measure_influence, verify_pooling
-from tests.trace.heads import ALL, BY_ROW, EACH, FIRST, LAST, LAST_NON_PAD, NON_PAD, H, Head, Image, Text, pixels, run
+from tests.trace.heads import (
+    ALL,
+    BY_ROW,
+    EACH,
+    FIRST,
+    LAST,
+    LAST_NON_PAD,
+    NON_PAD,
+    H,
+    Head,
+    Image,
+    Text,
+    pixels,
+    run,
+    trace,
+)
 
 K = PoolingKind
 EVERY = tuple(range(11))
@@ -273,3 +288,48 @@ def test_nothing_is_claimed_where_nothing_can_be_measured(monkeypatch: pytest.Mo
     sentence = verify_pooling(found.execution, found.head, pooling((K.FIRST_TOKEN, FIRST)), found.axes)
     assert (sentence.agrees, sentence.positions) == (None, ())
     assert sentence.told.startswith("not determined: the head holds")
+
+
+def straight_through(value: Tensor, chosen: Tensor) -> Tensor:
+    return value + (chosen - value).detach()
+
+
+WITHOUT_GRADIENT: dict[str, tuple[Head, tuple[K, Positions]]] = {
+    "rounded": (lambda s, h, m: s.fc(h[:, 0].round()), (K.FIRST_TOKEN, FIRST)),
+    "signs": (lambda s, h, m: s.fc(h.sign().mean(1)), (K.MEAN, ALL)),
+    "masked signs": (
+        lambda s, h, m: s.fc((h.sign() * m.unsqueeze(-1)).sum(1) / m.sum(1, keepdim=True)), (K.MASKED_MEAN, NON_PAD)
+    ),
+    "largest floor": (lambda s, h, m: s.fc(h.floor().amax(1)), (K.MAX, ALL)),
+    "straight through": (lambda s, h, m: s.fc(straight_through(h, h.sign()).mean(1)), (K.MEAN, ALL)),
+    "each rounded": (lambda s, h, m: s.fc(h).round(), (K.NONE, EACH)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WITHOUT_GRADIENT)
+def test_what_depends_on_a_position_without_a_gradient_is_no_contradiction(name: str) -> None:
+    head, part = WITHOUT_GRADIENT[name]
+    found = verified(head, part)
+    assert found.agrees is None
+    assert found.told.startswith("not determined: the scores depend on positions that no gradient leads to")
+
+
+@pytest.mark.parametrize(
+    ("head", "part"),
+    [
+        (lambda s, h, m: s.fc(h[:, -1].round()), (K.FIRST_TOKEN, FIRST)),
+        (lambda s, h, m: s.fc(h[:, 1:].sign().mean(1)), (K.MEAN, ALL)),
+        (lambda s, h, m: s.fc(h.mean(1) + h[:, 0].round()), (K.FIRST_TOKEN, FIRST)),
+    ],
+)
+def test_a_claim_that_no_value_bears_out_is_still_contradicted(head: Head, part: tuple[K, Positions]) -> None:
+    assert verified(head, part).agrees is False
+
+
+def test_a_part_without_a_gradient_keeps_its_name_beside_another() -> None:
+    head: Head = lambda s, h, m: s.fc(h[:, 0].round() + h[:, -1])  # noqa: E731 - a table of heads
+    traced = trace(Text(head))
+    assert traced.pooling.kind is K.CONCAT
+    assert traced.verification is not None
+    assert traced.verification.agrees is None
+    assert traced.not_determined == ()
