@@ -56,7 +56,11 @@ _FLOORED = (
     "pooling", "collapse", "picks", "head_slice", "indexing", "replay", "verify", "changed_inputs", "cuts", "branches",
 )  # fmt: skip
 _ROOMS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (  # folder, files (all where none is named), tests
-    ("headscope/trace", (*_FLOORED, "agreement", "formula", "evaluate", "axes"), _TRACE),
+    (
+        "headscope/trace",
+        (*_FLOORED, "agreement", "formula", "side_values", "simplification", "evaluate", "axes"),
+        _TRACE,
+    ),
     ("headscope/checks", (), _CHECKS),
     ("headscope/model", (), _MODEL),
     ("headscope/checkpoints", (), _CHECKPOINTS),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import sys
@@ -316,7 +317,7 @@ def _atlas_head(trace: HeadTrace, cls: Any, config: Any) -> AtlasHead:
         pooling=trace.pooling,
         stages=trace.stages,
         parameters=tuple(
-            AtlasParameter(name, shapes[name], _count(shapes[name]), name in live)
+            AtlasParameter(name, shapes[name], math.prod(shapes[name]), name in live)
             for name in trace.parameters
             if name in shapes
         ),
@@ -326,10 +327,3 @@ def _atlas_head(trace: HeadTrace, cls: Any, config: Any) -> AtlasHead:
         unused_modules=trace.unused_modules,
         verification=trace.verification,
     )
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    total = 1
-    for size in shape:
-        total *= size
-    return total

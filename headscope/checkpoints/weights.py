@@ -266,6 +266,7 @@ def _read_files(
 ) -> Weights:
     """The named files at once; `listed` are those of an index, with header sizes: missing ones are a gap."""
     contexts = [copy_context() for _ in names]  # the threads belong to what this reading is bounded and watched by
+    # Each shard is one request that mostly waits.
     with ThreadPoolExecutor(max_workers=_WORKERS) as pool:
         read = partial(_read_part, storage, format_, listed=listed)
         parts = list(pool.map(lambda name, context: context.run(read, name), names, contexts))

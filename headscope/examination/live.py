@@ -229,6 +229,8 @@ def _with_padding(trace: HeadTrace, module: nn.Module, task: Task) -> HeadTrace:
     if not isinstance(module, PreTrainedModel):
         return trace
     measured = with_padding(trace, Choice(type(module), task, deepcopy(module.config)))
+    # Measured on a fresh model of the class. A module that was put into this one afterwards may treat padding
+    # differently.
     if measured.verification is None or not measured.verification.padding or has_own_modules(module):
         return measured
     gap = PaddingEffect("any", None, reason=f"some modules are not those of {type(module).__name__}")

@@ -44,6 +44,7 @@ def embeddings_of(module: nn.Module) -> frozenset[str]:
             layers.append(getattr(module, name)())
         except (AttributeError, NotImplementedError):
             continue
+    # By identity, as the names of embeddings differ from family to family, and tied ones have two.
     own = {id(item) for layer in layers if layer is not None for item in layer.parameters()}
     named = module.named_parameters(remove_duplicate=False)
     return frozenset(plain_name(name) for name, item in named if id(item) in own)

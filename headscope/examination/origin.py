@@ -64,12 +64,15 @@ def find_origin(
     name = loaded_from or noted
     if name in _FROM_CONFIG:
         return None
+    # A configuration keeps its name when a new model is made of it: `Class(config)` is random, and named after a
+    # checkpoint.
     if loaded_from is None and not was_loaded(module):
         return Unavailable(
             "checkpoint",
             f"the configuration names {name}, but nothing shows that the weights come from there; give loaded_from, "
             "or loading_info",
         )
+    # The commit that was loaded: the main branch may hold other weights by now.
     revision = None if loaded_from else commit
     request = Request(Location(str(name), revision, hub=HubOptions(offline=offline)))
     try:

@@ -71,6 +71,8 @@ def traced_with_numbers(
         with quiet(), OwnRandomness():
             model = _small_model(choice)
             trace = trace_head(model, choice.task, names, verify=True)
+            # A small model may run for another reason than its numbers (fewer layers, a smaller vocabulary). Then it
+            # isn't a witness for the large one.
             if not _fails_without_numbers(choice, model.config, failure):
                 return None
     except Exception:  # whatever a foreign constructor or forward raises; the first failure is the one to show

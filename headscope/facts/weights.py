@@ -139,6 +139,7 @@ def dropped_layers(diff: WeightDiff) -> tuple[DroppedLayers, ...]:
     unused: dict[str, dict[int, list[str]]] = {}
     for key in diff.unused:
         path, number, tensor = _split(key)
+        # A base checkpoint has `encoder.layer.3`, where a classifier has `bert.encoder.layer.3`.
         stack = next((name for name in (path, *(f"{first}.{path}" for first in prefixes)) if name in built), "")
         if stack and tensor in built[stack].get(0, ()) and number > max(built[stack]):
             unused.setdefault(stack, {}).setdefault(number, []).append(key)

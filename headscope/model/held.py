@@ -34,6 +34,7 @@ class Held:
 def held_by(module: nn.Module) -> Held:
     """What the parameters of `module` show."""
     parameters = dict(module.named_parameters(remove_duplicate=False))
+    # A name alone proves nothing: a head that was replaced after the load bears the name of the one that was loaded.
     marked = {name for name, item in parameters.items() if is_filled(item)}
     originals = {name: _original_of(name) for name in parameters if _COPY in name}
     copies = {name: parameters[original] for name, original in originals.items() if original in parameters}

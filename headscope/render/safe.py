@@ -9,6 +9,7 @@ def safe(text: str) -> str:
     Escaped are control characters, bidirectional and zero-width marks, fillers and variation selectors, line and
     paragraph separators, spaces other than the plain one, and lone surrogates.
     """
+    # Nearly every name; the walk over characters is for the others.
     if text.isascii() and text.isprintable():
         return text
     return "".join(char if _is_visible(char) else _escape(ord(char)) for char in text)

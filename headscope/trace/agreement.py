@@ -222,6 +222,7 @@ def _operations(look: Look) -> list[tuple[str, str]]:
 
 def _merged_stages(first: tuple[Stage, ...], second: tuple[Stage, ...]) -> tuple[Stage, ...]:
     """The stages with the sizes that both runs name alike."""
+    # Runs that go through other operations have no stages to pair; `_gaps_of_stages` reports them.
     if len(first) != len(second):
         return first
     return tuple(

@@ -79,6 +79,7 @@ def constant_hidden(head: HeadSlice, axes: TokenAxes) -> dict[int, torch.Tensor]
     given = {}
     for tensor in head.hidden:
         counted = axes.of(tensor)
+        # The same vector in every row too: then the scores of all rows must be equal, whatever their padding.
         narrow = [1 if at == 0 or at in counted else size for at, size in enumerate(tensor.shape)]
         given[id(tensor)] = torch.randn(narrow, generator=generator).expand(tensor.shape).clone()
     return given

@@ -21,6 +21,7 @@ _AT_EACH_CALL = "the head may read other positions at each call"
 
 def doubts(execution: Execution, head: HeadSlice) -> tuple[str, ...]:
     """Why the head path of a recorded head is open, each as a sentence; empty where nothing speaks against it."""
+    # The first of each kind is enough: one is reason not to trust the path, and a loop would give one for each row.
     found = [_told(operation) for operation in head.operations if _takes_rows(operation, execution, head)][:1]
     found += [_told_of_random(item) for item in _random_choices(execution, head)][:1]
     if execution.draws_from:

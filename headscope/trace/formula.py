@@ -23,33 +23,25 @@ from headscope.trace.expression import (
     Hidden,
     Joined,
     Node,
-    Number,
     Pick,
     Pooled,
-    Side,
     TooLong,
     Withheld,
-    below_layout,
     spell,
 )
 from headscope.trace.head_slice import HeadSlice
 from headscope.trace.indexing import spell_index
-from headscope.trace.masks import mask_name
 from headscope.trace.names import ModelNames
 from headscope.trace.picks import TokenNames, read_pick, sliced_positions
-from headscope.trace.probe import Probe
 from headscope.trace.recorder import Operation
 from headscope.trace.replay import Replay
+from headscope.trace.side_values import LAYOUT, SIGNS, Builder, operand, side, turned
+from headscope.trace.simplification import simplified
 from headscope.trace.stages import Step, entering_tensors, is_silent, single_step
 
 _ALL = Positions(Where.ALL)
-_LAYOUT = {
-    "view", "reshape", "flatten", "squeeze", "unsqueeze", "transpose", "permute", "swapaxes", "swapdims", "expand",
-    "movedim", "moveaxis", "unflatten", "contiguous", "broadcast_to", "view_as", "reshape_as", "t",
-}  # fmt: skip
 _RESHAPES = {"view", "reshape", "unflatten", "view_as", "reshape_as"}
 _DROPOUTS = {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"}
-_SIGNS = {"add": " + ", "sub": " - ", "div": " / ", "mul": " * ", "matmul": " @ "}
 _WEIGHTED = {"linear", "layer_norm", "batch_norm", "group_norm", "rms_norm"}
 _PICKS = {"select", "index", "gather", "take_along_dim"}
 _SPLITS = {"split", "chunk", "unbind", "tensor_split"}
@@ -60,7 +52,6 @@ _POOLS = {
 }  # fmt: skip
 # Beyond this a line is too long to read, and the stages stand beside it anyway.
 _LONGEST = 160
-_DEEPEST = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +60,6 @@ class Formula:
 
     text: str
     reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Builder:
-    execution: Execution
-    head: HeadSlice
-    axes: TokenAxes
-    tokens: TokenNames
-    names: ModelNames
-    short: dict[str, str]
-    weights: dict[int, str]
-    alone: set[int]
-    nodes: dict[int, Node]
 
 
 def write_formulas(  # noqa: PLR0917 - a formula is written from that many facts
@@ -110,7 +88,7 @@ def write_formulas(  # noqa: PLR0917 - a formula is written from that many facts
     memo: dict[int, Node] = {}
     # Simplified first: `mean(h)` is what people write. Then as it was computed, where the simplification does not give
     # the scores of the head; `h.sum(1) / 11` in a text of 11 tokens fits both, and the next run keeps one.
-    for logits in (tuple(_simplified(node, memo) for node in plain), plain):
+    for logits in (tuple(simplified(node, memo) for node in plain), plain):
         lines = [line for line in (_line(logits), _line(logits, numbers_only=True)) if line]
         if not lines:
             yield Formula("", "it would be too long to read")
@@ -147,7 +125,7 @@ def _build(  # noqa: PLR0917
     alone = {call for call, count in users.items() if count == 1}
     short = _short_names(steps, names)
     weights = _weight_names(execution, head, names, {*short.values(), *execution.probe.inputs})
-    builder = _Builder(execution, head, axes, tokens, names, short, weights, alone, nodes)
+    builder = Builder(execution, head, axes, tokens, names, short, weights, alone, nodes)
     for step in steps:
         _add(step, builder)
     missing = [tensor for tensor in execution.logits if id(tensor) not in nodes]
@@ -207,7 +185,7 @@ def _uses_parameters(step: Step, names: ModelNames) -> bool:
     return any(id(tensor) in names.parameters for item in step.operations for tensor, _ in item.inputs)
 
 
-def _add(step: Step, builder: _Builder) -> None:
+def _add(step: Step, builder: Builder) -> None:
     """Writes down the node of each output of a step."""
     made = [(output, _node(step, output, builder)) for output in step.last.outputs]
     for operation in step.operations[:-1]:
@@ -216,7 +194,7 @@ def _add(step: Step, builder: _Builder) -> None:
     builder.nodes.update((id(output), node) for output, node in made)
 
 
-def _node(step: Step, output: torch.Tensor, builder: _Builder) -> Node:  # noqa: PLR0911 - one line for each kind
+def _node(step: Step, output: torch.Tensor, builder: Builder) -> Node:  # noqa: PLR0911 - one line for each kind
     entering = entering_tensors(step, builder.head)
     first = builder.nodes[id(entering[0])]
     name = step.name
@@ -224,13 +202,13 @@ def _node(step: Step, output: torch.Tensor, builder: _Builder) -> Node:  # noqa:
         return first
     if name in _RESHAPES and builder.axes.of(entering[0]) and _regroups(entering[0].shape, output.shape):
         raise Withheld("a reshape cuts the vectors of the positions apart")
-    if name == "unsqueeze" or (name in _LAYOUT and not _merges_tokens(entering[0], output, builder)):
+    if name == "unsqueeze" or (name in LAYOUT and not _merges_tokens(entering[0], output, builder)):
         return _applied("", (first,), step, output, builder)
     if name in _PICKS or name == "slice":
         return _indexed(step, output, builder)
     if name in _SPLITS:
         return _piece(step, output, builder)
-    if name in _SIGNS and len(step.operations) == 1:
+    if name in SIGNS and len(step.operations) == 1:
         arithmetic = _arithmetic(step, builder)
         if arithmetic is not None:
             return arithmetic
@@ -247,12 +225,12 @@ def _regroups(before: Sequence[int], after: Sequence[int]) -> bool:
     return not (first <= second or second <= first)
 
 
-def _merges_tokens(entering: torch.Tensor, output: torch.Tensor, builder: _Builder) -> bool:
+def _merges_tokens(entering: torch.Tensor, output: torch.Tensor, builder: Builder) -> bool:
     """Whether a reshape puts the vectors of all positions side by side."""
     return bool(builder.axes.of(entering)) and not builder.axes.of(output) and _positions(entering, builder) > 1
 
 
-def _positions(tensor: torch.Tensor, builder: _Builder) -> int:
+def _positions(tensor: torch.Tensor, builder: Builder) -> int:
     count = 1
     for axis in builder.axes.of(tensor):
         count *= tensor.shape[axis]
@@ -260,13 +238,13 @@ def _positions(tensor: torch.Tensor, builder: _Builder) -> int:
 
 
 def _applied(  # noqa: PLR0917
-    text: str, operands: tuple[Node, ...], step: Step, output: torch.Tensor, builder: _Builder, rest: str = ""
+    text: str, operands: tuple[Node, ...], step: Step, output: torch.Tensor, builder: Builder, rest: str = ""
 ) -> Applied:
     inputs = tuple((tensor, builder.nodes[id(tensor)]) for tensor in entering_tensors(step, builder.head))
     return Applied(text, operands, step, inputs, output, rest)
 
 
-def _indexed(step: Step, output: torch.Tensor, builder: _Builder) -> Node:  # noqa: PLR0911 - one line for each kind
+def _indexed(step: Step, output: torch.Tensor, builder: Builder) -> Node:  # noqa: PLR0911 - one line for each kind
     operation = step.last
     source = operation.args[0]
     inner = builder.nodes.get(id(source))
@@ -306,7 +284,7 @@ def _units_dropped(tensor: torch.Tensor) -> tuple[int, ...]:
     return tuple(size for size in tensor.shape if size != 1)
 
 
-def _piece(step: Step, output: torch.Tensor, builder: _Builder) -> Node:
+def _piece(step: Step, output: torch.Tensor, builder: Builder) -> Node:
     entering = entering_tensors(step, builder.head)[0]
     inner = builder.nodes[id(entering)]
     number = next(at for at, item in enumerate(step.last.outputs) if item is output)
@@ -320,7 +298,7 @@ def _piece(step: Step, output: torch.Tensor, builder: _Builder) -> Node:
     return _applied("", (inner,), step, output, builder, rest=_spell_piece(step.last, entering, number))
 
 
-def _is_handed_out(split: Operation, builder: _Builder) -> bool:
+def _is_handed_out(split: Operation, builder: Builder) -> bool:
     """Whether all that a split makes is scores, in another layout at most: the start and end of a span."""
     made: set[int] = set()
     for tensor in builder.execution.logits:
@@ -337,7 +315,7 @@ def _is_handed_out(split: Operation, builder: _Builder) -> bool:
 
 def _keeps_values(operation: Operation) -> bool:
     step = single_step(operation)
-    return is_silent(step) or step.name in _LAYOUT
+    return is_silent(step) or step.name in LAYOUT
 
 
 def _spell_piece(split: Operation, entering: torch.Tensor, number: int) -> str:
@@ -374,7 +352,7 @@ def _token_piece(inner: Node, entering: torch.Tensor, output: torch.Tensor, axis
     return Cut(inner, Positions(Where.RANGE, start, stop), axis)
 
 
-def _arithmetic(step: Step, builder: _Builder) -> Node | None:
+def _arithmetic(step: Step, builder: Builder) -> Node | None:
     """The step as a sign between its two operands; None where it has other arguments that matter."""
     operation = step.last
     operands = list(operation.args[:2])
@@ -382,123 +360,11 @@ def _arithmetic(step: Step, builder: _Builder) -> Node | None:
         return None
     if operation.name in REVERSED:
         operands.reverse()
-    left, right = (_operand(item, operation, builder) for item in operands)
+    left, right = (operand(item, operation, builder) for item in operands)
     if step.name == "matmul":
-        left, right = _turned(left), _turned(right)
+        left, right = turned(left), turned(right)
     shapes = tuple(item.shape if isinstance(item, torch.Tensor) else torch.Size() for item in operands)
-    return Arithmetic(_SIGNS[step.name], left, right, (shapes[0], shapes[1]))
-
-
-def _turned(node: Node) -> Node:
-    """A factor of a matrix product with `.T` where its last two axes were swapped."""
-    if isinstance(node, Applied) and not node.text and not node.rest and _swaps_last_axes(node.step.last):
-        return replace(node, rest=".T")
-    return node
-
-
-def _swaps_last_axes(operation: Operation) -> bool:
-    if operation.name in {"T", "mT", "t"}:
-        return True
-    axes = [item for item in (*operation.args[1:], *operation.kwargs.values()) if isinstance(item, int)]
-    count = operation.args[0].dim() if operation.args else 0
-    is_swap = operation.name in {"transpose", "swapaxes", "swapdims"} and count > 1
-    return is_swap and {axis % count for axis in axes} == {count - 2, count - 1}
-
-
-def _operand(value: Any, operation: Operation, builder: _Builder) -> Node:
-    if isinstance(value, torch.Tensor):
-        if id(value) in builder.nodes and id(value) in builder.head.derived:
-            return builder.nodes[id(value)]
-        producer = next((made_by for tensor, made_by in operation.inputs if tensor is value), -1)
-        return _side(value, producer, builder)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return Number(float(value), axis=_numeral(value, builder.execution.probe))
-    raise Withheld(f"{operation.name} has an operand of type {type(value).__name__}")
-
-
-def _side(tensor: torch.Tensor, producer: int, builder: _Builder, depth: int = 0) -> Node:
-    """A tensor beside the hidden states: a parameter, a buffer, a mask, a number, or an expression over these."""
-    graph = builder.execution.graph
-    if id(tensor) in builder.names.parameters:
-        name = builder.names.parameters[id(tensor)]
-        return Side(builder.weights.get(id(tensor), name), tensor, -1)
-    inputs = {id(value): name for name, value in builder.execution.probe.inputs.items()}
-    is_fixed = not tensor.is_meta and not _is_made_from_parameters(producer, builder)
-    name = mask_name(tensor, producer, builder.execution) if is_fixed else ""
-    if name:
-        return Side(name, tensor, producer)
-    if id(tensor) in inputs:
-        return Side(inputs[id(tensor)], tensor, -1)
-    if producer in graph.stale:
-        raise Withheld("a value beside the hidden states was written in place through another tensor")
-    if is_fixed and tensor.numel() == 1 and not _is_made_from_inputs(producer, builder):
-        is_count = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
-        return Number(float(tensor), axis=_numeral(int(tensor), builder.execution.probe) if is_count else "")
-    if id(tensor) in builder.names.buffers and producer < 0:
-        return Side(builder.names.buffers[id(tensor)], tensor, -1)
-    if producer < 0 or depth > _DEEPEST:
-        raise Withheld("the head reads values beside the hidden states that have no name")
-    return _side_operation(single_step(graph.operations[producer]), tensor, builder, depth)
-
-
-def _side_operation(step: Step, tensor: torch.Tensor, builder: _Builder, depth: int) -> Node:
-    """The expression over parameters and inputs that an operation makes."""
-    producers = {id(item): made_by for item, made_by in step.last.inputs}
-
-    def node_of(item: torch.Tensor) -> Node:
-        return _side(item, producers.get(id(item), -1), builder, depth + 1)
-
-    if not step.last.inputs or all(item.is_meta and not item.numel() for item, _ in step.last.inputs):
-        raise Withheld(f"the head reads what {step.name} makes from nothing")
-    if step.name in _SIGNS and not step.last.kwargs:
-        arithmetic = _side_arithmetic(step, builder, depth)
-        if arithmetic is not None:
-            return arithmetic
-    pairs = tuple((item, node_of(item)) for item, _ in step.last.inputs)
-    if is_silent(step) or step.name in _LAYOUT:
-        return Applied("", (pairs[0][1],), step, pairs, tensor)
-    if step.last.name == "__getitem__" and len(pairs) == 1:
-        return Applied("", (pairs[0][1],), step, pairs, tensor, spell_index(step.last))
-    operands = call_operands(step.last, node_of, builder.execution.probe)
-    number = next((at for at, item in enumerate(step.last.outputs) if item is tensor), 0)
-    text = f"{step.name}[{number}]" if number else step.name
-    return Applied(text, operands, step, pairs, tensor)
-
-
-def _side_arithmetic(step: Step, builder: _Builder, depth: int) -> Node | None:
-    operands = step.last.args[:2]
-    if len(operands) != 2 or not all(isinstance(item, torch.Tensor | int | float) for item in operands):  # noqa: PLR2004
-        return None
-    producers = {id(item): made_by for item, made_by in step.last.inputs}
-    nodes = [
-        _side(item, producers.get(id(item), -1), builder, depth + 1)
-        if isinstance(item, torch.Tensor)
-        else Number(float(item), axis=_numeral(item, builder.execution.probe))
-        for item in operands
-    ]
-    if step.last.name in REVERSED:
-        nodes.reverse()
-        operands = tuple(reversed(operands))
-    shapes = [item.shape if isinstance(item, torch.Tensor) else torch.Size() for item in operands]
-    if step.name == "matmul":
-        nodes = list(map(_turned, nodes))
-    return Arithmetic(_SIGNS[step.name], nodes[0], nodes[1], (shapes[0], shapes[1]))
-
-
-def _is_made_from_parameters(producer: int, builder: _Builder) -> bool:
-    """Whether training changes a value: then it is written as what makes it, not as the number that it is now."""
-    return any(id(tensor) in builder.names.parameters for tensor in _tensors_before(producer, builder))
-
-
-def _is_made_from_inputs(producer: int, builder: _Builder) -> bool:
-    """Whether a value is another one for other inputs."""
-    inputs = {id(value) for value in builder.execution.probe.inputs.values()}
-    return any(id(tensor) in inputs for tensor in _tensors_before(producer, builder))
-
-
-def _tensors_before(producer: int, builder: _Builder) -> Iterator[torch.Tensor]:
-    """Every tensor that an operation, or one that it depends on, reads."""
-    return (tensor for operation in builder.execution.graph.before(producer) for tensor, _ in operation.inputs)
+    return Arithmetic(SIGNS[step.name], left, right, (shapes[0], shapes[1]))
 
 
 def _last_name(name: str) -> str:
@@ -507,10 +373,10 @@ def _last_name(name: str) -> str:
     return ".".join(parts[-2:]) if parts[-1] in {"weight", "bias"} else parts[-1]
 
 
-def _joined(step: Step, builder: _Builder) -> Node:
+def _joined(step: Step, builder: Builder) -> Node:
     operation = step.last
     tensors = operation.args[0] if operation.args else operation.kwargs["tensors"]
-    parts = tuple(_operand(item, operation, builder) for item in tensors)
+    parts = tuple(operand(item, operation, builder) for item in tensors)
     if len(parts) == 1 and step.name == "cat":
         return parts[0]
     axis = operation.kwargs.get("dim", operation.args[1] if len(operation.args) > 1 else 0)
@@ -521,7 +387,7 @@ def _joined(step: Step, builder: _Builder) -> Node:
     return Joined(step.name, parts, at, shapes, along_features)
 
 
-def _pooled(step: Step, output: torch.Tensor, builder: _Builder) -> Node:
+def _pooled(step: Step, output: torch.Tensor, builder: Builder) -> Node:
     """A reduction over the token axes; over axes of size 1 it changes the layout alone."""
     entering = entering_tensors(step, builder.head)[0]
     inner = builder.nodes[id(entering)]
@@ -556,7 +422,7 @@ def _reduced_axes(operation: Operation, entering: torch.Tensor, output: torch.Te
     return ()
 
 
-def _called(step: Step, output: torch.Tensor, builder: _Builder) -> Node:
+def _called(step: Step, output: torch.Tensor, builder: Builder) -> Node:
     """A module with parameters by its name, anything else by PyTorch's name of the operation."""
     entering = entering_tensors(step, builder.head)
     operands: list[Node] = [builder.nodes[id(tensor)] for tensor in entering]
@@ -572,14 +438,14 @@ def _called(step: Step, output: torch.Tensor, builder: _Builder) -> Node:
         rest = norm_arguments(step.last)
     elif len(step.operations) > 1:
         operands += _other_tensors(step, builder)
-    elif step.name not in _LAYOUT:
+    elif step.name not in LAYOUT:
         operands = list(_in_order(step, builder))
     rest_of_many = f"[{number}]" if len(step.last.outputs) > 1 and step.name not in {"max", "min"} else ""
     made = _applied(step.name, tuple(operands), step, output, builder, rest)
     return made if not rest_of_many else replace(made, text=f"{step.name}{rest_of_many}")
 
 
-def _weights_of(step: Step, builder: _Builder) -> Iterator[Node]:
+def _weights_of(step: Step, builder: Builder) -> Iterator[Node]:
     """The weights of a linear map or a norm: parameters by name, computed ones as what makes them.
 
     Running statistics of a norm are left out: formulas don't show them.
@@ -588,17 +454,17 @@ def _weights_of(step: Step, builder: _Builder) -> Iterator[Node]:
         if id(tensor) in builder.head.derived:
             continue
         if id(tensor) in builder.names.parameters or producer >= 0 or step.name == "linear":
-            yield _side(tensor, producer, builder)
+            yield side(tensor, producer, builder)
 
 
-def _is_of_module(step: Step, builder: _Builder) -> bool:
+def _is_of_module(step: Step, builder: Builder) -> bool:
     """Whether the innermost module is not a container and computes with its own weights: then its name says it all."""
     module = step.last.modules[-1]
     is_leaf = next(module.children(), None) is None or not _has_inner_calls(module, builder)
     return is_leaf and not _has_other_weights(step, module, builder)
 
 
-def _has_other_weights(step: Step, module: nn.Module, builder: _Builder) -> bool:
+def _has_other_weights(step: Step, module: nn.Module, builder: Builder) -> bool:
     """Whether a linear map or a norm has weights that its module does not own, as in `torch.func.functional_call`."""
     if step.name not in _WEIGHTED:
         return False
@@ -611,23 +477,23 @@ def _has_other_weights(step: Step, module: nn.Module, builder: _Builder) -> bool
     )
 
 
-def _has_inner_calls(module: nn.Module, builder: _Builder) -> bool:
+def _has_inner_calls(module: nn.Module, builder: Builder) -> bool:
     return any(child in builder.execution.graph.executed for child in module.children())
 
 
-def _in_order(step: Step, builder: _Builder) -> tuple[Node, ...]:
+def _in_order(step: Step, builder: Builder) -> tuple[Node, ...]:
     """The operands of one function as it was given them: `where(mask, h, 0)`."""
     producers = {id(tensor): producer for tensor, producer in step.last.inputs}
 
     def node_of(tensor: torch.Tensor) -> Node:
         if id(tensor) in builder.head.derived and id(tensor) in builder.nodes:
             return builder.nodes[id(tensor)]
-        return _side(tensor, producers.get(id(tensor), -1), builder)
+        return side(tensor, producers.get(id(tensor), -1), builder)
 
     return call_operands(step.last, node_of, builder.execution.probe)
 
 
-def _other_tensors(step: Step, builder: _Builder) -> Iterator[Node]:
+def _other_tensors(step: Step, builder: Builder) -> Iterator[Node]:
     seen: set[int] = set()
     for operation in step.operations:
         made = {id(output) for item in step.operations for output in item.outputs}
@@ -635,13 +501,7 @@ def _other_tensors(step: Step, builder: _Builder) -> Iterator[Node]:
             if id(tensor) in builder.head.derived or id(tensor) in seen or id(tensor) in made:
                 continue
             seen.add(id(tensor))
-            yield _side(tensor, producer, builder)
-
-
-def _numeral(value: float, probe: Probe) -> str:
-    """The name of the axis that has this size in this run; "" where none has."""
-    name = probe.shape((value,))[0] if isinstance(value, int) else value
-    return name if isinstance(name, str) else ""
+            yield side(tensor, producer, builder)
 
 
 def _top(node: Node) -> Node:
@@ -649,63 +509,6 @@ def _top(node: Node) -> Node:
     while isinstance(node, Applied) and not node.text and (not node.rest or node.rest.startswith("[part")):
         node = node.operands[0]
     return node
-
-
-def _simplified(node: Node, memo: dict[int, Node]) -> Node:
-    """The tree with sums over positions divided by their number written as means; to be proven like any other.
-
-    `memo` holds what is done already: parts of the tree are shared, and would be walked again at every use.
-    """
-    if id(node) not in memo:
-        memo[id(node)] = _simplify(node, memo)
-    return memo[id(node)]
-
-
-def _simplify(node: Node, memo: dict[int, Node]) -> Node:
-    match node:
-        case Hidden() | Side() | Number():
-            return node
-        case Pick() | Cut() | Pooled():
-            return replace(node, of=_simplified(node.of, memo))
-        case Arithmetic():
-            mean = _mean_of_sum(node)
-            if mean is not None:
-                return replace(mean, of=_simplified(mean.of, memo))
-            return replace(node, left=_simplified(node.left, memo), right=_simplified(node.right, memo))
-        case Joined():
-            return replace(node, parts=tuple(_simplified(part, memo) for part in node.parts))
-        case Applied():
-            operands = tuple(_simplified(item, memo) for item in node.operands)
-            return replace(
-                node, operands=operands, inputs=tuple((tensor, _simplified(item, memo)) for tensor, item in node.inputs)
-            )
-
-
-def _mean_of_sum(node: Arithmetic) -> Pooled | None:
-    """The mean that a sum over positions makes when it is divided, if this may be one."""
-    pooled = below_layout(node.left)
-    if node.sign != " / " or not isinstance(pooled, Pooled) or pooled.function != "sum":
-        return None
-    inner, mask = _unmasked(pooled.of)
-    if mask is None and not isinstance(below_layout(node.right), Number):  # what the inputs make is no fixed number
-        return None
-    positions = Positions(Where.NON_PAD) if mask is not None else pooled.positions
-    return Pooled("mean", inner, positions, pooled.axes, mask)
-
-
-def _unmasked(node: Node) -> tuple[Node, Side | None]:
-    """What a mask was multiplied with or put into, and the mask; the same tree where there is none."""
-    inner = below_layout(node)
-    if isinstance(inner, Arithmetic) and inner.sign == " * ":
-        for kept, other in ((inner.left, inner.right), (inner.right, inner.left)):
-            mask = below_layout(other)
-            if isinstance(mask, Side) and mask.text == "mask":
-                return kept, mask
-    if isinstance(inner, Applied) and inner.text in {"masked_fill", "index_put"}:
-        masks = [bottom for item in inner.operands[1:] if isinstance(bottom := below_layout(item), Side)]
-        if masks and masks[0].text == "~mask":
-            return inner.operands[0], masks[0]
-    return node, None
 
 
 def prove(execution: Execution, head: HeadSlice) -> Replay | None:

@@ -53,6 +53,7 @@ def _of_other_encoders(
     execution: Execution, operations: tuple[Operation, ...], derived: set[int], base: nn.Module | None
 ) -> frozenset[int]:
     """The operations of composite modules that make hidden states from the inputs, beside a base that none declares."""
+    # A class that names its base model says where the hidden states are; only a guessed base may be one encoder of two.
     if base is None or declared_base(execution.model) is not None:
         return frozenset()
     others = set(composite_children(execution.model)) - {base}

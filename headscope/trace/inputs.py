@@ -15,6 +15,7 @@ _AUDIO_FRAMES = 49
 _FRAMES = 16
 _ENTITIES = 2
 _VISUAL_FEATURES = 6
+# Primes: a vocabulary seldom shares a factor with them, so ids repeat late.
 _STEP, _SHIFT = 37, 61
 
 
@@ -61,6 +62,7 @@ def _token_ids(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...], task
     separators = sep is not None and task in (Task.QUESTION_ANSWERING, Task.MULTIPLE_CHOICE)
 
     def token(number: int, row: Row, at: int) -> int:
+        # Without a pad token the padding is ordinary tokens: then only the attention mask says what is padding.
         if not row.first <= at <= row.last:
             return pad if pad is not None else ordinary(number, at)
         if separators and at in (row.first + 1, row.first + 2, row.eos + 1):
@@ -88,6 +90,7 @@ def _ordinary_ids(config: Any) -> Callable[[int, int], int]:
     """
     size = getattr(config, "vocab_size", None) or 100
     names = [name for name in config.to_dict() if name.endswith("_token_id")]
+    # An ordinary token must not be one that a head looks for: a second `<eos>` would move the position that is read.
     special = {_special(config, name) for name in names} | {size - 1}  # the last is lent to models without a pad token
     free = [candidate for candidate in range(min(size, 200)) if candidate not in special] or [0]
     return lambda number, at: free[(at * _STEP + number * _SHIFT) % len(free)]

@@ -11,6 +11,7 @@ from headscope.upstream.torch import buffers_of, is_persistent
 
 def persistent_buffers(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """The names and tensors of all buffers that `state_dict` holds, shared ones under each of their names."""
+    # Duplicates too: a checkpoint stores a shared buffer under each of its names.
     for path, module in model.named_modules(remove_duplicate=False):
         for name, buffer in buffers_of(module).items():
             if buffer is not None and is_persistent(module, name):

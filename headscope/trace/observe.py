@@ -1,6 +1,6 @@
 """One forward of a model with its inputs as given: the stages of its head with the tensors that were really there."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,7 +73,7 @@ def _observe(execution: Execution, *, named: bool, invented: bool) -> Observatio
         raise Unsupported(
             f"no head was found between the hidden states and the scores of {type(execution.model).__name__}", ""
         )
-    shape = execution.probe.shape if named else _numbers
+    shape: Callable[[torch.Size], Shape] = execution.probe.shape if named else tuple
     return Observation(
         inputs=tuple((name, shape(value.shape)) for name, value in _tensors(execution.probe.inputs)),
         invented=invented,
@@ -87,10 +87,6 @@ def _observe(execution: Execution, *, named: bool, invented: bool) -> Observatio
 
 def _tensors(inputs: dict[str, Any]) -> list[tuple[str, torch.Tensor]]:
     return [(name, value) for name, value in inputs.items() if isinstance(value, torch.Tensor)]
-
-
-def _numbers(sizes: torch.Size) -> Shape:
-    return tuple(sizes)
 
 
 def _seen(execution: Execution, head: HeadSlice, *, named: bool) -> tuple[SeenStage, ...]:

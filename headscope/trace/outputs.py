@@ -48,6 +48,7 @@ def read_outputs(model: nn.Module, returned: Any, graph: Graph, wanted: str | No
 def _named(returned: Any) -> dict[str, torch.Tensor]:
     if isinstance(returned, torch.Tensor):
         return {"logits": returned}
+    # The outputs of Transformers are both; as mappings they leave out what is None.
     if is_dataclass(returned) and not isinstance(returned, Mapping):
         returned = vars(returned)
     if isinstance(returned, Mapping):

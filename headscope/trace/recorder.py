@@ -282,6 +282,7 @@ def recording() -> Iterator[Recorder]:
     """
     recorder = Recorder()
     entered = nn_module.register_module_forward_pre_hook(recorder.enter_module)
+    # `always_call`: a forward may catch what one of its modules raises and go on, and the stack must shrink then too.
     left = nn_module.register_module_forward_hook(recorder.leave_module, always_call=True)
     try:
         with recorder:

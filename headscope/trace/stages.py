@@ -118,6 +118,8 @@ def _is_leaf(module: nn.Module) -> bool:
 def _folded_or_single(group: list[Operation], head: HeadSlice) -> Iterator[tuple[Operation, ...]]:
     """The group as one step where it keeps the shape (a norm, an activation); else each operation by itself."""
     entering = next(tensor for tensor, _ in group[0].inputs if id(tensor) in head.derived)
+    # A norm written in six lines is one thing to a reader. A leaf that changes the shape may also pool, which must
+    # show.
     if len(group) > 1 and entering.shape == group[-1].outputs[0].shape:
         yield tuple(group)
     else:
