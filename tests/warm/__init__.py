@@ -19,6 +19,7 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from tests.warm.server import ANEW, FORKS, LIGHT, MODELS, TORCH, hub_settings
@@ -28,7 +29,7 @@ __all__ = ["FORKS", "LIGHT", "MODELS", "TORCH", "headscope_command", "offline", 
 _CLIENT, _SERVER = Path(__file__).with_name("client.py"), Path(__file__).with_name("server.py")
 _RUN_ID = "HEADSCOPE_TESTS_RUN"
 _leases: dict[str, tuple[str, socket.socket]] = {}
-_started: list[subprocess.Popen[bytes]] = []
+_started: dict[Path, subprocess.Popen[bytes]] = {}
 
 
 def python(preload: str = MODELS, environment: Mapping[str, str] | None = None, *, anew: bool = False) -> list[str]:
@@ -75,7 +76,7 @@ def _lease(key: str, preload: str, settings: dict[str, str]) -> tuple[str, socke
         address = file.read()
         connection = _connected(address)
         if connection is None:
-            address = _start(preload, settings)
+            address = _start(preload, settings, lock)
             connection = _connected(address)
             file.truncate(0)
             file.write(address)
@@ -102,13 +103,13 @@ def _connected(address: str) -> socket.socket | None:
     return connection
 
 
-def _start(preload: str, settings: dict[str, str]) -> str:
+def _start(preload: str, settings: dict[str, str], lock: Path) -> str:
     clean = {name: value for name, value in os.environ.items() if name not in hub_settings(dict(os.environ))}
     server = subprocess.Popen(
         [sys.executable, str(_SERVER), preload], cwd=_SERVER.parents[2], env=clean | settings,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
-    _started.append(server)
+    _started[lock] = server
     assert server.stdout is not None
     address = server.stdout.readline().decode().strip()
     if not address:
@@ -121,5 +122,8 @@ def _end() -> None:
     """Gives the servers back, and waits for those that were started here."""
     for _, connection in _leases.values():
         connection.close()
-    for server in _started:
+    for lock, server in _started.items():
         server.wait()
+        lock.unlink(missing_ok=True)
+        with suppress(OSError):  # another server's lock is there still
+            lock.parent.rmdir()
