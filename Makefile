@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= auto
+# Tests start hundreds of processes: each would compile headscope again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo setup test test-all lint format types floors docs-check docs check matrix bench clean
 

@@ -20,6 +20,7 @@ from headscope.examination.cache import Cache
 from headscope.facts import Report
 from headscope.facts.check import TokenizerFacts
 from headscope.facts.plain import restore, store
+from tests import warm
 from tests.families import FAMILIES
 from tests.saving import save_safetensors
 
@@ -182,7 +183,7 @@ def test_it_takes_no_more_room_than_it_may(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_many_at_once(place: Path, model: Path) -> None:
-    command = [sys.executable, "-m", "headscope", "check", str(model), "--json"]
+    command = [*warm.python(), "-m", "headscope", "check", str(model), "--json"]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)]
     outputs = [process.communicate(timeout=120) for process in running]
     assert {process.returncode for process in running} == {0}

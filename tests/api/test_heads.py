@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from collections import Counter
 from importlib import import_module, metadata
 from pathlib import Path
@@ -16,6 +15,7 @@ from headscope.facts.atlas import HeadEntry
 from headscope.facts.plain import to_dict
 from headscope.render import atlas_page
 from headscope.trace.stages import function_operations, module_operations
+from tests import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 MISSING_DEPENDENCY = "an optional dependency is missing"
@@ -171,7 +171,7 @@ def test_every_operation_of_a_traced_head_is_a_known_one(atlas: tuple[HeadEntry,
 
 
 def test_the_command_prints_a_line_for_each_class() -> None:
-    command = [sys.executable, "-m", "headscope", "heads", "xlnet", "--task", "sequence-classification"]
+    command = [*warm.python(), "-m", "headscope", "heads", "xlnet", "--task", "sequence-classification"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0
     assert "XLNetForSequenceClassification" in ran.stdout

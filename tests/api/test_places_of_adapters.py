@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,8 @@ import torch
 import transformers
 from families import FAMILIES
 from hub import Answer, Hub, serve
+
+from tests import warm
 
 peft = pytest.importorskip("peft")
 
@@ -66,11 +67,11 @@ class World:
         return {self._commit(repo, revision) or f"{revision}, which {repo} lacks" for revision in revisions}
 
     def run(self, home: Path, *arguments: str) -> dict[str, Any]:
-        """A command in a process of its own, and the JSON that it prints."""
+        """A command in a separate process, and the JSON that it prints."""
         settings = {"HF_ENDPOINT": self.hub.endpoint, "HF_HOME": str(home), "HF_HUB_DISABLE_TELEMETRY": "1"}
         clean = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
         ran = subprocess.run(
-            [sys.executable, "-m", "headscope", *arguments, "--json", "--no-cache"],
+            [*warm.python(warm.TORCH), "-m", "headscope", *arguments, "--json", "--no-cache"],
             capture_output=True, text=True, check=False, timeout=300, env=clean | settings,
         )  # fmt: skip
         assert "Traceback" not in ran.stderr, ran.stderr

@@ -1,12 +1,12 @@
-"""What results show by themselves, in a fresh interpreter: as text, in one line, in a console, in a notebook."""
+"""What results show by themselves, in a separate process: as text, in one line, in a console, in a notebook."""
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.families import FAMILIES
 
 RESULTS = {
@@ -30,11 +30,12 @@ RESULTS = {
 
 
 def run(code: str, folder: Path, **environment: str) -> str:
-    """What a fresh interpreter prints."""
+    """What a process prints that imports headscope first."""
     given = os.environ | {"COLUMNS": "100", "HEADSCOPE_NO_CACHE": "1", "PYTHONPATH": str(Path.cwd())} | environment
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, env=given, capture_output=True, text=True, timeout=300, check=False
-    )
+        [*warm.python(environment=given, anew=True), "-c", code],
+        cwd=folder, env=given, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -5,7 +5,6 @@ import json
 import os
 import struct
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +17,8 @@ from families import FAMILIES
 from hub import COMMIT, Hub, serve
 from safetensors.torch import load, save
 from saving import FORMATS
+
+from tests import warm
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -80,19 +81,25 @@ class Ran:
 
 
 def snapshot(reference: str, endpoint: str, home: Path, *options: str, **environment: str) -> Ran:
-    """`headscope snapshot REFERENCE` in a process of its own: the client reads its settings once."""
+    """`headscope snapshot REFERENCE` in a separate process: the client reads its settings once."""
     output = home / "snapshot.json"
     output.unlink(missing_ok=True)
     settings = {"HF_ENDPOINT": endpoint, "HF_HOME": str(home / "hf"), "HF_HUB_DISABLE_TELEMETRY": "1"}
     clean = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     began = time.monotonic()
     ran = subprocess.run(
-        [sys.executable, "-m", "headscope", "snapshot", reference, "-o", str(output), "--json", *options],
+        [*warm.python(warm.LIGHT), "-m", "headscope", "snapshot", reference, "-o", str(output), "--json", *options],
         capture_output=True, text=True, check=False, timeout=60, env=clean | settings | environment,
     )  # fmt: skip
     assert "Traceback" not in ran.stderr, ran.stderr
     written = json.loads(output.read_text()) if output.exists() else {}
     return Ran(ran.returncode, json.loads(ran.stdout), written, time.monotonic() - began)
+
+
+def fetch(repo: str, endpoint: str, home: Path) -> None:
+    """Downloads a model with the Hub's client, in a separate process."""
+    settings = {"HF_ENDPOINT": endpoint, "HF_HOME": str(home / "hf"), "HF_HUB_DISABLE_XET": "1"}
+    subprocess.run([*warm.python(warm.LIGHT), "-c", FETCH, repo], check=True, env=os.environ | settings)
 
 
 @pytest.mark.parametrize("name", ["safetensors", "sharded-safetensors", "torch-zip"])
@@ -258,7 +265,9 @@ def test_the_token_goes_to_the_hub_and_not_to_the_store(hub: Hub, tmp_path: Path
 
 def test_cached_weights_are_read_where_they_are(hub: Hub, tmp_path: Path) -> None:
     settings = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_XET": "1"}
-    subprocess.run([sys.executable, "-c", FETCH, "someone/safetensors"], check=True, env=os.environ | settings)
+    subprocess.run(
+        [*warm.python(warm.LIGHT), "-c", FETCH, "someone/safetensors"], check=True, env=os.environ | settings
+    )
     hub.log.clear()
     ran = snapshot("someone/safetensors", hub.endpoint, tmp_path)
     assert ran.code == 0
@@ -267,7 +276,9 @@ def test_cached_weights_are_read_where_they_are(hub: Hub, tmp_path: Path) -> Non
 
 def test_offline_reads_the_cache_and_says_so(hub: Hub, tmp_path: Path) -> None:
     settings = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_XET": "1"}
-    subprocess.run([sys.executable, "-c", FETCH, "someone/safetensors"], check=True, env=os.environ | settings)
+    subprocess.run(
+        [*warm.python(warm.LIGHT), "-c", FETCH, "someone/safetensors"], check=True, env=os.environ | settings
+    )
     hub.log.clear()
     ran = snapshot("someone/safetensors", hub.endpoint, tmp_path, "--offline")
     assert (ran.code, hub.log) == (0, [])
@@ -308,7 +319,9 @@ def test_a_cache_that_cannot_be_written_is_said(hub: Hub, tmp_path: Path) -> Non
 
 def test_a_store_that_breaks_off_is_no_reason_to_drop_what_is_cached(hub: Hub, tmp_path: Path) -> None:
     settings = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_XET": "1"}
-    subprocess.run([sys.executable, "-c", FETCH, "someone/safetensors"], check=True, env=os.environ | settings)
+    subprocess.run(
+        [*warm.python(warm.LIGHT), "-c", FETCH, "someone/safetensors"], check=True, env=os.environ | settings
+    )
     hub.api_status = 500
     ran = snapshot("someone/safetensors", hub.endpoint, tmp_path)
     assert (ran.code, ran.snapshot["commit"]) == (0, COMMIT)
@@ -351,7 +364,7 @@ def test_what_check_reads_beside_the_weights_fails_in_a_sentence(
     clean = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     with serve(Hub({"someone/model": files}, answer=found)) as hub:
         ran = subprocess.run(
-            [sys.executable, "-m", "headscope", "check", "someone/model", "--for", "training", "--json"],
+            [*warm.python(warm.TORCH), "-m", "headscope", "check", "someone/model", "--for", "training", "--json"],
             capture_output=True, text=True, check=False, timeout=120,
             env=clean | {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(tmp_path / "hf"), "HF_TOKEN": "hf_secret"},
         )  # fmt: skip

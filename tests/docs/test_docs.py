@@ -5,10 +5,11 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests import warm
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -58,14 +59,10 @@ def checked(code: str) -> str:
 
 @pytest.mark.parametrize("code", examples())
 def test_a_python_example_gives_what_its_comments_say(code: str, tmp_path: Path) -> None:
-    surroundings = os.environ | {
-        "HF_HUB_OFFLINE": "1",
-        "HF_HOME": str(tmp_path / "cache"),
-        "HF_HUB_CACHE": str(tmp_path / "cache"),
-        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-    }
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    surroundings = os.environ | warm.offline() | {"PYTHONPATH": path}
     ran = subprocess.run(
-        [sys.executable, "-c", checked(code)],
+        [*warm.python(environment=surroundings, anew=True), "-c", checked(code)],
         capture_output=True, text=True, check=False, cwd=tmp_path, env=surroundings,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
@@ -134,12 +131,9 @@ def shell_examples() -> list[pytest.param]:
 def test_a_shell_example_prints_what_stands_below_it(commands: str, sentence: str, tmp_path: Path) -> None:
     if shutil.which("jq") is None:
         pytest.skip("jq is not installed")
-    command = tmp_path / "bin" / "headscope"
-    command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m headscope "$@"\n')
-    command.chmod(0o755)
-    surroundings = os.environ | {"PYTHONPATH": str(ROOT), "PATH": f"{command.parent}:{os.environ['PATH']}"}
-    surroundings |= {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub"), "HF_HUB_CACHE": str(tmp_path / "hub")}
+    surroundings = os.environ | warm.offline()
+    command = warm.headscope_command(tmp_path / "bin", surroundings)
+    surroundings |= {"PYTHONPATH": str(ROOT), "PATH": f"{command.parent}:{os.environ['PATH']}"}
     ran = subprocess.run(
         ["bash", "-c", commands], cwd=tmp_path, env=surroundings, capture_output=True, text=True, check=False
     )

@@ -17,6 +17,7 @@ from hostile import servers
 from hostile.corpus import CASES, GROUPS
 from hostile.corpus.case import CANARY, Case
 from hostile.measure import MOST_MEGABYTES, measured, run
+from tests import warm
 
 _SECONDS = 60
 _PROCESS_SECONDS = 120
@@ -101,10 +102,11 @@ def _limit_memory() -> None:
 
 @pytest.mark.parametrize("case", _IN_A_PROCESS, ids=lambda case: case.id)
 def test_a_process_ends_in_time_and_within_its_memory(case: Case, tmp_path: Path) -> None:
+    surroundings = os.environ | warm.offline()
     ended = subprocess.run(
-        [sys.executable, "-m", "headscope", *case.build(tmp_path)],
+        [*warm.python(environment=surroundings), "-m", "headscope", *case.build(tmp_path)],
         capture_output=True, text=True, check=False, timeout=_PROCESS_SECONDS, preexec_fn=_limit_memory,
-        stdin=subprocess.DEVNULL, env=os.environ | {"HF_HUB_OFFLINE": "1"},
+        stdin=subprocess.DEVNULL, env=surroundings,
     )  # fmt: skip
     assert ended.returncode in case.codes
     check_words(case, ended.stdout + ended.stderr)

@@ -12,15 +12,17 @@ import pytest
 import yaml
 from families import FAMILIES
 
+from tests import warm
+
 ROOT = Path(__file__).parents[2]
 SST2 = "distilbert-base-uncased-finetuned-sst-2-english"
 PLUGIN = ("-p", "headscope.integrations.pytest", "-p", "no:cacheprovider", "-q")
 
 
-def run_tests(folder: Path, body: str) -> subprocess.CompletedProcess[str]:
+def run_tests(folder: Path, body: str, python: list[str]) -> subprocess.CompletedProcess[str]:
     (folder / "test_models.py").write_text(body)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    command = [sys.executable, "-m", "pytest", *PLUGIN, "test_models.py"]
+    command = [*python, "-m", "pytest", *PLUGIN, "test_models.py"]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
@@ -34,6 +36,7 @@ def test_served(check_head):
 def test_random(check_head):
     check_head("roberta-base", num_labels=3, offline=True)
 """,
+        warm.python(),
     )
     assert ran.returncode == 1
     assert "1 failed, 1 passed" in ran.stdout
@@ -48,13 +51,13 @@ import sys
 def test_light(check_head):
     assert not {"torch", "transformers"} & set(sys.modules)
 """
-    assert run_tests(tmp_path, body).returncode == 0
+    assert run_tests(tmp_path, body, [sys.executable]).returncode == 0
 
 
 def test_the_hook_names_a_command_that_exists() -> None:
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
     assert {"id", "name", "entry", "language", "files"} <= set(hook)
-    command = [sys.executable, "-m", *hook["entry"].split(), SST2, "--for", "inference", "--offline", "-q"]
+    command = [*warm.python(), "-m", *hook["entry"].split(), SST2, "--for", "inference", "--offline", "-q"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     assert subprocess.run(command, env=environment, capture_output=True, check=False).returncode == 0
 
@@ -73,10 +76,7 @@ def test_the_action_checks_and_tells(inputs: dict[str, str], code: int, sentence
     action = yaml.safe_load((ROOT / "action.yml").read_text())
     step = next(step for step in action["runs"]["steps"] if step["name"] == "Check")
     assert "${{" not in step["run"]
-    command = tmp_path / "bin" / "headscope"
-    command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m headscope "$@"\n')
-    command.chmod(0o755)
+    command = warm.headscope_command(tmp_path / "bin")
     environment = {
         **os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{command.parent}:{os.environ['PATH']}", "PROFILE": "inference",
         "FAIL_ON": "error", "ARGUMENTS": "--offline", "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"), **inputs,
@@ -152,10 +152,7 @@ def test_the_published_hook_passes_and_stops_a_commit(tmp_path: Path, name: str,
     (project / ".pre-commit-config.yaml").write_text(yaml.safe_dump(settings))
     _git(project, "init", "-q")
     _git(project, "add", "-A")
-    command = tmp_path / "bin" / "headscope"
-    command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m headscope "$@"\n')
-    command.chmod(0o755)
+    command = warm.headscope_command(tmp_path / "bin")
     environment = {
         **os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{command.parent}:{os.environ['PATH']}", "COLUMNS": "120",
         "PRE_COMMIT_HOME": str(tmp_path / "home"),
@@ -195,7 +192,7 @@ def test_the_recipe_for_gitlab_writes_its_report(tmp_path: Path, model: str, cod
     (line,) = _recipe("junit")["heads"]["script"]
     words = line.replace("models/sentiment models/topics", f"{model} {SST2}").split()[1:]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "headscope", *words, "--offline"]
+    command = [*warm.python(), "-m", "headscope", *words, "--offline"]
     assert subprocess.run(command, cwd=tmp_path, env=environment, check=False, capture_output=True).returncode == code
     report = ElementTree.parse(tmp_path / "heads.xml").getroot()
     assert (report.find(".//failure") is not None) == bool(code)

@@ -1,6 +1,7 @@
 """The head path of many families against a reading of their modeling source."""
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pytest
@@ -152,7 +153,9 @@ READINGS = (
 )
 
 
+@cache
 def trace(family_name: str, **changes: Any) -> HeadTrace:
+    """A trace by shapes: facts that nobody changes, so that one does for all who ask for the same."""
     family = FAMILIES[family_name]
     with torch.device("meta"):
         model = getattr(transformers, family.classifier)(family.build_config(**({"num_labels": 3} | changes)))

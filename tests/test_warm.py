@@ -1,0 +1,78 @@
+"""A command in a warm fork ends, prints and reads as the same command in a process that is started."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests import warm
+
+pytestmark = pytest.mark.skipif(not warm.FORKS, reason="forks of a warm process need pidfd_open")
+SEEN = "import os, sys; print(os.getcwd(), os.environ['WARM'], sys.argv[1:], sys.stdin.read(), __name__, end='')"
+CASES = {
+    "what it sees": ["-c", SEEN, "a", "b c"],
+    "a file read from its stdin, on stderr": ["-c", "import sys; sys.stderr.write(sys.stdin.read())"],
+    "an exit code": ["-c", "import sys; sys.exit(7)"],
+    "a sentence at its end": ["-c", "import sys; sys.exit('so it ends')"],
+    "what is registered for the end": ["-c", "import atexit; atexit.register(print, 'bye'); print('begun')"],
+    "a thread that takes longer": ["-c", "import threading; threading.Timer(0.1, lambda: print('late')).start()"],
+    "a module": ["-m", "headscope", "explain", "HS102", "--json"],
+    "a usage error": ["-m", "headscope", "inspect"],
+    "a signal": ["-c", "import os; os.kill(os.getpid(), 15)"],
+    "a kill": ["-c", "import os; os.kill(os.getpid(), 9)"],
+}
+
+
+def ran(python: list[str], words: list[str], folder: Path) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [*python, *words], cwd=folder, env=os.environ | {"WARM": "é\n"}, input="given", capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("words", CASES.values(), ids=list(CASES))
+def test_a_fork_does_what_a_process_does(words: list[str], tmp_path: Path) -> None:
+    assert ran(warm.python(warm.LIGHT), words, tmp_path) == ran([sys.executable], words, tmp_path)
+
+
+def test_a_traceback_ends_with_1(tmp_path: Path) -> None:
+    code, _, err = ran(warm.python(warm.LIGHT), ["-c", "1 / 0"], tmp_path)
+    assert code == 1
+    assert err.endswith("ZeroDivisionError: division by zero\n")
+
+
+def test_nothing_of_one_run_is_there_in_the_next(tmp_path: Path) -> None:
+    python = warm.python(warm.LIGHT)
+    assert ran(python, ["-c", "import os, headscope; os.environ['LEFT'] = headscope.left = 'x'"], tmp_path)[0] == 0
+    look = "import os, headscope; print('LEFT' in os.environ, 'left' in vars(headscope))"
+    assert ran(python, ["-c", look], tmp_path)[1] == "False False\n"
+
+
+def test_the_light_server_has_read_no_settings_of_the_hub(tmp_path: Path) -> None:
+    look = "import sys; print(sorted({'torch', 'transformers', 'huggingface_hub'} & set(sys.modules)))"
+    assert ran(warm.python(warm.LIGHT), ["-c", look], tmp_path)[1] == "[]\n"
+
+
+def test_headscope_is_imported_anew_where_that_is_asked_for(tmp_path: Path) -> None:
+    look = "import sys; print('headscope.cli.app' in sys.modules)"
+    assert ran(warm.python(warm.LIGHT), ["-c", look], tmp_path)[1] == "True\n"
+    assert ran(warm.python(warm.LIGHT, anew=True), ["-c", look], tmp_path)[1] == "False\n"
+
+
+def test_the_fork_ends_with_the_one_who_asked(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    code = f"import os, time; open({str(file)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+    asking = subprocess.Popen([*warm.python(warm.LIGHT), "-c", code])
+    until = time.monotonic() + 30
+    while not (file.exists() and file.read_text()) and time.monotonic() < until:
+        time.sleep(0.05)
+    asking.send_signal(signal.SIGKILL)
+    asking.wait()
+    while Path(f"/proc/{file.read_text()}").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{file.read_text()}").exists()
