@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from transformers import BertConfig, BertModel
@@ -15,12 +17,26 @@ def gather_until(model: Text, hidden: torch.Tensor, mask: torch.Tensor) -> torch
     return model.fc(hidden.gather(1, last[:, None, None].expand(-1, 1, H)).squeeze(1))
 
 
+def last_of(mask: torch.Tensor) -> torch.Tensor:
+    return mask.cumsum(1).argmax(1)
+
+
+def rows(hidden: torch.Tensor) -> torch.Tensor:
+    return torch.arange(len(hidden))
+
+
 CUTTING: list[Head] = [
     lambda s, h, m: s.fc(h[:, :128].mean(1)),
     lambda s, h, m: s.fc(h[:, -128:].mean(1)),
     lambda s, h, m: s.fc(h[:, -128:][:, 0]),
     lambda s, h, m: s.fc(((h * m[..., None])[:, :128]).sum(1) / m[:, :128].sum(1, keepdim=True)),
     gather_until,
+    lambda s, h, m: s.fc(h[rows(h), last_of(m).clamp(max=127)]),
+    lambda s, h, m: s.fc(h[rows(h), last_of(m).clip(0, 127)]),
+    lambda s, h, m: s.fc(h[..., :128, :].mean(1)),
+    lambda s, h, m: s.fc(h[:, None, :128].mean(2)[:, 0]),
+    lambda s, h, m: s.fc(h.transpose(0, 1)[:128].mean(0)),
+    lambda s, h, m: s.fc(h.index_select(1, torch.arange(h.shape[1]).clamp(max=127)).mean(1)),
 ]
 COMPUTED: list[Head] = [
     lambda s, h, m: s.fc(h.narrow(1, 0, min(h.shape[1], 128)).mean(1)),
@@ -68,6 +84,18 @@ def test_a_limit_that_python_computes_from_the_length_is_named(head: Head) -> No
 def test_slices_that_cut_no_text_are_not_named(head: Head) -> None:
     assert reads_everywhere(head)
     assert trace(Text(head)).not_determined == ()
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        lambda m: torch.where(last_of(m) >= 0, last_of(m), 300),
+        lambda m: last_of(m.float().clamp(max=200)),  # of numbers that are no positions
+    ],
+)
+def test_a_number_that_bounds_nothing_is_no_limit(index: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    traced = trace(Text(lambda s, h, m: s.fc(h[rows(h), index(m)])))
+    assert "pooling of long texts" not in [item.what for item in traced.not_determined]
 
 
 class Cut(torch.nn.Module):
