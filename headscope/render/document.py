@@ -23,6 +23,7 @@ OF_THE_DIFF = (
     "weights",
     "notes",
     "not_determined",
+    "repaired",
 )
 """What `diff-weights` has of a report: all but the head and the findings."""
 
