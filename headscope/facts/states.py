@@ -63,5 +63,9 @@ class CheckpointState:
     repair: Repair | None = None
     rule: str = ""
 
+    def seen(self) -> str:
+        """The evidence as a sentence; "" for none."""
+        return f"Seen: {'; '.join(self.evidence)}." if self.evidence else ""
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "rule", RULES[self.kind])

@@ -95,6 +95,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
     "error": {
         "error": "What went wrong.",
         "contents": "What the weight files hold, where they were read nevertheless.",
+        "state": "In which state the checkpoint was found, where that is the cause.",
     },
     "error.error": {
         "code": "A stable word for scripts, such as `not_found`, `gated`, `offline`, `network`, `malformed`, `usage`.",

@@ -237,7 +237,7 @@ def wrapped(*still_new: str) -> Subject:
 def test_a_state_is_reported_with_its_evidence_and_its_repair() -> None:
     (found,) = findings("HS802", wrapped())
     assert (found.severity, found.remedy, found.code) == (ERROR, "Unwrap:", "x = 1")
-    assert found.message == "They are wrapped. All 4 keys begin with 'module.'."
+    assert found.message == "They are wrapped. Seen: all 4 keys begin with 'module.'."
     assert findings("HS802", missing(4, *WRAPPED)) == []
     bare = replace(STATE, evidence=(), repair=None)
     report = replace(wrapped().report, checkpoint=checkpoint(states=(bare,)))

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from headscope.checkpoints.states.peft_keys import PREFIX
 from headscope.checkpoints.states.rekeying import Rekeying
 from headscope.facts import CheckpointManifest, ParameterStatus, WeightDiff, WeightsFormat
 from headscope.facts.counting import counted, verb
@@ -85,8 +86,10 @@ def _prefixes(keys: Iterable[str]) -> list[str]:
     return [prefix for prefix, count in counted_prefixes.items() if count > 1]
 
 
-def state_of_wrapped_keys(manifest: CheckpointManifest, change: Rekeying) -> CheckpointState:
-    """The state of a checkpoint whose keys a change makes those of the model."""
+def state_of_wrapped_keys(
+    manifest: CheckpointManifest, change: Rekeying, before: Sequence[str] = ()
+) -> CheckpointState:
+    """The state of a checkpoint whose keys a change makes those of the model; the repairs of `before` come first."""
     tools = tuple(dict.fromkeys(_tools(change)))
     whose = " inside ".join(tools)
     return CheckpointState(
@@ -95,14 +98,18 @@ def state_of_wrapped_keys(manifest: CheckpointManifest, change: Rekeying) -> Che
         sentence=f"The weights were saved from inside a wrapper ({whose}), whose names stand in the keys: "
         "from_pretrained does not recognize them.",
         evidence=tuple(_evidence([tensor.key for tensor in manifest.tensors], change)),
-        repair=repair_of_keys(manifest, change),
+        repair=repair_of_keys(manifest, change, before),
     )
 
 
 def _tools(change: Rekeying) -> Iterator[str]:
     """The wrappers that a change undoes, the innermost first."""
     yield from (ANYWHERE[part] for part in change.dropped)
-    for name in reversed(change.prefix.split(".")[:-1]):
+    rest = change.prefix
+    if rest.endswith(PREFIX):
+        yield "PEFT"
+        rest = rest.removesuffix(PREFIX)
+    for name in reversed(rest.split(".")[:-1]):
         yield _LEADING[name] if name in _LEADING else _OWN.format(name)
 
 
@@ -123,7 +130,7 @@ def _share(part: int, whole: int) -> str:
     return f"{part:,} of {counted(whole, 'key')}"
 
 
-def repair_of_keys(manifest: CheckpointManifest, change: Rekeying) -> Repair:
+def repair_of_keys(manifest: CheckpointManifest, change: Rekeying, before: Sequence[str] = ()) -> Repair:
     """The code that saves every weight file, and the index of shards, with the keys changed."""
     is_torch = manifest.format is WeightsFormat.TORCH
     names = [file.name for file in manifest.files] or ["model.safetensors"]
@@ -147,4 +154,5 @@ def repair_of_keys(manifest: CheckpointManifest, change: Rekeying) -> Repair:
             f"index['weight_map'] = {{{change.as_code()}: file for key, file in index['weight_map'].items()}}",
             "path.write_text(json.dumps(index, indent=2))",
         ]
-    return Repair("Save the weights with the names of the wrapper taken out of the keys:", "\n".join(lines))
+    first = f"After the repair of {' and '.join(before)}, save" if before else "Save"
+    return Repair(f"{first} the weights with the names of the wrapper taken out of the keys:", "\n".join(lines))
