@@ -53,6 +53,14 @@ class NotFound(HeadscopeError):
     code = "not_found"
 
 
+class WithoutConfig(NotFound):
+    """Weights without the config.json that says what they are of; `tensors` are the headers of the weights."""
+
+    def __init__(self, message: str, hint: str, tensors: tuple[object, ...]) -> None:
+        super().__init__(message, hint)
+        self.tensors = tensors
+
+
 class Gated(HeadscopeError):
     """The Hub refuses: the repository is gated or private, or the token does not reach it."""
 

@@ -8,9 +8,10 @@ from headscope.checkpoints.formats.bytes import LocalBytes
 from headscope.checkpoints.formats.gguf import refuse_gguf
 from headscope.checkpoints.manifest import CONFIG, bare_manifest, in_state, manifest_of, manifest_of_file
 from headscope.checkpoints.states.place import Place, names_below
-from headscope.checkpoints.states.recognise import as_error, recognise
-from headscope.errors import HeadscopeError, Malformed, NotFound, Unsupported
-from headscope.facts import CheckpointKind, CheckpointManifest, Unavailable
+from headscope.checkpoints.states.recognise import as_error, recognise, recognise_bad_file
+from headscope.checkpoints.weights import read_weight_file, read_weights
+from headscope.errors import HeadscopeError, Malformed, NotFound, Unsupported, WithoutConfig
+from headscope.facts import CheckpointKind, CheckpointManifest, TensorHeader, Unavailable
 
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf")
 
@@ -86,9 +87,27 @@ def _without_config(folder: Folder, reference: str, file: str | None = None) -> 
     found = recognise(_place(folder, file))
     if found is not None:
         return as_error(reference, found.state)
+    tensors = _tensors_in(folder, file)
+    if tensors:
+        return WithoutConfig(f"{reference}: the weights have no {CONFIG} beside them.", _NO_CONFIG, tensors)
     if file:
         return NotFound(f"{reference} has no {CONFIG} beside it", "put the config.json of its model there")
     return NotFound(f"{reference} is no checkpoint: it holds no {CONFIG}", "give a folder written by save_pretrained")
+
+
+_NO_CONFIG = "put the config.json of the model there"
+
+
+def _tensors_in(folder: Folder, file: str | None) -> tuple[TensorHeader, ...]:
+    """The headers of the weight file, or of the folder's weights; () where they cannot be read."""
+    try:
+        if file is not None:
+            return read_weight_file(folder, file).tensors
+        usual = read_weights(folder, {}).tensors
+        names = [name for name in folder.names() if name.endswith((".safetensors", ".bin", ".pt", ".pth", ".ckpt"))]
+        return usual or (read_weight_file(folder, names[0]).tensors if len(names) == 1 else ())
+    except HeadscopeError:
+        return ()
 
 
 def _in_a_state(folder: Folder, reference: str, err: HeadscopeError, file: str | None = None) -> CheckpointManifest:
@@ -96,7 +115,8 @@ def _in_a_state(folder: Folder, reference: str, err: HeadscopeError, file: str |
 
     Raises an error of the same kind that names the state, or the error itself.
     """
-    found = recognise(_place(folder, file))
+    place = _place(folder, file)
+    found = recognise_bad_file(place) if isinstance(err, Malformed) else recognise(place)
     if found is None:
         raise err
     if found.tensors is None:

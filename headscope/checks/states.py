@@ -13,6 +13,7 @@ _TITLES = {
     StateKind.MEGATRON: ("megatron-ranks", "The weights are rank files of Megatron-LM"),
     StateKind.LIGHTNING: ("training-file", "The weights lie inside a file of a training run"),
     StateKind.TRAINER_OUTPUT: ("trainer-output", "The folder is the output of a Trainer"),
+    StateKind.NO_CONFIG: ("no-config", "The weights have no config.json"),
     StateKind.OTHER_FORMAT: ("other-format", "The weights are in the format of another framework"),
     StateKind.POINTER: ("lfs-pointer", "The weights are Git LFS pointers"),
     StateKind.HALF_DOWNLOAD: ("half-download", "The checkpoint is not complete"),

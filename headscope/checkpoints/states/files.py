@@ -99,8 +99,12 @@ def _missing_shards(place: Place) -> Iterator[str]:
             shards = parse_object(place.text(index), index).get("weight_map")
         except HeadscopeError:
             continue
-        names = {name for name in shards.values() if isinstance(name, str)} if isinstance(shards, dict) else set()
+        names = set(shards.values()) if isinstance(shards, dict) and all(map(_is_plain, shards.values())) else set()
         yield from sorted(names - here)
+
+
+def _is_plain(name: object) -> bool:
+    return isinstance(name, str) and name not in {"", ".", ".."} and not any(sign in name for sign in "/\\:\0")
 
 
 def _lacking(place: Place, name: str) -> str:

@@ -23,9 +23,17 @@ _RECOGNISERS: tuple[Callable[[Place], Found | None], ...] = (
 )
 
 
+_OF_BAD_FILES = (find_pointers, find_half_download, find_training_file)
+
+
 def recognise(place: Place) -> Found | None:
     """The state of a place without weights that `from_pretrained` reads; None where no recogniser knows it."""
     return next((found for find in _RECOGNISERS if (found := find(place)) is not None), None)
+
+
+def recognise_bad_file(place: Place) -> Found | None:
+    """The state of a place with a weight file that is not what its name says; None where that has another cause."""
+    return next((found for find in _OF_BAD_FILES if (found := find(place)) is not None), None)
 
 
 def as_error(reference: str, state: CheckpointState, kind: type[HeadscopeError] = NotFound) -> HeadscopeError:
