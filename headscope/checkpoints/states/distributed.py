@@ -45,7 +45,7 @@ def find_distributed(place: Place) -> Found | None:
         evidence=tuple(evidence),
         repair=_repair(folder or ".", path) if tensors else None,
     )
-    return Found(state, tensors, _WRITTEN)
+    return Found(state, tensors or None, _WRITTEN)
 
 
 def _is_one(place: Place, folder: str) -> bool:

@@ -1,6 +1,5 @@
 """Files that stand where weights should: other formats, Git LFS pointers, downloads that were not finished."""
 
-import json
 import re
 import struct
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ _POINTER = b"version https://git-lfs.github.com/spec/"
 _SIZE = re.compile(rb"^size (\d{1,20})$", re.MULTILINE)
 _SHORT = 1024
 _HEADER = 25_000_000
+_OFFSETS = re.compile(rb'"data_offsets"\s{0,9}:\s{0,9}\[\s{0,9}\d{1,19}\s{0,9},\s{0,9}(\d{1,19})\s{0,9}\]')
 _ZIP, _ZIP_END, _TAIL = b"PK\x03\x04", b"PK\x05\x06", 65_557
 _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 
@@ -133,15 +133,10 @@ def _tail(place: Place, name: str, at: int, size: int) -> bytes:
 
 
 def _end_of_data(header: bytes, length: int) -> int:
-    """The size that a safetensors file must have, by its header; 0 where that does not tell."""
+    """The size that a safetensors file must have, by its header, which is searched and not parsed."""
     if len(header) < length:
         return 8 + length
-    try:
-        entries = json.loads(header)
-        ends = [entry["data_offsets"][1] for key, entry in entries.items() if key != "__metadata__"]
-        return 8 + length + max(ends, default=0)
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
-        return 0
+    return 8 + length + max((int(match[1]) for match in _OFFSETS.finditer(header)), default=0)
 
 
 _OTHER = {

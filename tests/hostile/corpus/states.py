@@ -65,37 +65,43 @@ def _lightning(beside: Callable[[Path], Any]) -> Callable[[Path], dict[str, byte
     return files
 
 
+def _metadata_that_runs(folder: Path) -> dict[str, bytes]:
+    return _metadata(pickle.dumps(_Payload(folder)))(folder)
+
+
+def _cut(folder: Path) -> dict[str, bytes]:
+    return {"last.ckpt": _lightning(str)(folder)["last.ckpt"][:300]}
+
+
+def _trainer(state: bytes) -> dict[str, bytes]:
+    return {"checkpoint-1/config.json": b"{}", "checkpoint-1/trainer_state.json": state}
+
+
+_ELSEWHERE = json.dumps({"best_model_checkpoint": "/etc;rm -rf ~", "best_metric": "x"}).encode()
 _NOT_RUN = "which was not done"
 CASES = (
-    Case("metadata runs code", _of(lambda folder: _metadata(pickle.dumps(_Payload(folder)))(folder)), (0,), (_NOT_RUN,)),
-    Case("metadata is cut", _of(_metadata(pickle.dumps({"a": 1})[:-3])), (0,), ("HS805",)),
-    Case("metadata is empty", _of(_metadata(b"")), (0,), ("HS805",)),
-    Case("metadata is a list", _of(_metadata(pickle.dumps([1, 2]))), (0,), ("HS805",)),
+    Case("metadata runs code", _of(_metadata_that_runs), (3,), (_NOT_RUN,)),
+    Case("metadata is cut", _of(_metadata(pickle.dumps({"a": 1})[:-3])), (3,), ("HS805",)),
+    Case("metadata is empty", _of(_metadata(b"")), (3,), ("HS805",)),
+    Case("metadata is a list", _of(_metadata(pickle.dumps([1, 2]))), (3,), ("HS805",)),
     Case("metadata without configuration", _of(_metadata(b"\x80\x04."), configured=False), (3,), ("HS805",)),
-    Case("metadata of large numbers", _of(_metadata(pickle.dumps({"x": 10**5000}))), (0,), ("HS805",)),
-    Case("shapes of ZeRO lie", _of(_zero(lambda folder: {"param_shapes": [{_EVIL: (-1, 2**70)}]})), (0,), ("HS804",)),
-    Case("shapes of ZeRO are texts", _of(_zero(lambda folder: {"param_shapes": "abc", "module": 7})), (0,), ("HS804",)),
-    Case("states of ZeRO run code", _of(_zero(_Payload)), (0,), ("HS804",)),
-    Case("latest leads elsewhere", _of(lambda folder: {**_zero(lambda _: {})(folder), "latest": b"../../etc"}), (0,)),
-    Case("hostile names in a training file", _of(_lightning(lambda folder: 1)), (0,), ("HS807",)),
-    Case("a training file runs code", _of(_lightning(_Payload)), (0,)),
-    Case("a training file that is cut", _of(lambda folder: {"last.ckpt": _lightning(str)(folder)["last.ckpt"][:300]}), (0,)),
+    Case("metadata of large numbers", _of(_metadata(pickle.dumps({"x": 10**5000}))), (3,), ("HS805",)),
+    Case("shapes of ZeRO lie", _of(_zero(lambda folder: {"param_shapes": [{_EVIL: (-1, 2**70)}]})), (3,), ("HS804",)),
+    Case("shapes of ZeRO are texts", _of(_zero(lambda folder: {"param_shapes": "abc", "module": 7})), (3,), ("HS804",)),
+    Case("states of ZeRO run code", _of(_zero(_Payload)), (3,), ("HS804",)),
+    Case("latest leads elsewhere", _of(lambda folder: {**_zero(lambda _: {})(folder), "latest": b"../../etc"}), (3,)),
+    Case("hostile names in a training file", _of(_lightning(lambda folder: 1)), (3,), ("HS807",)),
+    Case("a training file runs code", _of(_lightning(_Payload)), (3,)),
+    Case("a training file that is cut", _of(_cut), (3,)),
     Case(
         "a Trainer's state is no object",
-        _of(lambda folder: {"checkpoint-1/config.json": b"{}", "checkpoint-1/trainer_state.json": b"[1"}, configured=False),
+        _of(lambda folder: _trainer(b"[1"), configured=False),
         (3,),
         ("HS808",),
     ),
     Case(
         "a Trainer's best leads elsewhere",
-        _of(
-            lambda folder: {
-                "checkpoint-1/config.json": b"{}",
-                "checkpoint-1/trainer_state.json": json.dumps({"best_model_checkpoint": "/etc;rm -rf ~", "best_metric": "x"})
-                .encode(),
-            },
-            configured=False,
-        ),
+        _of(lambda folder: _trainer(_ELSEWHERE), configured=False),
         (3,),
         ("HS808", "checkpoint-1"),
     ),
