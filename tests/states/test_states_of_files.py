@@ -351,3 +351,18 @@ def test_a_clean_checkpoint_is_read_without_a_look_at_its_folder(
     monkeypatch.setattr(local, "recognise", lambda place: pytest.fail("a clean checkpoint was searched"))
     assert headscope.diff_weights(str(tmp_path), offline=True).checkpoint.states == ()
     assert sys.modules["headscope.checkpoints.local"] is local
+
+
+def test_the_cache_tells_states_apart(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADSCOPE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("HEADSCOPE_NO_CACHE", raising=False)
+    folder = tmp_path / "model"
+    model.config.save_pretrained(folder)
+    distributed(folder, dict(model.state_dict()))
+    for _ in range(2):
+        report = headscope.inspect(str(folder), offline=True, cache=True)
+        assert [state.rule for state in report.checkpoint.states] == ["HS805"]
+        assert report.repaired.weights.loaded == 41
+    (folder / "__0_0.distcp").unlink()
+    report = headscope.inspect(str(folder), offline=True, cache=True)
+    assert report.checkpoint.states == () and report.repaired is None
