@@ -10,6 +10,7 @@ from benchmarks import (
     bench_inspect_70b,
     bench_inspect_bert,
     bench_repeat,
+    bench_states,
     bench_trace,
 )
 from benchmarks.goals import add_rounds, run
@@ -20,6 +21,7 @@ BENCHMARKS = {
     "bert": bench_inspect_bert,
     "trace": bench_trace,
     "repeat": bench_repeat,
+    "states": bench_states,
     "hub": bench_hub,
     "7b": bench_inspect_7b,
     "70b": bench_inspect_70b,

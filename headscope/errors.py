@@ -18,11 +18,13 @@ class HeadscopeError(Exception):
     """A failure that a person can act on: a sentence, a hint, and a stable code for scripts.
 
     `message` says what was found and what was expected; `hint` says what to do next. Both may quote
-    hostile text: whoever shows them escapes it.
+    hostile text: whoever shows them escapes it. `state` is the `facts.states.CheckpointState` in which the checkpoint
+    was found, where that is the cause.
     """
 
     code = "error"
     exit_code = ExitCode.UNDETERMINED
+    state: object | None = None
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -49,6 +51,14 @@ class NotFound(HeadscopeError):
     """Nothing by that name: no such folder, file, repository, revision, or no weights in it."""
 
     code = "not_found"
+
+
+class WithoutConfig(NotFound):
+    """Weights without the config.json that says what they are of; `tensors` are the headers of the weights."""
+
+    def __init__(self, message: str, hint: str, tensors: tuple[object, ...]) -> None:
+        super().__init__(message, hint)
+        self.tensors = tensors
 
 
 class Gated(HeadscopeError):

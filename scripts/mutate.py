@@ -47,6 +47,10 @@ _MODEL = (
     "tests/model/test_adapters_against_peft.py", "tests/model/test_quantised.py",
     "tests/model/test_across_families.py", "tests/checks/test_rules.py",
 )  # fmt: skip
+_STATES = (
+    "tests/states/test_wrapped_keys.py", "tests/states/test_states_of_files.py", "tests/states/test_peft_keys.py",
+    "tests/states/test_no_config.py",
+)  # fmt: skip
 _CHECKPOINTS = (
     "tests/checkpoints/test_safetensors_header.py", "tests/checkpoints/test_torch_file.py",
     "tests/checkpoints/test_local.py", "tests/checkpoints/test_snapshot.py", "tests/checkpoints/test_gguf.py",
@@ -63,6 +67,7 @@ _ROOMS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (  # folder, 
     ),
     ("headscope/checks", (), _CHECKS),
     ("headscope/model", (), _MODEL),
+    ("headscope/checkpoints/states", (), _STATES),
     ("headscope/checkpoints", (), _CHECKPOINTS),
 )
 

@@ -6,8 +6,9 @@ from typing import Any
 from headscope.checkpoints.adapter import ADAPTER_CONFIG
 from headscope.checkpoints.config_file import canonical_text, parse_object
 from headscope.checkpoints.sentence import read_sentence_pipeline
+from headscope.checkpoints.states.place import Found
 from headscope.checkpoints.weights import Storage, Weights, read_adapter_weights, read_weight_file, read_weights
-from headscope.facts import CheckpointKind, CheckpointManifest
+from headscope.facts import CheckpointKind, CheckpointManifest, Unavailable, WeightFile, WeightsFormat
 
 CONFIG = "config.json"
 
@@ -51,3 +52,20 @@ def _assembled(
         notices=weights.notices,
         gaps=weights.gaps,
     )
+
+
+def bare_manifest(storage: Storage, reference: str, gap: Unavailable) -> CheckpointManifest:
+    """The manifest of a local checkpoint of whose weights nothing can be loaded."""
+    content = storage.read_text(CONFIG)
+    config = parse_object(content, CONFIG)
+    return _assembled(reference, CheckpointKind.LOCAL, config, len(content), Weights(WeightsFormat.NONE, gaps=(gap,)))
+
+
+def in_state(manifest: CheckpointManifest, found: Found) -> CheckpointManifest:
+    """The manifest with the state in which its files were found, and what their repair would give."""
+    repaired = None
+    if found.tensors is not None:
+        tensors = tuple(replace(tensor, file=found.file) for tensor in found.tensors)
+        files = (WeightFile(found.file),)
+        repaired = replace(manifest, format=WeightsFormat.SAFETENSORS, tensors=tensors, files=files, gaps=())
+    return replace(manifest, states=(found.state,), repaired=repaired)

@@ -25,10 +25,12 @@ class Rule:
     needs: tuple[str, ...]
     judge: Judge
 
-    def find(self, severity: Severity, message: str, remedy: str, parameters: Iterable[str] = ()) -> Finding:
-        """A finding of this rule."""
+    def find(
+        self, severity: Severity, message: str, remedy: str, parameters: Iterable[str] = (), code: str = ""
+    ) -> Finding:
+        """A finding of this rule; `code` does what the remedy says."""
         page = f"docs/rules.md#{self.id.lower()}"
-        return Finding(self.id, severity, self.title, message, remedy, tuple(parameters), page)
+        return Finding(self.id, severity, self.title, message, remedy, tuple(parameters), page, code)
 
 
 class NotKnown(Exception):
@@ -118,6 +120,16 @@ def reshaped_classes(subject: Subject) -> dict[str, int]:
     }
     found = {name: count for name, count in counts.items() if count is not None}
     return found if len(set(found.values())) == 1 else {}
+
+
+def unless_repaired(subject: Subject, names: Iterable[str], otherwise: str) -> str:
+    """The remedy for parameters that are not loaded: the repair of the checkpoint's state if that gives them all."""
+    repaired = subject.report.repaired
+    if repaired is None:
+        return otherwise
+    lacking = {*repaired.weights.new, *(item.parameter for item in repaired.weights.mismatched)}
+    given = not lacking.intersection(names)
+    return f"The repair that {' and '.join(repaired.rules)} gives loads them." if given else otherwise
 
 
 def named(names: Sequence[str]) -> str:

@@ -16,16 +16,15 @@ from headscope.checks.rule import (
     reshaped_classes,
     rule,
     unknown_outside,
+    unless_repaired,
 )
 from headscope.facts import (
     AdapterFault,
-    CheckpointFacts,
     HeadParameter,
     ParameterStatus,
     Profile,
     Severity,
     TensorKind,
-    WeightDiff,
     WeightsFormat,
 )
 from headscope.facts.adapter import describe_fault
@@ -77,41 +76,7 @@ def _missing_outside(this: Rule, subject: Subject, missing: tuple[str, ...]) -> 
             f"{weights.unused[0]}: the names do not match, as with a wrong prefix or another class."
         )
         remedy = "Load it into the class it was saved from (--model-class), or rename its keys."
-        prefix = _wrapper_prefix(weights, missing)
-        if prefix:
-            message += f" Every one of them begins with {prefix!r}, which a wrapper put before the names."
-            remedy = _without_prefix(prefix, subject.report.checkpoint)
-    yield this.find(Severity.ERROR, message, remedy, missing)
-
-
-def _wrapper_prefix(weights: WeightDiff, missing: Sequence[str]) -> str:
-    """What stands before the names of all unused keys, if most missing tensors are found without it; else ""."""
-    bases = {item.name.partition(".")[0] for item in weights.parameters if item.in_base}
-    first, prefix = weights.unused[0], ""
-    for part in first.split(".")[:-1]:
-        prefix += f"{part}."
-        if not all(key.startswith(prefix) for key in weights.unused):
-            return ""
-        names = {key.removeprefix(prefix) for key in weights.unused}
-        names |= {f"{base}.{name}" for base in bases for name in names}
-        if sum(name in names for name in missing) > _MANY * len(missing):
-            return prefix
-    return ""
-
-
-def _without_prefix(prefix: str, checkpoint: CheckpointFacts) -> str:
-    """The remedy for a wrapper's prefix, as code."""
-    file = checkpoint.files[0] if checkpoint.files else "model.safetensors"
-    renamed = f"{{key.removeprefix({prefix!r}): value for key, value in state.items()}}"
-    if checkpoint.format is WeightsFormat.TORCH:
-        code = f"import torch; state = torch.load({file!r}, weights_only=True); torch.save({renamed}, {file!r})"
-    else:
-        code = (
-            f"from safetensors.torch import load_file, save_file; state = load_file({file!r}); "
-            f"save_file({renamed}, {file!r}, metadata={{'format': 'pt'}})"
-        )
-    several = " Do the same for each shard and for the keys of the index." if len(checkpoint.files) > 1 else ""
-    return f"Drop the prefix {prefix!r}: `{code}`.{several}"
+    yield this.find(Severity.ERROR, message, unless_repaired(subject, missing, remedy), missing)
 
 
 def _placeholders(subject: Subject) -> list[str]:
@@ -151,10 +116,10 @@ def head_new(this: Rule, subject: Subject) -> Findings:
     yield this.find(
         at(subject, training=Severity.NOTE, inference=Severity.ERROR),
         _random_at_every_load(lost),
-        for_profile(
+        unless_repaired(
             subject,
-            training="This is what training starts from.",
-            inference="Train it first.",
+            [item.name for item in lost],
+            for_profile(subject, training="This is what training starts from.", inference="Train it first."),
         ),
         [item.name for item in lost],
     )
@@ -233,7 +198,9 @@ def head_partly_new(this: Rule, subject: Subject) -> Findings:
         what = "Weights in front of the classifier are the checkpoint's, the rest is random at every load"
         remedy = for_profile(subject, training="This is what training starts from.", inference="Train it first.")
     beside = f" At their default values: {_names(buffers)} (buffers)." if weights and buffers else ""
-    yield this.find(severity, f"{what}: {_names(weights or buffers)}.{beside}", remedy, [item.name for item in lost])
+    names = [item.name for item in lost]
+    remedy = unless_repaired(subject, names, remedy)
+    yield this.find(severity, f"{what}: {_names(weights or buffers)}.{beside}", remedy, names)
 
 
 @rule("HS104", "head-mismatched", "Weights have another shape in the checkpoint", needs=("checkpoint",))
@@ -310,7 +277,7 @@ def unused_weights_new(this: Rule, subject: Subject) -> Findings:
 def classifier_unused(this: Rule, subject: Subject) -> Findings:
     """The classifier is new while an unused checkpoint tensor of no known other head has just its shape."""
     last = classifier_of(subject)
-    if last is None or last.status not in _LOST:
+    if last is None or last.status not in _LOST or unless_repaired(subject, [last.name], ""):
         return
     weights = subject.report.weights
     of_others = {key for group in weights.unused_groups if group.description for key in group.keys}

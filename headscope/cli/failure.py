@@ -54,6 +54,18 @@ def _show(contents: "WeightInventory") -> None:
     print_screen(contents_screen(contents))
 
 
+def _tell_repair(error: HeadscopeError) -> None:
+    """The code that repairs the checkpoint, and where the state is explained."""
+    from headscope.facts import CheckpointState
+    from headscope.render.safe import safe
+
+    if not isinstance(error.state, CheckpointState):
+        return
+    for line in error.state.repair.code.splitlines() if error.state.repair else ():
+        write_stderr(f"    {safe(line)}\n")
+    write_stderr(f"rules: run `headscope explain {error.state.rule}` for details\n")
+
+
 def report_failure(error: HeadscopeError, *, as_json: bool, with_screen: bool = False) -> int:
     """Says what went wrong and returns the exit code; `with_screen`, what could be read nevertheless is shown too."""
     from headscope.render.safe import safe
@@ -68,6 +80,7 @@ def report_failure(error: HeadscopeError, *, as_json: bool, with_screen: bool = 
     write_stderr(_wrapped(f"error: {safe(error.message)}"))
     if error.hint:
         write_stderr(_wrapped(f"hint: {safe(error.hint)}"))
+    _tell_repair(error)
     if as_json and not isinstance(error, OutputFailed):
         from headscope.render.document import error_document, json_text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headscope.examination.environment import environment
@@ -17,6 +18,7 @@ from headscope.facts import (
     ModelFacts,
     ParameterCounts,
     Quantisation,
+    Repaired,
     Report,
     TensorKind,
     Unavailable,
@@ -27,18 +29,21 @@ from headscope.facts.environment import tool_version
 from headscope.facts.tasks import TEXT_TASKS
 
 if TYPE_CHECKING:
+    from headscope.examination.diagnosis import Diagnosis
     from headscope.model.loading import Loaded
     from headscope.model.model_request import Choice
 
 
-def assemble(command: str, manifest: CheckpointManifest, choice: Choice, loaded: Loaded, traced: Traced) -> Report:
+def assemble(  # noqa: PLR0917 - each is what one step came to
+    command: str, manifest: CheckpointManifest, choice: Choice, loaded: Loaded, traced: Traced, diagnosis: Diagnosis
+) -> Report:
     """The report of a checkpoint: what was read, built, loaded and traced, with the notes and the gaps of each."""
     head = join_head(traced.trace, loaded.diff) if traced.trace else None
     return Report(
         tool_version=tool_version(),
         command=command,
         environment=environment(),
-        checkpoint=checkpoint_facts(manifest),
+        checkpoint=replace(checkpoint_facts(manifest), states=diagnosis.states),
         model=_model_facts(choice, loaded, traced.trace, head),
         weights=loaded.diff,
         head=head,
@@ -55,6 +60,7 @@ def assemble(command: str, manifest: CheckpointManifest, choice: Choice, loaded:
             *(traced.trace.not_determined if traced.trace else ()),
         ),
         adapter=_adapter_facts(manifest, loaded, head),
+        repaired=_repaired(diagnosis, traced.trace),
     )
 
 
@@ -62,6 +68,14 @@ def _adapter_facts(manifest: CheckpointManifest, loaded: Loaded, head: Head | No
     from headscope.model.adapters import adapter_facts
 
     return None if manifest.adapter is None else adapter_facts(loaded, manifest.adapter, manifest, head)
+
+
+def _repaired(diagnosis: Diagnosis, trace: HeadTrace | None) -> Repaired | None:
+    """What the checkpoint would give after its repair, with the parameters of the head."""
+    if diagnosis.weights is None:
+        return None
+    head = join_head(trace, diagnosis.weights).parameters if trace is not None else ()
+    return Repaired(tuple(state.rule for state in diagnosis.states), diagnosis.change, diagnosis.weights, head)
 
 
 def _mismatch_notes(diff: WeightDiff) -> tuple[str, ...]:

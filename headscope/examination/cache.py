@@ -137,7 +137,8 @@ def key_of(manifest: CheckpointManifest, *parts: object) -> str:
     from headscope.checkpoints import snapshot_text
 
     versions = (_FORMAT, tool_version(), _own_code(), store(environment()))
-    rest = (manifest.kind.value, manifest.notices)
+    repaired = manifest.repaired.tensors if manifest.repaired is not None else ()
+    rest = (manifest.kind.value, manifest.notices, repr(manifest.states), repr(repaired))
     adapter = () if manifest.adapter is None else (manifest.adapter.notices,)
     text = json.dumps([versions, rest, adapter, [repr(part) for part in parts]], default=list)
     # Names in a checkpoint may hold half a surrogate pair, which UTF-8 refuses.

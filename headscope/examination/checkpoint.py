@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from headscope.examination.assembly import assemble, checkpoint_facts
 from headscope.examination.cache import key_of, open_cache
 from headscope.examination.configuration import built_facts, with_purpose
+from headscope.examination.diagnosis import diagnose
 from headscope.examination.loading import load_checkpoint
 from headscope.examination.reading import own_first_token, read_checkpoint
 from headscope.examination.request import Progress, Request
@@ -48,7 +49,8 @@ def _identity(request: Request) -> tuple[object, ...]:
 
 def _renewed(known: Remembered, command: str, request: Request, manifest: CheckpointManifest) -> Report:
     """A report from the cache as this command and this reading would have made it."""
-    report = replace(known.report, command=command, checkpoint=checkpoint_facts(manifest))
+    checkpoint = replace(checkpoint_facts(manifest), states=known.report.checkpoint.states)
+    report = replace(known.report, command=command, checkpoint=checkpoint)
     verification = report.head.verification if report.head else None
     if report.head is None or request.verify or verification is None or verification.agrees is False:
         return report
@@ -96,6 +98,6 @@ def _examine(
     choice, loaded = load_checkpoint(request, manifest, tell)
     tell("tracing the head")
     traced = tracer(loaded, choice) if tracer else Traced(None)
-    report = assemble(command, manifest, choice, loaded, traced)
+    report = assemble(command, manifest, choice, loaded, traced, diagnose(choice, manifest, loaded))
     built = with_purpose(built_facts(choice.config), manifest)
     return Examined(report, manifest, built, choice, loaded.model, "")

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headscope.errors import WithoutConfig
 from headscope.examination.request import Progress, Request
 from headscope.facts import (
     Carried,
@@ -28,7 +29,12 @@ def read_checkpoint(request: Request, progress: Progress | None) -> CheckpointMa
     """The manifest of the checkpoint that a request names."""
     from headscope.checkpoints import read_manifest
 
-    return read_manifest(request.location, adapter=request.adapter, progress=progress)
+    try:
+        return read_manifest(request.location, adapter=request.adapter, progress=progress)
+    except WithoutConfig as err:
+        from headscope.examination.without_config import with_proposals
+
+        raise with_proposals(err) from err
 
 
 def trusted_code(request: Request, manifest: CheckpointManifest) -> Location | None:

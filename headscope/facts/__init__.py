@@ -31,6 +31,7 @@ from headscope.facts.head import (
     UnusedModule,
     Verification,
 )
+from headscope.facts.repaired import Repaired
 from headscope.facts.report import (
     SCHEMA_VERSION,
     Finding,
@@ -41,6 +42,7 @@ from headscope.facts.report import (
     Report,
     Severity,
 )
+from headscope.facts.states import CheckpointState, Repair, StateKind
 from headscope.facts.tasks import Task
 from headscope.facts.tokens import HiddenSource, Positions, Where
 from headscope.facts.weights import Mismatch, ParameterOrigin, ParameterStatus, Rename, Tie, UnusedGroup, WeightDiff
@@ -57,6 +59,7 @@ __all__ = [
     "CheckpointFacts",
     "CheckpointKind",
     "CheckpointManifest",
+    "CheckpointState",
     "Comparison",
     "Difference",
     "Environment",
@@ -83,6 +86,8 @@ __all__ = [
     "Profile",
     "Quantisation",
     "Rename",
+    "Repair",
+    "Repaired",
     "Report",
     "SameValues",
     "Scored",
@@ -91,6 +96,7 @@ __all__ = [
     "Severity",
     "Shape",
     "Stage",
+    "StateKind",
     "Task",
     "TensorHeader",
     "TensorKind",

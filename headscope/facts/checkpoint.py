@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from headscope.facts.states import CheckpointState
+
 
 @dataclass(frozen=True, slots=True)
 class SentencePipeline:
@@ -78,7 +80,8 @@ class CheckpointManifest:
     manifest is that of the base model: `adapter` is the adapter's own; `base`, `base_revision` and `base_commit` say
     where the base model was read, while `reference`, `revision` and `commit` are the adapter's.
     `sentence` is what sentence-transformers puts after the model, None for other checkpoints. `requests` counts those
-    to the Hub, redirects and repetitions among them.
+    to the Hub, redirects and repetitions among them. `states` are those in which its files were found; `repaired` is
+    the manifest that their repair would give, None where there is nothing to repair or its keys cannot be read.
     """
 
     reference: str
@@ -99,6 +102,8 @@ class CheckpointManifest:
     base_commit: str | None = None
     sentence: SentencePipeline | None = None
     requests: int = 0
+    states: tuple[CheckpointState, ...] = ()
+    repaired: "CheckpointManifest | None" = None
 
     @property
     def config(self) -> dict[str, Any]:
@@ -114,7 +119,7 @@ class CheckpointManifest:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFacts:
-    """The checkpoint as a report shows it."""
+    """The checkpoint as a report shows it; `states` are those in which it was found, none for a clean one."""
 
     reference: str
     kind: CheckpointKind
@@ -130,3 +135,4 @@ class CheckpointFacts:
     notices: tuple[str, ...] = field(default=())
     sentence_transformers: SentencePipeline | None = None
     requests: int = 0
+    states: tuple[CheckpointState, ...] = ()

@@ -9,6 +9,7 @@ from headscope.facts.checkpoint import CheckpointFacts, Unavailable
 from headscope.facts.environment import Environment
 from headscope.facts.head import Head
 from headscope.facts.plain import to_dict
+from headscope.facts.repaired import Repaired
 from headscope.facts.tasks import Task
 from headscope.facts.weights import ParameterStatus, WeightDiff
 
@@ -32,7 +33,7 @@ class Profile(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing worth knowing: a rule's id, a sentence, and what to do."""
+    """One thing worth knowing: a rule's id, a sentence, and what to do; `code` does it, where code can."""
 
     id: str
     severity: Severity
@@ -41,6 +42,7 @@ class Finding:
     remedy: str
     parameters: tuple[str, ...] = ()
     url: str = ""
+    code: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,9 @@ class ModelFacts:
 class Report:
     """The facts of one examination; `notes` are sentences on what was observed. `to_dict()` is what `--json` prints.
 
-    `profile` is what the findings are weighed for; None where no rule was asked.
+    `profile` is what the findings are weighed for; None where no rule was asked. `repaired` is what the checkpoint
+    would give after a repair of its keys, None for one that needs none: every other field is about the checkpoint as
+    `from_pretrained` loads it.
     """
 
     tool_version: str
@@ -117,6 +121,7 @@ class Report:
     not_determined: tuple[Unavailable, ...] = ()
     adapter: AdapterFacts | None = None
     profile: Profile | None = None
+    repaired: Repaired | None = None
     schema_version: str = SCHEMA_VERSION
 
     def to_dict(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from headscope.facts.counting import counted
 from headscope.render.fold import fold_keys
 from headscope.render.lines import Paragraph
 from headscope.render.palette import QUIET, SEVERITY, STRONG, TONE, Tone
+from headscope.render.repair import code_of, repaired_sentence
 from headscope.render.safe import label, safe
 from headscope.render.words import list_of
 
@@ -62,6 +63,10 @@ def _result(result: CheckResult) -> Iterator[RenderableType]:
     yield Text()
     for finding in result.findings:
         yield Paragraph(_finding(finding), Text(finding.severity.value, SEVERITY[finding.severity]), _MARGIN)
+        for line in code_of(finding):
+            yield Paragraph(line, Text(), _MARGIN)
+    if result.report is not None and result.report.repaired is not None:
+        yield Paragraph(repaired_sentence(result.report.repaired), Text("repaired", STRONG), _MARGIN)
     for item in result.ignored:
         body = label(f"{item.finding.id} {item.finding.title} ({item.reason})", QUIET)
         yield Paragraph(body, Text("ignored", QUIET), _MARGIN)

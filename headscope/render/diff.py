@@ -22,6 +22,7 @@ from headscope.facts.counting import counted
 from headscope.render.fold import Row, fold_keys, fold_rows
 from headscope.render.lines import GAP, Paragraph, align
 from headscope.render.palette import QUIET, STATUS
+from headscope.render.repair import repaired_sentence
 from headscope.render.safe import label, safe
 from headscope.render.verdict import verdict_screen
 from headscope.render.words import size_of
@@ -47,6 +48,8 @@ def diff_screen(report: Report, *, every: bool = False) -> RenderableType:
         parts.append(Paragraph(label(_adapter(report.adapter, diff))))
     if rows:
         parts += [Text(), *_tables(rows)]
+    if report.repaired is not None:
+        parts += [Text(), Paragraph(repaired_sentence(report.repaired))]
     notices = [*report.checkpoint.notices, *_gaps(report)]
     if notices:
         parts += [Text(), *(Paragraph(label(notice, "yellow")) for notice in notices)]

@@ -22,6 +22,7 @@ OF_THE_DIFF = (
     "weights",
     "notes",
     "not_determined",
+    "repaired",
 )
 """What `diff-weights` has of a report: all but the head and the findings."""
 
@@ -83,7 +84,8 @@ def error_document(error: HeadscopeError) -> Document:
         "error": {"code": error.code, "message": error.message, "hint": error.hint},
     }
     contents = getattr(error, "contents", None)
-    return document if contents is None else {**document, "contents": to_dict(contents)}
+    beside = {"contents": contents, "state": error.state}
+    return document | {name: to_dict(fact) for name, fact in beside.items() if fact is not None}
 
 
 def opening(command: str) -> Document:

@@ -24,6 +24,7 @@ from headscope.facts.tasks import TEXT_TASKS, WITHOUT_CLASSES
 from headscope.render.fold import fold_keys
 from headscope.render.lines import Paragraph
 from headscope.render.palette import QUIET, SEVERITY, STRONG, TONE, Tone
+from headscope.render.repair import code_of, repaired_sentence
 from headscope.render.safe import label, safe
 from headscope.render.stages import fate_of
 from headscope.render.tree import tree_of
@@ -265,6 +266,12 @@ def _adapter(report: Report) -> Facts:
         yield "error", lost
 
 
+def _repaired(report: Report) -> Facts:
+    """What the weights would be after the repair: beside the loader's result, never mixed with it."""
+    if report.repaired is not None:
+        yield "repaired", repaired_sentence(report.repaired)
+
+
 def _notices(report: Report) -> Facts:
     for notice in report.checkpoint.notices:
         yield "notice", label(notice, "yellow")
@@ -279,6 +286,7 @@ def _findings(report: Report) -> Facts:
     for finding in report.findings:
         if finding.severity is not Severity.NOTE:
             yield finding.severity.value, _finding(finding)
+            yield from (("", line) for line in code_of(finding))
     notes = [f"{item.id} {item.title}" for item in report.findings if item.severity is Severity.NOTE]
     if notes:
         yield "notes", label("; ".join(notes))
@@ -296,5 +304,6 @@ def _finding(finding: Finding) -> Text:
 
 
 _SECTIONS: tuple[Callable[[Report], Facts], ...] = (
-    _model, _pooling, _labels, _parameters, _unused, _beside, _checkpoint, _pipeline, _adapter, _notices, _findings,
+    _model, _pooling, _labels, _parameters, _unused, _beside, _checkpoint, _pipeline, _adapter, _repaired, _notices,
+    _findings,
 )  # fmt: skip

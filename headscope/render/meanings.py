@@ -22,6 +22,27 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "findings": "What the rules found, as in `check`; empty where `profile` is null.",
         "adapter": "The PEFT adapter on top of the checkpoint; null where there is none.",
         "profile": "What the findings are weighed for; null where no rule was asked.",
+        "repaired": "What the checkpoint would give after its repair, which `from_pretrained` does not do; null if "
+        "none is needed or its keys can't be read. All other fields show what `from_pretrained` really loads.",
+    },
+    "Repaired": {
+        "rules": "The rules whose repair was applied in memory.",
+        "change": "What the repair changes.",
+        "weights": "What the loader does with the repaired checkpoint.",
+        "head": "The parameters of the head with their status then; empty without a trace.",
+    },
+    "CheckpointState": {
+        "kind": "The state, in one word.",
+        "tool": "What wrote the checkpoint; empty if that is not known.",
+        "sentence": "What is wrong.",
+        "evidence": "What headscope saw.",
+        "repair": "What repairs the checkpoint; null if nothing on this machine can.",
+        "rule": "The rule that reports it.",
+    },
+    "Repair": {
+        "sentence": "What the code does.",
+        "code": "Code or a command, to be run in the folder of the checkpoint.",
+        "language": "`python` or `sh`.",
     },
     "diff-weights.weights": {
         "parameters": "Every parameter with its status, the loaded ones too; only with `--all`.",
@@ -74,6 +95,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
     "error": {
         "error": "What went wrong.",
         "contents": "What the weight files hold, where they were read nevertheless.",
+        "state": "In which state the checkpoint was found, where that is the cause.",
     },
     "error.error": {
         "code": "A stable word for scripts, such as `not_found`, `gated`, `offline`, `network`, `malformed`, `usage`.",
@@ -132,6 +154,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "architectures": "The classes that the configuration names.",
         "model_type": "The family, as the configuration names it; null where it names none.",
         "notices": "Sentences a reader must see, such as that a bundled snapshot stood in for the Hub.",
+        "states": "In which states the checkpoint was found; empty for what `save_pretrained` writes.",
         "sentence_transformers": "What sentence-transformers puts after the model; null for other checkpoints.",
         "requests": "Requests to the Hub, redirects and repetitions among them.",
     },
@@ -167,6 +190,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "title": "What it is, in a few words.",
         "message": "What was found in this checkpoint.",
         "remedy": "What to do.",
+        "code": "Code or a command that does it; may be empty.",
         "parameters": "The parameters that it is about; may be empty.",
         "url": "Where the rule is explained.",
     },

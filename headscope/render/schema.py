@@ -12,7 +12,7 @@ from enum import Enum
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from headscope.facts import SCHEMA_VERSION, ParameterOrigin, Report, Stage, Unavailable
+from headscope.facts import SCHEMA_VERSION, CheckpointState, ParameterOrigin, Report, Stage, Unavailable
 from headscope.facts.atlas import HeadEntry
 from headscope.facts.check import CheckResult
 from headscope.facts.comparison import Comparison
@@ -197,11 +197,13 @@ def _error(definitions: dict[str, Schema]) -> Schema:
     texts: dict[str, Schema] = {name: {"type": "string"} for name in ("code", "message", "hint")}
     error = _object(texts, "A stable code, what was found and expected, and what to do next (may be empty).")
     contents = _reference(WeightInventory, definitions)
-    properties = {"schema_version": {"const": SCHEMA_VERSION}, "error": error, "contents": contents}
+    state = _reference(CheckpointState, definitions)
+    properties = {"schema_version": {"const": SCHEMA_VERSION}, "error": error, "contents": contents, "state": state}
     return _object(
         properties,
-        "A command that failed; `contents` where the weight files were read nevertheless.",
-        frozenset({"contents"}),
+        "A command that failed; `contents` where the weight files were read nevertheless, `state` where that of the "
+        "checkpoint is the cause.",
+        frozenset({"contents", "state"}),
     )
 
 

@@ -204,10 +204,10 @@ _WHOLE = ["classifier", "pooler"]
 _TWO = named({"0": "no", "1": "yes"})
 
 FAULTS: tuple[Case, ...] = (
-    fault("HS101", "prefix", saved("bert", edit=prefixed("wrapped.")), "inference", "HS102", "HS106"),
-    fault("HS101", "module", saved("bert", edit=prefixed("module.")), "inference", "HS102", "HS106"),
-    fault("HS101", "compiled", saved("distilbert", edit=prefixed("_orig_mod.")), "inference", "HS102", "HS106"),
-    fault("HS101", "two-classes", saved("bert", edit=prefixed("module."), **_TWO), "inference", "HS102", "HS106"),
+    fault("HS802", "prefix", saved("bert", edit=prefixed("wrapped.")), "inference", "HS101", "HS102"),
+    fault("HS802", "module", saved("bert", edit=prefixed("module.")), "inference", "HS101", "HS102"),
+    fault("HS802", "compiled", saved("distilbert", edit=prefixed("_orig_mod.")), "inference", "HS101", "HS102"),
+    fault("HS802", "two-classes", saved("bert", edit=prefixed("module."), **_TWO), "inference", "HS101", "HS102"),
     fault("HS101", "embeddings", saved("roberta", drop=("roberta.embeddings.word",))),
     fault("HS101", "layer", saved("llama", drop=("model.layers.1.",))),
     fault("HS101", "layer-norm", saved("distilbert", drop=("distilbert.transformer.layer.0.output_layer_norm",))),

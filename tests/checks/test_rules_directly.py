@@ -20,6 +20,7 @@ from headscope.facts import (
     AdapterFaultKind,
     CheckpointFacts,
     CheckpointKind,
+    CheckpointState,
     Finding,
     Head,
     HeadParameter,
@@ -33,9 +34,12 @@ from headscope.facts import (
     PoolingKind,
     Profile,
     Quantisation,
+    Repair,
+    Repaired,
     Report,
     Severity,
     Stage,
+    StateKind,
     Task,
     TensorHeader,
     TensorKind,
@@ -211,36 +215,41 @@ def test_many_new_weights_beside_unused_ones_are_names_that_do_not_match() -> No
 
 
 WRAPPED = tuple(f"module.{name}" for name in OUTSIDE)
+STATE = CheckpointState(
+    StateKind.WRAPPED_KEYS,
+    "a tool",
+    "They are wrapped.",
+    ("all 4 keys begin with 'module.'",),
+    Repair("Unwrap:", "x = 1"),
+)
 
 
-def test_a_wrappers_prefix_is_named_with_its_cure() -> None:
-    (found,) = findings("HS101", missing(4, *WRAPPED))
-    assert found.message.endswith("Every one of them begins with 'module.', which a wrapper put before the names.")
-    assert "state = load_file('model.safetensors'); save_file({key.removeprefix('module.')" in found.remedy
-    assert found.remedy.startswith("Drop the prefix 'module.': `from safetensors")
-    assert not found.remedy.endswith("the index.")
-    (found,) = findings("HS101", missing(4, *(f"_orig_mod.module.{name}" for name in OUTSIDE)))
-    assert "'_orig_mod.module.'" in found.message
-    (found,) = findings("HS101", missing(4, *(f"wrapped.{name.removeprefix('base.')}" for name in OUTSIDE)))
-    assert "'wrapped.'" in found.message
-    (found,) = findings("HS101", missing(4, *WRAPPED[:2], "other.key"))
-    assert "wrapper" not in found.message
-    (found,) = findings("HS101", missing(4, *WRAPPED[:2]))
-    assert "wrapper" not in found.message
-    (found,) = findings("HS101", missing(4, *WRAPPED[:3]))
-    assert "wrapper" in found.message
+def wrapped(*still_new: str) -> Subject:
+    """A checkpoint whose keys a repair makes those of the model, but for some."""
+    before = missing(4, *WRAPPED)
+    diff = weights(new=still_new, parameters=BASE)
+    report = replace(
+        before.report, checkpoint=checkpoint(states=(STATE,)), repaired=Repaired(("HS802",), "unwrapped", diff)
+    )
+    return replace(before, report=report)
 
 
-def test_the_cure_fits_the_format_and_the_files() -> None:
-    pickled = replace(missing(4, *WRAPPED), report=replace(
-        missing(4, *WRAPPED).report, checkpoint=checkpoint(format=WeightsFormat.TORCH, files=("a.bin", "b.bin"))
-    ))  # fmt: skip
-    (found,) = findings("HS101", pickled)
-    assert "state = torch.load('a.bin', weights_only=True); torch.save({" in found.remedy
-    assert found.remedy.endswith(" Do the same for each shard and for the keys of the index.")
-    none = replace(pickled, report=replace(pickled.report, checkpoint=checkpoint(files=())))
-    (found,) = findings("HS101", none)
-    assert "load_file('model.safetensors')" in found.remedy
+def test_a_state_is_reported_with_its_evidence_and_its_repair() -> None:
+    (found,) = findings("HS802", wrapped())
+    assert (found.severity, found.remedy, found.code) == (ERROR, "Unwrap:", "x = 1")
+    assert found.message == "They are wrapped. Seen: all 4 keys begin with 'module.'."
+    assert findings("HS802", missing(4, *WRAPPED)) == []
+    bare = replace(STATE, evidence=(), repair=None)
+    report = replace(wrapped().report, checkpoint=checkpoint(states=(bare,)))
+    (found,) = findings("HS802", replace(wrapped(), report=report))
+    assert (found.message, found.remedy, found.code) == ("They are wrapped.", "", "")
+
+
+def test_other_rules_point_to_the_repair_where_it_gives_what_they_miss() -> None:
+    (found,) = findings("HS101", wrapped())
+    assert found.remedy == "The repair that HS802 gives loads them."
+    (found,) = findings("HS101", wrapped(OUTSIDE[0]))
+    assert found.remedy.startswith("Load it into the class")
 
 
 EMPTY = Mismatch("base.layer.0", (0,), (8,))

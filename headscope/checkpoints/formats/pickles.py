@@ -55,11 +55,16 @@ class PickledTensor:
     extent: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Opaque:
-    """A value that a state dict does not need: an ordered dict's attributes, backward hooks."""
+    """A value that a state dict does not need: an ordered dict's attributes, backward hooks.
 
-    note: str = ""
+    In a pickle of a training run it stands for any object: `made_by` is the name that would make it, `state` its
+    attributes. Nothing was made.
+    """
+
+    made_by: str = ""
+    state: Any = None
 
 
 class _Mark:
@@ -84,12 +89,16 @@ class _Machine:
     """
 
     name: str
+    names: set[str] | None = None
+    """Names of other packages, collected where the pickle may hold any object; None where it may hold tensors only."""
     stack: list[Any] = field(default_factory=list)
     memo: list[Any] = field(default_factory=list)
     work: int = 0
     held: int = 0
 
     def bad(self, what: str) -> Malformed:
+        if self.names is not None:
+            return Malformed(f"{self.name} holds a pickle that cannot be read: {what}", "check where the file is from")
         return Malformed(f"{self.name} holds a pickle that is no state dict: {what}", "save it as safetensors")
 
     def spend(self, work: int, held: int = 0) -> None:
@@ -166,13 +175,15 @@ class _Bounded:
         return line
 
 
-def read_pickle(file: IO[bytes], name: str) -> Any:
+def read_pickle(file: IO[bytes], name: str, names: set[str] | None = None) -> Any:
     """The value of the pickle at the file's position, with tensors as `PickledTensor`; leaves the file after it.
 
     Raises Malformed for what would import or call anything that building a state dict does not need, and for more
-    operations or memory than a state dict takes.
+    operations or memory than a state dict takes. With `names`, objects of other packages become `Opaque` in the value,
+    and what they would import is collected there; what Python's own library could do stays refused.
     """
-    machine, read = _Machine(name), file.read
+    machine, read = _Machine(name, names), file.read
+    operations = _OPERATIONS if names is None else _OF_ANY_OBJECT
     arguments = _Bounded(file, machine)
     while code := read(1):
         machine.work += 1
@@ -180,7 +191,7 @@ def read_pickle(file: IO[bytes], name: str) -> Any:
             machine.spend(0)
         if code == b".":
             return machine.pop()
-        found = _OPERATIONS.get(code)
+        found = operations.get(code)
         if found is None:
             raise _unknown(machine, code, file.tell() - 1)
         argument, act = found
@@ -256,6 +267,8 @@ def _set_items(machine: _Machine, argument: Any) -> None:
 
 def _set_pairs(machine: _Machine, items: list[Any]) -> None:
     target = machine.top()
+    if isinstance(target, Opaque) and machine.names is not None:
+        return
     if not isinstance(target, dict):
         raise machine.bad("it sets items of something that is no dict")
     if len(items) % 2:
@@ -267,6 +280,8 @@ def _set_pairs(machine: _Machine, items: list[Any]) -> None:
 def _set_entry(machine: _Machine, target: dict[Any, Any], key: Any, value: Any) -> None:
     """One entry. Only texts and small numbers are keys: Python hashes larger numbers to values that can be chosen."""
     if type(key) is not str and not (type(key) is int and 0 <= key < _LARGEST_KEY):
+        if machine.names is not None:  # an entry under an object, which nobody looks up here
+            return
         raise machine.bad("a key is neither a text nor a small number")
     machine.spend(0, _ENTRY)
     target[key] = value
@@ -317,7 +332,30 @@ def _stack_global(machine: _Machine, argument: Any) -> None:
 def _allowed(machine: _Machine, found: Global) -> Global:
     if found in _REBUILDERS or _storage_dtype(found) is not None or _is_dtype(found):
         return found
+    if machine.names is not None and _is_of_a_package(found):
+        machine.spend(0, _ENTRY)
+        machine.names.add(str(found))
+        return found
     raise machine.bad(f"it would import {found}, which was not done")
+
+
+def _is_of_a_package(found: Global) -> bool:
+    """Whether a name belongs to no module of Python's own, or to one of the few of which objects are kept in files."""
+    root = _TODAY.get(found.module, found.module).partition(".")[0]
+    name = f"{_TODAY.get(found.module, found.module)}.{found.name}"
+    return (bool(root) and root not in sys.stdlib_module_names) or name in _PLAIN_OBJECTS
+
+
+_TODAY = {"__builtin__": "builtins", "copy_reg": "copyreg", "commands": "subprocess", "cPickle": "pickle"}
+"""Modules that pickles of protocol 2 name as Python 2 did."""
+_PLAIN_OBJECTS = {
+    "_codecs.encode", "argparse.Namespace", "builtins.bytearray", "builtins.complex", "builtins.dict",
+    "builtins.frozenset", "builtins.list", "builtins.object", "builtins.set", "builtins.slice", "builtins.tuple",
+    "collections.Counter", "collections.defaultdict", "collections.deque", "copyreg._reconstructor", "datetime.date",
+    "datetime.datetime", "datetime.timedelta", "datetime.timezone", "decimal.Decimal", "fractions.Fraction",
+    "pathlib.Path", "pathlib.PosixPath", "pathlib.PurePosixPath", "pathlib.WindowsPath", "types.SimpleNamespace",
+    "uuid.UUID",
+}  # fmt: skip
 
 
 def _storage_dtype(found: Any) -> str | None:
@@ -343,6 +381,9 @@ def _persistent(machine: _Machine, argument: Any) -> None:
 
 def _reduce(machine: _Machine, argument: Any) -> None:
     arguments, function = machine.pop(), machine.pop()
+    if machine.names is not None and (isinstance(function, Opaque) or str(function) in machine.names):
+        machine.push(Opaque(str(function)))
+        return
     rebuild = _REBUILDERS.get(function) if isinstance(function, Global) else None
     if rebuild is None or not isinstance(arguments, tuple):
         called = str(function) if isinstance(function, Global) else f"a {type(function).__name__}"
@@ -352,9 +393,28 @@ def _reduce(machine: _Machine, argument: Any) -> None:
 
 
 def _build(machine: _Machine, argument: Any) -> None:
-    """Attributes of an object (an ordered dict's `_metadata`): taken off and left out."""
+    """Attributes of an object (an ordered dict's `_metadata`): taken off, and kept where the object is unknown."""
+    state = machine.pop()
+    target = machine.top()
+    if isinstance(target, Opaque) and machine.names is not None:
+        target.state = state
+
+
+def _new_object(machine: _Machine, argument: Any) -> None:
+    arguments, kind = machine.pop(), machine.pop()
+    if not isinstance(kind, Global) or not isinstance(arguments, tuple):
+        raise machine.bad("an object is made from something that is no class")
+    machine.push(Opaque(str(kind)), 2 * _OBJECT)
+
+
+def _new_object_with_names(machine: _Machine, argument: Any) -> None:
     machine.pop()
-    machine.top()
+    _new_object(machine, argument)
+
+
+def _frozen_set(machine: _Machine, argument: Any) -> None:
+    machine.pop_to_mark()
+    machine.push(Opaque("builtins.frozenset"))
 
 
 def _rebuild_dict(machine: _Machine, arguments: tuple[Any, ...]) -> Any:
@@ -497,3 +557,11 @@ _OPERATIONS: dict[bytes, tuple[Callable[[Any], Any] | None, Callable[[_Machine, 
     for opcode in pickletools.opcodes
     if opcode.name in _ACTIONS
 }
+
+_OF_ANY_OBJECT = _OPERATIONS | {
+    opcode.code.encode("latin-1"): (None, act)
+    for opcode in pickletools.opcodes
+    for name, act in (("NEWOBJ", _new_object), ("NEWOBJ_EX", _new_object_with_names), ("FROZENSET", _frozen_set))
+    if opcode.name == name
+}
+"""What is read beside where a pickle may hold any object."""

@@ -1,6 +1,7 @@
 """PyTorch weight files: where their pickles are in the zip format of today, the older zip and the legacy format."""
 
 import io
+from collections.abc import Mapping
 from typing import Any
 
 from headscope.checkpoints.formats.archive import Archive, bad_file
@@ -28,19 +29,36 @@ def read_torch_headers(source: ByteSource) -> tuple[tuple[TensorHeader, ...], tu
     return _tensors(value, source.name)
 
 
-def _zipped(source: ByteSource) -> Any:
+def read_torch_value(source: ByteSource) -> tuple[Any, set[str]]:
+    """Whatever a PyTorch file holds, with its tensors as headers, and the names that loading it would import.
+
+    Objects of other packages stand there as `Opaque`. Raises Malformed or Unsupported, as `read_torch_headers` does.
+    """
+    names: set[str] = set()
+    start = source.read_at(0, min(source.size, 4))
+    value = _zipped(source, names) if start.startswith(b"PK") else _legacy(source, names)
+    return value, names
+
+
+def headers_of(tensors: Mapping[Any, Any], name: str) -> tuple[TensorHeader, ...]:
+    """The headers of a flat dict of tensors inside a PyTorch file; what is no tensor in it is left out."""
+    found = {key: item for key, item in tensors.items() if isinstance(key, str) and isinstance(item, PickledTensor)}
+    return _tensors(found, name)[0]
+
+
+def _zipped(source: ByteSource, names: set[str] | None = None) -> Any:
     archive = Archive(source)
     pickles = sum(name.count("/") == 1 and name.endswith("/data.pkl") for name in archive.records)
     if pickles > 1:
         raise bad_file(source.name, f"it holds {pickles} data.pkl where one was expected")
-    value = _whole_pickle(archive.read("data.pkl", _LARGEST_PICKLE), source.name)
+    value = _whole_pickle(archive.read("data.pkl", _LARGEST_PICKLE), source.name, names)
     _check_storages(value, archive, source.name)
     return value
 
 
-def _whole_pickle(content: bytes, name: str) -> Any:
+def _whole_pickle(content: bytes, name: str, names: set[str] | None = None) -> Any:
     file = io.BytesIO(content)
-    value = read_pickle(file, name)
+    value = read_pickle(file, name, names)
     if file.tell() != len(content):
         raise bad_file(name, f"{len(content) - file.tell()} bytes follow the end of its pickle")
     return value
@@ -57,14 +75,14 @@ def _check_storages(value: Any, archive: Archive, name: str) -> None:
                 raise bad_file(name, f"the data of storage {storage.key!r} is missing or short")
 
 
-def _legacy(source: ByteSource) -> Any:
+def _legacy(source: ByteSource, names: set[str] | None = None) -> Any:
     _refuse_what_it_is_not(source)
     file: Any = io.BufferedReader(RangeFile(source), _BLOCK)
     if read_pickle(file, source.name) != _MAGIC_NUMBER:
         raise bad_file(source.name, "it does not begin with PyTorch's magic number")
     read_pickle(file, source.name)  # protocol version
     read_pickle(file, source.name)  # byte order and sizes of the machine that wrote it
-    value = read_pickle(file, source.name)
+    value = read_pickle(file, source.name, names)
     read_pickle(file, source.name)  # the keys of the storages, whose data follow
     _check_length(value, source, file.tell())
     return value

@@ -1,0 +1,38 @@
+"""What recognising states adds to `inspect` of a clean checkpoint, over the same with the recognisers left out."""
+
+import sys
+
+from benchmarks.checkpoints import bert_base
+from benchmarks.goals import Goal, print_results, run_alone, slowdown
+from benchmarks.timing import Command, measure, python
+
+ROUNDS = 5
+TIMES = 20
+_EXAMINE = f"""
+import sys
+import headscope
+for _ in range({TIMES}):
+    headscope.inspect(sys.argv[1], num_labels=3, offline=True)
+"""
+_WITHOUT = """
+from headscope.examination import checkpoint
+from headscope.examination.diagnosis import Diagnosis
+checkpoint.diagnose = lambda choice, manifest, loaded: Diagnosis()
+"""
+
+
+def measure_goals(rounds: int) -> list[Goal]:
+    """Prints the measurement and returns its goals."""
+    folder = str(bert_base())
+    commands: tuple[Command, ...] = (
+        python("with the recognisers", _EXAMINE, folder),
+        python("without them", _WITHOUT + _EXAMINE, folder),
+    )
+    ours, bare = measure(commands, rounds)
+    goals = [Goal("inspect with the recognisers of states, over inspect without", slowdown(ours, bare), 1.05)]
+    print_results(f"States, {TIMES} examinations of a clean BERT-base", (ours, bare), goals)
+    return goals
+
+
+if __name__ == "__main__":
+    sys.exit(run_alone(measure_goals, ROUNDS))

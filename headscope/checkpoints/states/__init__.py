@@ -1,0 +1,1 @@
+"""The states in which checkpoints lie on disks, each told by names and headers alone."""

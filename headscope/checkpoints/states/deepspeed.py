@@ -1,0 +1,101 @@
+"""Checkpoints of DeepSpeed: `global_step*/` with the parts of every process, `latest`, `zero_to_fp32.py`."""
+
+import re
+from typing import Any
+
+from headscope.checkpoints.formats.torch_file import headers_of, read_torch_value
+from headscope.checkpoints.states.place import Found, Place, listed
+from headscope.errors import HeadscopeError
+from headscope.facts import CheckpointState, Repair, StateKind, TensorHeader
+from headscope.facts.counting import counted
+
+_STEP = re.compile(r"global_step(\d{1,18})")
+_MODEL, _OPTIMIZER = "_model_states.pt", "_optim_states.pt"
+_SCRIPT = "zero_to_fp32.py"
+_WRITTEN = "model.safetensors"
+
+
+def find_deepspeed(place: Place) -> Found | None:
+    """The state of a place that holds a checkpoint of DeepSpeed, or is one of its step folders."""
+    steps = [folder for folder in place.folders() if _STEP.fullmatch(folder) and _parts(place.inside(folder))]
+    if not steps and _parts(place.top()):
+        return _found(place, place, "", ("it is a step folder of a DeepSpeed checkpoint",))
+    if not steps:
+        return None
+    latest = place.text("latest").decode("utf-8", "replace").strip()
+    step = latest if latest in steps else max(steps, key=lambda name: int(name.removeprefix("global_step")))
+    said = [f"there {'is' if len(steps) == 1 else 'are'} {listed(steps)}"]
+    said += [f"`latest` names {step}"] if latest == step else []
+    said += [f"{_SCRIPT} lies beside {'it' if len(steps) == 1 else 'them'}"] if _SCRIPT in place.top() else []
+    return _found(place, place.within(step), step, tuple(said))
+
+
+def _parts(names: tuple[str, ...]) -> list[str]:
+    return [name for name in names if name.endswith(_MODEL)]
+
+
+def _found(place: Place, step: Place, tag: str, said: tuple[str, ...]) -> Found:
+    models = sorted(_parts(step.names))
+    optimizers = [name for name in step.names if name.endswith(_OPTIMIZER)]
+    stage = "ZeRO-3" if any(name.startswith("zero_pp_rank_") for name in models) else "ZeRO-1 or 2"
+    stage = stage if optimizers else "no ZeRO"
+    held = f"{counted(len(models), '*' + _MODEL + ' file')} and {counted(len(optimizers), '*' + _OPTIMIZER + ' file')}"
+    state = CheckpointState(
+        StateKind.DEEPSPEED,
+        tool="DeepSpeed",
+        sentence="The weights are a training checkpoint of DeepSpeed, split across processes: from_pretrained does not "
+        "read them.",
+        evidence=(*said, f"{tag or 'the folder'} holds {held} ({stage})"),
+        repair=_repair(place, tag, models, split=bool(optimizers)),
+    )
+    return Found(state, _tensors(step, models), _WRITTEN)
+
+
+def _repair(place: Place, tag: str, models: list[str], *, split: bool) -> Repair:
+    """DeepSpeed's own script where the weights are split, else the state dict that the one file holds."""
+    if not split:
+        file = f"{tag}/{models[0]}" if tag else models[0]
+        code = (
+            "import torch\n"
+            "from safetensors.torch import save_file\n"
+            f"state = torch.load({file!r}, map_location='cpu', weights_only=False)['module']\n"
+            "state = {key: value.clone() for key, value in state.items()}\n"
+            f"save_file(state, {_WRITTEN!r}, metadata={{'format': 'pt'}})"
+        )
+        return Repair("If you trust the file (loading it runs code of DeepSpeed), save the weights alone:", code)
+    if tag and _SCRIPT in place.top():
+        code = f"python {_SCRIPT} . . --safe_serialization --tag {tag}"
+        return Repair("Put the weights together with the script that DeepSpeed left (needs deepspeed):", code, "sh")
+    folder, name = (".", tag) if tag else ("..", place.name)
+    code = (
+        "from deepspeed.utils.zero_to_fp32 import convert_zero_checkpoint_to_fp32_state_dict\n"
+        f"convert_zero_checkpoint_to_fp32_state_dict({folder!r}, '.', tag={name!r}, safe_serialization=True)"
+    )
+    return Repair("Put the weights together with DeepSpeed:", code)
+
+
+def _tensors(step: Place, models: list[str]) -> tuple[TensorHeader, ...] | None:
+    """The tensors that the parts belong to: their shapes as the first process wrote them, and what it holds whole."""
+    try:
+        value, _ = read_torch_value(step.open(models[0]))
+    except HeadscopeError:
+        return None
+    if not isinstance(value, dict):
+        return None
+    held = value.get("module")
+    found = headers_of(held, _WRITTEN) if isinstance(held, dict) else ()
+    headers = {item.key: item for item in found if 0 not in item.shape}
+    headers |= {item.key: item for item in _promised(value.get("param_shapes"))}
+    headers |= {item.key: item for item in _promised([value.get("frozen_param_shapes")])}
+    return tuple(headers.values()) or None
+
+
+def _promised(groups: Any) -> list[TensorHeader]:
+    """The tensors whose whole shapes are written down, a dict for each group of the optimizer."""
+    dicts = [group for group in groups if isinstance(group, dict)] if isinstance(groups, list) else []
+    return [
+        TensorHeader(key, "float32", shape, _WRITTEN)
+        for group in dicts
+        for key, shape in group.items()
+        if isinstance(key, str) and isinstance(shape, tuple) and all(type(size) is int for size in shape)
+    ]

@@ -1,0 +1,117 @@
+"""Checkpoints of torch.distributed.checkpoint (DCP), which FSDP writes too: `.metadata` beside `*.distcp`."""
+
+import io
+from collections.abc import Iterator
+from typing import Any, TypeGuard
+
+from headscope.checkpoints.formats.pickles import Global, Opaque, read_pickle
+from headscope.checkpoints.states.place import Found, Place
+from headscope.errors import HeadscopeError
+from headscope.facts import CheckpointState, Repair, StateKind, TensorHeader
+from headscope.facts.counting import counted
+
+_METADATA = ".metadata"
+_DATA = ".distcp"
+_LARGEST = 64_000_000
+_OF_AN_OPTIMIZER = ("optim", "sched", "state")
+_WRITTEN = "model.safetensors"
+
+Path = tuple[str | int, ...]
+
+
+def find_distributed(place: Place) -> Found | None:
+    """The state of a place with a distributed checkpoint in it or in a folder of it; that of the model comes first."""
+    folders = [folder for folder in ("", *place.folders()) if _is_one(place, folder)]
+    if not folders:
+        return None
+    folder = min(folders, key=lambda name: ("optim" in name, name))
+    inside = place.within(folder) if folder else place
+    files = [name for name in inside.names if name.endswith(_DATA)]
+    evidence = [f"{folder or 'the folder'} holds {_METADATA} and {counted(len(files), f'{_DATA} file')}"]
+    tensors = None
+    try:
+        path, tensors = _tensors(_metadata(inside))
+        under = f" under {_place_of(path)}" if path else ""
+        evidence.append(f"its metadata lists {counted(len(tensors), 'tensor')} of the model{under}")
+    except HeadscopeError as err:
+        evidence.append(f"its metadata cannot be read: {err.message}")
+        path = ()
+    is_fsdp = "fsdp" in folder
+    tool = "FSDP (torch.distributed.checkpoint)" if is_fsdp else "torch.distributed.checkpoint"
+    state = CheckpointState(
+        StateKind.DISTRIBUTED,
+        tool=tool,
+        sentence=f"The weights are a distributed checkpoint of {tool}, which from_pretrained does not read.",
+        evidence=tuple(evidence),
+        repair=_repair(folder or ".", path) if tensors else None,
+    )
+    return Found(state, tensors or None, _WRITTEN)
+
+
+def _is_one(place: Place, folder: str) -> bool:
+    names = place.inside(folder) if folder else place.top()
+    return _METADATA in names and any(name.endswith(_DATA) for name in names)
+
+
+def _metadata(place: Place) -> dict[Any, Any]:
+    """The attributes of the pickled metadata; nothing of it is made."""
+    text = place.text(_METADATA)[:_LARGEST]
+    found = read_pickle(io.BytesIO(text), _METADATA, set())
+    state = found.state if isinstance(found, Opaque) and found.made_by.endswith(".Metadata") else None
+    return state if isinstance(state, dict) else {}
+
+
+def _tensors(metadata: dict[Any, Any]) -> tuple[Path, tuple[TensorHeader, ...]]:
+    """Where the model's tensors lie in the saved dict, and their headers under the keys that they have there."""
+    groups: dict[Path, list[TensorHeader]] = {}
+    for path, header in _stored(metadata):
+        groups.setdefault(path, []).append(header)
+    best = max(groups, key=lambda path: (not _is_of_an_optimizer(path), len(groups[path])), default=None)
+    return ((), ()) if best is None else (best, tuple(groups[best]))
+
+
+def _is_of_an_optimizer(path: Path) -> bool:
+    return any(isinstance(part, int) or any(word in part for word in _OF_AN_OPTIMIZER) for part in path)
+
+
+def _stored(metadata: dict[Any, Any]) -> Iterator[tuple[Path, TensorHeader]]:
+    described, planned = metadata.get("state_dict_metadata"), metadata.get("planner_data")
+    for key, item in described.items() if isinstance(described, dict) else ():
+        facts = item.state if isinstance(item, Opaque) else None
+        if not isinstance(key, str) or not isinstance(facts, dict) or not _is_shape(shape := facts.get("size")):
+            continue
+        path = planned.get(key) if isinstance(planned, dict) else None
+        path = (
+            path if isinstance(path, tuple) and path and all(isinstance(part, str | int) for part in path) else (key,)
+        )
+        yield path[:-1], TensorHeader(str(path[-1]), _dtype(facts), shape, _WRITTEN)
+
+
+def _is_shape(value: Any) -> TypeGuard[tuple[int, ...]]:
+    return isinstance(value, tuple) and all(type(size) is int and 0 <= size < 2**63 for size in value)
+
+
+def _dtype(facts: dict[Any, Any]) -> str:
+    """The dtype in the properties of a tensor: the first of the values in them, as they are pickled."""
+    properties = facts.get("properties")
+    values = properties.state if isinstance(properties, Opaque) else None
+    first = values[0] if isinstance(values, tuple) and values else None
+    return first.name if isinstance(first, Global) and first.module == "torch" else "float32"
+
+
+def _place_of(path: Path) -> str:
+    return "".join(f"[{part!r}]" for part in path)
+
+
+def _repair(folder: str, path: Path) -> Repair:
+    code = (
+        "import os, torch\n"
+        "from safetensors.torch import save_file\n"
+        "from torch.distributed.checkpoint.format_utils import dcp_to_torch_save\n"
+        f"dcp_to_torch_save({folder!r}, 'merged.pt')\n"
+        f"state = torch.load('merged.pt', map_location='cpu', weights_only=True){_place_of(path)}\n"
+        "state = {key: value.clone() for key, value in state.items()}\n"
+        f"save_file(state, {_WRITTEN!r}, metadata={{'format': 'pt'}})\n"
+        "os.remove('merged.pt')"
+    )
+    return Repair("Merge the parts into one file of weights:", code)

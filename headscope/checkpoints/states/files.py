@@ -1,0 +1,187 @@
+"""Files that stand where weights should: other formats, Git LFS pointers, downloads that were not finished."""
+
+import re
+import struct
+from collections.abc import Iterator
+
+from headscope.checkpoints.config_file import parse_object
+from headscope.checkpoints.states.place import Found, Place, listed
+from headscope.errors import HeadscopeError
+from headscope.facts import CheckpointState, Repair, StateKind
+from headscope.facts.counting import counted
+
+WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
+_POINTER = b"version https://git-lfs.github.com/spec/"
+_SIZE = re.compile(rb"^size (\d{1,20})$", re.MULTILINE)
+_SHORT = 1024
+_HEADER = 25_000_000
+_OFFSETS = re.compile(rb'"data_offsets"\s{0,9}:\s{0,9}\[\s{0,9}\d{1,19}\s{0,9},\s{0,9}(\d{1,19})\s{0,9}\]')
+_ZIP, _ZIP_END, _TAIL = b"PK\x03\x04", b"PK\x05\x06", 65_557
+_INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+
+
+def find_pointers(place: Place) -> Found | None:
+    """The state of a clone of a repository whose large files were not fetched."""
+    pointers = [(name, size) for name in place.top() if (size := _pointed(place, name)) is not None]
+    if not pointers:
+        return None
+    name, size = pointers[0]
+    state = CheckpointState(
+        StateKind.POINTER,
+        tool="git clone without Git LFS",
+        sentence=f"{name} is a Git LFS pointer, not weights: a text of {place.size(name)} bytes in place of the file.",
+        evidence=(
+            f"{listed(each for each, _ in pointers)} {'is a pointer' if len(pointers) == 1 else 'are pointers'}",
+            f"the pointer stands for a file of {size:,} bytes",
+        ),
+        repair=Repair(
+            "Fetch the files that the pointers stand for, in the folder:", "git lfs install && git lfs pull", "sh"
+        ),
+    )
+    return Found(state)
+
+
+def _pointed(place: Place, name: str) -> int | None:
+    """The size that a pointer names; None for a file that is no pointer."""
+    if not name.endswith((*WEIGHTS, ".h5", ".msgpack", ".onnx", ".gguf", ".json")):
+        return None
+    text = place.start(name, _SHORT)
+    match = _SIZE.search(text) if text.startswith(_POINTER) else None
+    return int(match[1]) if match else None
+
+
+_LEFT_BY = {
+    ".incomplete": "the Hub's client",
+    ".aria2": "aria2",
+    ".crdownload": "a browser",
+    ".part": "a browser or wget",
+    ".download": "a browser",
+}
+_IN_CACHE = re.compile(r"models--(?P<owner>[\w.-]+?)--(?P<name>[\w.-]+)")
+
+
+def find_half_download(place: Place) -> Found | None:
+    """The state of a download that was broken off: marks of the tools, missing shards, files that end early."""
+    marks = [(name, tool) for name in place.names for end, tool in _LEFT_BY.items() if name.endswith(end)]
+    missing = list(_missing_shards(place))
+    cut = [(name, short) for name in place.top() if (short := _lacking(place, name))]
+    if not marks and not missing and not cut:
+        return None
+    evidence = [f"{listed(name.rpartition('/')[2] for name, _ in marks)} was left by {marks[0][1]}"] if marks else []
+    evidence += [f"the index names {counted(len(missing), 'file')} not here: {listed(missing)}"] if missing else []
+    evidence += [f"{name} {short}" for name, short in cut]
+    state = CheckpointState(
+        StateKind.HALF_DOWNLOAD,
+        tool=marks[0][1] if marks else "",
+        sentence="The checkpoint is not complete: a download or a copy was broken off.",
+        evidence=tuple(evidence),
+        repair=Repair(
+            "Download it again, which takes up where it stopped; OWNER/NAME is the model's Hub ID:",
+            f"hf download {_repository(place)} --local-dir .",
+            "sh",
+        ),
+    )
+    return Found(state)
+
+
+def _repository(place: Place) -> str:
+    """The Hub id that a folder of the Hub's cache names."""
+    match = _IN_CACHE.search(place.name)
+    return f"{match['owner']}/{match['name']}" if match else "OWNER/NAME"
+
+
+def _missing_shards(place: Place) -> Iterator[str]:
+    here = set(place.top())
+    for index in _INDEXES:
+        if index not in here:
+            continue
+        try:
+            shards = parse_object(place.text(index), index).get("weight_map")
+        except HeadscopeError:
+            continue
+        names = set(shards.values()) if isinstance(shards, dict) and all(map(_is_plain, shards.values())) else set()
+        yield from sorted(names - here)
+
+
+def _is_plain(name: object) -> bool:
+    return isinstance(name, str) and name not in {"", ".", ".."} and not any(sign in name for sign in "/\\:\0")
+
+
+def _lacking(place: Place, name: str) -> str:
+    """How a weight file ends early; "" for one that does not, or is of no format that tells."""
+    if not name.endswith(WEIGHTS):
+        return ""
+    size, start = place.size(name), place.start(name, 8)
+    if start[:4] == _ZIP:
+        at = max(0, size - _TAIL)
+        tail = _tail(place, name, at, size)
+        return "" if _ZIP_END in tail else f"ends early: {size:,} bytes are there, without the end of its archive"
+    if not name.endswith(".safetensors") or len(start) < len("12345678"):
+        return ""
+    (length,) = struct.unpack("<Q", start)
+    if not 0 < length <= _HEADER:
+        return ""
+    expected = _end_of_data(place.start(name, 8 + length)[8:], length)
+    return f"ends early: {expected:,} bytes were expected, {size:,} are there" if expected > size else ""
+
+
+def _tail(place: Place, name: str, at: int, size: int) -> bytes:
+    try:
+        return place.open(name).read_at(at, size - at)
+    except HeadscopeError:
+        return b""
+
+
+def _end_of_data(header: bytes, length: int) -> int:
+    """The size that a safetensors file must have, by its header, which is searched and not parsed."""
+    if len(header) < length:
+        return 8 + length
+    return 8 + length + max((int(match[1]) for match in _OFFSETS.finditer(header)), default=0)
+
+
+_OTHER = {
+    ".h5": "TensorFlow",
+    ".msgpack": "Flax",
+    ".ckpt.index": "TensorFlow",
+    ".onnx": "ONNX",
+    ".mlmodel": "Core ML",
+    ".mlpackage": "Core ML",
+    ".tflite": "TensorFlow Lite",
+    ".ot": "rust-bert",
+}
+_LOADED_BEFORE = {"TensorFlow": "from_tf", "Flax": "from_flax"}
+
+
+def find_other_format(place: Place) -> Found | None:
+    """The state of a place whose weights are in the formats of other frameworks alone."""
+    if any(name.endswith((".safetensors", ".bin", ".gguf")) for name in place.top()):
+        return None
+    names = (*place.top(), *place.folders())
+    found = {name: kind for name in names for end, kind in _OTHER.items() if name.endswith(end)}
+    if not found:
+        return None
+    shown = ", ".join(f"{name} ({kind})" for name, kind in list(found.items())[:4])
+    kind = next((kind for kind in found.values() if kind in _LOADED_BEFORE), next(iter(found.values())))
+    state = CheckpointState(
+        StateKind.OTHER_FORMAT,
+        tool=kind,
+        sentence=f"The weights are in a format that is not examined: {shown}. Transformers 5 loads safetensors and "
+        "PyTorch's files only.",
+        evidence=(f"{counted(len(found), 'file')} of {' and '.join(dict.fromkeys(found.values()))}, no other weights",),
+        repair=_conversion(kind),
+    )
+    return Found(state)
+
+
+def _conversion(kind: str) -> Repair | None:
+    """Transformers 4 converts what it could read; None for exports, which are made for running only."""
+    option = _LOADED_BEFORE.get(kind)
+    if option is None:
+        return None
+    code = (
+        "from transformers import AutoModelForSequenceClassification\n"
+        f"model = AutoModelForSequenceClassification.from_pretrained('.', {option}=True)\n"
+        "model.save_pretrained('.', safe_serialization=True)"
+    )
+    needs = "tensorflow and tf-keras" if option == "from_tf" else "flax"
+    return Repair(f"Convert them to safetensors in an environment with transformers<5 and {needs}:", code)

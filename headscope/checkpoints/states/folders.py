@@ -1,0 +1,107 @@
+"""Folders that hold checkpoints one level deeper: the output of the Trainer, the ranks of Megatron."""
+
+import re
+from typing import Any
+
+from headscope.checkpoints.config_file import parse_object
+from headscope.checkpoints.states.place import Found, Place, listed
+from headscope.errors import HeadscopeError
+from headscope.facts import CheckpointState, Repair, StateKind
+from headscope.facts.counting import counted
+
+_STEP = re.compile(r"checkpoint-(\d{1,18})")
+_STATE = "trainer_state.json"
+_CONFIG = "config.json"
+
+
+def find_trainer_output(place: Place) -> Found | None:
+    """The state of an output folder of Transformers' Trainer: the checkpoints lie in folders inside."""
+    steps = sorted(
+        (folder for folder in place.folders() if _STEP.fullmatch(folder)),
+        key=lambda name: int(name.removeprefix("checkpoint-")),
+    )
+    whole = [
+        folder for folder in steps if _CONFIG in place.inside(folder) or "adapter_config.json" in place.inside(folder)
+    ]
+    if not whole:
+        return None
+    newest = whole[-1]
+    best, metric = _best(place, newest)
+    evidence = [f"the folder holds {listed(steps)}", f"the newest is {newest}"]
+    chosen = newest
+    if best in whole:
+        chosen = best
+        evidence.append(f"the best{metric} is {best}, as {_STATE} in {newest} says")
+    elif best:
+        evidence.append(f"the best{metric} was {best}, which is not there")
+    state = CheckpointState(
+        StateKind.TRAINER_OUTPUT,
+        tool="Transformers' Trainer",
+        sentence="The folder is the output of a Trainer, not a checkpoint: the checkpoints lie in folders inside.",
+        evidence=tuple(evidence),
+        repair=Repair(
+            f"Give the {'best' if chosen == best else 'newest'} checkpoint, or copy it to a folder for the model:",
+            f"cp -r {chosen} model && rm -f model/optimizer.pt model/scheduler.pt model/rng_state*.pth",
+            "sh",
+        ),
+    )
+    return Found(state)
+
+
+def _best(place: Place, newest: str) -> tuple[str, str]:
+    """The folder that the newest checkpoint's state calls the best, "" for none, and by which number."""
+    try:
+        state = parse_object(place.text(f"{newest}/{_STATE}"), _STATE)
+    except HeadscopeError:
+        return "", ""
+    path, metric = state.get("best_model_checkpoint"), state.get("best_metric")
+    if not isinstance(path, str):
+        return "", ""
+    name = re.split(r"[/\\]", path.rstrip("/\\"))[-1]
+    return (name if _STEP.fullmatch(name) else ""), _number(metric)
+
+
+def _number(metric: Any) -> str:
+    return f" (metric {metric:g})" if isinstance(metric, float | int) and not isinstance(metric, bool) else ""
+
+
+_RANK = re.compile(r"mp_rank_(\d\d)(?:_(\d\d\d))?(?:_\d\d\d)?")
+_ITERATION = re.compile(r"(iter_\d{7}|release)")
+_TRACKER = "latest_checkpointed_iteration.txt"
+_WEIGHTS = ("model_optim_rng.pt", "model_rng.pt")
+
+
+def find_megatron(place: Place) -> Found | None:
+    """The state of a place with the rank files of Megatron-LM: `iter_*/mp_rank_XX/model_optim_rng.pt`."""
+    files = [name for name in place.names if name.rpartition("/")[2] in _WEIGHTS]
+    ranks = [(name, _RANK.fullmatch(name.split("/")[-2])) for name in files if "/" in name]
+    found = [(name, match) for name, match in ranks if match is not None]
+    if not found:
+        return None
+    above = {name.split("/")[-3] for name, _ in found if name.count("/") > 1}
+    iterations = sorted(name for name in above if _ITERATION.fullmatch(name))
+    names = sorted({match[0] for _, match in found})
+    tensor, pipeline = (1 + max(int(match[group] or 0) for _, match in found) for group in (1, 2))
+    evidence = [
+        f"there {'is' if len(names) == 1 else 'are'} {listed(names)} with {found[0][0].rpartition('/')[2]}",
+        f"the weights are split {tensor:,} {'way' if tensor == 1 else 'ways'} by tensor and "
+        f"{counted(pipeline, 'way')} by layer",
+    ]
+    tracked = place.text(_TRACKER).decode("utf-8", "replace").strip()
+    if tracked.isdigit() or tracked == "release":
+        evidence.append(f"{_TRACKER} says {tracked}")
+    folder = iterations[-1] if iterations else "."
+    state = CheckpointState(
+        StateKind.MEGATRON,
+        tool="Megatron-LM",
+        sentence="The weights are the rank files of Megatron-LM, split by tensor and layer: from_pretrained does not "
+        "read them.",
+        evidence=tuple(evidence),
+        repair=Repair(
+            "Export them with Megatron Bridge; HF_ID is the Hub ID of a model of the same architecture:",
+            f"python -c \"from megatron.bridge import AutoBridge; AutoBridge.from_hf_pretrained('HF_ID')"
+            f".export_ckpt('{folder}', 'exported')\"",
+            "sh",
+        ),
+    )
+    return Found(state)

@@ -1,0 +1,108 @@
+"""A place with files of a checkpoint, a few folders deep, as the recognisers of states look at it."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from os import DirEntry, scandir
+from pathlib import Path
+
+from headscope.checkpoints.formats.bytes import ByteSource
+from headscope.errors import HeadscopeError
+from headscope.facts import CheckpointState, TensorHeader
+
+_MOST_FOLDERS = 200
+_MOST_FILES = 2000
+_DEPTH = 4
+_LARGEST_TEXT = 20_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """`names` are paths below the place, with `/`; `open` opens one of them; `name` is that of the place itself."""
+
+    name: str
+    names: tuple[str, ...]
+    open: Callable[[str], ByteSource]
+
+    def top(self) -> tuple[str, ...]:
+        """The files in the place itself."""
+        return tuple(name for name in self.names if "/" not in name)
+
+    def folders(self) -> tuple[str, ...]:
+        """The folders in the place itself that hold files."""
+        return tuple(dict.fromkeys(name.partition("/")[0] for name in self.names if "/" in name))
+
+    def inside(self, folder: str) -> tuple[str, ...]:
+        """The files in a folder, by their names there."""
+        return tuple(name.removeprefix(f"{folder}/") for name in self.names if name.startswith(f"{folder}/"))
+
+    def within(self, folder: str) -> "Place":
+        """The folder as a place."""
+        return Place(folder, self.inside(folder), lambda name: self.open(f"{folder}/{name}"))
+
+    def text(self, name: str) -> bytes:
+        """A small file whole; b"" for one that is not there, cannot be read or is large."""
+        try:
+            source = self.open(name)
+            return source.read_at(0, source.size) if source.size <= _LARGEST_TEXT else b""
+        except HeadscopeError:
+            return b""
+
+    def start(self, name: str, length: int) -> bytes:
+        """The first bytes of a file, or b""."""
+        try:
+            source = self.open(name)
+            return source.read_at(0, min(length, source.size))
+        except HeadscopeError:
+            return b""
+
+    def size(self, name: str) -> int:
+        """The size of a file; 0 for one that cannot be read."""
+        try:
+            return self.open(name).size
+        except HeadscopeError:
+            return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A state, and the tensors that the repair would write to `file`; None where their keys cannot be read."""
+
+    state: CheckpointState
+    tensors: tuple[TensorHeader, ...] | None = None
+    file: str = "model.safetensors"
+
+
+def names_below(path: Path, depth: int = _DEPTH) -> tuple[str, ...]:
+    """The files of a folder and of the folders in it, so many at most; links to folders are not followed."""
+    return tuple(islice(_below(path, "", depth), _MOST_FILES))
+
+
+def _below(path: Path, before: str, depth: int) -> Iterator[str]:
+    entries = _entries(path)
+    yield from (f"{before}{entry.name}" for entry in entries if not _is_folder(entry))
+    if depth > 1:
+        for entry in [entry for entry in entries if _is_folder(entry)][:_MOST_FOLDERS]:
+            yield from _below(path / entry.name, f"{before}{entry.name}/", depth - 1)
+
+
+def _entries(path: Path) -> list["DirEntry[str]"]:
+    try:
+        with scandir(path) as found:
+            return sorted(islice(found, _MOST_FILES), key=lambda entry: entry.name)
+    except OSError:
+        return []
+
+
+def _is_folder(entry: "DirEntry[str]") -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=False)
+    except OSError:
+        return False
+
+
+def listed(names: Iterable[str], most: int = 4) -> str:
+    """A few names, and how many there are besides."""
+    every = list(names)
+    shown = ", ".join(every[:most])
+    return shown if len(every) <= most else f"{shown} and {len(every) - most:,} more"

@@ -1,0 +1,43 @@
+"""From a place with files to the state that it is in: the recognisers, the surest first."""
+
+from collections.abc import Callable
+
+from headscope.checkpoints.states.deepspeed import find_deepspeed
+from headscope.checkpoints.states.distributed import find_distributed
+from headscope.checkpoints.states.files import find_half_download, find_other_format, find_pointers
+from headscope.checkpoints.states.folders import find_megatron, find_trainer_output
+from headscope.checkpoints.states.place import Found, Place
+from headscope.checkpoints.states.training_file import find_training_file
+from headscope.errors import HeadscopeError, NotFound
+from headscope.facts import CheckpointState
+
+_RECOGNISERS: tuple[Callable[[Place], Found | None], ...] = (
+    find_pointers,
+    find_deepspeed,
+    find_distributed,
+    find_megatron,
+    find_half_download,
+    find_training_file,
+    find_trainer_output,
+    find_other_format,
+)
+
+
+_OF_BAD_FILES = (find_pointers, find_half_download, find_training_file)
+
+
+def recognise(place: Place) -> Found | None:
+    """The state of a place without weights that `from_pretrained` reads; None where no recogniser knows it."""
+    return next((found for find in _RECOGNISERS if (found := find(place)) is not None), None)
+
+
+def recognise_bad_file(place: Place) -> Found | None:
+    """The state of a place with a weight file that is not what its name says; None where that has another cause."""
+    return next((found for find in _OF_BAD_FILES if (found := find(place)) is not None), None)
+
+
+def as_error(reference: str, state: CheckpointState, kind: type[HeadscopeError] = NotFound) -> HeadscopeError:
+    """The error for a checkpoint that cannot be examined in this state: what it is, and what repairs it."""
+    error = kind(f"{reference}: {state.sentence} {state.seen()}", state.repair.sentence if state.repair else "")
+    error.state = state
+    return error

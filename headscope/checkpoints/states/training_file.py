@@ -1,0 +1,136 @@
+"""A PyTorch file that holds a training run: Lightning's `.ckpt`, or a dict of one's own with the weights inside."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headscope.checkpoints.formats.bytes import ByteSource
+from headscope.checkpoints.formats.pickles import PickledTensor
+from headscope.checkpoints.formats.torch_file import headers_of, read_torch_value
+from headscope.checkpoints.states.place import Found, Place, listed
+from headscope.errors import HeadscopeError
+from headscope.facts import CheckpointState, Repair, StateKind, TensorHeader
+from headscope.facts.counting import counted
+
+_LIGHTNING = "pytorch-lightning_version"
+_USUAL = ("state_dict", "model_state_dict", "model", "module", "net", "weights")
+_NOT_WEIGHTS = ("optim", "sched", "ema", "scaler")
+_DEEPEST = 3
+_NAMES = 6
+_LONGEST = 60
+_MOST_FILES = 5
+WRITTEN = "model.safetensors"
+"""The file that the repair writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingFile:
+    """A file with the weights of a model under `path`, beside other things of a training run."""
+
+    name: str
+    path: tuple[str, ...]
+    tensors: tuple[TensorHeader, ...]
+    beside: tuple[str, ...]
+    lightning: str
+    imports: tuple[str, ...]
+
+
+def find_training_file(place: Place) -> Found | None:
+    """The state of a place whose weights lie inside a file of a training run: the last of several."""
+    names = [name for name in place.top() if name.endswith((".ckpt", ".bin", ".pt", ".pth"))]
+    for name in sorted(names, key=_order, reverse=True)[:_MOST_FILES]:
+        try:
+            source = place.open(name)
+        except HeadscopeError:
+            continue
+        found = read_training_file(source)
+        if found is not None:
+            others = [other for other in names if other != name and other.endswith(".ckpt")]
+            return Found(state_of_training_file(found, others), found.tensors, WRITTEN)
+    return None
+
+
+def _order(name: str) -> tuple[bool, bool, tuple[int, ...]]:
+    """The file that from_pretrained would take first, then the last one, then the one with the highest numbers."""
+    numbers = tuple(int(number) for number in re.findall(r"\d{1,12}", name))
+    return name == "pytorch_model.bin", name.startswith("last"), numbers
+
+
+def read_training_file(source: ByteSource) -> TrainingFile | None:
+    """The weights inside a file of a training run; None where the file is none, or is a plain dict of tensors."""
+    try:
+        value, names = read_torch_value(source)
+    except HeadscopeError:
+        return None
+    if not isinstance(value, dict):
+        return None
+    found = max(_dicts_of_tensors(value), key=_rank, default=None)
+    if found is None:
+        return None
+    path, tensors = found
+    version = value.get(_LIGHTNING)
+    beside = tuple(str(key)[:_LONGEST] for key in value if key != path[0])
+    lightning = version[:_LONGEST] if isinstance(version, str) else ""
+    return TrainingFile(source.name, path, headers_of(tensors, source.name), beside, lightning, tuple(sorted(names)))
+
+
+def _dicts_of_tensors(value: Mapping[Any, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The dicts inside that map names to tensors, with the keys that lead to each."""
+    for key, item in value.items():
+        if not isinstance(key, str) or not isinstance(item, dict) or len(path) >= _DEEPEST:
+            continue
+        if any(isinstance(name, str) and isinstance(one, PickledTensor) for name, one in item.items()):
+            yield (*path, key), item
+        else:
+            yield from _dicts_of_tensors(item, (*path, key))
+
+
+def _rank(found: tuple[tuple[str, ...], Any]) -> tuple[bool, int, int]:
+    """Weights before what an optimizer keeps, usual names before others, then the larger dict."""
+    path, tensors = found
+    usual = _USUAL.index(path[-1]) if path[-1] in _USUAL else len(_USUAL)
+    return not any(word in part.lower() for part in path for word in _NOT_WEIGHTS), -usual, len(tensors)
+
+
+def state_of_training_file(found: TrainingFile, others: Sequence[str] = ()) -> CheckpointState:
+    """The state of a checkpoint whose weights lie inside a file of a training run."""
+    place = "".join(f"[{part!r}]" for part in found.path)
+    tool = f"Lightning {found.lightning}" if found.lightning else ""
+    whose = f"a checkpoint of {tool}" if tool else "a checkpoint of a training loop"
+    beside = ", ".join(found.beside[:_NAMES]) + (", ..." if len(found.beside) > _NAMES else "")
+    return CheckpointState(
+        StateKind.LIGHTNING,
+        tool=tool,
+        sentence=f"{found.name} is {whose}, not a plain state dict: from_pretrained cannot load it.",
+        evidence=(
+            f"the weights, {counted(len(found.tensors), 'tensor')}, lie under {place}"
+            + (f", beside {beside}" if beside else ""),
+            *_on_imports(found),
+            *([f"{listed(others)} {'lies' if len(others) == 1 else 'lie'} beside it"] if others else []),
+        ),
+        repair=_repair(found, place),
+    )
+
+
+def _on_imports(found: TrainingFile) -> Iterator[str]:
+    if found.imports:
+        more = ", ..." if len(found.imports) > _NAMES else ""
+        yield f"loading it imports {', '.join(found.imports[:_NAMES])}{more}"
+
+
+def _repair(found: TrainingFile, place: str) -> Repair:
+    """The code that saves the weights alone; a pickle of other packages' objects needs the reader's trust."""
+    only = not found.imports
+    code = (
+        "import torch\n"
+        "from safetensors.torch import save_file\n"
+        f"state = torch.load({found.name!r}, map_location='cpu', weights_only={only}){place}\n"
+        "state = {key: value.clone() for key, value in state.items() if torch.is_tensor(value)}\n"
+        f"save_file(state, {WRITTEN!r}, metadata={{'format': 'pt'}})"
+    )
+    if only:
+        return Repair("Save the weights alone:", code)
+    return Repair(
+        "If you trust the file (loading it runs code of the packages it names), save the weights alone:", code
+    )

@@ -1,0 +1,158 @@
+"""Keys that a wrapper changed: DistributedDataParallel, torch.compile, FSDP, Lightning, and modules of one's own."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from headscope.checkpoints.states.peft_keys import PREFIX
+from headscope.checkpoints.states.rekeying import Rekeying
+from headscope.facts import CheckpointManifest, ParameterStatus, WeightDiff, WeightsFormat
+from headscope.facts.counting import counted, verb
+from headscope.facts.states import CheckpointState, Repair, StateKind
+
+ANYWHERE = {
+    "_orig_mod.": "torch.compile",
+    "_fsdp_wrapped_module.": "FullyShardedDataParallel (FSDP)",
+    "_checkpoint_wrapped_module.": "PyTorch's activation checkpointing",
+}
+"""Parts that a wrapper puts before the names of what it wraps, wherever in the model that is, with the wrapper."""
+_LEADING = {
+    "module": "DistributedDataParallel or DataParallel",
+    "_forward_module": "Lightning Fabric or its DeepSpeed strategy",
+}
+_OWN = "a LightningModule or another module that holds the model as `self.{}`"
+_DEEPEST = 6
+_MOST_CANDIDATES = 3
+_MOST = 0.5
+
+
+def find_rekeyings(manifest: CheckpointManifest, diff: WeightDiff) -> tuple[Rekeying, ...]:
+    """Changes after which most of what the checkpoint does not give would be there, by name; the best first.
+
+    A loader has to confirm them. Empty where every key or every parameter has found its place, as in a clean one.
+    """
+    if not diff.unused or not (diff.new or diff.mismatched):
+        return ()
+    used = {key for item in diff.parameters for key in item.checkpoint_keys}
+    keys = [tensor.key for tensor in manifest.tensors if tensor.key not in used]
+    wanted = {item.name for item in diff.parameters if item.status in _LACKING and not item.is_buffer}
+    bases = sorted({item.name.partition(".")[0] for item in diff.parameters if item.in_base})
+    return tuple(_ranked(keys, wanted, bases))
+
+
+_LACKING = (ParameterStatus.NEW, ParameterStatus.MISMATCHED)
+
+
+def _ranked(keys: Sequence[str], wanted: set[str], bases: Sequence[str]) -> Iterator[Rekeying]:
+    dropped = tuple(part for part in ANYWHERE if any(part in key for key in keys))
+    plain = [_without(key, dropped) for key in keys]
+    names = _also_bare(wanted, bases)
+    scores = {
+        prefix: sum(_modern(key.removeprefix(prefix)) in names for key in plain if key.startswith(prefix))
+        for prefix in _prefixes(plain)
+        if prefix or dropped
+    }
+    best = sorted(scores, key=lambda prefix: (-scores[prefix], len(prefix)))[:_MOST_CANDIDATES]
+    for prefix in best:
+        if scores[prefix] > _MOST * len(wanted):
+            yield Rekeying(dropped, prefix)
+            yield from (Rekeying(dropped, prefix, f"{base}.") for base in bases if prefix)
+
+
+def _without(key: str, parts: Iterable[str]) -> str:
+    for part in parts:
+        key = key.replace(part, "")
+    return key
+
+
+def _also_bare(wanted: set[str], bases: Iterable[str]) -> set[str]:
+    """The names, and those of the base model as it saves them alone."""
+    return wanted | {name.removeprefix(f"{base}.") for base in bases for name in wanted}
+
+
+def _modern(key: str) -> str:
+    """A key with the names that Transformers gives to LayerNorm weights of old checkpoints."""
+    for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
+        if key.endswith(old):
+            return key.removesuffix(old) + new
+    return key
+
+
+def _prefixes(keys: Iterable[str]) -> list[str]:
+    """What keys begin with, up to a few names deep; none that a single key has."""
+    counted_prefixes = Counter[str]()
+    for key in keys:
+        parts = key.split(".")[:-1][:_DEEPEST]
+        counted_prefixes.update("".join(f"{part}." for part in parts[:depth]) for depth in range(len(parts) + 1))
+    return [prefix for prefix, count in counted_prefixes.items() if count > 1]
+
+
+def state_of_wrapped_keys(
+    manifest: CheckpointManifest, change: Rekeying, before: Sequence[str] = ()
+) -> CheckpointState:
+    """The state of a checkpoint whose keys a change makes those of the model; the repairs of `before` come first."""
+    tools = tuple(dict.fromkeys(_tools(change)))
+    whose = " inside ".join(tools)
+    return CheckpointState(
+        StateKind.WRAPPED_KEYS,
+        tool="; ".join(tools),
+        sentence=f"The weights were saved from inside a wrapper ({whose}), whose names stand in the keys: "
+        "from_pretrained does not recognize them.",
+        evidence=tuple(_evidence([tensor.key for tensor in manifest.tensors], change)),
+        repair=repair_of_keys(manifest, change, before),
+    )
+
+
+def _tools(change: Rekeying) -> Iterator[str]:
+    """The wrappers that a change undoes, the innermost first."""
+    yield from (ANYWHERE[part] for part in change.dropped)
+    rest = change.prefix
+    if rest.endswith(PREFIX):
+        yield "PEFT"
+        rest = rest.removesuffix(PREFIX)
+    for name in reversed(rest.split(".")[:-1]):
+        yield _LEADING[name] if name in _LEADING else _OWN.format(name)
+
+
+def _evidence(keys: Sequence[str], change: Rekeying) -> Iterator[str]:
+    for part in change.dropped:
+        holding = sum(part in key for key in keys)
+        yield f"{_share(holding, len(keys))} {verb(holding, 'contains', 'contain')} {part!r}"
+    if change.prefix:
+        plain = [_without(key, change.dropped) for key in keys]
+        beginning = sum(key.startswith(change.prefix) for key in plain)
+        behind = " without it" if change.dropped else ""
+        yield f"{_share(beginning, len(keys))} {verb(beginning, 'begins', 'begin')} with {change.prefix!r}{behind}"
+
+
+def _share(part: int, whole: int) -> str:
+    if part == whole:
+        return "the only key" if whole == 1 else f"all {counted(whole, 'key')}"
+    return f"{part:,} of {counted(whole, 'key')}"
+
+
+def repair_of_keys(manifest: CheckpointManifest, change: Rekeying, before: Sequence[str] = ()) -> Repair:
+    """The code that saves every weight file, and the index of shards, with the keys changed."""
+    is_torch = manifest.format is WeightsFormat.TORCH
+    names = [file.name for file in manifest.files] or ["model.safetensors"]
+    opened = "torch.load(file, map_location='cpu', weights_only=True)" if is_torch else "load_file(file)"
+    saved = (
+        "torch.save(state, file + '.new')" if is_torch else "save_file(state, file + '.new', metadata={'format': 'pt'})"
+    )
+    lines = [
+        f"import {'json, ' if len(names) > 1 else ''}os{', re' if 're.sub' in change.as_code() else ''}",
+        *(["from pathlib import Path"] if len(names) > 1 else []),
+        "import torch" if is_torch else "from safetensors.torch import load_file, save_file",
+        f"for file in {names!r}:",
+        f"    state = {{{change.as_code()}: value for key, value in {opened}.items()}}",
+        f"    {saved}",
+        "    os.replace(file + '.new', file)",
+    ]
+    if len(names) > 1:
+        lines += [
+            f"path = next(Path().glob('{'pytorch_model.bin' if is_torch else 'model.safetensors'}.index*.json'))",
+            "index = json.loads(path.read_text())",
+            f"index['weight_map'] = {{{change.as_code()}: file for key, file in index['weight_map'].items()}}",
+            "path.write_text(json.dumps(index, indent=2))",
+        ]
+    first = f"After the repair of {' and '.join(before)}, save" if before else "Save"
+    return Repair(f"{first} the weights with the names of the wrapper taken out of the keys:", "\n".join(lines))

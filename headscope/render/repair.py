@@ -1,0 +1,36 @@
+"""What a repair would give, in a sentence, and the code of a repair, line by line."""
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from headscope.facts import Finding, Repaired
+from headscope.facts.counting import counted
+from headscope.render.fold import fold_keys
+from headscope.render.palette import STRONG, TONE, Tone
+from headscope.render.safe import label, safe
+from headscope.render.words import list_of
+
+_NAMES = 4
+
+
+def repaired_sentence(repaired: Repaired) -> Text:
+    """The checkpoint as the repair would make it, beside what `from_pretrained` does with it."""
+    weights = repaired.weights
+    lacking = (*weights.new, *(item.parameter for item in weights.mismatched))
+    total = weights.loaded + len(weights.tied) + len(lacking)
+    text = label(f"read as if {repaired.change}; from_pretrained does not do this. ")
+    text.append(f"Then {counted(weights.loaded, 'tensor')} of {total:,} would be loaded, ", STRONG)
+    if lacking:
+        text.append(f"new: {safe(list_of(fold_keys(lacking), _NAMES))}", TONE[Tone.WARNING])
+    else:
+        text.append("none new", TONE[Tone.GOOD])
+    if weights.unused:
+        text.append(f"; unused: {safe(list_of(fold_keys(weights.unused), _NAMES))}")
+    return text
+
+
+def code_of(finding: Finding) -> Iterator[Text]:
+    """The lines of the code that does what a finding's remedy says; none where there is no code."""
+    for line in finding.code.splitlines():
+        yield label(f"    {line}")

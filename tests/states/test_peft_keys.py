@@ -1,0 +1,63 @@
+"""State dicts of PEFT models saved as whole checkpoints, held against PEFT's own merge."""
+
+from pathlib import Path
+from typing import Any
+
+import peft
+import pytest
+import torch
+import transformers
+
+import headscope
+from headscope.facts import Severity, StateKind
+from tests.families import FAMILIES
+
+_LABELS = {"id2label": {0: "no", 1: "maybe", 2: "yes"}, "label2id": {"no": 0, "maybe": 1, "yes": 2}}
+
+
+def _wrapped(alpha: int) -> Any:
+    family = FAMILIES["bert"]
+    model = family.build(family.classifier, **_LABELS)
+    model.config.architectures = [type(model).__name__]
+    config = peft.LoraConfig(task_type="SEQ_CLS", r=4, lora_alpha=alpha, target_modules=["query", "value"])
+    made = peft.get_peft_model(model, config)
+    for name, parameter in made.named_parameters():
+        if "lora_" in name or "modules_to_save" in name:
+            torch.nn.init.normal_(parameter)
+    return made
+
+
+@pytest.mark.parametrize("before", ["", "module."])
+def test_a_peft_model_saved_whole_is_recognised_and_merged(
+    before: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = _wrapped(32)
+    model.base_model.model.config.save_pretrained(tmp_path)
+    torch.save({f"{before}{key}": value for key, value in model.state_dict().items()}, tmp_path / "pytorch_model.bin")
+    cls = transformers.BertForSequenceClassification
+    _, info = cls.from_pretrained(tmp_path, output_loading_info=True)
+    report = headscope.inspect(str(tmp_path), offline=True)
+    (state,) = report.checkpoint.states
+    assert (state.kind, state.rule, state.tool) == (StateKind.PEFT_KEYS, "HS803", "PEFT")
+    assert "4 layers (query, value) with low-rank changes beside the weights" in state.evidence
+    assert "PEFT saved classifier whole" in state.evidence
+    assert set(report.weights.new) == set(info["missing_keys"])
+    assert report.repaired.weights.new == ()
+    monkeypatch.chdir(tmp_path)
+    assert "lora_alpha=8" in state.repair.code
+    exec(state.repair.code.replace("lora_alpha=8", "lora_alpha=32"), {})
+    loaded = cls.from_pretrained(tmp_path).state_dict()
+    merged = model.merge_and_unload().state_dict()
+    assert all(torch.allclose(loaded[name], value, atol=1e-5) for name, value in merged.items())
+    result = headscope.check(str(tmp_path), "inference", offline=True)
+    assert [item.id for item in result.findings if item.severity is Severity.ERROR] == []
+
+
+def test_a_merged_model_that_kept_the_prefix_needs_no_merge(tmp_path: Path) -> None:
+    family = FAMILIES["bert"]
+    model = family.build(family.classifier, **_LABELS)
+    model.config.save_pretrained(tmp_path)
+    state = {f"base_model.model.{key}": value for key, value in model.state_dict().items()}
+    torch.save(state, tmp_path / "pytorch_model.bin")
+    (found,) = headscope.inspect(str(tmp_path), offline=True).checkpoint.states
+    assert (found.rule, found.tool) == ("HS802", "PEFT")

@@ -1,0 +1,368 @@
+"""Checkpoints as the tools leave them: each state, its evidence, the repair that is printed, and the check after it."""
+
+import io
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+
+import headscope
+from headscope.cli import main
+from headscope.errors import HeadscopeError, Malformed, NotFound
+from headscope.facts import CheckpointState, Severity, StateKind
+from tests.families import FAMILIES
+from tests.saving import save_sharded_safetensors
+
+_LABELS = {"id2label": {0: "no", 1: "maybe", 2: "yes"}, "label2id": {"no": 0, "maybe": 1, "yes": 2}}
+Model = Any
+
+
+@pytest.fixture
+def model() -> Model:
+    family = FAMILIES["bert"]
+    made = family.build(family.classifier, **_LABELS)
+    made.config.architectures = [type(made).__name__]
+    return made
+
+
+def run(state: CheckpointState, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The repair, in the folder of the checkpoint, as its reader is told to run it."""
+    assert state.repair is not None
+    monkeypatch.chdir(folder)
+    if state.repair.language == "python":
+        exec(state.repair.code, {})
+    else:
+        subprocess.run(["bash", "-ec", state.repair.code], check=True, capture_output=True)
+
+
+def repaired_checkpoint_passes(folder: Path) -> None:
+    """The real load finds every weight, and `check` passes."""
+    _, info = transformers.BertForSequenceClassification.from_pretrained(folder, output_loading_info=True)
+    assert not info["missing_keys"] and not info["mismatched_keys"]
+    result = headscope.check(str(folder), "inference", offline=True)
+    assert [item.id for item in result.findings if item.severity is Severity.ERROR] == []
+    assert result.verdict == "passed"
+
+
+def refused(folder: Path, kind: type[HeadscopeError] = NotFound) -> CheckpointState:
+    """The state that an error names."""
+    with pytest.raises(kind) as caught:
+        headscope.inspect(str(folder), offline=True)
+    assert isinstance(caught.value.state, CheckpointState)
+    assert all(word in caught.value.message for word in caught.value.state.evidence)
+    return caught.value.state
+
+
+def distributed(folder: Path, state: dict[str, Any]) -> None:
+    import torch.distributed.checkpoint as dcp
+
+    dcp.save(state, checkpoint_id=folder, no_dist=True)
+
+
+@pytest.mark.parametrize("inside", ["", "pytorch_model_fsdp_0"])
+@pytest.mark.parametrize("nested", [("model",), ("app", "model"), ()])
+def test_a_distributed_checkpoint_is_read_from_its_metadata_and_merged(
+    inside: str, nested: tuple[str, ...], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored: dict[str, Any] = dict(model.state_dict())
+    for name in reversed(nested):
+        stored = {name: stored}
+    distributed(tmp_path / inside, stored)
+    distributed(tmp_path / "optimizer_0", {"optimizer": {"state": {0: {"exp_avg": torch.ones(9, 9)}}}})
+    model.config.save_pretrained(tmp_path)
+    with pytest.raises(OSError, match=r"no file named model\.safetensors"):
+        transformers.BertForSequenceClassification.from_pretrained(tmp_path)
+    result = headscope.check(str(tmp_path), "inference", offline=True)
+    assert result.verdict == "failed"
+    (state,) = result.report.checkpoint.states
+    assert (state.kind, state.rule) == (StateKind.DISTRIBUTED, "HS805")
+    assert result.report.repaired.weights.new == ()
+    assert result.report.weights.loaded == 0
+    assert "41 tensors of the model" in state.evidence[1]
+    run(state, tmp_path, monkeypatch)
+    stored_now = load_file(tmp_path / "model.safetensors")
+    assert all(torch.equal(stored_now[name], value) for name, value in model.state_dict().items())
+    repaired_checkpoint_passes(tmp_path)
+
+
+def lightning_file(model: Model) -> dict[str, Any]:
+    """What Lightning 2.6 saved for a module that holds the model as `self.model`, and a loss with weights."""
+    state = {f"model.{key}": value for key, value in model.state_dict().items()} | {"loss_fn.weight": torch.ones(3)}
+    return {
+        "epoch": 0, "global_step": 2, "pytorch-lightning_version": "2.6.6", "state_dict": state, "loops": {},
+        "callbacks": {}, "optimizer_states": [{"state": {0: {"exp_avg": torch.ones(3)}}, "param_groups": []}],
+        "lr_schedulers": [], "hparams_name": "kwargs", "hyper_parameters": {"lr": 0.001},
+    }  # fmt: skip
+
+
+def training_loop_file(model: Model) -> dict[str, Any]:
+    return {"epoch": 3, "optimizer": {"state": {0: model.state_dict()}}, "model_state_dict": model.state_dict()}
+
+
+_FILES: dict[str, tuple[Callable[[Model], dict[str, Any]], list[str]]] = {
+    "lightning": (lightning_file, ["HS807", "HS802"]),
+    "training loop": (training_loop_file, ["HS807"]),
+}
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "epoch=0-step=2.ckpt"])
+@pytest.mark.parametrize("kind", _FILES)
+def test_weights_inside_a_training_file_are_named_and_saved_alone(
+    kind: str, name: str, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build, rules = _FILES[kind]
+    torch.save(build(model), tmp_path / name)
+    model.config.save_pretrained(tmp_path)
+    with pytest.raises((OSError, AttributeError, RuntimeError)):
+        transformers.BertForSequenceClassification.from_pretrained(tmp_path)
+    result = headscope.check(str(tmp_path), "inference", offline=True)
+    assert result.verdict == "failed"
+    states = result.report.checkpoint.states
+    assert [state.rule for state in states] == rules
+    assert states[0].tool == ("Lightning 2.6.6" if kind == "lightning" else "")
+    assert result.report.repaired.weights.new == ()
+    for state in states:
+        run(state, tmp_path, monkeypatch)
+    repaired_checkpoint_passes(tmp_path)
+
+
+def test_a_file_of_lightning_itself_is_recognised(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lightning = pytest.importorskip("lightning")
+
+    class Module(lightning.LightningModule):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = model
+
+        def training_step(self, batch: Any, index: int) -> Any:
+            return self.net(input_ids=batch[0], labels=batch[1]).loss
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    data = torch.utils.data.TensorDataset(torch.randint(5, 40, (4, 6)), torch.randint(0, 3, (4,)))
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = lightning.Trainer(max_steps=2, accelerator="cpu", devices=1, default_root_dir=tmp_path / "run", **quiet)
+    trainer.fit(Module(), torch.utils.data.DataLoader(data, batch_size=2))
+    (file,) = (tmp_path / "run").rglob("*.ckpt")
+    folder = tmp_path / "model"
+    model.config.save_pretrained(folder)
+    shutil.copy(file, folder / "last.ckpt")
+    report = headscope.inspect(str(folder), offline=True)
+    assert [state.rule for state in report.checkpoint.states] == ["HS807", "HS802"]
+    for state in report.checkpoint.states:
+        run(state, folder, monkeypatch)
+    repaired_checkpoint_passes(folder)
+
+
+class Settings:
+    """Hyperparameters of one's own."""
+
+
+def test_a_training_file_with_objects_of_others_is_read_without_making_them(model: Model, tmp_path: Path) -> None:
+    torch.save(lightning_file(model) | {"hyper_parameters": Settings(), "path": tmp_path}, tmp_path / "last.ckpt")
+    (tmp_path / "config.json").write_text(json.dumps(model.config.to_dict(), default=str))
+    (state, _) = headscope.inspect(str(tmp_path), offline=True).checkpoint.states
+    assert f"{Settings.__module__}.Settings" in state.evidence[1]
+    assert "weights_only=False" in state.repair.code
+    assert state.repair.sentence.startswith("If you trust the file")
+
+
+def deepspeed_step(folder: Path, model: Model, *, stage: int) -> None:
+    """The files that DeepSpeed 0.19 writes for one process, as its engine.py and zero_to_fp32.py name them."""
+    step = folder / "global_step2"
+    step.mkdir(parents=True)
+    (folder / "latest").write_text("global_step2")
+    named = dict(model.named_parameters())
+    held = model.state_dict() if stage < 3 else {name: torch.empty(0) for name in model.state_dict()}
+    states = {
+        "module": held, "buffer_names": [], "ds_version": "0.19.8", "global_steps": 2, "shared_params": {},
+        "param_shapes": [{name: value.shape for name, value in named.items()}] if stage else None,
+        "frozen_param_shapes": None, "frozen_param_fragments": None,
+    }  # fmt: skip
+    name = "zero_pp_rank_0_mp_rank_00" if stage == 3 else "mp_rank_00"
+    torch.save(states, step / f"{name}_model_states.pt")
+    flat = torch.cat([value.detach().flatten() for value in named.values()])
+    if stage:
+        groups = "fp32_flat_groups" if stage == 3 else "single_partition_of_fp32_groups"
+        optimizer = {"zero_stage": stage, "partition_count": 1, groups: [flat]}
+        torch.save({"optimizer_state_dict": optimizer, "ds_version": "0.19.8"},
+                   step / "zero_pp_rank_0_mp_rank_00_optim_states.pt")  # fmt: skip
+
+
+@pytest.mark.parametrize("stage", [0, 2, 3])
+def test_a_checkpoint_of_deepspeed_is_read_from_what_its_first_process_wrote(
+    stage: int, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deepspeed_step(tmp_path, model, stage=stage)
+    model.config.save_pretrained(tmp_path)
+    report = headscope.inspect(str(tmp_path), offline=True)
+    (state,) = report.checkpoint.states
+    assert (state.kind, state.rule) == (StateKind.DEEPSPEED, "HS804")
+    assert "`latest` names global_step2" in state.evidence
+    assert {0: "no ZeRO", 2: "ZeRO-1 or 2", 3: "ZeRO-3"}[stage] in state.evidence[-1]
+    assert report.repaired.weights.new == ()
+    if stage:
+        pytest.importorskip("deepspeed")
+    run(state, tmp_path, monkeypatch)
+    repaired_checkpoint_passes(tmp_path)
+
+
+def test_the_script_that_deepspeed_left_is_the_repair(model: Model, tmp_path: Path) -> None:
+    deepspeed_step(tmp_path, model, stage=2)
+    (tmp_path / "zero_to_fp32.py").write_text("")
+    state = refused(tmp_path)
+    assert state.repair.code == "python zero_to_fp32.py . . --safe_serialization --tag global_step2"
+    assert (
+        refused(tmp_path / "global_step2")
+        .repair.code.splitlines()[1]
+        .startswith("convert_zero_checkpoint_to_fp32_state_dict('..', '.', tag='")
+    )
+
+
+def megatron(folder: Path, model: Model) -> None:
+    """The layout of Megatron-LM's checkpointing.py for two ways by tensor and two by layer."""
+    for rank in ("mp_rank_00_000", "mp_rank_00_001", "mp_rank_01_000", "mp_rank_01_001"):
+        place = folder / "iter_0000500" / rank
+        place.mkdir(parents=True)
+        torch.save({"model": {"language_model": {}}, "iteration": 500}, place / "model_optim_rng.pt")
+    (folder / "latest_checkpointed_iteration.txt").write_text("500")
+
+
+def test_the_ranks_of_megatron_are_counted(model: Model, tmp_path: Path) -> None:
+    megatron(tmp_path, model)
+    state = refused(tmp_path)
+    assert (state.kind, state.tool) == (StateKind.MEGATRON, "Megatron-LM")
+    assert "the weights are split 2 ways by tensor and 2 ways by layer" in state.evidence
+    assert "latest_checkpointed_iteration.txt says 500" in state.evidence
+    assert ".export_ckpt('iter_0000500', 'exported')" in state.repair.code
+
+
+@pytest.mark.parametrize("best", ["checkpoint-4", "checkpoint-8", "checkpoint-6", None])
+def test_the_output_of_a_trainer_names_its_newest_and_its_best_checkpoint(
+    best: str | None, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Trainer itself made the layout; `best_model_checkpoint` is a path from where it ran, as it writes it."""
+    for step in (4, 8, 12):
+        model.save_pretrained(tmp_path / f"checkpoint-{step}")
+        (tmp_path / f"checkpoint-{step}" / "optimizer.pt").write_bytes(b"")
+    state = transformers.TrainerState(
+        best_model_checkpoint=best and f"/elsewhere/out/{best}", best_metric=best and 0.75
+    )
+    state.save_to_json(str(tmp_path / "checkpoint-12" / "trainer_state.json"))
+    found = refused(tmp_path)
+    assert found.kind is StateKind.TRAINER_OUTPUT
+    assert found.evidence[:2] == (
+        "the folder holds checkpoint-4, checkpoint-8, checkpoint-12",
+        "the newest is checkpoint-12",
+    )
+    chosen = best if best in ("checkpoint-4", "checkpoint-8") else "checkpoint-12"
+    assert (best in found.repair.code) if chosen == best else "checkpoint-12" in found.repair.code
+    assert any("was checkpoint-6, which is not there" in item for item in found.evidence) is (best == "checkpoint-6")
+    run(found, tmp_path, monkeypatch)
+    repaired_checkpoint_passes(tmp_path / "model")
+
+
+_POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:{}\nsize 440473133\n".format("0" * 64)
+
+
+def test_pointers_name_the_files_that_they_stand_for(model: Model, tmp_path: Path, capsys: Any) -> None:
+    model.config.save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").write_text(_POINTER)
+    state = refused(tmp_path, Malformed)
+    assert (state.rule, state.repair.code) == ("HS811", "git lfs install && git lfs pull")
+    assert "the pointer stands for a file of 440,473,133 bytes" in state.evidence
+    assert main(["check", str(tmp_path), "--json"]) == 3
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["state"]["rule"] == "HS811"
+    assert "    git lfs install && git lfs pull\nrules: run `headscope explain HS811` for details\n" in shown.err
+
+
+def test_half_downloads_are_told_by_marks_missing_shards_and_short_files(model: Model, tmp_path: Path) -> None:
+    save_sharded_safetensors(model, tmp_path)
+    (*_, shard) = sorted(tmp_path.glob("model-*.safetensors"))
+    content = shard.read_bytes()
+    shard.unlink()
+    report = headscope.inspect(str(tmp_path), offline=True)
+    (state,) = report.checkpoint.states
+    assert (state.rule, state.evidence) == ("HS812", (f"the index names 1 file not here: {shard.name}",))
+    assert any(gap.what == shard.name for gap in report.not_determined)
+    shard.write_bytes(content[:-9])
+    (tmp_path / ".cache" / "huggingface" / "download").mkdir(parents=True)
+    (tmp_path / ".cache" / "huggingface" / "download" / "x.0af.incomplete").write_bytes(b"")
+    state = refused(tmp_path, Malformed)
+    assert state.tool == "the Hub's client"
+    assert state.evidence[0] == "x.0af.incomplete was left by the Hub's client"
+    expected = f"{shard.name} ends early: {len(content):,} bytes were expected, {len(content) - 9:,} are there"
+    assert state.evidence[1] == expected
+    shard.write_bytes(content)
+    assert headscope.inspect(str(tmp_path), offline=True).checkpoint.states == ()
+
+
+def test_a_torch_file_that_was_cut_is_a_half_download(model: Model, tmp_path: Path) -> None:
+    model.config.save_pretrained(tmp_path)
+    whole = io.BytesIO()
+    torch.save(model.state_dict(), whole)
+    (tmp_path / "pytorch_model.bin").write_bytes(whole.getvalue()[:-100_0])
+    assert "without the end of its archive" in refused(tmp_path, Malformed).evidence[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "option"),
+    [
+        ("tf_model.h5", "TensorFlow", "from_tf=True"),
+        ("flax_model.msgpack", "Flax", "from_flax=True"),
+        ("model.onnx", "ONNX", None),
+        ("model.mlmodel", "Core ML", None),
+    ],
+)
+@pytest.mark.parametrize("configured", [True, False])
+def test_other_formats_are_named_and_converted_where_something_can(  # noqa: PLR0917 - a test of a table
+    name: str, kind: str, option: str | None, configured: bool, model: Model, tmp_path: Path
+) -> None:
+    if configured:
+        model.config.save_pretrained(tmp_path)
+    (tmp_path / name).write_bytes(b"0")
+    try:
+        (state,) = headscope.diff_weights(str(tmp_path), offline=True).checkpoint.states
+    except HeadscopeError as err:
+        state = err.state
+    assert (state.kind, state.tool) == (StateKind.OTHER_FORMAT, kind)
+    assert f"{name} ({kind})" in state.sentence
+    assert (option in state.repair.code) if option else state.repair is None
+
+
+def test_a_clean_checkpoint_is_read_without_a_look_at_its_folder(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headscope.checkpoints import local
+
+    model.save_pretrained(tmp_path)
+    monkeypatch.setattr(local, "recognise", lambda place: pytest.fail("a clean checkpoint was searched"))
+    assert headscope.diff_weights(str(tmp_path), offline=True).checkpoint.states == ()
+    assert sys.modules["headscope.checkpoints.local"] is local
+
+
+def test_the_cache_tells_states_apart(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADSCOPE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("HEADSCOPE_NO_CACHE", raising=False)
+    folder = tmp_path / "model"
+    model.config.save_pretrained(folder)
+    distributed(folder, dict(model.state_dict()))
+    for _ in range(2):
+        report = headscope.inspect(str(folder), offline=True, cache=True)
+        assert [state.rule for state in report.checkpoint.states] == ["HS805"]
+        assert report.repaired.weights.loaded == 41
+    (folder / "__0_0.distcp").unlink()
+    report = headscope.inspect(str(folder), offline=True, cache=True)
+    assert report.checkpoint.states == () and report.repaired is None

@@ -1,0 +1,171 @@
+"""State dicts of wrapped models, made by the wrappers themselves: the state, the repair, and the real load after it."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from torch import nn
+
+import headscope
+from headscope.checkpoints.states.rekeying import Rekeying
+from headscope.facts import Severity, StateKind
+from tests.families import FAMILIES
+from tests.saving import save_sharded_safetensors, save_sharded_torch
+
+_LABELS = {"id2label": {0: "no", 1: "maybe", 2: "yes"}, "label2id": {"no": 0, "maybe": 1, "yes": 2}}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A process group of one."""
+    place = tmp_path_factory.mktemp("group") / "store"
+    torch.distributed.init_process_group("gloo", store=torch.distributed.FileStore(str(place), 1), rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+def _layer_compiled(model: nn.Module) -> nn.Module:
+    model.bert.encoder.layer[0] = torch.compile(model.bert.encoder.layer[0])
+    return model
+
+
+class _Holder(nn.Module):
+    """A module of one's own that holds the model, and weights that are not the model's."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.net = model
+        self.temperature = nn.Parameter(torch.ones(1))
+
+
+class _OwnClassifier(nn.Module):
+    """A base model under another name, beside a classifier of the usual name."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.backbone = model.bert
+        self.classifier = model.classifier
+
+
+_WRAPPERS: dict[str, tuple[Callable[[nn.Module], nn.Module], tuple[str, ...]]] = {
+    "DistributedDataParallel": (nn.parallel.DistributedDataParallel, ("all 41 keys begin with 'module.'",)),
+    "DataParallel": (nn.DataParallel, ("all 41 keys begin with 'module.'",)),
+    "compiled": (torch.compile, ("all 41 keys contain '_orig_mod.'",)),
+    "a compiled layer": (_layer_compiled, ("16 of 41 keys contain '_orig_mod.'",)),
+    "compiled, then distributed": (
+        lambda model: nn.parallel.DistributedDataParallel(torch.compile(model)),
+        ("all 41 keys contain '_orig_mod.'", "all 41 keys begin with 'module.' without it"),
+    ),
+    "distributed, then compiled": (
+        lambda model: torch.compile(nn.parallel.DistributedDataParallel(model)),
+        ("all 41 keys contain '_orig_mod.'", "all 41 keys begin with 'module.' without it"),
+    ),
+    "a module of one's own": (_Holder, ("41 of 42 keys begin with 'net.'",)),
+    "a classifier of one's own": (_OwnClassifier, ("39 of 41 keys begin with 'backbone.'",)),
+}
+
+
+def _model() -> nn.Module:
+    family = FAMILIES["bert"]
+    return family.build(family.classifier, **_LABELS)
+
+
+@pytest.mark.parametrize("name", _WRAPPERS)
+def test_the_state_dict_of_a_wrapped_model_is_recognised_and_repaired(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrap, evidence = _WRAPPERS[name]
+    model = _model()
+    model.config.architectures = [type(model).__name__]
+    model.config.save_pretrained(tmp_path)
+    torch.save(wrap(model).state_dict(), tmp_path / "pytorch_model.bin")
+    cls = transformers.BertForSequenceClassification
+    _, info = cls.from_pretrained(tmp_path, output_loading_info=True)
+    found = headscope.check(str(tmp_path), "inference", offline=True)
+    report = found.report
+    (state,) = report.checkpoint.states
+    assert (state.kind, state.rule, state.evidence) == (StateKind.WRAPPED_KEYS, "HS802", evidence)
+    # what from_pretrained does stays what it is, and what the repair would give stands beside it
+    assert set(report.weights.new) == set(info["missing_keys"])
+    assert report.repaired.weights.new == ()
+    assert all(item.status == "loaded" for item in report.repaired.head)
+    monkeypatch.chdir(tmp_path)
+    exec(state.repair.code, {})
+    _, info = cls.from_pretrained(tmp_path, output_loading_info=True)
+    assert not info["missing_keys"] and not info["mismatched_keys"]
+    repaired = headscope.check(str(tmp_path), "inference", offline=True)
+    assert repaired.report.checkpoint.states == () and repaired.report.repaired is None
+    assert [item.id for item in repaired.findings if item.severity is Severity.ERROR] == []
+    assert repaired.report.weights.loaded == report.repaired.weights.loaded
+
+
+@pytest.mark.parametrize("save", [save_sharded_safetensors, save_sharded_torch])
+def test_the_repair_of_shards_rewrites_their_index(
+    save: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = _model()
+    model.config.architectures = [type(model).__name__]
+    save(model, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (index,) = tmp_path.glob("*.index.json")
+    before = index.read_text()
+    wrapping = Rekeying(("never.",), "", "module.")
+    _rewrite(tmp_path, wrapping)
+    (state,) = headscope.inspect(str(tmp_path), offline=True).checkpoint.states
+    exec(state.repair.code, {})
+    assert json.loads(index.read_text())["weight_map"] == json.loads(before)["weight_map"]
+    _, info = transformers.BertForSequenceClassification.from_pretrained(tmp_path, output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"]
+
+
+def _rewrite(folder: Path, change: Rekeying) -> None:
+    """Every shard and the index with changed keys."""
+    from safetensors.torch import load_file, save_file
+
+    for file in folder.glob("*-of-*"):
+        read, write = (load_file, save_file) if file.suffix == ".safetensors" else (torch.load, torch.save)
+        state = {change(key): value for key, value in read(file).items()}
+        write(state, file, **({"metadata": {"format": "pt"}} if read is load_file else {}))
+    (index,) = folder.glob("*.index.json")
+    content = json.loads(index.read_text())
+    content["weight_map"] = {change(key): name for key, name in content["weight_map"].items()}
+    index.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "expected"),
+    [
+        (Rekeying((), "module."), "module.a.module.b", "a.module.b"),
+        (Rekeying((), "module."), "a.module.b", "a.module.b"),
+        (Rekeying(("_orig_mod.",)), "a._orig_mod.b._orig_mod.c", "a.b.c"),
+        (Rekeying(("_orig_mod.",), "module."), "_orig_mod.module.b", "b"),
+        (Rekeying((), "backbone.", "bert."), "backbone.a", "bert.a"),
+        (Rekeying((), "backbone.", "bert."), "classifier.a", "classifier.a"),
+        (Rekeying(("_orig_mod.",), "a+b.", "bert."), "a+b._orig_mod.c", "bert.c"),
+    ],
+)
+def test_a_change_of_keys_and_its_code_are_one(change: Rekeying, key: str, expected: str) -> None:
+    assert change(key) == expected
+    assert eval(change.as_code(), {"re": re, "key": key}) == expected
+
+
+def test_a_prefix_of_some_is_no_state_where_the_loader_takes_the_keys_as_they_are(tmp_path: Path) -> None:
+    """A language model's checkpoint: its own head is unused, the classifier is new, and nothing is wrapped."""
+    family = FAMILIES["roberta"]
+    family.build(family.language_model).save_pretrained(tmp_path)
+    report = headscope.inspect(str(tmp_path), offline=True, task="sequence-classification")
+    assert report.weights.new and report.weights.unused
+    assert report.checkpoint.states == () and report.repaired is None
+
+
+def test_fsdp_and_checkpointed_parts_are_known_by_the_names_that_torch_uses() -> None:
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import _CHECKPOINT_PREFIX
+    from torch.distributed.fsdp._common_utils import FSDP_PREFIX
+
+    from headscope.checkpoints.states.wrapped_keys import ANYWHERE
+
+    assert {_CHECKPOINT_PREFIX, FSDP_PREFIX, "_orig_mod."} == set(ANYWHERE)
