@@ -5,12 +5,12 @@ from pathlib import Path
 from headscope.checkpoints.adapter import ADAPTER_CONFIG
 from headscope.checkpoints.config_file import LARGEST_JSON
 from headscope.checkpoints.formats.bytes import LocalBytes
-from headscope.checkpoints.formats.gguf import refuse_gguf
+from headscope.checkpoints.formats.exports import refuse_exports
 from headscope.checkpoints.manifest import CONFIG, manifest_of, manifest_of_file
 from headscope.errors import Malformed, NotFound
 from headscope.facts import CheckpointKind, CheckpointManifest
 
-WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
+WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx")
 
 
 class Folder:
@@ -49,7 +49,7 @@ def read_folder(path: Path, reference: str, variant: str | None = None) -> Check
     if ADAPTER_CONFIG in names and not any(name.startswith(("model.", "pytorch_model.")) for name in names):
         return manifest_of(folder, ADAPTER_CONFIG, CheckpointKind.ADAPTER, reference)
     if CONFIG not in names:
-        refuse_gguf(names, folder.open)
+        refuse_exports(names, folder.open)
         hint = "give a folder written by save_pretrained"
         raise NotFound(f"{reference} is no checkpoint: it holds no {CONFIG}", hint)
     return manifest_of(folder, CONFIG, CheckpointKind.LOCAL, reference, variant)
@@ -58,7 +58,7 @@ def read_folder(path: Path, reference: str, variant: str | None = None) -> Check
 def read_weight_path(path: Path, reference: str) -> CheckpointManifest:
     """The manifest of one weight file; its configuration is the config.json beside it."""
     folder = Folder(path.parent)
-    refuse_gguf([path.name], folder.open)
+    refuse_exports([path.name], folder.open)
     if CONFIG not in set(folder.names()):
         raise NotFound(f"{reference} has no {CONFIG} beside it", "put the config.json of its model there")
     return manifest_of_file(folder, path.name, reference)

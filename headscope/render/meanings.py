@@ -40,6 +40,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "reports": "The examination of each model, in the order given.",
         "differences": "Everything in which the heads differ; empty where they do not.",
         "values": "Whether the stored numbers of the heads are the same; empty without `--values`.",
+        "exports": "GGUF and ONNX files beside the first of the reports; empty where none was given.",
     },
     "forward": {
         "device": "Where the pass ran: `meta` has shapes and no numbers.",
@@ -136,7 +137,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "requests": "Requests to the Hub, redirects and repetitions among them.",
     },
     "WeightInventory": {
-        "format": "The format of the files: `safetensors`, `torch` or `gguf`.",
+        "format": "The format of the files: `safetensors`, `torch`, `gguf` or `onnx`.",
         "architecture": "The architecture that the files or the configuration name, or that they name none.",
         "files": "The weight files.",
         "tensors": "How many tensors they hold.",
@@ -145,7 +146,30 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "dtypes": "How many tensors are stored in each number format.",
         "outside_blocks": "Tensors that belong to no repeated block: embeddings, last norms, heads.",
         "settings": "Settings in the file itself that speak of pooling and classes.",
-        "head": "The head of an exported model (GGUF); null where the files say nothing about it.",
+        "head": "The head of an exported model (GGUF, ONNX); null where the files say nothing about it.",
+    },
+    "ExportComparison": {
+        "reference": "The export, as typed.",
+        "contents": "What the export holds, and the head that was read from it.",
+        "tensors": "Each live tensor of the source's head, and what became of it.",
+        "aspects": "Classes, labels, pooling and operations, and what became of them.",
+        "not_determined": "What could not be compared, and why.",
+    },
+    "TensorFate": {
+        "parameter": "The tensor's name in the source.",
+        "shape": "Its shape in the source.",
+        "fate": "`carried`, `transformed` (transposed or quantised) or `lost`; `unknown` where it was not determined.",
+        "name": "Its name in the export; empty where it was lost.",
+        "stored_shape": "Its shape in the export.",
+        "stored_dtype": "Its number format in the export.",
+        "how": "How it was recognised, and how it was transformed.",
+    },
+    "AspectFate": {
+        "what": "`classes`, `labels`, `pooling` or `operations`.",
+        "fate": "`carried`, `changed` or `lost`; `unknown` where it was not determined.",
+        "source": "Its value in the source, as text.",
+        "export": "Its value in the export, as text.",
+        "note": "A remark; may be empty.",
     },
     "ExportHead": {
         "basis": "What it was read from: `names` of tensors and settings, or the nodes of a `graph`; never a trace.",

@@ -28,6 +28,7 @@ _DENSE, _OUTPUT, _NORM = "cls", "cls.output", "cls.norm"
 _PREFIX = "cls."
 _MATRIX = 2
 _BATCH = "batch"
+_MOST_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,8 @@ def _notes(
         yield "the only layer is cls, which llama.cpp passes through tanh: the scores lie between -1 and 1"
     beside = sorted(name for name in own if own[name] not in used)
     if beside:
-        yield f"no step of llama.cpp uses {', '.join(beside)}"
+        more = f" and {len(beside) - _MOST_NAMED:,} more" if len(beside) > _MOST_NAMED else ""
+        yield f"no step of llama.cpp uses {', '.join(beside[:_MOST_NAMED])}{more}"
 
 
 def _gaps(
