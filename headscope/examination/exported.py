@@ -120,7 +120,8 @@ def _fate(item: HeadParameter, found: TensorHeader | None, step: ExportStep | No
     if found is None:
         return TensorFate(item.name, item.shape, Fate.LOST, how=how)
     changes = []
-    if found.shape != item.shape or (step is not None and "transposed" in step.detail):
+    is_square = len(item.shape) > 1 and item.shape == item.shape[::-1]
+    if found.shape != item.shape or (is_square and step is not None and "transposed" in step.detail):
         changes.append("transposed")
     if not found.dtype.lower().startswith(_STORED_PLAIN):
         changes.append(f"quantised ({found.dtype})")

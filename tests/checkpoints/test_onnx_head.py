@@ -12,6 +12,7 @@ import jsonschema
 import pytest
 import torch
 
+from headscope.checkpoints.formats import onnx_head as head_reader
 from headscope.checkpoints.formats.bytes import LocalBytes
 from headscope.checkpoints.formats.onnx_lean import lean_model
 from headscope.cli import main
@@ -23,7 +24,6 @@ from headscope.render.schema import build_schema
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxscript")
 exports = pytest.importorskip("tests.onnx_exports")
-head_reader = pytest.importorskip("headscope.checkpoints.formats.onnx_head")
 
 FIRST, LAST_NON_PAD = PoolingKind.FIRST_TOKEN, PoolingKind.LAST_NON_PAD_TOKEN
 READINGS: dict[str, tuple[bool, PoolingKind, list[str]]] = {
@@ -178,7 +178,7 @@ def test_a_quantised_layer_is_known_by_its_node(tmp_path: Path) -> None:
     head = head_of(tmp_path / "m.onnx")
     assert head.pooling is PoolingKind.FIRST_TOKEN
     assert [(step.operation, step.tensors, step.detail) for step in head.steps] == [
-        ("linear", ("score.weight_quantized", "score.bias"), "quantised")
+        ("linear", ("score.weight_quantized", "score.bias"), "quantised, transposed")
     ]
 
 

@@ -41,6 +41,8 @@ _ELEMENTWISE = frozenset({
 })  # fmt: skip
 _COUNTING = ("int32", "int64", "bool")
 """Formats of indices and shapes, which are no weights."""
+_QUANTISED = "quantised, transposed"
+"""How MatMulInteger takes a matrix: as integers, inputs by outputs."""
 _SUBGRAPHS = frozenset({"If", "Loop", "Scan"})
 _ADDING = frozenset({"Add", "Mul"})
 
@@ -206,9 +208,9 @@ class _Back:
             name = node.operation.lower()
         if name == "linear" and self._steps and self._steps[-1].is_affine and self._steps[-1].step.operation == "add":
             bias = self._steps.pop().step
-            self._add(ExportStep(name, (*self._keep(used), *bias.tensors), self._detail(used), bias.output_shape))
+            self._add(ExportStep(name, (*self._keep(used), *bias.tensors), self._detail(node, used), bias.output_shape))
             return
-        detail = self._detail(used) if name == "linear" else ""
+        detail = self._detail(node, used) if name == "linear" else ""
         self._add(ExportStep(name, self._keep(used), detail, self._shape()), is_affine=is_affine)
 
     def _add(self, step: ExportStep, *, is_affine: bool = False) -> None:
@@ -222,12 +224,14 @@ class _Back:
             kept.append(item.tensor.key)
         return tuple(dict.fromkeys(kept))
 
-    def _detail(self, weights: Iterable[Weight]) -> str:
-        """What the graph does to a stored matrix first."""
-        words = {"dequantised": False, "transposed": False}
-        for item in weights:
-            words["dequantised"] |= item.is_dequantised
-            words["transposed"] |= item.is_transposed
+    def _detail(self, node: Node, weights: Iterable[Weight]) -> str:
+        """How the matrix of a linear layer is stored: PyTorch stores outputs by inputs, MatMul takes the other way."""
+        matrices = [item for item in weights if len(item.tensor.shape) > 1]
+        by_outputs = bool(node.attributes.get("transB", 0))
+        words = {
+            "dequantised": any(item.is_dequantised for item in matrices),
+            "transposed": any(item.is_transposed == by_outputs for item in matrices),
+        }
         return ", ".join(word for word, said in words.items() if said)
 
     def _shape(self) -> Shape:
@@ -270,9 +274,9 @@ class _Back:
         tensors = self._keep(used)
         if name == "linear" and self._steps and self._steps[-1].is_affine and self._steps[-1].step.operation == "add":
             bias = self._steps.pop().step
-            self._add(ExportStep(name, (*tensors, *bias.tensors), "quantised", bias.output_shape))
+            self._add(ExportStep(name, (*tensors, *bias.tensors), _QUANTISED, bias.output_shape))
             return
-        self._add(ExportStep(name, tensors, "quantised" if name == "linear" else "in single steps", self._shape()))
+        self._add(ExportStep(name, tensors, _QUANTISED if name == "linear" else "in single steps", self._shape()))
 
     def _affine_steps(self) -> int:
         """How many steps met last only scale or shift by a stored vector: those of a normalisation."""
