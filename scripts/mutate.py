@@ -54,6 +54,7 @@ _STATES = (
 _CHECKPOINTS = (
     "tests/checkpoints/test_safetensors_header.py", "tests/checkpoints/test_torch_file.py",
     "tests/checkpoints/test_local.py", "tests/checkpoints/test_snapshot.py", "tests/checkpoints/test_gguf.py",
+    "tests/checkpoints/test_gguf_head.py",
     "tests/checkpoints/test_sentence.py", "tests/checkpoints/test_hub.py", "tests/checkpoints/test_ranges.py",
 )  # fmt: skip
 _FLOORED = (

@@ -9,8 +9,9 @@ from os import PathLike
 
 from headscope.api.options import given_options, make_request, read_labels, refuses_unknown
 from headscope.api.shown import Compared, shown
-from headscope.errors import HeadscopeError, UsageError
+from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.checkpoint import Examined, examine
+from headscope.examination.exported import compare_with_export
 from headscope.examination.findings import with_findings
 from headscope.examination.reading import StoredFiles, open_stored_files
 from headscope.examination.request import Progress, Request
@@ -26,8 +27,10 @@ from headscope.facts import (
     WeightsFormat,
 )
 from headscope.facts.comparison import PARAMETER, Difference, SameValues
+from headscope.facts.counting import counted
 from headscope.facts.environment import tool_version
 from headscope.facts.tasks import WITHOUT_CLASSES
+from headscope.facts.weight_inventory import WeightInventory
 
 _LARGEST_TENSOR = 2_000_000_000
 
@@ -53,10 +56,11 @@ def compare(
     verify: bool = False,
     progress: Progress | None = None,
 ) -> Compared:
-    """Compares the heads of several checkpoints.
+    """Compares the heads of several checkpoints, or of a checkpoint and the files it was exported to.
 
     Args:
-        *references: Two checkpoints or more, each as for `inspect`. The options apply to all of them.
+        *references: Two checkpoints or more, each as for `inspect`, or a checkpoint and its GGUF or ONNX exports, which
+            are compared with the first checkpoint by name and shape. The options apply to all checkpoints.
         values: Compare the stored numbers of the parameters that all heads have, bit by bit.
         num_labels: Number of classes (default: from the config); 1 means regression.
         labels: Class names in order, several or one text `"A,B,C"`.
@@ -93,7 +97,15 @@ def compare(
         raise UsageError(f"{len(references)} model was given, and two are needed to compare", "name another model")
     options["labels"] = read_labels(labels)  # once: an iterator has nothing left for the second model
     requests = [make_request(reference, options) for reference in references]
-    examined = [examine("compare", request, progress) for request in requests]
+    exports, examined = {}, []
+    for request in requests:
+        found = _examined(request, progress)
+        if isinstance(found, Examined):
+            examined.append(found)
+        else:
+            exports[request] = found
+    requests = [request for request in requests if request not in exports]
+    _check_sources(len(examined), len(exports), values=values)
     reports = tuple(shown(with_findings(item, request)) for item, request in zip(examined, requests, strict=True))
     return Compared(
         tool_version=tool_version(),
@@ -102,7 +114,30 @@ def compare(
         differences=tuple(_differences(reports)),
         stages=align_stages([report.head.stages if report.head else () for report in reports]),
         values=tuple(_same_values(requests, examined)) if values else (),
+        exports=tuple(
+            compare_with_export(reports[0], request.reference, contents) for request, contents in exports.items()
+        ),
     )
+
+
+def _examined(request: Request, progress: Progress | None) -> Examined | WeightInventory:
+    """The examination of a checkpoint, or what an export holds."""
+    try:
+        return examine("compare", request, progress)
+    except Unsupported as err:
+        if isinstance(err.contents, WeightInventory) and err.contents.head is not None:
+            return err.contents
+        raise
+
+
+def _check_sources(sources: int, exports: int, *, values: bool) -> None:
+    """Raises UsageError where exports have no source, or their numbers were asked for."""
+    if exports and not sources:
+        raise UsageError(
+            f"{counted(exports, 'export')} and no checkpoint were given", "name the checkpoint they were exported from"
+        )
+    if exports and values:
+        raise UsageError("values compares the numbers of checkpoints, not those of exports", "leave it out")
 
 
 def _differences(reports: Sequence[Report]) -> Iterator[Difference]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from headscope.checkpoints.adapter import ADAPTER_CONFIG
 from headscope.checkpoints.config_file import LARGEST_JSON
 from headscope.checkpoints.formats.bytes import LocalBytes
-from headscope.checkpoints.formats.gguf import refuse_gguf
+from headscope.checkpoints.formats.exports import refuse_exports
 from headscope.checkpoints.manifest import CONFIG, bare_manifest, in_state, manifest_of, manifest_of_file
 from headscope.checkpoints.states.place import Place, names_below
 from headscope.checkpoints.states.recognise import as_error, recognise, recognise_bad_file
@@ -13,7 +13,7 @@ from headscope.checkpoints.weights import read_weight_file, read_weights
 from headscope.errors import HeadscopeError, Malformed, NotFound, Unsupported, WithoutConfig
 from headscope.facts import CheckpointKind, CheckpointManifest, TensorHeader, Unavailable
 
-WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf")
+WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".onnx")
 
 
 class Folder:
@@ -56,7 +56,7 @@ def read_folder(path: Path, reference: str, variant: str | None = None) -> Check
     if ADAPTER_CONFIG in names and not any(name.startswith(("model.", "pytorch_model.")) for name in names):
         return manifest_of(folder, ADAPTER_CONFIG, CheckpointKind.ADAPTER, reference)
     if CONFIG not in names:
-        refuse_gguf(names, folder.open)
+        refuse_exports(names, folder.open)
         raise _without_config(folder, reference)
     try:
         manifest = manifest_of(folder, CONFIG, CheckpointKind.LOCAL, reference, variant)
@@ -68,7 +68,7 @@ def read_folder(path: Path, reference: str, variant: str | None = None) -> Check
 def read_weight_path(path: Path, reference: str) -> CheckpointManifest:
     """The manifest of one weight file; its configuration is the config.json beside it."""
     folder = Folder(path.parent)
-    refuse_gguf([path.name], folder.open)
+    refuse_exports([path.name], folder.open)
     if CONFIG not in set(folder.names()):
         raise _without_config(folder, reference, path.name)
     try:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from headscope.checkpoints.config_file import parse_object
 from headscope.checkpoints.formats.bytes import FIRST_BYTES, ByteSource
-from headscope.checkpoints.formats.gguf import refuse_gguf
+from headscope.checkpoints.formats.exports import refuse_exports
 from headscope.checkpoints.formats.safetensors_header import read_safetensors_header
 from headscope.checkpoints.formats.torch_file import read_torch_headers
 from headscope.errors import Malformed, NotFound, Unsupported, UsageError
@@ -21,10 +21,8 @@ from headscope.facts.counting import counted
 _OTHER_FORMATS = {
     "tf_model.h5": "TensorFlow",
     "flax_model.msgpack": "Flax",
-    "model.onnx": "ONNX",
 }
 _OTHER_SUFFIXES = {
-    ".onnx": "ONNX",
     ".h5": "TensorFlow",
     ".msgpack": "Flax",
     ".ckpt.index": "TensorFlow",
@@ -109,7 +107,7 @@ def read_weights(storage: Storage, config: Mapping[str, Any], variant: str | Non
     if variant is not None:
         raise _no_variant(variant, names)
     _refuse_variants(names)
-    refuse_gguf(names, storage.open)
+    refuse_exports(names, storage.open)
     _refuse_other_formats(names)
     gap = Unavailable("weights", "the checkpoint holds no weight file that is read (safetensors or PyTorch's)")
     return Weights(WeightsFormat.NONE, gaps=(gap,))

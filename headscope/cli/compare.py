@@ -12,7 +12,11 @@ from headscope.errors import ExitCode
 
 Models = Annotated[
     list[str],
-    typer.Argument(metavar="MODEL", help="Two models or more, each as for inspect.", show_default=False),
+    typer.Argument(
+        metavar="MODEL",
+        help="Two models or more, each as for inspect, or a checkpoint and its GGUF or ONNX exports.",
+        show_default=False,
+    ),
 ]
 Values = Annotated[bool, typer.Option("--values", help="Compare the stored numbers of the head too, bit by bit.")]
 ExitOnDifference = Annotated[bool, typer.Option("--exit-code", help="Exit with 1 if the heads differ.")]
@@ -38,8 +42,8 @@ def compare(models: Models, compared: Compared, wanted: Wanted, reach: Reach, ou
 
     screen = compare_verdict if output.quiet else compare_screen
     write_report(output, lambda: screen(comparison), comparison.to_dict)
-    if any(report.not_determined for report in comparison.reports):
+    if not comparison.is_determined:
         return ExitCode.UNDETERMINED
     if compared.values and any(item.identical is None for item in comparison.values):
         return ExitCode.UNDETERMINED
-    return ExitCode.FINDINGS if compared.exit_code and comparison.differences else ExitCode.OK
+    return ExitCode.FINDINGS if compared.exit_code and comparison.differs else ExitCode.OK

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from headscope.facts.exported import ExportComparison
 from headscope.facts.head import Stage
 from headscope.facts.plain import to_dict
 from headscope.facts.report import SCHEMA_VERSION, Report
@@ -33,7 +34,7 @@ class Comparison:
     """Several examinations and where they differ.
 
     `stages` are the stages of all heads in rows: those in a row do the same, None where a head has none there.
-    `values` is empty unless the numbers were compared.
+    `values` is empty unless the numbers were compared. `exports` are GGUF and ONNX files beside the first report.
     """
 
     tool_version: str
@@ -42,7 +43,19 @@ class Comparison:
     differences: tuple[Difference, ...]
     stages: tuple[tuple[Stage | None, ...], ...] = field(default=(), metadata={"json": None})
     values: tuple[SameValues, ...] = ()
+    exports: tuple[ExportComparison, ...] = ()
     schema_version: str = SCHEMA_VERSION
+
+    @property
+    def is_determined(self) -> bool:
+        """Whether every checkpoint and every export could be read and compared."""
+        reports = not any(report.not_determined for report in self.reports)
+        return reports and all(item.is_determined for item in self.exports)
+
+    @property
+    def differs(self) -> bool:
+        """Whether heads differ, or an export lost or changed something."""
+        return bool(self.differences) or any(item.differs for item in self.exports)
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as plain JSON values."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import prod
 
 from headscope.facts.checkpoint import TensorHeader
+from headscope.facts.export import ExportHead
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -30,6 +31,7 @@ class WeightInventory:
     `format` is that of the files (`safetensors`, `torch`, `gguf`), `elements` counts numbers, not bytes; shapes are in
     PyTorch's order. `outside_blocks` are the tensors that belong to no block which repeats in one shape (`layers.0.`,
     `layers.1.`): embeddings, last norms, heads. `settings` are those of the file that speak of pooling and classes.
+    `head` is the head of an exported model, None where the files say nothing about it.
     """
 
     reference: str
@@ -42,6 +44,7 @@ class WeightInventory:
     dtypes: tuple[DtypeCount, ...]
     outside_blocks: tuple[TensorHeader, ...]
     settings: tuple[Setting, ...] = ()
+    head: ExportHead | None = None
 
 
 def contents_of(
@@ -52,6 +55,7 @@ def contents_of(
     format_name: str,
     bytes_read: int,
     settings: tuple[Setting, ...] = (),
+    head: ExportHead | None = None,
 ) -> WeightInventory:
     """The contents that tensors add up to."""
     counts = Counter(tensor.dtype for tensor in tensors)
@@ -67,6 +71,7 @@ def contents_of(
         dtypes=tuple(DtypeCount(name, counts[name]) for name in sorted(counts)),
         outside_blocks=tuple(sorted(tensor for tensor in tensors if blocks[_block_of(tensor)] == 1)),
         settings=settings,
+        head=head,
     )
 
 

@@ -1,7 +1,7 @@
 """The screen of `compare`: the differences first, then the heads stage by stage, side by side."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -11,6 +11,7 @@ from headscope.facts import Head, HeadParameter, ParameterStatus, Report, Stage
 from headscope.facts.comparison import PARAMETER, Comparison, SameValues
 from headscope.facts.counting import counted
 from headscope.facts.tasks import WITHOUT_CLASSES
+from headscope.render.exported import export_lines, export_verdict
 from headscope.render.lines import Paragraph, align
 from headscope.render.palette import QUIET, STATUS, STRONG, TONE, Tone
 from headscope.render.safe import label, safe
@@ -29,6 +30,8 @@ def compare_screen(comparison: Comparison) -> RenderableType:
     differences = list(_differences(comparison))
     parts += [*differences, Text()] if differences else []
     parts.append(_Stages(comparison))
+    for export in comparison.exports:
+        parts += [Text(), *export_lines(export)]
     if comparison.values:
         parts += [Text(), *_values(comparison.values)]
     return Group(*parts)
@@ -40,10 +43,18 @@ def compare_verdict(comparison: Comparison) -> RenderableType:
     if unknown:
         names = ", ".join(report.checkpoint.reference for report in unknown)
         return Paragraph(label(f"Not determined: what {names} holds could not all be read", TONE[Tone.WARNING]))
+    if comparison.exports:
+        return Group(*_of_several(comparison), *map(export_verdict, comparison.exports))
     if not comparison.differences:
         return Paragraph(label(f"The heads are alike{_sentence(comparison.values)}", TONE[Tone.GOOD]))
     named = ", ".join(_kinds(comparison))
     return Paragraph(label(f"The heads differ in {named}{_sentence(comparison.values)}", TONE[Tone.NOTE]))
+
+
+def _of_several(comparison: Comparison) -> Iterator[RenderableType]:
+    """The sentence on the checkpoints beside exports, where there are several."""
+    if len(comparison.reports) > 1:
+        yield compare_verdict(replace(comparison, exports=()))
 
 
 def _kinds(comparison: Comparison) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The screen of what a checkpoint's weight files hold, where its head was not inspected."""
+"""The screen of what a checkpoint's weight files hold, where its head was not traced."""
 
 from collections.abc import Iterator
 
@@ -7,6 +7,7 @@ from rich.text import Text
 
 from headscope.facts.counting import counted
 from headscope.facts.weight_inventory import WeightInventory
+from headscope.render.export import head_lines
 from headscope.render.lines import Paragraph
 from headscope.render.palette import STRONG
 from headscope.render.safe import label, safe
@@ -22,18 +23,23 @@ def contents_screen(contents: WeightInventory) -> RenderableType:
 
 
 def _lines(contents: WeightInventory) -> Iterator[tuple[str, Text]]:
-    yield "unknown", label("not determined: the head path, and which weights a class would take", "yellow")
+    if contents.head is None:
+        yield "unknown", label("not determined: the head path, and which weights a class would take", "yellow")
     read = f", {bytes_of(contents.bytes_read)} read"
     yield "checkpoint", label(f"{contents.reference}, {contents.format}, {contents.architecture}{read}")
     formats = ", ".join(f"{safe(item.dtype)} {item.tensors:,}" for item in contents.dtypes)
     total = f"{counted(contents.tensors, 'tensor')} of {contents.elements:,} numbers"
     yield "weights", label(f"{total}: {formats}" if formats else total)
-    outside = contents.outside_blocks
+    if contents.head is not None:
+        yield from head_lines(contents.head)
+    own = {item.key for item in contents.head.tensors} if contents.head is not None else set()
+    outside = tuple(item for item in contents.outside_blocks if item.key not in own)
     if outside:
-        yield "outside", label("of the blocks that repeat, where embeddings, last norms and heads are:")
+        rest = "last norms" if own else "last norms and heads"
+        yield "outside", label(f"of the blocks that repeat, where embeddings, {rest} are:")
     for tensor in outside[:_MOST_TENSORS]:
         yield "", label(f"{tensor.key} {size_of(tensor.shape)} {tensor.dtype}")
     if len(outside) > _MOST_TENSORS:
         yield "", label(f"and {len(outside) - _MOST_TENSORS:,} more (--json lists all)")
-    for setting in contents.settings:
+    for setting in contents.settings if contents.head is None else ():  # the head says them
         yield "setting", label(f"{setting.name}: {setting.value}")

@@ -51,7 +51,7 @@ def test_names_shapes_and_settings_are_those_of_the_official_reader(tmp_path: Pa
     assert (contents.architecture, contents.tensors) == ("bert", len(official.tensors))
     assert contents.elements == sum(int(item.n_elements) for item in official.tensors)
     assert {item.dtype: item.tensors for item in contents.dtypes} == {"F16": 2, "F32": 4}
-    assert [item.value for item in contents.settings] == ["rank (a classifier on the pooled token)", "neg, pos"]
+    assert [item.value for item in contents.settings] == ["RANK", "neg, pos"]
 
 
 def test_number_formats_have_their_official_names() -> None:

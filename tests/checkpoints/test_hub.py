@@ -219,7 +219,8 @@ FAILURES = [
     (
         "someone/gguf",
         "unsupported",
-        "a-Q4.gguf is a GGUF file (architecture not named), whose head is not inspected, and 1",
+        "a-Q4.gguf is a GGUF file (architecture not named): it holds no operations, so its head is read from names "
+        "and not traced; 1 other GGUF file not read",
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""GGUF files: architecture, tensor names, shapes and formats from the header. The head in it is not inspected.
+"""GGUF files: architecture, tensor names, shapes and formats from the header, and the head that they stand for.
 
 The layout is that of https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3.
 """
@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from headscope.checkpoints.formats.bytes import ByteSource
+from headscope.checkpoints.formats.gguf_head import POOLING_TYPES, read_gguf_head
 from headscope.errors import Malformed, Unsupported
 from headscope.facts import TensorHeader
+from headscope.facts.counting import counted
 from headscope.facts.weight_inventory import Setting, WeightInventory, contents_of
 
 SUFFIX = ".gguf"
@@ -26,7 +28,6 @@ _KEPT = (_ARCHITECTURE, ".pooling_type", ".output_labels")
 _LENGTH = struct.Struct("<Q")
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _TEXT, _ARRAY = 8, 9
-_POOLING = {0: "none", 1: "mean", 2: "first token (cls)", 3: "last token", 4: "rank (a classifier on the pooled token)"}
 _FORMATS = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K",
     12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S",
@@ -41,10 +42,11 @@ def refuse_gguf(names: Iterable[str], opened: Callable[[str], ByteSource]) -> No
     if not found:
         return
     contents = read_gguf(opened(found[0]))
-    more = f", and {len(found) - 1} other GGUF files lie beside it" if len(found) > 1 else ""
+    more = f"; {counted(len(found) - 1, 'other GGUF file')} not read" if len(found) > 1 else ""
     raise Unsupported(
-        f"{found[0]} is a GGUF file ({contents.architecture}), whose head is not inspected{more}",
-        "inspect the checkpoint that it was converted from, in safetensors",
+        f"{found[0]} is a GGUF file ({contents.architecture}): it holds no operations, so its head is read from names "
+        f"and not traced{more}",
+        f"run `headscope compare SOURCE {found[0]}` with the checkpoint it was converted from",
         contents,
     )
 
@@ -67,27 +69,28 @@ def read_gguf(source: ByteSource) -> WeightInventory:
         if value is not None:
             values[name] = value
     headers = tuple(_tensor(cursor, source.name) for _ in range(tensors))
-    architecture = values.get(_ARCHITECTURE)
-    architecture = architecture if isinstance(architecture, str) else "architecture not named"
+    named = values.get(_ARCHITECTURE)
+    architecture = named if isinstance(named, str) else "architecture not named"
+    pooling, labels = values.get(f"{architecture}.pooling_type"), values.get(f"{architecture}.classifier.output_labels")
+    pooling = pooling if isinstance(pooling, int) else None
+    labels = tuple(labels) if isinstance(labels, list) else ()
     return contents_of(
         source.name,
         architecture,
         headers,
         format_name="gguf",
         bytes_read=source.bytes_read,
-        settings=tuple(_pooling_settings(architecture, values)),
+        settings=tuple(_settings(pooling, labels)),
+        head=read_gguf_head(architecture, pooling, labels, headers),
     )
 
 
-def _pooling_settings(architecture: str, values: dict[str, Any]) -> list[Setting]:
+def _settings(pooling: int | None, labels: tuple[str, ...]) -> Iterator[Setting]:
     """The settings that speak of pooling and classes."""
-    found = []
-    pooling, labels = values.get(f"{architecture}.pooling_type"), values.get(f"{architecture}.classifier.output_labels")
-    if isinstance(pooling, int):
-        found.append(Setting("pooling_type", _POOLING.get(pooling, str(pooling))))
-    if isinstance(labels, list):
-        found.append(Setting("classifier labels", ", ".join(map(str, labels))))
-    return found
+    if pooling is not None:
+        yield Setting("pooling_type", POOLING_TYPES.get(pooling, str(pooling)))
+    if labels:
+        yield Setting("classifier labels", ", ".join(labels))
 
 
 def _value(cursor: "_Cursor", kind: int, *, keep: bool) -> Any:

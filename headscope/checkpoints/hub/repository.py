@@ -7,7 +7,7 @@ from typing import Any
 from headscope.checkpoints.adapter import ADAPTER_CONFIG
 from headscope.checkpoints.config_file import LARGEST_JSON
 from headscope.checkpoints.formats.bytes import FIRST_BYTES, ByteSource, LocalBytes
-from headscope.checkpoints.formats.gguf import refuse_gguf
+from headscope.checkpoints.formats.exports import refuse_exports
 from headscope.checkpoints.hub.access import HubAccess
 from headscope.checkpoints.hub.errors import understood
 from headscope.checkpoints.hub.http_limits import bounded_answers
@@ -39,7 +39,7 @@ def config_path(access: HubAccess, listing: Future[Any]) -> str:
         names = storage.names()
         if ADAPTER_CONFIG in names:
             return _download(access, ADAPTER_CONFIG, access.revision)
-        refuse_gguf(names, storage.open)
+        refuse_exports(names, storage.open)
         raise
 
 

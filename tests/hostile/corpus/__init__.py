@@ -1,6 +1,6 @@
 """Hostile checkpoints, built anew on every run: one file for each kind, all of them in `CASES`."""
 
-from hostile.corpus import adapters, bombs, configs, files, headers, indexes, names, pickles, quantised, states
+from hostile.corpus import adapters, bombs, configs, exports, files, headers, indexes, names, pickles, quantised, states
 from hostile.corpus.case import Case
 
 GROUPS: dict[str, tuple[Case, ...]] = {
@@ -13,6 +13,7 @@ GROUPS: dict[str, tuple[Case, ...]] = {
     "names": names.CASES,
     "adapters": adapters.CASES,
     "quantised": quantised.CASES,
+    "exports": exports.CASES,
     "states": states.CASES,
 }
 CASES: tuple[Case, ...] = tuple(case for group in GROUPS.values() for case in group)

@@ -1,0 +1,14 @@
+"""Files that a classifier was exported to: GGUF and ONNX. Their heads are read and not traced, so they are refused."""
+
+from collections.abc import Callable, Iterable
+
+from headscope.checkpoints.formats.bytes import ByteSource
+from headscope.checkpoints.formats.gguf import refuse_gguf
+from headscope.checkpoints.formats.onnx_head import refuse_onnx
+
+
+def refuse_exports(names: Iterable[str], opened: Callable[[str], ByteSource]) -> None:
+    """Raises Unsupported, with the head that the first export shows, where there are GGUF or ONNX files."""
+    listed = tuple(names)
+    refuse_gguf(listed, opened)
+    refuse_onnx(listed, opened)

@@ -1,0 +1,431 @@
+"""The head in an ONNX graph: the nodes from the scores back to the last normalisation or the output of the encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from headscope.checkpoints.formats.bytes import ByteSource
+from headscope.checkpoints.formats.onnx_graph import Graph, Node, names_of, read_onnx_graph, require_onnx
+from headscope.checkpoints.formats.onnx_walk import Meeting, Walk, Weight, last_match
+from headscope.errors import Unsupported
+from headscope.facts import PoolingKind, Shape, TensorHeader, Unavailable
+from headscope.facts.counting import counted
+from headscope.facts.export import ExportHead, ExportStep, ExportValue, HeadBasis
+from headscope.facts.weight_inventory import Setting, WeightInventory, contents_of
+
+SUFFIX = ".onnx"
+KNOWLEDGE = "the nodes of the graph, from the scores back to the last normalisation; nothing was run"
+_SCORES = "logits"
+_TOKENS = 3
+_LONGEST_HEAD = 400
+_SILENT = frozenset({"Identity", "Dropout", "Cast", "QuantizeLinear", "DequantizeLinear"})
+_SHAPING = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand"})
+_NORMS = frozenset({
+    "LayerNormalization", "RMSNormalization", "SkipLayerNormalization", "SimplifiedLayerNormalization",
+    "SkipSimplifiedLayerNormalization", "EmbedLayerNormalization",
+})  # fmt: skip
+_NAMES = {
+    "Gemm": "linear", "MatMul": "linear", "FusedMatMul": "linear", "FusedGemm": "linear", "Tanh": "tanh",
+    "Relu": "relu",
+    "Gelu": "gelu", "FastGelu": "gelu", "BiasGelu": "gelu", "QuickGelu": "quick_gelu", "Sigmoid": "sigmoid",
+    "Softmax": "softmax", "LogSoftmax": "log_softmax", "LeakyRelu": "leaky_relu", "Elu": "elu", "Selu": "selu",
+    "HardSwish": "hardswish", "Softplus": "softplus", "LayerNormalization": "layer_norm",
+    "RMSNormalization": "rms_norm", "BatchNormalization": "batch_norm", "Conv": "conv", "Mul": "mul", "Add": "add",
+    "Div": "div", "Sub": "sub",
+}  # fmt: skip
+"""PyTorch's names; other operations keep theirs, in small letters."""
+_ELEMENTWISE = frozenset({
+    "Add", "Sub", "Mul", "Div", "Pow", "Sqrt", "Reciprocal", "Erf", "Tanh", "Sigmoid", "Exp", "Log", "Softplus", "Neg",
+    "Cast", "Identity", "ReduceMean", "Abs", "Clip", "MatMulInteger", "DynamicQuantizeLinear",
+})  # fmt: skip
+_COUNTING = ("int32", "int64", "bool")
+"""Formats of indices and shapes, which are no weights."""
+_QUANTISED = "quantised, transposed"
+"""How MatMulInteger takes a matrix: as integers, inputs by outputs."""
+_SUBGRAPHS = frozenset({"If", "Loop", "Scan"})
+_ADDING = frozenset({"Add", "Mul"})
+
+
+def refuse_onnx(names: Iterable[str], opened: Callable[[str], ByteSource]) -> None:
+    """Raises Unsupported, with the head that the first graph shows, where there are ONNX files."""
+    found = sorted((name for name in names if name.lower().endswith(SUFFIX)), key=lambda name: (len(name), name))
+    if not found:
+        return
+    require_onnx(found[0])
+    contents = read_onnx(opened(found[0]))
+    more = f"; {counted(len(found) - 1, 'other ONNX file')} not read" if len(found) > 1 else ""
+    raise Unsupported(
+        f"{found[0]} is an ONNX file: its head is read from the graph and not traced{more}",
+        f"run `headscope compare SOURCE {found[0]}` with the checkpoint it was exported from",
+        contents,
+    )
+
+
+def read_onnx(source: ByteSource) -> WeightInventory:
+    """The contents of an ONNX file. Raises Malformed for none, Unsupported where the onnx package is not installed."""
+    graph = read_onnx_graph(source)
+    return contents_of(
+        source.name,
+        f"opset {graph.opset}" if graph.opset else "no opset",
+        tuple(item for item in graph.tensors.values() if item.shape and not item.dtype.startswith(_COUNTING)),
+        format_name="onnx",
+        bytes_read=source.bytes_read,
+        settings=(Setting("labels", ", ".join(graph.labels)),) if graph.labels else (),
+        head=head_of_graph(graph),
+    )
+
+
+def head_of_graph(graph: Graph) -> ExportHead:
+    """The head that leads to the scores of a graph."""
+    scores = _scores(graph)
+    found = _Back(Walk(graph), scores).head() if scores is not None else _no_scores(graph)
+    if graph.is_partial:
+        found = replace(found, not_determined=(*found.not_determined, Unavailable("graph", graph.is_partial)))
+    return replace(found, labels=graph.labels, inputs=graph.inputs, outputs=graph.outputs)
+
+
+def _scores(graph: Graph) -> ExportValue | None:
+    """The output that holds the scores: `logits`, else the only one."""
+    named = [item for item in graph.outputs if item.name == _SCORES]
+    return named[0] if named else (graph.outputs[0] if len(graph.outputs) == 1 else None)
+
+
+def _no_scores(graph: Graph) -> ExportHead:
+    listed = ", ".join(names_of(graph.outputs)[:10]) or "none"
+    gap = Unavailable("head", f"no output is named {_SCORES}, and there is more than one or none: {listed}")
+    return ExportHead(HeadBasis.GRAPH, None, "", (), (), None, (), KNOWLEDGE, not_determined=(gap,))
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A step as it was met on the way back, and whether it only scales or shifts by a stored vector."""
+
+    step: ExportStep
+    is_affine: bool = False
+
+
+class _Back:
+    """One way back from the scores."""
+
+    def __init__(self, walk: Walk, scores: ExportValue) -> None:
+        self._walk = walk
+        self._scores = scores
+        self._value = scores.name
+        self._steps: list[_Found] = []
+        self._tensors: dict[str, TensorHeader] = {}
+        self._notes: list[str] = []
+        self._pooling: PoolingKind | None = None
+        self._rule = ""
+        self._is_pooled = False
+        self._divided_by = ""
+
+    def head(self) -> ExportHead:
+        """The head, as far as the way back is clear."""
+        reason = self._go()
+        per_token = not self._is_pooled and len(self._scores.shape) >= _TOKENS
+        kind = PoolingKind.NONE if per_token and not reason else self._pooling
+        rule = "one row of scores for each position" if kind is PoolingKind.NONE else self._rule
+        steps = tuple(item.step for item in reversed(self._steps))
+        used = [name for step in steps for name in step.tensors]
+        classes = self._scores.shape[-1] if self._scores.shape else None
+        return ExportHead(
+            basis=HeadBasis.GRAPH,
+            pooling=kind,
+            pooling_rule=rule,
+            steps=steps,
+            tensors=tuple(self._tensors[name] for name in dict.fromkeys(used)),
+            classes=classes if isinstance(classes, int) else None,
+            labels=(),
+            knowledge=KNOWLEDGE,
+            notes=tuple(self._notes),
+            not_determined=tuple(self._gaps(reason, kind)),
+        )
+
+    def _gaps(self, reason: str, kind: PoolingKind | None) -> Iterable[Unavailable]:
+        if reason:
+            yield Unavailable("head", reason)
+        elif kind is None:
+            yield Unavailable("pooling", self._rule or "the token axis does not disappear on the way to the scores")
+
+    def _go(self) -> str:
+        """Walks back to the hidden states; returns why it stopped before, or ""."""
+        for _ in range(_LONGEST_HEAD):
+            node = self._walk.maker(self._value)
+            if node is None:
+                return f"the way back from {self._scores.name} ends at {self._value}, which no node makes"
+            if self._ends_at(node):
+                self._notes.append(f"the hidden states are {self._value}, the output of {node.operation}")
+                return ""
+            reason = self._step(node)
+            if reason or reason is None:
+                return reason or ""
+        return f"the way back is longer than {_LONGEST_HEAD} nodes"
+
+    def _step(self, node: Node) -> str | None:
+        """One node back. Returns why the way is not clear, "" to go on, and None at the hidden states."""
+        features = self._walk.features(node)
+        sources = (found for name in node.inputs if (found := self._walk.maker(name)) is not None)
+        hidden = next((found for found in sources if found.operation in _SUBGRAPHS), None)
+        if hidden is not None:
+            return f"an input of {node.operation} comes from {hidden.operation}, whose subgraph is not read"
+        if not features:
+            return f"{node.operation} joins no value that the model computed"
+        return self._one(node, features[0]) if len(features) == 1 else self._join(node)
+
+    def _ends_at(self, node: Node) -> bool:
+        """Whether the value is the hidden states: normalised, with its token axis still there."""
+        return node.operation in _NORMS and (self._is_pooled or self._has_tokens())
+
+    def _has_tokens(self) -> bool:
+        """Whether the scores are for each position, and the value still has that axis."""
+        shape = self._walk.shape(self._value)
+        return len(self._scores.shape) >= _TOKENS and shape is not None and len(shape) >= _TOKENS
+
+    def _one(self, node: Node, data: str) -> str:
+        """A node with one input that the model computed."""
+        collapse = self._collapse(node, data)
+        if collapse is not None:
+            return collapse
+        if node.operation not in _SILENT | _SHAPING and not self._is_mask(node):
+            self._record(node)
+        if self._is_mask(node) and node.operation == "Div":
+            self._divided_by = next(name for name in node.inputs if name != data)
+        self._value = data
+        return ""
+
+    def _is_mask(self, node: Node) -> bool:
+        """Whether the other input of a product or quotient comes from an input of the graph and from no weight."""
+        others = [name for name in node.inputs if not self._walk.is_feature(name)]
+        return node.operation in {"Mul", "Div", "Where"} and any(self._walk.reads(name) for name in others)
+
+    def _record(self, node: Node) -> None:
+        """Adds a step; a bias that was met before joins its linear layer."""
+        used = list(self._walk.weights([node]))
+        name = _NAMES.get(node.operation, node.operation.lower())
+        is_affine = node.operation in _ADDING and len(used) <= 1
+        if name == "linear" and not any(len(item.tensor.shape) > 1 for item in used):
+            name = node.operation.lower()
+        if name == "linear" and self._steps and self._steps[-1].is_affine and self._steps[-1].step.operation == "add":
+            bias = self._steps.pop().step
+            self._add(ExportStep(name, (*self._keep(used), *bias.tensors), self._detail(node, used), bias.output_shape))
+            return
+        detail = self._detail(node, used) if name == "linear" else ""
+        self._add(ExportStep(name, self._keep(used), detail, self._shape()), is_affine=is_affine)
+
+    def _add(self, step: ExportStep, *, is_affine: bool = False) -> None:
+        self._steps.append(_Found(step, is_affine))
+
+    def _keep(self, weights: Iterable[Weight]) -> tuple[str, ...]:
+        """The names of stored tensors, which become the head's."""
+        kept = []
+        for item in weights:
+            self._tensors.setdefault(item.tensor.key, item.tensor)
+            kept.append(item.tensor.key)
+        return tuple(dict.fromkeys(kept))
+
+    def _detail(self, node: Node, weights: Iterable[Weight]) -> str:
+        """How the matrix of a linear layer is stored: PyTorch stores outputs by inputs, MatMul takes the other way."""
+        matrices = [item for item in weights if len(item.tensor.shape) > 1]
+        by_outputs = bool(node.attributes.get("transB", 0))
+        words = {
+            "dequantised": any(item.is_dequantised for item in matrices),
+            "transposed": any(item.is_transposed == by_outputs for item in matrices),
+        }
+        return ", ".join(word for word, said in words.items() if said)
+
+    def _shape(self) -> Shape:
+        return self._walk.shape(self._value) or ()
+
+    def _join(self, node: Node) -> str | None:
+        """A node that joins several computed values: a function of one of them, or where the encoder ends.
+
+        Returns why the way back is not clear, "" to go on, and None at the hidden states.
+        """
+        meeting = self._walk.meeting(node, _ELEMENTWISE)
+        composite = "" if meeting is None else _composite(meeting, self._walk)
+        before_pooling = self._is_pooled or self._has_tokens()
+        if meeting is not None and composite.endswith("_norm"):
+            affine = self._affine_steps()
+            if before_pooling:
+                value = self._walk_back_name(node)
+                del self._steps[len(self._steps) - affine :]
+                self._notes.append(f"the hidden states are {value}, normalised in single steps")
+                return None
+            tensors = tuple(name for item in self._steps[len(self._steps) - affine :] for name in item.step.tensors)
+            del self._steps[len(self._steps) - affine :]
+            self._add(ExportStep(composite, tensors[::-1], "in single steps", self._shape()))
+        elif meeting is not None and composite:
+            self._record_composite(composite, meeting)
+        elif before_pooling:
+            self._notes.append(f"the hidden states are {self._value}, where {node.operation} joins two branches")
+            return None
+        else:
+            return f"{node.operation} joins several values that the model computed, at {self._value}"
+        self._value = meeting.value
+        return ""
+
+    def _record_composite(self, name: str, meeting: Meeting) -> None:
+        used = (
+            [item for item in self._walk.weights(meeting.nodes) if len(item.tensor.shape) > 1]
+            if name == "linear"
+            else []
+        )
+        tensors = self._keep(used)
+        if name == "linear" and self._steps and self._steps[-1].is_affine and self._steps[-1].step.operation == "add":
+            bias = self._steps.pop().step
+            self._add(ExportStep(name, (*tensors, *bias.tensors), _QUANTISED, bias.output_shape))
+            return
+        self._add(ExportStep(name, tensors, _QUANTISED if name == "linear" else "in single steps", self._shape()))
+
+    def _affine_steps(self) -> int:
+        """How many steps met last only scale or shift by a stored vector: those of a normalisation."""
+        count = 0
+        for item in reversed(self._steps):
+            if not item.is_affine:
+                break
+            count += 1
+        return count
+
+    def _walk_back_name(self, node: Node) -> str:
+        return node.outputs[0] if node.outputs else self._value
+
+    def _collapse(self, node: Node, data: str) -> str | None:
+        """Takes a node that makes the token axis disappear; None for any other."""
+        reader = _COLLAPSES.get(node.operation)
+        shape = self._walk.shape(data)
+        if reader is None or self._is_pooled:
+            return None
+        if shape is not None and len(shape) < _TOKENS and not self._is_flattened(data):
+            return None
+        found = reader(self, node, data)
+        if found is None:
+            return None
+        self._pooling, self._rule = found
+        self._is_pooled = True
+        self._value = data
+        return ""
+
+    def _gather(self, node: Node, data: str) -> tuple[PoolingKind | None, str] | None:
+        """One position: `Gather` along the second axis."""
+        if len(node.inputs) < 2 or node.inputs[0] != data:  # noqa: PLR2004 - data and indices
+            return None
+        axis = node.attributes.get("axis", 0)
+        at = self._walk.ints(node.inputs[1])
+        if axis == 0 and self._is_flattened(data):
+            return self._computed(node.inputs[1])
+        if axis not in (1, -2):
+            return None
+        if at is None:
+            return self._computed(node.inputs[1])
+        return _at_index(at[0]) if len(at) == 1 else None
+
+    def _is_flattened(self, data: str) -> bool:
+        """Whether a value is the rows of all texts, one below the other."""
+        maker, shape = self._walk.maker(data), self._walk.shape(data)
+        if maker is None or maker.operation not in {"Reshape", "Flatten"} or not maker.inputs:
+            return False
+        before = self._walk.shape(maker.inputs[0])
+        return before is not None and len(before) == _TOKENS and shape is not None and before[-1] == shape[-1]
+
+    def _slice(self, node: Node, data: str) -> tuple[PoolingKind | None, str] | None:
+        """One position: a slice of length one along the second axis."""
+        given = [self._walk.ints(name) for name in node.inputs[1:]]
+        if len(given) < 3 or any(item is None or len(item) != 1 for item in given[:3]):  # noqa: PLR2004 - to the axes
+            return None
+        start, stop, axis = (item[0] for item in given[:3] if item is not None)
+        is_one = stop == start + 1 or (start == -1 and stop > 2**31)
+        return _at_index(start) if axis in (1, -2) and is_one else None
+
+    def _gather_many(self, node: Node, data: str) -> tuple[PoolingKind | None, str] | None:
+        """One position of each row: `GatherND` or `GatherElements` at computed indices."""
+        if len(node.inputs) < 2 or node.inputs[0] != data:  # noqa: PLR2004 - data and indices
+            return None
+        return self._computed(node.inputs[1])
+
+    def _computed(self, indices: str) -> tuple[PoolingKind | None, str]:
+        """What indices mean that the graph computes."""
+        reads = self._walk.reads(indices)
+        found = last_match(self._walk, indices)
+        if found is not None:
+            return PoolingKind.LAST_NON_PAD_TOKEN, f"the last position whose {found[0]} is not {found[1]}"
+        if reads:
+            return PoolingKind.OTHER, f"one position of each row, at an index computed from {', '.join(reads)}"
+        return PoolingKind.TOKEN_AT, "one position of each row, fixed when the model was exported"
+
+    def _reduce(self, node: Node, data: str) -> tuple[PoolingKind | None, str] | None:
+        """A mean, maximum or sum over the positions."""
+        axes = node.attributes.get("axes")
+        if axes is None and len(node.inputs) > 1:
+            axes = self._walk.ints(node.inputs[1])
+        shape = self._walk.shape(data)
+        if not isinstance(axes, tuple) or shape is None:
+            return None
+        over = tuple(sorted(axis % len(shape) for axis in axes if -len(shape) <= axis < len(shape)))
+        if node.operation == "ReduceMean" and over in ((2, 3), (1, 2)) and len(shape) > _TOKENS:
+            return PoolingKind.SPATIAL_MEAN, f"the mean over the axes {over[0]} and {over[1]}"
+        if over != (1,):
+            return None
+        if node.operation == "ReduceSum":
+            return self._sum(data)
+        return {
+            "ReduceMean": (PoolingKind.MEAN, "the mean over all positions, padding among them"),
+            "ReduceMax": (PoolingKind.MAX, "the maximum over all positions, padding among them"),
+        }[node.operation]
+
+    def _sum(self, data: str) -> tuple[PoolingKind | None, str]:
+        """A sum: a masked mean where the summed values and the divisor both come from the same input."""
+        node = self._walk.maker(data)
+        while node is not None and node.operation in _SILENT:
+            node = self._walk.maker(node.inputs[0])
+        masks = () if node is None else tuple(name for name in node.inputs if not self._walk.is_feature(name))
+        reads = {name for mask in masks for name in self._walk.reads(mask)}
+        divisor = set(self._walk.reads(self._divided_by)) if self._divided_by else set()
+        if node is not None and node.operation == "Mul" and reads and divisor == reads:
+            return PoolingKind.MASKED_MEAN, f"the sum over the positions that {', '.join(sorted(reads))} keeps, divided"
+        return None, "a sum over the positions whose divisor was not found"
+
+    def _spatial(self, node: Node, data: str) -> tuple[PoolingKind | None, str] | None:
+        return PoolingKind.SPATIAL_MEAN, "the mean over the image"
+
+
+_Reader = Callable[[_Back, Node, str], tuple[PoolingKind | None, str] | None]
+_COLLAPSES: dict[str, _Reader] = {
+    "Gather": _Back._gather,
+    "Slice": _Back._slice,
+    "GatherND": _Back._gather_many,
+    "GatherElements": _Back._gather_many,
+    "ReduceMean": _Back._reduce,
+    "ReduceMax": _Back._reduce,
+    "ReduceSum": _Back._reduce,
+    "GlobalAveragePool": _Back._spatial,
+}
+
+
+def _at_index(at: int) -> tuple[PoolingKind, str]:
+    """Which position a fixed index is."""
+    if at == 0:
+        return PoolingKind.FIRST_TOKEN, "position 0"
+    return (PoolingKind.LAST_TOKEN, "position -1") if at == -1 else (PoolingKind.TOKEN_AT, f"position {at}")
+
+
+def _composite(meeting: Meeting, walk: Walk) -> str:
+    """The function that single steps make up, by the operations that it cannot do without."""
+    names = {node.operation for node in meeting.nodes}
+    if "ReduceMean" in names:
+        is_last = all(_reduces_last_axis(node, walk) for node in meeting.nodes if node.operation == "ReduceMean")
+        if not is_last or not names & {"Sqrt", "Pow", "Reciprocal"}:
+            return ""
+        return "layer_norm" if "Sub" in names else "rms_norm"
+    for sign, name in (("MatMulInteger", "linear"), ("Erf", "gelu"), ("Sigmoid", "silu"), ("Softplus", "mish")):
+        if sign in names:
+            return name
+    return "gelu" if "Tanh" in names and names & {"Pow", "Mul"} else ""
+
+
+def _reduces_last_axis(node: Node, walk: Walk) -> bool:
+    axes = node.attributes.get("axes")
+    if axes is None and len(node.inputs) > 1:
+        axes = walk.ints(node.inputs[1])
+    shape = walk.shape(node.inputs[0]) if node.inputs else None
+    return axes in ((-1,), (len(shape) - 1,) if shape else (-1,))
