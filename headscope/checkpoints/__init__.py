@@ -10,6 +10,7 @@ from headscope.checkpoints.checkpoint_files import (
 )
 from headscope.checkpoints.reading import read_manifest
 from headscope.checkpoints.snapshot import bundled_snapshots, snapshot_text, write_snapshot
+from headscope.checkpoints.vocabulary import read_vocabulary
 
 __all__ = [
     "FileReader",
@@ -20,6 +21,7 @@ __all__ = [
     "read_first_bytes",
     "read_manifest",
     "read_tokenizer_settings",
+    "read_vocabulary",
     "snapshot_text",
     "write_snapshot",
 ]

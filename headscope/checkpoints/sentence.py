@@ -1,5 +1,6 @@
 """The files that sentence-transformers adds to a checkpoint: `modules.json`, and the settings of its pooling."""
 
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -10,6 +11,7 @@ from headscope.facts.sentence import SentencePipeline
 
 MODULES = "modules.json"
 _SETTINGS = "config.json"
+_LIBRARY = "config_sentence_transformers.json"
 _SETFIT_HEAD = "model_head.pkl"
 _MOST_MODULES = 50
 _OLD_MODES = {
@@ -31,19 +33,36 @@ def read_sentence_pipeline(storage: Storage) -> SentencePipeline | None:
     names = set(storage.names())
     if MODULES not in names:
         return None
-    classifier = _SETFIT_HEAD if _SETFIT_HEAD in names else ""
+    found = SentencePipeline((), classifier=_SETFIT_HEAD if _SETFIT_HEAD in names else "")
     try:
         modules = _modules(parse_list(storage.read_text(MODULES), MODULES))
+        found = replace(found, modules=tuple(name for name, _ in modules))
+        folders = dict(reversed(modules))
+        if _LIBRARY in names:
+            found = _with_library(found, parse_object(storage.read_text(_LIBRARY), _LIBRARY))
+        if "LogitScore" in folders:
+            found = replace(found, token_ids=_token_ids(_settings(storage, folders["LogitScore"])))
+        if "Pooling" in folders:
+            found = replace(found, pooling=_modes(_settings(storage, folders["Pooling"])))
     except (Malformed, NotFound) as err:
-        return SentencePipeline((), reason=err.message, classifier=classifier)
-    listed = tuple(name for name, _ in modules)
-    folder = next((folder for name, folder in modules if name == "Pooling"), None)
-    if folder is None:
-        return SentencePipeline(listed, classifier=classifier)
-    try:
-        return SentencePipeline(listed, _modes(_settings(storage, folder)), classifier=classifier)
-    except (Malformed, NotFound) as err:
-        return SentencePipeline(listed, reason=err.message, classifier=classifier)
+        return replace(found, reason=err.message)
+    return found
+
+
+def _with_library(found: SentencePipeline, settings: dict[str, Any]) -> SentencePipeline:
+    """What `config_sentence_transformers.json` says: the class that saved the checkpoint, and its activation."""
+    name, activation = settings.get("model_type", ""), settings.get("activation_fn")
+    if not isinstance(name, str) or not isinstance(activation, str | None):
+        raise Malformed(f"model_type or activation_fn in {_LIBRARY} is not a name", f"correct {_LIBRARY}")
+    return replace(found, library_class=name, activation=(activation or "").rpartition(".")[2])
+
+
+def _token_ids(settings: dict[str, Any]) -> tuple[int, ...]:
+    """The tokens of a `LogitScore`: for no, where it has one, then for yes."""
+    wanted, other = settings.get("true_token_id"), settings.get("false_token_id")
+    if type(wanted) is not int or not (other is None or type(other) is int) or min(wanted, other or 0) < 0:
+        raise Malformed("LogitScore names no token ids (true_token_id, false_token_id)", "correct its config.json")
+    return (wanted,) if other is None else (other, wanted)
 
 
 def _modules(entries: list[Any]) -> list[tuple[str, str]]:

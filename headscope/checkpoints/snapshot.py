@@ -131,7 +131,17 @@ def _sentence_in(value: Any) -> SentencePipeline | None:
     if value is None:
         return None
     texts = {name: tuple(_expect(item, str) for item in _expect(value[name], list)) for name in ("modules", "pooling")}
-    return SentencePipeline(**texts, reason=_expect(value["reason"], str), classifier=_expect(value["classifier"], str))
+    ids = _expect(value.get("token_ids", []), list)
+    if not all(type(item) is int and item >= 0 for item in ids):
+        raise TypeError("the tokens of a reranker are no ids")
+    return SentencePipeline(
+        **texts,
+        reason=_expect(value["reason"], str),
+        classifier=_expect(value["classifier"], str),
+        library_class=_expect(value.get("library_class", ""), str),
+        activation=_expect(value.get("activation", ""), str),
+        token_ids=tuple(ids),
+    )
 
 
 def _parse(text: bytes, reference: str) -> dict[str, Any]:

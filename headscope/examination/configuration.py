@@ -11,13 +11,19 @@ from headscope.facts.check import BuiltFacts, ConfigFacts
 _LANGUAGE_MODELS = ("MaskedLM", "CausalLM", "LMHeadModel", "ForConditionalGeneration", "ForPreTraining")
 
 
-def with_purpose(built: BuiltFacts, manifest: CheckpointManifest) -> BuiltFacts:
-    """The facts with what the checkpoint was made for."""
+def with_purpose(built: BuiltFacts, manifest: CheckpointManifest, *, is_reranker: bool = False) -> BuiltFacts:
+    """The facts with what the checkpoint was made for; a reranker's language-model head is its classifier."""
     from headscope.model.catalogue import task_of_class
 
     name = _first_architecture(manifest)
     is_own_head = name is not None and manifest.adapter is None  # an adapter's head is not its base model's
-    return replace(built, kind=_kind_of(manifest), trained_for=task_of_class(name or "") if is_own_head else None)
+    if is_reranker and manifest.sentence is not None and manifest.sentence.token_ids:
+        built = replace(built, padding_side="left")  # sentence-transformers pads its language models on the left
+    return replace(
+        built,
+        kind=None if is_reranker else _kind_of(manifest),
+        trained_for=task_of_class(name or "") if is_own_head else None,
+    )
 
 
 def _first_architecture(manifest: CheckpointManifest) -> str | None:

@@ -26,6 +26,8 @@ from headscope.facts.head import (
     Shape,
     Stage,
     TensorKind,
+    TokenRow,
+    TokenRows,
     UnusedModule,
     Verification,
 )
@@ -95,6 +97,8 @@ __all__ = [
     "TensorHeader",
     "TensorKind",
     "Tie",
+    "TokenRow",
+    "TokenRows",
     "Unavailable",
     "UnusedGroup",
     "UnusedModule",

@@ -15,6 +15,7 @@ from headscope.facts import (
     Report,
     SentencePipeline,
     Severity,
+    TokenRows,
     UnusedGroup,
 )
 from headscope.facts.tasks import TEXT_TASKS, WITHOUT_CLASSES
@@ -92,6 +93,17 @@ def _pooling(report: Report) -> Facts:
         if verification.padding:
             yield "padding", _padding(verification.padding)
     yield "formula", label(report.head.formula)
+    rows = report.head.token_rows
+    if rows is not None:
+        yield "scores", label(_scores_of_tokens(report, report.head, rows))
+
+
+def _scores_of_tokens(report: Report, head: Head, rows: TokenRows) -> str:
+    """What makes probabilities of the logits of tokens, and where these have their weights."""
+    named = " and ".join(f"{row.token or 'token'} (id {row.id})" for row in rows.rows)
+    scored = head.formula.removeprefix("logits = ") or "logits"
+    line = f"softmax({scored}), the probabilities of {named}" if len(rows.rows) > 1 else f"{scored}, of {named}"
+    return f"{line}: {amount(len(rows.rows), 'row')} of {rows.parameter}, which has {rows.vocabulary:,}"
 
 
 def _padding(effects: Sequence[PaddingEffect]) -> Text:

@@ -180,6 +180,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "hidden_shape": "The shape of the hidden states that the head reads.",
         "unused_modules": "Modules that are registered and lie beside the path to the logits.",
         "verification": "What the gradients of the head say of the pooling; null where none were taken.",
+        "token_rows": "The rows of a language-model head that the scores are made of; null for a whole matrix.",
     },
     "HeadEntry": {
         "class": "The class of Transformers.",
@@ -278,6 +279,15 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "stop": "The end of a range; null up to the end.",
         "token": "What the tokenizer calls the token at that position; empty where it has no name.",
     },
+    "TokenRow": {
+        "id": "The token's id, which is the number of its row.",
+        "token": "The token's text; empty where the checkpoint's tokenizer was not read.",
+    },
+    "TokenRows": {
+        "parameter": "The matrix that they are rows of.",
+        "rows": "One row for each score, in the order of the scores.",
+        "vocabulary": "How many rows the matrix has.",
+    },
     "HiddenSource": {
         "text": "How the formula writes these hidden states.",
         "layer": "The layer, counted from the end (-1 is the last); null where it is not a layer of one base model.",
@@ -309,6 +319,9 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "pooling": "The modes of the pooling module in sentence-transformers' words; several are concatenated.",
         "reason": "Why there are no modes, where there are none; else empty.",
         "classifier": "A file with a classifier that is no part of the model (`model_head.pkl`); else empty.",
+        "library_class": "The class of sentence-transformers that saved it, such as `CrossEncoder`; else empty.",
+        "activation": "The PyTorch class that a CrossEncoder puts on its scores, such as `Sigmoid`; else empty.",
+        "token_ids": "Tokens whose logits a CrossEncoder scores, for no before for yes; empty for other heads.",
     },
     "Setting": {"name": "The setting's name in the file.", "value": "Its value, as text."},
     "Settings": {

@@ -26,6 +26,7 @@ from headscope.trace.expression import (
     Number,
     Pick,
     Pooled,
+    Rows,
     Side,
     TooLong,
     Withheld,
@@ -33,7 +34,7 @@ from headscope.trace.expression import (
     spell,
 )
 from headscope.trace.head_slice import HeadSlice
-from headscope.trace.indexing import spell_index
+from headscope.trace.indexing import rows_on_last_axis, spell_index
 from headscope.trace.masks import mask_name
 from headscope.trace.names import ModelNames
 from headscope.trace.picks import TokenNames, read_pick, sliced_positions
@@ -107,7 +108,7 @@ def write_formulas(  # noqa: PLR0917 - a formula is written from that many facts
         yield Formula("", str(err))
         return
     memo: dict[int, Node] = {}
-    for logits in (tuple(_simplified(node, memo) for node in plain), plain):
+    for logits in (*_by_rows(plain, execution, tokens), tuple(_simplified(node, memo) for node in plain), plain):
         lines = [line for line in (_line(logits), _line(logits, numbers_only=True)) if line]
         if not lines:
             yield Formula("", "it would be too long to read")
@@ -660,7 +661,7 @@ def _simplified(node: Node, memo: dict[int, Node]) -> Node:
 
 def _simplify(node: Node, memo: dict[int, Node]) -> Node:
     match node:
-        case Hidden() | Side() | Number():
+        case Hidden() | Side() | Number() | Rows():
             return node
         case Pick() | Cut() | Pooled():
             return replace(node, of=_simplified(node.of, memo))
@@ -676,6 +677,54 @@ def _simplify(node: Node, memo: dict[int, Node]) -> Node:
             return replace(
                 node, operands=operands, inputs=tuple((tensor, _simplified(item, memo)) for tensor, item in node.inputs)
             )
+
+
+def _by_rows(logits: tuple[Node, ...], execution: Execution, tokens: TokenNames) -> Iterator[tuple[Node, ...]]:
+    """The trees with a linear map of which some columns are picked written as a map of these rows alone, if any is."""
+    memo: dict[int, Node] = {}
+    found = tuple(_with_rows(node, execution, tokens, memo) for node in logits)
+    if any(one is not other for one, other in zip(found, logits, strict=True)):
+        yield found
+
+
+def _with_rows(node: Node, execution: Execution, tokens: TokenNames, memo: dict[int, Node]) -> Node:
+    if id(node) in memo:
+        return memo[id(node)]
+    found: Node = node
+    if isinstance(node, Arithmetic):
+        left, right = (_with_rows(item, execution, tokens, memo) for item in (node.left, node.right))
+        if left is not node.left or right is not node.right:
+            found = replace(node, left=left, right=right)
+    elif isinstance(node, Applied):
+        found = _rows_of(node, execution, tokens) or _applied_to_rows(node, execution, tokens, memo)
+    memo[id(node)] = found
+    return found
+
+
+def _applied_to_rows(node: Applied, execution: Execution, tokens: TokenNames, memo: dict[int, Node]) -> Applied:
+    operands = tuple(_with_rows(item, execution, tokens, memo) for item in node.operands)
+    if all(one is other for one, other in zip(operands, node.operands, strict=True)):
+        return node
+    inputs = tuple((tensor, _with_rows(item, execution, tokens, memo)) for tensor, item in node.inputs)
+    return replace(node, operands=operands, inputs=inputs)
+
+
+def _rows_of(node: Applied, execution: Execution, tokens: TokenNames) -> Rows | None:
+    """Columns that are picked out of what a linear map makes at one position; None for anything else."""
+    rows = rows_on_last_axis(node.step.last) if node.rest and not node.text else None
+    inner = below_layout(node.operands[0]) if rows is not None and len(node.operands) == 1 else None
+    called = inner.of if isinstance(inner, Pick) else inner
+    if rows is None or not isinstance(called, Applied) or called.step.name != "linear" or len(called.operands) != 1:
+        return None
+    weight, *bias = called.step.last.args[1:]
+    known = execution.names.parameters
+    if not called.text or any(item is not None and id(item) not in known for item in (weight, *bias)):
+        return None
+    texts = dict(tokens.rows)
+    labels = tuple(texts[row] if texts.get(row, "").isidentifier() else str(row) for row in rows)
+    below = replace(inner, of=called.operands[0]) if isinstance(inner, Pick) else called.operands[0]
+    is_one = node.output.dim() < node.step.last.args[0].dim()
+    return Rows(called.text, below, weight, bias[0] if bias else None, rows, labels, is_one)
 
 
 def _mean_of_sum(node: Arithmetic) -> Pooled | None:
