@@ -15,6 +15,8 @@ from headscope.errors import Malformed, UsageError
 from headscope.facts import (
     CheckpointKind,
     CheckpointManifest,
+    ModuleTensor,
+    SentenceModule,
     SentencePipeline,
     TensorHeader,
     Unavailable,
@@ -141,7 +143,36 @@ def _sentence_in(value: Any) -> SentencePipeline | None:
         library_class=_expect(value.get("library_class", ""), str),
         activation=_expect(value.get("activation", ""), str),
         token_ids=tuple(ids),
+        parts=tuple(map(_module_in, _expect(value.get("parts", []), list))),
+        max_length=_size(value.get("max_length")),
     )
+
+
+def _module_in(value: Any) -> SentenceModule:
+    texts = {name: _expect(value[name], str) for name in ("name", "folder", "detail", "fault")}
+    weights = tuple(
+        ModuleTensor(_expect(item["name"], str), tuple(map(_axis, _expect(item["shape"], list))), _dtype(item["dtype"]))
+        for item in _expect(value["weights"], list)
+    )
+    return SentenceModule(
+        **texts,
+        input_size=_size(value["input_size"]),
+        output_size=_size(value["output_size"]),
+        weights=weights,
+        scores=_expect(value["scores"], bool),
+    )
+
+
+def _axis(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < _SIZES:
+        raise ValueError("an axis is no size")
+    return value
+
+
+def _dtype(value: Any) -> str:
+    if value not in TORCH_DTYPES:
+        raise ValueError(f"the dtype {value!r} is unknown")
+    return str(value)
 
 
 def _parse(text: bytes, reference: str) -> dict[str, Any]:

@@ -87,6 +87,19 @@ def remote_code(this: Rule, subject: Subject) -> Findings:
         )
 
 
+@rule("HS405", "module-broken", "A module of sentence-transformers cannot be loaded")
+def module_broken(this: Rule, subject: Subject) -> Findings:
+    """A Dense layer whose weights are missing, or have other shapes than its settings or the module before."""
+    pipeline = subject.report.checkpoint.sentence_transformers
+    for part in pipeline.parts if pipeline is not None else ():
+        if part.fault:
+            yield this.find(
+                Severity.ERROR,
+                f"sentence-transformers raises an error for {part.folder} ({part.name}): {part.fault}.",
+                "Save the model again with save_pretrained, or restore the files of that folder.",
+            )
+
+
 @rule("HS404", "head-quantised", "The head is quantised")
 def head_quantised(this: Rule, subject: Subject) -> Findings:
     """A head that is packed in few bits, or that would be when it is made."""

@@ -41,9 +41,14 @@ def _kind_of(manifest: CheckpointManifest) -> str | None:
     name = _first_architecture(manifest)
     if name is None or task_of_class(name) is not None or "Classification" in name or manifest.adapter is not None:
         return None
+    sentence = manifest.sentence
+    if sentence is not None and (sentence.library_class == "CrossEncoder" or any(x.scores for x in sentence.parts)):
+        return None
+    if sentence is not None and (sentence.library_class == "SparseEncoder" or "SpladePooling" in sentence.modules):
+        return "sparse encoder"
     if name.endswith(_LANGUAGE_MODELS):
         return "language model"
-    if manifest.sentence is not None:
+    if sentence is not None:
         return "sentence embedder"
     return "base model" if is_known_class(name) else None
 

@@ -42,7 +42,7 @@ from headscope.facts.report import (
     Report,
     Severity,
 )
-from headscope.facts.sentence import SentencePipeline
+from headscope.facts.sentence import ModuleTensor, SentenceModule, SentencePipeline
 from headscope.facts.tasks import Task
 from headscope.facts.tokens import HiddenSource, Positions, Where
 from headscope.facts.weights import Mismatch, ParameterOrigin, ParameterStatus, Rename, Tie, UnusedGroup, WeightDiff
@@ -74,6 +74,7 @@ __all__ = [
     "LabelScore",
     "Mismatch",
     "ModelFacts",
+    "ModuleTensor",
     "PaddingEffect",
     "ParameterCounts",
     "ParameterOrigin",
@@ -89,6 +90,7 @@ __all__ = [
     "SameValues",
     "Scored",
     "SeenStage",
+    "SentenceModule",
     "SentencePipeline",
     "Severity",
     "Shape",

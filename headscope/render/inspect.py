@@ -13,6 +13,7 @@ from headscope.facts import (
     PaddingEffect,
     Quantisation,
     Report,
+    SentenceModule,
     SentencePipeline,
     Severity,
     TokenRows,
@@ -219,14 +220,40 @@ def _pipeline(report: Report) -> Facts:
     pipeline = report.checkpoint.sentence_transformers
     if pipeline is None:
         return
-    modules = ", ".join(pipeline.modules) or f"not determined: {pipeline.reason}"
-    body = label(f"sentence-transformers: {modules}; ")
+    chain = " -> ".join(map(_module, pipeline.parts)) or ", ".join(pipeline.modules)
+    if chain or pipeline.reason:
+        body = label(f"sentence-transformers{_library(pipeline)}: {chain or f'not determined: {pipeline.reason}'}; ")
+    else:
+        body = label(f"sentence-transformers{_library(pipeline)}; ")
     if pipeline.pooling:
         body.append(f"it pools by {' and '.join(map(_mode, pipeline.pooling))}. ", STRONG)
     elif pipeline.modules and pipeline.reason:
         body.append(f"its pooling is not determined: {safe(pipeline.reason)}. ", "yellow")
     body.append(_classifier_of(pipeline, report))
     yield "pipeline", body
+    for part in pipeline.parts:
+        if part.fault and part.name not in {"Pooling", "LogitScore"}:
+            yield "error", label(f"loading {part.folder} ({part.name}) raises an error: {part.fault}", "bold red")
+
+
+def _library(pipeline: SentencePipeline) -> str:
+    """The class that saved the checkpoint, with what it does to texts and scores: ` CrossEncoder, Sigmoid`."""
+    words = [pipeline.library_class] if pipeline.library_class else []
+    if pipeline.library_class == "CrossEncoder":
+        words.append(f"activation {pipeline.activation or 'of the library: Sigmoid for one score, else none'}")
+    if pipeline.max_length is not None:
+        words.append(f"at most {pipeline.max_length:,} tokens")
+    return f" ({', '.join(words)})" if words else ""
+
+
+def _module(part: SentenceModule) -> str:
+    """A module with its settings, sizes and weights: `Dense (Tanh, 768 -> 256, linear.weight 256x768)`."""
+    words = [part.detail] if part.detail else []
+    if part.weights and part.input_size is not None:
+        words.append(f"{part.input_size:,} to {part.output_size:,}")
+    words += [f"{item.name} {size_of(item.shape)}" for item in part.weights]
+    words += ["" if part.fault else "loaded"] if part.weights else []
+    return f"{part.name} ({', '.join(word for word in words if word)})" if words else part.name
 
 
 def _mode(mode: str) -> str:
@@ -235,6 +262,11 @@ def _mode(mode: str) -> str:
 
 def _classifier_of(pipeline: SentencePipeline, report: Report) -> str:
     name = report.model.class_name
+    scored = next((part for part in reversed(pipeline.parts) if part.scores), None)
+    if scored is not None:
+        return f"Its scores are those of {safe(scored.folder)}; {name}, shown here, does not use it."
+    if pipeline.library_class == "SparseEncoder":
+        return f"It gives a sparse vector and no classes; {name}, shown here, pools in its own way."
     if pipeline.classifier:
         return f"Its classifier is {safe(pipeline.classifier)}, a pickle that is not opened; {name} does not use it."
     if name in report.checkpoint.architectures:
