@@ -9,6 +9,7 @@ from headscope.checkpoints.checkpoint_files import (
     read_tokenizer_settings,
 )
 from headscope.checkpoints.reading import read_manifest
+from headscope.checkpoints.score_heads import score_heads_of
 from headscope.checkpoints.snapshot import bundled_snapshots, snapshot_text, write_snapshot
 from headscope.checkpoints.vocabulary import read_vocabulary
 
@@ -22,6 +23,7 @@ __all__ = [
     "read_manifest",
     "read_tokenizer_settings",
     "read_vocabulary",
+    "score_heads_of",
     "snapshot_text",
     "write_snapshot",
 ]

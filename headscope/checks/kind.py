@@ -100,6 +100,23 @@ def module_broken(this: Rule, subject: Subject) -> Findings:
             )
 
 
+@rule("HS406", "other-head", "The checkpoint's scores are those of a head that Transformers does not load")
+def other_head(this: Rule, subject: Subject) -> Findings:
+    """A value head or a reward head of a training library beside the model, and a class that leaves it out."""
+    checkpoint = subject.report.checkpoint
+    unused = set(subject.report.weights.unused)
+    for head in checkpoint.score_heads:
+        if not unused.intersection(head.tensors):
+            continue
+        yield this.find(
+            at(subject, training=Severity.NOTE, inference=Severity.WARNING),
+            f"The checkpoint holds {head.name} ({head.scores} {'score' if head.scores == 1 else 'scores'} from "
+            f"{head.weight}), and {subject.report.model.class_name} does not load it.",
+            "Load the checkpoint with the library that saved it (TRL's AutoModelForCausalLMWithValueHead saves "
+            "v_head), or copy these weights into the classifier yourself.",
+        )
+
+
 @rule("HS404", "head-quantised", "The head is quantised")
 def head_quantised(this: Rule, subject: Subject) -> Findings:
     """A head that is packed in few bits, or that would be when it is made."""

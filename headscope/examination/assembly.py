@@ -83,6 +83,8 @@ def _gaps_of_packing(loaded: Loaded, manifest: CheckpointManifest) -> tuple[Unav
 
 def checkpoint_facts(manifest: CheckpointManifest) -> CheckpointFacts:
     """The checkpoint as a report shows it."""
+    from headscope.checkpoints import score_heads_of
+
     config = manifest.config
     architectures = config.get("architectures")
     model_type = config.get("model_type")
@@ -101,6 +103,7 @@ def checkpoint_facts(manifest: CheckpointManifest) -> CheckpointFacts:
         model_type=model_type if isinstance(model_type, str) else None,
         notices=manifest.notices,
         sentence_transformers=manifest.sentence,
+        score_heads=score_heads_of(manifest.tensors),
     )
 
 

@@ -41,9 +41,9 @@ def _kind_of(manifest: CheckpointManifest) -> str | None:
     name = _first_architecture(manifest)
     if name is None or task_of_class(name) is not None or "Classification" in name or manifest.adapter is not None:
         return None
-    sentence = manifest.sentence
-    if sentence is not None and (sentence.library_class == "CrossEncoder" or any(x.scores for x in sentence.parts)):
+    if _has_own_scores(manifest):
         return None
+    sentence = manifest.sentence
     if sentence is not None and (sentence.library_class == "SparseEncoder" or "SpladePooling" in sentence.modules):
         return "sparse encoder"
     if name.endswith(_LANGUAGE_MODELS):
@@ -51,6 +51,17 @@ def _kind_of(manifest: CheckpointManifest) -> str | None:
     if sentence is not None:
         return "sentence embedder"
     return "base model" if is_known_class(name) else None
+
+
+def _has_own_scores(manifest: CheckpointManifest) -> bool:
+    """Whether the checkpoint holds what makes scores, although no class of Transformers loads it."""
+    from headscope.checkpoints import score_heads_of
+
+    sentence = manifest.sentence
+    is_scored = sentence is not None and (
+        sentence.library_class == "CrossEncoder" or any(part.scores for part in sentence.parts)
+    )
+    return is_scored or bool(score_heads_of(manifest.tensors))
 
 
 def built_facts(config: Any) -> BuiltFacts:

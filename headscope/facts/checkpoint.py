@@ -55,6 +55,20 @@ class WeightFile:
     size: int | None = None
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class ScoreHead:
+    """A head that another library saved beside the model, and that no class of Transformers loads.
+
+    `name` is the prefix of its tensors (`v_head`), `scores` the number of scores that its last matrix `weight` makes,
+    `tensors` the keys of all its tensors.
+    """
+
+    name: str
+    scores: int
+    weight: str
+    tensors: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointManifest:
     """Everything read of a checkpoint: its configuration and every tensor's key, shape, dtype and file.
@@ -117,3 +131,4 @@ class CheckpointFacts:
     notices: tuple[str, ...] = field(default=())
     sentence_transformers: SentencePipeline | None = None
     requests: int = 0
+    score_heads: tuple[ScoreHead, ...] = ()

@@ -274,6 +274,13 @@ def _classifier_of(pipeline: SentencePipeline, report: Report) -> str:
     return f"It has no classifier; {name}, shown here, pools in its own way."
 
 
+def _score_heads(report: Report) -> Facts:
+    """Heads of other libraries that the class that is shown does not load."""
+    for head in report.checkpoint.score_heads:
+        line = f"{head.name}: {amount(len(head.tensors), 'tensor')}, {amount(head.scores, 'score')} from {head.weight}"
+        yield "other head", label(line, STRONG)
+
+
 def _adapter(report: Report) -> Facts:
     """What the adapter is, what it leaves out, and the setting that would save it."""
     facts = report.adapter
@@ -325,5 +332,6 @@ def _finding(finding: Finding) -> Text:
 
 
 _SECTIONS: tuple[Callable[[Report], Facts], ...] = (
-    _model, _pooling, _labels, _parameters, _unused, _beside, _checkpoint, _pipeline, _adapter, _notices, _findings,
+    _model, _pooling, _labels, _parameters, _unused, _beside, _checkpoint, _pipeline, _score_heads, _adapter,
+    _notices, _findings,
 )  # fmt: skip

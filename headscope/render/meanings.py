@@ -69,6 +69,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "bytes_read": "Bytes that were read to make it.",
         "bytes_total": "Bytes of all weight files whose size is known.",
         "requests": "Requests to the Hub, redirects and repetitions among them.",
+        "score_heads": "Heads that other libraries saved beside the model, such as TRL's `v_head`.",
     },
     "env": {"settings": "The settings that decide where checkpoints come from."},
     "error": {
@@ -324,6 +325,12 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "parts": "The same modules with their settings and weights; empty where `modules.json` was not read.",
         "max_length": "The number of tokens at which the library cuts texts; null where no file says.",
         "token_ids": "Tokens whose logits a CrossEncoder scores, for no before for yes; empty for other heads.",
+    },
+    "ScoreHead": {
+        "name": "The prefix of its tensors.",
+        "scores": "How many scores its last matrix makes.",
+        "weight": "That matrix.",
+        "tensors": "All its tensors, by their keys.",
     },
     "SentenceModule": {
         "name": "The module's class.",
