@@ -69,7 +69,6 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "bytes_read": "Bytes that were read to make it.",
         "bytes_total": "Bytes of all weight files whose size is known.",
         "requests": "Requests to the Hub, redirects and repetitions among them.",
-        "score_heads": "Heads that other libraries saved beside the model, such as TRL's `v_head`.",
     },
     "env": {"settings": "The settings that decide where checkpoints come from."},
     "error": {
@@ -135,6 +134,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "notices": "Sentences a reader must see, such as that a bundled snapshot stood in for the Hub.",
         "sentence_transformers": "What sentence-transformers puts after the model; null for other checkpoints.",
         "requests": "Requests to the Hub, redirects and repetitions among them.",
+        "score_heads": "Heads that other libraries saved beside the model, such as TRL's `v_head`.",
     },
     "WeightInventory": {
         "format": "The format of the files: `safetensors`, `torch` or `gguf`.",
