@@ -6,10 +6,11 @@ from typing import Any
 
 from headscope.checkpoints.config_file import parse_list, parse_object
 from headscope.checkpoints.formats.bytes import FIRST_BYTES, ByteSource
+from headscope.checkpoints.formats.scikit_pickle import read_pickled_head
 from headscope.checkpoints.sentence_modules import modes_of, read_module, settings_of, tokens_of
 from headscope.checkpoints.weights import Storage
-from headscope.errors import Malformed, NotFound
-from headscope.facts.sentence import SentenceModule, SentencePipeline
+from headscope.errors import Malformed, NotFound, Unsupported
+from headscope.facts.sentence import PickledHead, SentenceModule, SentencePipeline
 
 MODULES = "modules.json"
 _LIBRARY = "config_sentence_transformers.json"
@@ -19,6 +20,7 @@ _LENGTHS = (
 )
 """Where the library finds the length at which it cuts texts: the first wins."""
 _SAME_SIZE = {"Normalize", "Dropout"}
+_SETFIT = "config_setfit.json"
 _SETFIT_HEAD = "model_head.pkl"
 _MOST_MODULES = 50
 _LONGEST = 10**9
@@ -35,7 +37,7 @@ def read_sentence_pipeline(storage: Storage, config: Mapping[str, Any] | None = 
     if MODULES not in names:
         return _of_config(config or {})
     files = _Once(storage)
-    found = SentencePipeline((), classifier=_SETFIT_HEAD if _SETFIT_HEAD in names else "")
+    found = SentencePipeline((), classifier=_SETFIT_HEAD if _SETFIT_HEAD in names else "", head=_head(files, names))
     try:
         modules = _modules(parse_list(files.read_text(MODULES), MODULES))
         found = replace(found, modules=tuple(name for name, _ in modules))
@@ -51,6 +53,20 @@ def read_sentence_pipeline(storage: Storage, config: Mapping[str, Any] | None = 
     except (Malformed, NotFound) as err:
         return replace(found, reason=err.message)
     return found
+
+
+def _head(files: Storage, names: set[str]) -> PickledHead | None:
+    """The classifier of SetFit, with the labels that `config_setfit.json` gives its classes."""
+    if _SETFIT_HEAD not in names:
+        return None
+    try:
+        head = read_pickled_head(files.open(_SETFIT_HEAD))
+        settings = parse_object(files.read_text(_SETFIT), _SETFIT) if _SETFIT in names else {}
+    except (Malformed, NotFound, Unsupported) as err:
+        return PickledHead("", reason=err.message)
+    labels = settings.get("labels")
+    named = isinstance(labels, list) and labels and all(isinstance(item, str) for item in labels)
+    return replace(head, labels=tuple(labels)) if named and isinstance(labels, list) else head
 
 
 class _Once:

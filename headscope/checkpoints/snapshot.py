@@ -16,6 +16,7 @@ from headscope.facts import (
     CheckpointKind,
     CheckpointManifest,
     ModuleTensor,
+    PickledHead,
     SentenceModule,
     SentencePipeline,
     TensorHeader,
@@ -145,6 +146,19 @@ def _sentence_in(value: Any) -> SentencePipeline | None:
         token_ids=tuple(ids),
         parts=tuple(map(_module_in, _expect(value.get("parts", []), list))),
         max_length=_size(value.get("max_length")),
+        head=_head_in(value.get("head")),
+    )
+
+
+def _head_in(value: Any) -> PickledHead | None:
+    if value is None:
+        return None
+    texts = {name: _expect(value[name], str) for name in ("class_name", "dtype", "library", "reason")}
+    return PickledHead(
+        **texts,
+        labels=tuple(_expect(item, str) for item in _expect(value["labels"], list)),
+        shape=tuple(map(_axis, _expect(value["shape"], list))),
+        has_bias=_expect(value["has_bias"], bool),
     )
 
 

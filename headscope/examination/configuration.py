@@ -59,7 +59,9 @@ def _has_own_scores(manifest: CheckpointManifest) -> bool:
 
     sentence = manifest.sentence
     is_scored = sentence is not None and (
-        sentence.library_class == "CrossEncoder" or any(part.scores for part in sentence.parts)
+        sentence.library_class == "CrossEncoder"
+        or bool(sentence.classifier)
+        or any(part.scores for part in sentence.parts)
     )
     return is_scored or bool(score_heads_of(manifest.tensors))
 

@@ -43,7 +43,7 @@ from headscope.facts.report import (
     Report,
     Severity,
 )
-from headscope.facts.sentence import ModuleTensor, SentenceModule, SentencePipeline
+from headscope.facts.sentence import ModuleTensor, PickledHead, SentenceModule, SentencePipeline
 from headscope.facts.tasks import Task
 from headscope.facts.tokens import HiddenSource, Positions, Where
 from headscope.facts.weights import Mismatch, ParameterOrigin, ParameterStatus, Rename, Tie, UnusedGroup, WeightDiff
@@ -80,6 +80,7 @@ __all__ = [
     "ParameterCounts",
     "ParameterOrigin",
     "ParameterStatus",
+    "PickledHead",
     "Pooling",
     "PoolingKind",
     "PoolingPart",

@@ -32,6 +32,23 @@ class SentenceModule:
 
 
 @dataclass(frozen=True, slots=True)
+class PickledHead:
+    """A classifier in a pickle (SetFit's `model_head.pkl`), read without executing it.
+
+    `shape` is that of its weights as stored: scores x features, one score for two classes. `labels` are its classes,
+    () where it names none. `library` is what saved it. `reason` says why more is not known, "" where all is.
+    """
+
+    class_name: str
+    labels: tuple[str, ...] = ()
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
+    has_bias: bool = False
+    library: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SentencePipeline:
     """The modules that `modules.json` lists, in order, by class name.
 
@@ -42,7 +59,7 @@ class SentencePipeline:
     `activation` is the PyTorch class that the library puts on the scores of a CrossEncoder (`Sigmoid`), "" for none.
     `token_ids` are the tokens whose logits a CrossEncoder scores: the one for no before the one for yes. `parts` are
     the modules with their settings and weights. `max_length` is the number of tokens at which texts are cut, None where
-    no file says.
+    no file says. `head` is what `classifier` holds, None where there is no such file.
     """
 
     modules: tuple[str, ...]
@@ -54,3 +71,4 @@ class SentencePipeline:
     token_ids: tuple[int, ...] = ()
     parts: tuple[SentenceModule, ...] = ()
     max_length: int | None = None
+    head: PickledHead | None = None

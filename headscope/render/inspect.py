@@ -11,6 +11,7 @@ from headscope.facts import (
     HeadParameter,
     ModelFacts,
     PaddingEffect,
+    PickledHead,
     Quantisation,
     Report,
     SentenceModule,
@@ -268,7 +269,7 @@ def _classifier_of(pipeline: SentencePipeline, report: Report) -> str:
     if pipeline.library_class == "SparseEncoder":
         return f"It gives a sparse vector and no classes; {name}, shown here, pools in its own way."
     if pipeline.classifier:
-        return f"Its classifier is {safe(pipeline.classifier)}, a pickle that is not opened; {name} does not use it."
+        return f"Its classifier is {safe(pipeline.classifier)}{_of_pickle(pipeline.head)}; {name} does not use it."
     if name in report.checkpoint.architectures:
         return f"{name} is the checkpoint's own class."
     return f"It has no classifier; {name}, shown here, pools in its own way."
@@ -279,6 +280,18 @@ def _score_heads(report: Report) -> Facts:
     for head in report.checkpoint.score_heads:
         line = f"{head.name}: {amount(len(head.tensors), 'tensor')}, {amount(head.scores, 'score')} from {head.weight}"
         yield "other head", label(line, STRONG)
+
+
+def _of_pickle(head: PickledHead | None) -> str:
+    """What a pickled classifier holds: its class, its matrix as features x classes, its formula."""
+    if head is None or head.reason or len(head.shape) != len("wh"):
+        return f", a pickle ({safe(head.reason)})" if head is not None and head.reason else ", a pickle"
+    rows, width = head.shape
+    count = len(head.labels) or (2 if rows == 1 else rows)
+    weights = "linear(e)" if head.library == "SetFit" else "e @ coef_.T + intercept_"
+    named = f": {list_of(tuple(map(safe, head.labels)), _LABELS)}" if head.labels else ""
+    matrix = f"features x scores, {width:,} x {rows:,}, {head.dtype}, logits = {weights}"
+    return f", a {safe(head.class_name)} (read, not executed) of {amount(count, 'class', 'classes')}{named} ({matrix})"
 
 
 def _adapter(report: Report) -> Facts:

@@ -323,8 +323,18 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "library_class": "The class of sentence-transformers that saved it, such as `CrossEncoder`; else empty.",
         "activation": "The PyTorch class that a CrossEncoder puts on its scores, such as `Sigmoid`; else empty.",
         "parts": "The same modules with their settings and weights; empty where `modules.json` was not read.",
+        "head": "The classifier in `model_head.pkl`, read without executing it; null where there is none.",
         "max_length": "The number of tokens at which the library cuts texts; null where no file says.",
         "token_ids": "Tokens whose logits a CrossEncoder scores, for no before for yes; empty for other heads.",
+    },
+    "PickledHead": {
+        "class_name": "The class of the classifier, such as `LogisticRegression`; empty where it could not be read.",
+        "labels": "The classes; empty where neither the pickle nor `config_setfit.json` names them.",
+        "shape": "The shape of its weights as stored: scores x features; one score for two classes.",
+        "dtype": "The number format of its weights.",
+        "has_bias": "Whether it has an intercept.",
+        "library": "What saved it.",
+        "reason": "Why more is not known; else empty.",
     },
     "ScoreHead": {
         "name": "The prefix of its tensors.",
