@@ -224,3 +224,12 @@ def test_a_snapshot_keeps_the_chain(tmp_path: Path) -> None:
     assert pipeline == _pipeline(tmp_path / "away")
     assert isinstance(pipeline.parts[2], SentenceModule)
     assert pipeline.parts[2].weights[0].dtype == "float32"
+
+
+def test_a_cross_encoder_in_memory_is_its_classifier(tmp_path: Path) -> None:
+    _save_encoder("Bert", "ForSequenceClassification", tmp_path, num_labels=3)
+    encoder = library.CrossEncoder(str(tmp_path))
+    report = headscope.inspect(encoder)
+    assert report.model.class_name == type(encoder[0].model).__name__ == "BertForSequenceClassification"
+    assert report.head is not None
+    assert report.head.formula == headscope.inspect(encoder[0].model).head.formula
