@@ -152,7 +152,7 @@ def read_path(given: Any, option: str) -> str | None:
 _READERS: dict[str, Callable[[str, Any], Any]] = {
     "labels": lambda name, value: read_labels(value),
     "num_labels": lambda name, value: read_count(value),
-    "tokens": lambda name, value: read_names(value, name),
+    "tokens": lambda name, value: () if value is None else read_names(value, name),
     "cache_dir": lambda name, value: read_path(value, name),
     "adapter": lambda name, value: read_path(value, name),
     "loaded_from": lambda name, value: read_path(value, name),
