@@ -112,8 +112,8 @@ def other_head(this: Rule, subject: Subject) -> Findings:
             at(subject, training=Severity.NOTE, inference=Severity.WARNING),
             f"The checkpoint holds {head.name} ({head.scores} {'score' if head.scores == 1 else 'scores'} from "
             f"{head.weight}), and {subject.report.model.class_name} does not load it.",
-            "Load the checkpoint with the library that saved it (TRL's AutoModelForCausalLMWithValueHead saves "
-            "v_head), or copy these weights into the classifier yourself.",
+            "Load the checkpoint with the library that saved it (TRL saves v_head), or copy these weights into the "
+            "classifier yourself.",
         )
 
 
