@@ -24,6 +24,7 @@ def inspect(
     labels: str | Iterable[str] | None = None,
     task: str | None = None,
     model_class: str | None = None,
+    tokens: str | Iterable[str] | None = None,
     revision: str | None = None,
     subfolder: str | None = None,
     variant: str | None = None,
@@ -59,6 +60,7 @@ def inspect(
     labels: str | Iterable[str] | None = None,
     task: str | None = None,
     model_class: str | None = None,
+    tokens: str | Iterable[str] | None = None,
     revision: str | None = None,
     subfolder: str | None = None,
     variant: str | None = None,
@@ -86,6 +88,7 @@ def inspect(
         labels: Class names in order, several or one text `"A,B,C"`.
         task: A task such as `sequence-classification` or `token-classification` (default: from the checkpoint).
         model_class: A class of Transformers, such as `BertForSequenceClassification`.
+        tokens: Tokens of a causal language model whose logits are the scores, such as `"no,yes"` of a reranker.
         revision: Branch, tag or commit on the Hub (default: `main`).
         subfolder: Folder inside the repository or the local folder.
         variant: Variant of the weight files, such as `fp16` for `model.fp16.safetensors`.

@@ -84,6 +84,7 @@ _IT_LIES = "it is not read from a place"
 _OF_CHECKPOINTS = {
     "num_labels": "it has the classes that it has",
     "model_class": "it has a class already",
+    "tokens": "it gives the scores that its forward returns",
     "revision": _IT_LIES,
     "subfolder": _IT_LIES,
     "variant": _IT_LIES,
@@ -151,6 +152,7 @@ def read_path(given: Any, option: str) -> str | None:
 _READERS: dict[str, Callable[[str, Any], Any]] = {
     "labels": lambda name, value: read_labels(value),
     "num_labels": lambda name, value: read_count(value),
+    "tokens": lambda name, value: () if value is None else read_names(value, name),
     "cache_dir": lambda name, value: read_path(value, name),
     "adapter": lambda name, value: read_path(value, name),
     "loaded_from": lambda name, value: read_path(value, name),

@@ -9,7 +9,9 @@ from headscope.checkpoints.checkpoint_files import (
     read_tokenizer_settings,
 )
 from headscope.checkpoints.reading import read_manifest
+from headscope.checkpoints.score_heads import score_heads_of
 from headscope.checkpoints.snapshot import bundled_snapshots, snapshot_text, write_snapshot
+from headscope.checkpoints.vocabulary import read_vocabulary
 
 __all__ = [
     "FileReader",
@@ -20,6 +22,8 @@ __all__ = [
     "read_first_bytes",
     "read_manifest",
     "read_tokenizer_settings",
+    "read_vocabulary",
+    "score_heads_of",
     "snapshot_text",
     "write_snapshot",
 ]

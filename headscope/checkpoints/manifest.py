@@ -27,7 +27,7 @@ def manifest_of(
     else:
         weights = read_weights(storage, config, variant)
     manifest = _assembled(reference, kind, config, len(content), weights)
-    return replace(manifest, sentence=read_sentence_pipeline(storage))
+    return replace(manifest, sentence=read_sentence_pipeline(storage, config))
 
 
 def manifest_of_file(storage: Storage, name: str, reference: str) -> CheckpointManifest:

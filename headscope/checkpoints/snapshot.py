@@ -15,6 +15,9 @@ from headscope.errors import Malformed, UsageError
 from headscope.facts import (
     CheckpointKind,
     CheckpointManifest,
+    ModuleTensor,
+    PickledHead,
+    SentenceModule,
     SentencePipeline,
     TensorHeader,
     Unavailable,
@@ -131,7 +134,59 @@ def _sentence_in(value: Any) -> SentencePipeline | None:
     if value is None:
         return None
     texts = {name: tuple(_expect(item, str) for item in _expect(value[name], list)) for name in ("modules", "pooling")}
-    return SentencePipeline(**texts, reason=_expect(value["reason"], str), classifier=_expect(value["classifier"], str))
+    ids = _expect(value.get("token_ids", []), list)
+    if not all(type(item) is int and item >= 0 for item in ids):
+        raise TypeError("the tokens of a reranker are no ids")
+    return SentencePipeline(
+        **texts,
+        reason=_expect(value["reason"], str),
+        classifier=_expect(value["classifier"], str),
+        library_class=_expect(value.get("library_class", ""), str),
+        activation=_expect(value.get("activation", ""), str),
+        token_ids=tuple(ids),
+        parts=tuple(map(_module_in, _expect(value.get("parts", []), list))),
+        max_length=_size(value.get("max_length")),
+        head=_head_in(value.get("head")),
+    )
+
+
+def _head_in(value: Any) -> PickledHead | None:
+    if value is None:
+        return None
+    texts = {name: _expect(value[name], str) for name in ("class_name", "dtype", "library", "reason")}
+    return PickledHead(
+        **texts,
+        labels=tuple(_expect(item, str) for item in _expect(value["labels"], list)),
+        shape=tuple(map(_axis, _expect(value["shape"], list))),
+        has_bias=_expect(value["has_bias"], bool),
+    )
+
+
+def _module_in(value: Any) -> SentenceModule:
+    texts = {name: _expect(value[name], str) for name in ("name", "folder", "detail", "fault")}
+    weights = tuple(
+        ModuleTensor(_expect(item["name"], str), tuple(map(_axis, _expect(item["shape"], list))), _dtype(item["dtype"]))
+        for item in _expect(value["weights"], list)
+    )
+    return SentenceModule(
+        **texts,
+        input_size=_size(value["input_size"]),
+        output_size=_size(value["output_size"]),
+        weights=weights,
+        scores=_expect(value["scores"], bool),
+    )
+
+
+def _axis(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < _SIZES:
+        raise ValueError("an axis is no size")
+    return value
+
+
+def _dtype(value: Any) -> str:
+    if value not in TORCH_DTYPES:
+        raise ValueError(f"the dtype {value!r} is unknown")
+    return str(value)
 
 
 def _parse(text: bytes, reference: str) -> dict[str, Any]:

@@ -88,6 +88,36 @@ def remote_code(this: Rule, subject: Subject) -> Findings:
         )
 
 
+@rule("HS405", "module-broken", "A module of sentence-transformers cannot be loaded")
+def module_broken(this: Rule, subject: Subject) -> Findings:
+    """A Dense layer whose weights are missing, or have other shapes than its settings or the module before."""
+    pipeline = subject.report.checkpoint.sentence_transformers
+    for part in pipeline.parts if pipeline is not None else ():
+        if part.fault:
+            yield this.find(
+                Severity.ERROR,
+                f"sentence-transformers raises an error for {part.folder} ({part.name}): {part.fault}.",
+                "Save the model again with save_pretrained, or restore the files of that folder.",
+            )
+
+
+@rule("HS406", "other-head", "The checkpoint's scores are those of a head that Transformers does not load")
+def other_head(this: Rule, subject: Subject) -> Findings:
+    """A value head or a reward head of a training library beside the model, and a class that leaves it out."""
+    checkpoint = subject.report.checkpoint
+    unused = set(subject.report.weights.unused)
+    for head in checkpoint.score_heads:
+        if not unused.intersection(head.tensors):
+            continue
+        yield this.find(
+            at(subject, training=Severity.NOTE, inference=Severity.WARNING),
+            f"The checkpoint holds {head.name} ({head.scores} {'score' if head.scores == 1 else 'scores'} from "
+            f"{head.weight}), and {subject.report.model.class_name} does not load it.",
+            "Load the checkpoint with the library that saved it (TRL saves v_head), or copy these weights into the "
+            "classifier yourself.",
+        )
+
+
 @rule("HS404", "head-quantised", "The head is quantised")
 def head_quantised(this: Rule, subject: Subject) -> Findings:
     """A head that is packed in few bits, or that would be when it is made."""

@@ -7,10 +7,16 @@ from headscope.facts.check import Subject
 _BY_PADDING = (PoolingKind.LAST_NON_PAD_TOKEN, PoolingKind.EOS_TOKEN)
 
 
+def _position(subject: Subject) -> PoolingKind:
+    """How the head finds the position that it reads; scores by tokens of a language model read one position too."""
+    pooling = head_of(subject).pooling
+    return pooling.parts[0].kind if pooling.kind is PoolingKind.TOKEN_PAIR and pooling.parts else pooling.kind
+
+
 @rule("HS301", "pad-token-missing", "The head looks for padding, and no pad token is set")
 def pad_token_missing(this: Rule, subject: Subject) -> Findings:
     """A head that finds the last token by its padding, without a pad token: batches fail."""
-    if head_of(subject).pooling.kind is PoolingKind.LAST_NON_PAD_TOKEN and subject.built.pad_token_id is None:
+    if _position(subject) is PoolingKind.LAST_NON_PAD_TOKEN and subject.built.pad_token_id is None:
         yield this.find(
             Severity.ERROR,
             "The head reads the last token that is not padding, and pad_token_id is not set: a batch of more than "
@@ -34,7 +40,7 @@ def pad_token_unknown(this: Rule, subject: Subject) -> Findings:
 @rule("HS303", "padding-side", "The tokenizer pads where the head reads", needs=("tokenizer",))
 def padding_side(this: Rule, subject: Subject) -> Findings:
     """A head that reads a fixed end of the text, and a tokenizer that pads that end."""
-    kind = head_of(subject).pooling.kind
+    kind = _position(subject)
     reads = {PoolingKind.FIRST_TOKEN: "left", PoolingKind.LAST_TOKEN: "right"}.get(kind)
     tokenizer = subject.tokenizer
     if tokenizer is not None and tokenizer.padding_side == reads:
@@ -50,7 +56,7 @@ def padding_side(this: Rule, subject: Subject) -> Findings:
 @rule("HS304", "pad-is-eos", "The pad token is the end-of-text token")
 def pad_is_eos(this: Rule, subject: Subject) -> Findings:
     """Padding that cannot be told from the end of a text, for a head that looks for either."""
-    kind = head_of(subject).pooling.kind
+    kind = _position(subject)
     if kind not in _BY_PADDING or not _same_token(subject):
         return
     if kind is PoolingKind.EOS_TOKEN:

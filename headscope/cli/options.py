@@ -66,6 +66,15 @@ ModelClass = Annotated[
     str | None,
     typer.Option("--model-class", metavar="CLASS", help="A class of Transformers.", rich_help_panel=_WHAT),
 ]
+Tokens = Annotated[
+    str | None,
+    typer.Option(
+        "--tokens",
+        metavar="NO,YES",
+        help="Tokens of a causal language model whose logits are the scores (id:9693 names one by its id).",
+        rich_help_panel=_WHAT,
+    ),
+]
 Adapter = Annotated[
     str | None,
     typer.Option("--adapter", metavar="ADAPTER", help="A PEFT adapter to put on MODEL.", rich_help_panel=_WHERE),
@@ -178,6 +187,7 @@ class Wanted:
     labels: Labels = None
     task: TaskName = None
     model_class: ModelClass = None
+    tokens: Tokens = None
     trust_remote_code: TrustRemoteCode = False
 
     def keywords(self) -> dict[str, Any]:
@@ -189,6 +199,7 @@ class Wanted:
             "labels": labels,
             "task": self.task,
             "model_class": self.model_class,
+            "tokens": self.tokens,
             "trust_remote_code": self.trust_remote_code,
         }
 

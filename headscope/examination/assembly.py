@@ -97,6 +97,8 @@ def _gaps_of_packing(loaded: Loaded, manifest: CheckpointManifest) -> tuple[Unav
 
 def checkpoint_facts(manifest: CheckpointManifest) -> CheckpointFacts:
     """The checkpoint as a report shows it."""
+    from headscope.checkpoints import score_heads_of
+
     config = manifest.config
     architectures = config.get("architectures")
     model_type = config.get("model_type")
@@ -115,11 +117,12 @@ def checkpoint_facts(manifest: CheckpointManifest) -> CheckpointFacts:
         model_type=model_type if isinstance(model_type, str) else None,
         notices=manifest.notices,
         sentence_transformers=manifest.sentence,
+        score_heads=score_heads_of(manifest.tensors),
     )
 
 
 def _model_facts(choice: Choice, loaded: Loaded, trace: HeadTrace | None, head: Head | None) -> ModelFacts:
-    from headscope.model.labels import activation_for, are_placeholders, read_labels
+    from headscope.model.labels import are_placeholders, read_labels
     from headscope.model.tokenizers import padding_side_of
 
     labels = read_labels(choice.config)
@@ -133,13 +136,22 @@ def _model_facts(choice: Choice, loaded: Loaded, trace: HeadTrace | None, head: 
         problem_type=choice.config.problem_type or problem_of(trace, len(labels)),
         problem_type_implied=not choice.config.problem_type and problem_of(trace, len(labels)) is not None,
         loss=loss or "not determined",
-        activation=activation_for(loss) if trace else "not determined",
+        activation=_activation(choice, loss) if trace else "not determined",
         parameters=_counts(loaded, head),
         dtype=str(loaded.model.dtype).removeprefix("torch."),
         quantization=_quantisation(loaded, head),
         padding_side=padding_side_of(str(choice.config.model_type)) if choice.task in TEXT_TASKS else "",
         reads_problem_type=trace.reads_problem_type if trace else None,
     )
+
+
+def _activation(choice: Choice, loss: str) -> str:
+    """What makes probabilities of the scores: for two tokens of a language model their softmax."""
+    from headscope.model.labels import activation_for
+
+    if not choice.rows:
+        return activation_for(loss)
+    return "softmax" if len(choice.rows) > 1 else "none"
 
 
 def problem_of(trace: HeadTrace | None, count: int) -> str | None:
@@ -202,6 +214,7 @@ def join_head(trace: HeadTrace, diff: WeightDiff) -> Head:
         not_live=tuple(name for name in origins if name not in live),
         unused_modules=trace.unused_modules,
         buffers=tuple(parameter(name) for name in trace.buffers if name in origins),
+        token_rows=trace.token_rows,
     )
 
 

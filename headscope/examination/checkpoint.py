@@ -14,6 +14,7 @@ from headscope.examination.diagnosis import diagnose
 from headscope.examination.loading import load_checkpoint
 from headscope.examination.reading import own_first_token, read_checkpoint
 from headscope.examination.request import Progress, Request
+from headscope.examination.tokens import tokens_of
 from headscope.examination.tracing import Traced, trace_checkpoint
 from headscope.facts import CheckpointManifest, Report
 from headscope.facts.check import BuiltFacts
@@ -31,7 +32,7 @@ def examine(command: str, request: Request, progress: Progress | None) -> Examin
     # With code of the repository, a report also depends on files that the key does not name.
     cache = open_cache(request.cache and not request.trust_remote_code)
     first = own_first_token(request, manifest)
-    key = key_of(manifest, *_identity(request), first) if cache.is_open else ""
+    key = key_of(manifest, *_identity(request), first, tokens_of(request, manifest)) if cache.is_open else ""
     known = cache.load(Remembered, key)
     if known is not None and (known.verified or not request.verify):
         return Examined(_renewed(known, command, request, manifest), manifest, known.built, None, None, key)
@@ -99,5 +100,5 @@ def _examine(
     tell("tracing the head")
     traced = tracer(loaded, choice) if tracer else Traced(None)
     report = assemble(command, manifest, choice, loaded, traced, diagnose(choice, manifest, loaded))
-    built = with_purpose(built_facts(choice.config), manifest)
+    built = with_purpose(built_facts(choice.config), manifest, is_reranker=bool(choice.rows))
     return Examined(report, manifest, built, choice, loaded.model, "")

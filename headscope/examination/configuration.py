@@ -11,13 +11,19 @@ from headscope.facts.check import BuiltFacts, ConfigFacts
 _LANGUAGE_MODELS = ("MaskedLM", "CausalLM", "LMHeadModel", "ForConditionalGeneration", "ForPreTraining")
 
 
-def with_purpose(built: BuiltFacts, manifest: CheckpointManifest) -> BuiltFacts:
-    """The facts with what the checkpoint was made for."""
+def with_purpose(built: BuiltFacts, manifest: CheckpointManifest, *, is_reranker: bool = False) -> BuiltFacts:
+    """The facts with what the checkpoint was made for; a reranker's language-model head is its classifier."""
     from headscope.model.catalogue import task_of_class
 
     name = _first_architecture(manifest)
     is_own_head = name is not None and manifest.adapter is None  # an adapter's head is not its base model's
-    return replace(built, kind=_kind_of(manifest), trained_for=task_of_class(name or "") if is_own_head else None)
+    if is_reranker and manifest.sentence is not None and manifest.sentence.token_ids:
+        built = replace(built, padding_side="left")  # sentence-transformers pads its language models on the left
+    return replace(
+        built,
+        kind=None if is_reranker else _kind_of(manifest),
+        trained_for=task_of_class(name or "") if is_own_head else None,
+    )
 
 
 def _first_architecture(manifest: CheckpointManifest) -> str | None:
@@ -35,11 +41,29 @@ def _kind_of(manifest: CheckpointManifest) -> str | None:
     name = _first_architecture(manifest)
     if name is None or task_of_class(name) is not None or "Classification" in name or manifest.adapter is not None:
         return None
+    if _has_own_scores(manifest):
+        return None
+    sentence = manifest.sentence
+    if sentence is not None and (sentence.library_class == "SparseEncoder" or "SpladePooling" in sentence.modules):
+        return "sparse encoder"
     if name.endswith(_LANGUAGE_MODELS):
         return "language model"
-    if manifest.sentence is not None:
+    if sentence is not None:
         return "sentence embedder"
     return "base model" if is_known_class(name) else None
+
+
+def _has_own_scores(manifest: CheckpointManifest) -> bool:
+    """Whether the checkpoint holds what makes scores, although no class of Transformers loads it."""
+    from headscope.checkpoints import score_heads_of
+
+    sentence = manifest.sentence
+    is_scored = sentence is not None and (
+        sentence.library_class == "CrossEncoder"
+        or bool(sentence.classifier)
+        or any(part.scores for part in sentence.parts)
+    )
+    return is_scored or bool(score_heads_of(manifest.tensors))
 
 
 def built_facts(config: Any) -> BuiltFacts:

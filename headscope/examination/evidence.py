@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from headscope.errors import HeadscopeError
@@ -103,7 +104,9 @@ def read_tokenizer(
         where = "the checkpoint holds no tokenizer" if opened else "a snapshot holds no tokenizer"
         inapplicable.append(Unavailable("tokenizer", where))
         return None
-    return _tokenizer_facts(settings, report.checkpoint.model_type or "")
+    facts = _tokenizer_facts(settings, report.checkpoint.model_type or "")
+    is_pinned = manifest.sentence is not None and manifest.sentence.token_ids and report.head and report.head.token_rows
+    return replace(facts, padding_side="left") if is_pinned else facts  # whatever its file says
 
 
 def _tokenizer_facts(settings: dict[str, Any], model_type: str) -> TokenizerFacts:

@@ -11,6 +11,7 @@ from headscope.errors import Unsupported
 from headscope.examination.assembly import checkpoint_facts
 from headscope.examination.reading import trusted_code
 from headscope.examination.request import Progress, Request
+from headscope.examination.tokens import tokens_of
 from headscope.facts import CheckpointManifest
 from headscope.facts.weight_inventory import WeightInventory, contents_of
 
@@ -51,10 +52,11 @@ def choose_class(request: Request, manifest: CheckpointManifest) -> Choice:
     from headscope.model.model_request import ModelRequest, choose
 
     code = trusted_code(request, manifest)
-    task = request.task or _task_of_adapter(request, manifest)
+    rows = tokens_of(request, manifest)
+    task = None if rows else request.task or _task_of_adapter(request, manifest)
     with _telling_contents(manifest):
         return choose(
-            manifest.config, ModelRequest(request.num_labels, request.labels, task, request.model_class, code)
+            manifest.config, ModelRequest(request.num_labels, request.labels, task, request.model_class, code, rows)
         )
 
 

@@ -67,7 +67,17 @@ def _inside(wrapper: Any) -> Any:
         return original
     if type(module).__name__ in _WRAPPERS and isinstance(getattr(module, "module", None), nn.Module):
         return module.module
-    return module.get_base_model() if _is_adapter(module) else None
+    if _is_adapter(module):
+        return module.get_base_model()
+    return _inside_cross_encoder(module)
+
+
+def _inside_cross_encoder(module: Any) -> Any:
+    """The classifier of a CrossEncoder that has no module after it; None for anything else."""
+    is_encoder = type(module).__name__ == "CrossEncoder" and type(module).__module__.startswith("sentence_transformers")
+    parts = list(module.children()) if is_encoder else []
+    inner = getattr(parts[0], "model", None) if len(parts) == 1 else None
+    return inner if callable(getattr(inner, "forward", None)) else None
 
 
 def _is_adapter(module: Any) -> bool:

@@ -24,6 +24,7 @@ class Request:
     trust_remote_code: bool = False
     verify: bool = False
     cache: bool = False
+    tokens: tuple[str, ...] = ()
 
     @property
     def reference(self) -> str:

@@ -30,11 +30,18 @@ def trace_checkpoint(loaded: Loaded, choice: Choice, own: FirstToken | None = No
 
     With `verify` the proof is kept, and the effect of padding is measured.
     """
+    from headscope.examination.token_rows import trace_token_rows
     from headscope.model.quiet import quiet
     from headscope.model.reduced_config import shallow_twin
     from headscope.model.tokenizers import special_tokens_of
     from headscope.trace import TokenNames, trace_head
 
+    if choice.rows:
+        try:
+            trace, small = trace_token_rows(loaded.model, choice)
+        except Unsupported as err:
+            return Traced(None, (Unavailable("head path", err.message),))
+        return Traced(with_padding(trace, small) if verify else unless_contradicted(trace))
     family = special_tokens_of(str(loaded.model.config.model_type))
     names = TokenNames(own.token if own else family.first, family.eos, is_own=own is not None)
     try:

@@ -7,7 +7,7 @@ from headscope.facts.checkpoint import (
     CheckpointFacts,
     CheckpointKind,
     CheckpointManifest,
-    SentencePipeline,
+    ScoreHead,
     TensorHeader,
     Unavailable,
     WeightFile,
@@ -28,6 +28,8 @@ from headscope.facts.head import (
     Shape,
     Stage,
     TensorKind,
+    TokenRow,
+    TokenRows,
     UnusedModule,
     Verification,
 )
@@ -42,6 +44,7 @@ from headscope.facts.report import (
     Report,
     Severity,
 )
+from headscope.facts.sentence import ModuleTensor, PickledHead, SentenceModule, SentencePipeline
 from headscope.facts.states import CheckpointState, Repair, StateKind
 from headscope.facts.tasks import Task
 from headscope.facts.tokens import HiddenSource, Positions, Where
@@ -75,10 +78,12 @@ __all__ = [
     "LabelScore",
     "Mismatch",
     "ModelFacts",
+    "ModuleTensor",
     "PaddingEffect",
     "ParameterCounts",
     "ParameterOrigin",
     "ParameterStatus",
+    "PickledHead",
     "Pooling",
     "PoolingKind",
     "PoolingPart",
@@ -90,8 +95,10 @@ __all__ = [
     "Repaired",
     "Report",
     "SameValues",
+    "ScoreHead",
     "Scored",
     "SeenStage",
+    "SentenceModule",
     "SentencePipeline",
     "Severity",
     "Shape",
@@ -101,6 +108,8 @@ __all__ = [
     "TensorHeader",
     "TensorKind",
     "Tie",
+    "TokenRow",
+    "TokenRows",
     "Unavailable",
     "UnusedGroup",
     "UnusedModule",

@@ -37,7 +37,8 @@ class BuiltFacts:
     """What the configuration is once Transformers has built it. Ids are token ids.
 
     `padding_side` is where the family's tokenizers pad unless they are told otherwise. `kind` is a word for what the
-    checkpoint was made for where that is no classifier: `language model`, `base model`, `sentence embedder`.
+    checkpoint was made for where that is no classifier: `language model`, `base model`,
+    `sentence embedder`, `sparse encoder`.
     `trained_for` is the task of the class that its configuration names, None where it names no classification class.
     """
 

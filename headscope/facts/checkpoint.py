@@ -5,22 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from headscope.facts.sentence import SentencePipeline
 from headscope.facts.states import CheckpointState
-
-
-@dataclass(frozen=True, slots=True)
-class SentencePipeline:
-    """The modules that `modules.json` lists, in order, by class name.
-
-    `pooling` are the modes of its pooling module in sentence-transformers' words (`mean`, `cls`, `lasttoken`); several
-    are concatenated. () means that there is no pooling module, or that its settings could not be read: then `reason`
-    says why. `classifier` is a file with a classifier that is no part of the model (SetFit's `model_head.pkl`), or "".
-    """
-
-    modules: tuple[str, ...]
-    pooling: tuple[str, ...] = ()
-    reason: str = ""
-    classifier: str = ""
 
 
 class CheckpointKind(StrEnum):
@@ -68,6 +54,20 @@ class WeightFile:
 
     name: str
     size: int | None = None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ScoreHead:
+    """A head that another library saved beside the model, and that no class of Transformers loads.
+
+    `name` is the prefix of its tensors (`v_head`), `scores` the number of scores that its last matrix `weight` makes,
+    `tensors` the keys of all its tensors.
+    """
+
+    name: str
+    scores: int
+    weight: str
+    tensors: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,3 +136,4 @@ class CheckpointFacts:
     sentence_transformers: SentencePipeline | None = None
     requests: int = 0
     states: tuple[CheckpointState, ...] = ()
+    score_heads: tuple[ScoreHead, ...] = ()

@@ -30,6 +30,7 @@ class PoolingKind(StrEnum):
     SPATIAL_MEAN = "spatial_mean"
     CONCAT = "concat"
     FLATTEN = "flatten"
+    TOKEN_PAIR = "token_pair"
     NONE = "none"
     OTHER = "other"
 
@@ -66,6 +67,26 @@ class Pooling:
     rule: str
     evidence: tuple[Evidence, ...]
     parts: tuple[PoolingPart, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TokenRow:
+    """One row of a language-model head that is the weights of one score: the token's id, and its text if known."""
+
+    id: int
+    token: str = ""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TokenRows:
+    """The rows of a language-model head that the scores are made of, in the order of the scores.
+
+    `parameter` is the matrix that they are rows of, `vocabulary` the number of its rows.
+    """
+
+    parameter: str
+    rows: tuple[TokenRow, ...]
+    vocabulary: int
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -143,6 +164,7 @@ class HeadTrace:
     `notes` are sentences on what was observed (a forward that needs a pad token). `not_determined` says what could not
     be told. `other_parameters` are those that only the scores of other heads depend on. `reads_problem_type` says
     whether the forward reads that field of the configuration for its loss; None where it was not seen to compute one.
+    `token_rows` are the few rows of a larger matrix that the scores are made of, None for scores of a whole matrix.
     """
 
     modules: tuple[str, ...]
@@ -162,6 +184,7 @@ class HeadTrace:
     other_parameters: tuple[str, ...] = ()
     buffers: tuple[str, ...] = ()
     reads_problem_type: bool | None = None
+    token_rows: TokenRows | None = None
 
 
 class TensorKind(StrEnum):
@@ -193,7 +216,8 @@ class Head:
     """The head of one model with one checkpoint.
 
     `buffers` are its persistent buffers, such as the statistics of a BatchNorm; `not_live` names all parameters and
-    persistent buffers of the model with no path to the logits.
+    persistent buffers of the model with no path to the logits. `token_rows` are the rows of a language-model head that
+    the scores are made of; None for scores of a whole matrix.
     """
 
     modules: tuple[str, ...]
@@ -206,6 +230,7 @@ class Head:
     verification: Verification | None = None
     not_live: tuple[str, ...] = field(default=(), metadata={"json": None})
     buffers: tuple[HeadParameter, ...] = ()
+    token_rows: TokenRows | None = None
 
     @property
     def tensors(self) -> tuple[HeadParameter, ...]:

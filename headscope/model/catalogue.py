@@ -110,6 +110,11 @@ def is_known_class(name: str) -> bool:
     return isinstance(getattr(transformers, name, None), type)
 
 
+def language_model_of(model_type: str) -> str | None:
+    """The class of a family that continues texts token by token, or None."""
+    return _first_names("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES").get(model_type)
+
+
 def siblings_with_heads(model_type: str) -> tuple[tuple[str, str], ...]:
     """Classes of a family that own a head, as (class name, what its head is called), the most specific first."""
     found: dict[str, str] = {}

@@ -1,21 +1,22 @@
 """Which class and configuration a manifest and a request come to."""
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import transformers
 from transformers import PreTrainedModel
 
 from headscope.errors import HeadscopeError, Malformed, Unsupported, UsageError, did_you_mean
-from headscope.facts import Task
+from headscope.facts import Task, TokenRow
 from headscope.facts.location import Location
 from headscope.facts.tasks import WITHOUT_CLASSES, parse_task
-from headscope.model.catalogue import HeadClass, class_for, classes_of_family, task_of_class
+from headscope.model.catalogue import HeadClass, class_for, classes_of_family, language_model_of, task_of_class
 from headscope.model.config_diagnosis import diagnose_by_leaving_out
 from headscope.model.quiet import quiet
 from headscope.model.reduced_config import DEPTHS
 from headscope.model.remote_code import load_remote_classes
+from headscope.model.token_rows import class_with_rows
 from headscope.upstream.transformers import config_classes
 
 # A skeleton holds no numbers, and still a module for each layer: a configuration with a billion of them, or of labels
@@ -28,7 +29,8 @@ _MOST_LABELS = 1_000_000
 class ModelRequest:
     """What the user asked the model to be; None and () leave it to the checkpoint.
 
-    `code` is where the repository's own code may be run from; None where it may not.
+    `code` is where the repository's own code may be run from; None where it may not. `rows` are the tokens whose logits
+    are the scores, with their texts where these are known.
     """
 
     num_labels: int | None = None
@@ -36,16 +38,21 @@ class ModelRequest:
     task: str | None = None
     model_class: str | None = None
     code: Location | None = None
+    rows: tuple[TokenRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The class to build, its task, and the configuration to build it with; `notes` are sentences on the choice."""
+    """The class to build, its task, and the configuration to build it with; `notes` are sentences on the choice.
+
+    `rows` are the tokens whose logits are the scores, where the class is a language model's.
+    """
 
     cls: type[PreTrainedModel]
     task: Task
     config: Any
     notes: tuple[str, ...] = ()
+    rows: tuple[TokenRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +76,41 @@ def choose(config: dict[str, Any], wish: ModelRequest) -> Choice:
         remote = load_remote_classes(config, task, wish.code)
         return Choice(remote.model_class, remote.task, _configured(remote.config_class, config, wish))
     model_type = _model_type(config, wish)
+    if wish.rows:
+        return _by_tokens(config, model_type, wish)
     head_class = _named_class(wish.model_class, task) if wish.model_class else _class_of(config, model_type, task)
     cls = _class_object(head_class.name)
     _check_classes(head_class.task, wish)
     source = _config_source(cls, model_type, config)
     notes = (*_contradiction(config, model_type, head_class, wish), *source.notes)
     return Choice(cls, head_class.task, _configured(source.config_class, source.values, wish), notes)
+
+
+def _by_tokens(config: dict[str, Any], model_type: str, wish: ModelRequest) -> Choice:
+    """The language model of a family with a few of its tokens as classes.
+
+    Raises UsageError for a family without one, a token outside its vocabulary, and labels that are not as many.
+    """
+    name = language_model_of(model_type)
+    if name is None:
+        raise UsageError(
+            f"{model_type} has no causal language model in transformers {transformers.__version__}",
+            "--tokens scores texts by the logits of a causal language model; leave it out",
+        )
+    cls = _class_object(name)
+    labels = wish.labels or tuple(row.token or f"token {row.id}" for row in wish.rows)
+    if len(labels) != len(wish.rows):
+        raise UsageError(
+            f"{len(wish.rows)} tokens are scored, and {len(labels)} labels were given", "name one label for each token"
+        )
+    source = _config_source(cls, model_type, config)
+    built = _configured(source.config_class, source.values, replace(wish, labels=labels))
+    size = getattr(built.get_text_config(), "vocab_size", None)
+    beyond = [row.id for row in wish.rows if not 0 <= row.id < (size or 0)]
+    if beyond:
+        raise UsageError(f"token {beyond[0]} is outside the vocabulary of {size or 0:,} tokens", "give ids of tokens")
+    rows = class_with_rows(cls, tuple(row.id for row in wish.rows))
+    return Choice(rows, Task.SEQUENCE_CLASSIFICATION, built, source.notes, wish.rows)
 
 
 def _check_labels(wish: ModelRequest) -> None:

@@ -78,6 +78,20 @@ def fitting_config(config: Any, count: Callable[[Any], int], most: int = MOST_PA
     return reduced if size <= most else None
 
 
+def with_vocabulary(config: Any, size: int) -> Any:
+    """A copy with a vocabulary of `size` tokens; special tokens outside of it move into it, away from its end."""
+    reduced = deepcopy(config)
+    for part in _with_parts(reduced):
+        values = part.to_dict()
+        if type(values.get("vocab_size")) is not int:
+            continue
+        part.vocab_size = size
+        outside = [field for field, value in values.items() if _is_token(field, value) and value >= size]
+        for place, field in enumerate(sorted(outside, key=lambda field: (values[field], field))):
+            setattr(part, field, size // 2 - place)
+    return reduced
+
+
 _ROUNDS = 3
 _LARGE, _FACTOR = 1024, 8
 

@@ -12,10 +12,13 @@ from headscope.facts import (
     HeadParameter,
     ModelFacts,
     PaddingEffect,
+    PickledHead,
     Quantisation,
     Report,
+    SentenceModule,
     SentencePipeline,
     Severity,
+    TokenRows,
     UnusedGroup,
     WeightsFormat,
 )
@@ -102,6 +105,17 @@ def _pooling(report: Report) -> Facts:
         if verification.padding:
             yield "padding", _padding(verification.padding)
     yield "formula", label(report.head.formula)
+    rows = report.head.token_rows
+    if rows is not None:
+        yield "scores", label(_scores_of_tokens(report, report.head, rows))
+
+
+def _scores_of_tokens(report: Report, head: Head, rows: TokenRows) -> str:
+    """What makes probabilities of the logits of tokens, and where these have their weights."""
+    named = " and ".join(f"{row.token or 'token'} (id {row.id})" for row in rows.rows)
+    scored = head.formula.removeprefix("logits = ") or "logits"
+    line = f"softmax({scored}), the probabilities of {named}" if len(rows.rows) > 1 else f"{scored}, of {named}"
+    return f"{line}: {counted(len(rows.rows), 'row')} of {rows.parameter}, which has {rows.vocabulary:,}"
 
 
 def _padding(effects: Sequence[PaddingEffect]) -> Text:
@@ -223,14 +237,40 @@ def _pipeline(report: Report) -> Facts:
     pipeline = report.checkpoint.sentence_transformers
     if pipeline is None:
         return
-    modules = ", ".join(pipeline.modules) or f"not determined: {pipeline.reason}"
-    body = label(f"sentence-transformers: {modules}; ")
+    chain = " -> ".join(map(_module, pipeline.parts)) or ", ".join(pipeline.modules)
+    if chain or pipeline.reason:
+        body = label(f"sentence-transformers{_library(pipeline)}: {chain or f'not determined: {pipeline.reason}'}; ")
+    else:
+        body = label(f"sentence-transformers{_library(pipeline)}; ")
     if pipeline.pooling:
         body.append(f"it pools by {' and '.join(map(_mode, pipeline.pooling))}. ", STRONG)
     elif pipeline.modules and pipeline.reason:
         body.append(f"its pooling is not determined: {safe(pipeline.reason)}. ", "yellow")
     body.append(_classifier_of(pipeline, report))
     yield "pipeline", body
+    for part in pipeline.parts:
+        if part.fault and part.name not in {"Pooling", "LogitScore"}:
+            yield "error", label(f"loading {part.folder} ({part.name}) raises an error: {part.fault}", "bold red")
+
+
+def _library(pipeline: SentencePipeline) -> str:
+    """The class that saved the checkpoint, with what it does to texts and scores: ` CrossEncoder, Sigmoid`."""
+    words = [pipeline.library_class] if pipeline.library_class else []
+    if pipeline.library_class == "CrossEncoder":
+        words.append(f"activation {pipeline.activation or 'of the library: Sigmoid for one score, else none'}")
+    if pipeline.max_length is not None:
+        words.append(f"at most {pipeline.max_length:,} tokens")
+    return f" ({', '.join(words)})" if words else ""
+
+
+def _module(part: SentenceModule) -> str:
+    """A module with its settings, sizes and weights: `Dense (Tanh, 768 -> 256, linear.weight 256x768)`."""
+    words = [part.detail] if part.detail else []
+    if part.weights and part.input_size is not None:
+        words.append(f"{part.input_size:,} to {part.output_size:,}")
+    words += [f"{item.name} {size_of(item.shape)}" for item in part.weights]
+    words += ["" if part.fault else "loaded"] if part.weights else []
+    return f"{part.name} ({', '.join(word for word in words if word)})" if words else part.name
 
 
 def _mode(mode: str) -> str:
@@ -239,11 +279,37 @@ def _mode(mode: str) -> str:
 
 def _classifier_of(pipeline: SentencePipeline, report: Report) -> str:
     name = report.model.class_name
+    scored = next((part for part in reversed(pipeline.parts) if part.scores), None)
+    if scored is not None:
+        return f"Its scores are those of {safe(scored.folder)}; {name}, shown here, does not use it."
+    if pipeline.library_class == "SparseEncoder":
+        return f"It gives a sparse vector and no classes; {name}, shown here, pools in its own way."
     if pipeline.classifier:
-        return f"Its classifier is {safe(pipeline.classifier)}, a pickle that is not opened; {name} does not use it."
+        return f"Its classifier is {safe(pipeline.classifier)}{_of_pickle(pipeline.head)}; {name} does not use it."
     if name in report.checkpoint.architectures:
         return f"{name} is the checkpoint's own class."
     return f"It has no classifier; {name}, shown here, pools in its own way."
+
+
+def _score_heads(report: Report) -> Facts:
+    """Heads of other libraries that the class that is shown does not load."""
+    for head in report.checkpoint.score_heads:
+        line = (
+            f"{head.name}: {counted(len(head.tensors), 'tensor')}, {counted(head.scores, 'score')} from {head.weight}"
+        )
+        yield "other head", label(line, STRONG)
+
+
+def _of_pickle(head: PickledHead | None) -> str:
+    """What a pickled classifier holds: its class, its matrix as features x classes, its formula."""
+    if head is None or head.reason or len(head.shape) != len("wh"):
+        return f", a pickle ({safe(head.reason)})" if head is not None and head.reason else ", a pickle"
+    rows, width = head.shape
+    count = len(head.labels) or (2 if rows == 1 else rows)
+    weights = "linear(e)" if head.library == "SetFit" else "e @ coef_.T + intercept_"
+    named = f": {list_of(tuple(map(safe, head.labels)), _LABELS)}" if head.labels else ""
+    matrix = f"features x scores, {width:,} x {rows:,}, {head.dtype}, logits = {weights}"
+    return f", a {safe(head.class_name)} (read, not executed) of {counted(count, 'class', 'classes')}{named} ({matrix})"
 
 
 def _adapter(report: Report) -> Facts:
@@ -304,6 +370,6 @@ def _finding(finding: Finding) -> Text:
 
 
 _SECTIONS: tuple[Callable[[Report], Facts], ...] = (
-    _model, _pooling, _labels, _parameters, _unused, _beside, _checkpoint, _pipeline, _adapter, _repaired, _notices,
-    _findings,
+    _model, _pooling, _labels, _parameters, _unused, _beside, _checkpoint, _pipeline, _score_heads, _adapter,
+    _repaired, _notices, _findings,
 )  # fmt: skip

@@ -62,6 +62,7 @@ POOLING = {
     PoolingKind.SPATIAL_MEAN: "mean over the image",
     PoolingKind.CONCAT: "several, concatenated",
     PoolingKind.FLATTEN: "all positions, flattened",
+    PoolingKind.TOKEN_PAIR: "one position, scored by rows of the language-model head",
     PoolingKind.NONE: "none",
     PoolingKind.OTHER: "other",
 }

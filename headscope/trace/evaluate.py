@@ -8,7 +8,7 @@ import torch
 
 from headscope.facts import Positions, Where
 from headscope.trace.execution import Execution
-from headscope.trace.expression import Applied, Arithmetic, Cut, Hidden, Joined, Node, Number, Pick, Pooled, Side
+from headscope.trace.expression import Applied, Arithmetic, Cut, Hidden, Joined, Node, Number, Pick, Pooled, Rows, Side
 from headscope.trace.picks import is_mask_of_rows, kept_positions
 from headscope.trace.randomness import OwnRandomness
 from headscope.trace.replay import Replay
@@ -86,7 +86,17 @@ def _compute(node: Node, execution: Execution, replay: Replay, memo: dict[int, t
         case Applied():
             given = {id(tensor): _fitted(value(inner), tensor.shape) for tensor, inner in node.inputs}
             return replay.run_again(node.step.operations, given, node.output)
+        case Rows():
+            return _of_rows(value(node.of), node, replay)
     assert_never(node)
+
+
+def _of_rows(value: torch.Tensor, node: Rows, replay: Replay) -> torch.Tensor:
+    """The linear map with some of its rows alone."""
+    rows = list(node.rows)
+    bias = None if node.bias is None else replay.value(node.bias, -1)[rows]
+    scores = torch.nn.functional.linear(value, replay.value(node.weight, -1)[rows], bias)
+    return scores[..., 0] if node.is_one else scores
 
 
 def _picked(value: torch.Tensor, node: Pick, execution: Execution) -> torch.Tensor:

@@ -104,7 +104,23 @@ class Applied:
     rest: str = ""
 
 
-Node = Hidden | Side | Number | Pick | Cut | Pooled | Arithmetic | Joined | Applied
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """A linear map of which only some rows are used: `lm_head[[no, yes]](h[-1])`.
+
+    `text` is the name of the map, `labels` the names of the rows. `is_one` says that the axis of the rows is gone.
+    """
+
+    text: str
+    of: "Node"
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+    rows: tuple[int, ...]
+    labels: tuple[str, ...]
+    is_one: bool
+
+
+Node = Hidden | Side | Number | Pick | Cut | Pooled | Arithmetic | Joined | Applied | Rows
 
 _LOOSE = {" + ", " - "}
 _MOST_LAYERS = 3
@@ -165,6 +181,9 @@ class _Speller:
                 return f"{node.function}({', '.join(self._folded(node.parts))})"
             case Applied():
                 return self._applied(node)
+            case Rows():
+                labels = ", ".join(node.labels)
+                return f"{node.text}[{labels if node.is_one else f'[{labels}]'}]({self.text(node.of)})"
 
     def _pooled(self, node: Pooled) -> str:
         if node.positions.where is Where.ALL:

@@ -32,6 +32,7 @@ from headscope.trace.expression import (
 from headscope.trace.head_slice import HeadSlice
 from headscope.trace.indexing import spell_index
 from headscope.trace.names import ModelNames
+from headscope.trace.picked_rows import by_rows
 from headscope.trace.picks import TokenNames, read_pick, sliced_positions
 from headscope.trace.recorder import Operation
 from headscope.trace.replay import Replay
@@ -88,7 +89,7 @@ def write_formulas(  # noqa: PLR0917 - a formula is written from that many facts
     memo: dict[int, Node] = {}
     # Simplified first: `mean(h)` is what people write. Then as it was computed, where the simplification does not give
     # the scores of the head; `h.sum(1) / 11` in a text of 11 tokens fits both, and the next run keeps one.
-    for logits in (tuple(simplified(node, memo) for node in plain), plain):
+    for logits in (*by_rows(plain, execution, tokens), tuple(simplified(node, memo) for node in plain), plain):
         lines = [line for line in (_line(logits), _line(logits, numbers_only=True)) if line]
         if not lines:
             yield Formula("", "it would be too long to read")

@@ -22,6 +22,7 @@ from headscope.trace.names import ModelNames
 from headscope.trace.picks import TokenNames
 from headscope.trace.probe import LONGEST_TURN
 from headscope.trace.reads import config_fields_read
+from headscope.trace.rows import read_rows, with_rows
 from headscope.trace.stages import Step, place_of
 
 Run = Callable[[nn.Module, int, frozenset[int]], Execution]
@@ -90,7 +91,7 @@ def read_head(
     if not type(model).__module__.startswith("transformers."):
         gaps = tuple(other_paths(model, first.execution, first.head.base))
         agreed = replace(agreed, gaps=(*agreed.gaps, *gaps))
-    return _head_trace(first, agreed, _note_on_one_text(first, tokens), verify=verify)
+    return _head_trace(first, agreed, tokens, verify=verify)
 
 
 def _note_on_one_text(look: Look, tokens: TokenNames) -> tuple[str, ...]:
@@ -133,14 +134,15 @@ def _refuse_nested(head: HeadSlice) -> None:
         raise Unsupported(f"{place_of(made)} makes a nested tensor, and headscope reads only tensors with sizes", _HINT)
 
 
-def _head_trace(first: Look, agreed: Agreement, on_one_text: tuple[str, ...], *, verify: bool) -> HeadTrace:
+def _head_trace(first: Look, agreed: Agreement, tokens: TokenNames, *, verify: bool) -> HeadTrace:
     execution, head, steps = first.execution, first.head, first.steps
     base, stages, formula = head.base, agreed.stages, agreed.formula
     names = execution.names
     verification = _with_formula(agreed.verification, formula) if agreed.verification else None
+    rows = read_rows(execution, head, steps, first.replay, tokens)
     return HeadTrace(
         modules=_head_modules(steps, names, base),
-        pooling=_unless_contradicted(agreed.pooling, verification),
+        pooling=with_rows(_unless_contradicted(agreed.pooling, verification), rows),
         stages=stages,
         formula=formula.text,
         parameters=_of_head(
@@ -152,10 +154,16 @@ def _head_trace(first: Look, agreed: Agreement, on_one_text: tuple[str, ...], *,
         hidden_shape=agreed.hidden_shape,
         loss=observed_loss(execution),
         reads_problem_type=execution.reads_problem_type,
+        token_rows=rows,
         verification=verification,
         config_fields=config_fields_read(execution.model, head) if verify else (),
         unused_modules=_unused_modules(execution, head, names),
-        notes=(*execution.notes, *on_one_text, *_notes_on_others(execution), *_note_on_formula(formula, stages)),
+        notes=(
+            *execution.notes,
+            *_note_on_one_text(first, tokens),
+            *_notes_on_others(execution),
+            *_note_on_formula(formula, stages),
+        ),
         other_parameters=_of_other_heads(execution, base, head, stages),
         not_determined=(*_not_determined(stages), *agreed.gaps, *_contradictions(verification)),
     )

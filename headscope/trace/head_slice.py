@@ -8,6 +8,7 @@ from torch import nn
 
 from headscope.trace.base import composite_children, declared_base
 from headscope.trace.execution import Execution
+from headscope.trace.indexing import rows_on_last_axis
 from headscope.trace.names import names_of_buffers
 from headscope.trace.recorder import Exit, Operation
 
@@ -122,7 +123,11 @@ def _candidates(
     last = last_hidden_state(execution, base)
     after = set[int]() if last is None else execution.graph.after(last)
 
+    outer = _outputs_picked_from(execution)
+
     def leaves_base(tensor: torch.Tensor, producer: int) -> bool:
+        if id(tensor) in outer:
+            return False
         if tensor is last:
             return True
         in_time = producer in weighted and producer not in after
@@ -131,8 +136,45 @@ def _candidates(
     seen, hidden = _walk_back(execution, leaves_base)
     if hidden:
         return seen, hidden
-    boundary = _collapsing_tensors(execution, seen, weighted)
+    boundary = {outer.get(item, item) for item in _collapsing_tensors(execution, seen, weighted)}
     return _walk_back(execution, lambda tensor, producer: id(tensor) in boundary)
+
+
+def _outputs_picked_from(execution: Execution) -> dict[int, int]:
+    """What a linear map made and only some columns of which are scores, by the id of what the map read.
+
+    The map belongs to the head then, even inside of what is taken for the base model: a language model's last layer.
+    """
+    graph = execution.graph
+    picked: set[int] = set()
+    found: dict[int, int] = {}
+    waiting = [graph.producer(tensor) for tensor in execution.logits]
+    seen = set[int]()
+    while waiting:
+        index = waiting.pop()
+        if index < 0 or index in seen:
+            continue
+        seen.add(index)
+        operation = graph.operations[index]
+        if any(isinstance(tensor, nn.Parameter) for tensor, _ in operation.inputs):
+            if operation.name == "linear" and operation.outputs[0].shape[-1] in picked:
+                found.update((id(output), id(operation.args[0])) for output in operation.outputs)
+            continue
+        if operation.name in _PICKING and rows_on_last_axis(operation) is not None:
+            picked.add(operation.args[0].shape[-1])
+        waiting += [producer for _, producer in operation.inputs]
+    if not found:
+        return {}
+    through = {
+        id(output): next(iter(found.values()))
+        for index in seen
+        for output in graph.operations[index].outputs
+        if output.dim() and output.shape[-1] in picked
+    }
+    return through | found
+
+
+_PICKING = {"__getitem__", "select", "index_select"}
 
 
 def last_hidden_state(execution: Execution, base: nn.Module | None) -> torch.Tensor | None:

@@ -1,19 +1,22 @@
 """What an indexing expression reads: its spelling, its operation, and the positions it picks in each row."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 
 from headscope.trace.probe import Probe
 from headscope.trace.recorder import Operation
 
-if TYPE_CHECKING:
-    from headscope.trace.axes import TokenAxes
-
 _GATHERS = {"gather", "take_along_dim"}
+
+
+class Axes(Protocol):
+    """What knows the token axis of each tensor: `axes.TokenAxes`."""
+
+    def first(self, tensor: torch.Tensor) -> int | None:
+        """The first token axis of a tensor, or None."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,19 @@ def item_on_axis(operation: Operation, axis: int) -> Any:
     return taken if dimension == axis else None
 
 
+def rows_on_last_axis(operation: Operation) -> tuple[int, ...] | None:
+    """The entries that an operation takes of the last axis of its first tensor; None where none are fixed."""
+    source = operation.args[0]
+    item = item_on_axis(operation, source.dim() - 1)
+    if isinstance(item, torch.Tensor) and not item.is_meta and not item.is_floating_point() and item.dim() <= 1:
+        item = item.tolist() if item.dtype is not torch.bool else None
+    items = item if isinstance(item, list) else [item]
+    if not items or not all(type(entry) is int for entry in items):
+        return None
+    size = source.shape[-1]
+    return tuple(entry % size for entry in items)
+
+
 def _along_one_axis(operation: Operation) -> tuple[int | None, Any]:
     """The axis that `select`, `narrow` or `index_select` works on, and what it takes there."""
     given = [*operation.args[1:], *operation.kwargs.values()]
@@ -114,14 +130,14 @@ def _along_one_axis(operation: Operation) -> tuple[int | None, Any]:
     return None, None
 
 
-def picked_positions(operation: Operation, name: str, probe: Probe, axes: TokenAxes) -> Picked | None:
+def picked_positions(operation: Operation, name: str, probe: Probe, axes: Axes) -> Picked | None:
     """The positions on the token axis that `operation` keeps, one per row; None where it cannot be told."""
     if name in _GATHERS:
         return _picked_by_gather(operation, probe, axes)
     return _picked_by_items(operation, probe, axes) if name in {"select", "index", "slice"} else None
 
 
-def _picked_by_items(operation: Operation, probe: Probe, axes: TokenAxes) -> Picked | None:
+def _picked_by_items(operation: Operation, probe: Probe, axes: Axes) -> Picked | None:
     source = operation.args[0]
     items = index_items(operation) if operation.name == "__getitem__" else ()
     mask = next((item for item in items if isinstance(item, torch.Tensor) and item.dtype == torch.bool), None)
@@ -171,7 +187,7 @@ def _picked_by_mask(mask: torch.Tensor, probe: Probe) -> Picked | None:
     return Picked(tuple(positions[-1] for positions in found), None, probe.length) if all(found) else None
 
 
-def _picked_by_gather(operation: Operation, probe: Probe, axes: TokenAxes) -> Picked | None:
+def _picked_by_gather(operation: Operation, probe: Probe, axes: Axes) -> Picked | None:
     index = next((leaf for leaf, _ in operation.inputs[1:] if not leaf.is_floating_point()), None)
     if index is None or index.is_meta or index.shape[0] != probe.batch:
         return None

@@ -18,12 +18,14 @@ from headscope.trace.recorder import Operation
 class TokenNames:
     """What the tokenizer puts at index 0 and calls its end token; None where it has no such token.
 
-    `is_own` says that this is read from the checkpoint's own tokenizer, not from the family's.
+    `is_own` says that this is read from the checkpoint's own tokenizer, not from the family's. `rows` are texts of
+    tokens whose rows of the language-model head serve as scores, by their ids.
     """
 
     first: str | None = None
     eos: str | None = None
     is_own: bool = False
+    rows: tuple[tuple[int, str], ...] = ()
 
 
 def read_pick(

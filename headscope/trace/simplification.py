@@ -13,6 +13,7 @@ from headscope.trace.expression import (
     Number,
     Pick,
     Pooled,
+    Rows,
     Side,
     below_layout,
 )
@@ -30,7 +31,7 @@ def simplified(node: Node, memo: dict[int, Node]) -> Node:
 
 def _simplify(node: Node, memo: dict[int, Node]) -> Node:
     match node:
-        case Hidden() | Side() | Number():
+        case Hidden() | Side() | Number() | Rows():
             return node
         case Pick() | Cut() | Pooled():
             return replace(node, of=simplified(node.of, memo))

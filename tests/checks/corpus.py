@@ -197,6 +197,30 @@ def heard(family: str, **settings: Any) -> Build:
     return build
 
 
+def with_dense(family: str, settings: dict[str, Any], shape: tuple[int, ...] = ()) -> Build:
+    """A classifier with a Dense layer of sentence-transformers behind it, whose file may be missing or differ."""
+
+    def build(folder: Path) -> Path:
+        saved(family)(folder)
+        modules = [
+            {"path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"},
+            {"path": "1_Dense", "type": "sentence_transformers.base.modules.dense.Dense"},
+        ]
+        (folder / "modules.json").write_text(json.dumps(modules))
+        (folder / "1_Dense").mkdir()
+        (folder / "1_Dense" / "config.json").write_text(json.dumps(settings | {"bias": False}))
+        if shape:
+            save_file({"linear.weight": torch.zeros(shape)}, folder / "1_Dense" / "model.safetensors")
+        return folder
+
+    return build
+
+
+def with_score_head(family: str, key: str) -> Build:
+    """A language model with the head of a training library beside it."""
+    return saved(family, of="language_model", edit=lambda state: state | {key: torch.ones(1, 32)})
+
+
 _SEVERAL = "multi_label_classification"
 WIDE = {"hidden_size": 96, "num_attention_heads": 4}
 
@@ -325,6 +349,12 @@ FAULTS: tuple[Case, ...] = (
     fault("HS403", "bert", saved("bert", config={"auto_map": {"AutoModel": "modeling_x.X"}})),
     fault("HS403", "llama", saved("llama", config={"auto_map": {"AutoConfig": "x.X"}}), "training"),
     fault("HS403", "vit", saved("vit", config={"auto_map": {"AutoModel": "x.X"}})),
+    fault("HS405", "no-file", with_dense("bert", {"in_features": 32, "out_features": 8})),
+    fault("HS405", "shape", with_dense("roberta", {"in_features": 32, "out_features": 8}, (8, 31))),
+    fault("HS405", "settings", with_dense("distilbert", {"in_features": "32", "out_features": 8}, (8, 32)), "training"),
+    fault("HS406", "value-head", with_score_head("llama", "v_head.summary.weight"), "inference", "HS102", "HS202"),
+    fault("HS406", "reward-head", with_score_head("qwen2", "reward_head.weight"), "inference", "HS102", "HS202"),
+    fault("HS406", "training", with_score_head("mistral", "value_head.weight"), "training", "HS102"),
     fault("HS404", "eight-bits", quantised("bnb8", head=True)),
     fault("HS404", "four-bits", quantised("bnb4", head=True), "training"),
     fault("HS404", "fp8", quantised("fp8", head=True)),

@@ -67,6 +67,29 @@ class Opaque:
     state: Any = None
 
 
+@dataclass(slots=True)
+class Instance:
+    """An object that the pickle would make of a class: the arguments and the state it is given. It is never made."""
+
+    kind: Global
+    arguments: tuple[Any, ...] = ()
+    state: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """What a pickle of another kind than a state dict may name: `is_class` makes an `Instance`, and nothing is called.
+
+    `after` is told each instance once its state is known: it may read data that stand between the operations, and
+    is given the file and the operations so far. `longest` is the limit of one value in bytes.
+    """
+
+    is_class: Callable[[Global], bool]
+    after: Callable[[IO[bytes], Instance, int], int]
+    what: str
+    longest: int
+
+
 class _Mark:
     """The mark object of the pickle machine."""
 
@@ -95,11 +118,19 @@ class _Machine:
     memo: list[Any] = field(default_factory=list)
     work: int = 0
     held: int = 0
+    dialect: Dialect | None = None
+    file: IO[bytes] | None = None
 
     def bad(self, what: str) -> Malformed:
         if self.names is not None:
             return Malformed(f"{self.name} holds a pickle that cannot be read: {what}", "check where the file is from")
+        if self.dialect is not None:
+            return Malformed(f"{self.name} is not {self.dialect.what}: {what}", "don't load it before you know why")
         return Malformed(f"{self.name} holds a pickle that is no state dict: {what}", "save it as safetensors")
+
+    def is_class(self, found: Any) -> bool:
+        """Whether a name stands for a class of which an instance is described."""
+        return self.dialect is not None and isinstance(found, Global) and self.dialect.is_class(found)
 
     def spend(self, work: int, held: int = 0) -> None:
         """Counts steps, and bytes that are held from now on. Raises Malformed over a limit."""
@@ -163,8 +194,9 @@ class _Bounded:
 
     def read(self, size: int) -> bytes:
         """So many bytes, or fewer at the end of the file."""
-        if size > _LONGEST_ARGUMENT:
-            raise self._machine.bad(f"a value of {size:,} bytes is over the limit of {_LONGEST_ARGUMENT:,}")
+        longest = _LONGEST_ARGUMENT if self._machine.dialect is None else self._machine.dialect.longest
+        if size > longest:
+            raise self._machine.bad(f"a value of {size:,} bytes is over the limit of {longest:,}")
         return self._file.read(size)
 
     def readline(self) -> bytes:
@@ -175,14 +207,17 @@ class _Bounded:
         return line
 
 
-def read_pickle(file: IO[bytes], name: str, names: set[str] | None = None) -> Any:
+def read_pickle(
+    file: IO[bytes], name: str, names: set[str] | None = None, dialect: Dialect | None = None, work: int = 0
+) -> Any:
     """The value of the pickle at the file's position, with tensors as `PickledTensor`; leaves the file after it.
 
     Raises Malformed for what would import or call anything that building a state dict does not need, and for more
     operations or memory than a state dict takes. With `names`, objects of other packages become `Opaque` in the value,
-    and what they would import is collected there; what Python's own library could do stays refused.
+    and what they would import is collected there; what Python's own library could do stays refused. A `dialect` allows
+    other names; `work` counts the operations before.
     """
-    machine, read = _Machine(name, names), file.read
+    machine, read = _Machine(name, names, work=work, dialect=dialect, file=file), file.read
     operations = _OPERATIONS if names is None else _OF_ANY_OBJECT
     arguments = _Bounded(file, machine)
     while code := read(1):
@@ -330,7 +365,7 @@ def _stack_global(machine: _Machine, argument: Any) -> None:
 
 
 def _allowed(machine: _Machine, found: Global) -> Global:
-    if found in _REBUILDERS or _storage_dtype(found) is not None or _is_dtype(found):
+    if machine.is_class(found) or found in _REBUILDERS or _storage_dtype(found) is not None or _is_dtype(found):
         return found
     if machine.names is not None and _is_of_a_package(found):
         machine.spend(0, _ENTRY)
@@ -384,6 +419,9 @@ def _reduce(machine: _Machine, argument: Any) -> None:
     if machine.names is not None and (isinstance(function, Opaque) or str(function) in machine.names):
         machine.push(Opaque(str(function)))
         return
+    if machine.is_class(function) and isinstance(arguments, tuple):
+        machine.push(Instance(function, arguments))
+        return
     rebuild = _REBUILDERS.get(function) if isinstance(function, Global) else None
     if rebuild is None or not isinstance(arguments, tuple):
         called = str(function) if isinstance(function, Global) else f"a {type(function).__name__}"
@@ -393,14 +431,23 @@ def _reduce(machine: _Machine, argument: Any) -> None:
 
 
 def _build(machine: _Machine, argument: Any) -> None:
-    """Attributes of an object (an ordered dict's `_metadata`): taken off, and kept where the object is unknown."""
-    state = machine.pop()
-    target = machine.top()
+    """Attributes of an object (an ordered dict's `_metadata`): taken off, and kept where the object is described."""
+    state, target = machine.pop(), machine.top()
     if isinstance(target, Opaque) and machine.names is not None:
         target.state = state
+    if isinstance(target, Instance) and machine.dialect is not None and machine.file is not None:
+        target.state = state
+        machine.spend(machine.dialect.after(machine.file, target, machine.work))
 
 
 def _new_object(machine: _Machine, argument: Any) -> None:
+    arguments, kind = machine.pop(), machine.pop()
+    if not machine.is_class(kind) or not isinstance(arguments, tuple):
+        raise machine.bad(f"it would make {'an object of ' + str(kind) if isinstance(kind, Global) else 'an object'}")
+    machine.push(Instance(kind, arguments))
+
+
+def _new_opaque(machine: _Machine, argument: Any) -> None:
     arguments, kind = machine.pop(), machine.pop()
     if not isinstance(kind, Global) or not isinstance(arguments, tuple):
         raise machine.bad("an object is made from something that is no class")
@@ -409,7 +456,7 @@ def _new_object(machine: _Machine, argument: Any) -> None:
 
 def _new_object_with_names(machine: _Machine, argument: Any) -> None:
     machine.pop()
-    _new_object(machine, argument)
+    _new_opaque(machine, argument)
 
 
 def _frozen_set(machine: _Machine, argument: Any) -> None:
@@ -541,6 +588,7 @@ _ACTIONS: dict[str, Callable[[_Machine, Any], None]] = {
     "BINPERSID": _persistent,
     "REDUCE": _reduce,
     "BUILD": _build,
+    "NEWOBJ": _new_object,
     "POP": lambda machine, argument: _nothing(machine, machine.pop()),
 } | dict.fromkeys(
     (
@@ -561,7 +609,7 @@ _OPERATIONS: dict[bytes, tuple[Callable[[Any], Any] | None, Callable[[_Machine, 
 _OF_ANY_OBJECT = _OPERATIONS | {
     opcode.code.encode("latin-1"): (None, act)
     for opcode in pickletools.opcodes
-    for name, act in (("NEWOBJ", _new_object), ("NEWOBJ_EX", _new_object_with_names), ("FROZENSET", _frozen_set))
+    for name, act in (("NEWOBJ", _new_opaque), ("NEWOBJ_EX", _new_object_with_names), ("FROZENSET", _frozen_set))
     if opcode.name == name
 }
 """What is read beside where a pickle may hold any object."""

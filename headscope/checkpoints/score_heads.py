@@ -1,0 +1,36 @@
+"""Heads that other libraries save beside a model of Transformers: TRL's value head, the head of a reward model."""
+
+import re
+from collections.abc import Iterable
+
+from headscope.facts.checkpoint import ScoreHead, TensorHeader
+
+_NAMED = re.compile(r"(?:^|\.)(?P<name>v_head|value_head|reward_head)\.")
+_MATRIX = 2
+
+
+def score_heads_of(tensors: Iterable[TensorHeader]) -> tuple[ScoreHead, ...]:
+    """The heads among the tensors of a checkpoint, by the names that training libraries give them.
+
+    The shape of a matrix says how many scores it makes; a name without any matrix is not taken for a head.
+    """
+    found: dict[str, list[TensorHeader]] = {}
+    for tensor in tensors:
+        match = _NAMED.search(tensor.key)
+        if match is not None:
+            found.setdefault(tensor.key[: match.end("name")], []).append(tensor)
+    heads = (_head(name, tuple(held)) for name, held in found.items())
+    return tuple(head for head in heads if head is not None)
+
+
+def _head(name: str, tensors: tuple[TensorHeader, ...]) -> ScoreHead | None:
+    matrices = [tensor for tensor in tensors if len(tensor.shape) == _MATRIX]
+    if not matrices:
+        return None
+    last = max(matrices, key=lambda tensor: _numbers(tensor.key))
+    return ScoreHead(name, last.shape[0], last.key, tuple(tensor.key for tensor in tensors))
+
+
+def _numbers(key: str) -> tuple[int, ...]:
+    """The layer numbers in a key: the matrix with the highest comes last."""
+    return tuple(int(part) for part in key.split(".") if part.isdigit())

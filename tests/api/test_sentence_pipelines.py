@@ -1,0 +1,235 @@
+"""CrossEncoder, SparseEncoder and Dense layers of sentence-transformers: real saves, and what the library loads."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+import headscope
+from headscope.facts import SentenceModule, SentencePipeline
+from tests.scorers import WORDS, save_tokenizer
+
+library = pytest.importorskip("sentence_transformers")
+
+ENCODERS = ("Bert", "Roberta", "DistilBert", "Electra")
+
+
+def _save_encoder(family: str, kind: str, folder: Path, **settings: Any) -> None:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    if family == "DistilBert":
+        sizes = {"dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 32}
+    config = getattr(transformers, f"{family}Config")(
+        vocab_size=len(WORDS), max_position_embeddings=64, pad_token_id=0, **sizes, **settings
+    )
+    getattr(transformers, f"{family}{kind}")(config).save_pretrained(folder)
+    save_tokenizer(folder)
+
+
+def _pipeline(path: Path) -> SentencePipeline:
+    pipeline = headscope.inspect(path).checkpoint.sentence_transformers
+    assert pipeline is not None
+    return pipeline
+
+
+@pytest.mark.parametrize("family", ENCODERS)
+@pytest.mark.parametrize(("labels", "activation"), [(1, None), (3, None), (1, torch.nn.Identity())])
+def test_a_cross_encoder_is_described_as_it_is_loaded(
+    family: str, labels: int, activation: Any, tmp_path: Path
+) -> None:
+    _save_encoder(family, "ForSequenceClassification", tmp_path / "plain", num_labels=labels)
+    made = library.CrossEncoder(str(tmp_path / "plain"), activation_fn=activation, max_length=17)
+    made.save_pretrained(str(tmp_path / "saved"))
+    report = headscope.inspect(tmp_path / "saved")
+    loaded = library.CrossEncoder(str(tmp_path / "saved"))
+    pipeline = report.checkpoint.sentence_transformers
+    assert pipeline is not None
+    assert pipeline.library_class == type(loaded).__name__ == "CrossEncoder"
+    assert pipeline.activation == type(loaded.activation_fn).__name__
+    assert pipeline.max_length == loaded.max_seq_length == 17
+    assert pipeline.modules == tuple(type(module).__name__ for module in loaded)
+    assert report.model.num_labels == loaded.num_labels == labels
+    assert report.model.class_name == type(loaded[0].model).__name__
+    assert not report.weights.new
+    assert "HS401" not in [item.id for item in headscope.check(tmp_path / "saved", profile="inference").findings]
+
+
+@pytest.mark.parametrize(
+    ("config", "activation"),
+    [
+        (
+            {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity", "version": "4.1"}},
+            "Identity",
+        ),
+        ({"sbert_ce_default_activation_function": "torch.nn.modules.activation.Sigmoid"}, "Sigmoid"),
+    ],
+)
+def test_an_older_cross_encoder_leaves_its_activation_in_the_configuration(
+    config: dict[str, Any], activation: str, tmp_path: Path
+) -> None:
+    _save_encoder("Bert", "ForSequenceClassification", tmp_path, num_labels=1)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | config))
+    pipeline = _pipeline(tmp_path)
+    assert (pipeline.library_class, pipeline.activation, pipeline.modules) == ("CrossEncoder", activation, ())
+    assert type(library.CrossEncoder(str(tmp_path)).activation_fn).__name__ == activation
+    assert "not determined" not in str(headscope.inspect(tmp_path)).partition("pipeline")[2].partition("\n")[0]
+
+
+def _dense(path: Path, family: str, **settings: Any) -> Any:
+    from sentence_transformers.base.modules import Dense, Transformer
+    from sentence_transformers.sentence_transformer.modules import LayerNorm, Normalize, Pooling
+
+    _save_encoder(family, "Model", path / "plain")
+    modules = [Transformer(str(path / "plain")), Pooling(16, settings.pop("mode", "mean"))]
+    modules += [Dense(modules[-1].get_embedding_dimension(), 8, **settings), LayerNorm(8), Normalize()]
+    made = library.SentenceTransformer(modules=modules)
+    made.save_pretrained(str(path / "saved"))
+    return made
+
+
+@pytest.mark.parametrize("family", ENCODERS)
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"bias": False, "activation_function": torch.nn.GELU()}, {"use_residual": True}, {"mode": ["cls", "mean"]}],
+    ids=["plain", "no-bias", "residual", "two-modes"],
+)
+def test_dense_layers_are_listed_with_the_tensors_that_the_library_loads(
+    family: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    _dense(tmp_path, family, **settings)
+    loaded = library.SentenceTransformer(str(tmp_path / "saved"))
+    parts = _pipeline(tmp_path / "saved").parts
+    assert [part.name for part in parts] == [type(module).__name__ for module in loaded]
+    assert [part.fault for part in parts] == [""] * 5
+    for part, module in zip(parts[2:], list(loaded)[2:], strict=True):
+        theirs = {name: tuple(item.shape) for name, item in module.state_dict().items()}
+        assert {item.name: item.shape for item in part.weights} == theirs
+    dense = loaded[2]
+    assert (parts[2].input_size, parts[2].output_size) == (dense.in_features, dense.out_features)
+    assert parts[2].detail.partition(",")[0] == type(dense.activation_function).__name__
+    assert "residual" in parts[2].detail or not dense.use_residual
+    assert "HS405" not in [item.id for item in headscope.check(tmp_path / "saved").findings]
+
+
+def _without_file(folder: Path) -> None:
+    (folder / "2_Dense" / "model.safetensors").unlink()
+
+
+def _without_bias(folder: Path) -> None:
+    tensors = load_file(folder / "2_Dense" / "model.safetensors")
+    save_file({"linear.weight": tensors["linear.weight"]}, folder / "2_Dense" / "model.safetensors")
+
+
+def _of_another_shape(folder: Path) -> None:
+    tensors = load_file(folder / "2_Dense" / "model.safetensors")
+    tensors["linear.weight"] = torch.zeros(8, 15)
+    save_file(tensors, folder / "2_Dense" / "model.safetensors")
+
+
+def _with_more(folder: Path) -> None:
+    tensors = load_file(folder / "2_Dense" / "model.safetensors")
+    save_file(tensors | {"more": torch.zeros(1)}, folder / "2_Dense" / "model.safetensors")
+
+
+def _cut(folder: Path) -> None:
+    path = folder / "2_Dense" / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:40])
+
+
+def _with_wrong_settings(folder: Path) -> None:
+    path = folder / "2_Dense" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"in_features": "16"}))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (_without_file, "holds neither model.safetensors nor pytorch_model.bin"),
+        (_without_bias, "lacks linear.bias"),
+        (_of_another_shape, "linear.weight as 8x15, and its settings say 8x16"),
+        (_with_more, "has more, which the module does not"),
+        (_cut, "2_Dense/model.safetensors"),
+        (_with_wrong_settings, "in_features in its settings is '16', not a size"),
+    ],
+)
+def test_a_dense_layer_that_the_library_cannot_load_is_an_error(spoil: Any, said: str, tmp_path: Path) -> None:
+    _dense(tmp_path, "Bert")
+    spoil(tmp_path / "saved")
+    with pytest.raises(Exception):  # noqa: B017 - the library raises what it likes, and that it raises is the point
+        library.SentenceTransformer(str(tmp_path / "saved"))
+    result = headscope.check(tmp_path / "saved")
+    found = [item for item in result.findings if item.id == "HS405"]
+    assert len(found) == 1
+    assert said in found[0].message
+    assert "2_Dense" in str(headscope.inspect(tmp_path / "saved")).partition("error")[2]
+
+
+def test_weights_of_a_dense_layer_may_be_a_pickle(tmp_path: Path) -> None:
+    made = _dense(tmp_path, "Bert")
+    folder = tmp_path / "saved" / "2_Dense"
+    (folder / "model.safetensors").unlink()
+    torch.save(made[2].state_dict(), folder / "pytorch_model.bin")
+    part = _pipeline(tmp_path / "saved").parts[2]
+    assert part.fault == ""
+    assert {item.name: item.shape for item in part.weights} == {"linear.weight": (8, 16), "linear.bias": (8,)}
+    library.SentenceTransformer(str(tmp_path / "saved"))
+
+
+@pytest.mark.parametrize("family", ENCODERS)
+@pytest.mark.parametrize("strategy", ["max", "sum"])
+def test_a_sparse_encoder_is_not_called_a_language_model(family: str, strategy: str, tmp_path: Path) -> None:
+    from sentence_transformers.base.modules import Transformer
+    from sentence_transformers.sparse_encoder.modules import SpladePooling
+
+    _save_encoder(family, "ForMaskedLM", tmp_path / "plain")
+    modules = [Transformer(str(tmp_path / "plain"), transformer_task="fill-mask"), SpladePooling(strategy)]
+    library.SparseEncoder(modules=modules).save_pretrained(str(tmp_path / "saved"))
+    loaded = library.SparseEncoder(str(tmp_path / "saved"))
+    pipeline = _pipeline(tmp_path / "saved")
+    assert pipeline.library_class == "SparseEncoder"
+    assert pipeline.modules == tuple(type(module).__name__ for module in loaded)
+    assert pipeline.parts[1].detail == f"{loaded[1].pooling_strategy} of log1p(relu)"
+    found = {item.id: item.message for item in headscope.check(tmp_path / "saved", profile="inference").findings}
+    assert "is a sparse encoder" in found["HS401"]
+
+
+@pytest.mark.parametrize("family", ["Bert", "DistilBert", "Electra"])
+def test_a_cross_encoder_whose_scores_are_a_dense_layer_has_a_classifier(family: str, tmp_path: Path) -> None:
+    from sentence_transformers.base.modules import Dense, Transformer
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
+    _save_encoder(family, "Model", tmp_path / "plain")
+    scores = Dense(16, 2, activation_function=None, module_output_name="scores")
+    modules = [Transformer(str(tmp_path / "plain")), Pooling(16, "cls"), scores]
+    library.CrossEncoder(modules=modules).save_pretrained(str(tmp_path / "saved"))
+    loaded = library.CrossEncoder(str(tmp_path / "saved"))
+    report = headscope.inspect(tmp_path / "saved")
+    pipeline = report.checkpoint.sentence_transformers
+    assert pipeline is not None
+    assert [part.output_size for part in pipeline.parts if part.scores] == [loaded.num_labels] == [2]
+    assert "HS401" not in [item.id for item in headscope.check(tmp_path / "saved", profile="inference").findings]
+    assert "Its scores are those of 2_Dense" in " ".join(str(report).split())
+
+
+def test_a_snapshot_keeps_the_chain(tmp_path: Path) -> None:
+    _dense(tmp_path, "Bert")
+    headscope.snapshot(tmp_path / "saved", tmp_path / "one.json")
+    shutil.move(tmp_path / "saved", tmp_path / "away")
+    pipeline = _pipeline(tmp_path / "one.json")
+    assert pipeline == _pipeline(tmp_path / "away")
+    assert isinstance(pipeline.parts[2], SentenceModule)
+    assert pipeline.parts[2].weights[0].dtype == "float32"
+
+
+def test_a_cross_encoder_in_memory_is_its_classifier(tmp_path: Path) -> None:
+    _save_encoder("Bert", "ForSequenceClassification", tmp_path, num_labels=3)
+    encoder = library.CrossEncoder(str(tmp_path))
+    report = headscope.inspect(encoder)
+    assert report.model.class_name == type(encoder[0].model).__name__ == "BertForSequenceClassification"
+    assert report.head is not None
+    assert report.head.formula == headscope.inspect(encoder[0].model).head.formula

@@ -1,0 +1,48 @@
+"""Small language models with a tokenizer, as other libraries save them."""
+
+from pathlib import Path
+
+import transformers
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "no", "yes", *(f"w{number}" for number in range(94)))
+_SIZES: dict[str, object] = {
+    "vocab_size": len(WORDS),
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+    "bos_token_id": 2,
+    "eos_token_id": 3,
+}
+_OF_FAMILY: dict[str, dict[str, object]] = {
+    "OPT": {"word_embed_proj_dim": 16, "ffn_dim": 32},
+    "Gemma2": {"final_logit_softcapping": 0.1},
+    "Granite": {"logits_scaling": 3.0},
+}
+"""What a family has beside the sizes; the last two compute something after their matrix."""
+FAMILIES = ("Qwen3", "Gemma", "Llama", "Gemma2", "Granite", "OPT")
+
+
+def save_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
+    """A tokenizer of whole words, with padding on the side that is the class's default."""
+    inner = Tokenizer(models.WordLevel({word: at for at, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    inner.pre_tokenizer = pre_tokenizers.Whitespace()
+    special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="[SEP]", **special)
+    tokenizer.save_pretrained(folder)
+    return tokenizer
+
+
+def save_language_model(family: str, folder: Path, **settings: object) -> PreTrainedModel:
+    """A causal language model with random weights, and its tokenizer."""
+    config = getattr(transformers, f"{family}Config")(**_SIZES | _OF_FAMILY.get(family, {}) | settings)
+    model: PreTrainedModel = getattr(transformers, f"{family}ForCausalLM")(config)
+    model.save_pretrained(folder)
+    save_tokenizer(folder)
+    return model.eval()
