@@ -322,7 +322,6 @@ def test_a_torch_file_that_was_cut_is_a_half_download(model: Model, tmp_path: Pa
     [
         ("tf_model.h5", "TensorFlow", "from_tf=True"),
         ("flax_model.msgpack", "Flax", "from_flax=True"),
-        ("model.onnx", "ONNX", None),
         ("model.mlmodel", "Core ML", None),
     ],
 )

@@ -143,7 +143,6 @@ _OTHER = {
     ".h5": "TensorFlow",
     ".msgpack": "Flax",
     ".ckpt.index": "TensorFlow",
-    ".onnx": "ONNX",
     ".mlmodel": "Core ML",
     ".mlpackage": "Core ML",
     ".tflite": "TensorFlow Lite",

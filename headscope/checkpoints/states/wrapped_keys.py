@@ -29,6 +29,8 @@ def find_rekeyings(manifest: CheckpointManifest, diff: WeightDiff) -> tuple[Reke
     """Changes after which most of what the checkpoint does not give would be there, by name; the best first.
 
     A loader has to confirm them. Empty where every key or every parameter has found its place, as in a clean one.
+    A prefix is a wrapper's only if it stands before the base model too: `sop_classifier.classifier.weight` beside a
+    base model that is read as it is belongs to another head.
     """
     if not diff.unused or not (diff.new or diff.mismatched):
         return ()
@@ -36,7 +38,10 @@ def find_rekeyings(manifest: CheckpointManifest, diff: WeightDiff) -> tuple[Reke
     keys = [tensor.key for tensor in manifest.tensors if tensor.key not in used]
     wanted = {item.name for item in diff.parameters if item.status in _LACKING and not item.is_buffer}
     bases = sorted({item.name.partition(".")[0] for item in diff.parameters if item.in_base})
-    return tuple(_ranked(keys, wanted, bases))
+    found = _ranked(keys, wanted, bases)
+    base = [item.name in wanted for item in diff.parameters if item.in_base]
+    lacks_base = sum(base) > _MOST * len(base)
+    return tuple(change for change in found if lacks_base or not change.prefix)
 
 
 _LACKING = (ParameterStatus.NEW, ParameterStatus.MISMATCHED)
