@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,7 +12,9 @@ from transformers import LlamaConfig, LlamaForSequenceClassification
 
 import headscope
 from headscope.facts import PoolingKind
-from tests.trace.heads import Head, Text, trace
+from headscope.trace.base import base_module
+from headscope.trace.branches import other_paths
+from tests.trace.heads import Head, Text, run, trace
 
 
 def first_where_full(model: Text, hidden: Tensor, mask: Tensor) -> Tensor:
@@ -87,6 +92,45 @@ def test_a_model_without_a_pad_token_is_compared_too(pad: int | None) -> None:
     )  # fmt: skip
     report = headscope.inspect(MeanWhereFull(config))
     assert FULL in [item.what for item in report.not_determined]
+
+
+COUNTED: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "add": lambda scores, count: scores + count,
+    "sub": lambda scores, count: scores - count,
+    "mul": lambda scores, count: scores * count,
+    "div": lambda scores, count: scores / count,
+    "pow": lambda scores, count: scores**count,
+    "floor_divide": lambda scores, count: scores // count,
+    "remainder": lambda scores, count: scores % count,
+    "full": lambda scores, count: scores * torch.full((len(scores), 1), count),
+    "clamp": lambda scores, count: scores.clamp(max=count),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_arithmetic_with_the_number_of_tokens_is_no_other_path(name: str) -> None:
+    traced = trace(Text(lambda s, h, m: COUNTED[name](s.fc(h[:, 0]), int(m.sum()))))
+    assert [item.what for item in traced.not_determined if item.what in (FULL, ONE)] == []
+
+
+def test_a_position_that_is_counted_is_another_path() -> None:
+    traced = trace(Text(lambda s, h, m: s.fc(h[:, int(m[0].sum()) - int(m.sum()) // len(m)])))
+    assert FULL in [item.what for item in traced.not_determined]
+
+
+def test_paths_are_compared_only_for_texts_with_a_mask_before_a_base_model() -> None:
+    found = run(Text(first_where_full))
+    model, execution, base = found.execution.model, found.execution, base_module(found.execution.model)
+    probe = execution.probe
+    assert [gap.what for gap in other_paths(model, execution, base)] == [FULL]
+    assert list(other_paths(model, execution, None)) == []
+    without_mask = {name: value for name, value in probe.inputs.items() if name != "attention_mask"}
+    for other in (
+        replace(probe, rows=()),
+        replace(probe, inputs=without_mask),
+        replace(probe, sizes=replace(probe.sizes, choices=2)),
+    ):
+        assert list(other_paths(model, replace(execution, probe=other), base)) == []
 
 
 def test_a_forward_that_fails_without_padding_is_named() -> None:
