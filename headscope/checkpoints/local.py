@@ -79,7 +79,7 @@ def read_weight_path(path: Path, reference: str) -> CheckpointManifest:
 
 def _place(folder: Folder, file: str | None = None) -> Place:
     path = folder.path("")
-    return Place(str(path), (file,) if file else names_below(path), folder.open)
+    return Place(str(path.resolve()), (file,) if file else names_below(path), folder.open)
 
 
 def _without_config(folder: Folder, reference: str, file: str | None = None) -> HeadscopeError:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from headscope.facts.checkpoint import ScoreHead, TensorHeader
 
 _NAMED = re.compile(r"(?:^|\.)(?P<name>v_head|value_head|reward_head)\.")
+_NUMBER = re.compile(r"[0-9]{1,9}")
 _MATRIX = 2
 
 
@@ -33,4 +34,4 @@ def _head(name: str, tensors: tuple[TensorHeader, ...]) -> ScoreHead | None:
 
 def _numbers(key: str) -> tuple[int, ...]:
     """The layer numbers in a key: the matrix with the highest comes last."""
-    return tuple(int(part) for part in key.split(".") if part.isdigit())
+    return tuple(int(part) for part in key.split(".") if _NUMBER.fullmatch(part))

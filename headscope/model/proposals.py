@@ -18,6 +18,7 @@ from headscope.model.reduced_config import DEPTHS, shallow_config
 _FAMILIES = 6
 _SHOWN = 3
 _WORD = re.compile(r"[A-Za-z_]\w*")
+_NUMBER = re.compile(r"[0-9]{1,9}")
 _LEAF = {"weight", "bias", "gamma", "beta"}
 _MOST_WORDS = 60
 _LEAST = 0.5
@@ -187,8 +188,7 @@ def _told(cls: Any, shallow: Any, name: str, before: Shapes, wanted: Shapes) -> 
 
 def _depths(config: Any, stored: Shapes) -> Iterator[tuple[str, int]]:
     """The number of layers, by the highest number in the keys."""
-    numbers = [int(part) for key in stored for part in key.split(".") if part.isascii() and part.isdigit()]
-    numbers = [number for number in numbers if number < _LARGEST]
+    numbers = [int(part) for key in stored for part in key.split(".") if _NUMBER.fullmatch(part)]
     name = next((name for name in DEPTHS if isinstance(getattr(config, name, None), int)), None)
     if name is not None and numbers:
         yield name, max(numbers) + 1

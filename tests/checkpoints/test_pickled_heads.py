@@ -124,6 +124,17 @@ def test_arrays_that_nest_or_lie_about_their_size_are_refused(content: bytes, sa
         _read(path)
 
 
+def test_pickles_inside_a_pickle_count_towards_the_same_limits(tmp_path: Path) -> None:
+    """Each is under the limit of memory, and all of them together are over it."""
+    lists = b"\x80\x02(" + b"]" * 450_000 + b"l."
+    array = _wrapped(b"O", b"I1\n").removeprefix(b"\x80\x02") + lists
+    (tmp_path / "one.pkl").write_bytes(b"\x80\x02" + array + b".")
+    (tmp_path / "three.pkl").write_bytes(b"\x80\x02" + array * 3 + b".")
+    assert _read(tmp_path / "one.pkl").class_name == "NumpyArrayWrapper"
+    with pytest.raises(Malformed, match="bytes of memory"):
+        _read(tmp_path / "three.pkl")
+
+
 def test_a_compressed_head_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "model_head.pkl").write_bytes(b"\x1f\x8b\x08\x00")
     with pytest.raises(Unsupported, match="compressed"):

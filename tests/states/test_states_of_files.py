@@ -178,6 +178,42 @@ def test_a_training_file_with_objects_of_others_is_read_without_making_them(mode
     assert state.repair.sentence.startswith("If you trust the file")
 
 
+@pytest.mark.parametrize(
+    "stored",
+    [
+        {"state": {"a.weight": {"exp_avg": torch.ones(2), "exp_avg_sq": torch.ones(2)}}, "param_groups": []},
+        {"optimizer": {"state": {"a.weight": {"sum": torch.ones(2)}}}},
+        {"optimizer_states": {"a": torch.ones(2)}, "lr_scheduler": {"b": torch.ones(2)}},
+    ],
+)
+def test_what_an_optimizer_keeps_is_not_taken_for_weights(stored: Any, model: Model, tmp_path: Path) -> None:
+    """The first is what FSDP's `full_optim_state_dict` gives, which Accelerate saves as `optimizer.bin`."""
+    model.config.save_pretrained(tmp_path)
+    torch.save(stored, tmp_path / "optimizer.bin")
+    report = headscope.inspect(str(tmp_path), offline=True)
+    assert report.checkpoint.states == () and report.repaired is None
+    torch.save(stored | {"optimal": {"weight": torch.ones(2)}}, tmp_path / "last.ckpt")
+    (state, *_) = headscope.inspect(str(tmp_path), offline=True).checkpoint.states
+    assert "lie under ['optimal']" in state.evidence[0]
+
+
+def test_a_distributed_optimizer_is_not_taken_for_the_model(model: Model, tmp_path: Path) -> None:
+    model.config.save_pretrained(tmp_path)
+    distributed(tmp_path / "optimizer_0", {"optimizer": {"state": {"a.weight": {"exp_avg": torch.ones(2)}}}})
+    report = headscope.inspect(str(tmp_path), offline=True)
+    (state,) = report.checkpoint.states
+    assert state.evidence[1] == "its metadata lists 0 tensors of the model"
+    assert state.repair is None and report.repaired is None
+
+
+def test_the_model_in_a_distributed_checkpoint_may_be_called_a_state_dict(model: Model, tmp_path: Path) -> None:
+    model.config.save_pretrained(tmp_path)
+    distributed(tmp_path, {"state_dict": dict(model.state_dict()), "other": {"x": torch.ones(2)}})
+    report = headscope.inspect(str(tmp_path), offline=True)
+    assert "41 tensors of the model under ['state_dict']" in report.checkpoint.states[0].evidence[1]
+    assert report.repaired.weights.new == ()
+
+
 def deepspeed_step(folder: Path, model: Model, *, stage: int) -> None:
     """The files that DeepSpeed 0.19 writes for one process, as its engine.py and zero_to_fp32.py name them."""
     step = folder / "global_step2"
@@ -218,16 +254,19 @@ def test_a_checkpoint_of_deepspeed_is_read_from_what_its_first_process_wrote(
     repaired_checkpoint_passes(tmp_path)
 
 
-def test_the_script_that_deepspeed_left_is_the_repair(model: Model, tmp_path: Path) -> None:
+def test_the_script_that_deepspeed_left_is_the_repair(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     deepspeed_step(tmp_path, model, stage=2)
     (tmp_path / "zero_to_fp32.py").write_text("")
     state = refused(tmp_path)
     assert state.repair.code == "python zero_to_fp32.py . . --safe_serialization --tag global_step2"
-    assert (
-        refused(tmp_path / "global_step2")
-        .repair.code.splitlines()[1]
-        .startswith("convert_zero_checkpoint_to_fp32_state_dict('..', '.', tag='")
-    )
+    assert state.repair.sentence.startswith("If you trust the checkpoint (this runs the script in it")
+    monkeypatch.chdir(tmp_path)
+    for reference in (tmp_path / "global_step2", Path("global_step2")):
+        repair = refused(reference).repair
+        assert "('..', '.', tag='global_step2', " in repair.code
+        assert repair.sentence.startswith("If you trust the checkpoint")
 
 
 def megatron(folder: Path, model: Model) -> None:
@@ -246,6 +285,8 @@ def test_the_ranks_of_megatron_are_counted(model: Model, tmp_path: Path) -> None
     assert "the weights are split 2 ways by tensor and 2 ways by layer" in state.evidence
     assert "latest_checkpointed_iteration.txt says 500" in state.evidence
     assert ".export_ckpt('iter_0000500', 'exported')" in state.repair.code
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("9" * 100_000)
+    assert not any("says" in item for item in refused(tmp_path).evidence)
 
 
 @pytest.mark.parametrize("best", ["checkpoint-4", "checkpoint-8", "checkpoint-6", None])
@@ -307,6 +348,22 @@ def test_half_downloads_are_told_by_marks_missing_shards_and_short_files(model: 
     assert state.evidence[1] == expected
     shard.write_bytes(content)
     assert headscope.inspect(str(tmp_path), offline=True).checkpoint.states == ()
+
+
+@pytest.mark.parametrize(
+    ("folder", "code"),
+    [
+        ("models--owner--name/snapshots/" + "0a" * 20, "hf download owner/name --revision " + "0a" * 20),
+        ("models----force--name/snapshots/x", "hf download OWNER/NAME --local-dir ."),
+        ("models--owner--name;id/snapshots/x", "hf download OWNER/NAME --local-dir ."),
+        ("model", "hf download OWNER/NAME --local-dir ."),
+    ],
+)
+def test_a_half_download_is_completed_where_it_lies(folder: str, code: str, model: Model, tmp_path: Path) -> None:
+    save_sharded_safetensors(model, tmp_path / folder)
+    next((tmp_path / folder).glob("model-*.safetensors")).unlink()
+    (state,) = headscope.inspect(str(tmp_path / folder), offline=True).checkpoint.states
+    assert state.repair.code == code
 
 
 def test_a_torch_file_that_was_cut_is_a_half_download(model: Model, tmp_path: Path) -> None:

@@ -109,9 +109,7 @@ def _graph(model: Any, lean: LeanModel, file: str) -> Graph:
         ints={name: found for name, item in constants.items() if (found := _ints(item)) is not None},
         shapes=shapes,
         labels=_labels({_text(item.key): _text(item.value) for item in model.metadata_props}),
-        opset=", ".join(
-            f"{_text(item.domain) or 'ai.onnx'} {item.version}" for item in model.opset_import[:_MOST_SETS]
-        ),
+        opset=", ".join(map(_opset, model.opset_import[:_MOST_SETS])),
         is_partial="it has model-local functions" if lean.has_functions else "",
     )
 

@@ -7,6 +7,7 @@ import pickletools
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import IO, Any
 
 from headscope.checkpoints.formats.dtypes import TORCH_STORAGES
@@ -80,12 +81,13 @@ class Instance:
 class Dialect:
     """What a pickle of another kind than a state dict may name: `is_class` makes an `Instance`, and nothing is called.
 
-    `after` is told each instance once its state is known: it may read data that stand between the operations, and
-    is given the file and the operations so far. `longest` is the limit of one value in bytes.
+    `after` is told each instance once its state is known: it may read data that stand between the operations from the
+    file, and a pickle there with the function that it is given, which counts towards the same limits. `longest` is the
+    limit of one value in bytes.
     """
 
     is_class: Callable[[Global], bool]
-    after: Callable[[IO[bytes], Instance, int], int]
+    after: Callable[[IO[bytes], Instance, Callable[[str, "Dialect"], Any]], None]
     what: str
     longest: int
 
@@ -207,18 +209,21 @@ class _Bounded:
         return line
 
 
-def read_pickle(
-    file: IO[bytes], name: str, names: set[str] | None = None, dialect: Dialect | None = None, work: int = 0
-) -> Any:
+def read_pickle(file: IO[bytes], name: str, names: set[str] | None = None, dialect: Dialect | None = None) -> Any:
     """The value of the pickle at the file's position, with tensors as `PickledTensor`; leaves the file after it.
 
     Raises Malformed for what would import or call anything that building a state dict does not need, and for more
     operations or memory than a state dict takes. With `names`, objects of other packages become `Opaque` in the value,
     and what they would import is collected there; what Python's own library could do stays refused. A `dialect` allows
-    other names; `work` counts the operations before.
+    other names.
     """
-    machine, read = _Machine(name, names, work=work, dialect=dialect, file=file), file.read
-    operations = _OPERATIONS if names is None else _OF_ANY_OBJECT
+    return _run(_Machine(name, names, dialect=dialect, file=file), file)
+
+
+def _run(machine: _Machine, file: IO[bytes]) -> Any:
+    """The value that the operations in the file make, up to STOP."""
+    read = file.read
+    operations = _OPERATIONS if machine.names is None else _OF_ANY_OBJECT
     arguments = _Bounded(file, machine)
     while code := read(1):
         machine.work += 1
@@ -437,7 +442,15 @@ def _build(machine: _Machine, argument: Any) -> None:
         target.state = state
     if isinstance(target, Instance) and machine.dialect is not None and machine.file is not None:
         target.state = state
-        machine.spend(machine.dialect.after(machine.file, target, machine.work))
+        machine.dialect.after(machine.file, target, partial(_read_inside, machine, machine.file))
+
+
+def _read_inside(machine: _Machine, file: IO[bytes], name: str, dialect: Dialect) -> Any:
+    """The value of a pickle that stands inside another: its work and its memory are those of the outer one too."""
+    inner = _Machine(name, dialect=dialect, file=file, work=machine.work, held=machine.held)
+    value = _run(inner, file)
+    machine.work, machine.held = inner.work, inner.held
+    return value
 
 
 def _new_object(machine: _Machine, argument: Any) -> None:

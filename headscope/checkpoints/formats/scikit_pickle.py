@@ -2,6 +2,7 @@
 
 import io
 import struct
+from collections.abc import Callable
 from typing import IO, Any
 
 from headscope.checkpoints.formats.bytes import ByteSource
@@ -36,7 +37,7 @@ def read_pickled_head(source: ByteSource) -> PickledHead:
     content = source.read_at(0, source.size)
     if not content.startswith(_PICKLES):
         raise Unsupported(f"{source.name} is not a pickle, or a compressed one, which is not read", "")
-    dialect = Dialect(_is_known, _skip_array, "a head of scikit-learn or SetFit", _LONGEST)
+    dialect = Dialect(_is_known, _read_array, "a head of scikit-learn or SetFit", _LONGEST)
     value = read_pickle(io.BytesIO(content), source.name, dialect=dialect)
     if not isinstance(value, Instance) or not isinstance(value.state, dict):
         raise Malformed(f"{source.name} holds no classifier", "save the model again")
@@ -48,17 +49,17 @@ def _is_known(found: Global) -> bool:
     return is_estimator or found in _ARRAYS or found in _TORCH
 
 
-def _skip_array(file: IO[bytes], made: Instance, work: int) -> int:
-    """The data that joblib writes behind the description of an array: read into its state. Gives the operations."""
+def _read_array(file: IO[bytes], made: Instance, read_inside: Callable[[str, Dialect], Any]) -> None:
+    """Reads the data that joblib writes behind the description of an array into the arguments of `made`."""
     if made.kind != _WRAPPER:
-        return 0
+        return
     if not isinstance(made.state, dict):
         raise Malformed("an array has no description", "")
     shape, (kind, width) = _shape_of(made.state.get("shape")), _dtype_of(made.state.get("dtype"))
     if kind == "O":
-        dialect = Dialect(lambda item: item in _OF_LABELS, _skip_array, "an array of labels", _LONGEST)
-        made.arguments = (read_pickle(file, "labels", dialect=dialect, work=work + 1),)
-        return 1
+        dialect = Dialect(lambda item: item in _OF_LABELS, _read_array, "an array of labels", _LONGEST)
+        made.arguments = (read_inside("labels", dialect),)
+        return
     if made.state.get("numpy_array_alignment_bytes") is not None:
         file.read(int.from_bytes(file.read(1), "little"))
     size = width
@@ -68,7 +69,6 @@ def _skip_array(file: IO[bytes], made: Instance, work: int) -> int:
     if len(data) < size:
         raise Malformed("the numbers of an array end early", "download the file again")
     made.arguments = (data,)
-    return 0
 
 
 def _shape_of(value: Any) -> tuple[int, ...]:
@@ -136,7 +136,7 @@ def _labels(made: Instance) -> list[str]:
 
 
 def _decoded(data: bytes, kind: str, width: int) -> list[str]:
-    pieces = [data[at : at + width] for at in range(0, len(data), max(width, 1))][:_MOST_LABELS]
+    pieces = [data[at : at + width] for at in range(0, min(len(data), _MOST_LABELS * width), max(width, 1))]
     if kind == "U":
         return [piece.decode("utf-32-le", "replace").rstrip("\0") for piece in pieces]
     if kind in {"i", "u", "b"}:

@@ -101,7 +101,7 @@ def _refuse_what_it_is_not(source: ByteSource) -> None:
     is_long = source.size > _TAR_MAGIC_AT + len(_TAR_MAGIC)
     if is_long and source.read_at(_TAR_MAGIC_AT, len(_TAR_MAGIC)) == _TAR_MAGIC:
         raise Unsupported(
-            f"{source.name} is in PyTorch's tar format of before 2017, which is not read", "load and save it anew"
+            f"{source.name} is in PyTorch's tar format of before 2017, which is not read", "load it and save it again"
         )
 
 

@@ -1,6 +1,7 @@
 """Checkpoints of DeepSpeed: `global_step*/` with the parts of every process, `latest`, `zero_to_fp32.py`."""
 
 import re
+from pathlib import PurePath
 from typing import Any
 
 from headscope.checkpoints.formats.torch_file import headers_of, read_torch_value
@@ -65,13 +66,22 @@ def _repair(place: Place, tag: str, models: list[str], *, split: bool) -> Repair
         return Repair("If you trust the file (loading it runs code of DeepSpeed), save the weights alone:", code)
     if tag and _SCRIPT in place.top():
         code = f"python {_SCRIPT} . . --safe_serialization --tag {tag}"
-        return Repair("Put the weights together with the script that DeepSpeed left (needs deepspeed):", code, "sh")
-    folder, name = (".", tag) if tag else ("..", place.name)
+        return Repair(
+            "If you trust the checkpoint (this runs the script in it and unpickles its files), put the weights "
+            "together with the script that DeepSpeed left (needs deepspeed):",
+            code,
+            "sh",
+        )
+    folder, name = (".", tag) if tag else ("..", PurePath(place.name).name)
     code = (
         "from deepspeed.utils.zero_to_fp32 import convert_zero_checkpoint_to_fp32_state_dict\n"
         f"convert_zero_checkpoint_to_fp32_state_dict({folder!r}, '.', tag={name!r}, safe_serialization=True)"
     )
-    return Repair("Put the weights together with DeepSpeed:", code)
+    return Repair(
+        "If you trust the checkpoint (DeepSpeed unpickles its files, which can run code), put the weights together "
+        "with DeepSpeed:",
+        code,
+    )
 
 
 def _tensors(step: Place, models: list[str]) -> tuple[TensorHeader, ...] | None:

@@ -12,8 +12,8 @@ from headscope.facts.counting import counted
 
 _METADATA = ".metadata"
 _DATA = ".distcp"
-_LARGEST = 64_000_000
-_OF_AN_OPTIMIZER = ("optim", "sched", "state")
+_OF_AN_OPTIMIZER = ("optim", "sched")
+_STATE = "state"
 _WRITTEN = "model.safetensors"
 
 Path = tuple[str | int, ...]
@@ -55,8 +55,7 @@ def _is_one(place: Place, folder: str) -> bool:
 
 def _metadata(place: Place) -> dict[Any, Any]:
     """The attributes of the pickled metadata; nothing of it is made."""
-    text = place.text(_METADATA)[:_LARGEST]
-    found = read_pickle(io.BytesIO(text), _METADATA, set())
+    found = read_pickle(io.BytesIO(place.text(_METADATA)), _METADATA, set())
     state = found.state if isinstance(found, Opaque) and found.made_by.endswith(".Metadata") else None
     return state if isinstance(state, dict) else {}
 
@@ -65,13 +64,17 @@ def _tensors(metadata: dict[Any, Any]) -> tuple[Path, tuple[TensorHeader, ...]]:
     """Where the model's tensors lie in the saved dict, and their headers under the keys that they have there."""
     groups: dict[Path, list[TensorHeader]] = {}
     for path, header in _stored(metadata):
-        groups.setdefault(path, []).append(header)
-    best = max(groups, key=lambda path: (not _is_of_an_optimizer(path), len(groups[path])), default=None)
+        if not _is_of_an_optimizer(path):
+            groups.setdefault(path, []).append(header)
+    best = max(groups, key=lambda path: len(groups[path]), default=None)
     return ((), ()) if best is None else (best, tuple(groups[best]))
 
 
 def _is_of_an_optimizer(path: Path) -> bool:
-    return any(isinstance(part, int) or any(word in part for word in _OF_AN_OPTIMIZER) for part in path)
+    """Whether a place in the saved dict is one that optimizers and schedulers write: `optimizer`, `state`, a number."""
+    return any(
+        isinstance(part, int) or part == _STATE or any(word in part for word in _OF_AN_OPTIMIZER) for part in path
+    )
 
 
 def _stored(metadata: dict[Any, Any]) -> Iterator[tuple[Path, TensorHeader]]:
@@ -114,4 +117,8 @@ def _repair(folder: str, path: Path) -> Repair:
         f"save_file(state, {_WRITTEN!r}, metadata={{'format': 'pt'}})\n"
         "os.remove('merged.pt')"
     )
-    return Repair("Merge the parts into one file of weights:", code)
+    return Repair(
+        "If you trust the checkpoint (PyTorch unpickles its .metadata, which can run code), merge the parts into one "
+        "file of weights:",
+        code,
+    )

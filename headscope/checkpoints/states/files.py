@@ -57,7 +57,9 @@ _LEFT_BY = {
     ".part": "a browser or wget",
     ".download": "a browser",
 }
-_IN_CACHE = re.compile(r"models--(?P<owner>[\w.-]+?)--(?P<name>[\w.-]+)")
+_IN_CACHE = re.compile(
+    r"[/\\]models--(?P<owner>\w[\w.-]*?)--(?P<name>\w[\w.-]*)[/\\]snapshots[/\\](?P<commit>[0-9a-f]{40})?"
+)
 
 
 def find_half_download(place: Place) -> Found | None:
@@ -75,19 +77,20 @@ def find_half_download(place: Place) -> Found | None:
         tool=marks[0][1] if marks else "",
         sentence="The checkpoint is not complete: a download or a copy was broken off.",
         evidence=tuple(evidence),
-        repair=Repair(
-            "Download it again, which takes up where it stopped; OWNER/NAME is the model's Hub ID:",
-            f"hf download {_repository(place)} --local-dir .",
-            "sh",
-        ),
+        repair=_download(place),
     )
     return Found(state)
 
 
-def _repository(place: Place) -> str:
-    """The Hub id that a folder of the Hub's cache names."""
+def _download(place: Place) -> Repair:
+    """The command that downloads what is missing: into the Hub's cache, where the folder is one of it."""
     match = _IN_CACHE.search(place.name)
-    return f"{match['owner']}/{match['name']}" if match else "OWNER/NAME"
+    if match is None:
+        sentence = "Download it again, which takes up where it stopped; OWNER/NAME is the model's Hub ID:"
+        return Repair(sentence, "hf download OWNER/NAME --local-dir .", "sh")
+    commit = f" --revision {match['commit']}" if match["commit"] else ""
+    sentence = "Download it into the cache again, which takes up where it stopped:"
+    return Repair(sentence, f"hf download {match['owner']}/{match['name']}{commit}", "sh")
 
 
 def _missing_shards(place: Place) -> Iterator[str]:
@@ -119,7 +122,7 @@ def _lacking(place: Place, name: str) -> str:
     if not name.endswith(".safetensors") or len(start) < len("12345678"):
         return ""
     (length,) = struct.unpack("<Q", start)
-    if not 0 < length <= _HEADER:
+    if not 0 < length <= _HEADER or place.start(name, 9)[8:] not in {b"", b"{"}:  # a header is a JSON object
         return ""
     expected = _end_of_data(place.start(name, 8 + length)[8:], length)
     return f"ends early: {expected:,} bytes were expected, {size:,} are there" if expected > size else ""

@@ -12,6 +12,7 @@ from headscope.facts.counting import counted
 _STEP = re.compile(r"checkpoint-(\d{1,18})")
 _STATE = "trainer_state.json"
 _CONFIG = "config.json"
+_LARGEST = 1e18
 
 
 def find_trainer_output(place: Place) -> Found | None:
@@ -62,11 +63,13 @@ def _best(place: Place, newest: str) -> tuple[str, str]:
 
 
 def _number(metric: Any) -> str:
-    return f" (metric {metric:g})" if isinstance(metric, float | int) and not isinstance(metric, bool) else ""
+    is_number = isinstance(metric, float | int) and not isinstance(metric, bool) and abs(metric) < _LARGEST
+    return f" (metric {metric:g})" if is_number else ""
 
 
 _RANK = re.compile(r"mp_rank_(\d\d)(?:_(\d\d\d))?(?:_\d\d\d)?")
 _ITERATION = re.compile(r"(iter_\d{7}|release)")
+_TRACKED = re.compile(r"\d{1,18}|release")
 _TRACKER = "latest_checkpointed_iteration.txt"
 _WEIGHTS = ("model_optim_rng.pt", "model_rng.pt")
 
@@ -88,7 +91,7 @@ def find_megatron(place: Place) -> Found | None:
         f"{counted(pipeline, 'way')} by layer",
     ]
     tracked = place.text(_TRACKER).decode("utf-8", "replace").strip()
-    if tracked.isdigit() or tracked == "release":
+    if _TRACKED.fullmatch(tracked):
         evidence.append(f"{_TRACKER} says {tracked}")
     folder = iterations[-1] if iterations else "."
     state = CheckpointState(

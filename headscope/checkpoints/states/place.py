@@ -18,7 +18,7 @@ _LARGEST_TEXT = 20_000_000
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """`names` are paths below the place, with `/`; `open` opens one of them; `name` is that of the place itself."""
+    """`names` are paths below the place, with `/`; `open` opens one of them; `name` is the place's own path."""
 
     name: str
     names: tuple[str, ...]

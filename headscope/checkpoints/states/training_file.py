@@ -15,7 +15,9 @@ from headscope.facts.counting import counted
 
 _LIGHTNING = "pytorch-lightning_version"
 _USUAL = ("state_dict", "model_state_dict", "model", "module", "net", "weights")
-_NOT_WEIGHTS = ("optim", "sched", "ema", "scaler")
+_NOT_WEIGHTS = re.compile(r"(?:^|[^a-z])(?:opt(?:im)?(?:[^a-z]|$)|optimi[sz]er|sched|scaler)", re.IGNORECASE)
+_OF_AN_OPTIMIZER = frozenset({"exp_avg", "exp_avg_sq", "momentum_buffer"})
+_AVERAGED = "ema"
 _DEEPEST = 3
 _NAMES = 6
 _LONGEST = 60
@@ -76,9 +78,11 @@ def read_training_file(source: ByteSource) -> TrainingFile | None:
 
 
 def _dicts_of_tensors(value: Mapping[Any, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """The dicts inside that map names to tensors, with the keys that lead to each."""
+    """The dicts inside that map names to tensors, with the keys that lead to each; none that an optimizer keeps."""
     for key, item in value.items():
         if not isinstance(key, str) or not isinstance(item, dict) or len(path) >= _DEEPEST:
+            continue
+        if _NOT_WEIGHTS.search(key) or not _OF_AN_OPTIMIZER.isdisjoint(item):
             continue
         if any(isinstance(name, str) and isinstance(one, PickledTensor) for name, one in item.items()):
             yield (*path, key), item
@@ -87,10 +91,10 @@ def _dicts_of_tensors(value: Mapping[Any, Any], path: tuple[str, ...] = ()) -> I
 
 
 def _rank(found: tuple[tuple[str, ...], Any]) -> tuple[bool, int, int]:
-    """Weights before what an optimizer keeps, usual names before others, then the larger dict."""
+    """Weights before averages of them, usual names before others, then the larger dict."""
     path, tensors = found
     usual = _USUAL.index(path[-1]) if path[-1] in _USUAL else len(_USUAL)
-    return not any(word in part.lower() for part in path for word in _NOT_WEIGHTS), -usual, len(tensors)
+    return not any(_AVERAGED in part.lower() for part in path), -usual, len(tensors)
 
 
 def state_of_training_file(found: TrainingFile, others: Sequence[str] = ()) -> CheckpointState:

@@ -77,6 +77,7 @@ def _trainer(state: bytes) -> dict[str, bytes]:
     return {"checkpoint-1/config.json": b"{}", "checkpoint-1/trainer_state.json": state}
 
 
+_HUGE = json.dumps({"best_model_checkpoint": "checkpoint-1", "best_metric": 10**400}).encode()
 _ELSEWHERE = json.dumps({"best_model_checkpoint": "/etc;rm -rf ~", "best_metric": "x"}).encode()
 _NOT_RUN = "which was not done"
 CASES = (
@@ -105,6 +106,7 @@ CASES = (
         (3,),
         ("HS808", "checkpoint-1"),
     ),
+    Case("a Trainer's metric is huge", _of(lambda folder: _trainer(_HUGE), configured=False), (3,), ("HS808",)),
     Case(
         "steps with huge numbers",
         _of(lambda folder: {f"checkpoint-{'9' * 200}/config.json": b"{}"}, configured=False),
@@ -122,6 +124,12 @@ CASES = (
             configured=False),
         (3,),
         ("HS809",),
+    ),
+    Case(
+        "layers with numbers that are none",
+        _of(lambda folder: {"pytorch_model.bin": _saved({f"v_head.{part}.weight": torch.zeros(1, 2)
+                                                         for part in ("9" * 5000, "\u00b2")}, folder)}),
+        (3,),
     ),
     Case(
         "a wrapper with a hostile name",
