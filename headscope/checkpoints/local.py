@@ -1,6 +1,7 @@
 """Checkpoints on this machine: a folder, or a weight file beside its config.json."""
 
 from pathlib import Path
+from traceback import clear_frames
 
 from headscope.checkpoints.adapter import ADAPTER_CONFIG
 from headscope.checkpoints.config_file import LARGEST_JSON
@@ -116,6 +117,7 @@ def _in_a_state(folder: Folder, reference: str, err: HeadscopeError, file: str |
     Raises an error of the same kind that names the state, or the error itself.
     """
     place = _place(folder, file)
+    clear_frames(err.__traceback__)  # they hold what was read so far, and the file may be read again
     found = recognise_bad_file(place) if isinstance(err, Malformed) else recognise(place)
     if found is None:
         raise err

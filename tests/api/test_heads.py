@@ -51,6 +51,7 @@ def test_no_gradient_contradicts_a_traced_pooling(atlas: tuple[HeadEntry, ...]) 
         entry.class_name
         for entry, verdict in verdicts.items()
         if (verdict is None or verdict.agrees is None) and entry.head and entry.head.pooling.kind not in no_claim
+        if verdict is None or "too many to be run again" not in verdict.told  # a whole vocabulary
     ]
     assert wrong == []
     assert open_ones == []

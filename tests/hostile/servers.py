@@ -213,7 +213,7 @@ CASES: tuple[ServerCase, ...] = (
     ServerCase(
         "ten thousand shards",
         "",
-        ("the shard is missing",),
+        ("the shards are missing",),
         files=index({f"x{number}": f"{number}.safetensors" for number in range(300)}),
         options=("--timeout", "60"),
     ),

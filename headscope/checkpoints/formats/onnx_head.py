@@ -306,7 +306,7 @@ class _Back:
         self._value = data
         return ""
 
-    def _gather(self, node: Node, data: str) -> tuple[PoolingKind | None, str] | None:
+    def gather(self, node: Node, data: str) -> tuple[PoolingKind | None, str] | None:
         """One position: `Gather` along the second axis."""
         if len(node.inputs) < 2 or node.inputs[0] != data:  # noqa: PLR2004 - data and indices
             return None
@@ -328,7 +328,7 @@ class _Back:
         before = self._walk.shape(maker.inputs[0])
         return before is not None and len(before) == _TOKENS and shape is not None and before[-1] == shape[-1]
 
-    def _slice(self, node: Node, data: str) -> tuple[PoolingKind | None, str] | None:
+    def cut(self, node: Node, data: str) -> tuple[PoolingKind | None, str] | None:
         """One position: a slice of length one along the second axis."""
         given = [self._walk.ints(name) for name in node.inputs[1:]]
         if len(given) < 3 or any(item is None or len(item) != 1 for item in given[:3]):  # noqa: PLR2004 - to the axes
@@ -337,7 +337,7 @@ class _Back:
         is_one = stop == start + 1 or (start == -1 and stop > 2**31)
         return _at_index(start) if axis in (1, -2) and is_one else None
 
-    def _gather_many(self, node: Node, data: str) -> tuple[PoolingKind | None, str] | None:
+    def gather_many(self, node: Node, data: str) -> tuple[PoolingKind | None, str] | None:
         """One position of each row: `GatherND` or `GatherElements` at computed indices."""
         if len(node.inputs) < 2 or node.inputs[0] != data:  # noqa: PLR2004 - data and indices
             return None
@@ -353,7 +353,7 @@ class _Back:
             return PoolingKind.OTHER, f"one position of each row, at an index computed from {', '.join(reads)}"
         return PoolingKind.TOKEN_AT, "one position of each row, fixed when the model was exported"
 
-    def _reduce(self, node: Node, data: str) -> tuple[PoolingKind | None, str] | None:
+    def reduce(self, node: Node, data: str) -> tuple[PoolingKind | None, str] | None:
         """A mean, maximum or sum over the positions."""
         axes = node.attributes.get("axes")
         if axes is None and len(node.inputs) > 1:
@@ -385,20 +385,20 @@ class _Back:
             return PoolingKind.MASKED_MEAN, f"the sum over the positions that {', '.join(sorted(reads))} keeps, divided"
         return None, "a sum over the positions whose divisor was not found"
 
-    def _spatial(self, node: Node, data: str) -> tuple[PoolingKind | None, str] | None:
+    def spatial(self, node: Node, data: str) -> tuple[PoolingKind | None, str] | None:
         return PoolingKind.SPATIAL_MEAN, "the mean over the image"
 
 
 _Reader = Callable[[_Back, Node, str], tuple[PoolingKind | None, str] | None]
 _COLLAPSES: dict[str, _Reader] = {
-    "Gather": _Back._gather,
-    "Slice": _Back._slice,
-    "GatherND": _Back._gather_many,
-    "GatherElements": _Back._gather_many,
-    "ReduceMean": _Back._reduce,
-    "ReduceMax": _Back._reduce,
-    "ReduceSum": _Back._reduce,
-    "GlobalAveragePool": _Back._spatial,
+    "Gather": _Back.gather,
+    "Slice": _Back.cut,
+    "GatherND": _Back.gather_many,
+    "GatherElements": _Back.gather_many,
+    "ReduceMean": _Back.reduce,
+    "ReduceMax": _Back.reduce,
+    "ReduceSum": _Back.reduce,
+    "GlobalAveragePool": _Back.spatial,
 }
 
 

@@ -16,7 +16,7 @@ from headscope.errors import HeadscopeError, Malformed
 # Of a state dict, a tensor takes about 45 steps and 1.8 kB, so files of some 30,000 tensors are read. The limits keep a
 # pickle that multiplies work within seconds, and within the memory that `docs/security.md` promises.
 _MOST_OPERATIONS = 1_500_000
-_MOST_BYTES = 90_000_000
+_MOST_BYTES = 75_000_000
 _LONGEST_ARGUMENT = 65_536
 _WIDEST_INTEGER = 128
 _LARGEST_SIZE = 2**63

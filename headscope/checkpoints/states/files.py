@@ -14,6 +14,8 @@ WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 _POINTER = b"version https://git-lfs.github.com/spec/"
 _SIZE = re.compile(rb"^size (\d{1,20})$", re.MULTILINE)
 _SHORT = 1024
+_LARGEST_FILE = 2**44
+"""Bytes that no weight file has: offsets beyond it lie."""
 _HEADER = 25_000_000
 _OFFSETS = re.compile(rb'"data_offsets"\s{0,9}:\s{0,9}\[\s{0,9}\d{1,19}\s{0,9},\s{0,9}(\d{1,19})\s{0,9}\]')
 _ZIP, _ZIP_END, _TAIL = b"PK\x03\x04", b"PK\x05\x06", 65_557
@@ -125,7 +127,8 @@ def _lacking(place: Place, name: str) -> str:
     if not 0 < length <= _HEADER or place.start(name, 9)[8:] not in {b"", b"{"}:  # a header is a JSON object
         return ""
     expected = _end_of_data(place.start(name, 8 + length)[8:], length)
-    return f"ends early: {expected:,} bytes were expected, {size:,} are there" if expected > size else ""
+    is_early = size < expected < _LARGEST_FILE
+    return f"ends early: {expected:,} bytes were expected, {size:,} are there" if is_early else ""
 
 
 def _tail(place: Place, name: str, at: int, size: int) -> bytes:

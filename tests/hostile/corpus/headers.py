@@ -13,14 +13,14 @@ def _entry(**changed: Any) -> dict[str, Any]:
 _FINE = json.dumps(ONE_TENSOR).encode()
 _TWICE = b"{%s,%s}" % (_FINE[1:-1], _FINE[1:-1])
 _FILES: dict[str, tuple[bytes, str]] = {
-    "length over the file": (safetensors(_FINE, length=10_000), "claims"),
+    "length over the file": (safetensors(_FINE, length=10_000), "ends early: 10,008 bytes were expected"),
     "length of 2^64 - 1": (safetensors(_FINE, length=2**64 - 1), "claims"),
     "length of 2^63": (safetensors(_FINE, length=2**63), "claims"),
     "length of nothing": (safetensors(_FINE, length=0), "no valid JSON"),
     "length too short": (safetensors(_FINE, length=10), "no valid JSON"),
     "cut in the length": (safetensors(_FINE)[:5], "fewer than"),
-    "cut in the header": (safetensors(_FINE)[:20], "claims"),
-    "cut in the data": (safetensors(_FINE)[:-1], "accounts for"),
+    "cut in the header": (safetensors(_FINE)[:20], "ends early"),
+    "cut in the data": (safetensors(_FINE)[:-1], "ends early"),
     "more data than told": (safetensors(_FINE, b"\0" * 5), "accounts for"),
     "shape of 2^63": (safetensors(_entry(shape=[2**63])), "overflows"),
     "shape of 2^62 x 4": (safetensors(_entry(shape=[2**62, 4])), "overflows"),
