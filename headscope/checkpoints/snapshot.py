@@ -117,7 +117,7 @@ def _from_values(values: dict[str, Any], reference: str, size: int) -> Checkpoin
         )
     except (KeyError, TypeError, ValueError) as err:
         raise Malformed(
-            f"{reference} is no complete snapshot: {type(err).__name__} {err}", "write it anew with headscope snapshot"
+            f"{reference} is no complete snapshot: {type(err).__name__} {err}", "write it again with headscope snapshot"
         ) from err
 
 
@@ -199,7 +199,7 @@ def _parse(text: bytes, reference: str) -> dict[str, Any]:
     if type(values.get("version")) is not int or values["version"] != VERSION:
         raise Malformed(
             f"{reference} is a snapshot of version {values.get('version')}, and version {VERSION} is read",
-            "write it anew with this headscope, or upgrade",
+            "write it again with this headscope, or upgrade",
         )
     return values
 

@@ -209,7 +209,7 @@ def _read_index(storage: Storage, layout: _Layout) -> Weights:
     text = storage.read_text(layout.name)
     weight_map = parse_object(text, layout.name).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
-        raise Malformed(f"{layout.name} has no weight_map from tensor names to files", "save the checkpoint anew")
+        raise Malformed(f"{layout.name} has no weight_map from tensor names to files", "save the checkpoint again")
     shards = _header_sizes(weight_map, layout.name)
     weights = _read_files(storage, layout.format, sorted(shards), shards)
     notices = _unheld(weights, weight_map, layout.name)

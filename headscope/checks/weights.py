@@ -311,7 +311,7 @@ def adapter_without_head(this: Rule, subject: Subject) -> Findings:
         yield this.find(
             Severity.ERROR,
             f"PEFT looks for {named(adapter.promised)} in the adapter's file and raises a KeyError: it is not there.",
-            "Save the adapter anew with PeftModel.save_pretrained, which writes the modules to save.",
+            "Save the adapter again with PeftModel.save_pretrained, which writes the modules to save.",
             adapter.promised,
         )
     if adapter.not_carried:

@@ -85,7 +85,7 @@ Timeout = Annotated[
 ]
 NoCache = Annotated[
     bool,
-    typer.Option("--no-cache", help="Examine anew; remember no report.", rich_help_panel=_WHERE),
+    typer.Option("--no-cache", help="Examine again, and keep no report.", rich_help_panel=_WHERE),
 ]
 Revision = Annotated[
     str | None,

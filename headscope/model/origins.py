@@ -70,7 +70,7 @@ def _header_only(header: TensorHeader, alike: frozenset[str]) -> torch.Tensor:
     try:
         tensor = torch.empty(header.shape, dtype=dtype, device="meta").as_subclass(OriginTensor)
     except (TypeError, RuntimeError, OverflowError) as err:
-        raise Malformed(f"the tensor {header.key} has the impossible shape {header.shape}", "save it anew") from err
+        raise Malformed(f"the tensor {header.key} has the impossible shape {header.shape}", "save it again") from err
     tensor.origin, tensor.alike = frozenset((header.key,)), alike
     return tensor
 

@@ -41,7 +41,7 @@ def stored_tensors(path: Path, keys: Iterable[str]) -> dict[str, torch.Tensor]:
         state = state.get("state_dict", state)
         return {key: state[key] for key in keys}
     except Exception as err:
-        raise Malformed(f"{path.name} cannot be read by PyTorch: {type(err).__name__}", "save it anew") from err
+        raise Malformed(f"{path.name} cannot be read by PyTorch: {type(err).__name__}", "save it again") from err
 
 
 def _can_be_mapped(path: Path) -> bool:

@@ -471,7 +471,7 @@ def test_a_stored_classifier_of_another_size() -> None:
     (found,) = findings("HS201", subject(head=head(TWO)))
     assert found.message.startswith("The checkpoint's classifier has 2 classes and the model 3: from_pretrained raises")
     assert "labels would be lost" not in found.message
-    assert found.remedy == "Use num_labels=2, or know that the classifier starts anew."
+    assert found.remedy == "Use num_labels=2, or know that the classifier starts over."
     (found,) = findings("HS201", subject(head=head(TWO), wanted_num_labels=3))
     assert found.message.endswith("Its labels would be lost: no, maybe, yes.")
     (found,) = findings("HS201", subject(head=head(TWO), wanted_num_labels=3, config=ConfigFacts()))

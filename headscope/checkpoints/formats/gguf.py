@@ -59,7 +59,7 @@ def read_gguf(source: ByteSource) -> WeightInventory:
     version = cursor.number("I")
     if version not in _VERSIONS:
         raise Unsupported(
-            f"{source.name} is GGUF of version {version}, and versions 2 and 3 are read", "convert it anew"
+            f"{source.name} is GGUF of version {version}, and versions 2 and 3 are read", "convert it again"
         )
     tensors, settings = cursor.count(_MOST_TENSORS, "tensors"), cursor.count(_MOST_SETTINGS, "settings")
     values: dict[str, Any] = {}

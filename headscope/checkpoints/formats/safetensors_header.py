@@ -48,7 +48,7 @@ def _read(source: ByteSource) -> tuple[list[tuple[TensorHeader, int, int]], int]
 
 
 def _bad(name: str, what: str) -> Malformed:
-    return Malformed(f"{name} is no valid safetensors file: {what}", "fetch the file again, or save it anew")
+    return Malformed(f"{name} is no valid safetensors file: {what}", "fetch the file again, or save it again")
 
 
 def _header_text(source: ByteSource) -> bytes:

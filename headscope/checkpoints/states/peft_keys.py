@@ -85,7 +85,9 @@ def _repair(manifest: CheckpointManifest, ranks: list[int], targets: list[str], 
         f"{'import torch' if is_torch else 'from safetensors.torch import load_file'}\n"
         "from peft import LoraConfig, get_peft_model\n"
         f"from transformers import AutoConfig, {cls}\n"
-        f"config = LoraConfig(r={rank}, lora_alpha=8, target_modules={targets!r}, modules_to_save={saved or None!r})\n"
+        "lora_alpha = ...  # that of your LoraConfig\n"  # any number would merge without an error
+        f"config = LoraConfig(r={rank}, lora_alpha=lora_alpha, target_modules={targets!r}, "
+        f"modules_to_save={saved or None!r})\n"
         f"model = get_peft_model({build}(AutoConfig.from_pretrained('.')), config)\n"
         "state = {}\n"
         f"for file in {files!r}:\n"

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from headscope.checkpoints.states.peft_keys import PREFIX
-from headscope.checkpoints.states.rekeying import Rekeying
+from headscope.checkpoints.states.rekeying import Rekeying, modern_name
 from headscope.facts import CheckpointManifest, ParameterStatus, WeightDiff, WeightsFormat
 from headscope.facts.counting import counted, verb
 from headscope.facts.states import CheckpointState, Repair, StateKind
@@ -52,7 +52,7 @@ def _ranked(keys: Sequence[str], wanted: set[str], bases: Sequence[str]) -> Iter
     plain = [_without(key, dropped) for key in keys]
     names = _also_bare(wanted, bases)
     scores = {
-        prefix: sum(_modern(key.removeprefix(prefix)) in names for key in plain if key.startswith(prefix))
+        prefix: sum(modern_name(key.removeprefix(prefix)) in names for key in plain if key.startswith(prefix))
         for prefix in _prefixes(plain)
         if prefix or dropped
     }
@@ -72,14 +72,6 @@ def _without(key: str, parts: Iterable[str]) -> str:
 def _also_bare(wanted: set[str], bases: Iterable[str]) -> set[str]:
     """The names, and those of the base model as it saves them alone."""
     return wanted | {name.removeprefix(f"{base}.") for base in bases for name in wanted}
-
-
-def _modern(key: str) -> str:
-    """A key with the names that Transformers gives to LayerNorm weights of old checkpoints."""
-    for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
-        if key.endswith(old):
-            return key.removesuffix(old) + new
-    return key
 
 
 def _prefixes(keys: Iterable[str]) -> list[str]:
