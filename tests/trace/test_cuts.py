@@ -91,6 +91,7 @@ def test_slices_that_cut_no_text_are_not_named(head: Head) -> None:
     [
         lambda m: torch.where(last_of(m) >= 0, last_of(m), 300),
         lambda m: last_of(m.float().clamp(max=200)),  # of numbers that are no positions
+        lambda m: last_of(m).clamp(max=3),  # within every text that is traced
     ],
 )
 def test_a_number_that_bounds_nothing_is_no_limit(index: Callable[[torch.Tensor], torch.Tensor]) -> None:
