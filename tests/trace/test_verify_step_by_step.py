@@ -123,6 +123,15 @@ def test_a_part_that_claims_nothing_hides_no_wrong_part(skipped: Part, has_tenso
     assert agrees(found, skipped, (K.LAST_TOKEN, LAST), EVERY_OTHER, tensors=tensors) is False
 
 
+def test_a_part_that_no_gradient_shows_is_named() -> None:
+    found = run(Text(lambda s, h, m: s.fc(torch.cat([(9 * h).round().mean(1), h[:, 0]], -1)), 2 * H))
+    tensors = ((made(found, "round"), made(found, "mean")), ())
+    parts = pooling((K.MEAN, ALL), EVERY_OTHER)
+    told = verify_pooling(found.execution, found.head, parts, found.axes, tensors)
+    assert told.agrees is None
+    assert "no gradient leads to" in told.told
+
+
 class Longer(nn.Module):
     """An encoder that puts a vector of its own before the tokens: one position more than the text has."""
 
