@@ -16,7 +16,7 @@ from headscope.checkpoints.formats.safetensors_header import read_safetensors_he
 from headscope.checkpoints.formats.torch_file import read_torch_headers
 from headscope.errors import Malformed, NotFound, Unsupported, UsageError
 from headscope.facts import TensorHeader, Unavailable, WeightFile, WeightsFormat
-from headscope.facts.counting import counted
+from headscope.facts.counting import counted, list_of
 
 _OTHER_FORMATS = {
     "tf_model.h5": "TensorFlow",
@@ -287,9 +287,8 @@ def _missing_shards(names: list[str], total: int) -> tuple[Unavailable, ...]:
         return ()
     if len(names) == 1:
         return (Unavailable(names[0], "the shard is missing"),)
-    more = f" and {len(names) - _SHARDS_NAMED:,} more" if len(names) > _SHARDS_NAMED else ""
-    listed = ", ".join(names[:_SHARDS_NAMED])
-    return (Unavailable(f"{len(names):,} of {total:,} shards", f"the shards are missing: {listed}{more}"),)
+    what = f"{len(names):,} of {total:,} shards"
+    return (Unavailable(what, f"the shards are missing: {list_of(names, _SHARDS_NAMED)}"),)
 
 
 def _read_part(storage: Storage, format_: WeightsFormat, name: str, listed: Mapping[str, int] | None) -> _Part:

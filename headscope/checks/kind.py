@@ -1,8 +1,9 @@
 """Rules on what the checkpoint is: its kind, its number format, its code."""
 
-from headscope.checks.rule import Findings, NotKnown, Rule, at, classifier_of, for_profile, live_parameters, named, rule
+from headscope.checks.rule import Findings, NotKnown, Rule, at, classifier_of, for_profile, live_parameters, rule
 from headscope.facts import ParameterStatus, Profile, Severity
 from headscope.facts.check import Subject
+from headscope.facts.counting import few_of
 from headscope.facts.weights import NEW_AT_LOAD
 
 _GIVEN = (ParameterStatus.LOADED, ParameterStatus.CHANGED)
@@ -17,7 +18,7 @@ def wrong_kind(this: Rule, subject: Subject) -> Findings:
     if subject.built.kind is None or (last is not None and last.status in _GIVEN):
         return  # whatever the configuration calls it, the checkpoint gave the classifier
     names = subject.report.checkpoint.architectures
-    made = f" (architectures: {named(names)})" if names else ""
+    made = f" (architectures: {few_of(names)})" if names else ""
     yield this.find(
         at(subject, training=Severity.NOTE, inference=Severity.WARNING),
         f"The checkpoint is a {subject.built.kind}{made} and has no classifier of its own.",
@@ -38,10 +39,10 @@ def _other_task(this: Rule, subject: Subject) -> Findings:
     kept = [item.name for item in tensors if item.live and item.status is ParameterStatus.LOADED]
     yield this.find(
         at(subject, training=Severity.NOTE, inference=Severity.ERROR if kept else Severity.WARNING),
-        f"The checkpoint's architectures names {named(subject.report.checkpoint.architectures)}, trained for "
+        f"The checkpoint's architectures names {few_of(subject.report.checkpoint.architectures)}, trained for "
         f"{trained.value}, and it is loaded as {model.class_name}, for {model.task.value}"
         + (
-            f": {named(kept)} {'holds' if len(kept) == 1 else 'hold'} what was learned for the other task."
+            f": {few_of(kept)} {'holds' if len(kept) == 1 else 'hold'} what was learned for the other task."
             if kept
             else "."
         ),
@@ -64,14 +65,14 @@ def head_dtype(this: Rule, subject: Subject) -> Findings:
     if packed:
         yield this.find(
             at(subject, training=Severity.ERROR, inference=Severity.WARNING),
-            f"Weights of the head are stored as {', '.join(dict.fromkeys(stored.values()))}: {named(packed)}.",
+            f"Weights of the head are stored as {', '.join(dict.fromkeys(stored.values()))}: {few_of(packed)}.",
             "Leave the head out of the quantisation (modules_to_not_convert or the like).",
             packed,
         )
     if half and subject.profile is Profile.TRAINING:
         yield this.find(
             Severity.WARNING,
-            f"The head would be trained in float16, whose small range loses gradients: {named(half)}.",
+            f"The head would be trained in float16, whose small range loses gradients: {few_of(half)}.",
             "Load with dtype=torch.float32 or bfloat16, and leave half precision to autocast (fp16=True).",
             half,
         )
@@ -131,7 +132,8 @@ def head_quantised(this: Rule, subject: Subject) -> Findings:
     if packed:
         yield this.find(
             at(subject, training=Severity.ERROR, inference=Severity.WARNING),
-            f"{named(packed)} of the head is packed by {facts.method}: coarse scores, and nothing that can be trained.",
+            f"{few_of(packed)} of the head is packed by {facts.method}: coarse scores, and nothing "
+            "that can be trained.",
             "Leave the head out of the quantisation (modules_to_not_convert, llm_int8_skip_modules).",
             packed,
         )
@@ -139,8 +141,8 @@ def head_quantised(this: Rule, subject: Subject) -> Findings:
     if facts.method == "bitsandbytes" and facts.skips_head is False and fresh:
         yield this.find(
             at(subject, training=Severity.ERROR, inference=Severity.WARNING),
-            f"The settings leave {named(facts.skipped) or 'nothing'} unquantised and forget the head: "
-            f"{named(fresh)} is new, and would be made quantised.",
+            f"The settings leave {few_of(facts.skipped) or 'nothing'} unquantised and forget the head: "
+            f"{few_of(fresh)} is new, and would be made quantised.",
             "Add the head's module to llm_int8_skip_modules in the quantization_config.",
             fresh,
         )

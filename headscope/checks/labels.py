@@ -9,13 +9,12 @@ from headscope.checks.rule import (
     at,
     for_profile,
     is_in_memory,
-    named,
     reshaped_classes,
     rule,
 )
 from headscope.facts import ModelFacts, Profile, Severity, Task
 from headscope.facts.check import Subject
-from headscope.facts.counting import counted
+from headscope.facts.counting import counted, few_of
 from headscope.facts.tasks import WITHOUT_CLASSES
 
 _LOSS_OF = {
@@ -40,7 +39,7 @@ def class_count(this: Rule, subject: Subject) -> Findings:
     model = subject.report.model.num_labels
     if stored is not None and stored != model:
         lost = _names_in_config(subject)
-        sentence = f" Its labels would be lost: {named(lost)}." if lost and wanted else ""
+        sentence = f" Its labels would be lost: {few_of(lost)}." if lost and wanted else ""
         live = is_in_memory(subject)  # whether it was trained since, HS102 and HS103 ask
         told = (
             ", so it was not loaded."
@@ -56,7 +55,7 @@ def class_count(this: Rule, subject: Subject) -> Findings:
         yield this.find(
             at(subject, training=Severity.NOTE, inference=Severity.ERROR),
             f"The configuration has {configured} classes, and {wanted} were asked for: its labels would be lost: "
-            f"{named(_names_in_config(subject))}.",
+            f"{few_of(_names_in_config(subject))}.",
             f"Leave out --num-labels, or know that the {configured} labels go.",
         )
 
@@ -92,7 +91,7 @@ def placeholder_labels(this: Rule, subject: Subject) -> Findings:
         return
     yield this.find(
         at(subject, training=Severity.NOTE, inference=Severity.WARNING),
-        f"The {model.num_labels} classes are called {named(model.labels)}.",
+        f"The {model.num_labels} classes are called {few_of(model.labels)}.",
         for_profile(
             subject,
             training="Set id2label and label2id in the configuration before training: they are saved with the model.",
@@ -119,10 +118,10 @@ def _faults_of_ids(subject: Subject) -> list[str]:
     expected = {str(number) for number in range(len(entries))}
     strange = [key for key, _ in entries if key not in expected]
     if strange:
-        faults.append(f"id2label has {counted(len(entries), 'entry', 'entries')} and the ids {named(strange)}")
+        faults.append(f"id2label has {counted(len(entries), 'entry', 'entries')} and the ids {few_of(strange)}")
     repeated = [name for name, count in Counter(name for _, name in entries).items() if count > 1]
     if repeated:
-        faults.append(f"id2label gives the name {named(repeated)} to several ids")
+        faults.append(f"id2label gives the name {few_of(repeated)} to several ids")
     return faults
 
 
@@ -132,8 +131,8 @@ def _faults_of_inverse(subject: Subject) -> list[str]:
         return []
     wrong = [name for key, name in forward if back.get(name) != key]
     spare = [name for name in back if name not in {label for _, label in forward}]
-    faults = [f"label2id does not lead {named(wrong)} back to the same id"] if wrong else []
-    return [*faults, f"label2id names {named(spare)}, which id2label does not have"] if spare else faults
+    faults = [f"label2id does not lead {few_of(wrong)} back to the same id"] if wrong else []
+    return [*faults, f"label2id names {few_of(spare)}, which id2label does not have"] if spare else faults
 
 
 @rule("HS204", "problem-type", "The problem type does not fit the class count")

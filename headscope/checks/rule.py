@@ -1,17 +1,16 @@
 """What a rule is: one function from a subject to findings, with a stable id."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from headscope.facts import CheckpointKind, Finding, Head, HeadParameter, ParameterStatus, Profile, Severity
 from headscope.facts.check import Subject
+from headscope.facts.counting import few_of
 from headscope.facts.tasks import WITHOUT_CLASSES
 from headscope.facts.weights import stored_classes
 
 Findings = Iterable[Finding]
 Judge = Callable[["Rule", Subject], Findings]
-
-_NAMES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ def live_of(subject: Subject) -> list[HeadParameter]:
     live = [item for item in head_of(subject).tensors if item.live]
     unknown = [item.name for item in live if item.status is ParameterStatus.UNKNOWN]
     if unknown:
-        raise NotKnown(f"whether the checkpoint gives {named(unknown)} is not known")
+        raise NotKnown(f"whether the checkpoint gives {few_of(unknown)} is not known")
     return live
 
 
@@ -130,9 +129,3 @@ def unless_repaired(subject: Subject, names: Iterable[str], otherwise: str) -> s
     lacking = {*repaired.weights.new, *(item.parameter for item in repaired.weights.mismatched)}
     given = not lacking.intersection(names)
     return f"The repair that {' and '.join(repaired.rules)} gives loads them." if given else otherwise
-
-
-def named(names: Sequence[str]) -> str:
-    """A few names, and how many there are besides."""
-    shown = ", ".join(names[:_NAMES])
-    return shown if len(names) <= _NAMES else f"{shown} and {len(names) - _NAMES:,} more"

@@ -1,9 +1,9 @@
 """Rules on a model in memory that is about to be trained."""
 
-from headscope.checks.rule import Findings, Rule, classifier_of, live_parameters, named, rule
+from headscope.checks.rule import Findings, Rule, classifier_of, live_parameters, rule
 from headscope.facts import Profile, Severity
 from headscope.facts.check import Subject
-from headscope.facts.counting import verb
+from headscope.facts.counting import few_of, verb
 from headscope.facts.weights import NEW_AT_LOAD
 
 
@@ -17,7 +17,7 @@ def head_frozen(this: Rule, subject: Subject) -> Findings:
     grave = (last is not None and last.name in live.frozen) or bool(fresh & set(live.frozen))
     yield this.find(
         Severity.ERROR if grave else Severity.NOTE,
-        f"{named(live.frozen)} {'has' if len(live.frozen) == 1 else 'have'} requires_grad=False and will not be "
+        f"{few_of(live.frozen)} {'has' if len(live.frozen) == 1 else 'have'} requires_grad=False and will not be "
         "trained.",
         f"Train it with modules_to_save={list(live.modules_to_save)} in the PEFT configuration."
         if live.modules_to_save
@@ -33,7 +33,7 @@ def head_not_optimized(this: Rule, subject: Subject) -> Findings:
     if live is not None and live.not_optimized and subject.profile is Profile.TRAINING:
         yield this.find(
             Severity.ERROR,
-            f"The optimizer does not hold {named(live.not_optimized)}, so training leaves "
+            f"The optimizer does not hold {few_of(live.not_optimized)}, so training leaves "
             f"{verb(len(live.not_optimized), 'it as it is', 'them as they are')}.",
             "Make the optimizer after the head was replaced, from model.parameters().",
             live.not_optimized,

@@ -1,8 +1,9 @@
 """Rules on the numbers in the head: read from the file, a few kilobytes of each tensor."""
 
-from headscope.checks.rule import Findings, Rule, at, classifier_of, named, rule
+from headscope.checks.rule import Findings, Rule, at, classifier_of, rule
 from headscope.facts import ParameterStatus, Severity
 from headscope.facts.check import Subject, TensorValues
+from headscope.facts.counting import few_of
 
 # A sample of 256 numbers has a spread within 13% of the true one (three times 1/sqrt(2n)), so a fresh classifier is
 # within this. Training moves it further, but a little training may not: hence a note and no more.
@@ -19,7 +20,7 @@ def values_broken(this: Rule, subject: Subject) -> Findings:
     if lost:
         yield this.find(
             Severity.ERROR,
-            f"NaN or infinity in {named(lost)}: every score is NaN.",
+            f"NaN or infinity in {few_of(lost)}: every score is NaN.",
             "Take an earlier checkpoint; the training diverged.",
             lost,
         )
@@ -28,7 +29,7 @@ def values_broken(this: Rule, subject: Subject) -> Findings:
     if empty:
         yield this.find(
             at(subject, training=Severity.WARNING, inference=Severity.ERROR),
-            f"{named(empty)} holds zeros only: all classes get the same score for every input.",
+            f"{few_of(empty)} holds zeros only: all classes get the same score for every input.",
             "The weights were never trained or never saved; save the checkpoint again.",
             empty,
         )
@@ -36,7 +37,7 @@ def values_broken(this: Rule, subject: Subject) -> Findings:
     if flat:
         yield this.find(
             Severity.WARNING,
-            f"{named(flat)} has rows whose elements are all the same: such a class does not look at its input.",
+            f"{few_of(flat)} has rows whose elements are all the same: such a class does not look at its input.",
             "See whether those classes occur in the training data.",
             flat,
         )

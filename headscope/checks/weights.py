@@ -12,7 +12,6 @@ from headscope.checks.rule import (
     head_of,
     is_in_memory,
     live_of,
-    named,
     reshaped_classes,
     rule,
     unknown_outside,
@@ -29,7 +28,7 @@ from headscope.facts import (
 )
 from headscope.facts.adapter import describe_fault
 from headscope.facts.check import Subject
-from headscope.facts.counting import counted, verb
+from headscope.facts.counting import counted, few_of, verb
 from headscope.facts.report import find_missing
 from headscope.facts.weights import dropped_layers
 
@@ -50,10 +49,10 @@ def base_weights_missing(this: Rule, subject: Subject) -> Findings:
         return
     resized = subject.live.resized if subject.live else ()
     if subject.profile is Profile.INFERENCE or any(name not in resized for name in unknown):
-        raise NotKnown(f"whether the checkpoint gives {named(unknown)} is not known")
+        raise NotKnown(f"whether the checkpoint gives {few_of(unknown)} is not known")
     yield this.find(
         Severity.NOTE,
-        f"{named(unknown)} has another number of rows than in the checkpoint: added rows start at random.",
+        f"{few_of(unknown)} has another number of rows than in the checkpoint: added rows start at random.",
         "Train the added tokens, or load a checkpoint that was saved after resize_token_embeddings.",
         unknown,
     )
@@ -65,10 +64,10 @@ def _missing_outside(this: Rule, subject: Subject, missing: tuple[str, ...]) -> 
     weights = subject.report.weights
     base = sum(1 for item in weights.parameters if item.in_base and not item.is_buffer)
     outside = f"{counted(len(missing), 'tensor')} outside the head"
-    message = f"{outside} {verb(len(missing))} newly initialised: {named(missing)}."
+    message = f"{outside} {verb(len(missing))} newly initialised: {few_of(missing)}."
     if is_in_memory(subject):
         was = verb(len(missing), "was", "were")
-        message = f"{outside} {was} not loaded from the checkpoint: {named(missing)}."
+        message = f"{outside} {was} not loaded from the checkpoint: {few_of(missing)}."
     remedy = "Give the checkpoint that holds them, or the class that it was saved from (--model-class)."
     if weights.unused and len(missing) >= _MANY * max(base, 1):
         message += (
@@ -94,7 +93,7 @@ def empty_placeholders(this: Rule, subject: Subject) -> Findings:
     if empty:
         yield this.find(
             Severity.ERROR,
-            f"{counted(len(empty), 'tensor')} {verb(len(empty))} stored without any element: {named(empty)}. "
+            f"{counted(len(empty), 'tensor')} {verb(len(empty))} stored without any element: {few_of(empty)}. "
             "DeepSpeed ZeRO-3 leaves such "
             "placeholders when the weights are not gathered before saving: the file holds none of their values.",
             "Rebuild the weights from the training checkpoint with DeepSpeed's script (python zero_to_fp32.py "
@@ -261,7 +260,7 @@ def unused_weights_new(this: Rule, subject: Subject) -> Findings:
     if idle:
         yield this.find(
             Severity.NOTE,
-            f"{named(idle)}: newly initialised, and without effect on the scores.",
+            f"{few_of(idle)}: newly initialised, and without effect on the scores.",
             "Nothing to do.",
             idle,
         )
@@ -290,7 +289,7 @@ def classifier_unused(this: Rule, subject: Subject) -> Findings:
     if same and len(last.shape) > 1:
         yield this.find(
             Severity.WARNING,
-            f"{last.name} is new, and the checkpoint holds {named(same)} of the same shape, which nothing loads.",
+            f"{last.name} is new, and the checkpoint holds {few_of(same)} of the same shape, which nothing loads.",
             "If that is the classifier, load the class it was saved from, or rename the tensor.",
             same,
         )
@@ -310,7 +309,7 @@ def adapter_without_head(this: Rule, subject: Subject) -> Findings:
     if adapter.promised:
         yield this.find(
             Severity.ERROR,
-            f"PEFT looks for {named(adapter.promised)} in the adapter's file and raises a KeyError: it is not there.",
+            f"PEFT looks for {few_of(adapter.promised)} in the adapter's file and raises a KeyError: it is not there.",
             "Save the adapter again with PeftModel.save_pretrained, which writes the modules to save.",
             adapter.promised,
         )
@@ -318,7 +317,7 @@ def adapter_without_head(this: Rule, subject: Subject) -> Findings:
         setting = f"modules_to_save={list(adapter.modules_to_save)}"
         yield this.find(
             Severity.ERROR,
-            f"Neither the base model nor the adapter gives {named(adapter.not_carried)}: random at every load.",
+            f"Neither the base model nor the adapter gives {few_of(adapter.not_carried)}: random at every load.",
             f"Train again with {setting} in the LoraConfig.",
             adapter.not_carried,
         )
@@ -367,7 +366,7 @@ def weights_changed(this: Rule, subject: Subject) -> Findings:
     if changed:
         yield this.find(
             Severity.NOTE,
-            f"Values differ from the checkpoint's: {named(own or changed)}"
+            f"Values differ from the checkpoint's: {few_of(own or changed)}"
             + (f" in the head, and {len(changed) - len(own):,} other tensors" if len(changed) > len(own) > 0 else "")
             + ". They were trained, replaced or filled by an adapter since the load.",
             "If they were trained, save the model and check that folder; if not, load the model again.",
@@ -405,4 +404,4 @@ def _all(count: int) -> str:
 
 
 def _names(items: list[HeadParameter]) -> str:
-    return named([item.name for item in items])
+    return few_of([item.name for item in items])

@@ -1,4 +1,8 @@
-"""Counts in sentences."""
+"""Counts and lists in sentences."""
+
+from collections.abc import Iterable
+
+_FEW = 4
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
@@ -9,3 +13,15 @@ def counted(count: int, noun: str, plural: str = "") -> str:
 def verb(count: int, one: str = "is", many: str = "are") -> str:
     """The form of a verb behind a count."""
     return one if count == 1 else many
+
+
+def few_of(items: Iterable[str]) -> str:
+    """A few items, and how many there are besides."""
+    return list_of(items, _FEW)
+
+
+def list_of(items: Iterable[str], limit: int, rest: str = "more") -> str:
+    """Up to `limit` items whole, and how many there are besides."""
+    every = tuple(items)
+    shown = ", ".join(every[:limit])
+    return shown if len(every) <= limit else f"{shown} and {len(every) - limit:,} {rest}"

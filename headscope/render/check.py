@@ -8,13 +8,12 @@ from rich.text import Text
 
 from headscope.facts import Finding, Severity
 from headscope.facts.check import CheckResult, Verdict
-from headscope.facts.counting import counted
+from headscope.facts.counting import counted, list_of
 from headscope.render.fold import fold_keys
 from headscope.render.lines import Paragraph
 from headscope.render.palette import QUIET, SEVERITY, STRONG, TONE, Tone
 from headscope.render.repair import code_of, repaired_sentence
 from headscope.render.safe import label, safe
-from headscope.render.words import list_of
 
 _MARGIN = 12
 _TONE = {Verdict.PASSED: Tone.GOOD, Verdict.FAILED: Tone.ERROR, Verdict.NOT_DETERMINED: Tone.WARNING}

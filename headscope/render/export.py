@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from headscope.facts import TensorHeader
+from headscope.facts.counting import list_of
 from headscope.facts.export import ExportHead, ExportStep, ExportValue, HeadBasis
 from headscope.render.safe import label
-from headscope.render.words import POOLING, axes_of, list_of, size_of
+from headscope.render.words import POOLING, axes_of, size_of
 
 _MOST_LABELS = 20
 _MOST_STEPS = 40

@@ -22,7 +22,7 @@ from headscope.facts import (
     UnusedGroup,
     WeightsFormat,
 )
-from headscope.facts.counting import counted
+from headscope.facts.counting import counted, list_of
 from headscope.facts.tasks import TEXT_TASKS, WITHOUT_CLASSES
 from headscope.render.fold import fold_keys
 from headscope.render.lines import Paragraph
@@ -37,7 +37,6 @@ from headscope.render.words import (
     SENTENCE_POOLING,
     SOURCE,
     bytes_of,
-    list_of,
     loss_of,
     place_of,
     share_of,

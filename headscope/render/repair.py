@@ -5,13 +5,10 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from headscope.facts import Finding, Repaired
-from headscope.facts.counting import counted
+from headscope.facts.counting import counted, few_of
 from headscope.render.fold import fold_keys
 from headscope.render.palette import STRONG, TONE, Tone
 from headscope.render.safe import label, safe
-from headscope.render.words import list_of
-
-_NAMES = 4
 
 
 def repaired_sentence(repaired: Repaired) -> Text:
@@ -22,11 +19,11 @@ def repaired_sentence(repaired: Repaired) -> Text:
     text = label(f"read as if {repaired.change}; from_pretrained does not do this. ")
     text.append(f"Then {counted(weights.loaded, 'tensor')} of {total:,} would be loaded, ", STRONG)
     if lacking:
-        text.append(f"new: {safe(list_of(fold_keys(lacking), _NAMES))}", TONE[Tone.WARNING])
+        text.append(f"new: {safe(few_of(fold_keys(lacking)))}", TONE[Tone.WARNING])
     else:
         text.append("none new", TONE[Tone.GOOD])
     if weights.unused:
-        text.append(f"; unused: {safe(list_of(fold_keys(weights.unused), _NAMES))}")
+        text.append(f"; unused: {safe(few_of(fold_keys(weights.unused)))}")
     return text
 
 

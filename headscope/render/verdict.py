@@ -17,16 +17,15 @@ from headscope.facts import (
     TensorKind,
 )
 from headscope.facts.adapter import describe_fault
-from headscope.facts.counting import counted
+from headscope.facts.counting import counted, few_of
 from headscope.facts.report import find_missing
 from headscope.render.fold import fold_keys
 from headscope.render.lines import Paragraph
 from headscope.render.palette import TONE, Tone
 from headscope.render.safe import label
-from headscope.render.words import list_of, size_of
+from headscope.render.words import size_of
 
 _GIVEN = {ParameterStatus.LOADED, ParameterStatus.TIED}
-_NAMES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +210,7 @@ def _part(some: Sequence[HeadParameter], every: Sequence[HeadParameter]) -> str:
 
 def _shapes(mismatched: Sequence[HeadParameter]) -> str:
     changes = (f"{item.name} {_change(item)}" for item in mismatched)
-    return list_of(changes, _NAMES)
+    return few_of(changes)
 
 
 def _change(parameter: HeadParameter) -> str:
@@ -221,7 +220,7 @@ def _change(parameter: HeadParameter) -> str:
 
 
 def _names(names: Sequence[str]) -> str:
-    return list_of(fold_keys(names), _NAMES)
+    return few_of(fold_keys(names))
 
 
 def _base_clause(report: Report, head: Head) -> str:
@@ -244,4 +243,4 @@ def _base_clause(report: Report, head: Head) -> str:
 def _gap_clauses(report: Report) -> list[str]:
     if not report.not_determined:
         return []
-    return [f"not determined: {list_of((gap.what for gap in report.not_determined), _NAMES)}"]
+    return [f"not determined: {few_of(gap.what for gap in report.not_determined)}"]

@@ -1,6 +1,6 @@
 """Facts in words: shapes, amounts, byte sizes, losses, the places where something was read."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from headscope.facts import CheckpointKind, CheckpointManifest, Evidence, ModelFacts, PoolingKind, Shape, Task
 from headscope.facts.counting import counted
@@ -35,13 +35,6 @@ def share_of(part: int, whole: int) -> str:
         return "0%"
     percent = 100 * part / whole
     return f"{percent:.0f}%" if percent >= 10 else f"{percent:.2g}%"  # noqa: PLR2004 - two digits
-
-
-def list_of(items: Iterable[str], limit: int, rest: str = "more") -> str:
-    """Up to `limit` items whole, and how many there are besides."""
-    every = tuple(items)
-    shown = ", ".join(every[:limit])
-    return shown if len(every) <= limit else f"{shown} and {len(every) - limit:,} {rest}"
 
 
 def place_of(evidence: Evidence) -> str:

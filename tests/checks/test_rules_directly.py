@@ -11,7 +11,7 @@ import pytest
 
 from headscope.checks import RULES, judge
 from headscope.checks.judgement import fingerprint, unused_ignores
-from headscope.checks.rule import NotKnown, classifier_of, named, rule
+from headscope.checks.rule import NotKnown, classifier_of, rule
 from headscope.checks.selection import Ignore, Selection, select
 from headscope.errors import UsageError
 from headscope.facts import (
@@ -60,6 +60,7 @@ from headscope.facts.check import (
     TokenizerFacts,
     Verdict,
 )
+from headscope.facts.counting import few_of
 from tests.reports import ENVIRONMENT
 
 LOADED, NEW, MISMATCHED = ParameterStatus.LOADED, ParameterStatus.NEW, ParameterStatus.MISMATCHED
@@ -154,10 +155,10 @@ def test_an_id_is_given_once() -> None:
 
 
 def test_names_are_listed_up_to_four() -> None:
-    assert named(["a"]) == "a"
-    assert named(list("abcd")) == "a, b, c, d"
-    assert named(list("abcde")) == "a, b, c, d and 1 more"
-    assert named([str(number) for number in range(2004)]) == "0, 1, 2, 3 and 2,000 more"
+    assert few_of(["a"]) == "a"
+    assert few_of(list("abcd")) == "a, b, c, d"
+    assert few_of(list("abcde")) == "a, b, c, d and 1 more"
+    assert few_of([str(number) for number in range(2004)]) == "0, 1, 2, 3 and 2,000 more"
 
 
 def test_the_classifier_is_the_matrix_of_the_last_stage_with_live_parameters() -> None:

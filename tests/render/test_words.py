@@ -6,7 +6,8 @@ import pytest
 from reports import roberta
 
 from headscope.facts import ModelFacts, PoolingKind, Task
-from headscope.render.words import POOLING, axes_of, bytes_of, list_of, loss_of, share_of, size_of
+from headscope.facts.counting import list_of
+from headscope.render.words import POOLING, axes_of, bytes_of, loss_of, share_of, size_of
 
 BYTES = (
     (0, "0 bytes"),

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from headscope.facts import PoolingKind, Shape, TensorHeader, Unavailable
+from headscope.facts.counting import list_of
 from headscope.facts.export import ExportHead, ExportStep, HeadBasis
 
 KNOWLEDGE = "llama.cpp's build_pooling, by the names of tensors and settings; a GGUF file holds no operations"
@@ -139,8 +140,7 @@ def _notes(
         yield "the only layer is cls, which llama.cpp passes through tanh: the scores lie between -1 and 1"
     beside = sorted(name for name in own if own[name] not in used)
     if beside:
-        more = f" and {len(beside) - _MOST_NAMED:,} more" if len(beside) > _MOST_NAMED else ""
-        yield f"no step of llama.cpp uses {', '.join(beside[:_MOST_NAMED])}{more}"
+        yield f"no step of llama.cpp uses {list_of(beside, _MOST_NAMED)}"
 
 
 def _gaps(

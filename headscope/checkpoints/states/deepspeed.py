@@ -5,10 +5,10 @@ from pathlib import PurePath
 from typing import Any
 
 from headscope.checkpoints.formats.torch_file import headers_of, read_torch_value
-from headscope.checkpoints.states.place import Found, Place, listed
+from headscope.checkpoints.states.place import Found, Place
 from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointState, Repair, StateKind, TensorHeader
-from headscope.facts.counting import counted
+from headscope.facts.counting import counted, few_of
 
 _STEP = re.compile(r"global_step(\d{1,18})")
 _MODEL, _OPTIMIZER = "_model_states.pt", "_optim_states.pt"
@@ -25,7 +25,7 @@ def find_deepspeed(place: Place) -> Found | None:
         return None
     latest = place.text("latest").decode("utf-8", "replace").strip()
     step = latest if latest in steps else max(steps, key=lambda name: int(name.removeprefix("global_step")))
-    said = [f"there {'is' if len(steps) == 1 else 'are'} {listed(steps)}"]
+    said = [f"there {'is' if len(steps) == 1 else 'are'} {few_of(steps)}"]
     said += [f"`latest` names {step}"] if latest == step else []
     said += [f"{_SCRIPT} lies beside {'it' if len(steps) == 1 else 'them'}"] if _SCRIPT in place.top() else []
     return _found(place, place.within(step), step, tuple(said))

@@ -5,10 +5,10 @@ import struct
 from collections.abc import Iterator
 
 from headscope.checkpoints.config_file import parse_object
-from headscope.checkpoints.states.place import Found, Place, listed
+from headscope.checkpoints.states.place import Found, Place
 from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointState, Repair, StateKind
-from headscope.facts.counting import counted
+from headscope.facts.counting import counted, few_of
 
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 _POINTER = b"version https://git-lfs.github.com/spec/"
@@ -33,7 +33,7 @@ def find_pointers(place: Place) -> Found | None:
         tool="git clone without Git LFS",
         sentence=f"{name} is a Git LFS pointer, not weights: a text of {place.size(name)} bytes in place of the file.",
         evidence=(
-            f"{listed(each for each, _ in pointers)} {'is a pointer' if len(pointers) == 1 else 'are pointers'}",
+            f"{few_of(each for each, _ in pointers)} {'is a pointer' if len(pointers) == 1 else 'are pointers'}",
             f"the pointer stands for a file of {size:,} bytes",
         ),
         repair=Repair(
@@ -71,8 +71,8 @@ def find_half_download(place: Place) -> Found | None:
     cut = [(name, short) for name in place.top() if (short := _lacking(place, name))]
     if not marks and not missing and not cut:
         return None
-    evidence = [f"{listed(name.rpartition('/')[2] for name, _ in marks)} was left by {marks[0][1]}"] if marks else []
-    evidence += [f"the index names {counted(len(missing), 'file')} not here: {listed(missing)}"] if missing else []
+    evidence = [f"{few_of(name.rpartition('/')[2] for name, _ in marks)} was left by {marks[0][1]}"] if marks else []
+    evidence += [f"the index names {counted(len(missing), 'file')} not here: {few_of(missing)}"] if missing else []
     evidence += [f"{name} {short}" for name, short in cut]
     state = CheckpointState(
         StateKind.HALF_DOWNLOAD,

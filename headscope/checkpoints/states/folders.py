@@ -4,10 +4,10 @@ import re
 from typing import Any
 
 from headscope.checkpoints.config_file import parse_object
-from headscope.checkpoints.states.place import Found, Place, listed
+from headscope.checkpoints.states.place import Found, Place
 from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointState, Repair, StateKind
-from headscope.facts.counting import counted
+from headscope.facts.counting import counted, few_of
 
 _STEP = re.compile(r"checkpoint-(\d{1,18})")
 _STATE = "trainer_state.json"
@@ -28,7 +28,7 @@ def find_trainer_output(place: Place) -> Found | None:
         return None
     newest = whole[-1]
     best, metric = _best(place, newest)
-    evidence = [f"the folder holds {listed(steps)}", f"the newest is {newest}"]
+    evidence = [f"the folder holds {few_of(steps)}", f"the newest is {newest}"]
     chosen = newest
     if best in whole:
         chosen = best
@@ -86,7 +86,7 @@ def find_megatron(place: Place) -> Found | None:
     names = sorted({match[0] for _, match in found})
     tensor, pipeline = (1 + max(int(match[group] or 0) for _, match in found) for group in (1, 2))
     evidence = [
-        f"there {'is' if len(names) == 1 else 'are'} {listed(names)} with {found[0][0].rpartition('/')[2]}",
+        f"there {'is' if len(names) == 1 else 'are'} {few_of(names)} with {found[0][0].rpartition('/')[2]}",
         f"the weights are split {tensor:,} {'way' if tensor == 1 else 'ways'} by tensor and "
         f"{counted(pipeline, 'way')} by layer",
     ]

@@ -5,9 +5,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from headscope.checkpoints.states.place import listed
 from headscope.facts import CheckpointManifest, CheckpointState, Repair, StateKind, TensorHeader, WeightsFormat
-from headscope.facts.counting import counted
+from headscope.facts.counting import counted, few_of
 
 PREFIX = "base_model.model."
 _CHANGE = re.compile(r"\.(lora_\w+)\.")
@@ -39,8 +38,8 @@ def state_of_peft_keys(manifest: CheckpointManifest) -> CheckpointState:
     beginning = sum(PREFIX in key for key in keys)
     ranks, targets, saved = _ranks(manifest.tensors), _targets(keys), _saved(keys)
     evidence = [f"{beginning:,} of {counted(len(keys), 'key')} contain {PREFIX!r}"]
-    evidence.append(f"{counted(len(ranks), 'layer')} ({listed(targets)}) with low-rank changes beside the weights")
-    evidence += [f"PEFT saved {listed(saved)} whole"] if saved else []
+    evidence.append(f"{counted(len(ranks), 'layer')} ({few_of(targets)}) with low-rank changes beside the weights")
+    evidence += [f"PEFT saved {few_of(saved)} whole"] if saved else []
     return CheckpointState(
         StateKind.PEFT_KEYS,
         tool="PEFT",

@@ -1,6 +1,6 @@
 """A place with files of a checkpoint, a few folders deep, as the recognisers of states look at it."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from os import DirEntry, scandir
@@ -99,10 +99,3 @@ def _is_folder(entry: "DirEntry[str]") -> bool:
         return entry.is_dir(follow_symlinks=False)
     except OSError:
         return False
-
-
-def listed(names: Iterable[str], most: int = 4) -> str:
-    """A few names, and how many there are besides."""
-    every = list(names)
-    shown = ", ".join(every[:most])
-    return shown if len(every) <= most else f"{shown} and {len(every) - most:,} more"

@@ -8,10 +8,10 @@ from typing import Any
 from headscope.checkpoints.formats.bytes import ByteSource
 from headscope.checkpoints.formats.pickles import PickledTensor
 from headscope.checkpoints.formats.torch_file import headers_of, read_torch_value
-from headscope.checkpoints.states.place import Found, Place, listed
+from headscope.checkpoints.states.place import Found, Place
 from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointState, Repair, StateKind, TensorHeader
-from headscope.facts.counting import counted
+from headscope.facts.counting import counted, few_of
 
 _LIGHTNING = "pytorch-lightning_version"
 _USUAL = ("state_dict", "model_state_dict", "model", "module", "net", "weights")
@@ -111,7 +111,7 @@ def state_of_training_file(found: TrainingFile, others: Sequence[str] = ()) -> C
             f"the weights, {counted(len(found.tensors), 'tensor')}, lie under {place}"
             + (f", beside {beside}" if beside else ""),
             *_on_imports(found),
-            *([f"{listed(others)} {'lies' if len(others) == 1 else 'lie'} beside it"] if others else []),
+            *([f"{few_of(others)} {'lies' if len(others) == 1 else 'lie'} beside it"] if others else []),
         ),
         repair=_repair(found, place),
     )
