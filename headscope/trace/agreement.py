@@ -16,13 +16,14 @@ from functools import cached_property
 from headscope.errors import Unsupported
 from headscope.facts import Pooling, PoolingKind, PoolingPart, Shape, Stage, Unavailable, Verification
 from headscope.trace.axes import TokenAxes, find_token_axes
+from headscope.trace.changed_inputs import ChangedInputs
 from headscope.trace.doubts import doubts
 from headscope.trace.execution import Execution
 from headscope.trace.formula import Formula, prove, write_formulas
 from headscope.trace.head_slice import HeadSlice
 from headscope.trace.picks import TokenNames
 from headscope.trace.pooling import read_pooling
-from headscope.trace.replay import Replay, unfaithful_reasons
+from headscope.trace.replay import unfaithful_reasons
 from headscope.trace.sources import read_sources
 from headscope.trace.stages import Step, build_stages, place_of, read_steps
 from headscope.trace.taken_back import with_changes_taken_back
@@ -44,7 +45,7 @@ class Look:
     pooling: Pooling
     tensors: PartTensors
     formulas: Iterator[Formula]
-    replay: Replay | None = None
+    runs: ChangedInputs | None = None
     unfaithful: tuple[str, ...] = ()
     _proven: list[Formula] = field(default_factory=list)
 
@@ -70,7 +71,7 @@ class Look:
 
     def verify(self) -> Verification:
         """The gradients of this run, held against its pooling."""
-        return verify_pooling(self.execution, self.head, self.pooling, self.axes, self.tensors, self.replay)
+        return verify_pooling(self.execution, self.head, self.pooling, self.axes, self.tensors, self.runs)
 
 
 def look_at(execution: Execution, head: HeadSlice, tokens: TokenNames) -> Look:
@@ -80,7 +81,8 @@ def look_at(execution: Execution, head: HeadSlice, tokens: TokenNames) -> Look:
     unfaithful = (*unfaithful_reasons(execution, head), *doubts(execution, head))
     replay = None if unfaithful else prove(execution, head)
     pooling, tensors = read_pooling(execution, head, steps, tokens, axes, sources)
-    pooling = with_changes_taken_back(pooling, tensors, execution, head, axes, replay)
+    runs = ChangedInputs(execution, head, axes, replay) if replay else None
+    pooling = with_changes_taken_back(pooling, tensors, runs)
     formulas = write_formulas(execution, head, steps, axes, tokens, sources, replay)
     return Look(
         execution=execution,
@@ -91,7 +93,7 @@ def look_at(execution: Execution, head: HeadSlice, tokens: TokenNames) -> Look:
         pooling=withdrawn(pooling) if unfaithful else with_weighed_positions(pooling, execution, head, axes, replay),
         tensors=tensors,
         formulas=iter((Formula("", unfaithful[0]),)) if unfaithful else formulas,
-        replay=replay,
+        runs=runs,
         unfaithful=unfaithful,
     )
 

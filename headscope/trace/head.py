@@ -139,7 +139,7 @@ def _head_trace(first: Look, agreed: Agreement, tokens: TokenNames, *, verify: b
     base, stages, formula = head.base, agreed.stages, agreed.formula
     names = execution.names
     verification = _with_formula(agreed.verification, formula) if agreed.verification else None
-    rows = read_rows(execution, head, steps, first.replay, tokens)
+    rows = read_rows(execution, head, steps, first.runs.usual if first.runs else None, tokens)
     return HeadTrace(
         modules=_head_modules(steps, names, base),
         pooling=with_rows(_unless_contradicted(agreed.pooling, verification), rows),

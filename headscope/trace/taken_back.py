@@ -10,13 +10,10 @@ import torch
 
 from headscope.errors import Unsupported
 from headscope.facts import Pooling, PoolingKind, PoolingPart
-from headscope.trace.axes import TokenAxes
-from headscope.trace.changed_inputs import constant_hidden
-from headscope.trace.execution import Execution
-from headscope.trace.head_slice import HeadSlice
+from headscope.trace.changed_inputs import ChangedInputs
 from headscope.trace.picks import kept_positions
 from headscope.trace.recorder import Operation
-from headscope.trace.replay import Replay, replay_head
+from headscope.trace.replay import Replay
 from headscope.trace.stages import single_step
 
 _REDUCED = {PoolingKind.MEAN, PoolingKind.MASKED_MEAN, PoolingKind.SPATIAL_MEAN, PoolingKind.MAX}
@@ -24,20 +21,15 @@ _CLOSE = 1e-3
 _Vectors = list[torch.Tensor]
 
 
-def with_changes_taken_back(  # noqa: PLR0917 - a pooling is read from that many sides
-    pooling: Pooling,
-    tensors: tuple[tuple[torch.Tensor, ...], ...],
-    execution: Execution,
-    head: HeadSlice,
-    axes: TokenAxes,
-    replay: Replay | None,
+def with_changes_taken_back(
+    pooling: Pooling, tensors: tuple[tuple[torch.Tensor, ...], ...], runs: ChangedInputs | None
 ) -> Pooling:
     """The pooling, in which a mean or a maximum of changed values that are changed back is no longer called one.
 
     Where every position holds the same vector, a value from after the pooling is then one from before it. `tensors`
     are those of each part, before and after its token axis disappears.
     """
-    if replay is None or len(tensors) != len(pooling.parts):
+    if runs is None or len(tensors) != len(pooling.parts):
         return pooling
     parts = []
     for part, pair in zip(pooling.parts, tensors, strict=True):
@@ -45,7 +37,7 @@ def with_changes_taken_back(  # noqa: PLR0917 - a pooling is read from that many
             parts.append(part)
             continue
         try:
-            parts.append(_renamed(part, _Pooled(execution, head, axes, pair[0], pair[1]), replay))
+            parts.append(_renamed(part, _Pooled(runs, pair[0], pair[1])))
         except Unsupported:  # it cannot be run again, and what was read is not proven either
             parts.append(part)
     return _with_parts(pooling, tuple(parts))
@@ -63,26 +55,24 @@ def _with_parts(pooling: Pooling, parts: tuple[PoolingPart, ...]) -> Pooling:
 class _Pooled:
     """The tensors before and after one token axis disappears, in the head that they belong to."""
 
-    execution: Execution
-    head: HeadSlice
-    axes: TokenAxes
+    runs: ChangedInputs
     before: torch.Tensor
     after: torch.Tensor
 
     def earlier(self) -> Iterator[torch.Tensor]:
         """The tensors with tokens from which `before` is made, the nearest first."""
-        graph = self.execution.graph
-        indices = {item.index for item in self.head.operations}
+        graph = self.runs.execution.graph
+        indices = {item.index for item in self.runs.head.operations}
         made = [item for item in graph.before(graph.producer(self.before)) if item.index in indices]
         outputs = (output for item in sorted(made, key=_index, reverse=True) for output in item.outputs)
-        for tensor in (*outputs, *self.head.hidden):
-            if tensor is not self.before and tensor.is_floating_point() and self.axes.of(tensor):
+        for tensor in (*outputs, *self.runs.head.hidden):
+            if tensor is not self.before and tensor.is_floating_point() and self.runs.axes.of(tensor):
                 yield tensor
 
     def later(self) -> Iterator[tuple[Operation, torch.Tensor]]:
         """The tensors as large as `after` that are made from it, the nearest first, each with what made it."""
-        following = self.execution.graph.after(self.after)
-        for operation in self.head.operations:
+        following = self.runs.execution.graph.after(self.after)
+        for operation in self.runs.head.operations:
             if operation.index in following:
                 for output in operation.outputs:
                     if output.numel() == self.after.numel() and output.is_floating_point():
@@ -93,12 +83,12 @@ def _index(operation: Operation) -> int:
     return operation.index
 
 
-def _renamed(part: PoolingPart, pooled: _Pooled, usual: Replay) -> PoolingPart:
+def _renamed(part: PoolingPart, pooled: _Pooled) -> PoolingPart:
     """The part as what it is, where a later value is one from before the pooling."""
     later, earlier = tuple(pooled.later()), tuple(pooled.earlier())
     if not later or not earlier:
         return part
-    constant = replay_head(pooled.execution, pooled.head, constant_hidden(pooled.head, pooled.axes))
+    usual, constant = pooled.runs.usual, pooled.runs.constant
     plain = _rows(constant, pooled.after)
     for operation, changed_back in later:
         back = _rows(constant, changed_back)
@@ -140,10 +130,10 @@ def _vectors(tensor: torch.Tensor, part: PoolingPart, pooled: _Pooled, replay: R
     None where its features are not those of what comes out, or where its positions cannot be told.
     """
     value = replay.differentiable(tensor).detach()
-    where = pooled.axes.of(tensor)
+    where = pooled.runs.axes.of(tensor)
     count = math.prod(tensor.shape[axis] for axis in where)
     try:
-        claimed = kept_positions(part.positions, pooled.execution, count)
+        claimed = kept_positions(part.positions, pooled.runs.execution, count)
     except ValueError:
         return None
     if 0 in where or len(claimed) != len(value) or value.numel() != pooled.after.numel() * count or not all(claimed):

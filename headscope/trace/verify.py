@@ -50,35 +50,29 @@ def verify_pooling(  # noqa: PLR0917 - a pooling is held against that many facts
     pooling: Pooling,
     axes: TokenAxes,
     tensors: PartTensors = (),
-    replay: Replay | None = None,
+    runs: ChangedInputs | None = None,
 ) -> Verification:
     """Whether the gradients of a replayed head agree with the pooling that was read from its operations.
 
     `tensors` are those of each part, before and after its token axis disappears: with them each part is held against
-    the gradients on its own, also where the others make no claim. `replay` is a run of the head that was made already.
+    the gradients on its own, also where the others make no claim. `runs` are those of the head that were made already.
     """
     try:
-        return _verified(execution, head, pooling, axes, tensors, replay or replay_head(execution, head))
+        runs = runs or ChangedInputs(execution, head, axes, replay_head(execution, head))
+        return _verified(pooling, tensors, runs)
     except Unsupported as err:
         return Verification(None, f"not determined: {err.message}", ())
 
 
-def _verified(  # noqa: PLR0917
-    execution: Execution,
-    head: HeadSlice,
-    pooling: Pooling,
-    axes: TokenAxes,
-    tensors: PartTensors,
-    replay: Replay,
-) -> Verification:
-    influence = measure_influence(replay, head, axes)
+def _verified(pooling: Pooling, tensors: PartTensors, runs: ChangedInputs) -> Verification:
+    execution = runs.execution
+    influence = measure_influence(runs.usual, runs.head, runs.axes)
     if influence is None:
         return Verification(None, "not determined: the hidden states have no token axis to tell apart", ())
     expected = _expected(pooling, execution)
     sentence = _tell(influence, execution.probe)
-    if pooling.parts and _mixes_rows(replay):
+    if pooling.parts and _mixes_rows(runs.usual):
         return Verification(False, "the scores of one row depend on the hidden states of other rows", influence.rows)
-    runs = ChangedInputs(execution, head, axes, replay)
     wrong = _wrong_part(execution, pooling, tensors, runs, influence)
     if wrong:
         return Verification(False, f"disagrees with the traced rule: {wrong}; by gradient: {sentence}", influence.rows)

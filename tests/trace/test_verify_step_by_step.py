@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from headscope.facts import Pooling, PoolingKind, PoolingPart, Positions, Where
 from headscope.trace import verify
 from headscope.trace.axes import TokenAxes
+from headscope.trace.changed_inputs import ChangedInputs
 from headscope.trace.replay import replay_head
 from headscope.trace.verify import Influence, measure_influence, verify_pooling, with_weighed_positions
 from tests.trace.heads import (
@@ -363,7 +364,7 @@ def test_positions_of_no_known_rule_are_counted(head: Head, words: str) -> None:
 
 def test_a_run_that_was_made_already_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     found = run(Text(first))
-    again = replay_head(found.execution, found.head)
+    runs = ChangedInputs(found.execution, found.head, found.axes, replay_head(found.execution, found.head))
     monkeypatch.setattr(verify, "replay_head", None)
     claim = pooling((K.FIRST_TOKEN, FIRST))
-    assert verify_pooling(found.execution, found.head, claim, found.axes, (), again).agrees is True
+    assert verify_pooling(found.execution, found.head, claim, found.axes, (), runs).agrees is True
