@@ -39,6 +39,14 @@ class Mismatch:
     model_shape: tuple[int, ...]
 
 
+def modern_name(key: str) -> str:
+    """A key with the names that Transformers gives to the LayerNorm weights of old checkpoints."""
+    for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
+        if key.endswith(old):
+            return key.removesuffix(old) + new
+    return key
+
+
 def stored_classes(stored: tuple[int, ...], built: tuple[int, ...], num_labels: int) -> int | None:
     """The class count of a stored shape, told by the one axis in which it differs from the model's; None for others."""
     differing = [axis for axis, size in enumerate(built) if size != stored[axis]] if len(stored) == len(built) else []

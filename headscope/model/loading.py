@@ -22,6 +22,7 @@ from headscope.facts import (
     WeightDiff,
     WeightsFormat,
 )
+from headscope.facts.weights import modern_name
 from headscope.model.config_diagnosis import diagnose_by_building
 from headscope.model.model_request import Choice
 from headscope.model.origins import header_only_tensors, origin_of
@@ -126,17 +127,9 @@ def _headers_of(
 ) -> tuple[TensorHeader, ...]:
     """The headers of the unused keys under the names that Transformers reports (`gamma` has become `weight` there)."""
     used = {key for item in parameters for key in item.checkpoint_keys}
-    spare = {_modern(header.key): header for header in manifest.tensors if header.key not in used}
+    spare = {modern_name(header.key): header for header in manifest.tensors if header.key not in used}
     spare |= {header.key: header for header in manifest.tensors}
     return tuple(replace(spare[key], key=key) for key in unused if key in spare)
-
-
-def _modern(key: str) -> str:
-    """A key with the names that Transformers gives to LayerNorm weights of old checkpoints."""
-    for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
-        if key.endswith(old):
-            return key.removesuffix(old) + new
-    return key
 
 
 def _judge(

@@ -11,6 +11,7 @@ import torch
 import transformers
 
 from headscope.facts import TensorHeader
+from headscope.facts.weights import modern_name
 from headscope.model.catalogue import classes_of_family
 from headscope.model.quiet import quiet
 from headscope.model.reduced_config import DEPTHS, shallow_config
@@ -47,7 +48,7 @@ class Proposal:
 
 def propose(tensors: Sequence[TensorHeader]) -> tuple[Proposal, ...]:
     """The classes that fit at least half of the keys, the best first; the sizes are told for the first."""
-    stored = {_modern(tensor.key): tensor.shape for tensor in tensors}
+    stored = {modern_name(tensor.key): tensor.shape for tensor in tensors}
     names = [name for family in _families(stored) for name in _classes(family)]
     fitting = [found for name in dict.fromkeys(names) if (found := _fit(name, stored)) is not None]
     best = sorted(fitting, key=lambda item: (-item[0].fits, item[1]))[:_SHOWN]
@@ -55,11 +56,6 @@ def propose(tensors: Sequence[TensorHeader]) -> tuple[Proposal, ...]:
         return ()
     first = _with_sizes(best[0][0], stored)
     return (first, *(item for item, _ in best[1:]))
-
-
-def _modern(key: str) -> str:
-    """A key with the names that Transformers gives to LayerNorm weights of old checkpoints."""
-    return re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", key))
 
 
 def _any_layer(key: str) -> str:

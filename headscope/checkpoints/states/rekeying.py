@@ -53,11 +53,3 @@ def rekeyed(manifest: CheckpointManifest, change: Rekeying) -> CheckpointManifes
 def renamed_tensors(tensors: Iterable[TensorHeader], change: Rekeying) -> tuple[TensorHeader, ...]:
     """The headers with their keys changed."""
     return tuple(replace(tensor, key=change(tensor.key)) for tensor in tensors)
-
-
-def modern_name(key: str) -> str:
-    """A key with the names that Transformers gives to LayerNorm weights of old checkpoints."""
-    for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
-        if key.endswith(old):
-            return key.removesuffix(old) + new
-    return key

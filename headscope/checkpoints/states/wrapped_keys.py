@@ -4,10 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from headscope.checkpoints.states.peft_keys import PREFIX
-from headscope.checkpoints.states.rekeying import Rekeying, modern_name
+from headscope.checkpoints.states.rekeying import Rekeying
 from headscope.facts import CheckpointManifest, ParameterStatus, WeightDiff, WeightsFormat
 from headscope.facts.counting import counted, verb
 from headscope.facts.states import CheckpointState, Repair, StateKind
+from headscope.facts.weights import modern_name
 
 ANYWHERE = {
     "_orig_mod.": "torch.compile",
