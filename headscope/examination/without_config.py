@@ -72,10 +72,9 @@ def _repair(best: Proposal, files: Sequence[str]) -> Repair:
         f"config.architectures = [{best.class_name!r}]",
         "config.save_pretrained('.')",
     ]
-    if len(files) == 1 and files[0] not in _USUAL and not files[0].endswith(".safetensors"):
-        lines += ["import shutil", f"shutil.copy({files[0]!r}, 'pytorch_model.bin')"]
-    elif len(files) == 1 and files[0] not in _USUAL:
-        lines += ["import shutil", f"shutil.copy({files[0]!r}, 'model.safetensors')"]
+    if len(files) == 1 and files[0] not in _USUAL:
+        usual = _USUAL[0] if files[0].endswith(".safetensors") else _USUAL[1]
+        lines += ["import shutil", f"shutil.copy({files[0]!r}, {usual!r})"]
     guessed = f" No shape tells {', '.join(name for name, _ in best.open_fields)}: set it." if best.open_fields else ""
     return Repair(
         f"If it is a {best.class_name}, write its configuration; the sizes are those of the tensors.{guessed}",

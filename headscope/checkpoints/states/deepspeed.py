@@ -6,6 +6,7 @@ from typing import Any
 
 from headscope.checkpoints.formats.torch_file import headers_of, read_torch_value
 from headscope.checkpoints.states.place import Found, Place
+from headscope.checkpoints.states.saved_weights import WRITTEN, code_to_save
 from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointState, Repair, StateKind, TensorHeader
 from headscope.facts.counting import counted, few_of
@@ -13,7 +14,6 @@ from headscope.facts.counting import counted, few_of
 _STEP = re.compile(r"global_step(\d{1,18})")
 _MODEL, _OPTIMIZER = "_model_states.pt", "_optim_states.pt"
 _SCRIPT = "zero_to_fp32.py"
-_WRITTEN = "model.safetensors"
 
 
 def find_deepspeed(place: Place) -> Found | None:
@@ -49,20 +49,14 @@ def _found(place: Place, step: Place, tag: str, said: tuple[str, ...]) -> Found:
         evidence=(*said, f"{tag or 'the folder'} holds {held} ({stage})"),
         repair=_repair(place, tag, models, split=bool(optimizers)),
     )
-    return Found(state, _tensors(step, models), _WRITTEN)
+    return Found(state, _tensors(step, models), WRITTEN)
 
 
 def _repair(place: Place, tag: str, models: list[str], *, split: bool) -> Repair:
     """DeepSpeed's own script where the weights are split, else the state dict that the one file holds."""
     if not split:
         file = f"{tag}/{models[0]}" if tag else models[0]
-        code = (
-            "import torch\n"
-            "from safetensors.torch import save_file\n"
-            f"state = torch.load({file!r}, map_location='cpu', weights_only=False)['module']\n"
-            "state = {key: value.clone() for key, value in state.items()}\n"
-            f"save_file(state, {_WRITTEN!r}, metadata={{'format': 'pt'}})"
-        )
+        code = code_to_save(file, ("module",), weights_only=False)
         return Repair("If you trust the file (loading it runs code of DeepSpeed), save the weights alone:", code)
     if tag and _SCRIPT in place.top():
         code = f"python {_SCRIPT} . . --safe_serialization --tag {tag}"
@@ -93,7 +87,7 @@ def _tensors(step: Place, models: list[str]) -> tuple[TensorHeader, ...] | None:
     if not isinstance(value, dict):
         return None
     held = value.get("module")
-    found = headers_of(held, _WRITTEN) if isinstance(held, dict) else ()
+    found = headers_of(held, WRITTEN) if isinstance(held, dict) else ()
     headers = {item.key: item for item in found if 0 not in item.shape}
     headers |= {item.key: item for item in _promised(value.get("param_shapes"))}
     headers |= {item.key: item for item in _promised([value.get("frozen_param_shapes")])}
@@ -104,7 +98,7 @@ def _promised(groups: Any) -> list[TensorHeader]:
     """The tensors whose whole shapes are written down, a dict for each group of the optimizer."""
     dicts = [group for group in groups if isinstance(group, dict)] if isinstance(groups, list) else []
     return [
-        TensorHeader(key, "float32", shape, _WRITTEN)
+        TensorHeader(key, "float32", shape, WRITTEN)
         for group in dicts
         for key, shape in group.items()
         if isinstance(key, str) and isinstance(shape, tuple) and all(type(size) is int for size in shape)

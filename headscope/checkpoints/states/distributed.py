@@ -6,6 +6,7 @@ from typing import Any, TypeGuard
 
 from headscope.checkpoints.formats.pickles import Global, Opaque, read_pickle
 from headscope.checkpoints.states.place import Found, Place
+from headscope.checkpoints.states.saved_weights import WRITTEN, code_to_save, place_in_dict
 from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointState, Repair, StateKind, TensorHeader
 from headscope.facts.counting import counted
@@ -14,7 +15,6 @@ _METADATA = ".metadata"
 _DATA = ".distcp"
 _OF_AN_OPTIMIZER = ("optim", "sched")
 _STATE = "state"
-_WRITTEN = "model.safetensors"
 
 Path = tuple[str | int, ...]
 
@@ -31,7 +31,7 @@ def find_distributed(place: Place) -> Found | None:
     tensors = None
     try:
         path, tensors = _tensors(_metadata(inside))
-        under = f" under {_place_of(path)}" if path else ""
+        under = f" under {place_in_dict(path)}" if path else ""
         evidence.append(f"its metadata lists {counted(len(tensors), 'tensor')} of the model{under}")
     except HeadscopeError as err:
         evidence.append(f"its metadata cannot be read: {err.message}")
@@ -45,7 +45,7 @@ def find_distributed(place: Place) -> Found | None:
         evidence=tuple(evidence),
         repair=_repair(folder or ".", path) if tensors else None,
     )
-    return Found(state, tensors or None, _WRITTEN)
+    return Found(state, tensors or None, WRITTEN)
 
 
 def _is_one(place: Place, folder: str) -> bool:
@@ -87,7 +87,7 @@ def _stored(metadata: dict[Any, Any]) -> Iterator[tuple[Path, TensorHeader]]:
         path = (
             path if isinstance(path, tuple) and path and all(isinstance(part, str | int) for part in path) else (key,)
         )
-        yield path[:-1], TensorHeader(str(path[-1]), _dtype(facts), shape, _WRITTEN)
+        yield path[:-1], TensorHeader(str(path[-1]), _dtype(facts), shape, WRITTEN)
 
 
 def _is_shape(value: Any) -> TypeGuard[tuple[int, ...]]:
@@ -102,19 +102,12 @@ def _dtype(facts: dict[Any, Any]) -> str:
     return first.name if isinstance(first, Global) and first.module == "torch" else "float32"
 
 
-def _place_of(path: Path) -> str:
-    return "".join(f"[{part!r}]" for part in path)
-
-
 def _repair(folder: str, path: Path) -> Repair:
     code = (
-        "import os, torch\n"
-        "from safetensors.torch import save_file\n"
+        "import os\n"
         "from torch.distributed.checkpoint.format_utils import dcp_to_torch_save\n"
         f"dcp_to_torch_save({folder!r}, 'merged.pt')\n"
-        f"state = torch.load('merged.pt', map_location='cpu', weights_only=True){_place_of(path)}\n"
-        "state = {key: value.clone() for key, value in state.items()}\n"
-        f"save_file(state, {_WRITTEN!r}, metadata={{'format': 'pt'}})\n"
+        f"{code_to_save('merged.pt', path, weights_only=True)}\n"
         "os.remove('merged.pt')"
     )
     return Repair(

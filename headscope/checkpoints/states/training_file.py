@@ -9,6 +9,7 @@ from headscope.checkpoints.formats.bytes import ByteSource
 from headscope.checkpoints.formats.pickles import PickledTensor
 from headscope.checkpoints.formats.torch_file import headers_of, read_torch_value
 from headscope.checkpoints.states.place import Found, Place
+from headscope.checkpoints.states.saved_weights import WRITTEN, code_to_save, place_in_dict
 from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointState, Repair, StateKind, TensorHeader
 from headscope.facts.counting import counted, few_of
@@ -22,7 +23,6 @@ _DEEPEST = 3
 _NAMES = 6
 _LONGEST = 60
 _MOST_FILES = 5
-WRITTEN = "model.safetensors"
 """The file that the repair writes."""
 
 
@@ -99,7 +99,7 @@ def _rank(found: tuple[tuple[str, ...], Any]) -> tuple[bool, int, int]:
 
 def state_of_training_file(found: TrainingFile, others: Sequence[str] = ()) -> CheckpointState:
     """The state of a checkpoint whose weights lie inside a file of a training run."""
-    place = "".join(f"[{part!r}]" for part in found.path)
+    place = place_in_dict(found.path)
     tool = f"Lightning {found.lightning}" if found.lightning else ""
     whose = f"a checkpoint of {tool}" if tool else "a checkpoint of a training loop"
     beside = ", ".join(found.beside[:_NAMES]) + (", ..." if len(found.beside) > _NAMES else "")
@@ -113,7 +113,7 @@ def state_of_training_file(found: TrainingFile, others: Sequence[str] = ()) -> C
             *_on_imports(found),
             *([f"{few_of(others)} {'lies' if len(others) == 1 else 'lie'} beside it"] if others else []),
         ),
-        repair=_repair(found, place),
+        repair=_repair(found),
     )
 
 
@@ -123,16 +123,10 @@ def _on_imports(found: TrainingFile) -> Iterator[str]:
         yield f"loading it imports {', '.join(found.imports[:_NAMES])}{more}"
 
 
-def _repair(found: TrainingFile, place: str) -> Repair:
+def _repair(found: TrainingFile) -> Repair:
     """The code that saves the weights alone; a pickle of other packages' objects needs the reader's trust."""
     only = not found.imports
-    code = (
-        "import torch\n"
-        "from safetensors.torch import save_file\n"
-        f"state = torch.load({found.name!r}, map_location='cpu', weights_only={only}){place}\n"
-        "state = {key: value.clone() for key, value in state.items() if torch.is_tensor(value)}\n"
-        f"save_file(state, {WRITTEN!r}, metadata={{'format': 'pt'}})"
-    )
+    code = code_to_save(found.name, found.path, weights_only=only)
     if only:
         return Repair("Save the weights alone:", code)
     return Repair(
