@@ -82,7 +82,7 @@ def print_screen(renderable: "RenderableType") -> None:
         write_stdout("")
     console = open_console(sys.stdout)
     with console.capture() as capture:  # Rich would end the process where nobody reads
-        console.print(renderable)
+        console.print(renderable, crop=False)
     write_stdout(capture.get())
 
 

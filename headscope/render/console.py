@@ -30,5 +30,5 @@ def plain_text(renderable: RenderableType, width: int = WIDE) -> str:
         force_jupyter=False,
         legacy_windows=False,
     )
-    console.print(renderable)
+    console.print(renderable, crop=False)
     return buffer.getvalue()

@@ -11,13 +11,19 @@ _LEAST = 24
 
 @dataclass(frozen=True)
 class Paragraph:
-    """`body` wrapped to the right of a word at the margin, in a column of `indent` characters."""
+    """`body` wrapped to the right of a word at the margin, in a column of `indent` characters.
+
+    A body that must not be wrapped, such as a line of code to be copied, stands alone and may be wider than the screen.
+    """
 
     body: Text
     margin: Text = field(default_factory=Text)
     indent: int = 0
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self.body.no_wrap:
+            yield self.body
+            return
         if options.max_width - self.indent < _LEAST and self.margin.cell_len:
             yield Paragraph(Text.assemble(self.margin, " ", self.body))
             return

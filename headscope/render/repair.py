@@ -30,4 +30,6 @@ def repaired_sentence(repaired: Repaired) -> Text:
 def code_of(finding: Finding) -> Iterator[Text]:
     """The lines of the code that does what a finding's remedy says; none where there is no code."""
     for line in finding.code.splitlines():
-        yield label(f"    {line}")
+        text = label(f"    {line}")
+        text.no_wrap, text.overflow = True, "ignore"
+        yield text

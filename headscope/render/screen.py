@@ -98,5 +98,5 @@ def result_html(result: Any) -> str:
         legacy_windows=False,
         no_color=False,
     )
-    console.print(result_screen(result))
+    console.print(result_screen(result), crop=False)
     return console.export_html(code_format=_FORMAT, inline_styles=True)

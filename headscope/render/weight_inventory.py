@@ -18,7 +18,7 @@ _MOST_TENSORS = 40
 
 
 def contents_screen(contents: WeightInventory) -> RenderableType:
-    """The weight side: the file, its number formats, and the tensors outside of the blocks that repeat."""
+    """The weight side: the file, its number formats, and the tensors outside repeated blocks."""
     return Group(*(Paragraph(body, Text(name, STRONG), _MARGIN) for name, body in _lines(contents)))
 
 
@@ -35,8 +35,7 @@ def _lines(contents: WeightInventory) -> Iterator[tuple[str, Text]]:
     own = {item.key for item in contents.head.tensors} if contents.head is not None else set()
     outside = tuple(item for item in contents.outside_blocks if item.key not in own)
     if outside:
-        rest = "last norms" if own else "last norms and heads"
-        yield "outside", label(f"of the blocks that repeat, where embeddings, {rest} are:")
+        yield "other", Text("tensors outside repeated blocks:")
     for tensor in outside[:_MOST_TENSORS]:
         yield "", label(f"{tensor.key} {size_of(tensor.shape)} {tensor.dtype}")
     if len(outside) > _MOST_TENSORS:

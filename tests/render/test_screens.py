@@ -9,7 +9,7 @@ import pytest
 from reports import REPORTS, bert, gpt2, hostile, roberta
 from rich.console import Console, RenderableType
 
-from headscope.facts import Finding, Report, Severity, WeightsFormat
+from headscope.facts import Finding, Repaired, Report, Severity, WeightsFormat
 from headscope.render.console import WIDE, open_console, plain_text
 from headscope.render.diff import diff_screen
 from headscope.render.inspect import inspect_screen, inspect_verdict
@@ -72,6 +72,28 @@ def test_a_status_is_a_word_beside_its_colour() -> None:
     text = plain_text(inspect_screen(bert()), 80)
     assert "loaded  bert.pooler.dense.weight" in text
     assert "new  classifier.weight" in text
+
+
+def wrapped() -> Report:
+    """BERT saved from inside DDP: all that it holds is unused, and the repair would give it."""
+    code = "for file in ['pytorch_model.bin']:\n    state = torch.load(file, map_location='cpu', weights_only=True)"
+    error = Finding("HS802", Severity.ERROR, "A wrapper's names", "All keys begin with 'module.'.", "Run:", code=code)
+    report = bert()
+    repaired = Repaired(("HS802",), "the prefix 'module.' were stripped", replace(report.weights, unused=("a.b",)))
+    return replace(report, findings=(error,), repaired=repaired)
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_a_repair_is_as_its_golden_file(width: int, same_as_golden: Callable[[Path, str], bool]) -> None:
+    assert same_as_golden(GOLDEN / f"inspect-wrapped-{width}.txt", plain_text(inspect_screen(wrapped()), width))
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 200])
+def test_the_code_of_a_repair_can_be_copied_from_every_width(width: int) -> None:
+    report = wrapped()
+    lines = plain_text(inspect_screen(report), width).splitlines()
+    for line in report.findings[0].code.splitlines():
+        assert f"    {line}" in lines
 
 
 def test_the_quiet_screen_is_the_verdict_and_the_errors() -> None:

@@ -141,7 +141,8 @@ def repair_of_keys(manifest: CheckpointManifest, change: Rekeying, before: Seque
         *(["from pathlib import Path"] if len(names) > 1 else []),
         "import torch" if is_torch else "from safetensors.torch import load_file, save_file",
         f"for file in {names!r}:",
-        f"    state = {{{change.as_code()}: value for key, value in {opened}.items()}}",
+        f"    state = {opened}",
+        f"    state = {{{change.as_code()}: value for key, value in state.items()}}",
         f"    {saved}",
         "    os.replace(file + '.new', file)",
     ]
