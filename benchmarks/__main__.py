@@ -12,6 +12,7 @@ from benchmarks import (
     bench_repeat,
     bench_states,
     bench_trace,
+    bench_verify,
 )
 from benchmarks.goals import add_rounds, run
 from benchmarks.record import recording
@@ -22,6 +23,7 @@ BENCHMARKS = {
     "trace": bench_trace,
     "repeat": bench_repeat,
     "states": bench_states,
+    "verify": bench_verify,
     "hub": bench_hub,
     "7b": bench_inspect_7b,
     "70b": bench_inspect_70b,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Progress,
         SeverityName,
         Snapshot,
+        Verified,
         check,
         compare,
         diagram,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         heads,
         inspect,
         snapshot,
+        verify,
     )
     from headscope.integrations.trainer import HeadscopeCallback
 
@@ -49,6 +51,7 @@ __all__ = [
     "Progress",
     "SeverityName",
     "Snapshot",
+    "Verified",
     "__version__",
     "check",
     "compare",
@@ -61,6 +64,7 @@ __all__ = [
     "heads",
     "inspect",
     "snapshot",
+    "verify",
 ]
 
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every name

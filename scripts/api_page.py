@@ -11,8 +11,10 @@ import headscope
 from headscope import errors
 from headscope.api import options
 
-FUNCTIONS = ("inspect", "diff_weights", "check", "compare", "forward", "heads", "snapshot", "diagram", "environment")
-_RESULTS = ("Examination", "Checked", "Compared", "Forwarded", "Heads", "Snapshot")
+FUNCTIONS = (
+    "inspect", "diff_weights", "check", "verify", "compare", "forward", "heads", "snapshot", "diagram", "environment"
+)  # fmt: skip
+_RESULTS = ("Examination", "Checked", "Verified", "Compared", "Forwarded", "Heads", "Snapshot")
 _WIDTH = 110
 _NAMES_OF_VALUES = ("ProfileName", "SeverityName", "DrawingName", "DeviceName")
 

@@ -7,8 +7,9 @@ from headscope.api.drawing import diagram
 from headscope.api.forward_pass import forward
 from headscope.api.inspection import inspect
 from headscope.api.options import DeviceName, DrawingName, ProfileName, SeverityName
-from headscope.api.shown import Checked, Compared, Examination, Forwarded, Heads, Snapshot
+from headscope.api.shown import Checked, Compared, Examination, Forwarded, Heads, Snapshot, Verified
 from headscope.api.snapshots import snapshot
+from headscope.api.verification import verify
 from headscope.api.weight_diff import diff_weights
 from headscope.checks import Ignore
 from headscope.examination.environment import environment, surroundings
@@ -28,6 +29,7 @@ __all__ = [
     "Request",
     "SeverityName",
     "Snapshot",
+    "Verified",
     "check",
     "compare",
     "diagram",
@@ -38,4 +40,5 @@ __all__ = [
     "inspect",
     "snapshot",
     "surroundings",
+    "verify",
 ]

@@ -11,6 +11,7 @@ from headscope.facts.atlas import HeadEntry
 from headscope.facts.check import CheckResult
 from headscope.facts.comparison import Comparison
 from headscope.facts.forward import ForwardReport
+from headscope.facts.verification import VerifyResult
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -62,6 +63,12 @@ class Compared(Shown, Comparison):
 
 class Forwarded(Shown, ForwardReport):
     """The result of `forward`."""
+
+    __slots__ = ()
+
+
+class Verified(Shown, VerifyResult):
+    """The result of `verify`."""
 
     __slots__ = ()
 

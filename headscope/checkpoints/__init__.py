@@ -2,6 +2,7 @@
 
 from headscope.checkpoints.checkpoint_files import (
     FileReader,
+    TensorBytes,
     files_beside,
     open_sidecar,
     path_in,
@@ -15,6 +16,7 @@ from headscope.checkpoints.vocabulary import read_vocabulary
 
 __all__ = [
     "FileReader",
+    "TensorBytes",
     "bundled_snapshots",
     "files_beside",
     "open_sidecar",

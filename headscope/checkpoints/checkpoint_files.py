@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headscope.checkpoints.config_file import parse_object
+from headscope.checkpoints.formats.bytes import ByteSource
 from headscope.checkpoints.formats.safetensors_header import read_safetensors_places
 from headscope.checkpoints.local import WEIGHT_SUFFIXES, Folder
 from headscope.checkpoints.reference import HubReference, parse_reference
@@ -87,6 +88,37 @@ def read_first_bytes(sidecar: FileReader, file: str, keys: Iterable[str], limit:
             begin, end = places[key]
             found[key] = source.read_at(begin, min(end - begin, limit))
     return found
+
+
+class TensorBytes:
+    """The data of the tensors in the safetensors files of one place, by range; each header is read once."""
+
+    def __init__(self, files: FileReader) -> None:
+        self._files = files
+        self._opened: dict[str, tuple[ByteSource, dict[str, tuple[int, int]]]] = {}
+        self.bytes_read = 0
+
+    def read(self, file: str, key: str, begin: int, length: int) -> bytes:
+        """`length` bytes of a tensor's data from its byte `begin` on.
+
+        Raises NotFound for a tensor that is not there or is shorter: then the file has changed since it was examined.
+        """
+        with self._files.reaching():
+            if file not in self._opened:
+                source = self._files.storage.open(file)
+                self._opened[file] = source, read_safetensors_places(source)
+            source, places = self._opened[file]
+            first, end = places.get(key, (0, 0))
+            if first + begin + length > end:
+                raise NotFound(f"{file} has changed: it no longer holds {key}", "run the command again")
+            self.bytes_read += length
+            return b"".join(
+                source.read_at(at, min(_PIECE, first + begin + length - at))
+                for at in range(first + begin, first + begin + length, _PIECE)
+            )
+
+
+_PIECE = 32_000_000
 
 
 def files_beside(sidecar: FileReader, weights: Iterable[str]) -> list[Path]:

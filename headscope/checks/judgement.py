@@ -24,7 +24,7 @@ def judge(subject: Subject, selection: Selection) -> CheckResult:
     """What the selected rules say of a subject: failed before not determined, passed only if nothing was left out."""
     reference = subject.report.checkpoint.reference
     gathered = _gather(subject, selection)
-    counted, ignored = _sift(gathered.findings, selection, reference)
+    counted, ignored = sift(gathered.findings, selection, reference)
     failing = [item for item in counted if GRAVITY[item.severity] >= GRAVITY[selection.fail_on]]
     unsure = bool(subject.report.not_determined) or gathered.grave
     verdict = Verdict.FAILED if failing else Verdict.NOT_DETERMINED if unsure else Verdict.PASSED
@@ -83,7 +83,8 @@ def _add_gap(gathered: _Gathered, rule: Rule, reason: str, selection: Selection)
     gathered.grave |= GRAVITY[rule.worst] >= GRAVITY[selection.fail_on]
 
 
-def _sift(findings: list[Finding], selection: Selection, reference: str) -> tuple[list[Finding], list[Ignored]]:
+def sift(findings: list[Finding], selection: Selection, reference: str) -> tuple[list[Finding], list[Ignored]]:
+    """The findings that count, and those that are ignored."""
     counted, ignored = [], []
     for finding in findings:
         reason = next(_reasons(finding, selection, reference), None)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from headscope.facts import CheckpointKind, Finding, Head, HeadParameter, ParameterStatus, Profile, Severity
 from headscope.facts.check import Subject
@@ -10,12 +11,16 @@ from headscope.facts.tasks import WITHOUT_CLASSES
 from headscope.facts.weights import stored_classes
 
 Findings = Iterable[Finding]
-Judge = Callable[["Rule", Subject], Findings]
+Judge = Callable[["Rule", Any], Findings]
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule. `worst` is the gravest severity it can give; `needs` names facts that not every checkpoint has."""
+    """One rule. `worst` is the gravest severity it can give; `needs` names facts that not every checkpoint has.
+
+    `command` is the command that asks it, which decides what `judge` is handed: a `Subject` in `check`, a `LoadedModel`
+    in `verify`.
+    """
 
     id: str
     name: str
@@ -23,6 +28,7 @@ class Rule:
     worst: Severity
     needs: tuple[str, ...]
     judge: Judge
+    command: str = "check"
 
     def find(
         self, severity: Severity, message: str, remedy: str, parameters: Iterable[str] = (), code: str = ""
@@ -40,14 +46,20 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(
-    identifier: str, name: str, title: str, worst: Severity = Severity.ERROR, needs: tuple[str, ...] = ()
+    identifier: str,
+    name: str,
+    title: str,
+    worst: Severity = Severity.ERROR,
+    needs: tuple[str, ...] = (),
+    *,
+    command: str = "check",
 ) -> Callable[[Judge], Judge]:
     """Enters a function into the rules under a stable id."""
 
     def enter(judge: Judge) -> Judge:
         if identifier in RULES:
             raise ValueError(f"two rules have the id {identifier}")
-        RULES[identifier] = Rule(identifier, name, title, worst, needs, judge)
+        RULES[identifier] = Rule(identifier, name, title, worst, needs, judge, command)
         return judge
 
     return enter

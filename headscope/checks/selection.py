@@ -43,20 +43,25 @@ def select(
     ignores: Iterable[Ignore] = (),
     fail_on: str = "error",
     *,
+    command: str = "check",
     today: date | None = None,
     baseline: frozenset[tuple[str, str, tuple[str, ...]]] = frozenset(),
 ) -> Selection:
     """The selection for rule ids or names or beginnings of ids (`HS3`); all rules where none is named.
 
-    Raises UsageError for unknown rules, contradictions and ignores past their date.
+    `command` asks only its own rules. Raises UsageError for unknown rules, for those of another command, for
+    contradictions and for ignores past their date.
     """
     names, ignored = tuple(wanted), tuple(ignores)
     for name in (*names, *(item.rule for item in ignored)):
         _check_known(name)
     _check_contradiction(names, ignored)
     _check_dates(ignored, today or date.today())
-    every = (RULES[identifier] for identifier in sorted(RULES))
+    every = [RULES[identifier] for identifier in sorted(RULES) if RULES[identifier].command == command]
     chosen = tuple(rule for rule in every if not names or any(_names(name, rule) for name in names))
+    if not chosen:
+        others = sorted({rule.command for rule in RULES.values() if any(_names(name, rule) for name in names)})
+        raise UsageError(f"{command} has no rule {', '.join(names)}", f"headscope {' and '.join(others)} asks it")
     return Selection(chosen, ignored, _severity(fail_on), baseline)
 
 

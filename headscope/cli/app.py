@@ -23,6 +23,7 @@ from headscope.cli.inspect import inspect
 from headscope.cli.options import with_option_groups
 from headscope.cli.output import CLOSED, FULL, discard, unwritten, write_stderr
 from headscope.cli.snapshot import snapshot
+from headscope.cli.verify import verify
 from headscope.errors import ExitCode, HeadscopeError, UsageError
 
 _COMMANDS: dict[str, Callable[..., int]] = {
@@ -34,6 +35,7 @@ _COMMANDS: dict[str, Callable[..., int]] = {
     "diagram": diagram,
     "heads": heads,
     "explain": explain,
+    "verify": verify,
     "snapshot": snapshot,
     "env": env,
 }

@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
+from headscope.errors import Unsupported
 from headscope.facts import AdapterFault, AdapterFaultKind, TensorHeader, Unavailable
 from headscope.upstream.peft import ADAPTER_NAME, SUFFIXES
 
@@ -253,12 +254,28 @@ def _ia3_shapes(module: nn.Module, path: str, config: Mapping[str, Any]) -> _Sha
 
 
 def _rank_of(path: str, config: Mapping[str, Any]) -> int:
-    """The rank of one module: that of the first pattern that its name ends with, else the general one."""
-    for pattern, rank in (config.get("rank_pattern") or {}).items():
+    return int(_setting_of(path, config, "rank_pattern", config.get("r", 8)))
+
+
+def _setting_of(path: str, config: Mapping[str, Any], patterns: str, general: Any) -> Any:
+    """A setting for one module: that of the first pattern that its name ends with, else the general one."""
+    for pattern, value in (config.get(patterns) or {}).items():
         matches = _matcher(pattern)
         if matches is None:
-            raise _Unknown(f"rank_pattern {pattern[:40]!r} is a pattern that headscope does not evaluate")
+            raise _Unknown(f"{patterns} {pattern[:40]!r} is a pattern that headscope does not evaluate")
         ends = [path, *(path[at.end() :] for at in re.finditer(r"\.", path))]
         if any(matches(end) for end in ends):
-            return int(rank)
-    return int(config.get("r", 8))
+            return value
+    return general
+
+
+def scale_of(path: str, config: Mapping[str, Any], rank: int) -> float:
+    """By what LoRA multiplies the change of one module. Raises Unsupported where only PEFT can tell."""
+    for name in ("use_dora", "lora_bias", "use_qalora", "alora_invocation_tokens", "arrow_config"):
+        if config.get(name):
+            raise Unsupported(f"the adapter sets {name}, whose merge headscope does not compute", "")
+    try:
+        alpha = float(_setting_of(path, config, "alpha_pattern", config.get("lora_alpha", 8)))
+    except _Unknown as err:
+        raise Unsupported(str(err), "") from err
+    return alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)

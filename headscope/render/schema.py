@@ -19,6 +19,7 @@ from headscope.facts.comparison import Comparison
 from headscope.facts.environment import Surroundings
 from headscope.facts.forward import ForwardReport, SeenStage
 from headscope.facts.plain import json_name
+from headscope.facts.verification import VerifyResult
 from headscope.facts.weight_inventory import WeightInventory
 from headscope.render.document import OF_THE_DIFF
 from headscope.render.meanings import meaning
@@ -39,6 +40,7 @@ def build_schema() -> Schema:
         "check": _check(definitions),
         "check-several": _check_several(definitions),
         "compare": _for_command(_object_of(Comparison, definitions), "compare"),
+        "verify": _for_command(_object_of(VerifyResult, definitions), "verify"),
         "forward": _forward(definitions),
         "heads": _heads(definitions),
         "explain": _explain(),

@@ -12,6 +12,7 @@ from headscope.facts.check import CheckResult
 from headscope.facts.comparison import Comparison
 from headscope.facts.counting import counted
 from headscope.facts.forward import ForwardReport
+from headscope.facts.verification import VerifyResult
 from headscope.render.check import check_screen, verdict_of
 from headscope.render.compare import compare_screen, compare_verdict
 from headscope.render.console import plain_text
@@ -21,19 +22,22 @@ from headscope.render.heads import heads_screen
 from headscope.render.inspect import inspect_screen
 from headscope.render.safe import safe
 from headscope.render.verdict import tell_verdict
+from headscope.render.verification import verification_screen, verification_verdict
 from headscope.render.words import axes_of, snapshot_sentence
 
 _FALLBACK = (100, 24)
 _LINE = 160
 
 
-def result_screen(result: Any) -> RenderableType:
+def result_screen(result: Any) -> RenderableType:  # noqa: PLR0911 - one for each kind of result
     """What the terminal shows of `result` (of any use case), as a Rich renderable."""
     match result:
         case CheckResult():
             return check_screen([result])
         case Comparison():
             return compare_screen(result)
+        case VerifyResult():
+            return verification_screen(result)
         case ForwardReport():
             return forward_screen(result)
         case Report():
@@ -57,10 +61,12 @@ def result_line(result: Any) -> str:
     return f"<{line if len(line) <= _LINE else line[: _LINE - 3] + '...'}>"
 
 
-def _line(result: Any) -> str:
+def _line(result: Any) -> str:  # noqa: PLR0911
     match result:
         case CheckResult():
             return f"check of {safe(result.reference)}: {safe(verdict_of(result))}"
+        case VerifyResult():
+            return f"verify of {safe(result.reference)}: {plain_text(verification_verdict(result)).strip()}"
         case Comparison():
             names = ", ".join(safe(report.checkpoint.reference) for report in result.reports)
             return f"compare of {names}: {plain_text(compare_verdict(result)).strip()}"

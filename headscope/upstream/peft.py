@@ -1,6 +1,7 @@
 """PEFT: the names that it gives to what it wraps, adds and saves. It is not imported: an adapter is read without it."""
 
 import re
+from collections.abc import Container
 
 PREFIXES = ("base_model.model.", "base_model.", "")
 """What may stand before a parameter's name in an adapter's file."""
@@ -27,3 +28,20 @@ _WRAPPING = re.compile(r"\.(base_layer|original_module|modules_to_save\.\w+|toke
 def plain_name(name: str) -> str:
     """`classifier.modules_to_save.default.weight` -> `classifier.weight`."""
     return _WRAPPING.sub("", f".{name}").removeprefix(".")
+
+
+_OF_ADAPTER = re.compile(r"\.modules_to_save\.\w+(?=\.)|(?<=[AB])\.\w+(?=\.weight$|\.bias$|$)|(?<=ia3_l)\.\w+$")
+
+
+def key_in_adapter(name: str, keys: Container[str]) -> str | None:
+    """The key under which an adapter's file holds a tensor of a wrapped model; None where it holds none.
+
+    `bert.query.lora_A.default.weight` -> `base_model.model.bert.query.lora_A.weight`. A model without wrappers has no
+    other name for a module that the adapter saved whole: then the name itself is tried.
+    """
+    plain = _OF_ADAPTER.sub("", name)
+    for prefix in PREFIXES:
+        for key in (f"{prefix}{plain}", f"{prefix}{name}"):
+            if key in keys:
+                return key
+    return None

@@ -186,3 +186,18 @@ def watching(field: str) -> Iterator[list[str]]:
         yield reads
     finally:
         PreTrainedConfig.__getattribute__ = plain  # type: ignore[method-assign]
+
+
+def load_for_real(
+    cls: type[PreTrainedModel], config: Any, state_dict: dict[str, torch.Tensor], dtype: torch.dtype
+) -> PreTrainedModel:
+    """A model of `cls` in the memory of the machine, loaded by Transformers' own loader from a few tensors.
+
+    The rest of it is initialised at random; the random state is left as it was. Raises whatever the loader raises.
+    """
+    with torch.random.fork_rng(devices=[]):
+        model: Any = cls.from_pretrained(
+            None, config=config, state_dict=state_dict, dtype=dtype, ignore_mismatched_sizes=True
+        )
+    loaded: PreTrainedModel = model
+    return loaded

@@ -66,6 +66,7 @@ def test_it_exports_its_functions_and_the_types_of_their_results() -> None:
         "heads",
         "inspect",
         "snapshot",
+        "verify",
     ]
     assert sorted(FUNCTIONS) == functions
     results = {str(inspect.signature(function).return_annotation) for function in FUNCTIONS.values()}

@@ -1,0 +1,229 @@
+"""`verify`: what a loaded model holds, against the stored bytes of its checkpoint."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from headscope.api.options import SeverityName, given_options, make_request, read_names, refuses_unknown
+from headscope.api.shown import Verified
+from headscope.checks import Ignore, Selection, select
+from headscope.checks.loaded import judge_loaded
+from headscope.errors import HeadscopeError, Unsupported, UsageError
+from headscope.examination.module import is_in_memory
+from headscope.examination.request import Progress, Request
+from headscope.examination.verification import compare_with_checkpoint, load_model
+from headscope.facts import Severity
+from headscope.facts.environment import tool_version
+from headscope.facts.plain import restore, store
+from headscope.facts.verification import Compared
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@overload
+def verify(
+    model: nn.Module,
+    checkpoint: str | PathLike[str],
+    *,
+    every: bool = False,
+    rules: str | Iterable[str] = (),
+    ignore: str | Iterable[str | Ignore] = (),
+    fail_on: Severity | SeverityName = "error",
+    revision: str | None = None,
+    subfolder: str | None = None,
+    variant: str | None = None,
+    cache_dir: str | PathLike[str] | None = None,
+    token: str | None = None,
+    offline: bool = False,
+    adapter: str | PathLike[str] | None = None,
+    timeout: float | None = None,
+    progress: Progress | None = None,
+) -> Verified: ...
+@overload
+def verify(
+    model: str | PathLike[str],
+    checkpoint: str | PathLike[str] | None = None,
+    *,
+    loader: str = "transformers",
+    every: bool = False,
+    rules: str | Iterable[str] = (),
+    ignore: str | Iterable[str | Ignore] = (),
+    fail_on: Severity | SeverityName = "error",
+    revision: str | None = None,
+    subfolder: str | None = None,
+    variant: str | None = None,
+    cache_dir: str | PathLike[str] | None = None,
+    token: str | None = None,
+    offline: bool = False,
+    adapter: str | PathLike[str] | None = None,
+    timeout: float | None = None,
+    progress: Progress | None = None,
+) -> Verified: ...
+@refuses_unknown
+def verify(
+    model: nn.Module | str | PathLike[str],
+    checkpoint: str | PathLike[str] | None = None,
+    *,
+    loader: str | None = None,
+    every: bool = False,
+    rules: str | Iterable[str] = (),
+    ignore: str | Iterable[str | Ignore] = (),
+    fail_on: Severity | SeverityName = "error",
+    revision: str | None = None,
+    subfolder: str | None = None,
+    variant: str | None = None,
+    cache_dir: str | PathLike[str] | None = None,
+    token: str | None = None,
+    offline: bool = False,
+    adapter: str | PathLike[str] | None = None,
+    timeout: float | None = None,
+    progress: Progress | None = None,
+) -> Verified:
+    """Compares the tensors of a loaded model with the bytes that its checkpoint stores.
+
+    Args:
+        model: A model in memory, which stays untouched; or a checkpoint, which is loaded in a separate process.
+        checkpoint: The checkpoint to compare with: everything that `inspect` takes except a snapshot (default: the
+            checkpoint that `model` names).
+        loader: What loads the model: `transformers` (the default), `peft`, `sentence-transformers`, `trl`, `setfit`, or
+            `module:function`, which is called with the path or Hub ID. For a checkpoint only.
+        every: Compare every tensor and buffer, not only those of the head.
+        rules: Rules to run (default: all of `verify`): IDs, names or beginnings of IDs.
+        ignore: Rules whose findings don't fail the verification.
+        fail_on: The lowest severity that fails the verification: `error`, `warning` or `note`.
+        revision: Branch, tag or commit on the Hub (default: `main`).
+        subfolder: Folder inside the repository or the local folder.
+        variant: Variant of the weight files, such as `fp16` for `model.fp16.safetensors`.
+        cache_dir: The Hub's cache folder (default: `$HF_HUB_CACHE`).
+        token: Access token for gated and private repositories (default: `$HF_TOKEN` or the stored login).
+        offline: Make no network requests.
+        adapter: A PEFT adapter (Hub ID or folder) on `checkpoint`, which the model must hold, merged or not.
+        timeout: Total time limit for Hub requests, in seconds (default: 120).
+        progress: Called with a short sentence before each step.
+
+    Returns:
+        The verdict, the findings, and each tensor with its status and its largest error.
+
+    Raises:
+        UsageError: An option is unknown, has an invalid value, or doesn't apply to this kind of model.
+        HeadscopeError: The checkpoint can't be read, or the loader fails.
+
+    Example:
+        >>> import headscope
+        >>> from transformers import BertConfig, BertForSequenceClassification
+        >>> model = BertForSequenceClassification(BertConfig(hidden_size=24, num_hidden_layers=1, vocab_size=99))
+        >>> model.save_pretrained("saved")
+        >>> headscope.verify(model, "saved").verdict
+        <Verdict.PASSED: 'passed'>
+        >>> model.classifier.reset_parameters()
+        >>> headscope.verify(model, "saved").findings[0].id
+        'HS701'
+    """
+    options = given_options(
+        locals(), "model", "checkpoint", "loader", "every", "rules", "ignore", "fail_on", "progress"
+    )
+    listed = read_names(ignore, "ignore") if isinstance(ignore, str) else tuple(ignore)
+    ignores = tuple(item if isinstance(item, Ignore) else Ignore(item) for item in listed)
+    selection = select(read_names(rules, "rules"), ignores, fail_on, command="verify")
+    if is_in_memory(model):
+        if loader is not None:
+            raise UsageError("loader is an option for a checkpoint, and a model in memory was given", "leave it out")
+        if checkpoint is None:
+            raise UsageError("verify needs the checkpoint that the model was loaded from", "give it as checkpoint")
+        request = make_request(checkpoint, options)
+        return _result(compare_with_checkpoint(model, request, every=every, progress=progress), "memory", selection)
+    chosen = loader or "transformers"
+    source = make_request(model, options if checkpoint is None else _of_the_hub(options))
+    against = make_request(model if checkpoint is None else checkpoint, options)
+    return _result(_loaded_apart(source, against, chosen, every=every, progress=progress), chosen, selection)
+
+
+def _of_the_hub(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that hold for a second checkpoint too."""
+    return {name: value for name, value in options.items() if name in ("cache_dir", "token", "offline", "timeout")}
+
+
+def _result(compared: Compared, loader: str, selection: Selection) -> Verified:
+    verdict, findings, ignored = judge_loaded(compared.loaded, selection, compared.gaps)
+    return Verified(
+        tool_version=tool_version(),
+        command="verify",
+        reference=compared.loaded.reference,
+        loader=loader,
+        model=compared.loaded.class_name,
+        verdict=verdict,
+        tensors=compared.loaded.tensors,
+        findings=findings,
+        ignored=ignored,
+        notes=compared.notes,
+        not_determined=compared.gaps,
+        rules=tuple(rule.id for rule in selection.rules),
+        bytes_read=compared.bytes_read,
+    )
+
+
+def _loaded_apart(
+    source: Request, against: Request, loader: str, *, every: bool, progress: Progress | None
+) -> Compared:
+    """The comparison made in a separate process: a loader may print, take all memory, or crash."""
+    (progress or (lambda sentence: None))(f"loading with {loader} in a separate process")
+    job = {"source": store(source), "against": store(against), "loader": loader, "every": every}
+    with tempfile.TemporaryDirectory(prefix="headscope-") as folder:
+        answer, said = Path(folder, "answer.json"), Path(folder, "stderr")
+        command = [sys.executable, "-c", _CHILD, str(answer)]
+        with said.open("wb") as stream:
+            ended = subprocess.run(
+                command, input=json.dumps(job).encode(), stdout=stream, stderr=stream, check=False, env=_environment()
+            )
+        if answer.is_file():
+            return _answered(json.loads(answer.read_text(encoding="utf-8")))
+        last = said.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+    raise Unsupported(
+        f"the process that loaded with {loader} {_ended(ended.returncode)}{': ' + last[0] if last else ''}",
+        "a signal 9 is often too little memory; load it by hand to see more",
+    )
+
+
+_CHILD = "import sys; from headscope.api.verification import answer; answer(sys.argv[1])"
+
+
+def _environment() -> dict[str, str]:
+    """The child imports what this process imports: the same headscope, and a loader from the current folder."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in ("", *sys.path))}
+
+
+def _ended(code: int) -> str:
+    return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+
+
+def _answered(answer: dict[str, Any]) -> Compared:
+    if "error" in answer:
+        kind = UsageError if answer["error"]["code"] == UsageError.code else Unsupported
+        raise kind(answer["error"]["message"], answer["error"]["hint"])
+    return restore(Compared, answer["compared"])
+
+
+def answer(file: str) -> None:
+    """The work of the separate process: reads the job from stdin and writes what it came to."""
+    job = json.load(sys.stdin)
+    try:
+        compared = _load_and_compare(job)
+        written: dict[str, Any] = {"compared": store(compared)}
+    except HeadscopeError as err:
+        written = {"error": {"code": err.code, "message": err.message, "hint": err.hint}}
+    Path(file).write_text(json.dumps(written), encoding="utf-8")
+
+
+def _load_and_compare(job: dict[str, Any]) -> Compared:
+    source, against = restore(Request, job["source"]), restore(Request, job["against"])
+    model = load_model(source, job["loader"])
+    return compare_with_checkpoint(model, against, every=job["every"])

@@ -1,0 +1,123 @@
+"""Rules on a loaded model: whether it holds the numbers that its checkpoint stores."""
+
+from collections.abc import Sequence
+
+from headscope.checks.judgement import sift
+from headscope.checks.rule import Findings, Rule, rule
+from headscope.checks.selection import GRAVITY, Selection
+from headscope.facts import Finding, Severity, Unavailable
+from headscope.facts.check import Ignored, Verdict
+from headscope.facts.counting import counted, few_of, verb
+from headscope.facts.verification import LoadedModel, TensorCheck, TensorStatus
+
+_LOAD_AGAIN = "Load it with the class that the checkpoint names, and compare again."
+
+
+def _names(items: Sequence[TensorCheck]) -> list[str]:
+    return [item.name for item in items]
+
+
+def _largest(items: Sequence[TensorCheck]) -> str:
+    """The largest difference among some tensors, as the end of a sentence."""
+    errors = [item.max_error for item in items if item.max_error is not None]
+    return f"; the largest difference is {max(errors):.3g}" if errors else ""
+
+
+def _reasons(items: Sequence[TensorCheck]) -> str:
+    reasons = dict.fromkeys(item.reason for item in items if item.reason)
+    return f" ({'; '.join(reasons)})" if reasons else ""
+
+
+@rule("HS701", "loaded-head-differs", "The loaded head differs from the checkpoint", command="verify")
+def _head_differs(this: Rule, loaded: LoadedModel) -> Findings:
+    """A tensor of the head holds other numbers than the checkpoint stores for it."""
+    found = list(loaded.of(TensorStatus.DIFFERENT, head=True))
+    if found:
+        yield this.find(
+            Severity.ERROR,
+            f"{few_of(_names(found))} {verb(len(found), 'holds', 'hold')} other numbers than the checkpoint"
+            f"{_reasons(found)}{_largest(found)}: the scores are not those of the checkpoint.",
+            f"If the model was trained or changed after the load, save it. If not, the loader is wrong: {_LOAD_AGAIN}",
+            _names(found),
+        )
+
+
+@rule("HS702", "loaded-head-random", "The loaded head is not in the checkpoint", command="verify")
+def _head_random(this: Rule, loaded: LoadedModel) -> Findings:
+    """A tensor of the head has no counterpart in the checkpoint: the load left it random."""
+    found = list(loaded.of(TensorStatus.RANDOM, head=True))
+    if found:
+        yield this.find(
+            Severity.ERROR,
+            f"The checkpoint holds nothing for {few_of(_names(found))}: every load gives other numbers.",
+            "Train the head and save it, or load a checkpoint that has it.",
+            _names(found),
+        )
+
+
+@rule("HS703", "loaded-head-dropped", "The load dropped the checkpoint's head", command="verify")
+def _head_dropped(this: Rule, loaded: LoadedModel) -> Findings:
+    """The checkpoint holds a head that nothing in the model took."""
+    found = list(loaded.of(TensorStatus.DROPPED, head=True))
+    if found:
+        yield this.find(
+            Severity.ERROR,
+            f"The checkpoint holds {few_of(_names(found))}, and no tensor of the {loaded.class_name} took "
+            f"{'it' if len(found) == 1 else 'them'}: the trained head is lost.",
+            _LOAD_AGAIN,
+            _names(found),
+        )
+
+
+@rule("HS704", "loaded-head-placeholder", "The loaded head holds no real numbers", command="verify")
+def _head_placeholder(this: Rule, loaded: LoadedModel) -> Findings:
+    """A tensor of the head is zero throughout, holds NaN, or has no elements."""
+    found = list(loaded.of(TensorStatus.PLACEHOLDER, head=True))
+    if found:
+        yield this.find(
+            Severity.ERROR,
+            f"{few_of(_names(found))} {verb(len(found))} a placeholder{_reasons(found)}.",
+            "Load the weights of a finished save: gather sharded weights first, and check the file for NaN.",
+            _names(found),
+        )
+
+
+@rule("HS705", "loaded-base-differs", "Loaded tensors outside the head differ from the checkpoint", command="verify")
+def _base_differs(this: Rule, loaded: LoadedModel) -> Findings:
+    """A tensor or a buffer outside the head holds other numbers than the checkpoint, or none."""
+    found = list(loaded.of(TensorStatus.DIFFERENT, TensorStatus.PLACEHOLDER, head=False))
+    if found:
+        yield this.find(
+            Severity.ERROR,
+            f"{counted(len(found), 'tensor')} outside the head {verb(len(found), 'differs', 'differ')} from the "
+            f"checkpoint: {few_of(_names(found))}{_reasons(found)}{_largest(found)}.",
+            f"If the model was trained or changed after the load, save it. If not, the loader is wrong: {_LOAD_AGAIN}",
+            _names(found),
+        )
+
+
+@rule("HS706", "loaded-base-random", "Loaded tensors outside the head are not in the checkpoint", command="verify")
+def _base_random(this: Rule, loaded: LoadedModel) -> Findings:
+    """A tensor outside the head has no counterpart in the checkpoint."""
+    found = list(loaded.of(TensorStatus.RANDOM, head=False))
+    live = [item for item in found if item.is_live]
+    if found:
+        effect = "the scores depend on random numbers" if live else "the scores do not depend on them"
+        yield this.find(
+            Severity.ERROR if live else Severity.WARNING,
+            f"The checkpoint holds nothing for {counted(len(found), 'tensor')} outside the head: "
+            f"{few_of(_names(live or found))}; {effect}.",
+            _LOAD_AGAIN,
+            _names(found),
+        )
+
+
+def judge_loaded(
+    loaded: LoadedModel, selection: Selection, gaps: Sequence[Unavailable]
+) -> tuple[Verdict, tuple[Finding, ...], tuple[Ignored, ...]]:
+    """What the selected rules say of a loaded model: failed before not determined, passed only if nothing was open."""
+    found = [finding for rule in selection.rules for finding in rule.judge(rule, loaded)]
+    counts, ignored = sift(found, selection, loaded.reference)
+    failing = any(GRAVITY[item.severity] >= GRAVITY[selection.fail_on] for item in counts)
+    verdict = Verdict.FAILED if failing else Verdict.NOT_DETERMINED if gaps else Verdict.PASSED
+    return verdict, tuple(sorted(counts, key=lambda item: (-GRAVITY[item.severity], item.id))), tuple(ignored)

@@ -1,0 +1,562 @@
+"""A loaded model held against the stored bytes of its checkpoint, tensor by tensor.
+
+The loader's own report is not asked: a loader that leaves a weight random and says nothing is what is to be found.
+Names and shapes that are the same in model and file are a pair. Only what is left over is paired by running
+Transformers' loader on header-only tensors that remember the keys they came from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from headscope.errors import HeadscopeError, Unsupported
+from headscope.examination.cache import state_of
+from headscope.examination.live import Seen, see
+from headscope.examination.module import unwrap
+from headscope.examination.reading import StoredFiles, open_stored_files, read_checkpoint
+from headscope.examination.request import Progress, Request
+from headscope.facts import (
+    Carried,
+    CheckpointManifest,
+    ParameterOrigin,
+    ParameterStatus,
+    TensorHeader,
+    Unavailable,
+    WeightsFormat,
+)
+from headscope.facts.counting import counted, few_of
+from headscope.facts.verification import Compared, LoadedModel, TensorCheck, TensorStatus
+from headscope.facts.weights import modern_name
+from headscope.upstream.peft import key_in_adapter, plain_name
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+    from transformers import PreTrainedModel
+
+    from headscope.checkpoints import TensorBytes
+    from headscope.model.loading import Loaded
+    from headscope.model.numbers import Difference
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """A tensor of the model by its name; `tied_to` is the name under which the same tensor came before."""
+
+    name: str
+    tensor: torch.Tensor
+    is_buffer: bool
+    is_persistent: bool
+    tied_to: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """The stored tensors that make one of the model; `change` are those of an adapter that were merged into it."""
+
+    headers: tuple[TensorHeader, ...]
+    place: _Place
+    change: Mapping[str, TensorHeader] = field(default_factory=dict)
+    is_converted: bool = False
+
+
+@dataclass(slots=True)
+class _Place:
+    """A place with weights, opened for reading numbers."""
+
+    files: StoredFiles
+    bytes: TensorBytes
+
+    @property
+    def manifest(self) -> CheckpointManifest:
+        return self.files.manifest
+
+
+def compare_with_checkpoint(
+    module: nn.Module, request: Request, *, every: bool = False, progress: Progress | None = None
+) -> Compared:
+    """Every tensor of the head of `module` (with `every`, every tensor) against the checkpoint that a request names.
+
+    Raises a HeadscopeError where the checkpoint cannot be read or holds no weights.
+    """
+    tell = progress or (lambda sentence: None)
+    inner = unwrap(module).module
+    manifest = read_checkpoint(request, progress)
+    places = _opened(request, manifest)
+    before = _state_of(places)
+    tell("tracing the head")
+    seen, why = _seen(inner)
+    own = tuple(_tensors_of(inner))
+    pairing = _Pairing(inner, seen, manifest, places)
+    head = _names_of_head(seen) if seen is not None else None
+    chosen = [item for item in own if every or head is None or item.name in head or pairing.is_of_adapter(item.name)]
+    checks = []
+    for number, item in enumerate(chosen, 1):
+        tell(f"comparing {number:,} of {counted(len(chosen), 'tensor')}: {item.name}")
+        checks.append(_checked(item, pairing, head, seen))
+    checks += _dropped(pairing, own, request)
+    if seen is None:
+        pairing.notes.append(f"every tensor was compared, because the head could not be traced: {why}")
+    gaps = tuple(_open(checks))
+    if _state_of(places) != before:
+        gaps += (Unavailable("weights", "the weight files changed while they were compared; run it again"),)
+    return Compared(
+        LoadedModel(
+            reference=manifest.reference,
+            class_name=type(inner).__name__,
+            tensors=tuple(checks),
+            trained_for=_trained_for(manifest),
+            every=every or head is None,
+        ),
+        tuple(pairing.notes),
+        (*manifest.gaps, *gaps),
+        sum(place.bytes.bytes_read for place in places),
+    )
+
+
+def _opened(request: Request, manifest: CheckpointManifest) -> list[_Place]:
+    from headscope.checkpoints import TensorBytes
+
+    found = [_Place(item, TensorBytes(item.sidecar)) for item in open_stored_files(request, manifest)]
+    if not any(place.manifest.tensors for place in found):
+        raise Unsupported(
+            f"{manifest.reference} holds no weights to compare with",
+            "name the folder or the repository with the weight files; a snapshot has none",
+        )
+    return found
+
+
+def _state_of(places: list[_Place]) -> list[object]:
+    """What tells that a weight file on this machine has changed."""
+    from headscope.checkpoints import files_beside
+
+    return [
+        state_of(files_beside(place.files.sidecar, [file.name for file in place.manifest.files])) for place in places
+    ]
+
+
+def _seen(module: nn.Module) -> tuple[Seen | None, str]:
+    """What the model shows of its head; without one, why."""
+    try:
+        return see(module), ""
+    except HeadscopeError as err:
+        return None, err.message
+
+
+def _names_of_head(seen: Seen) -> frozenset[str]:
+    return frozenset((*seen.trace.parameters, *seen.trace.buffers))
+
+
+def _tensors_of(module: nn.Module) -> Iterator[_Own]:
+    """The parameters and buffers of a model under all their names."""
+    persistent = set(module.state_dict(keep_vars=True))
+    first: dict[int, str] = {}
+    parameters = ((name, item, False) for name, item in module.named_parameters(remove_duplicate=False))
+    buffers = ((name, item, True) for name, item in module.named_buffers(remove_duplicate=False))
+    for name, tensor, is_buffer in (*parameters, *buffers):
+        source = first.setdefault(id(tensor), name)
+        yield _Own(name, tensor, is_buffer, name in persistent, "" if source == name else source)
+
+
+def _trained_for(manifest: CheckpointManifest) -> str:
+    """The classification task of the class that a checkpoint names; "" where that is none."""
+    from headscope.model.catalogue import task_of_class
+
+    named = manifest.config.get("architectures")
+    names = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
+    task = next((found for name in names if (found := task_of_class(name)) is not None), None)
+    return task.value if task else ""
+
+
+class _Pairing:
+    """Which stored tensors make which of the model's."""
+
+    def __init__(
+        self, module: nn.Module, seen: Seen | None, manifest: CheckpointManifest, places: list[_Place]
+    ) -> None:
+        self.module = module
+        self.manifest = manifest
+        self.notes: list[str] = []
+        self.used: set[str] = set()
+        self._converted: dict[str, torch.Tensor] = {}
+        self._seen = seen
+        self._adapter = next((item for item in places if item.manifest is manifest.adapter), None)
+        self._base = next((item for item in places if item is not self._adapter), None)
+        self._headers = {header.key: header for header in manifest.tensors}
+        self._of_adapter = {header.key: header for header in manifest.adapter.tensors} if manifest.adapter else {}
+        self._prefix, self._instead = self._prefixes()
+        self._loaded = self._load() if self._needs_loader() else None
+        self._origins = {item.name: item for item in self._loaded.diff.parameters} if self._loaded else {}
+
+    def _prefixes(self) -> tuple[str, str]:
+        """What stands before the names of a model that is not Transformers' own, and before the stored keys."""
+        names = [plain_name(name) for name in self.module.state_dict()]
+        if not self._headers or any(name in self._headers for name in names) or self._is_of_transformers():
+            return "", ""
+        for name in names:
+            for key in self._headers:
+                if name.endswith(f".{key}"):
+                    prefix = name.removesuffix(key)
+                    self.notes.append(f"names were matched without {prefix!r}, which the model puts before them")
+                    return prefix, ""
+                if key.endswith(f".{name}"):
+                    prefix = key.removesuffix(name)
+                    self.notes.append(f"names were matched with {prefix!r}, which the checkpoint puts before them")
+                    return "", prefix
+        return "", ""
+
+    def _is_of_transformers(self) -> bool:
+        from transformers import PreTrainedModel
+
+        return isinstance(self.module, PreTrainedModel)
+
+    def _needs_loader(self) -> bool:
+        """Whether names and shapes alone don't pair everything. An adapter changes weights, which no name shows."""
+        if not self._is_of_transformers():
+            return False
+        state = {plain_name(name): tuple(item.shape) for name, item in self.module.state_dict(keep_vars=True).items()}
+        stored = {key: header.shape for key, header in self._headers.items()}
+        return self.manifest.adapter is not None or state != stored
+
+    def _load(self) -> Loaded:
+        """What the loader pairs, from headers alone."""
+        from headscope.examination.live_facts import task_of
+        from headscope.model.adapters import with_adapter
+        from headscope.model.loading import load_skeleton
+        from headscope.model.model_request import Choice
+
+        cls, config = type(self.module), deepcopy(self.module.config)
+        loaded = load_skeleton(Choice(cls, task_of(self.module, None), config), self.manifest)  # type: ignore[arg-type]
+        return with_adapter(loaded, self.manifest.adapter) if self.manifest.adapter else loaded
+
+    def is_of_adapter(self, name: str) -> bool:
+        """Whether the adapter's file may hold a tensor, or change it."""
+        if not self._of_adapter or ".original_module." in name:
+            return False
+        if key_in_adapter(name, self._of_adapter) is not None:
+            return True
+        item = self._origins.get(plain_name(name))
+        return item is not None and item.adapter is not None
+
+    def pair(self, item: _Own) -> _Pair | None:
+        """The stored tensors behind a tensor; None where the checkpoint holds none."""
+        key = key_in_adapter(item.name, self._of_adapter)
+        if key is not None and self._adapter is not None and ".original_module." not in item.name:
+            return self._taken((self._of_adapter[key],), self._adapter)
+        name = f"{self._instead}{plain_name(item.name).removeprefix(self._prefix)}"
+        origin = self._origins.get(name)
+        if self._base is None:
+            return None
+        change = self._change(item, origin)
+        same = self._headers.get(name)
+        if same is not None and same.shape == tuple(item.tensor.shape) and not change:
+            return self._taken((same,), self._base)
+        if origin is None or not origin.checkpoint_keys or origin.quantised is not None:
+            return self._taken((same,), self._base) if same is not None else None
+        found = tuple(self._headers[key] for key in origin.checkpoint_keys if key in self._headers)
+        if len(found) < len(origin.checkpoint_keys):
+            return None
+        is_converted = origin.status is ParameterStatus.LOADED
+        return self._taken(found, self._base, change, is_converted=is_converted)
+
+    def _taken(
+        self,
+        headers: tuple[TensorHeader, ...],
+        place: _Place,
+        change: Mapping[str, TensorHeader] | None = None,
+        *,
+        is_converted: bool = False,
+    ) -> _Pair:
+        self.used.update(header.key for header in (*headers, *(change or {}).values()))
+        return _Pair(headers, place, change or {}, is_converted)
+
+    def converted(self, name: str, dtype: torch.dtype) -> torch.Tensor:
+        """A tensor as the loader makes it; all that it converts are made at once. Raises Unsupported."""
+        from headscope.model.conversion import check_size, converted
+
+        if not self._converted:
+            check_size(self.module)  # type: ignore[arg-type]  # the loader paired it, so it is Transformers' own
+            pairs = {item.name: found for item in _tensors_of(self.module) if (found := self._if_converted(item))}
+            stored = {h.key: _whole(pair.place, h) for pair in pairs.values() for h in pair.headers}
+            names = [plain_name(each) for each in pairs]
+            self._converted = converted(self.module, names, stored, dtype)  # type: ignore[arg-type]
+        if plain_name(name) not in self._converted:
+            raise Unsupported("Transformers' loader makes no such tensor a second time", "")
+        return self._converted[plain_name(name)].detach()
+
+    def _if_converted(self, item: _Own) -> _Pair | None:
+        pair = self.pair(item)
+        is_other = pair is not None and (len(pair.headers) > 1 or pair.headers[0].shape != tuple(item.tensor.shape))
+        return pair if is_other and pair is not None and pair.is_converted else None
+
+    @cached_property
+    def buffers(self) -> Mapping[str, torch.Tensor]:
+        """The buffers that the class computes; none where it cannot be made, or is not one of Transformers."""
+        from headscope.model.conversion import computed_buffers
+
+        found: dict[str, torch.Tensor] = {}
+        for path, part in _parts_of_transformers(self.module):
+            with suppress(Unsupported):
+                found |= {f"{path}.{name}".lstrip("."): item for name, item in computed_buffers(part).items()}
+        return found
+
+    @property
+    def adapter_keys(self) -> Mapping[str, TensorHeader]:
+        """The headers of the adapter's file by their keys."""
+        return self._of_adapter
+
+    def _change(self, item: _Own, origin: ParameterOrigin | None) -> dict[str, TensorHeader]:
+        """The adapter's tensors that a merge adds to a weight; none where the model holds the adapter beside it."""
+        if origin is None or origin.adapter is not Carried.ADAPTED or plain_name(item.name) != item.name:
+            return {}
+        path = item.name.rpartition(".")[0]
+        return {
+            key.removeprefix(f"base_model.model.{path}."): header
+            for key, header in self._of_adapter.items()
+            if key.startswith(f"base_model.model.{path}.")
+        }
+
+    @property
+    def adapter(self) -> _Place | None:
+        """The place of the adapter's file."""
+        return self._adapter
+
+    def is_ignored(self, key: str) -> bool:
+        """Whether the loader leaves a stored tensor out on purpose, as an old buffer or a second name of one tensor."""
+        if self._loaded is None or key in self._of_adapter:
+            return False
+        return key not in self._loaded.diff.unused and modern_name(key) not in self._loaded.diff.unused
+
+
+def _parts_of_transformers(module: nn.Module) -> Iterator[tuple[str, PreTrainedModel]]:
+    """The models of Transformers in a module, each with its path; those inside of others are left out."""
+    from transformers import PreTrainedModel
+
+    found: list[str] = []
+    for path, part in module.named_modules():
+        if isinstance(part, PreTrainedModel) and not any(path.startswith(f"{other}.") or not other for other in found):
+            found.append(path)
+            yield path, part
+
+
+def _checked(item: _Own, pairing: _Pairing, head: frozenset[str] | None, seen: Seen | None) -> TensorCheck:
+    """What one tensor of the model is."""
+    bare = TensorCheck(
+        name=item.name,
+        status=TensorStatus.UNKNOWN,
+        shape=tuple(item.tensor.shape),
+        dtype=str(item.tensor.dtype).removeprefix("torch."),
+        is_head=head is None or item.name in head,
+        is_live=seen is None or item.name in seen.trace.live or not item.is_persistent,
+        is_buffer=item.is_buffer,
+    )
+    pair = pairing.pair(item)
+    if pair is None and item.tied_to:
+        return replace(bare, status=TensorStatus.TIED, reason=f"the same tensor as {item.tied_to}")
+    if pair is None and item.is_buffer:
+        return _computed(bare, item, pairing)
+    if pair is None:
+        return replace(bare, status=TensorStatus.RANDOM, reason="the checkpoint holds nothing for it")
+    keyed = replace(bare, keys=tuple(header.key for header in pair.headers))
+    try:
+        return _against_stored(keyed, item.tensor, pair, pairing)
+    except HeadscopeError as err:
+        return replace(keyed, reason=err.message)
+
+
+def _against_stored(bare: TensorCheck, tensor: torch.Tensor, pair: _Pair, pairing: _Pairing) -> TensorCheck:
+    from headscope.model.numbers import why_not_comparable
+
+    if not tensor.numel() and 0 not in pair.headers[0].shape:
+        return replace(bare, status=TensorStatus.PLACEHOLDER, reason="it has no elements, as ZeRO-3 leaves a weight")
+    reason = why_not_comparable(tensor)
+    if reason:
+        return replace(bare, reason=reason)
+    if pair.change:
+        return _against_merge(bare, tensor, pair, pairing)
+    if len(pair.headers) > 1 or pair.headers[0].shape != bare.shape:
+        return _against_conversion(bare, tensor, pair, pairing)
+    from headscope.model.numbers import compare
+
+    return _judged(bare, tensor, compare(tensor, _numbers(pair.place, pair.headers[0])))
+
+
+def _judged(bare: TensorCheck, tensor: torch.Tensor, found: Difference) -> TensorCheck:
+    """The status that a comparison of numbers comes to."""
+    largest = found.largest if math.isfinite(found.largest) else None
+    is_matrix = tensor.dim() > 1
+    if found.has_nan:
+        return replace(bare, status=TensorStatus.PLACEHOLDER, max_error=largest, reason="it holds NaN")
+    if found.zeros and is_matrix and (not found.equal or bare.is_head):
+        return replace(bare, status=TensorStatus.PLACEHOLDER, max_error=largest, reason="it holds zeros throughout")
+    if found.equal:
+        return replace(bare, status=TensorStatus.EQUAL, max_error=0.0)
+    if found.cast:
+        return replace(bare, status=TensorStatus.CAST, max_error=largest)
+    reason = "" if largest is not None else "finite numbers stand where the other has none"
+    return replace(bare, status=TensorStatus.DIFFERENT, max_error=largest, reason=reason)
+
+
+def _numbers(place: _Place, header: TensorHeader) -> Callable[[int, int], torch.Tensor]:
+    """A function that reads some of a stored tensor's elements, flat. Raises Unsupported where it can't."""
+    import torch
+
+    kind = getattr(torch, header.dtype, None)
+    if not isinstance(kind, torch.dtype):
+        raise Unsupported(f"its dtype {header.dtype} is not one that PyTorch reads", "")
+    if place.manifest.format is WeightsFormat.TORCH:
+        flat = _from_pickle(place, header).reshape(-1)
+        return lambda begin, end: flat[begin:end]
+
+    def read(begin: int, end: int) -> torch.Tensor:
+        if begin == end:
+            return torch.empty(0, dtype=kind)
+        data = place.bytes.read(header.file, header.key, begin * kind.itemsize, (end - begin) * kind.itemsize)
+        return torch.frombuffer(bytearray(data), dtype=kind)
+
+    return read
+
+
+def _whole(place: _Place, header: TensorHeader) -> torch.Tensor:
+    return _numbers(place, header)(0, math.prod(header.shape)).reshape(header.shape)
+
+
+def _from_pickle(place: _Place, header: TensorHeader) -> torch.Tensor:
+    from headscope.checkpoints import path_in
+    from headscope.model.values import stored_tensors
+
+    path = path_in(place.files.sidecar, header.file)
+    if path is None:
+        raise Unsupported("a PyTorch file that is not on this machine cannot be read by range", "download it first")
+    return stored_tensors(path, [header.key])[header.key]
+
+
+def _against_merge(bare: TensorCheck, tensor: torch.Tensor, pair: _Pair, pairing: _Pairing) -> TensorCheck:
+    """A weight against what PEFT would merge; where it is the base model's, the reason says so."""
+    from headscope.model.numbers import compare, merge_lora
+
+    assert pairing.adapter is not None and pairing.manifest.adapter is not None  # a change comes from an adapter
+    adapter = pairing.adapter
+    changes = {name: _whole(adapter, header) for name, header in pair.change.items()}
+    path = bare.name.rpartition(".")[0]
+    base = _whole(pair.place, pair.headers[0])
+    merged = merge_lora(base, changes, path, pairing.manifest.adapter.config, pairing.module.get_submodule(path))
+    flat = merged.reshape(-1)
+    found = compare(tensor, lambda begin, end: flat[begin:end])
+    keyed = replace(bare, keys=(*bare.keys, *(header.key for header in pair.change.values())))
+    if not found.has_nan and (found.equal or found.cast or found.is_within_rounding(tensor.dtype)):
+        return replace(keyed, status=TensorStatus.MERGED, max_error=found.largest)
+    judged = _judged(keyed, tensor, found)
+    plain = base.reshape(-1)
+    unmerged = compare(tensor, lambda begin, end: plain[begin:end])
+    if judged.status is TensorStatus.DIFFERENT and unmerged.cast:
+        return replace(judged, reason="these are the base model's numbers: the adapter was not merged into it")
+    return judged
+
+
+def _against_conversion(bare: TensorCheck, tensor: torch.Tensor, pair: _Pair, pairing: _Pairing) -> TensorCheck:
+    """A tensor that Transformers makes of several stored ones, or of one in another form."""
+    from headscope.model.numbers import compare
+
+    if not pair.is_converted:
+        shapes = few_of("x".join(map(str, header.shape)) for header in pair.headers)
+        reason = f"the checkpoint holds {shapes}, another shape, which no load puts here"
+        return replace(bare, status=TensorStatus.DIFFERENT, reason=reason)
+    flat = pairing.converted(bare.name, tensor.dtype).reshape(-1)
+    judged = _judged(bare, tensor, compare(tensor, lambda begin, end: flat[begin:end]))
+    is_same = judged.status in (TensorStatus.EQUAL, TensorStatus.CAST)
+    return replace(judged, status=TensorStatus.TRANSFORMED) if is_same else judged
+
+
+def _computed(bare: TensorCheck, item: _Own, pairing: _Pairing) -> TensorCheck:
+    """A buffer that is stored nowhere, against the one that the class computes again."""
+    from headscope.model.numbers import compare, why_not_comparable
+
+    reason = why_not_comparable(item.tensor)
+    fresh = pairing.buffers.get(item.name)
+    if reason or fresh is None or fresh.shape != item.tensor.shape:
+        return replace(bare, reason=reason or "the checkpoint does not hold it, and the class computes no such buffer")
+    flat = fresh.reshape(-1)
+    found = compare(item.tensor, lambda begin, end: flat[begin:end])
+    judged = _judged(replace(bare, reason="computed, not stored"), item.tensor, found)
+    is_same = found.equal or found.cast or _is_close(item.tensor, found)
+    return replace(judged, status=TensorStatus.COMPUTED, reason="computed, not stored") if is_same else judged
+
+
+def _is_close(tensor: torch.Tensor, found: Difference) -> bool:
+    """Whether two computations of one buffer differ by rounding alone: another device sums in another order."""
+    return tensor.is_floating_point() and found.is_within_rounding(tensor.dtype)
+
+
+def _dropped(pairing: _Pairing, own: Iterable[_Own], request: Request) -> list[TensorCheck]:
+    """The stored tensors that nothing in the model takes; those of the checkpoint's own head are marked."""
+    for item in own:
+        pairing.pair(item)
+    manifest = pairing.manifest
+    stored = [*manifest.tensors, *(manifest.adapter.tensors if manifest.adapter else ())]
+    left = [header for header in stored if header.key not in pairing.used and not pairing.is_ignored(header.key)]
+    if not left:
+        return []
+    head = _keys_of_own_head(request) if _trained_for(manifest) else frozenset()
+    return [
+        TensorCheck(
+            name=header.key,
+            status=TensorStatus.DROPPED,
+            shape=header.shape,
+            dtype=header.dtype,
+            keys=(header.key,),
+            is_head=header.key in head or header.key in pairing.adapter_keys,
+            reason="the adapter's file holds it" if header.key in pairing.adapter_keys else "",
+        )
+        for header in left
+    ]
+
+
+def _keys_of_own_head(request: Request) -> frozenset[str]:
+    """The stored tensors of the head of the class that a checkpoint names; none where that cannot be examined."""
+    from headscope.examination.checkpoint import examine
+
+    try:
+        report = examine("inspect", request, None).report
+    except HeadscopeError:
+        return frozenset()
+    head = report.head.tensors if report.head else ()
+    return frozenset(key for item in head for key in item.checkpoint_keys)
+
+
+def _open(checks: Iterable[TensorCheck]) -> Iterator[Unavailable]:
+    """Tensors that could not be compared, by reason."""
+    by_reason: dict[str, list[str]] = {}
+    for item in checks:
+        if item.status is TensorStatus.UNKNOWN and item.is_live:
+            by_reason.setdefault(item.reason, []).append(item.name)
+    for reason, names in by_reason.items():
+        yield Unavailable(few_of(names), reason)
+
+
+def load_model(request: Request, loader: str) -> nn.Module:
+    """The model that a loader makes of the checkpoint that a request names. Raises a HeadscopeError."""
+    from headscope.examination.reading import loadable
+    from headscope.upstream.loaders import Wanted, load_with
+
+    manifest = read_checkpoint(request, None)
+    place = loadable(request, manifest)
+    adapter = manifest.adapter
+    made: nn.Module = load_with(
+        loader,
+        Wanted(
+            reference=place.reference,
+            keywords={name: value for name, value in place.keywords().items() if value is not None},
+            config=manifest.config,
+            adapter=request.adapter,
+            adapter_config=adapter.config if adapter else None,
+            sentence_class=manifest.sentence.library_class if manifest.sentence else "",
+        ),
+    )
+    return made

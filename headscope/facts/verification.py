@@ -1,0 +1,113 @@
+"""What a loaded model holds, held against the stored bytes of its checkpoint."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from headscope.facts.check import Ignored, Verdict
+from headscope.facts.checkpoint import Unavailable
+from headscope.facts.plain import to_dict
+from headscope.facts.report import SCHEMA_VERSION, Finding
+
+
+class TensorStatus(StrEnum):
+    """What a tensor of a loaded model is, compared with the stored numbers.
+
+    `equal`: bit by bit (NaN equals NaN); `cast`: after rounding to the model's dtype; `merged`: the stored weight plus
+    what an adapter adds; `tied`: another parameter's tensor, which was compared; `transformed`: equal after
+    Transformers' own conversion of several stored tensors; `computed`: a buffer that is stored nowhere and that the
+    class computes again alike; `different`: other numbers; `random`: the checkpoint holds nothing for it; `dropped`:
+    only the checkpoint has it; `placeholder`: zeros throughout, NaN, or no element at all; `unknown`: it could not be
+    compared.
+    """
+
+    EQUAL = "equal"
+    CAST = "cast"
+    MERGED = "merged"
+    TIED = "tied"
+    TRANSFORMED = "transformed"
+    COMPUTED = "computed"
+    DIFFERENT = "different"
+    RANDOM = "random"
+    DROPPED = "dropped"
+    PLACEHOLDER = "placeholder"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorCheck:
+    """One tensor of the model, or of the checkpoint alone (`dropped`).
+
+    `max_error` is the largest difference of two numbers at one place; None where none were compared. `reason` says why
+    a status is `unknown`, or what was found beside it. `keys` are the stored tensors that it was compared with.
+    `is_head`: the scores go through it after the hidden states; `is_live`: the scores depend on it, as far as is known.
+    """
+
+    name: str
+    status: TensorStatus
+    shape: tuple[int, ...]
+    dtype: str
+    max_error: float | None = None
+    keys: tuple[str, ...] = ()
+    is_head: bool = False
+    is_live: bool = True
+    is_buffer: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """What the rules on a loaded model look at.
+
+    `tensors` are those that were compared. `trained_for` is the task of the class that the checkpoint names, "" where
+    that is no classification class; `every` says that all tensors were compared and not those of the head only.
+    """
+
+    reference: str
+    class_name: str
+    tensors: tuple[TensorCheck, ...]
+    trained_for: str = ""
+    every: bool = False
+
+    def of(self, *statuses: TensorStatus, head: bool | None = None) -> Iterator[TensorCheck]:
+        """The tensors of some statuses; `head` asks for those of the head, or for the others."""
+        return (item for item in self.tensors if item.status in statuses and head in (None, item.is_head))
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A model that was compared, sentences on how, what stayed open, and how many stored bytes were read."""
+
+    loaded: LoadedModel
+    notes: tuple[str, ...] = ()
+    gaps: tuple[Unavailable, ...] = ()
+    bytes_read: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyResult:
+    """The result of `verify`; its fields are the JSON of the command.
+
+    `loader` is what loaded the model: `transformers`, a function, or `memory` for a model that was handed over. `model`
+    is its class. `bytes_read` counts the stored bytes that were compared.
+    """
+
+    tool_version: str
+    command: str
+    reference: str
+    loader: str
+    model: str
+    verdict: Verdict
+    tensors: tuple[TensorCheck, ...]
+    findings: tuple[Finding, ...]
+    ignored: tuple[Ignored, ...] = ()
+    notes: tuple[str, ...] = ()
+    not_determined: tuple[Unavailable, ...] = ()
+    rules: tuple[str, ...] = ()
+    bytes_read: int = 0
+    schema_version: str = field(default=SCHEMA_VERSION)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as plain JSON values."""
+        return to_dict(self)

@@ -1,0 +1,67 @@
+"""What Transformers' loader makes of stored tensors that it fuses, splits or transposes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from copy import deepcopy
+
+import torch
+from transformers import PreTrainedModel
+
+from headscope.errors import Unsupported
+from headscope.model.quiet import quiet
+from headscope.upstream.transformers import load_for_real
+
+_MOST_ELEMENTS = 1_000_000_000
+"""Above it a second model in memory is too much to ask for."""
+
+
+def check_size(module: PreTrainedModel) -> None:
+    """Raises Unsupported for a model that is too large to be made a second time."""
+    elements = sum(item.numel() for item in module.parameters())
+    if elements > _MOST_ELEMENTS:
+        raise Unsupported(
+            f"the loader makes it of several stored tensors, and a model of {elements:,} parameters is too large to be "
+            "loaded a second time for comparison",
+            "",
+        )
+
+
+def converted(
+    module: PreTrainedModel, names: Iterable[str], stored: dict[str, torch.Tensor], dtype: torch.dtype
+) -> dict[str, torch.Tensor]:
+    """The named tensors as the loader makes them of `stored`, for a model of the class and configuration of `module`.
+
+    Raises Unsupported where the loader refuses them.
+    """
+    try:
+        with quiet():
+            made = load_for_real(type(module), deepcopy(module.config), stored, dtype)
+    except Exception as err:
+        raise Unsupported(f"Transformers could not convert it again: {type(err).__name__}: {err}", "") from err
+    held = dict(made.named_parameters(remove_duplicate=False)) | dict(made.named_buffers(remove_duplicate=False))
+    return {name: held[name] for name in names if name in held}
+
+
+def computed_buffers(module: PreTrainedModel) -> dict[str, torch.Tensor]:
+    """The buffers that the class computes from the configuration of `module`; those that differ each time are left out.
+
+    Parameters stay on the meta device. Raises Unsupported where the class cannot be made.
+    """
+    one, other = _fresh_buffers(module), _fresh_buffers(module)
+    return {
+        name: item
+        for name, item in one.items()
+        if not item.is_meta and torch.equal(torch.nan_to_num(item), torch.nan_to_num(other[name]))
+    }
+
+
+def _fresh_buffers(module: PreTrainedModel) -> dict[str, torch.Tensor]:
+    from accelerate import init_empty_weights  # type: ignore[import-untyped]
+
+    try:
+        with quiet(), torch.random.fork_rng(devices=[]), init_empty_weights(include_buffers=False):
+            fresh = type(module)(deepcopy(module.config))
+    except Exception as err:
+        raise Unsupported(f"{type(module).__name__} could not be made again: {type(err).__name__}: {err}", "") from err
+    return dict(fresh.named_buffers(remove_duplicate=False))

@@ -1,0 +1,122 @@
+"""The numbers of a tensor held against stored ones, piece by piece, in the memory of one piece."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.pytorch_utils import Conv1D
+
+from headscope.errors import Unsupported
+from headscope.facts.counting import few_of
+from headscope.model.adapter_shapes import scale_of
+
+PIECE = 4_000_000
+"""The elements that are compared at once."""
+_TOLERANCE = 8
+"""How many times the rounding step of its dtype a merged weight may be off: a sum of products is rounded often."""
+
+
+@dataclass(slots=True)
+class Difference:
+    """What a comparison has found so far, over all pieces.
+
+    `equal`: no bit differs; `cast`: equal after rounding to the tensor's dtype, perhaps through a shorter one;
+    `largest` is the largest difference of finite numbers, `scale` the largest stored number. `zeros` and `has_nan` are
+    on the tensor alone.
+    """
+
+    equal: bool = True
+    cast: bool = True
+    largest: float = 0.0
+    scale: float = 0.0
+    zeros: bool = True
+    has_nan: bool = False
+
+    def is_within_rounding(self, dtype: torch.dtype) -> bool:
+        """Whether the largest difference is one that computing in `dtype` leaves."""
+        return self.largest <= _TOLERANCE * torch.finfo(dtype).eps * max(self.scale, torch.finfo(dtype).tiny)
+
+
+def why_not_comparable(tensor: torch.Tensor) -> str:
+    """Why a tensor's numbers can't be compared with stored ones; "" where they can."""
+    if tensor.is_meta:
+        return "it is on the meta device, without numbers (offloaded, or never loaded)"
+    if type(tensor) not in (torch.Tensor, nn.Parameter, nn.Buffer):
+        return f"it is a {type(tensor).__name__}, whose numbers are packed or sharded"
+    return ""
+
+
+def compare(tensor: torch.Tensor, stored: Callable[[int, int], torch.Tensor]) -> Difference:
+    """A tensor against stored numbers; `stored(begin, end)` gives some of them, flat, in the tensor's order."""
+    found = Difference()
+    flat = tensor.detach().reshape(-1)
+    for begin in range(0, flat.numel(), PIECE):
+        own = flat[begin : begin + PIECE].cpu()
+        _compare_piece(found, own, stored(begin, begin + own.numel()))
+    return found
+
+
+def _compare_piece(found: Difference, own: torch.Tensor, other: torch.Tensor) -> None:
+    found.zeros = found.zeros and not bool(own.any())
+    if own.is_floating_point():
+        found.has_nan = found.has_nan or bool(own.isnan().any())
+    same = own.dtype == other.dtype and _bits_equal(own, other)
+    if same:
+        if not found.equal:
+            found.scale = max(found.scale, _largest(other.to(torch.float64)))
+        return
+    found.equal = False
+    found.cast = found.cast and any(_equal(own, rounded) for rounded in _roundings(other, own.dtype))
+    wide, reference = own.to(torch.float64), other.to(torch.float64)
+    found.largest = max(found.largest, _largest(wide - reference))
+    if bool((wide.isfinite() != reference.isfinite()).any()):
+        found.largest = math.inf
+    found.scale = max(found.scale, _largest(reference))
+
+
+def _bits_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return torch.equal(one, other) or (one.is_floating_point() and _equal(one, other))
+
+
+def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if not one.is_floating_point():
+        return torch.equal(one, other)
+    return bool(torch.isclose(one, other, rtol=0, atol=0, equal_nan=True).all())
+
+
+def _roundings(stored: torch.Tensor, dtype: torch.dtype) -> Iterator[torch.Tensor]:
+    """The stored numbers as a load may leave them in `dtype`: rounded at once, or through a shorter format."""
+    yield stored.to(dtype)
+    if stored.is_floating_point() and dtype.is_floating_point:
+        yield from (stored.to(way).to(dtype) for way in (torch.bfloat16, torch.float16))
+
+
+def _largest(numbers: torch.Tensor) -> float:
+    finite = numbers[numbers.isfinite()]
+    return float(finite.abs().max()) if finite.numel() else 0.0
+
+
+def merge_lora(
+    base: torch.Tensor, changes: Mapping[str, torch.Tensor], path: str, config: Mapping[str, Any], module: nn.Module
+) -> torch.Tensor:
+    """What PEFT merges into the weight of the module at `path`: `W + (B @ A) * scale`, in float32.
+
+    `changes` are the adapter's tensors for it by the ends of their names (`lora_A.weight` [rank, in], `lora_B.weight`
+    [out, rank]). Raises Unsupported for a method or a layer whose merge is another. Source: `get_delta_weight` in
+    peft/tuners/lora/layer.py.
+    """
+    if config.get("peft_type") != "LORA":
+        raise Unsupported(f"headscope does not compute the merge of the PEFT method {config.get('peft_type')}", "")
+    down = changes.get("lora_A.weight", changes.get("lora_embedding_A"))
+    up = changes.get("lora_B.weight", changes.get("lora_embedding_B"))
+    if down is None or up is None or down.dim() != base.dim() or base.dim() != len(("out", "in")):
+        raise Unsupported(f"headscope does not compute the merge of {few_of(sorted(changes))}", "")
+    delta = (up.to(torch.float32) @ down.to(torch.float32)) * scale_of(path, config, down.shape[0])
+    # An embedding is [tokens, features] and Conv1D's matrix [in, out]; both are the transpose of what B @ A makes.
+    is_transposed = isinstance(module, nn.Embedding | Conv1D)
+    return base.to(torch.float32) + (delta.T if is_transposed else delta)

@@ -1,0 +1,121 @@
+"""The screen of `verify`: a verdict, the findings, and the tensors that are not simply equal."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from headscope.facts import Finding, Profile
+from headscope.facts.check import CheckResult, Verdict
+from headscope.facts.counting import counted, list_of
+from headscope.facts.verification import TensorCheck, TensorStatus, VerifyResult
+from headscope.render.fold import fold_keys
+from headscope.render.lines import Paragraph, align
+from headscope.render.palette import QUIET, SEVERITY, STRONG, TONE, Tone
+from headscope.render.safe import label, safe
+from headscope.render.words import bytes_of, size_of
+
+_MARGIN = 12
+_MOST_TENSORS = 40
+_TONE = {Verdict.PASSED: Tone.GOOD, Verdict.FAILED: Tone.ERROR, Verdict.NOT_DETERMINED: Tone.WARNING}
+_WORDS = {
+    Verdict.PASSED: "The loaded model holds what the checkpoint stores",
+    Verdict.FAILED: "The loaded model is not what the checkpoint stores",
+    Verdict.NOT_DETERMINED: "Not determined: some tensors could not be compared",
+}
+_STYLE = {
+    TensorStatus.DIFFERENT: TONE[Tone.ERROR],
+    TensorStatus.RANDOM: TONE[Tone.ERROR],
+    TensorStatus.DROPPED: TONE[Tone.ERROR],
+    TensorStatus.PLACEHOLDER: TONE[Tone.ERROR],
+    TensorStatus.UNKNOWN: TONE[Tone.WARNING],
+}
+_PLAIN = (TensorStatus.EQUAL, TensorStatus.TIED, TensorStatus.COMPUTED)
+
+
+def verification_verdict(result: VerifyResult) -> RenderableType:
+    """The verdict in one line, and how many tensors have which status: what `-q` shows."""
+    counts = Counter(item.status.value for item in result.tensors)
+    told = ", ".join(f"{count:,} {status}" for status, count in sorted(counts.items()))
+    text = Text()
+    text.append(_WORDS[result.verdict], TONE[_TONE[result.verdict]])
+    text.append(f": {told or 'no tensor was compared'}")
+    return Paragraph(text)
+
+
+def verification_screen(result: VerifyResult) -> RenderableType:
+    """The whole result: verdict, tensors of the head and all that are not equal, findings, what stayed open."""
+    return Group(verification_verdict(result), Text(), *_tensors(result), *_facts(result))
+
+
+def _tensors(result: VerifyResult) -> Iterator[RenderableType]:
+    """A line for each tensor of the head and each that is not plainly equal; those of the base model are counted."""
+    shown = [item for item in result.tensors if item.is_head or item.status not in _PLAIN]
+    rows = [_row(item) for item in shown[:_MOST_TENSORS]]
+    yield from align(rows) if rows else ()
+    if len(shown) > _MOST_TENSORS:
+        yield label(f"and {len(shown) - _MOST_TENSORS:,} more (--json lists all)", QUIET)
+    if rows:
+        yield Text()
+
+
+def _row(item: TensorCheck) -> list[Text]:
+    error = f"largest error {item.max_error:.3g}" if item.max_error else ""
+    detail = "; ".join(filter(None, (error, item.reason)))
+    return [
+        Text(item.status.value, _STYLE.get(item.status, TONE[Tone.GOOD])),
+        label(item.name),
+        Text(size_of(item.shape)),
+        Text(item.dtype),
+        label(detail, QUIET),
+    ]
+
+
+def _facts(result: VerifyResult) -> Iterator[RenderableType]:
+    how = "in memory" if result.loader == "memory" else f"loaded with {result.loader}"
+    yield _line("model", label(f"{result.model}, {how}"))
+    yield _line("checkpoint", label(f"{result.reference}, {bytes_of(result.bytes_read)} compared"))
+    beside = [item for item in result.tensors if not item.is_head and item.status in _PLAIN]
+    if beside:
+        names = list_of(fold_keys([item.name for item in beside]), 3)
+        yield _line("equal", label(f"{counted(len(beside), 'tensor')} outside the head: {names}"))
+    for finding in result.findings:
+        yield Paragraph(_finding(finding), Text(finding.severity.value, SEVERITY[finding.severity]), _MARGIN)
+    for item in result.ignored:
+        body = label(f"{item.finding.id} {item.finding.title} ({item.reason})", QUIET)
+        yield Paragraph(body, Text("ignored", QUIET), _MARGIN)
+    for gap in result.not_determined:
+        yield Paragraph(label(f"{gap.what}: {gap.reason}", "yellow"), Text("unknown", "yellow"), _MARGIN)
+    for note in result.notes:
+        yield _line("note", label(note))
+    if result.findings:
+        more = f"run `headscope explain {result.findings[0].id}` for details"
+        yield Paragraph(label(more, QUIET), Text("rules", QUIET), _MARGIN)
+
+
+def _line(name: str, body: Text) -> Paragraph:
+    return Paragraph(body, Text(name, STRONG), _MARGIN)
+
+
+def _finding(finding: Finding) -> Text:
+    body = label(f"{finding.id} {finding.title}. ", STRONG)
+    body.append(safe(finding.message))
+    body.append(f" {safe(finding.remedy)}", QUIET)
+    return body
+
+
+def as_check(result: VerifyResult) -> CheckResult:
+    """The result in the form that the formats of pipelines take: GitHub, JUnit, SARIF, Markdown."""
+    return CheckResult(
+        tool_version=result.tool_version,
+        command=result.command,
+        reference=result.reference,
+        profile=Profile.INFERENCE,
+        verdict=result.verdict,
+        findings=result.findings,
+        ignored=result.ignored,
+        not_determined=result.not_determined,
+        not_applicable=(),
+        rules=result.rules,
+    )

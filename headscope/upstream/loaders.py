@@ -1,0 +1,123 @@
+"""The real loaders, by the names that `verify --with` takes. Each library is imported only when it is asked for."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headscope.errors import HeadscopeError, Unsupported, UsageError
+
+_TASK_CLASSES = {
+    "SEQ_CLS": "AutoModelForSequenceClassification",
+    "TOKEN_CLS": "AutoModelForTokenClassification",
+    "QUESTION_ANS": "AutoModelForQuestionAnswering",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be loaded: a path or a Hub id, the keywords of `from_pretrained`, and what its configuration says.
+
+    `adapter` is a PEFT adapter to put on it, `adapter_config` its configuration (or that of the checkpoint itself).
+    """
+
+    reference: str
+    keywords: Mapping[str, Any]
+    config: Mapping[str, Any]
+    adapter: str | None = None
+    adapter_config: Mapping[str, Any] | None = None
+    sentence_class: str = ""
+
+
+def load_with(loader: str, wanted: Wanted) -> Any:
+    """The model that a loader makes. Raises UsageError for an unknown one, Unsupported where the load fails."""
+    load = _LOADERS.get(loader) or _function(loader)
+    try:
+        return load(wanted)
+    except HeadscopeError:
+        raise
+    except ImportError as err:
+        raise Unsupported(f"{loader} could not be imported: {err}", f"install {err.name or loader}") from err
+    except Exception as err:
+        raise Unsupported(
+            f"{loader} could not load {wanted.reference}: {type(err).__name__}: {err}",
+            "the load itself fails; `headscope inspect` shows what the checkpoint holds",
+        ) from err
+
+
+def _function(name: str) -> Callable[[Wanted], Any]:
+    """The user's own loader, `module:function`, called with the path or Hub id."""
+    module, colon, function = name.partition(":")
+    if not colon or not module or not function:
+        raise UsageError(f"no such loader: {name}", f"loaders: {', '.join(_LOADERS)}, MODULE:FUNCTION")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as err:
+        raise UsageError(f"the loader {name} cannot be imported: {err}", "name it as MODULE:FUNCTION") from err
+    return lambda wanted: found(wanted.reference)
+
+
+def _transformers(wanted: Wanted) -> Any:
+    import transformers
+
+    model = _class_of(wanted.config, transformers).from_pretrained(wanted.reference, **wanted.keywords)
+    return _with_adapter(model, wanted)
+
+
+def _class_of(config: Mapping[str, Any], package: Any) -> Any:
+    """The class that a configuration names, else the one for sequence classification."""
+    named = config.get("architectures")
+    name = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else ""
+    found = getattr(package, name, None) if name and not config.get("auto_map") else None
+    return found if hasattr(found, "from_pretrained") else package.AutoModelForSequenceClassification
+
+
+def _with_adapter(model: Any, wanted: Wanted) -> Any:
+    if wanted.adapter is None:
+        return model
+    from peft import PeftModel
+
+    return PeftModel.from_pretrained(model, wanted.adapter)
+
+
+def _peft(wanted: Wanted) -> Any:
+    import peft
+    import transformers
+
+    config = wanted.adapter_config
+    if config is None:
+        raise Unsupported(f"{wanted.reference} is not a PEFT adapter", "name the adapter, or add --adapter")
+    kind = _TASK_CLASSES.get(str(config.get("task_type")), "AutoModelForSequenceClassification")
+    if wanted.adapter is not None:
+        base = getattr(transformers, kind).from_pretrained(wanted.reference, **wanted.keywords)
+        return peft.PeftModel.from_pretrained(base, wanted.adapter)
+    return getattr(peft, kind.replace("AutoModel", "AutoPeftModel")).from_pretrained(wanted.reference)
+
+
+def _sentence_transformers(wanted: Wanted) -> Any:
+    name = wanted.sentence_class or "SentenceTransformer"
+    return getattr(importlib.import_module("sentence_transformers"), name)(wanted.reference)
+
+
+def _trl(wanted: Wanted) -> Any:
+    name = "AutoModelForCausalLMWithValueHead"
+    trl = importlib.import_module("trl")
+    package = trl if hasattr(trl, name) else importlib.import_module("trl.experimental.ppo")  # newer versions
+    return getattr(package, name).from_pretrained(wanted.reference)
+
+
+def _setfit(wanted: Wanted) -> Any:
+    return importlib.import_module("setfit").SetFitModel.from_pretrained(wanted.reference).model_body
+
+
+_LOADERS: dict[str, Callable[[Wanted], Any]] = {
+    "transformers": _transformers,
+    "peft": _peft,
+    "sentence-transformers": _sentence_transformers,
+    "trl": _trl,
+    "setfit": _setfit,
+}
+LOADERS = tuple(_LOADERS)
+"""The names of the loaders that headscope knows."""

@@ -1,0 +1,184 @@
+"""`headscope verify` with real loaders, each in a separate process."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import peft
+import pytest
+import torch
+from torch import nn
+from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification
+
+import headscope
+from headscope.cli.app import main
+from headscope.errors import Unsupported, UsageError
+from headscope.facts.check import Verdict
+
+TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 37, "vocab_size": 99}
+LOADERS = """
+import os, signal, sys
+import torch
+from transformers import AutoModel, BertForSequenceClassification
+
+def plain(reference):
+    print("a loader that prints to stdout")
+    return BertForSequenceClassification.from_pretrained(reference)
+
+def base_only(reference):
+    return AutoModel.from_pretrained(reference)
+
+def silently_random(reference):
+    model = BertForSequenceClassification.from_pretrained(reference)
+    model.classifier.reset_parameters()
+    return model
+
+def killed(reference):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def fails(reference):
+    raise ValueError("no such head")
+
+def no_model(reference):
+    return 3
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("loading")
+    BertForSequenceClassification(BertConfig(**TINY)).save_pretrained(folder / "bert")
+    (folder / "own_loaders.py").write_text(LOADERS)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+
+
+def test_the_default_loads_with_transformers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "bert", "--all"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("The loaded model holds what the checkpoint stores: 2 computed, 41 equal")
+    assert "classifier.weight" in shown
+
+
+def test_a_silent_loss_is_caught_and_its_json_is_as_published(capsys: pytest.CaptureFixture[str]) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    from headscope.render.schema import build_schema
+
+    assert main(["verify", "bert", "--with", "own_loaders:silently_random", "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    jsonschema.validate(document, build_schema())
+    assert document["loader"] == "own_loaders:silently_random"
+    assert [finding["id"] for finding in document["findings"]] == ["HS701"]
+    by_name = {item["name"]: item["status"] for item in document["tensors"]}
+    assert by_name["classifier.weight"] == "different"
+    assert by_name["bert.pooler.dense.weight"] == "equal"
+
+
+@pytest.mark.parametrize(
+    ("loader", "code", "rule"), [("own_loaders:plain", 0, ""), ("own_loaders:base_only", 1, "HS703")]
+)
+def test_a_function_loads_what_it_likes(loader: str, code: int, rule: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "bert", "--with", loader, "--format", "github"]) == code
+    shown = capsys.readouterr().out
+    assert "prints to stdout" not in shown
+    assert rule in shown
+
+
+FAILURES = [
+    ("own_loaders:fails", Unsupported, "ValueError: no such head"),
+    ("own_loaders:no_model", Unsupported, "int"),
+    ("own_loaders:nothing", UsageError, "cannot be imported"),
+    ("nowhere:plain", UsageError, "cannot be imported"),
+    ("pickle", UsageError, "no such loader: pickle"),
+    ("sentence-transformers", Unsupported, "could not be imported"),
+]
+if sys.platform != "win32":
+    FAILURES.append(("own_loaders:killed", Unsupported, f"killed by signal {signal.SIGKILL.value}"))
+
+
+@pytest.mark.parametrize(("loader", "kind", "words"), FAILURES, ids=lambda item: str(item)[:30])
+def test_a_loader_that_fails_is_a_sentence(loader: str, kind: type[Exception], words: str) -> None:
+    if loader == "sentence-transformers" and _has("sentence_transformers"):
+        pytest.skip("sentence-transformers is installed")
+    with pytest.raises(kind, match=words):
+        headscope.verify("bert", loader=loader)
+
+
+def _has(package: str) -> bool:
+    from importlib.util import find_spec
+
+    return find_spec(package) is not None
+
+
+def adapter(folder: Path) -> Path:
+    model = peft.get_peft_model(
+        BertForSequenceClassification.from_pretrained(folder / "bert"),
+        peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"]),
+    )
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name or "modules_to_save" in name:
+            nn.init.normal_(parameter)
+    model.save_pretrained(folder / "adapter")
+    return folder / "adapter"
+
+
+def test_an_adapter_and_what_was_merged_of_it(folder: Path) -> None:
+    where = adapter(folder)
+    settings = where / "adapter_config.json"
+    settings.write_text(settings.read_text().replace(str(folder / "bert"), "bert"))
+    assert headscope.verify(where, loader="peft").verdict is Verdict.PASSED
+    assert headscope.verify("bert", adapter=where).verdict is Verdict.PASSED
+    merged = peft.PeftModel.from_pretrained(BertForSequenceClassification.from_pretrained("bert"), where)
+    merged.merge_and_unload().save_pretrained("merged")
+    result = headscope.verify("merged", "bert", adapter=where)
+    assert result.verdict is Verdict.PASSED
+    assert {item.status.value for item in result.tensors} == {"equal", "merged"}
+    BertForSequenceClassification.from_pretrained("bert").save_pretrained("unmerged")
+    assert main(["verify", "unmerged", "--against", "bert", "--adapter", "adapter"]) == 1
+
+
+def test_options_that_make_no_sense_together(folder: Path) -> None:
+    model = BertForSequenceClassification.from_pretrained("bert")
+    with pytest.raises(UsageError, match="loader is an option for a checkpoint"):
+        headscope.verify(model, "bert", loader="peft")  # type: ignore[call-overload]
+    assert main(["verify", "bert", "--select", "HS101"]) == 2
+    assert main(["check", "bert", "--select", "HS701"]) == 2
+    assert main(["verify", "nowhere-at-all", "--offline"]) == 3
+
+
+def test_help_needs_no_torch() -> None:
+    code = (
+        "import sys; from headscope.cli.app import main; main(['verify', '--help']); sys.exit('torch' in sys.modules)"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, env=os.environ).returncode == 0
+    )
+
+
+def test_a_random_head_of_a_language_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The class that the checkpoint names has no head for classes; with a function, the user's own load is compared."""
+    BertForMaskedLM(BertConfig(**TINY)).save_pretrained("mlm")
+    assert main(["verify", "mlm", "--with", "own_loaders:plain", "-q"]) == 1
+    assert "4 random" in capsys.readouterr().out
+
+
+def as_text(result: Any) -> str:
+    return str(result)
+
+
+def test_results_show_themselves(folder: Path) -> None:
+    model = BertForSequenceClassification.from_pretrained("bert")
+    with torch.no_grad():
+        model.classifier.weight += 1
+    result = headscope.verify(model, "bert")
+    assert repr(result).startswith("<headscope verify of bert: The loaded model is not what the checkpoint stores")
+    assert "HS701" in as_text(result)
+    assert "largest error 1" in as_text(result)

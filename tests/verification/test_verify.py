@@ -1,0 +1,423 @@
+"""`verify` on models that were really loaded, really changed, really merged: the numbers are read here with safetensors
+and compared with `torch.equal`, and every fault is made.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import peft
+import pytest
+import torch
+import transformers
+from families import FAMILIES
+from safetensors.torch import load_file, save_file
+from saving import FORMATS
+from torch import nn
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    BertModel,
+    GPT2Config,
+    GPT2ForSequenceClassification,
+    LlamaConfig,
+    LlamaForSequenceClassification,
+    MixtralConfig,
+    MixtralForSequenceClassification,
+)
+
+import headscope
+from headscope.errors import NotFound, Unsupported, UsageError
+from headscope.facts.check import Verdict
+from headscope.facts.verification import TensorStatus
+
+S = TensorStatus
+TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 37, "vocab_size": 99}
+HEAD = ("bert.pooler.dense.weight", "bert.pooler.dense.bias", "classifier.weight", "classifier.bias")
+
+
+def statuses(result: Any) -> dict[str, TensorStatus]:
+    return {item.name: item.status for item in result.tensors}
+
+
+def counts(result: Any) -> dict[str, int]:
+    return dict(Counter(item.status.value for item in result.tensors))
+
+
+def ids(result: Any) -> list[str]:
+    return [finding.id for finding in result.findings]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("verify") / "bert"
+    BertForSequenceClassification(BertConfig(**TINY)).save_pretrained(folder)
+    return folder
+
+
+def loaded(folder: Path, **options: Any) -> BertForSequenceClassification:
+    return BertForSequenceClassification.from_pretrained(folder, **options)
+
+
+# What is healthy raises no alarm.
+
+OWN_CLASS = [(name, saved_as) for name in FAMILIES for saved_as in FORMATS]
+
+
+@pytest.mark.parametrize(("family_name", "saved_as"), OWN_CLASS, ids=str)
+def test_a_load_of_a_whole_save_is_equal(family_name: str, saved_as: str, tmp_path: Path) -> None:
+    family = FAMILIES[family_name]
+    FORMATS[saved_as](family.build(family.classifier), tmp_path)
+    model = getattr(transformers, family.classifier).from_pretrained(tmp_path)
+    result = headscope.verify(model, tmp_path, every=True)
+    assert result.verdict is Verdict.PASSED, (result.findings, result.not_determined)
+    assert not result.findings
+    assert set(counts(result)) <= {"equal", "tied", "computed", "transformed"}
+    own = {name for name, _ in (*model.named_parameters(), *model.named_buffers())}
+    assert own <= set(statuses(result))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_cast_is_named_with_its_largest_error(saved: Path, dtype: torch.dtype) -> None:
+    result = headscope.verify(loaded(saved, dtype=dtype), saved)
+    stored = load_file(saved / "model.safetensors")
+    assert counts(result) == {"cast": 3, "equal": 1} or counts(result) == {"cast": 4}
+    for item in result.tensors:
+        lost = (stored[item.name].double() - stored[item.name].to(dtype).double()).abs().max()
+        assert item.max_error == pytest.approx(float(lost), abs=1e-12)
+    assert result.verdict is Verdict.PASSED
+
+
+def test_a_file_of_shorter_numbers_is_equal_after_a_load_in_float32(tmp_path: Path) -> None:
+    BertForSequenceClassification(BertConfig(**TINY)).to(torch.bfloat16).save_pretrained(tmp_path)
+    result = headscope.verify(loaded(tmp_path, dtype=torch.float32), tmp_path)
+    assert result.verdict is Verdict.PASSED
+    assert {item.max_error for item in result.tensors} == {0.0}
+
+
+def test_shards_and_pieces_are_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from headscope.model import numbers
+
+    monkeypatch.setattr(numbers, "PIECE", 100)
+    BertForSequenceClassification(BertConfig(**TINY)).save_pretrained(tmp_path, max_shard_size="40kB")
+    model = loaded(tmp_path)
+    assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    assert headscope.verify(model, tmp_path, every=True).verdict is Verdict.PASSED
+    with torch.no_grad():
+        model.bert.embeddings.word_embeddings.weight[-1, -1] += 1
+    result = headscope.verify(model, tmp_path, every=True)
+    assert ids(result) == ["HS705"]
+    assert result.findings[0].parameters == ("bert.embeddings.word_embeddings.weight",)
+
+
+def test_the_model_stays_as_it_is(saved: Path) -> None:
+    model = loaded(saved).train()
+    before = {name: item.clone() for name, item in model.state_dict().items()}
+    state = torch.get_rng_state()
+    headscope.verify(model, saved, every=True)
+    assert model.training
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(item, before[name]) for name, item in model.state_dict().items())
+
+
+# Each fault is made, and caught.
+
+
+def one_number(model: Any) -> None:
+    model.classifier.weight[0, 0] += 1e-6
+
+
+def zeros(model: Any) -> None:
+    model.classifier.weight.zero_()
+
+
+def not_a_number(model: Any) -> None:
+    model.classifier.bias[1] = float("nan")
+
+
+def infinite(model: Any) -> None:
+    model.classifier.bias[1] = float("inf")
+
+
+def fresh(model: Any) -> None:
+    nn.init.normal_(model.classifier.weight)
+
+
+def empty(model: Any) -> None:
+    model.classifier.weight = nn.Parameter(torch.empty(0))
+
+
+def pooler(model: Any) -> None:
+    model.bert.pooler.dense.weight.t_()
+
+
+FAULTS: list[tuple[Callable[[Any], None], str, str, TensorStatus]] = [
+    (one_number, "HS701", "classifier.weight", S.DIFFERENT),
+    (fresh, "HS701", "classifier.weight", S.DIFFERENT),
+    (infinite, "HS701", "classifier.bias", S.DIFFERENT),
+    (pooler, "HS701", "bert.pooler.dense.weight", S.DIFFERENT),
+    (zeros, "HS704", "classifier.weight", S.PLACEHOLDER),
+    (not_a_number, "HS704", "classifier.bias", S.PLACEHOLDER),
+    (empty, "HS704", "classifier.weight", S.PLACEHOLDER),
+]
+
+
+@pytest.mark.parametrize(("change", "rule", "name", "status"), FAULTS, ids=lambda item: getattr(item, "__name__", ""))
+def test_a_changed_head_is_caught(
+    saved: Path, change: Callable[[Any], None], rule: str, name: str, status: TensorStatus
+) -> None:
+    model = loaded(saved)
+    with torch.no_grad():
+        change(model)
+    result = headscope.verify(model, saved)
+    assert result.verdict is Verdict.FAILED
+    assert ids(result) == [rule]
+    assert result.findings[0].parameters == (name,)
+    found = statuses(result)
+    assert {each: found[each] for each in HEAD} == dict.fromkeys(HEAD, S.EQUAL) | {name: status}
+
+
+def test_the_largest_error_is_that_of_the_numbers(saved: Path) -> None:
+    model = loaded(saved)
+    with torch.no_grad():
+        model.classifier.weight += torch.tensor([[0.5], [-0.25]])
+    (item,) = (item for item in headscope.verify(model, saved).tensors if item.status is S.DIFFERENT)
+    assert item.max_error == pytest.approx(0.5, rel=1e-5)
+
+
+def test_a_base_model_that_changed_is_seen_with_every_tensor_only(saved: Path) -> None:
+    model = loaded(saved)
+    with torch.no_grad():
+        model.bert.encoder.layer[0].output.dense.weight += 1
+    assert headscope.verify(model, saved).verdict is Verdict.PASSED
+    assert ids(headscope.verify(model, saved, every=True)) == ["HS705"]
+
+
+@pytest.mark.parametrize("source", ["mlm", "base"])
+def test_a_head_that_the_checkpoint_lacks_is_random(source: str, tmp_path: Path) -> None:
+    whole = BertForMaskedLM(BertConfig(**TINY))
+    (whole if source == "mlm" else whole.bert).save_pretrained(tmp_path)
+    model, info = BertForSequenceClassification.from_pretrained(tmp_path, output_loading_info=True)
+    result = headscope.verify(model, tmp_path, every=True)
+    assert {item.name for item in result.tensors if item.status is S.RANDOM} == set(info["missing_keys"])
+    assert {item.name for item in result.tensors if item.status is S.DROPPED} == set(info["unexpected_keys"])
+    assert ids(result) == ["HS702"]  # the heads of pretraining are dropped in every such load
+
+
+@pytest.mark.parametrize("cls", [BertModel, BertForTokenClassification], ids=lambda cls: cls.__name__)
+def test_a_trained_head_that_the_class_has_no_place_for_is_dropped(saved: Path, cls: Any) -> None:
+    model, info = cls.from_pretrained(saved, output_loading_info=True)
+    result = headscope.verify(model, saved)
+    assert {item.name for item in result.tensors if item.status is S.DROPPED} == set(info["unexpected_keys"])
+    assert "HS703" in ids(result)
+
+
+def test_a_load_that_is_silent_about_a_random_head_is_caught(saved: Path) -> None:
+    """A loader that renames a key away and reports nothing missing: what the model holds is what counts."""
+    model = loaded(saved)
+    fresh_head = BertForSequenceClassification(BertConfig(**TINY)).classifier
+    model.classifier = fresh_head
+    model.config._name_or_path = str(saved)
+    assert ids(headscope.verify(model, saved)) == ["HS701"]
+
+
+def test_computed_buffers_are_computed_again(tmp_path: Path) -> None:
+    config = LlamaConfig(**TINY, num_labels=3)
+    LlamaForSequenceClassification(config).save_pretrained(tmp_path)
+    model = LlamaForSequenceClassification.from_pretrained(tmp_path)
+    assert counts(headscope.verify(model, tmp_path, every=True))["computed"] == 2
+    model.model.rotary_emb.inv_freq *= 2
+    result = headscope.verify(model, tmp_path, every=True)
+    assert ids(result) == ["HS705"]
+    assert result.findings[0].parameters == ("model.rotary_emb.inv_freq",)
+
+
+def test_tensors_that_the_loader_fuses_are_converted_again(tmp_path: Path) -> None:
+    config = MixtralConfig(**TINY, num_key_value_heads=2, num_local_experts=4)
+    MixtralForSequenceClassification(config).save_pretrained(tmp_path)
+    keys = load_file(tmp_path / "model.safetensors")
+    assert "model.layers.0.block_sparse_moe.experts.3.w1.weight" in keys
+    model = MixtralForSequenceClassification.from_pretrained(tmp_path)
+    result = headscope.verify(model, tmp_path, every=True)
+    assert counts(result)["transformed"] == 4
+    assert result.verdict is Verdict.PASSED
+    with torch.no_grad():
+        model.model.layers[1].mlp.experts.down_proj[2, 0, 0] += 1
+    result = headscope.verify(model, tmp_path, every=True)
+    changed = [item.name for item in result.tensors if item.status is S.DIFFERENT]
+    assert changed == ["model.layers.1.mlp.experts.down_proj"]
+
+
+# Adapters.
+
+
+def adapted(folder: Path, base: Path, cls: Any, **options: Any) -> Path:
+    """A LoRA adapter with weights that change something, saved by PEFT."""
+    config = peft.LoraConfig(task_type="SEQ_CLS", r=4, lora_alpha=12, **options)
+    model = peft.get_peft_model(cls.from_pretrained(base), config)
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name or "modules_to_save" in name:
+            nn.init.normal_(parameter)
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("verify") / "gpt2"
+    config = GPT2Config(n_embd=32, n_layer=2, n_head=2, vocab_size=99, pad_token_id=0)
+    GPT2ForSequenceClassification(config).save_pretrained(folder)
+    return folder
+
+
+LORA = [
+    {"target_modules": ["query", "value"]},
+    {"target_modules": ["query"], "use_rslora": True},
+    {"target_modules": ["query", "key"], "alpha_pattern": {"key": 3}, "rank_pattern": {"key": 2}},
+    {"target_modules": ["word_embeddings", "value"]},
+]
+
+
+@pytest.mark.parametrize("options", LORA, ids=str)
+def test_an_adapter_is_compared_merged_and_unmerged(saved: Path, options: Any, tmp_path: Path) -> None:
+    adapter = adapted(tmp_path / "adapter", saved, BertForSequenceClassification, **options)
+    wrapped = peft.PeftModel.from_pretrained(loaded(saved), adapter)
+    beside = headscope.verify(wrapped, saved, adapter=adapter, every=True)
+    assert beside.verdict is Verdict.PASSED, beside.findings
+    assert not {S.MERGED, S.DROPPED} & set(statuses(beside).values())
+    merged = headscope.verify(wrapped.merge_and_unload(), saved, adapter=adapter, every=True)
+    assert merged.verdict is Verdict.PASSED, merged.findings
+    expected = {path for path, _ in loaded(saved).named_modules() if path.endswith(tuple(options["target_modules"]))}
+    assert {item.name for item in merged.tensors if item.status is S.MERGED} == {f"{each}.weight" for each in expected}
+
+
+def test_a_transposed_layer_is_merged_so(gpt2: Path, tmp_path: Path) -> None:
+    adapter = adapted(tmp_path / "a", gpt2, GPT2ForSequenceClassification, fan_in_fan_out=True)
+    wrapped = peft.PeftModel.from_pretrained(GPT2ForSequenceClassification.from_pretrained(gpt2), adapter)
+    result = headscope.verify(wrapped.merge_and_unload(), gpt2, adapter=adapter)
+    assert counts(result) == {"merged": 2, "equal": 1}
+
+
+def test_a_merge_in_short_numbers_is_merged(saved: Path, tmp_path: Path) -> None:
+    adapter = adapted(tmp_path / "a", saved, BertForSequenceClassification, target_modules=["query"])
+    wrapped = peft.PeftModel.from_pretrained(loaded(saved, dtype=torch.bfloat16), adapter)
+    result = headscope.verify(wrapped.merge_and_unload(), saved, adapter=adapter)
+    assert counts(result)["merged"] == 2
+    assert result.verdict is Verdict.PASSED
+
+
+def test_a_merge_that_did_not_happen_is_caught(saved: Path, tmp_path: Path) -> None:
+    adapter = adapted(tmp_path / "a", saved, BertForSequenceClassification, target_modules=["query"])
+    result = headscope.verify(loaded(saved), saved, adapter=adapter)
+    assert set(ids(result)) == {"HS701", "HS705"}
+    (query,) = (item for item in result.tensors if item.name == "bert.encoder.layer.0.attention.self.query.weight")
+    assert "not merged" in query.reason
+
+
+def test_a_merge_that_lost_the_head_is_caught(saved: Path, tmp_path: Path) -> None:
+    """setfit #526, trl #1379 and the like: the changes are there, the classifier is that of the base model."""
+    adapter = adapted(tmp_path / "a", saved, BertForSequenceClassification, target_modules=["query"])
+    model = peft.PeftModel.from_pretrained(loaded(saved), adapter).merge_and_unload()
+    model.classifier.load_state_dict(loaded(saved).classifier.state_dict())
+    assert ids(headscope.verify(model, saved, adapter=adapter)) == ["HS701"]
+
+
+def test_a_merge_with_another_scale_is_caught(saved: Path, tmp_path: Path) -> None:
+    adapter = adapted(tmp_path / "a", saved, BertForSequenceClassification, target_modules=["query"])
+    model = peft.PeftModel.from_pretrained(loaded(saved), adapter).merge_and_unload()
+    settings = json.loads((adapter / "adapter_config.json").read_text())
+    (adapter / "adapter_config.json").write_text(json.dumps(settings | {"lora_alpha": 13}))
+    assert ids(headscope.verify(model, saved, adapter=adapter)) == ["HS705"]
+
+
+def test_a_method_whose_merge_is_not_known_is_not_determined(saved: Path, tmp_path: Path) -> None:
+    adapter = adapted(tmp_path / "a", saved, BertForSequenceClassification, target_modules=["query"], use_dora=True)
+    model = peft.PeftModel.from_pretrained(loaded(saved), adapter).merge_and_unload()
+    result = headscope.verify(model, saved, adapter=adapter)
+    assert result.verdict is Verdict.NOT_DETERMINED
+    assert "use_dora" in result.not_determined[0].reason
+
+
+# What cannot be compared is never green; bad input is a sentence.
+
+
+def test_a_model_without_numbers_is_not_determined(saved: Path) -> None:
+    result = headscope.verify(loaded(saved, device_map="meta"), saved)
+    assert result.verdict is Verdict.NOT_DETERMINED
+    assert set(statuses(result).values()) == {S.UNKNOWN}
+
+
+def test_packed_numbers_are_not_determined(saved: Path) -> None:
+    model = loaded(saved)
+
+    class Packed(torch.Tensor):
+        pass
+
+    weight = model.classifier.weight
+    model.classifier.weight = nn.Parameter(weight.detach().as_subclass(Packed))  # type: ignore[arg-type]
+    result = headscope.verify(model, saved)
+    assert statuses(result)["classifier.weight"] is S.UNKNOWN
+    assert result.verdict is Verdict.NOT_DETERMINED
+
+
+def test_another_class_and_other_shapes_fail(saved: Path, gpt2: Path) -> None:
+    result = headscope.verify(loaded(saved), gpt2)
+    assert result.verdict is Verdict.FAILED
+    wide = BertForSequenceClassification(BertConfig(**TINY | {"hidden_size": 64}))
+    result = headscope.verify(wide, saved)
+    assert set(ids(result)) >= {"HS701"}
+    assert statuses(result)["classifier.weight"] is S.DIFFERENT
+
+
+def test_a_snapshot_holds_nothing_to_compare_with(saved: Path, tmp_path: Path) -> None:
+    headscope.snapshot(saved, tmp_path / "s.json")
+    with pytest.raises(Unsupported, match="no weights to compare"):
+        headscope.verify(loaded(saved), tmp_path / "s.json")
+
+
+def test_a_checkpoint_that_is_gone_is_an_error(saved: Path) -> None:
+    with pytest.raises(NotFound):
+        headscope.verify(loaded(saved), saved / "nowhere")
+    with pytest.raises(UsageError, match="needs the checkpoint"):
+        headscope.verify(loaded(saved))  # type: ignore[call-overload]
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_determined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    BertForSequenceClassification(BertConfig(**TINY)).save_pretrained(tmp_path)
+    model = loaded(tmp_path)
+    from headscope.examination import verification
+
+    see = verification.see
+
+    def change_and_see(module: nn.Module) -> Any:
+        save_file({"other": torch.ones(3)}, tmp_path / "model.safetensors", metadata={"format": "pt"})
+        return see(module)
+
+    monkeypatch.setattr(verification, "see", change_and_see)
+    result = headscope.verify(model, tmp_path)
+    assert result.verdict is Verdict.NOT_DETERMINED
+    assert "has changed" in result.not_determined[0].reason
+
+
+def test_a_module_of_no_library_is_matched_by_its_names(saved: Path) -> None:
+    class Wrapper(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = loaded(saved)
+
+        def forward(self, **given: Any) -> Any:
+            return self.inner(**given)
+
+    model = Wrapper()
+    result = headscope.verify(model, saved)
+    assert result.verdict is Verdict.PASSED, result
+    assert "inner." in result.notes[0]
+    with torch.no_grad():
+        model.inner.classifier.weight += 1
+    assert headscope.verify(model, saved).verdict is Verdict.FAILED
