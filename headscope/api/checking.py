@@ -165,7 +165,7 @@ def check(
     if is_in_memory(reference):
         from headscope.examination.training import live_subject
 
-        return _judged(live_subject(reference, wanted, **module_options(options, training=True)), selection)
+        return _judged(live_subject(reference, wanted, **module_options(options, "check")), selection)
     return check_one(make_request(reference, options), wanted, selection, progress)
 
 

@@ -129,7 +129,7 @@ def inspect(
     if is_in_memory(reference):
         from headscope.examination.live import inspect_module
 
-        return shown(inspect_module(reference, **module_options(options)))
+        return shown(inspect_module(reference, **module_options(options, "inspect")))
     from headscope.examination.findings import with_findings
 
     request = make_request(reference, options)

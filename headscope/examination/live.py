@@ -27,12 +27,16 @@ from headscope.examination.origin import Origin, Present, diff_of_info, find_ori
 from headscope.examination.tracing import unless_contradicted, with_padding
 from headscope.facts import (
     CheckpointKind,
+    HeadParameter,
     HeadTrace,
     PaddingEffect,
     ParameterOrigin,
     ParameterStatus,
+    Pooling,
+    PoolingKind,
     Report,
     Task,
+    Unavailable,
     WeightDiff,
 )
 from headscope.facts.check import BuiltFacts
@@ -88,6 +92,39 @@ def inspect_module(
     return replace(seen.alone, not_determined=(*seen.alone.not_determined, origin))
 
 
+def diff_module(
+    module: nn.Module,
+    *,
+    labels: tuple[str, ...] = (),
+    task: str | None = None,
+    loaded_from: str | None = None,
+    loading_info: Mapping[str, Any] | None = None,
+    offline: bool = False,
+) -> Report:
+    """The weights of `module` compared with the checkpoint that it was loaded from. It does not run."""
+    unwrapped = unwrap(module)
+    found = task_of(unwrapped.origin, task)
+    seen = _seen(unwrapped, found, _untraced(unwrapped.module), labels)
+    if loading_info is not None:
+        report = with_info(seen, loading_info)
+    else:
+        origin = find_origin(seen.unwrapped, seen.task, loaded_from=loaded_from, offline=offline)
+        report = with_origin(seen, origin) if isinstance(origin, Origin) else seen.alone
+        if isinstance(origin, Unavailable):
+            report = replace(report, not_determined=(*report.not_determined, origin))
+    return replace(report, command="diff-weights", head=None)
+
+
+def _untraced(module: nn.Module) -> HeadTrace:
+    """What is known of a head without a run of the model: where its base model lies."""
+    from headscope.trace.base import base_module
+    from headscope.trace.names import ModelNames
+
+    base = base_module(module)
+    name = "" if base is None else ModelNames(module).modules.get(id(base), "")
+    return HeadTrace((), Pooling(PoolingKind.OTHER, (), "", ()), (), "", (), (), name, ())
+
+
 def _with_findings(seen: Seen, report: Report, origin: Origin | None) -> Report:
     profile = likely_profile(report)
     found = findings_of(report, profile, config_of(seen), live_facts(seen, origin))
@@ -109,6 +146,11 @@ def see(
     with uncompiled(inner):
         trace = _traced(unwrapped, example_inputs, found, output)
     trace = _with_padding(trace, inner, found) if verify else unless_contradicted(trace)
+    return _seen(unwrapped, found, trace, labels)
+
+
+def _seen(unwrapped: Unwrapped, found: Task, trace: HeadTrace, labels: tuple[str, ...]) -> Seen:
+    inner = unwrapped.module
     names, notes = labels_of(unwrapped.origin, trace, found, labels, unwrapped.scorer)
     diff = nothing_loaded(inner, trace)
     report = Report(
@@ -167,8 +209,9 @@ def with_origin(seen: Seen, origin: Origin) -> Report:
     report = _with_given(seen, origin.given, present)
     compared = report.head is not None and all(
         item.name in same
-        for item in report.head.parameters
-        if item.live and item.status in (ParameterStatus.LOADED, ParameterStatus.CHANGED)
+        for item in (report.head.parameters or report.weights.parameters)
+        if item.status in (ParameterStatus.LOADED, ParameterStatus.CHANGED)
+        if not isinstance(item, HeadParameter) or item.live
     )
     sentence = f"compared with {origin.manifest.reference}, which the model was loaded from"
     if not compared:
