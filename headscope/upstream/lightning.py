@@ -14,5 +14,5 @@ def is_lightning(module: nn.Module) -> bool:
 
 def has_forward(module: nn.Module) -> bool:
     """Whether the class of a LightningModule defines a forward: the one that it inherits raises."""
-    defined_in = next(cls for cls in type(module).__mro__ if "forward" in vars(cls))
-    return defined_in is not nn.Module and defined_in.__module__.split(".")[0] not in _PACKAGES
+    found = getattr(type(module), "forward", None)
+    return getattr(found, "__module__", "").split(".")[0] not in (*_PACKAGES, "torch")
