@@ -23,7 +23,7 @@ from headscope.checks.selection import Ignore, Selection
 from headscope.errors import UsageError
 from headscope.examination.checkpoint import examine
 from headscope.examination.evidence import gather
-from headscope.examination.module import is_in_memory
+from headscope.examination.in_memory import is_in_memory
 from headscope.examination.request import Progress, Request
 from headscope.facts import Profile, Severity
 from headscope.facts.check import CheckResult, Subject

@@ -12,8 +12,8 @@ from headscope.api.shown import Forwarded
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.checkpoint import examine
 from headscope.examination.environment import environment
+from headscope.examination.in_memory import is_in_memory
 from headscope.examination.loading import choose_class
-from headscope.examination.module import is_in_memory
 from headscope.examination.reading import loadable, read_checkpoint
 from headscope.examination.request import Progress, Request
 from headscope.facts import CheckpointKind, CheckpointManifest, Report

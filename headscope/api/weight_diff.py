@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 from headscope.api.options import given_options, make_request, module_options, refuses_unknown
 from headscope.api.shown import Examination, shown
 from headscope.examination.checkpoint import examine_weights
-from headscope.examination.module import is_in_memory
+from headscope.examination.in_memory import is_in_memory
 from headscope.examination.request import Progress
 
 if TYPE_CHECKING:

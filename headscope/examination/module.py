@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 from headscope.errors import Unsupported, UsageError
 from headscope.examination.scorers import Scorer, activation_of, scorer_of, scorer_of_setfit, trained_inside
@@ -46,11 +46,6 @@ class Unwrapped:
     def prefix(self) -> str:
         """What stands before the names of `origin`."""
         return f"{self.scorer.path}." if self.scorer is not None and self.scorer.path else ""
-
-
-def is_in_memory(reference: Any) -> TypeGuard[nn.Module]:
-    """Whether `reference` is meant as a model in memory: a module, a class of modules, an exported program."""
-    return callable(getattr(reference, "named_parameters", None)) or is_setfit(reference)
 
 
 def unwrap(reference: Any) -> Unwrapped:
