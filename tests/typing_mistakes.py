@@ -28,11 +28,11 @@ headscope.check(CHECKPOINT, fail_on="fatal")  # E: call-overload check
 headscope.check(CHECKPOINT, optimizer=None, num_labels=3)  # E: call-overload check
 headscope.check(MODULE, "training", revision="main")  # E: call-overload check
 headscope.check(CHECKPOINT).verdikt  # E: attr-defined verdikt
-headscope.diff_weights(MODULE)  # E: arg-type diff_weights
-headscope.diff_weights(CHECKPOINT, offlien=True)  # E: call-arg offlien
+headscope.diff_weights(MODULE, num_labels=3)  # E: call-overload diff_weights
+headscope.diff_weights(CHECKPOINT, offlien=True)  # E: call-overload diff_weights
 headscope.compare(CHECKPOINT, CHECKPOINT, value=True)  # E: call-arg value
-headscope.forward(CHECKPOINT, device="gpu")  # E: arg-type device
-headscope.forward(CHECKPOINT, texts="a")  # E: call-arg texts
+headscope.forward(CHECKPOINT, device="gpu")  # E: call-overload forward
+headscope.forward(CHECKPOINT, texts="a")  # E: call-overload forward
 headscope.snapshot(CHECKPOINT)  # E: call-arg output
 headscope.snapshot(CHECKPOINT, "out.json", num_labels=3)  # E: call-arg num_labels
 headscope.heads(pooling=3)  # E: arg-type pooling

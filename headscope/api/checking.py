@@ -23,7 +23,7 @@ from headscope.checks.selection import Ignore, Selection
 from headscope.errors import UsageError
 from headscope.examination.checkpoint import examine
 from headscope.examination.evidence import gather
-from headscope.examination.module import is_in_memory
+from headscope.examination.in_memory import is_in_memory
 from headscope.examination.request import Progress, Request
 from headscope.facts import Profile, Severity
 from headscope.facts.check import CheckResult, Subject
@@ -165,7 +165,7 @@ def check(
     if is_in_memory(reference):
         from headscope.examination.training import live_subject
 
-        return _judged(live_subject(reference, wanted, **module_options(options, training=True)), selection)
+        return _judged(live_subject(reference, wanted, **module_options(options, "check")), selection)
     return check_one(make_request(reference, options), wanted, selection, progress)
 
 

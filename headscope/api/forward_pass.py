@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
-from headscope.api.options import DeviceName, given_options, make_request, refuses_unknown
+from headscope.api.options import DeviceName, given_options, make_request, module_options, refuses_unknown
 from headscope.api.shown import Forwarded
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.checkpoint import examine
 from headscope.examination.environment import environment
+from headscope.examination.in_memory import is_in_memory
 from headscope.examination.loading import choose_class
 from headscope.examination.reading import loadable, read_checkpoint
 from headscope.examination.request import Progress, Request
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import torch
+    from torch import nn
     from transformers import PreTrainedModel
 
     from headscope.model.model_request import Choice
@@ -47,7 +49,7 @@ class Material:
         return tuple(kind for kind, value in given.items() if value)
 
 
-@refuses_unknown
+@overload
 def forward(
     reference: str | PathLike[str],
     *,
@@ -72,15 +74,60 @@ def forward(
     timeout: float | None = None,
     cache: bool = False,
     progress: Progress | None = None,
+) -> Forwarded: ...
+@overload
+def forward(
+    reference: nn.Module,
+    *,
+    labels: str | Iterable[str] | None = None,
+    task: str | None = None,
+    offline: bool = False,
+    example_inputs: Any = None,
+    output: str | None = None,
+    loaded_from: str | PathLike[str] | None = None,
+    loading_info: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Forwarded: ...
+@refuses_unknown
+def forward(
+    reference: str | PathLike[str] | nn.Module,
+    *,
+    device: DeviceName = "meta",
+    text: str | Iterable[str] = (),
+    text_pair: str | Iterable[str] = (),
+    image: str | None = None,
+    audio: str | None = None,
+    num_labels: int | None = None,
+    labels: str | Iterable[str] | None = None,
+    task: str | None = None,
+    model_class: str | None = None,
+    tokens: str | Iterable[str] | None = None,
+    revision: str | None = None,
+    subfolder: str | None = None,
+    variant: str | None = None,
+    cache_dir: str | PathLike[str] | None = None,
+    token: str | None = None,
+    offline: bool = False,
+    trust_remote_code: bool = False,
+    adapter: str | PathLike[str] | None = None,
+    timeout: float | None = None,
+    cache: bool = False,
+    example_inputs: Any = None,
+    output: str | None = None,
+    loaded_from: str | PathLike[str] | None = None,
+    loading_info: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
 ) -> Forwarded:
     """Runs a forward pass and returns the shape of the tensor at each stage of the head.
 
     On `meta` headscope reads no weights. On any other device it loads them; without `text`, `image` or `audio` the
-    inputs are invented, and no label gets a score.
+    inputs are invented, and no label gets a score. A model in memory runs on its own device, on `example_inputs` or on
+    invented inputs.
 
     Args:
         reference: A Hub ID, `id@revision`, an `hf://` URI, a Hub URL, a local folder or weight file, a PEFT adapter
-            or a snapshot file.
+            or a snapshot file; or a model in memory
+            (`nn.Module`, also compiled or wrapped), which runs where it is and stays untouched.
         device: `meta` for shapes only; `cpu`, `cuda`, `cuda:0` or `mps` for values.
         text: One text or several, for the checkpoint's own tokenizer.
         text_pair: The second text of each pair, as many as `text`.
@@ -101,6 +148,12 @@ def forward(
         adapter: A PEFT adapter (Hub ID or folder) to put on `reference`.
         timeout: Total time limit for Hub requests, in seconds (default: 120).
         cache: Read and write the report cache.
+        example_inputs: What the module's `forward` takes: a mapping of arguments, a tensor, or several in order. For a
+            module only.
+        output: Name of the scores to show if `forward` returns several. For a module only.
+        loaded_from: The checkpoint that the module was loaded from, if its config doesn't name it. For a module only.
+        loading_info: What `from_pretrained(..., output_loading_info=True)` returned: replaces reading the checkpoint.
+            For a module only.
         progress: Called with a short sentence before each step.
 
     Returns:
@@ -120,6 +173,8 @@ def forward(
     """
     options = given_options(locals(), "reference", "device", "text", "text_pair", "image", "audio", "progress")
     material = Material(_several(text), _several(text_pair), image, audio)
+    if is_in_memory(reference):
+        return _forward_in_memory(reference, device, material, module_options(options, "forward"))
     _check(material)
     request = make_request(reference, options)
     if material.kinds() and device == _META:
@@ -134,6 +189,33 @@ def forward(
     (progress or (lambda sentence: None))(f"loading {_gigabytes(manifest)} of weights")
     observation = _observe_values(choice, place, material, device)
     return _report(report, device, observation, material)
+
+
+_INVENTED = (
+    "the inputs are invented, so the values say nothing about the labels; give example_inputs to score real ones"
+)
+
+
+def _forward_in_memory(module: nn.Module, device: str, material: Material, options: dict[str, Any]) -> Forwarded:
+    """The pass of a model in memory. Raises UsageError for inputs that only a checkpoint's own files can encode."""
+    from headscope.examination.live import inspect_module
+    from headscope.examination.live_forward import device_of, observe_live, runs_by_itself
+
+    if material.kinds() or material.pairs:
+        kind = (*material.kinds(), "text_pair")[0]
+        raise UsageError(
+            f"{kind} needs a tokenizer or processor, and a model in memory has none", "give example_inputs"
+        )
+    if device != _META:
+        raise UsageError("device makes no sense for a model in memory: it runs where it is", "leave it out")
+    given = {name: options.get(name) for name in ("example_inputs", "output")}
+    if runs_by_itself(module):  # then the probe has labels too, and shows the loss
+        options = {name: value for name, value in options.items() if name != "example_inputs"}
+    report = inspect_module(module, **options)
+    observation = observe_live(module, report.model.task, **given)
+    if observation.invented and observation.logits is not None:
+        observation = replace(observation, notes=(*observation.notes, _INVENTED))
+    return _report(report, device_of(module), observation, material)
 
 
 def _with_classes_of(report: Report, request: Request) -> Request:
@@ -266,7 +348,8 @@ def _report(report: Report, device: str, observation: Observation, material: Mat
 def _warnings(report: Report, device: str, observation: Observation) -> tuple[str, ...]:
     if device == _META:
         return ()
-    return (*_untrained(report), *_made_up(observation))
+    is_live = report.checkpoint.kind is CheckpointKind.MEMORY
+    return (*_untrained(report), *(() if is_live else _made_up(observation)))
 
 
 def _untrained(report: Report) -> tuple[str, ...]:
@@ -308,7 +391,9 @@ def _scored(logits: torch.Tensor, report: Report, material: Material) -> tuple[S
     if logits.dim() != len(("batch", "labels")) or logits.shape[-1] != len(labels):
         return ()
     functions = {"softmax": lambda scores: scores.softmax(-1), "sigmoid": torch.sigmoid}
+    is_unknown = report.checkpoint.kind is CheckpointKind.MEMORY and report.model.activation not in {*functions, "none"}
     probabilities = functions.get(report.model.activation, lambda scores: scores)(logits)
+    probabilities = probabilities * float("nan") if is_unknown else probabilities
     names = material.texts or tuple(f"input {number}" for number in range(len(logits)))
     return tuple(
         Scored(name, _ranked(labels, row, chance))

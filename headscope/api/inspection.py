@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 from headscope.api.options import given_options, make_request, module_options, refuses_unknown
 from headscope.api.shown import Examination, shown
 from headscope.examination.checkpoint import examine
-from headscope.examination.module import is_in_memory
+from headscope.examination.in_memory import is_in_memory
 from headscope.examination.request import Progress
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def inspect(
     if is_in_memory(reference):
         from headscope.examination.live import inspect_module
 
-        return shown(inspect_module(reference, **module_options(options)))
+        return shown(inspect_module(reference, **module_options(options, "inspect")))
     from headscope.examination.findings import with_findings
 
     request = make_request(reference, options)

@@ -30,6 +30,14 @@ _Result = TypeVar("_Result")
 _OF_MODULES = ("example_inputs", "labels", "task", "output", "loaded_from", "loading_info", "offline")
 _OF_TRAINING = ("optimizer",)
 _OF_INSPECTION = ("verify",)
+_OF_WEIGHTS = ("labels", "task", "loaded_from", "loading_info", "offline")
+_KNOWN = {
+    "inspect": (*_OF_MODULES, *_OF_INSPECTION),
+    "check": (*_OF_MODULES, *_OF_TRAINING),
+    "diff_weights": _OF_WEIGHTS,
+    "forward": _OF_MODULES,
+}
+"""The options that each use case has for a model in memory."""
 
 
 def refuses_unknown(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
@@ -67,9 +75,9 @@ def request_options(given: dict[str, Any], known: Sequence[str]) -> dict[str, An
     return _read(given)
 
 
-def module_options(given: dict[str, Any], *, training: bool = False) -> dict[str, Any]:
-    """The options for a model in memory. Raises UsageError for one that makes no sense there."""
-    known = (*_OF_MODULES, *(_OF_TRAINING if training else _OF_INSPECTION))
+def module_options(given: dict[str, Any], use_case: str) -> dict[str, Any]:
+    """The options of a use case for a model in memory. Raises UsageError for one that makes no sense there."""
+    known = _KNOWN[use_case]
     for name in given:
         if name in _OF_CHECKPOINTS:
             raise UsageError(

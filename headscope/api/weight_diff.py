@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from os import PathLike
+from typing import TYPE_CHECKING, Any, overload
 
-from headscope.api.options import given_options, make_request, refuses_unknown
+from headscope.api.options import given_options, make_request, module_options, refuses_unknown
 from headscope.api.shown import Examination, shown
 from headscope.examination.checkpoint import examine_weights
+from headscope.examination.in_memory import is_in_memory
 from headscope.examination.request import Progress
 
+if TYPE_CHECKING:
+    from torch import nn
 
-@refuses_unknown
+
+@overload
 def diff_weights(
     reference: str | PathLike[str],
     *,
@@ -30,12 +35,46 @@ def diff_weights(
     adapter: str | PathLike[str] | None = None,
     timeout: float | None = None,
     progress: Progress | None = None,
+) -> Examination: ...
+@overload
+def diff_weights(
+    reference: nn.Module,
+    *,
+    labels: str | Iterable[str] | None = None,
+    task: str | None = None,
+    offline: bool = False,
+    loaded_from: str | PathLike[str] | None = None,
+    loading_info: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Examination: ...
+@refuses_unknown
+def diff_weights(
+    reference: str | PathLike[str] | nn.Module,
+    *,
+    num_labels: int | None = None,
+    labels: str | Iterable[str] | None = None,
+    task: str | None = None,
+    model_class: str | None = None,
+    tokens: str | Iterable[str] | None = None,
+    revision: str | None = None,
+    subfolder: str | None = None,
+    variant: str | None = None,
+    cache_dir: str | PathLike[str] | None = None,
+    token: str | None = None,
+    offline: bool = False,
+    trust_remote_code: bool = False,
+    adapter: str | PathLike[str] | None = None,
+    timeout: float | None = None,
+    loaded_from: str | PathLike[str] | None = None,
+    loading_info: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
 ) -> Examination:
     """Compares every parameter of the model with the checkpoint, without tracing the head.
 
     Args:
         reference: A Hub ID, `id@revision`, an `hf://` URI, a Hub URL, a local folder or weight file, a PEFT adapter
-            or a snapshot file.
+            or a snapshot file; or a model in memory
+            (`nn.Module`, also compiled or wrapped), which stays untouched and doesn't run.
         num_labels: Number of classes (default: from the config); 1 means regression.
         labels: Class names in order, several or one text `"A,B,C"`.
         task: A task such as `sequence-classification` or `token-classification` (default: from the checkpoint).
@@ -50,6 +89,9 @@ def diff_weights(
         trust_remote_code: Run model code that comes with the checkpoint.
         adapter: A PEFT adapter (Hub ID or folder) to put on `reference`.
         timeout: Total time limit for Hub requests, in seconds (default: 120).
+        loaded_from: The checkpoint that the module was loaded from, if its config doesn't name it. For a module only.
+        loading_info: What `from_pretrained(..., output_loading_info=True)` returned: replaces reading the checkpoint.
+            For a module only.
         progress: Called with a short sentence before each step.
 
     Returns:
@@ -67,4 +109,9 @@ def diff_weights(
         >>> report.weights.new[0]
         'classifier.dense.bias'
     """
-    return shown(examine_weights(make_request(reference, given_options(locals(), "reference", "progress")), progress))
+    options = given_options(locals(), "reference", "progress")
+    if is_in_memory(reference):
+        from headscope.examination.live import diff_module
+
+        return shown(diff_module(reference, **module_options(options, "diff_weights")))
+    return shown(examine_weights(make_request(reference, options), progress))

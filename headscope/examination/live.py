@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.errors import UsageError
 from headscope.examination.assembly import checkpoint_facts, join_head
+from headscope.examination.compiled import uncompiled
 from headscope.examination.configuration import built_facts, with_purpose
 from headscope.examination.environment import environment
 from headscope.examination.findings import findings_of, likely_profile
@@ -21,10 +22,23 @@ from headscope.examination.live_facts import (
     nothing_loaded,
     task_of,
 )
-from headscope.examination.module import Unwrapped, uncompiled, unwrap
-from headscope.examination.origin import Origin, Present, diff_of_info, find_origin, joined
+from headscope.examination.module import Unwrapped, unwrap
+from headscope.examination.origin import Origin, Present, diff_of_info, find_origin, joined, prefixed
 from headscope.examination.tracing import unless_contradicted, with_padding
-from headscope.facts import CheckpointKind, HeadTrace, PaddingEffect, ParameterStatus, Report, Task, WeightDiff
+from headscope.facts import (
+    CheckpointKind,
+    HeadParameter,
+    HeadTrace,
+    PaddingEffect,
+    ParameterOrigin,
+    ParameterStatus,
+    Pooling,
+    PoolingKind,
+    Report,
+    Task,
+    Unavailable,
+    WeightDiff,
+)
 from headscope.facts.check import BuiltFacts
 from headscope.facts.counting import counted, verb
 from headscope.facts.environment import tool_version
@@ -33,6 +47,7 @@ from headscope.upstream.peft import plain_name
 if TYPE_CHECKING:
     from torch import nn
 
+    from headscope.examination.scorers import Scorer
     from headscope.model.held import Held
     from headscope.trace import TokenNames
 
@@ -77,6 +92,39 @@ def inspect_module(
     return replace(seen.alone, not_determined=(*seen.alone.not_determined, origin))
 
 
+def diff_module(
+    module: nn.Module,
+    *,
+    labels: tuple[str, ...] = (),
+    task: str | None = None,
+    loaded_from: str | None = None,
+    loading_info: Mapping[str, Any] | None = None,
+    offline: bool = False,
+) -> Report:
+    """The weights of `module` compared with the checkpoint that it was loaded from. It does not run."""
+    unwrapped = unwrap(module)
+    found = task_of(unwrapped.origin, task)
+    seen = _seen(unwrapped, found, _untraced(unwrapped.module), labels)
+    if loading_info is not None:
+        report = with_info(seen, loading_info)
+    else:
+        origin = find_origin(seen.unwrapped, seen.task, loaded_from=loaded_from, offline=offline)
+        report = with_origin(seen, origin) if isinstance(origin, Origin) else seen.alone
+        if isinstance(origin, Unavailable):
+            report = replace(report, not_determined=(*report.not_determined, origin))
+    return replace(report, command="diff-weights", head=None)
+
+
+def _untraced(module: nn.Module) -> HeadTrace:
+    """What is known of a head without a run of the model: where its base model lies."""
+    from headscope.trace.base import base_module
+    from headscope.trace.names import ModelNames
+
+    base = base_module(module)
+    name = "" if base is None else ModelNames(module).modules.get(id(base), "")
+    return HeadTrace((), Pooling(PoolingKind.OTHER, (), "", ()), (), "", (), (), name, ())
+
+
 def _with_findings(seen: Seen, report: Report, origin: Origin | None) -> Report:
     profile = likely_profile(report)
     found = findings_of(report, profile, config_of(seen), live_facts(seen, origin))
@@ -94,21 +142,26 @@ def see(
 ) -> Seen:
     """What `module` shows by itself; see `inspect_module`. With `verify`, the effect of padding is measured too."""
     unwrapped = unwrap(module)
-    inner, found = unwrapped.module, task_of(unwrapped.module, task)
+    inner, found = unwrapped.module, task_of(unwrapped.origin, task)
     with uncompiled(inner):
-        trace = _traced(inner, example_inputs, found, output)
+        trace = _traced(unwrapped, example_inputs, found, output)
     trace = _with_padding(trace, inner, found) if verify else unless_contradicted(trace)
-    names, notes = labels_of(inner, trace, found, labels)
+    return _seen(unwrapped, found, trace, labels)
+
+
+def _seen(unwrapped: Unwrapped, found: Task, trace: HeadTrace, labels: tuple[str, ...]) -> Seen:
+    inner = unwrapped.module
+    names, notes = labels_of(unwrapped.origin, trace, found, labels, unwrapped.scorer)
     diff = nothing_loaded(inner, trace)
     report = Report(
         tool_version=tool_version(),
         command="inspect",
         environment=environment(),
         checkpoint=facts_in_memory(inner),
-        model=live_model_facts(inner, found, names, trace, diff),
+        model=live_model_facts(unwrapped, found, names, trace, diff),
         weights=diff,
         head=join_head(trace, diff),
-        notes=(*trace.notes, *notes),
+        notes=(*(unwrapped.scorer.notes if unwrapped.scorer else ()), *trace.notes, *notes),
         not_determined=trace.not_determined,
     )
     return Seen(unwrapped, found, trace, report)
@@ -116,12 +169,28 @@ def see(
 
 def with_info(seen: Seen, info: Mapping[str, Any]) -> Report:
     """The report with the statuses that `from_pretrained` told and the marks that it left. Raises UsageError."""
+    held, prefix = _held(seen), seen.unwrapped.prefix
+    given = diff_of_info(_of_origin(seen), info, frozenset(name.removeprefix(prefix) for name in held.of_adapter))
+    report = _with_given(seen, prefixed(given, prefix), Present(held, {}, frozenset(), marks_count=True, prefix=prefix))
+    return replace(report, notes=(*_notes_on_gaps(seen, report, held, frozenset()), *report.notes))
+
+
+def _of_origin(seen: Seen) -> tuple[ParameterOrigin, ...]:
+    """The parameters of the part that `from_pretrained` may have loaded, under the names that it has there."""
+    prefix = seen.unwrapped.prefix
+    return tuple(
+        replace(item, name=item.name.removeprefix(prefix))
+        for item in seen.alone.weights.parameters
+        if item.name.startswith(prefix)
+    )
+
+
+def _held(seen: Seen) -> Held:
+    """What the parameters show; those of a whole copy have no numbers, and the loader's marks are on other tensors."""
     from headscope.model.held import held_by
 
     held = held_by(seen.unwrapped.module)
-    given = diff_of_info(seen.alone.weights.parameters, info, held.of_adapter)
-    report = _with_given(seen, given, Present(held, {}, frozenset(), marks_count=True))
-    return replace(report, notes=(*_notes_on_gaps(report, held, frozenset()), *report.notes))
+    return replace(held, empty=frozenset(), marked=frozenset()) if seen.unwrapped.is_sharded else held
 
 
 def _with_given(seen: Seen, given: WeightDiff, present: Present) -> Report:
@@ -132,16 +201,17 @@ def _with_given(seen: Seen, given: WeightDiff, present: Present) -> Report:
 def with_origin(seen: Seen, origin: Origin) -> Report:
     """The report compared with the checkpoint that the model was loaded from, number by number where that is cheap."""
     from headscope.examination.stored_numbers import same_numbers
-    from headscope.model.held import held_by
 
-    module = seen.unwrapped.module
-    held, resized = held_by(module), embeddings_of(module)
+    module, prefix = seen.unwrapped.module, seen.unwrapped.prefix
+    held, resized = _held(seen), embeddings_of(module, seen.unwrapped.origin)
     same = same_numbers(module, origin, frozenset(seen.trace.parameters))
-    report = _with_given(seen, origin.given, Present(held, same, resized, marks_count=not origin.was_named))
+    present = Present(held, same, resized, marks_count=not origin.was_named, prefix=prefix)
+    report = _with_given(seen, origin.given, present)
     compared = report.head is not None and all(
         item.name in same
-        for item in report.head.parameters
-        if item.live and item.status in (ParameterStatus.LOADED, ParameterStatus.CHANGED)
+        for item in (report.head.parameters or report.weights.parameters)
+        if item.status in (ParameterStatus.LOADED, ParameterStatus.CHANGED)
+        if not isinstance(item, HeadParameter) or item.live
     )
     sentence = f"compared with {origin.manifest.reference}, which the model was loaded from"
     if not compared:
@@ -154,7 +224,7 @@ def with_origin(seen: Seen, origin: Origin) -> Report:
         notes=(
             sentence,
             *(raised if mismatched else ()),
-            *_notes_on_gaps(report, held, resized),
+            *_notes_on_gaps(seen, report, held, resized),
             *origin.notes,
             *report.notes,
         ),
@@ -164,23 +234,35 @@ def with_origin(seen: Seen, origin: Origin) -> Report:
 
 def resized_in(seen: Seen, report: Report) -> tuple[str, ...]:
     """The embeddings whose rows are others than in the checkpoint."""
-    resized, module = embeddings_of(seen.unwrapped.module), seen.unwrapped.module
+    module = seen.unwrapped.module
+    resized = embeddings_of(module, seen.unwrapped.origin)
     numbered = {name for name, item in module.named_parameters(remove_duplicate=False) if not item.is_meta}
     unknown = (item.name for item in report.weights.parameters if item.status is ParameterStatus.UNKNOWN)
     return tuple(name for name in unknown if plain_name(name) in resized and name in numbered)
 
 
-def _notes_on_gaps(report: Report, held: Held, resized: frozenset[str]) -> Iterator[str]:
+def _notes_on_gaps(seen: Seen, report: Report, held: Held, resized: frozenset[str]) -> Iterator[str]:
     """Why the status of parameters is open."""
     unknown = [item.name for item in report.weights.parameters if item.status is ParameterStatus.UNKNOWN]
     empty = [name for name in unknown if name in held.empty]
-    rows = [name for name in unknown if plain_name(name) in resized and name not in held.empty]
-    other = [name for name in unknown if name not in (*empty, *rows)]
+    prefix, is_sharded = seen.unwrapped.prefix, seen.unwrapped.is_sharded
+    beside = [name for name in unknown if not name.startswith(prefix) and name not in empty]
+    rows = [name for name in unknown if plain_name(name) in resized and name not in (*empty, *beside)]
+    rows = [] if is_sharded else rows
+    other = [name for name in unknown if name not in (*empty, *rows, *beside)]
     if empty:
         yield f"{counted(len(empty), 'parameter')} {verb(len(empty))} on the meta device, without numbers"
     if rows:
         yield f"not the size that the checkpoint has, so resized or new: {', '.join(rows)}"
-    if other:
+    if beside:
+        loaded = type(seen.unwrapped.origin).__name__
+        yield (
+            f"{counted(len(beside), 'parameter')} {verb(len(beside))} not part of the {loaded} that the checkpoint "
+            "gave, so headscope can't tell where they come from"
+        )
+    if other and is_sharded:
+        yield f"{counted(len(other), 'parameter')} {verb(len(other))} sharded, so not compared with the checkpoint"
+    elif other:
         yield (
             f"{counted(len(other), 'parameter')} {verb(len(other), 'lacks', 'lack')} the mark of Transformers' loader, "
             "as in a copied model, and could not be compared with the checkpoint"
@@ -189,27 +271,50 @@ def _notes_on_gaps(report: Report, held: Held, resized: frozenset[str]) -> Itera
 
 def config_of(seen: Seen) -> dict[str, Any]:
     """The model's own configuration as plain values; empty for a module without one."""
-    written = getattr(getattr(seen.unwrapped.module, "config", None), "to_dict", None)
+    written = getattr(getattr(seen.unwrapped.origin, "config", None), "to_dict", None)
     return dict(written()) if callable(written) else {}
 
 
 def live_facts(seen: Seen, origin: Origin | None = None) -> BuiltFacts:
-    """What the model's own configuration says; only what the checkpoint was made for is the checkpoint's."""
-    built = built_facts(getattr(seen.unwrapped.module, "config", None))
-    return built if origin is None else with_purpose(built, origin.manifest)
+    """What the model's own configuration says; only what the checkpoint was made for is the checkpoint's.
+
+    A library that makes scores itself decides what a checkpoint is for.
+    """
+    built = built_facts(getattr(seen.unwrapped.origin, "config", None))
+    return built if origin is None or seen.unwrapped.scorer is not None else with_purpose(built, origin.manifest)
 
 
-def _traced(module: nn.Module, example_inputs: Any, task: Task, output: str | None) -> HeadTrace:
+def _traced(unwrapped: Unwrapped, example_inputs: Any, task: Task, output: str | None) -> HeadTrace:
     """The head trace; a model of Transformers runs on the probe that its checkpoint would be traced with."""
     from transformers import PreTrainedModel
 
-    if example_inputs is not None or not isinstance(module, PreTrainedModel):
-        return _trace(module, example_inputs, task, output)
     from headscope.model.quiet import quiet
     from headscope.trace import trace_head
 
+    module = unwrapped.module
+    if example_inputs is not None or not isinstance(unwrapped.origin, PreTrainedModel):
+        return _trace(module, example_inputs, task, output)
     with quiet():
+        if unwrapped.scorer is not None:
+            return _trace_scorer(unwrapped.scorer, task, output)
+        assert isinstance(module, PreTrainedModel)
         return trace_head(module, task, token_names(module), verify=True, output=output)
+
+
+def _trace_scorer(scorer: Scorer, task: Task, output: str | None) -> HeadTrace:
+    """The head trace of a scorer, which runs on the probe of the model of Transformers inside."""
+    from headscope.trace.execution import Execution, run_forward
+    from headscope.trace.head import read_head
+    from headscope.trace.probe import build_probe
+
+    sizes = frozenset(size for item in scorer.module.parameters() for size in item.shape)
+
+    def run(subject: nn.Module, turn: int, taken: frozenset[int]) -> Execution:
+        inside: Any = subject.get_submodule(scorer.path)
+        probe = replace(build_probe(inside, task, taken | sizes, turn), labels={})
+        return run_forward(subject, probe, hint="give example_inputs that its forward takes", output=output)
+
+    return read_head(scorer.module, run, token_names(scorer.inside), verify=True)
 
 
 def token_names(module: nn.Module) -> TokenNames:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headscope.errors import UsageError
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from torch import nn
     from transformers import PreTrainedModel
 
+    from headscope.examination.module import Unwrapped
+    from headscope.examination.scorers import Scorer
+
 
 _PER_CLASS = (
     Task.SEQUENCE_CLASSIFICATION,
@@ -36,12 +40,12 @@ _PER_CLASS = (
 """The tasks whose scores have one entry per class."""
 
 
-def embeddings_of(module: nn.Module) -> frozenset[str]:
-    """Names of the parameters that `resize_token_embeddings` changes."""
+def embeddings_of(module: nn.Module, origin: nn.Module) -> frozenset[str]:
+    """Names in `module` of the parameters that `resize_token_embeddings` of `origin`, a part of it, changes."""
     layers = []
     for name in ("get_input_embeddings", "get_output_embeddings"):
         try:
-            layers.append(getattr(module, name)())
+            layers.append(getattr(origin, name)())
         except (AttributeError, NotImplementedError):
             continue
     # By identity, as the names of embeddings differ from family to family, and tied ones have two.
@@ -119,13 +123,20 @@ def nothing_loaded(module: nn.Module, trace: HeadTrace) -> WeightDiff:
 
 
 def live_model_facts(
-    module: nn.Module, task: Task, names: tuple[str, ...], trace: HeadTrace, diff: WeightDiff
+    unwrapped: Unwrapped, task: Task, names: tuple[str, ...], trace: HeadTrace, diff: WeightDiff
 ) -> ModelFacts:
-    """The facts on a model in memory; what it has no configuration for is not determined."""
+    """The facts on a model in memory; what it has no configuration for is not determined.
+
+    A library that has its own function for the scores computes its loss outside the forward.
+    """
     from headscope.model.labels import activation_for, are_placeholders
 
-    count = len(names) or _score_count(trace)
-    problem = getattr(getattr(module, "config", None), "problem_type", None)
+    module, scorer = unwrapped.module, unwrapped.scorer
+    is_foreign = bool(unwrapped.activation) or (scorer is not None and scorer.labels is not None)
+    if is_foreign:
+        trace = replace(trace, loss="none", reads_problem_type=None)
+    count = scorer.count if scorer is not None and scorer.count is not None else len(names) or _score_count(trace)
+    problem = None if is_foreign else getattr(getattr(module, "config", None), "problem_type", None)
     return ModelFacts(
         class_name=type(module).__name__,
         task=task,
@@ -135,11 +146,12 @@ def live_model_facts(
         problem_type=problem or problem_of(trace, count),
         problem_type_implied=not problem and problem_of(trace, count) is not None,
         loss=trace.loss or "not determined",
-        activation=activation_for(trace.loss),
+        activation=unwrapped.activation or activation_for(trace.loss),
         parameters=_counts(module, trace, diff),
         dtype=str(next(module.parameters()).dtype).removeprefix("torch."),
-        padding_side=_padding_side(module, task),
+        padding_side=(scorer.padding_side if scorer else "") or _padding_side(unwrapped.origin, task),
         reads_problem_type=trace.reads_problem_type,
+        wrappers=unwrapped.wrappers,
     )
 
 
@@ -168,7 +180,7 @@ def _counts(module: nn.Module, trace: HeadTrace, diff: WeightDiff) -> ParameterC
 
 
 def labels_of(
-    module: nn.Module, trace: HeadTrace, task: Task, given: tuple[str, ...]
+    module: nn.Module, trace: HeadTrace, task: Task, given: tuple[str, ...], scorer: Scorer | None = None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The class names in the order of the scores, and notes on them; no names for a module without a configuration.
 
@@ -181,6 +193,8 @@ def labels_of(
         if count is not None and len(given) != count:
             raise UsageError(f"{len(given)} labels were given, but the model has {count} scores", "name every class")
         return given, ()
+    if scorer is not None and scorer.labels is not None:
+        return scorer.labels, ()
     config = getattr(module, "config", None)
     named = read_labels(config) if getattr(config, "id2label", None) else ()
     if named and count in (None, len(named)):

@@ -2,36 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeGuard
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from headscope.errors import Unsupported, UsageError
+from headscope.examination.scorers import Scorer, activation_of, scorer_of, scorer_of_setfit, trained_inside
+from headscope.upstream import accelerate, deepspeed
+from headscope.upstream import sentence_transformers as sentence
+from headscope.upstream.setfit import is_setfit
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-_WRAPPERS = ("DataParallel", "DistributedDataParallel")
 _QUANTISED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.nn.quantized")
 _ORIGINAL = "give the Python module that it was made from"
 
 
 @dataclass(frozen=True, slots=True)
 class Unwrapped:
-    """The model itself."""
+    """The model itself, and what it was wrapped in, outermost first.
+
+    `held` are the parameters of the process under the names of the model. `is_sharded` says that these are parts of
+    whole ones: then `module` is a copy on the meta device, with the whole shapes. `scorer` is set for a module that
+    makes scores of what a model of Transformers inside gives. `activation` is what a wrapper puts on the scores, ""
+    for none that does.
+    """
 
     module: nn.Module
+    wrappers: tuple[str, ...]
+    held: Mapping[str, nn.Parameter]
+    is_sharded: bool = False
+    scorer: Scorer | None = None
+    activation: str = ""
 
+    @property
+    def origin(self) -> nn.Module:
+        """The part that `from_pretrained` may have loaded: the model of Transformers inside a scorer, else all."""
+        return self.module if self.scorer is None else self.scorer.inside
 
-def is_in_memory(reference: Any) -> TypeGuard[nn.Module]:
-    """Whether `reference` is meant as a model in memory: a module, a class of modules, an exported program."""
-    return callable(getattr(reference, "named_parameters", None))
+    @property
+    def prefix(self) -> str:
+        """What stands before the names of `origin`."""
+        return f"{self.scorer.path}." if self.scorer is not None and self.scorer.path else ""
 
 
 def unwrap(reference: Any) -> Unwrapped:
-    """The model inside torch.compile, DataParallel and PEFT, adapters and all.
+    """The model inside torch.compile, DataParallel, FSDP, DeepSpeed, Lightning and PEFT, adapters and all.
 
     Raises UsageError or Unsupported for what has no `forward` in Python or no weights to examine.
     """
@@ -41,56 +59,111 @@ def unwrap(reference: Any) -> Unwrapped:
         raise UsageError(
             f"{reference.__name__} is a class, not a model", f"give an instance, or a checkpoint with {_AS_CLASS}"
         )
-    found = reference
-    while (inner := _inside(found)) is not None:
-        found = inner
-    if not isinstance(found, nn.Module):
-        raise Unsupported(f"{_named(found)} has no forward in Python whose operations can be recorded", _ORIGINAL)
-    _check(found)
-    return Unwrapped(found)
+    if is_setfit(reference):
+        return _of_scorer(Unwrapped(nn.Identity(), (), {}), scorer_of_setfit(reference))
+    found = _peeled(Unwrapped(reference, (), {}))
+    if not isinstance(found.module, nn.Module):
+        raise Unsupported(
+            f"{_named(found.module)} has no forward in Python whose operations can be recorded", _ORIGINAL
+        )
+    _check_kind(found.module)
+    found, shards = _whole(found, reference)
+    found = _trained(found)
+    _check(found.module)
+    if found.scorer is None and (scorer := scorer_of(found.module)) is not None:
+        found = _of_scorer(found, scorer)
+    own = found.module.named_parameters(remove_duplicate=False)
+    return replace(found, held={name: shards.get(id(item), item) for name, item in own})
 
 
 _AS_CLASS = "model_class=..."
+
+
+def _peeled(found: Unwrapped) -> Unwrapped:
+    """What is inside the wrappers, and their names."""
+    while True:
+        inner = _inside(found.module)
+        if inner is None:
+            break
+        activation = activation_of(found.module) if sentence.is_cross_encoder(found.module) else found.activation
+        found = replace(
+            found, module=inner, wrappers=(*found.wrappers, type(found.module).__name__), activation=activation
+        )
+    if _is_prepared(found.module):
+        found = replace(found, wrappers=(*found.wrappers, accelerate.NAME))
+    return found
+
+
+def _trained(found: Unwrapped) -> Unwrapped:
+    """What a LightningModule trains, for a module that is one."""
+    inner = trained_inside(found.module)
+    if inner is None:
+        return found
+    if isinstance(inner, Scorer):
+        return _of_scorer(found, inner)
+    return _peeled(replace(found, module=inner, wrappers=(*found.wrappers, type(found.module).__name__)))
+
+
+def _of_scorer(found: Unwrapped, scorer: Scorer) -> Unwrapped:
+    return replace(
+        found, module=scorer.module, scorer=scorer, activation=scorer.activation or found.activation,
+        held=dict(scorer.module.named_parameters(remove_duplicate=False)),
+    )  # fmt: skip
+
+
+def _whole(found: Unwrapped, root: nn.Module) -> tuple[Unwrapped, dict[int, nn.Parameter]]:
+    """The model with whole parameters, where those in memory are shards of them, and these by the ids of the whole."""
+    from headscope.upstream.sharded import is_fully_sharded, is_sharded, whole_copy
+
+    if not (is_sharded(found.module) or is_sharded(root)):
+        return found, {}
+    wrappers = found.wrappers + (("FSDPModule",) if is_fully_sharded(found.module) else ())
+    copied = whole_copy(found.module, root)
+    return replace(found, module=copied.module, wrappers=wrappers, is_sharded=True), copied.held
 
 
 def _inside(wrapper: Any) -> Any:
     """What a wrapper wraps; None for no wrapper."""
     from torch import nn
 
-    from headscope.upstream.torch import inside_compiled
+    from headscope.upstream.sharded import inside_fsdp
+    from headscope.upstream.torch import inside_checkpointed, inside_compiled, inside_parallel
 
     if not isinstance(wrapper, nn.Module):
         return None
+    readers = (
+        inside_compiled, inside_parallel, inside_fsdp, inside_checkpointed, deepspeed.inside_engine,
+        sentence.classifier_inside,
+    )  # fmt: skip
     module: Any = wrapper
-    original = inside_compiled(module)
-    if original is not None:
-        return original
-    if type(module).__name__ in _WRAPPERS and isinstance(getattr(module, "module", None), nn.Module):
-        return module.module
-    if _is_adapter(module):
-        return module.get_base_model()
-    return _inside_cross_encoder(module)
+    for reader in readers:
+        inner = reader(module)
+        if inner is not None:
+            return inner
+    return module.get_base_model() if _is_adapter(module) else None
 
 
-def _inside_cross_encoder(module: Any) -> Any:
-    """The classifier of a CrossEncoder that has no module after it; None for anything else."""
-    is_encoder = type(module).__name__ == "CrossEncoder" and type(module).__module__.startswith("sentence_transformers")
-    parts = list(module.children()) if is_encoder else []
-    inner = getattr(parts[0], "model", None) if len(parts) == 1 else None
-    return inner if callable(getattr(inner, "forward", None)) else None
+def _is_prepared(module: Any) -> bool:
+    from torch import nn
+
+    return isinstance(module, nn.Module) and accelerate.is_prepared(module)
 
 
 def _is_adapter(module: Any) -> bool:
     return callable(getattr(module, "get_base_model", None))
 
 
-def _check(module: nn.Module) -> None:
+def _check_kind(module: nn.Module) -> None:
     import torch
+
+    if isinstance(module, torch.jit.ScriptModule):
+        raise Unsupported(f"{_named(module)} is TorchScript, whose operations cannot be recorded", _ORIGINAL)
+
+
+def _check(module: nn.Module) -> None:
     from torch.nn.parameter import is_lazy
 
     name = _named(module)
-    if isinstance(module, torch.jit.ScriptModule):
-        raise Unsupported(f"{name} is TorchScript, whose operations cannot be recorded", _ORIGINAL)
     packed = next((part for part in module.modules() if type(part).__module__.startswith(_QUANTISED)), None)
     if packed is not None:
         raise Unsupported(
@@ -105,30 +178,3 @@ def _check(module: nn.Module) -> None:
 
 def _named(value: Any) -> str:
     return str(getattr(value, "original_name", None) or type(value).__name__)
-
-
-@contextmanager
-def uncompiled(module: nn.Module) -> Iterator[None]:
-    """No compiled code inside, which cannot be recorded; `module` is restored afterwards."""
-    from headscope.upstream.torch import compiled_calls, set_compiled_call
-
-    compiled = compiled_calls(module)
-    try:
-        for part in compiled:
-            set_compiled_call(part, None)
-        with _eagerly():
-            yield
-    finally:
-        for part, call in compiled.items():
-            set_compiled_call(part, call)
-
-
-def _eagerly() -> Any:
-    """Parts wrapped by torch.compile run as they were written."""
-    import sys
-
-    import torch
-
-    if "torch._dynamo" not in sys.modules:  # then nothing was compiled, and the import takes seconds
-        return nullcontext()
-    return torch.compiler.set_stance("force_eager")

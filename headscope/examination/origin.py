@@ -58,7 +58,7 @@ def find_origin(
     """
     from headscope.upstream.transformers import name_and_commit, was_loaded
 
-    module = unwrapped.module
+    module = unwrapped.origin
     config = getattr(module, "config", None)
     noted, commit = name_and_commit(config)
     name = loaded_from or noted
@@ -76,7 +76,8 @@ def find_origin(
     revision = None if loaded_from else commit
     request = Request(Location(str(name), revision, hub=HubOptions(offline=offline)))
     try:
-        return replace(_read(module, task, request), was_named=loaded_from is not None)
+        found = _read(module, task, request)
+        return replace(found, given=prefixed(found.given, unwrapped.prefix), was_named=loaded_from is not None)
     except HeadscopeError as err:
         return Unavailable("checkpoint", f"what the load of {name} gave is not known: {err.message}")
 
@@ -95,6 +96,18 @@ def _read(module: nn.Module, task: Task, request: Request) -> Origin:
     if manifest.adapter is not None:
         loaded = with_adapter(loaded, manifest.adapter)
     return Origin(request, manifest, loaded.diff, loaded.notes)
+
+
+def prefixed(diff: WeightDiff, prefix: str) -> WeightDiff:
+    """What a load gave a part of a model, under the names that it has in the model. Keys stay the checkpoint's."""
+    if not prefix:
+        return diff
+    return replace(
+        diff,
+        new=tuple(f"{prefix}{name}" for name in diff.new),
+        mismatched=tuple(replace(item, parameter=f"{prefix}{item.parameter}") for item in diff.mismatched),
+        parameters=tuple(replace(item, name=f"{prefix}{item.name}") for item in diff.parameters),
+    )
 
 
 def diff_of_info(
@@ -138,13 +151,15 @@ class Present:
     """What is known of the parameters that a model holds now.
 
     `same` says of those that could be compared whether they hold the stored numbers. `resized` names the embeddings,
-    whose rows may have been added after the load: a different number of them leaves their status open.
+    whose rows may have been added after the load: a different number of them leaves their status open. Of what does
+    not begin with `prefix` the load says nothing: it is of a part of the model.
     """
 
     held: Held
     same: Mapping[str, bool]
     resized: frozenset[str]
     marks_count: bool
+    prefix: str = ""
 
 
 def joined(diff: WeightDiff, given: WeightDiff, present: Present) -> WeightDiff:
@@ -185,6 +200,8 @@ _BUFFER = ParameterOrigin("", (), "", 0, ParameterStatus.UNKNOWN, (), in_base=Fa
 
 
 def _with_status(item: ParameterOrigin, stated: ParameterOrigin | None, present: Present) -> ParameterOrigin:
+    if not item.name.startswith(present.prefix):
+        return replace(item, status=ParameterStatus.UNKNOWN)
     if stated is None:
         return replace(item, status=ParameterStatus.NEW)
     return replace(

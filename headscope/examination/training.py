@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _ORIGIN = "origin"
 _NAMES_NONE = "the model names no checkpoint"
 _NEVER_LOADED = "the model was not loaded from a checkpoint, so headscope can't see whether its head was trained"
+_SHARDED = Unavailable("values", "the parameters are sharded: no process holds their whole numbers")
 _NO_TOKENIZER = Unavailable("tokenizer", "a model in memory has no tokenizer")
 
 
@@ -52,12 +53,19 @@ def live_subject(
         profile=profile,
         config=config_facts(config_of(seen)),
         built=live_facts(seen),
-        values=_live_values(seen.unwrapped.module, seen.alone),
+        values=None if seen.unwrapped.is_sharded else _live_values(seen.unwrapped.module, seen.alone),
         live=_training_facts(seen, optimizer),
         inapplicable=(_NO_TOKENIZER,),
     )
     if loading_info is not None:
-        return replace(subject, report=with_info(seen, loading_info))
+        found = replace(subject, report=with_info(seen, loading_info))
+    else:
+        found = _with_statuses(subject, seen, loaded_from=loaded_from, offline=offline)
+    return replace(found, unknown=(*found.unknown, _SHARDED)) if seen.unwrapped.is_sharded else found
+
+
+def _with_statuses(subject: Subject, seen: Seen, *, loaded_from: str | None, offline: bool) -> Subject:
+    """The subject with what the checkpoint gave, where one is known."""
     match find_origin(seen.unwrapped, seen.task, loaded_from=loaded_from, offline=offline):
         case Origin() as origin:
             return _compared(subject, seen, origin)
@@ -79,7 +87,8 @@ def _compared(subject: Subject, seen: Seen, origin: Origin) -> Subject:
     """The subject with the weights' statuses and the tokenizer of the checkpoint."""
     report = with_origin(seen, origin)
     live = replace(subject.live, resized=resized_in(seen, report)) if subject.live else None
-    tokenizer, unknown, inapplicable = _tokenizer(report, origin)
+    scorer = seen.unwrapped.scorer
+    tokenizer, unknown, inapplicable = _tokenizer(report, origin, scorer.padding_side if scorer else "")
     return replace(
         subject,
         report=report,
@@ -92,11 +101,13 @@ def _compared(subject: Subject, seen: Seen, origin: Origin) -> Subject:
 
 
 def _tokenizer(
-    report: Report, origin: Origin
+    report: Report, origin: Origin, padding_side: str
 ) -> tuple[TokenizerFacts | None, tuple[Unavailable, ...], tuple[Unavailable, ...]]:
     unknown: list[Unavailable] = []
     inapplicable: list[Unavailable] = []
     found = read_tokenizer(report, origin.manifest, origin.request, unknown, inapplicable)
+    if found is not None and padding_side:
+        found = replace(found, padding_side=padding_side)
     return found, tuple(unknown), tuple(inapplicable)
 
 
@@ -106,7 +117,7 @@ def _training_facts(seen: Seen, optimizer: Any) -> LiveFacts:
 
     module, report = seen.unwrapped.module, seen.alone
     live = [item.name for item in report.head.parameters if item.live] if report.head else []
-    held = dict(module.named_parameters(remove_duplicate=False))
+    held = seen.unwrapped.held
     trained = {name for name in live if name in held and held[name].requires_grad}
     frozen = tuple(name for name in live if name in held and name not in trained and not _adapted(name, trained))
     to_save = _modules_to_save(seen, frozen) if held_by(module).of_adapter else ()

@@ -81,7 +81,8 @@ class ModelFacts:
     `padding_side` is the side on which the family's tokenizer pads by default: `left`, `right`, or "" for no texts.
     `labels` is empty for a model that has no configuration to name them. `reads_problem_type` says whether the forward
     reads problem_type to choose its loss; None where the forward was not seen to compute one. `problem_type_implied`
-    says that the configuration sets no problem type, and that `problem_type` is what one label means.
+    says that the configuration sets no problem type, and that `problem_type` is what one label means. `wrappers` are
+    the classes of what a model in memory was wrapped in, outermost first.
     """
 
     class_name: str = field(metadata={"json": "class"})
@@ -98,6 +99,7 @@ class ModelFacts:
     padding_side: str = ""
     reads_problem_type: bool | None = None
     problem_type_implied: bool = False
+    wrappers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,9 +69,14 @@ def inspect_verdict(report: Report) -> RenderableType:
 
 def _model(report: Report) -> Facts:
     model = report.model
-    yield "model", label(f"{model.class_name}, {model.task.value}, {model.dtype}")
+    yield "model", label(f"{model.class_name}, {model.task.value}, {model.dtype}{_wrappers(model)}")
     if model.quantization is not None:
         yield "quantised", _quantisation(model.quantization)
+
+
+def _wrappers(model: ModelFacts) -> str:
+    """What a model in memory was wrapped in, the innermost first: `, inside OptimizedModule, inside PeftModel`."""
+    return "".join(f", inside {name}" for name in reversed(model.wrappers))
 
 
 def _quantisation(facts: Quantisation) -> Text:
@@ -148,7 +153,8 @@ def _labels(report: Report) -> Facts:
 def _unnamed(model: ModelFacts) -> str:
     """The classes of a model that has no configuration to name them."""
     if not model.num_labels:
-        return "not determined"
+        gives_embedding = model.loss == "none" and model.activation == "none"
+        return "none: the model gives an embedding, not class scores" if gives_embedding else "not determined"
     return f"{counted(model.num_labels, 'class', 'classes')}; the model has no id2label to name them"
 
 

@@ -100,7 +100,8 @@ def loss_of(model: ModelFacts) -> str:
     if model.num_labels == 1:
         choice = choice.replace("one of 1 classes", "one class, always with probability 1")
     if model.loss == "none":
-        return "none in forward: the code that trains it decides"
+        applied = f"; activation: {model.activation}" if model.activation not in {"none", "not determined"} else ""
+        return f"none in forward: the code that trains it decides{applied}"
     if phrase is None:
         return model.loss if model.loss == "not determined" else f"{model.loss}, activation: {model.activation}"
     return phrase.format(choice=choice, n=f"{model.num_labels:,}").replace(": 1 numbers", ": 1 number")

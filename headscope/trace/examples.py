@@ -22,10 +22,8 @@ def probe_from_examples(model: nn.Module, examples: Any, avoid: frozenset[int] =
     with right and with left padding. Each `turn` has other sizes (none of `avoid`) and other rows padded. Raises
     UsageError without tensors.
     """
-    named = _named(model, examples)
+    named = named_examples(model, examples)
     tensors = [value for value in named.values() if isinstance(value, torch.Tensor) and value.dim()]
-    if not tensors:
-        raise UsageError("the example inputs hold no tensor with a batch axis", "give what the model's forward takes")
     empty = next((name for name, value in named.items() if isinstance(value, torch.Tensor) and not value.numel()), None)
     if empty is not None:
         shape = list(named[empty].shape)
@@ -50,6 +48,14 @@ def probe_from_examples(model: nn.Module, examples: Any, avoid: frozenset[int] =
         inputs["input_ids"] = _padded(inputs["input_ids"], rows, pad, getattr(config, "eos_token_id", None))
         given.discard("input_ids")
     return Probe(inputs, {}, sizes, rows if length else (), frozenset(given), named)
+
+
+def named_examples(model: nn.Module, examples: Any) -> dict[str, Any]:
+    """`examples` by the names of the forward's arguments. Raises UsageError without any tensor with a batch axis."""
+    named = _named(model, examples)
+    if not any(isinstance(value, torch.Tensor) and value.dim() for value in named.values()):
+        raise UsageError("the example inputs hold no tensor with a batch axis", "give what the model's forward takes")
+    return named
 
 
 def _named(model: nn.Module, examples: Any) -> dict[str, Any]:

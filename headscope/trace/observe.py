@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import PreTrainedModel
 
 from headscope.errors import Unsupported
 from headscope.facts import Shape, Task
 from headscope.facts.forward import SeenStage, Statistics
 from headscope.trace.base import base_module
+from headscope.trace.examples import named_examples
 from headscope.trace.execution import Execution, is_shape_only, run_forward, run_on_probe
 from headscope.trace.head_slice import HeadSlice, locate_head
 from headscope.trace.inputs import Row, Sizes
@@ -52,9 +54,23 @@ def observe_inputs(model: PreTrainedModel, inputs: Mapping[str, Any]) -> Observa
     return _observe(run_forward(model, probe, hint=hint, lend=False), named=False, invented=False)
 
 
-def _as_weights(value: Any, model: PreTrainedModel) -> Any:
+def observe_module(model: nn.Module, probe: Probe, *, invented: bool, output: str | None = None) -> Observation:
+    """The stages of any module on a probe; `invented` says that its inputs were made up."""
+    hint = "give example_inputs that its forward takes"
+    execution = run_forward(model, probe, hint=hint, lend=invented, output=output)
+    return _observe(execution, named=invented and is_shape_only(model), invented=invented)
+
+
+def probe_of_inputs(model: nn.Module, examples: Any) -> Probe:
+    """A caller's inputs as they are. Raises UsageError without tensors."""
+    given = {name: _as_weights(value, model) for name, value in named_examples(model, examples).items()}
+    return Probe(given, {}, *_sizes(given))
+
+
+def _as_weights(value: Any, model: nn.Module) -> Any:
     """Floats in the dtype of the weights."""
-    return value.to(model.dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+    dtype = next(model.parameters()).dtype
+    return value.to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
 def _sizes(inputs: dict[str, Any]) -> tuple[Sizes, tuple[Row, ...]]:

@@ -22,11 +22,13 @@ SUFFIXES = {
 """The tensors that a method adds to a layer, as the file names them."""
 ADAPTER_NAME = re.compile(r"(lora_[AB]|lora_embedding_[AB]|lora_magnitude_vector|ia3_l)\.default(?=\.|$)")
 """Keys may have the name of the adapter in them too: `from_pretrained` calls it `default`."""
-_WRAPPING = re.compile(r"\.(base_layer|original_module|modules_to_save\.\w+|token_adapter|_orig_mod)(?=\.)")
+_OF_PEFT = r"base_layer|original_module|modules_to_save\.\w+|token_adapter"
+_OF_TORCH = r"_orig_mod|_checkpoint_wrapped_module|_fsdp_wrapped_module"
+_WRAPPING = re.compile(rf"\.({_OF_PEFT}|{_OF_TORCH})(?=\.)")
 
 
 def plain_name(name: str) -> str:
-    """`classifier.modules_to_save.default.weight` -> `classifier.weight`."""
+    """`classifier.modules_to_save.default.weight` -> `classifier.weight`; wrappers of PyTorch are left out too."""
     return _WRAPPING.sub("", f".{name}").removeprefix(".")
 
 

@@ -21,3 +21,8 @@ def parse(source: str) -> ast.Module:
         except SystemError:
             continue
     return ast.parse(source)
+
+
+def descends_from(value: object, package: str, name: str) -> bool:
+    """Whether `value` is of a class called `name` in `package`, or of a class made from it; nothing is imported."""
+    return any(cls.__name__ == name and cls.__module__.split(".")[0] == package for cls in type(value).__mro__)

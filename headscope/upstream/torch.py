@@ -13,6 +13,8 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from headscope.upstream.python import descends_from
+
 __all__ = [
     "TorchDispatchMode",
     "argument_names",
@@ -20,7 +22,9 @@ __all__ = [
     "buffers_of",
     "compiled_calls",
     "function_names",
+    "inside_checkpointed",
     "inside_compiled",
+    "inside_parallel",
     "is_persistent",
     "name_of_overload",
     "overloads",
@@ -99,6 +103,20 @@ def inside_compiled(module: nn.Module) -> nn.Module | None:
     """The module that `torch.compile(module)` wraps; None for no such wrapper."""
     found = getattr(module, "_orig_mod", None)
     return found if isinstance(found, nn.Module) else None
+
+
+def inside_parallel(module: nn.Module) -> nn.Module | None:
+    """The module that DataParallel or DistributedDataParallel wraps; None for no such wrapper."""
+    if not any(descends_from(module, "torch", name) for name in ("DataParallel", "DistributedDataParallel")):
+        return None
+    found = getattr(module, "module", None)
+    return found if isinstance(found, nn.Module) else None
+
+
+def inside_checkpointed(module: nn.Module) -> nn.Module | None:
+    """The module that `checkpoint_wrapper` wraps to save activations; None for no such wrapper."""
+    found = getattr(module, "_checkpoint_wrapped_module", None)
+    return found if descends_from(module, "torch", "ActivationWrapper") and isinstance(found, nn.Module) else None
 
 
 def compiled_calls(module: nn.Module) -> dict[nn.Module, Any]:

@@ -9,15 +9,27 @@ from typing import ClassVar
 
 import pytest
 import torch
+import torch.distributed as dist
 from hub import COMMIT, Hub, serve
 from torch import nn
-from transformers import AutoConfig, BertConfig, BertForMaskedLM, BertForSequenceClassification
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from transformers import AutoConfig, AutoModelForCausalLM, BertConfig, BertForMaskedLM, BertForSequenceClassification
 
 from headscope.errors import Unsupported
 from headscope.model import catalogue, pretraining_siblings
+from headscope.upstream import accelerate as accelerate_surface
+from headscope.upstream import deepspeed as deepspeed_surface
 from headscope.upstream import hub as hub_surface
+from headscope.upstream import lightning as lightning_surface
+from headscope.upstream import sentence_transformers as sentence_surface
+from headscope.upstream import setfit as setfit_surface
+from headscope.upstream import sharded as sharded_surface
 from headscope.upstream import torch as torch_surface
 from headscope.upstream import transformers as surface
+from headscope.upstream import trl as trl_surface
+from tests.scorers import save_tokenizer
 
 ROOT = Path(__file__).parents[2]
 SMALL = {
@@ -250,3 +262,87 @@ def test_the_configuration_of_every_table_is_known() -> None:
     unknown = sorted(kind for kind in kinds if kind not in surface.config_classes())
     assert unknown == []
     assert AutoConfig.for_model("bert").model_type == "bert"
+
+
+def test_fsdp_flattens_parameters_under_their_names_and_shapes(tmp_path: Path) -> None:
+    store = dist.FileStore(str(tmp_path / "store"), 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        for keeps in (True, False):
+            inner = bert()
+            wanted = {name: item.shape for name, item in inner.named_parameters()}
+            made = FullyShardedDataParallel(inner, device_id=torch.device("cpu"), use_orig_params=keeps)
+            assert sharded_surface.inside_fsdp(made) is inner
+            whole = sharded_surface.whole_copy(inner, made)
+            assert {name: item.shape for name, item in whole.module.named_parameters()} == wanted
+            assert {id(item) for item in whole.held.values()} <= {id(item) for item in made.parameters()}
+        made = fully_shard(bert(), mesh=init_device_mesh("cpu", (1,)))
+        assert sharded_surface.is_fully_sharded(made)
+        assert sharded_surface.plain_class(made) is BertForSequenceClassification
+        copied = sharded_surface.whole_copy(made, made).module
+        assert not [hook for part in copied.modules() for hook in part._forward_pre_hooks.values()]
+    finally:
+        dist.destroy_process_group()
+
+
+def test_pytorch_wraps_modules_that_save_activations() -> None:
+    inner = nn.Linear(2, 2)
+    assert torch_surface.inside_checkpointed(checkpoint_wrapper(inner)) is inner
+    assert torch_surface.inside_checkpointed(inner) is None
+
+
+def test_accelerate_keeps_the_forward_that_it_replaces() -> None:
+    accelerate = pytest.importorskip("accelerate")
+    state = pytest.importorskip("accelerate.state")
+    state.AcceleratorState._reset_state(reset_partial_state=True)
+    made = accelerate.Accelerator(cpu=True, mixed_precision="bf16").prepare(bert())
+    state.AcceleratorState._reset_state(reset_partial_state=True)
+    assert accelerate_surface.is_prepared(made)
+    assert not accelerate_surface.is_prepared(bert())
+
+
+def test_sentence_transformers_chains_modules_that_pass_a_dictionary(tmp_path: Path) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    bert().save_pretrained(tmp_path)
+    save_tokenizer(tmp_path)
+    made = library.CrossEncoder(str(tmp_path), device="cpu")
+    assert sentence_surface.is_cross_encoder(made)
+    assert isinstance(sentence_surface.classifier_inside(made), BertForSequenceClassification)
+    assert sentence_surface.activation_of(made) == "Identity"
+    assert sentence_surface.padding_side_of(made) in {"left", "right"}
+    inputs = {"input_ids": torch.ones(1, 3, dtype=torch.long)}
+    assert list(sentence_surface.scores_of(made(inputs))) == ["scores"]
+
+
+def test_setfit_keeps_a_body_and_a_head() -> None:
+    library = pytest.importorskip("setfit")
+    made = library.SetFitModel(model_body=nn.Linear(1, 1), model_head=library.SetFitHead(4, 2, device="cpu"))
+    assert setfit_surface.is_setfit(made)
+    module, head = setfit_surface.model_of(made)
+    assert (head.module, head.activation) == (made.model_head, "softmax")
+    assert module.model_body is made.model_body
+
+
+def test_lightning_defines_no_forward() -> None:
+    lightning = pytest.importorskip("lightning")
+    made = lightning.LightningModule()
+    assert lightning_surface.is_lightning(made)
+    assert not lightning_surface.has_forward(made)
+
+
+def test_trl_puts_the_value_third() -> None:
+    pytest.importorskip("trl")
+    heads = pytest.importorskip("trl.experimental.ppo")
+    config = AutoConfig.for_model("gpt2", n_embd=8, n_head=1, n_layer=1, vocab_size=20)
+    made = heads.AutoModelForCausalLMWithValueHead.from_pretrained(AutoModelForCausalLM.from_config(config))
+    assert trl_surface.has_value_head(made)
+    value = trl_surface.value_of(made(input_ids=torch.ones(2, 5, dtype=torch.long)))["value"]
+    assert value.shape == (2, 5)
+
+
+def test_deepspeed_calls_its_engine_by_that_name() -> None:
+    deepspeed = pytest.importorskip("deepspeed")
+    engine = object.__new__(deepspeed.DeepSpeedEngine)
+    nn.Module.__init__(engine)
+    engine.module = bert()
+    assert deepspeed_surface.inside_engine(engine) is engine.module

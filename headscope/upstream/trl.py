@@ -1,0 +1,25 @@
+"""TRL: the wrapper that puts a value head on a language model. It is not imported."""
+
+from typing import Any
+
+from torch import nn
+
+from headscope.errors import moved
+from headscope.upstream.python import descends_from
+
+VALUE = "value"
+_AT = 2
+
+
+def has_value_head(module: nn.Module) -> bool:
+    """Whether `module` is a language model with TRL's value head, `v_head`, beside its own."""
+    return descends_from(module, "trl", "PreTrainedModelWrapper") and isinstance(
+        getattr(module, "v_head", None), nn.Module
+    )
+
+
+def value_of(returned: Any) -> dict[str, Any]:
+    """The value per token in what the forward of the wrapper returns: the logits, the loss, the value, and more."""
+    if not isinstance(returned, tuple) or len(returned) <= _AT:
+        raise moved("trl", "the forward of a model with a value head does not return (logits, loss, value)")
+    return {VALUE: returned[_AT]}
