@@ -131,7 +131,7 @@ def _notes(
     if len(weights) > 1:
         yield f"there are {len(weights)} classifiers; how their scores are combined is in timm's code"
     if weights and not is_named:
-        yield f"config.json does not name the classifier: {weights[0].key} is the only matrix with as many rows as classes"
+        yield f"config.json does not name the classifier: {weights[0].key} alone has as many rows as there are classes"
     features = whole(config.get("num_features"))
     if weights and features is not None and len(weights[0].shape) > 1 and weights[0].shape[1] != features:
         yield f"num_features is {features:,}, and {weights[0].key} takes {weights[0].shape[1]:,} numbers"

@@ -50,7 +50,8 @@ def config_path(access: HubAccess, listing: Future[Any]) -> str:
 
 def surroundings(access: HubAccess, storage: "Repository") -> Surroundings:
     """A repository as a place whose state is looked for."""
-    return Surroundings(storage, Place(access.repo, storage.names(), storage.open), access.repo, repo=access.repo)
+    place = Place(access.repo, storage.names(), storage.open, storage.read_text)
+    return Surroundings(storage, place, access.repo, repo=access.repo)
 
 
 def _download(access: HubAccess, name: str, revision: str | None) -> str:
