@@ -284,3 +284,17 @@ def test_the_reading_is_of_facts_alone(tmp_path: Path) -> None:
     first, second = refused(tmp_path)[0], refused(tmp_path)[0]
     assert replace(first, bytes_read=0) == replace(second, bytes_read=0)
     assert ADAPTER_CONFIG["model_name"] in first.architecture
+
+
+@pytest.mark.parametrize("name", ["adapters", "timm", "spacy"])
+def test_a_model_of_another_library_is_no_export_of_a_checkpoint(name: str, tmp_path: Path) -> None:
+    FOLDERS[name][0](tmp_path)
+    with pytest.raises(Unsupported) as caught:
+        headscope.compare("bert-base-uncased", str(tmp_path), offline=True)
+    assert FOLDERS[name][1] in caught.value.message
+
+
+def test_heads_names_the_command_for_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    foreign.write_prediction_head(tmp_path)
+    assert main(["heads", str(tmp_path)]) == 2
+    assert f"run `headscope inspect {tmp_path}`" in " ".join(capsys.readouterr().err.split())
