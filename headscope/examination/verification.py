@@ -91,7 +91,7 @@ def compare_with_checkpoint(
     places = _opened(request, manifest)
     before = _state_of(places)
     tell("tracing the head")
-    seen, why = _seen(inner)
+    seen, why = _seen(module)
     own = tuple(_tensors_of(inner))
     pairing = _Pairing(inner, seen, manifest, places)
     head = _names_of_head(seen) if seen is not None else None
@@ -174,6 +174,16 @@ def _trained_for(manifest: CheckpointManifest) -> str:
     return task.value if task else ""
 
 
+def _headers_of_modules(manifest: CheckpointManifest, module: nn.Module) -> Iterator[tuple[str, TensorHeader]]:
+    """The tensors of sentence-transformers' modules after the first, by their names in the model."""
+    children = {name for name, _ in module.named_children()}
+    for number, part in enumerate(manifest.sentence.parts if manifest.sentence else ()):
+        if part.folder and str(number) in children:
+            for tensor in part.weights:
+                file = f"{part.folder}/model.safetensors"
+                yield f"{number}.{tensor.name}", TensorHeader(tensor.name, tensor.dtype, tensor.shape, file)
+
+
 class _Pairing:
     """Which stored tensors make which of the model's."""
 
@@ -190,6 +200,7 @@ class _Pairing:
         self._base = next((item for item in places if item is not self._adapter), None)
         self._headers = {header.key: header for header in manifest.tensors}
         self._of_adapter = {header.key: header for header in manifest.adapter.tensors} if manifest.adapter else {}
+        self._of_modules = dict(_headers_of_modules(manifest, module))
         self._prefix, self._instead = self._prefixes()
         self._loaded = self._load() if self._needs_loader() else None
         self._origins = {item.name: item for item in self._loaded.diff.parameters} if self._loaded else {}
@@ -249,21 +260,25 @@ class _Pairing:
         key = key_in_adapter(item.name, self._of_adapter)
         if key is not None and self._adapter is not None and ".original_module." not in item.name:
             return self._taken((self._of_adapter[key],), self._adapter)
+        return self._in_base(item, self._base) if self._base is not None else None
+
+    def _in_base(self, item: _Own, base: _Place) -> _Pair | None:
+        """The stored tensors of the base model, or of the only checkpoint, behind a tensor."""
+        if item.name in self._of_modules:
+            return _Pair((self._of_modules[item.name],), base)
         name = f"{self._instead}{plain_name(item.name).removeprefix(self._prefix)}"
         origin = self._origins.get(name)
-        if self._base is None:
-            return None
         change = self._change(item, origin)
         same = self._headers.get(name)
         if same is not None and same.shape == tuple(item.tensor.shape) and not change:
-            return self._taken((same,), self._base)
+            return self._taken((same,), base)
         if origin is None or not origin.checkpoint_keys or origin.quantised is not None:
-            return self._taken((same,), self._base) if same is not None else None
+            return self._taken((same,), base) if same is not None else None
         found = tuple(self._headers[key] for key in origin.checkpoint_keys if key in self._headers)
         if len(found) < len(origin.checkpoint_keys):
             return None
         is_converted = origin.status is ParameterStatus.LOADED
-        return self._taken(found, self._base, change, is_converted=is_converted)
+        return self._taken(found, base, change, is_converted=is_converted)
 
     def _taken(
         self,
