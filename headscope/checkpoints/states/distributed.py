@@ -6,7 +6,7 @@ from typing import Any, TypeGuard
 
 from headscope.checkpoints.formats.pickles import Global, Opaque, read_pickle
 from headscope.checkpoints.states.place import Found, Place
-from headscope.checkpoints.states.saved_weights import WRITTEN, code_to_save, place_in_dict
+from headscope.checkpoints.states.saved_weights import WRITTEN, code_to_save, on_imports, place_in_dict
 from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointState, Repair, StateKind, TensorHeader
 from headscope.facts.counting import counted
@@ -30,9 +30,11 @@ def find_distributed(place: Place) -> Found | None:
     evidence = [f"{folder or 'the folder'} holds {_METADATA} and {counted(len(files), f'{_DATA} file')}"]
     tensors = None
     try:
-        path, tensors = _tensors(_metadata(inside))
+        metadata, imported = _metadata(inside)
+        path, tensors = _tensors(metadata)
         under = f" under {place_in_dict(path)}" if path else ""
         evidence.append(f"its metadata lists {counted(len(tensors), 'tensor')} of the model{under}")
+        evidence += on_imports(imported)
     except HeadscopeError as err:
         evidence.append(f"its metadata cannot be read: {err.message}")
         path = ()
@@ -53,11 +55,12 @@ def _is_one(place: Place, folder: str) -> bool:
     return _METADATA in names and any(name.endswith(_DATA) for name in names)
 
 
-def _metadata(place: Place) -> dict[Any, Any]:
-    """The attributes of the pickled metadata; nothing of it is made."""
-    found = read_pickle(io.BytesIO(place.text(_METADATA)), _METADATA, set())
+def _metadata(place: Place) -> tuple[dict[Any, Any], tuple[str, ...]]:
+    """The attributes of the pickled metadata, and what loading it imports; nothing of it is made."""
+    imported: set[str] = set()
+    found = read_pickle(io.BytesIO(place.text(_METADATA)), _METADATA, imported)
     state = found.state if isinstance(found, Opaque) and found.made_by.endswith(".Metadata") else None
-    return state if isinstance(state, dict) else {}
+    return (state if isinstance(state, dict) else {}), tuple(sorted(imported))
 
 
 def _tensors(metadata: dict[Any, Any]) -> tuple[Path, tuple[TensorHeader, ...]]:
