@@ -2,8 +2,9 @@
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from headscope.facts import CheckpointManifest, CheckpointState, Repair, StateKind, TensorHeader, WeightsFormat
 from headscope.facts.counting import counted, few_of
@@ -16,6 +17,7 @@ _REPLACED = re.compile(r"\.original_module\.")
 _SAVED = re.compile(r"^(.+)\.modules_to_save\.\w+\.")
 _INSIDE = re.compile(r"\.(base_layer|modules_to_save\.\w+)(?=\.)")
 _CLASS = re.compile(r"[A-Z][A-Za-z0-9]{0,80}")
+_AUTO = re.compile(r"AutoModelFor[A-Za-z]{1,60}")
 _USUAL = "AutoModelForSequenceClassification"
 
 
@@ -105,6 +107,8 @@ def _repair(manifest: CheckpointManifest, ranks: list[int], targets: list[str], 
     named = manifest.config.get("architectures")
     first = named[0] if isinstance(named, list) and named else None
     cls = first if isinstance(first, str) and _CLASS.fullmatch(first) else _USUAL
+    remote = _remote_class(manifest.config)
+    cls, trust = remote or cls, ", trust_remote_code=True" if remote else ""
     build = f"{cls}.from_config" if cls.startswith("Auto") else cls
     files = [file.name for file in manifest.files]
     is_torch = manifest.format is WeightsFormat.TORCH
@@ -117,14 +121,23 @@ def _repair(manifest: CheckpointManifest, ranks: list[int], targets: list[str], 
         f"from peft import {needed}get_peft_model\n"
         f"from transformers import AutoConfig, {cls}\n"
         f"{config}\n"
-        f"model = get_peft_model({build}(AutoConfig.from_pretrained('.')), config)\n"
+        f"model = get_peft_model({build}(AutoConfig.from_pretrained('.'{trust}){trust}), config)\n"
         "state = {}\n"
         f"for file in {files!r}:\n"
         f"    state |= {load}\n"
         "model.load_state_dict({key[key.index('base_model.'):]: value for key, value in state.items()})\n"
         "model.merge_and_unload().save_pretrained('.')"
     )
-    return Repair(sentence, code)
+    return Repair(f"If you trust the model code of the checkpoint, m{sentence[1:]}" if remote else sentence, code)
+
+
+def _remote_class(config: Mapping[str, Any]) -> str:
+    """The auto class for a model whose code lies in the checkpoint; "" for one of Transformers."""
+    named = config.get("auto_map")
+    found = (
+        [name for name in named if isinstance(name, str) and _AUTO.fullmatch(name)] if isinstance(named, dict) else []
+    )
+    return _USUAL if _USUAL in found else next(iter(found), "")
 
 
 def _config(ranks: list[int], targets: list[str], saved: list[str], *, is_dora: bool) -> tuple[str, str, str]:

@@ -3,6 +3,7 @@
 `python -m states.table.processes NAME FOLDER RANK RANKS`, with a FileStore beside the folder.
 """
 
+import importlib
 import os
 import socket
 import subprocess
@@ -33,7 +34,7 @@ def run(name: str, folder: Path, ranks: int = 1) -> None:
         )
         for rank in range(ranks)
     ]
-    said = [process.communicate(timeout=300)[0] for process in started]
+    said = [process.communicate(timeout=60)[0] for process in started]
     assert not any(process.returncode for process in started), "\n".join(said)[-4000:]
 
 
@@ -42,7 +43,8 @@ def _sharded(name: str) -> Any:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    torch.distributed.init_process_group("gloo")
+    if not torch.distributed.is_initialized():
+        torch.distributed.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (torch.distributed.get_world_size(),))
     model = classifier(name)
     fully_shard(model, mesh=mesh)
@@ -81,19 +83,20 @@ def fsdp2_full(folder: Path) -> None:
 
 
 def _accelerated(folder: Path, family: str, kind: str) -> None:
-    os.environ["ACCELERATE_USE_FSDP"] = "true"
-    from accelerate import Accelerator, FullyShardedDataParallelPlugin
+    """accelerate gives no plugin of FSDP to a group on CPUs, so that its functions are called as `save_state` does."""
+    from accelerate import Accelerator, DistributedType, FullyShardedDataParallelPlugin
+    from accelerate.utils import save_fsdp_model, save_fsdp_optimizer
 
+    accelerator = Accelerator(cpu=True)
     plugin = FullyShardedDataParallelPlugin(fsdp_version=2, state_dict_type=kind, cpu_ram_efficient_loading=False)
-    accelerator = Accelerator(cpu=True, fsdp_plugin=plugin)
-    model = classifier(family)
-    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9))
-    stepped(model, optimizer)
-    accelerator.save_state(str(folder))
+    model, optimizer = _sharded(family)
+    accelerator.state.distributed_type, accelerator.state.fsdp_plugin = DistributedType.FSDP, plugin
+    save_fsdp_model(plugin, accelerator, model, str(folder))
+    save_fsdp_optimizer(plugin, accelerator, optimizer, model, str(folder))
 
 
 def accelerate_sharded(folder: Path) -> None:
-    """accelerate's `save_state` with its FSDP2 plugin, sharded."""
+    """What accelerate's `save_state` calls with its plugin of FSDP2, sharded."""
     _accelerated(folder, "gpt2", "SHARDED_STATE_DICT")
 
 
@@ -106,9 +109,12 @@ def _engine(family: str, stage: int) -> Any:
     os.environ["DS_ACCELERATOR"] = "cpu"
     import deepspeed
 
+    backend = importlib.import_module("deepspeed.comm.torch")
+    backend.build_shm_op = lambda: None  # a kernel that would be compiled for minutes
     settings = {
         "train_batch_size": 2 * int(os.environ["WORLD_SIZE"]), "zero_optimization": {"stage": stage},
-        "optimizer": {"type": "AdamW", "params": {"lr": 0.0, "torch_adam": True}}, "zero_allow_untested_optimizer": True,
+        "optimizer": {"type": "AdamW", "params": {"lr": 0.0, "torch_adam": True}},
+        "zero_allow_untested_optimizer": True,
     }  # fmt: skip
     model = classifier(family)
     deepspeed.init_distributed("gloo")
@@ -152,19 +158,6 @@ def deepspeed_3_saved(folder: Path) -> None:
 def deepspeed_3_pretrained(folder: Path) -> None:
     """`save_pretrained` of a model under ZeRO-3, without gathering."""
     _engine("distilbert", 3).module.save_pretrained(folder)
-
-
-def fsdp1_named(folder: Path) -> None:
-    """The parameters of FSDP by their own names, saved without its state dict."""
-    from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
-
-    torch.distributed.init_process_group("gloo")
-    model = classifier("bert")
-    model.bert.encoder = FullyShardedDataParallel(
-        model.bert.encoder, sharding_strategy=ShardingStrategy.NO_SHARD, use_orig_params=True, device_id=None
-    )
-    state = {name: value.detach().clone() for name, value in model.named_parameters()}
-    torch.save(state, folder / "pytorch_model.bin")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from states.table.entry import Made, entry
@@ -22,6 +23,7 @@ def _saved_by_dcp(folder: Path, state: Mapping[str, Any]) -> None:
     "vit by torch.distributed.checkpoint",
     "HS805",
     "dcp.save(model.state_dict(), checkpoint_id=folder)",
+    exits=(3, 1),
     tool="torch.distributed.checkpoint",
 )
 def _plain(folder: Path) -> Made:
@@ -51,6 +53,7 @@ class _App(torch.distributed.checkpoint.stateful.Stateful):
     "bert and its optimizer by torch.distributed.checkpoint, as a Stateful",
     "HS805",
     "dcp.save({'app': AppState(model, optimizer)}, checkpoint_id=folder)",
+    exits=(3, 1),
     tool="torch.distributed.checkpoint",
 )
 def _stateful(folder: Path) -> Made:
@@ -71,6 +74,7 @@ class Settings:
     "gpt2 beside other objects, by torch.distributed.checkpoint",
     "HS805",
     "dcp.save({'model': model.state_dict(), 'settings': Settings(), 'path': Path('run')}, checkpoint_id=folder)",
+    exits=(3, 1),
     tool="torch.distributed.checkpoint",
     said=("loading it imports",),
 )
@@ -82,7 +86,7 @@ def _objects(folder: Path) -> Made:
 
 
 def _by_processes(name: str, family: str, ranks: int, title: str, code: str, **rest: Any) -> None:
-    rest = {"needs": ("torch",), "kind": "HS805", "tool": "torch.distributed.checkpoint"} | rest
+    rest = {"needs": ("torch",), "kind": "HS805", "tool": "torch.distributed.checkpoint", "exits": (3, 1)} | rest
 
     @entry(title, code=code, **rest)
     def make(folder: Path) -> Made:
@@ -97,26 +101,40 @@ _by_processes(
     "fsdp2_model", "bert", 2, "bert under FSDP2 in 2 processes", "dcp.save(fully_shard(model).state_dict(), ...)"
 )
 _by_processes(
-    "fsdp2_both", "distilbert", 2, "distilbert under FSDP2 in 2 processes, with its optimizer",
+    "fsdp2_both",
+    "distilbert",
+    2,
+    "distilbert under FSDP2 in 2 processes, with its optimizer",
     "dcp.save({'model': ..., 'optim': ..., 'epoch': 3, 'path': Path('run')}, ...)",
-)  # fmt: skip
+)
 _by_processes(
-    "fsdp2_full", "roberta", 2, "roberta under FSDP2 in 2 processes, full state dict",
-    "torch.save(get_model_state_dict(model, StateDictOptions(full_state_dict=True)), ...)", **_FULL,
-)  # fmt: skip
+    "fsdp2_full",
+    "roberta",
+    2,
+    "roberta under FSDP2 in 2 processes, full state dict",
+    "torch.save(get_model_state_dict(model, StateDictOptions(full_state_dict=True)), ...)",
+    **_FULL,
+)
 _by_processes(
-    "accelerate_sharded", "gpt2", 2, "gpt2 by accelerate with its FSDP2 plugin in 2 processes",
-    "accelerator.save_state(folder), state_dict_type='SHARDED_STATE_DICT'", needs=("torch", "accelerate"), tool=_FSDP,
-)  # fmt: skip
+    "accelerate_sharded",
+    "gpt2",
+    2,
+    "gpt2 by accelerate with its FSDP2 plugin in 2 processes",
+    "accelerate.utils.save_fsdp_model(plugin, accelerator, model, folder), state_dict_type='SHARDED_STATE_DICT'",
+    needs=("torch", "accelerate"),
+    tool=_FSDP,
+)
 _by_processes(
-    "accelerate_full", "bert", 1, "bert by accelerate with its FSDP2 plugin, one file",
-    "accelerator.save_state(folder), state_dict_type='FULL_STATE_DICT'", needs=("torch", "accelerate"), kind="HS807",
-    exits=(3, 1), tool="",
-)  # fmt: skip
-_by_processes(
-    "fsdp1_named", "bert", 1, "bert with an encoder under FSDP1, saved by the names of its parameters",
-    "torch.save(dict(model.named_parameters()), ...)", kind="HS802", tool="FullyShardedDataParallel (FSDP)",
-)  # fmt: skip
+    "accelerate_full",
+    "bert",
+    1,
+    "bert by accelerate with its FSDP2 plugin, one file",
+    "accelerate.utils.save_fsdp_model(plugin, accelerator, model, folder), state_dict_type='FULL_STATE_DICT'",
+    needs=("torch", "accelerate"),
+    kind="HS807",
+    exits=(3, 1),
+    tool="",
+)
 
 _ZERO = {"kind": "HS804", "needs": ("torch", "deepspeed"), "tool": "DeepSpeed"}
 _ON_CPU = "engine.save_checkpoint(folder), zero stage "
@@ -124,16 +142,30 @@ _by_processes("deepspeed_0", "bert", 1, "bert by DeepSpeed without ZeRO", f"{_ON
 _by_processes("deepspeed_1", "distilbert", 2, "distilbert by DeepSpeed ZeRO-1 in 2 processes", f"{_ON_CPU}1", **_ZERO)
 _by_processes("deepspeed_2", "gpt2", 2, "gpt2 by DeepSpeed ZeRO-2 in 2 processes", f"{_ON_CPU}2", **_ZERO)
 _by_processes("deepspeed_3", "bert", 2, "bert by DeepSpeed ZeRO-3 in 2 processes", f"{_ON_CPU}3", **_ZERO)
-_EMPTY = {"kind": "HS801", "needs": ("torch", "deepspeed"), "tool": "", "rules": (), "findings": ("HS801",),
-          "repaired": "the file holds no values: the training checkpoint does"}  # fmt: skip
+_EMPTY = {
+    "kind": "HS801",
+    "needs": ("torch", "deepspeed"),
+    "tool": "",
+    "rules": (),
+    "findings": ("HS801",),
+    "repaired": "the file holds no values: the training checkpoint does",
+}
 _by_processes(
-    "deepspeed_3_saved", "roberta", 1, "roberta under ZeRO-3, saved without gathering",
-    "torch.save(engine.module.state_dict(), ...)", **_EMPTY,
-)  # fmt: skip
+    "deepspeed_3_saved",
+    "roberta",
+    1,
+    "roberta under ZeRO-3, saved without gathering",
+    "torch.save(engine.module.state_dict(), ...)",
+    **_EMPTY,
+)
 _by_processes(
-    "deepspeed_3_pretrained", "distilbert", 1, "distilbert under ZeRO-3, save_pretrained without gathering",
-    "engine.module.save_pretrained(folder)", **_EMPTY,
-)  # fmt: skip
+    "deepspeed_3_pretrained",
+    "distilbert",
+    1,
+    "distilbert under ZeRO-3, save_pretrained without gathering",
+    "engine.module.save_pretrained(folder)",
+    **_EMPTY,
+)
 
 
 @entry(
@@ -193,7 +225,7 @@ def _megatron_core(folder: Path) -> Made:
 
     place = folder / "iter_0000500"
     place.mkdir()
-    with one_process(folder):
+    with one_process(folder), patch("torch.cuda.synchronize"), patch("torch.cuda.current_device", return_value="cpu"):
         tensor = dist_checkpointing.ShardedTensor.from_rank_offsets
         names = (
             "embedding.word_embeddings.weight",
