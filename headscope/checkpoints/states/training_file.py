@@ -25,6 +25,7 @@ _NAMES = 6
 _LONGEST = 60
 _MOST_FILES = 5
 _SAFE = ".safetensors"
+_CONFIG, _INDEX = "config.json", ".index.json"
 _READ = (WRITTEN, "pytorch_model.bin")
 """The names that from_pretrained looks for."""
 
@@ -66,6 +67,8 @@ def _inside_a_file(place: Place, first: Sequence[str], names: Sequence[str]) -> 
 
 def _under_another_name(place: Place, names: Sequence[str]) -> Found | None:
     """The state of a place with one file of plain weights under a name of one's own: `best_model.pt`."""
+    if _CONFIG not in place.top() or any(name.endswith(_INDEX) for name in place.top()):
+        return None  # without a configuration that comes first, and an index names its shards
     files = [name for name in place.top() if name.endswith(_SAFE)][:_MOST_FILES]
     found = [(name, tensors) for name in (*files, *names) if (tensors := _plain_weights(place, name))]
     if not found or any(name in _READ for name, _ in found):
