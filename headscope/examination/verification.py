@@ -111,8 +111,6 @@ def compare_with_checkpoint(
             reference=manifest.reference,
             class_name=type(inner).__name__,
             tensors=tuple(checks),
-            trained_for=_trained_for(manifest),
-            every=every or head is None,
         ),
         tuple(pairing.notes),
         (*manifest.gaps, *gaps),
@@ -256,7 +254,7 @@ class _Pairing:
         return item is not None and item.adapter is not None
 
     def pair(self, item: _Own) -> _Pair | None:
-        """The stored tensors behind a tensor; None where the checkpoint holds none."""
+        """The stored tensors behind a tensor; None for none. Raises Unsupported for packed ones."""
         key = key_in_adapter(item.name, self._of_adapter)
         if key is not None and self._adapter is not None and ".original_module." not in item.name:
             return self._taken((self._of_adapter[key],), self._adapter)
@@ -272,7 +270,10 @@ class _Pairing:
         same = self._headers.get(name)
         if same is not None and same.shape == tuple(item.tensor.shape) and not change:
             return self._taken((same,), base)
-        if origin is None or not origin.checkpoint_keys or origin.quantised is not None:
+        if origin is not None and origin.quantised is not None and not _is_as_stored(item, same):
+            self.used.update(origin.checkpoint_keys)
+            raise Unsupported("the checkpoint holds it packed, and headscope does not unpack numbers", "")
+        if origin is None or not origin.checkpoint_keys:
             return self._taken((same,), base) if same is not None else None
         found = tuple(self._headers[key] for key in origin.checkpoint_keys if key in self._headers)
         if len(found) < len(origin.checkpoint_keys):
@@ -349,6 +350,13 @@ class _Pairing:
         return key not in self._loaded.diff.unused and modern_name(key) not in self._loaded.diff.unused
 
 
+_PACKED = ("int", "uint", "float8")
+
+
+def _is_as_stored(item: _Own, header: TensorHeader | None) -> bool:
+    return header is not None and str(item.tensor.dtype) == f"torch.{header.dtype}"
+
+
 def _parts_of_transformers(module: nn.Module) -> Iterator[tuple[str, PreTrainedModel]]:
     """The models of Transformers in a module, each with its path; those inside of others are left out."""
     from transformers import PreTrainedModel
@@ -371,7 +379,10 @@ def _checked(item: _Own, pairing: _Pairing, head: frozenset[str] | None, seen: S
         is_live=seen is None or item.name in seen.trace.live or not item.is_persistent,
         is_buffer=item.is_buffer,
     )
-    pair = pairing.pair(item)
+    try:
+        pair = pairing.pair(item)
+    except Unsupported as err:
+        return replace(bare, reason=err.message)
     if pair is None and item.tied_to:
         return replace(bare, status=TensorStatus.TIED, reason=f"the same tensor as {item.tied_to}")
     if pair is None and item.is_buffer:
@@ -393,6 +404,10 @@ def _against_stored(bare: TensorCheck, tensor: torch.Tensor, pair: _Pair, pairin
     reason = why_not_comparable(tensor)
     if reason:
         return replace(bare, reason=reason)
+    if tensor.is_floating_point() and any(
+        header.dtype.startswith(_PACKED) and header.dtype != bare.dtype for header in pair.headers
+    ):
+        return replace(bare, reason=f"it is stored as {pair.headers[0].dtype}, which the loader scales")
     if pair.change:
         return _against_merge(bare, tensor, pair, pairing)
     if len(pair.headers) > 1 or pair.headers[0].shape != bare.shape:
@@ -512,7 +527,8 @@ def _is_close(tensor: torch.Tensor, found: Difference) -> bool:
 def _dropped(pairing: _Pairing, own: Iterable[_Own], request: Request) -> list[TensorCheck]:
     """The stored tensors that nothing in the model takes; those of the checkpoint's own head are marked."""
     for item in own:
-        pairing.pair(item)
+        with suppress(Unsupported):  # its keys are known all the same
+            pairing.pair(item)
     manifest = pairing.manifest
     stored = [*manifest.tensors, *(manifest.adapter.tensors if manifest.adapter else ())]
     left = [header for header in stored if header.key not in pairing.used and not pairing.is_ignored(header.key)]
