@@ -17,13 +17,16 @@ from typing import TYPE_CHECKING
 
 from headscope.errors import HeadscopeError, Unsupported
 from headscope.examination.cache import state_of
-from headscope.examination.live import Seen, see
-from headscope.examination.module import unwrap
+from headscope.examination.live import see
+from headscope.examination.live_facts import task_of
+from headscope.examination.module import Unwrapped, unwrap
 from headscope.examination.reading import StoredFiles, open_stored_files, read_checkpoint
 from headscope.examination.request import Progress, Request
+from headscope.examination.tracing import trace_checkpoint
 from headscope.facts import (
     Carried,
     CheckpointManifest,
+    HeadTrace,
     ParameterOrigin,
     ParameterStatus,
     TensorHeader,
@@ -66,6 +69,30 @@ class _Pair:
     is_converted: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _HeadNames:
+    """The tensors of the head, and those that the scores depend on, without PEFT's wrappers in their names.
+
+    `why` says why they are not known; then every tensor counts as one of the head.
+    """
+
+    head: frozenset[str] = frozenset()
+    live: frozenset[str] = frozenset()
+    why: str = ""
+
+    @classmethod
+    def of(cls, trace: HeadTrace) -> _HeadNames:
+        names = (*trace.parameters, *trace.buffers)
+        return cls(frozenset(map(plain_name, names)), frozenset(map(plain_name, trace.live)))
+
+    def holds(self, item: _Own) -> bool:
+        """Whether a tensor is one of the head; PEFT's copy of what it trains is not."""
+        return bool(self.why) or (plain_name(item.name) in self.head and ".original_module." not in item.name)
+
+    def depends_on(self, item: _Own) -> bool:
+        return bool(self.why) or not item.is_persistent or plain_name(item.name) in self.live
+
+
 @dataclass(slots=True)
 class _Place:
     """A place with weights, opened for reading numbers."""
@@ -86,23 +113,23 @@ def compare_with_checkpoint(
     Raises a HeadscopeError where the checkpoint cannot be read or holds no weights.
     """
     tell = progress or (lambda sentence: None)
-    inner = unwrap(module).module
+    unwrapped = unwrap(module)
+    inner = unwrapped.module
     manifest = read_checkpoint(request, progress)
     places = _opened(request, manifest)
     before = _state_of(places)
+    pairing = _Pairing(inner, manifest, places)
     tell("tracing the head")
-    seen, why = _seen(module)
+    head = _head_of(unwrapped, module, pairing)
     own = tuple(_tensors_of(inner))
-    pairing = _Pairing(inner, seen, manifest, places)
-    head = _names_of_head(seen) if seen is not None else None
-    chosen = [item for item in own if every or head is None or item.name in head or pairing.is_of_adapter(item.name)]
+    chosen = [item for item in own if every or head.holds(item) or pairing.is_of_adapter(item.name)]
     checks = []
     for number, item in enumerate(chosen, 1):
         tell(f"comparing {number:,} of {counted(len(chosen), 'tensor')}: {item.name}")
-        checks.append(_checked(item, pairing, head, seen))
+        checks.append(_checked(item, pairing, head))
     checks += _dropped(pairing, own, request)
-    if seen is None:
-        pairing.notes.append(f"every tensor was compared, because the head could not be traced: {why}")
+    if head.why:
+        pairing.notes.append(f"every tensor was compared, because the head could not be traced: {head.why}")
     gaps = tuple(_open(checks))
     if _state_of(places) != before:
         gaps += (Unavailable("weights", "the weight files changed while they were compared; run it again"),)
@@ -139,16 +166,23 @@ def _state_of(places: list[_Place]) -> list[object]:
     ]
 
 
-def _seen(module: nn.Module) -> tuple[Seen | None, str]:
-    """What the model shows of its head; without one, why."""
+def _head_of(unwrapped: Unwrapped, module: nn.Module, pairing: _Pairing) -> _HeadNames:
+    """The names of the head's tensors.
+
+    A model whose modules are those of its class is traced without its numbers, as `inspect` does it; any other is run.
+    """
+    from headscope.model.model_request import Choice
+
+    skeleton = pairing.skeleton() if unwrapped.scorer is None and not unwrapped.is_sharded else None
+    if skeleton is not None:
+        choice = Choice(type(skeleton), task_of(skeleton, None), skeleton.config)
+        trace = trace_checkpoint(skeleton, choice).trace
+        if trace is not None:
+            return _HeadNames.of(trace)
     try:
-        return see(module), ""
+        return _HeadNames.of(see(module).trace)
     except HeadscopeError as err:
-        return None, err.message
-
-
-def _names_of_head(seen: Seen) -> frozenset[str]:
-    return frozenset((*seen.trace.parameters, *seen.trace.buffers))
+        return _HeadNames(why=err.message)
 
 
 def _tensors_of(module: nn.Module) -> Iterator[_Own]:
@@ -185,15 +219,12 @@ def _headers_of_modules(manifest: CheckpointManifest, module: nn.Module) -> Iter
 class _Pairing:
     """Which stored tensors make which of the model's."""
 
-    def __init__(
-        self, module: nn.Module, seen: Seen | None, manifest: CheckpointManifest, places: list[_Place]
-    ) -> None:
+    def __init__(self, module: nn.Module, manifest: CheckpointManifest, places: list[_Place]) -> None:
         self.module = module
         self.manifest = manifest
         self.notes: list[str] = []
         self.used: set[str] = set()
         self._converted: dict[str, torch.Tensor] = {}
-        self._seen = seen
         self._adapter = next((item for item in places if item.manifest is manifest.adapter), None)
         self._base = next((item for item in places if item is not self._adapter), None)
         self._headers = {header.key: header for header in manifest.tensors}
@@ -235,7 +266,6 @@ class _Pairing:
 
     def _load(self) -> Loaded:
         """What the loader pairs, from headers alone."""
-        from headscope.examination.live_facts import task_of
         from headscope.model.adapters import with_adapter
         from headscope.model.loading import load_skeleton
         from headscope.model.model_request import Choice
@@ -243,6 +273,17 @@ class _Pairing:
         cls, config = type(self.module), deepcopy(self.module.config)
         loaded = load_skeleton(Choice(cls, task_of(self.module, None), config), self.manifest)  # type: ignore[arg-type]
         return with_adapter(loaded, self.manifest.adapter) if self.manifest.adapter else loaded
+
+    def skeleton(self) -> PreTrainedModel | None:
+        """The model without numbers; None where its modules are not those that its class makes."""
+        from headscope.model.held import fresh_skeleton, has_kinds_of
+
+        if not self._is_of_transformers():
+            return None
+        with suppress(Exception):  # whatever a foreign constructor raises
+            fresh = self._loaded.model if self._loaded else fresh_skeleton(self.module)  # type: ignore[arg-type]
+            return fresh if has_kinds_of(self.module, fresh) else None
+        return None
 
     def is_of_adapter(self, name: str) -> bool:
         """Whether the adapter's file may hold a tensor, or change it."""
@@ -368,15 +409,15 @@ def _parts_of_transformers(module: nn.Module) -> Iterator[tuple[str, PreTrainedM
             yield path, part
 
 
-def _checked(item: _Own, pairing: _Pairing, head: frozenset[str] | None, seen: Seen | None) -> TensorCheck:
+def _checked(item: _Own, pairing: _Pairing, head: _HeadNames) -> TensorCheck:
     """What one tensor of the model is."""
     bare = TensorCheck(
         name=item.name,
         status=TensorStatus.UNKNOWN,
         shape=tuple(item.tensor.shape),
         dtype=str(item.tensor.dtype).removeprefix("torch."),
-        is_head=head is None or item.name in head,
-        is_live=seen is None or item.name in seen.trace.live or not item.is_persistent,
+        is_head=head.holds(item),
+        is_live=head.depends_on(item),
         is_buffer=item.is_buffer,
     )
     try:
@@ -437,6 +478,8 @@ def _numbers(place: _Place, header: TensorHeader) -> Callable[[int, int], torch.
     """A function that reads some of a stored tensor's elements, flat. Raises Unsupported where it can't."""
     import torch
 
+    from headscope.model.numbers import read_numbers
+
     kind = getattr(torch, header.dtype, None)
     if not isinstance(kind, torch.dtype):
         raise Unsupported(f"its dtype {header.dtype} is not one that PyTorch reads", "")
@@ -445,10 +488,8 @@ def _numbers(place: _Place, header: TensorHeader) -> Callable[[int, int], torch.
         return lambda begin, end: flat[begin:end]
 
     def read(begin: int, end: int) -> torch.Tensor:
-        if begin == end:
-            return torch.empty(0, dtype=kind)
         data = place.bytes.read(header.file, header.key, begin * kind.itemsize, (end - begin) * kind.itemsize)
-        return torch.frombuffer(bytearray(data), dtype=kind)
+        return read_numbers(data, kind)
 
     return read
 
