@@ -55,7 +55,8 @@ _CHECKPOINTS = (
     "tests/checkpoints/test_safetensors_header.py", "tests/checkpoints/test_torch_file.py",
     "tests/checkpoints/test_local.py", "tests/checkpoints/test_snapshot.py", "tests/checkpoints/test_gguf.py",
     "tests/checkpoints/test_gguf_head.py",
-    "tests/checkpoints/test_sentence.py", "tests/checkpoints/test_hub.py", "tests/checkpoints/test_ranges.py",
+    "tests/checkpoints/test_sentence.py", "tests/checkpoints/test_hub.py",
+    "tests/checkpoints/test_foreign.py", "tests/checkpoints/test_ranges.py",
 )  # fmt: skip
 _FLOORED = (
     "pooling", "collapse", "picks", "head_slice", "indexing", "replay", "verify", "changed_inputs", "cuts", "branches",

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-LARGE = (".safetensors", ".bin", ".gguf")
+LARGE = (".safetensors", ".bin", ".gguf", ".pt", ".ckpt", ".distcp")
 
 
 @dataclass(frozen=True)
@@ -198,8 +198,9 @@ def _cdn(hub: Hub, path: str, headers: Any) -> Answer:
     if hub.busy:
         hub.busy -= 1
         return 503, hub.busy_headers, b""
-    repo, _, name = path.lstrip("/").rpartition("/")
-    content = hub.repos[repo][name]
+    held = path.lstrip("/")
+    repo = next(repo for repo in hub.repos if held.startswith(f"{repo}/"))
+    content = hub.repos[repo][held.removeprefix(f"{repo}/")]
     wanted = headers.get("Range", "")
     if not wanted or hub.ignore_range:
         return 200, {}, content[:]

@@ -81,6 +81,11 @@ def heads(
     _refuse_unknown_operation(operation)
     targets = _targets(pattern, task)
     if not targets:
+        if os.path.lexists(pattern):
+            raise UsageError(
+                f"{pattern} is a path, and heads takes a part of a class name",
+                f"run `headscope inspect {pattern}` for the head of a checkpoint",
+            )
         raise UsageError(f"no class matches {pattern!r}" + (f" for {task}" if task else ""), "try a shorter pattern")
     found = _trace_all(targets, workers or os.cpu_count() or 1, tell)
     found = [entry for entry in found if _matches(entry, kind, operation)]

@@ -29,6 +29,7 @@ from headscope.facts import (
 from headscope.facts.comparison import PARAMETER, Difference, SameValues
 from headscope.facts.counting import counted
 from headscope.facts.environment import tool_version
+from headscope.facts.export import HeadBasis
 from headscope.facts.tasks import WITHOUT_CLASSES
 from headscope.facts.weight_inventory import WeightInventory
 
@@ -127,8 +128,9 @@ def _examined(request: Request, progress: Progress | None) -> Examined | WeightI
     try:
         return examine("compare", request, progress)
     except Unsupported as err:
-        if isinstance(err.contents, WeightInventory) and err.contents.head is not None:
-            return err.contents
+        contents = err.contents if isinstance(err.contents, WeightInventory) else None
+        if contents is not None and contents.head is not None and contents.head.basis is not HeadBasis.CONFIG:
+            return contents  # another library's model is no export of a checkpoint
         raise
 
 

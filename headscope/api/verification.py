@@ -17,7 +17,7 @@ from headscope.api.shown import Verified
 from headscope.checks import Ignore, Selection, select
 from headscope.checks.loaded import judge_loaded
 from headscope.errors import HeadscopeError, Unsupported, UsageError
-from headscope.examination.module import is_in_memory
+from headscope.examination.in_memory import is_in_memory
 from headscope.examination.request import Progress, Request
 from headscope.examination.verification import compare_with_checkpoint, load_model
 from headscope.facts import Severity

@@ -9,6 +9,7 @@ from headscope.checkpoints.checkpoint_files import (
     read_first_bytes,
     read_tokenizer_settings,
 )
+from headscope.checkpoints.foreign.timm import is_of_timm, is_timm_wrapper, timm_contents
 from headscope.checkpoints.reading import read_manifest
 from headscope.checkpoints.score_heads import score_heads_of
 from headscope.checkpoints.snapshot import bundled_snapshots, snapshot_text, write_snapshot
@@ -19,6 +20,8 @@ __all__ = [
     "TensorBytes",
     "bundled_snapshots",
     "files_beside",
+    "is_of_timm",
+    "is_timm_wrapper",
     "open_sidecar",
     "path_in",
     "read_first_bytes",
@@ -27,5 +30,6 @@ __all__ = [
     "read_vocabulary",
     "score_heads_of",
     "snapshot_text",
+    "timm_contents",
     "write_snapshot",
 ]

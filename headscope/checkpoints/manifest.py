@@ -54,11 +54,11 @@ def _assembled(
     )
 
 
-def bare_manifest(storage: Storage, reference: str, gap: Unavailable) -> CheckpointManifest:
-    """The manifest of a local checkpoint of whose weights nothing can be loaded."""
+def bare_manifest(storage: Storage, reference: str, kind: CheckpointKind, gap: Unavailable) -> CheckpointManifest:
+    """The manifest of a checkpoint of whose weights nothing can be loaded."""
     content = storage.read_text(CONFIG)
     config = parse_object(content, CONFIG)
-    return _assembled(reference, CheckpointKind.LOCAL, config, len(content), Weights(WeightsFormat.NONE, gaps=(gap,)))
+    return _assembled(reference, kind, config, len(content), Weights(WeightsFormat.NONE, gaps=(gap,)))
 
 
 def in_state(manifest: CheckpointManifest, found: Found) -> CheckpointManifest:

@@ -104,7 +104,7 @@ def module_broken(this: Rule, subject: Subject) -> Findings:
 
 @rule("HS406", "other-head", "The checkpoint's scores are those of a head that Transformers does not load")
 def other_head(this: Rule, subject: Subject) -> Findings:
-    """A value head or a reward head of a training library beside the model, and a class that leaves it out."""
+    """A head of another library beside the model (TRL's value head, a head of adapters) that the class leaves out."""
     checkpoint = subject.report.checkpoint
     unused = set(subject.report.weights.unused)
     for head in checkpoint.score_heads:
@@ -114,8 +114,8 @@ def other_head(this: Rule, subject: Subject) -> Findings:
             at(subject, training=Severity.NOTE, inference=Severity.WARNING),
             f"The checkpoint holds {head.name} ({head.scores} {'score' if head.scores == 1 else 'scores'} from "
             f"{head.weight}), and {subject.report.model.class_name} does not load it.",
-            "Load the checkpoint with the library that saved it (TRL saves v_head), or copy these weights into the "
-            "classifier yourself.",
+            "Load the checkpoint with the library that saved it (TRL saves v_head, adapters saves heads.NAME), or copy "
+            "these weights into the classifier yourself.",
         )
 
 

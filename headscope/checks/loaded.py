@@ -11,6 +11,10 @@ from headscope.facts.counting import counted, few_of, verb
 from headscope.facts.verification import LoadedModel, TensorCheck, TensorStatus
 
 _LOAD_AGAIN = "Load it with the class that the checkpoint names, and compare again."
+_SAVE_OR_LOAD = (
+    "If the model was trained or changed after the load, save it. If not, the loader put other numbers in: load it "
+    "with the class that the checkpoint names, and compare again."
+)
 
 
 def _names(items: Sequence[TensorCheck]) -> list[str]:
@@ -37,7 +41,7 @@ def _head_differs(this: Rule, loaded: LoadedModel) -> Findings:
             Severity.ERROR,
             f"{few_of(_names(found))} {verb(len(found), 'holds', 'hold')} other numbers than the checkpoint"
             f"{_reasons(found)}{_largest(found)}: the scores are not those of the checkpoint.",
-            f"If the model was trained or changed after the load, save it. If not, the loader is wrong: {_LOAD_AGAIN}",
+            _SAVE_OR_LOAD,
             _names(found),
         )
 
@@ -91,7 +95,7 @@ def _base_differs(this: Rule, loaded: LoadedModel) -> Findings:
             Severity.ERROR,
             f"{counted(len(found), 'tensor')} outside the head {verb(len(found), 'differs', 'differ')} from the "
             f"checkpoint: {few_of(_names(found))}{_reasons(found)}{_largest(found)}.",
-            f"If the model was trained or changed after the load, save it. If not, the loader is wrong: {_LOAD_AGAIN}",
+            _SAVE_OR_LOAD,
             _names(found),
         )
 

@@ -117,7 +117,7 @@ def checkpoint_facts(manifest: CheckpointManifest) -> CheckpointFacts:
         model_type=model_type if isinstance(model_type, str) else None,
         notices=manifest.notices,
         sentence_transformers=manifest.sentence,
-        score_heads=score_heads_of(manifest.tensors),
+        score_heads=score_heads_of(manifest.tensors, config),
     )
 
 

@@ -63,7 +63,7 @@ def _has_own_scores(manifest: CheckpointManifest) -> bool:
         or bool(sentence.classifier)
         or any(part.scores for part in sentence.parts)
     )
-    return is_scored or bool(score_heads_of(manifest.tensors))
+    return is_scored or bool(score_heads_of(manifest.tensors, manifest.config))
 
 
 def built_facts(config: Any) -> BuiltFacts:

@@ -152,10 +152,11 @@ def _labels(model: ModelFacts, export: ExportHead) -> AspectFate:
     if not export.labels:
         note = "the source has placeholders only" if model.labels_are_placeholders else ""
         return AspectFate("labels", Fate.CARRIED if note else Fate.LOST, ours, theirs, note)
+    origin = f"named in {export.labels_from} beside the file" if export.labels_from else ""
     if tuple(export.labels) == tuple(model.labels):
-        return AspectFate("labels", Fate.CARRIED, ours, theirs)
+        return AspectFate("labels", Fate.CARRIED, ours, theirs, origin)
     note = "the same names in another order" if sorted(export.labels) == sorted(model.labels) else ""
-    return AspectFate("labels", Fate.CHANGED, ours, theirs, note)
+    return AspectFate("labels", Fate.CHANGED, ours, theirs, "; ".join(item for item in (note, origin) if item))
 
 
 def _pooling(head: Head, export: ExportHead) -> AspectFate:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from headscope.errors import Unsupported
+from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.assembly import checkpoint_facts
 from headscope.examination.reading import trusted_code
 from headscope.examination.request import Progress, Request
@@ -51,6 +52,8 @@ def choose_class(request: Request, manifest: CheckpointManifest) -> Choice:
     """The class and configuration that a request and a checkpoint come to."""
     from headscope.model.model_request import ModelRequest, choose
 
+    if request.model_class is None:
+        _refuse_timm(manifest)
     code = trusted_code(request, manifest)
     rows = tokens_of(request, manifest)
     task = None if rows else request.task or _task_of_adapter(request, manifest)
@@ -65,9 +68,46 @@ def _telling_contents(manifest: CheckpointManifest) -> Iterator[None]:
     """Where the class cannot be built, the error tells what the weight files hold."""
     try:
         yield
-    except Unsupported as err:
+    except HeadscopeError as err:
+        if _lacks_timm(manifest) and not isinstance(err, UsageError):
+            raise _needs_timm(manifest) from err
+        if not isinstance(err, Unsupported):
+            raise
         err.contents = err.contents or _contents(manifest)
         raise
+
+
+def _refuse_timm(manifest: CheckpointManifest) -> None:
+    """Raises Unsupported, with the head as far as it is described, for a checkpoint in timm's own layout."""
+    from headscope.checkpoints import is_of_timm, timm_contents
+
+    if is_of_timm(manifest.config):
+        raise Unsupported(
+            f"{manifest.reference} is a checkpoint of timm: its head is read from config.json and the tensor headers, "
+            "and nothing was traced",
+            "in an environment with timm and torchvision, save it as a Transformers checkpoint: TimmWrapperFor"
+            f"ImageClassification.from_pretrained({manifest.reference!r}).save_pretrained('wrapped'); then run "
+            "`headscope inspect wrapped`",
+            timm_contents(manifest),
+        )
+
+
+def _lacks_timm(manifest: CheckpointManifest) -> bool:
+    """Whether the checkpoint needs timm, and it is not installed."""
+    from headscope.checkpoints import is_timm_wrapper
+
+    return is_timm_wrapper(manifest.config) and find_spec("timm") is None
+
+
+def _needs_timm(manifest: CheckpointManifest) -> Unsupported:
+    from headscope.checkpoints import timm_contents
+
+    return Unsupported(
+        f"{manifest.reference} is a timm model in Transformers' TimmWrapper, and timm is not installed: its head is "
+        "read from config.json and the tensor headers, and nothing was traced",
+        "run `pip install timm` (it needs torchvision), and examine it again",
+        timm_contents(manifest),
+    )
 
 
 def _contents(manifest: CheckpointManifest) -> WeightInventory:

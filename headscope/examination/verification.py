@@ -91,7 +91,7 @@ def compare_with_checkpoint(
     places = _opened(request, manifest)
     before = _state_of(places)
     tell("tracing the head")
-    seen, why = _seen(inner)
+    seen, why = _seen(module)
     own = tuple(_tensors_of(inner))
     pairing = _Pairing(inner, seen, manifest, places)
     head = _names_of_head(seen) if seen is not None else None
@@ -111,8 +111,6 @@ def compare_with_checkpoint(
             reference=manifest.reference,
             class_name=type(inner).__name__,
             tensors=tuple(checks),
-            trained_for=_trained_for(manifest),
-            every=every or head is None,
         ),
         tuple(pairing.notes),
         (*manifest.gaps, *gaps),
@@ -174,6 +172,16 @@ def _trained_for(manifest: CheckpointManifest) -> str:
     return task.value if task else ""
 
 
+def _headers_of_modules(manifest: CheckpointManifest, module: nn.Module) -> Iterator[tuple[str, TensorHeader]]:
+    """The tensors of sentence-transformers' modules after the first, by their names in the model."""
+    children = {name for name, _ in module.named_children()}
+    for number, part in enumerate(manifest.sentence.parts if manifest.sentence else ()):
+        if part.folder and str(number) in children:
+            for tensor in part.weights:
+                file = f"{part.folder}/model.safetensors"
+                yield f"{number}.{tensor.name}", TensorHeader(tensor.name, tensor.dtype, tensor.shape, file)
+
+
 class _Pairing:
     """Which stored tensors make which of the model's."""
 
@@ -190,6 +198,7 @@ class _Pairing:
         self._base = next((item for item in places if item is not self._adapter), None)
         self._headers = {header.key: header for header in manifest.tensors}
         self._of_adapter = {header.key: header for header in manifest.adapter.tensors} if manifest.adapter else {}
+        self._of_modules = dict(_headers_of_modules(manifest, module))
         self._prefix, self._instead = self._prefixes()
         self._loaded = self._load() if self._needs_loader() else None
         self._origins = {item.name: item for item in self._loaded.diff.parameters} if self._loaded else {}
@@ -245,25 +254,32 @@ class _Pairing:
         return item is not None and item.adapter is not None
 
     def pair(self, item: _Own) -> _Pair | None:
-        """The stored tensors behind a tensor; None where the checkpoint holds none."""
+        """The stored tensors behind a tensor; None for none. Raises Unsupported for packed ones."""
         key = key_in_adapter(item.name, self._of_adapter)
         if key is not None and self._adapter is not None and ".original_module." not in item.name:
             return self._taken((self._of_adapter[key],), self._adapter)
+        return self._in_base(item, self._base) if self._base is not None else None
+
+    def _in_base(self, item: _Own, base: _Place) -> _Pair | None:
+        """The stored tensors of the base model, or of the only checkpoint, behind a tensor."""
+        if item.name in self._of_modules:
+            return _Pair((self._of_modules[item.name],), base)
         name = f"{self._instead}{plain_name(item.name).removeprefix(self._prefix)}"
         origin = self._origins.get(name)
-        if self._base is None:
-            return None
         change = self._change(item, origin)
         same = self._headers.get(name)
         if same is not None and same.shape == tuple(item.tensor.shape) and not change:
-            return self._taken((same,), self._base)
-        if origin is None or not origin.checkpoint_keys or origin.quantised is not None:
-            return self._taken((same,), self._base) if same is not None else None
+            return self._taken((same,), base)
+        if origin is not None and origin.quantised is not None and not _is_as_stored(item, same):
+            self.used.update(origin.checkpoint_keys)
+            raise Unsupported("the checkpoint holds it packed, and headscope does not unpack numbers", "")
+        if origin is None or not origin.checkpoint_keys:
+            return self._taken((same,), base) if same is not None else None
         found = tuple(self._headers[key] for key in origin.checkpoint_keys if key in self._headers)
         if len(found) < len(origin.checkpoint_keys):
             return None
         is_converted = origin.status is ParameterStatus.LOADED
-        return self._taken(found, self._base, change, is_converted=is_converted)
+        return self._taken(found, base, change, is_converted=is_converted)
 
     def _taken(
         self,
@@ -334,6 +350,13 @@ class _Pairing:
         return key not in self._loaded.diff.unused and modern_name(key) not in self._loaded.diff.unused
 
 
+_PACKED = ("int", "uint", "float8")
+
+
+def _is_as_stored(item: _Own, header: TensorHeader | None) -> bool:
+    return header is not None and str(item.tensor.dtype) == f"torch.{header.dtype}"
+
+
 def _parts_of_transformers(module: nn.Module) -> Iterator[tuple[str, PreTrainedModel]]:
     """The models of Transformers in a module, each with its path; those inside of others are left out."""
     from transformers import PreTrainedModel
@@ -356,7 +379,10 @@ def _checked(item: _Own, pairing: _Pairing, head: frozenset[str] | None, seen: S
         is_live=seen is None or item.name in seen.trace.live or not item.is_persistent,
         is_buffer=item.is_buffer,
     )
-    pair = pairing.pair(item)
+    try:
+        pair = pairing.pair(item)
+    except Unsupported as err:
+        return replace(bare, reason=err.message)
     if pair is None and item.tied_to:
         return replace(bare, status=TensorStatus.TIED, reason=f"the same tensor as {item.tied_to}")
     if pair is None and item.is_buffer:
@@ -378,6 +404,10 @@ def _against_stored(bare: TensorCheck, tensor: torch.Tensor, pair: _Pair, pairin
     reason = why_not_comparable(tensor)
     if reason:
         return replace(bare, reason=reason)
+    if tensor.is_floating_point() and any(
+        header.dtype.startswith(_PACKED) and header.dtype != bare.dtype for header in pair.headers
+    ):
+        return replace(bare, reason=f"it is stored as {pair.headers[0].dtype}, which the loader scales")
     if pair.change:
         return _against_merge(bare, tensor, pair, pairing)
     if len(pair.headers) > 1 or pair.headers[0].shape != bare.shape:
@@ -497,7 +527,8 @@ def _is_close(tensor: torch.Tensor, found: Difference) -> bool:
 def _dropped(pairing: _Pairing, own: Iterable[_Own], request: Request) -> list[TensorCheck]:
     """The stored tensors that nothing in the model takes; those of the checkpoint's own head are marked."""
     for item in own:
-        pairing.pair(item)
+        with suppress(Unsupported):  # its keys are known all the same
+            pairing.pair(item)
     manifest = pairing.manifest
     stored = [*manifest.tensors, *(manifest.adapter.tensors if manifest.adapter else ())]
     left = [header for header in stored if header.key not in pairing.used and not pairing.is_ignored(header.key)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headscope.errors import HeadscopeError, WithoutConfig
 from headscope.facts import CheckpointState, Repair, StateKind, TensorHeader
-from headscope.facts.counting import counted
+from headscope.facts.counting import counted, few_of
 
 if TYPE_CHECKING:
     from headscope.model.proposals import Proposal
@@ -75,8 +75,17 @@ def _repair(best: Proposal, files: Sequence[str]) -> Repair:
     if len(files) == 1 and files[0] not in _USUAL:
         usual = _USUAL[0] if files[0].endswith(".safetensors") else _USUAL[1]
         lines += ["import shutil", f"shutil.copy({files[0]!r}, {usual!r})"]
-    guessed = f" No shape tells {', '.join(name for name, _ in best.open_fields)}: set it." if best.open_fields else ""
+    names = [name for name, _ in best.open_fields]
+    guessed = f" No shape tells {' and '.join(names)}: set {'it' if len(names) == 1 else 'them'}." if names else ""
     return Repair(
-        f"If it is a {best.class_name}, write its configuration; the sizes are those of the tensors.{guessed}",
+        f"If it is a {best.class_name}, write its configuration; the sizes are those of the tensors."
+        f"{guessed}{_on_misfits(best)}",
         "\n".join(lines),
     )
+
+
+def _on_misfits(best: Proposal) -> str:
+    """What the class with these sizes still does not load, as a sentence; "" where it loads everything."""
+    found = [(best.lacking, "gets no weights for"), (best.left, "does not load")]
+    said = [f"{words} {few_of(names)}" for names, words in found if names]
+    return f" With these settings the class {' and '.join(said)}: correct the configuration first." if said else ""

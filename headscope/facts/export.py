@@ -1,4 +1,4 @@
-"""The head of an exported classifier (GGUF, ONNX): read from the file, and not traced."""
+"""The head of an export (GGUF, ONNX) or of another library's model: read from the files, and not traced."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,10 +8,15 @@ from headscope.facts.head import PoolingKind, Shape
 
 
 class HeadBasis(StrEnum):
-    """What an exported head was read from: the names of tensors and settings, or the nodes of a graph."""
+    """What a head that was not traced was read from.
+
+    `names`: the names of tensors and settings. `graph`: the nodes of a graph. `config`: the settings that another
+    library keeps of its model, and the headers of the tensors.
+    """
 
     NAMES = "names"
     GRAPH = "graph"
+    CONFIG = "config"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -35,11 +40,12 @@ class ExportStep:
 
 @dataclass(frozen=True, slots=True)
 class ExportHead:
-    """What turns the hidden states of an exported model into scores.
+    """What turns the hidden states of an exported model, or of another library's, into scores.
 
     `pooling` is None where it could not be determined, and `pooling_rule` says it in words. `tensors` are the stored
     tensors of the head, in the order of `steps`, which end with the scores. `classes` is the number of scores, None
-    where it is not known; `labels` is empty where the file names none. `knowledge` says where the reading comes from.
+    where it is not known; `labels` is empty where no file names them, and `labels_from` is the file that names them, ""
+    for the file of the head itself. `knowledge` says where the reading comes from.
     """
 
     basis: HeadBasis
@@ -54,3 +60,4 @@ class ExportHead:
     outputs: tuple[ExportValue, ...] = ()
     notes: tuple[str, ...] = ()
     not_determined: tuple[Unavailable, ...] = ()
+    labels_from: str = ""

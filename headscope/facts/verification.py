@@ -60,15 +60,12 @@ class TensorCheck:
 class LoadedModel:
     """What the rules on a loaded model look at.
 
-    `tensors` are those that were compared. `trained_for` is the task of the class that the checkpoint names, "" where
-    that is no classification class; `every` says that all tensors were compared and not those of the head only.
+    `tensors` are those that were compared, and those that only the checkpoint holds.
     """
 
     reference: str
     class_name: str
     tensors: tuple[TensorCheck, ...]
-    trained_for: str = ""
-    every: bool = False
 
     def of(self, *statuses: TensorStatus, head: bool | None = None) -> Iterator[TensorCheck]:
         """The tensors of some statuses; `head` asks for those of the head, or for the others."""

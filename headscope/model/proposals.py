@@ -1,9 +1,11 @@
 """Which classes the keys and shapes of a state dict fit, where no config.json names one."""
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,9 @@ from headscope.model.reduced_config import DEPTHS, shallow_config
 
 _FAMILIES = 6
 _SHOWN = 3
+_GENERATED = "automatically generated from"
+_START = 1000
+_OF_A_HEAD = 2
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _LEAF = {"weight", "bias", "gamma", "beta"}
@@ -27,6 +32,8 @@ _MOST_FIELDS = 80
 _LARGEST = 2**31
 _HEADS = ("num_attention_heads", "n_heads", "n_head", "num_heads")
 _HEAD_WIDTH = 64
+_HEAD = "head"
+_LARGEST_SOLVED = 4096
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -35,7 +42,8 @@ Shapes = dict[str, tuple[int, ...]]
 class Proposal:
     """A class that a state dict fits: `fits` of its `total` keys. `fields` are the sizes that the shapes tell.
 
-    `open_fields` are those that no shape tells, with a value that makes the class work.
+    `open_fields` are those that no shape tells, with a value that makes the class work. `lacking` are parameters that
+    the class then has without stored weights of their shape, and `left` the keys that it does not read.
     """
 
     class_name: str
@@ -44,18 +52,23 @@ class Proposal:
     total: int
     fields: tuple[tuple[str, int], ...] = ()
     open_fields: tuple[tuple[str, int], ...] = ()
+    lacking: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
 
 
 def propose(tensors: Sequence[TensorHeader]) -> tuple[Proposal, ...]:
-    """The classes that fit at least half of the keys, the best first; the sizes are told for the first."""
+    """The classes that fit at least half of the keys, the best first; the sizes are told for the best."""
     stored = {modern_name(tensor.key): tensor.shape for tensor in tensors}
     names = [name for family in _families(stored) for name in _classes(family)]
     fitting = [found for name in dict.fromkeys(names) if (found := _fit(name, stored)) is not None]
     best = sorted(fitting, key=lambda item: (-item[0].fits, item[1]))[:_SHOWN]
     if not best:
         return ()
-    first = _with_sizes(best[0][0], stored)
-    return (first, *(item for item, _ in best[1:]))
+    equal = [
+        _with_sizes(item, stored) for item, missing in best if (item.fits, missing) == (best[0][0].fits, best[0][1])
+    ]
+    equal.sort(key=lambda item: len(item.lacking) + len(item.left))  # layers that hold their matrix transposed
+    return (*equal, *(item for item, _ in best[len(equal) :]))
 
 
 def _any_layer(key: str) -> str:
@@ -63,17 +76,31 @@ def _any_layer(key: str) -> str:
 
 
 def _families(stored: Shapes) -> list[str]:
-    """The families whose source has most of the names in the keys; nothing is imported for it."""
-    counted = Counter(word for key in stored for word in key.split(".") if _WORD.fullmatch(word) and word not in _LEAF)
+    """The families whose source has most of the names in the keys; nothing is imported for it.
+
+    Of families with the same names, those come first whose name the keys begin with, then those whose source
+    Transformers does not generate from another family's, then those with the least code: dozens share the names of
+    Llama. A head's own name does not count, since Transformers writes many heads in one place for all families.
+    """
+    inner = [parts for key in stored if len(parts := key.split(".")) > _OF_A_HEAD]
+    counted = Counter(word for parts in inner for word in parts if _WORD.fullmatch(word) and word not in _LEAF)
     words = [word for word, _ in counted.most_common(_MOST_WORDS)]
     folder = Path(transformers.__file__).parent / "models"
     scores: dict[str, int] = {}
+    originals, lengths = set[str](), dict[str, int]()
     for file in sorted(folder.glob("*/modeling_*.py")):
         text = file.read_text(encoding="utf-8", errors="replace")
         score = sum(word in text for word in words)
         scores[file.parent.name] = max(score, scores.get(file.parent.name, 0))
-    best = sorted(scores, key=lambda name: (-scores[name], not any(key.startswith(f"{name}.") for key in stored), name))
-    return best[:_FAMILIES]
+        lengths[file.parent.name] = len(text) + lengths.get(file.parent.name, 0)
+        originals |= set() if _GENERATED in text[:_START] else {file.parent.name}
+
+    def order(name: str) -> tuple[int, bool, bool, int]:
+        is_named = any(key.startswith(f"{name}.") for key in stored)
+        return -scores[name], not is_named, name not in originals, lengths[name]
+
+    classifying = (name for name in sorted(scores, key=order) if next(_classes(name), None))
+    return list(islice(classifying, _FAMILIES))
 
 
 def _classes(family: str) -> Iterator[str]:
@@ -141,14 +168,73 @@ def _with_sizes(proposal: Proposal, stored: Shapes) -> Proposal:
         if told is not None:
             fields[name] = told
     opened = _open_fields(cls, config, fields)
-    return Proposal(
-        proposal.class_name,
-        proposal.config_class,
-        proposal.fits,
-        proposal.total,
-        tuple(sorted(fields.items())),
-        tuple(sorted(opened.items())),
+    fitting = _Fitting(cls, config, stored)
+    fitting.try_flags(fields, opened)
+    fitting.solve_sizes(fields, opened)
+    built = fitting.shapes(fields | opened)
+    return replace(
+        proposal,
+        fields=tuple(sorted(fields.items())),
+        open_fields=tuple(sorted(opened.items())),
+        lacking=tuple(key for key, shape in built.items() if stored.get(key) != shape),
+        left=tuple(key for key in stored if key not in built),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitting:
+    """A class with sizes that are told, and what of the stored shapes it does not give yet."""
+
+    cls: Any
+    config: Any
+    stored: Shapes
+
+    def shapes(self, fields: Mapping[str, int]) -> Shapes:
+        """The shapes with these fields; empty where they make no model."""
+        return _shapes(self.cls, _configured(type(self.config), fields)) or {}
+
+    def misfits(self, fields: Mapping[str, int]) -> int:
+        """How many parameters of the class and stored keys have no counterpart of the same shape."""
+        built = self.shapes(fields)
+        lacking = sum(self.stored.get(key) != shape for key, shape in built.items())
+        return lacking + sum(key not in built for key in self.stored)
+
+    def try_flags(self, fields: dict[str, int], opened: dict[str, int]) -> None:
+        """Adds the flags to `fields` that give more of the stored keys: relative positions, biases."""
+        misfits = self.misfits(fields | opened)
+        flags = [name for name, value in self.config.to_dict().items() if type(value) is bool]
+        for name in flags[:_MOST_FIELDS] if misfits else ():
+            changed = fields | {name: not getattr(self.config, name)}
+            if self.shapes(changed | opened) and (left := self.misfits(changed | opened)) < misfits:
+                fields[name], misfits = changed[name], left
+
+    def solve_sizes(self, fields: dict[str, int], opened: dict[str, int]) -> None:
+        """Adds sizes that an axis follows without being equal to it: of an image by its patches, of shared heads."""
+        misfits = self.misfits(fields | opened)
+        for name in _sized_fields(self.config) if misfits else ():
+            found = None if name in fields | opened else self._solved(name, fields | opened)
+            if found is None or (left := self.misfits(fields | opened | {name: found})) >= misfits:
+                continue
+            misfits = left
+            (opened if _HEAD in name else fields)[name] = found
+
+    def _solved(self, name: str, fields: Mapping[str, int]) -> int | None:
+        """The value with which the first parameter of another shape gets the stored one, by bisection."""
+        built = self.shapes(fields)
+        odd = [key for key, shape in built.items() if self.stored.get(key, shape) != shape]
+        probe = self.shapes({**fields, name: 2 * getattr(self.config, name)})
+        if not odd or probe.get(odd[0], built[odd[0]]) == built[odd[0]]:
+            return None
+        wanted = math.prod(self.stored[odd[0]])
+        low, high = 1, _LARGEST_SOLVED
+        while low < high:
+            middle = (low + high) // 2
+            shape = self.shapes({**fields, name: middle}).get(odd[0])
+            if shape is not None and math.prod(shape) >= wanted:
+                high = middle
+            else:
+                low = middle + 1
+        return low if self.shapes({**fields, name: low}).get(odd[0]) == self.stored[odd[0]] else None
 
 
 def _sized_fields(config: Any) -> list[str]:
@@ -197,7 +283,11 @@ def _open_fields(cls: Any, config: Any, fields: Mapping[str, int]) -> dict[str, 
         return {}
     width = next((fields[field] for field in ("hidden_size", "dim", "d_model", "n_embd") if field in fields), 0)
     for heads in (getattr(config, name), width // _HEAD_WIDTH, 1):
-        if heads and _shapes(cls, _configured(type(config), {**fields, name: heads})) is not None:
+        if (
+            heads
+            and width % heads == 0
+            and _shapes(cls, _configured(type(config), {**fields, name: heads})) is not None
+        ):
             return {name: heads}
     return {}
 

@@ -17,6 +17,7 @@ _MOST_VALUES = 12
 BASIS = {
     HeadBasis.NAMES: "read from the names of tensors and settings, not traced",
     HeadBasis.GRAPH: "read from the graph in the file, not traced",
+    HeadBasis.CONFIG: "read from the settings and the tensor headers; nothing was traced",
 }
 
 
@@ -36,11 +37,19 @@ def head_lines(head: ExportHead) -> Iterator[tuple[str, Text]]:
         yield "", label(f"and {len(head.steps) - _MOST_STEPS:,} more (--json lists all)")
     if head.classes is not None:
         yield "classes", label(f"{head.classes:,}")
-    yield "labels", label(list_of(head.labels, _MOST_LABELS) if head.labels else "the file names none")
+    yield "labels", label(_labels(head))
     for note in head.notes:
         yield "note", label(note)
     for gap in head.not_determined:
         yield "unknown", label(f"not determined: {gap.what}: {gap.reason}", "yellow")
+
+
+def _labels(head: ExportHead) -> str:
+    """The labels, and the file that names them where it is not the one of the head."""
+    if not head.labels:
+        return "the file names none"
+    origin = f" (from {head.labels_from})" if head.labels_from else ""
+    return f"{list_of(head.labels, _MOST_LABELS)}{origin}"
 
 
 def value_of(value: ExportValue) -> str:

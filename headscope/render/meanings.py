@@ -271,13 +271,15 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "note": "A remark; may be empty.",
     },
     "ExportHead": {
-        "basis": "What it was read from: `names` of tensors and settings, or the nodes of a `graph`; never a trace.",
+        "basis": "What it was read from: `names` of tensors and settings, the nodes of a `graph`, or the `config` of "
+        "another library; never a trace.",
         "pooling": "Which positions of the hidden states the classifier reads; null where that was not determined.",
         "pooling_rule": "The pooling in words.",
         "steps": "The operations from the pooling to the scores, in the order in which they run.",
         "tensors": "The stored tensors of the head, in the order of the steps that use them.",
         "classes": "How many scores there are; null where that is not known.",
-        "labels": "The class names in the file; empty where it names none.",
+        "labels": "The class names; empty where no file names them.",
+        "labels_from": "The file beside that names the labels; empty for the file of the head itself.",
         "knowledge": "Where the reading comes from.",
         "inputs": "What the graph takes; empty for a format without a graph.",
         "outputs": "What the graph gives; empty for a format without a graph.",

@@ -11,13 +11,13 @@ from headscope.facts.check import CheckResult, Verdict
 from headscope.facts.counting import counted, list_of
 from headscope.facts.verification import TensorCheck, TensorStatus, VerifyResult
 from headscope.render.fold import fold_keys
-from headscope.render.lines import Paragraph, align
+from headscope.render.lines import Paragraph
 from headscope.render.palette import QUIET, SEVERITY, STRONG, TONE, Tone
 from headscope.render.safe import label, safe
 from headscope.render.words import bytes_of, size_of
 
 _MARGIN = 12
-_MOST_TENSORS = 40
+_MOST_NAMES = 12
 _TONE = {Verdict.PASSED: Tone.GOOD, Verdict.FAILED: Tone.ERROR, Verdict.NOT_DETERMINED: Tone.WARNING}
 _WORDS = {
     Verdict.PASSED: "The loaded model holds what the checkpoint stores",
@@ -31,6 +31,8 @@ _STYLE = {
     TensorStatus.PLACEHOLDER: TONE[Tone.ERROR],
     TensorStatus.UNKNOWN: TONE[Tone.WARNING],
 }
+_ORDER = list(reversed(TensorStatus))
+"""What is wrong comes first."""
 _PLAIN = (TensorStatus.EQUAL, TensorStatus.TIED, TensorStatus.COMPUTED)
 
 
@@ -50,26 +52,26 @@ def verification_screen(result: VerifyResult) -> RenderableType:
 
 
 def _tensors(result: VerifyResult) -> Iterator[RenderableType]:
-    """A line for each tensor of the head and each that is not plainly equal; those of the base model are counted."""
-    shown = [item for item in result.tensors if item.is_head or item.status not in _PLAIN]
-    rows = [_row(item) for item in shown[:_MOST_TENSORS]]
-    yield from align(rows) if rows else ()
-    if len(shown) > _MOST_TENSORS:
-        yield label(f"and {len(shown) - _MOST_TENSORS:,} more (--json lists all)", QUIET)
-    if rows:
+    """A paragraph for each status and reason: the tensors of the head, and all others that are not plainly equal."""
+    groups: dict[tuple[TensorStatus, str], list[TensorCheck]] = {}
+    for item in result.tensors:
+        if item.is_head or item.status not in _PLAIN:
+            groups.setdefault((item.status, item.reason), []).append(item)
+    for (status, reason), items in sorted(groups.items(), key=lambda group: _ORDER.index(group[0][0])):
+        word = Text(status.value, _STYLE.get(status, TONE[Tone.GOOD]))
+        yield Paragraph(_group(items, reason), word, _MARGIN)
+    if groups:
         yield Text()
 
 
-def _row(item: TensorCheck) -> list[Text]:
-    error = f"largest error {item.max_error:.3g}" if item.max_error else ""
-    detail = "; ".join(filter(None, (error, item.reason)))
-    return [
-        Text(item.status.value, _STYLE.get(item.status, TONE[Tone.GOOD])),
-        label(item.name),
-        Text(size_of(item.shape)),
-        Text(item.dtype),
-        label(detail, QUIET),
-    ]
+def _group(items: list[TensorCheck], reason: str) -> Text:
+    text = label(list_of(fold_keys([item.name for item in items]), _MOST_NAMES, "more (--json lists all)"))
+    errors = [item.max_error for item in items if item.max_error]
+    shape = f"{size_of(items[0].shape)} {items[0].dtype}" if len(items) == 1 else ""
+    worst = f"largest error {max(errors):.3g}" if errors else ""
+    for detail in filter(None, (shape, worst, reason)):
+        text.append(f"; {safe(detail)}", QUIET)
+    return text
 
 
 def _facts(result: VerifyResult) -> Iterator[RenderableType]:

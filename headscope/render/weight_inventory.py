@@ -29,7 +29,7 @@ def _lines(contents: WeightInventory) -> Iterator[tuple[str, Text]]:
     yield "checkpoint", label(f"{contents.reference}, {contents.format}, {contents.architecture}{read}")
     formats = ", ".join(f"{safe(item.dtype)} {item.tensors:,}" for item in contents.dtypes)
     total = f"{counted(contents.tensors, 'tensor')} of {contents.elements:,} numbers"
-    yield "weights", label(f"{total}: {formats}" if formats else total)
+    yield "weights", label(f"{total}: {formats}" if formats else total if contents.tensors else "not read")
     if contents.head is not None:
         yield from head_lines(contents.head)
     own = {item.key for item in contents.head.tensors} if contents.head is not None else set()

@@ -5,6 +5,7 @@ import json
 import os
 import struct
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -374,3 +375,33 @@ def test_what_check_reads_beside_the_weights_fails_in_a_sentence(
     assert any(what.startswith("HS303") for what in gaps) == undetermined, gaps
     assert "hf_secret" not in ran.stdout + ran.stderr
     assert not any(request.has_token for request in hub.log if request.origin == "cdn")
+
+
+VERIFY = """
+import json, sys
+import headscope
+from transformers import BertForPreTraining
+model = BertForPreTraining.from_pretrained(sys.argv[2])
+model.cls.seq_relationship.weight.data[0, 0] += float(sys.argv[3])
+result = headscope.verify(model, sys.argv[1])
+print(json.dumps([result.verdict.value, result.bytes_read, sorted(item.name for item in result.tensors)]))
+"""
+
+
+@pytest.mark.parametrize(("change", "verdict"), [("0", "passed"), ("1", "failed")])
+def test_verify_reads_the_head_of_a_repository_by_range(change: str, verdict: str, hub: Hub, tmp_path: Path) -> None:
+    files = hub.repos["someone/safetensors"]
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    settings = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_TELEMETRY": "1"}
+    ran = subprocess.run(
+        [sys.executable, "-c", VERIFY, "someone/safetensors", str(folder), change],
+        capture_output=True, text=True, check=False, timeout=120, env=os.environ | settings,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    found, read, names = json.loads(ran.stdout.splitlines()[-1])
+    assert found == verdict
+    assert "cls.seq_relationship.weight" in names
+    assert 0 < read < hub.weight_bytes() < len(files["model.safetensors"]) / 3

@@ -126,6 +126,44 @@ def test_several_outputs_without_logits_are_not_determined(tmp_path: Path) -> No
     assert [gap.what for gap in head_of(path).not_determined] == ["head"]
 
 
+@pytest.mark.parametrize("by_file", [True, False])
+def test_labels_come_from_the_configuration_beside(
+    by_file: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As Optimum saves an export: `config.json` beside `model.onnx`, whose graph names no labels."""
+    model = exports.classifier("distilbert")
+    path = exports.write_onnx(model, tmp_path / "model.onnx")
+    model.config.save_pretrained(tmp_path)
+    assert main(["inspect", str(path if by_file else tmp_path), "--json"]) == ExitCode.UNDETERMINED
+    head = json.loads(capsys.readouterr().out)["contents"]["head"]
+    labels = [json.loads((tmp_path / "config.json").read_text())["id2label"][str(at)] for at in range(3)]
+    assert (head["labels"], head["labels_from"], head["not_determined"]) == (labels, "config.json", [])
+    assert main(["inspect", str(path if by_file else tmp_path)]) == ExitCode.UNDETERMINED
+    assert f"labels      {', '.join(labels)} (from config.json)" in capsys.readouterr().out
+    exports.with_labels(path, ["x", "y", "z"])
+    main(["inspect", str(path), "--json"])
+    head = json.loads(capsys.readouterr().out)["contents"]["head"]
+    assert (head["labels"], head["labels_from"]) == (["x", "y", "z"], "")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        '{"id2label": {"0": "a"}}', '{"id2label": {"0": "a", "1": "b", "3": "c"}}', '{"id2label": {"0": 1}}',
+        '{"id2label": ["a"]}', '{"id2label": ', "[]",
+    ],
+)  # fmt: skip
+def test_a_configuration_that_names_other_labels_leaves_a_gap(
+    config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = exports.write_onnx(exports.classifier("distilbert"), tmp_path / "model.onnx")
+    (tmp_path / "config.json").write_text(config)
+    assert main(["inspect", str(path), "--json"]) == ExitCode.UNDETERMINED
+    head = json.loads(capsys.readouterr().out)["contents"]["head"]
+    assert head["labels"] == []
+    assert [gap["what"] for gap in head["not_determined"]] == ["labels"]
+
+
 @pytest.mark.parametrize(
     ("text", "labels"),
     [

@@ -1,5 +1,6 @@
 """State dicts of PEFT models saved as whole checkpoints, held against PEFT's own merge."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -62,3 +63,38 @@ def test_a_merged_model_that_kept_the_prefix_needs_no_merge(tmp_path: Path) -> N
     torch.save(state, tmp_path / "pytorch_model.bin")
     (found,) = headscope.inspect(str(tmp_path), offline=True).checkpoint.states
     assert (found.rule, found.tool) == ("HS802", "PEFT")
+
+
+_OWN_CODE = """
+from transformers import BertConfig, BertForSequenceClassification
+
+
+class OwnConfig(BertConfig):
+    model_type = "own"
+
+
+class OwnForSequenceClassification(BertForSequenceClassification):
+    config_class = OwnConfig
+"""
+
+
+def test_a_class_with_code_of_its_own_is_built_from_that_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
+    model = _wrapped(32)
+    config = model.base_model.model.config
+    named = {"AutoConfig": "OwnConfig", "AutoModelForSequenceClassification": "OwnForSequenceClassification"}
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    settings = {"auto_map": {auto: f"modeling_own.{name}" for auto, name in named.items()}, "model_type": "own"}
+    (folder / "config.json").write_text(json.dumps(config.to_dict() | settings))
+    (folder / "modeling_own.py").write_text(_OWN_CODE)
+    torch.save(model.state_dict(), folder / "pytorch_model.bin")
+    report = headscope.inspect(str(folder), offline=True, trust_remote_code=True)
+    (state,) = report.checkpoint.states
+    assert state.repair.sentence.startswith("If you trust the model code of the checkpoint, merge")
+    monkeypatch.chdir(folder)
+    exec(state.repair.code.replace("lora_alpha = ...", "lora_alpha = 32"), {})
+    loaded = transformers.AutoModelForSequenceClassification.from_pretrained(folder, trust_remote_code=True)
+    assert type(loaded).__name__ == "OwnForSequenceClassification"
+    found, merged = loaded.state_dict(), model.merge_and_unload().state_dict()
+    assert all(torch.allclose(found[name], value, atol=1e-5) for name, value in merged.items())

@@ -15,6 +15,9 @@ import transformers
 from safetensors.torch import load_file
 
 import headscope
+from headscope.checkpoints.local import Folder
+from headscope.checkpoints.states.files import find_half_download
+from headscope.checkpoints.states.place import Place, names_below
 from headscope.cli import main
 from headscope.errors import HeadscopeError, Malformed, NotFound
 from headscope.facts import CheckpointState, Severity, StateKind
@@ -351,6 +354,64 @@ def test_half_downloads_are_told_by_marks_missing_shards_and_short_files(model: 
 
 
 @pytest.mark.parametrize(
+    "mark",
+    [
+        "runs/events.part", "data/corpus/train.parquet.part", "docs/a/b/model.safetensors.part", "notes.txt.part",
+        "model.safetensors.part", ".cache/huggingface/download/x.0af.incomplete", "sub/model.safetensors.aria2",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("configured", [True, False])
+def test_a_mark_beside_whole_weights_is_no_half_download(
+    mark: str, configured: bool, model: Model, tmp_path: Path
+) -> None:
+    """A complete checkpoint that nothing is missing of: with a gap of another cause, and without its config.json."""
+    model.save_pretrained(tmp_path)
+    (tmp_path / mark).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / mark).write_bytes(b"")
+    assert find_half_download(Place(str(tmp_path), names_below(tmp_path), Folder(tmp_path).open)) is None
+    if not configured:
+        (tmp_path / "config.json").unlink()
+        assert refused(tmp_path, NotFound).rule == "HS809"
+
+
+@pytest.mark.parametrize(
+    ("mark", "tool"),
+    [
+        ("model.safetensors.part", "a browser or wget"),
+        ("model-00002-of-00002.safetensors.crdownload", "a browser"),
+        (".cache/huggingface/download/x.0af.incomplete", "the Hub's client"),
+        ("model.safetensors.aria2", "aria2"),
+        ("training_args.bin.part", None),
+        ("runs/model.safetensors.part", None),
+        ("sub/.cache/huggingface/download/x.0af.incomplete", None),
+    ],
+)
+def test_a_mark_counts_where_the_weights_are_missing(mark: str, tool: str | None, model: Model, tmp_path: Path) -> None:
+    model.config.save_pretrained(tmp_path)
+    (tmp_path / "training_args.bin").write_bytes(b"")
+    (tmp_path / mark).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / mark).write_bytes(b"")
+    if mark == "model.safetensors.aria2":
+        (tmp_path / "model.safetensors").write_bytes(b"\0" * 4096)
+    found = find_half_download(Place(str(tmp_path), names_below(tmp_path), Folder(tmp_path).open))
+    assert (found.state.tool if found is not None else None) == tool
+
+
+def test_what_the_hubs_cache_has_not_finished_counts_for_its_snapshot(model: Model, tmp_path: Path) -> None:
+    snapshot = tmp_path / "models--owner--name" / "snapshots" / ("0a" * 20)
+    model.config.save_pretrained(snapshot)
+    blobs = tmp_path / "models--owner--name" / "blobs"
+    blobs.mkdir()
+    assert headscope.inspect(str(snapshot), offline=True).checkpoint.states == ()
+    (blobs / ("ab" * 32 + ".incomplete")).write_bytes(b"")
+    (state,) = headscope.inspect(str(snapshot), offline=True).checkpoint.states
+    assert (state.rule, state.tool) == ("HS812", "the Hub's client")
+    assert state.repair.code == f"hf download owner/name --revision {'0a' * 20}"
+    model.save_pretrained(snapshot)
+    assert headscope.inspect(str(snapshot), offline=True).checkpoint.states == ()
+
+
+@pytest.mark.parametrize(
     ("folder", "code"),
     [
         ("models--owner--name/snapshots/" + "0a" * 20, "hf download owner/name --revision " + "0a" * 20),
@@ -402,9 +463,11 @@ def test_a_clean_checkpoint_is_read_without_a_look_at_its_folder(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from headscope.checkpoints import local
+    from headscope.checkpoints.unusual import Surroundings
 
     model.save_pretrained(tmp_path)
-    monkeypatch.setattr(local, "recognise", lambda place: pytest.fail("a clean checkpoint was searched"))
+    monkeypatch.setattr(local, "names_below", lambda path: pytest.fail("a clean checkpoint was searched"))
+    monkeypatch.setattr(Surroundings, "state", lambda around: pytest.fail("a clean checkpoint was searched"))
     assert headscope.diff_weights(str(tmp_path), offline=True).checkpoint.states == ()
     assert sys.modules["headscope.checkpoints.local"] is local
 

@@ -34,6 +34,8 @@ import headscope
 from headscope.errors import NotFound, Unsupported, UsageError
 from headscope.facts.check import Verdict
 from headscope.facts.verification import TensorStatus
+from tests.model.test_quantised import PACKINGS
+from tests.model.test_quantised import save as quantised
 
 S = TensorStatus
 TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 37, "vocab_size": 99}
@@ -362,6 +364,31 @@ def test_packed_numbers_are_not_determined(saved: Path) -> None:
     result = headscope.verify(model, saved)
     assert statuses(result)["classifier.weight"] is S.UNKNOWN
     assert result.verdict is Verdict.NOT_DETERMINED
+
+
+@pytest.mark.parametrize("name", PACKINGS)
+@pytest.mark.parametrize("is_told", [True, False])
+def test_what_a_checkpoint_packs_is_not_determined_and_never_different(
+    name: str, is_told: bool, tmp_path: Path
+) -> None:
+    folder = quantised(tmp_path, name)
+    config = LlamaConfig.from_pretrained(folder)
+    settings = config.quantization_config
+    del config.quantization_config
+    model = LlamaForSequenceClassification(config)
+    stored = load_file(folder / "model.safetensors")
+    model.load_state_dict({key: value for key, value in stored.items() if "proj" not in key}, strict=False)
+    if is_told:
+        model.config.quantization_config = settings
+    result = headscope.verify(model, folder)
+    assert result.verdict is Verdict.PASSED  # the head is stored as it is
+    result = headscope.verify(model, folder, every=True)
+    packed = {key: status for key, status in statuses(result).items() if "proj" in key and status is not S.DROPPED}
+    if is_told or name in {"bnb8", "fp8"}:
+        assert set(packed.values()) == {S.UNKNOWN}
+        assert result.verdict is Verdict.NOT_DETERMINED
+    else:  # nothing in the model says that it was packed, and no key bears the name of its weights
+        assert result.verdict is not Verdict.PASSED
 
 
 def test_another_class_and_other_shapes_fail(saved: Path, gpt2: Path) -> None:

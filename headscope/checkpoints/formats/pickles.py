@@ -18,6 +18,7 @@ from headscope.errors import HeadscopeError, Malformed
 _MOST_OPERATIONS = 1_500_000
 _MOST_BYTES = 75_000_000
 _LONGEST_ARGUMENT = 65_536
+_LONGEST_OF_ANY = 24_000_000
 _WIDEST_INTEGER = 128
 _LARGEST_SIZE = 2**63
 _LARGEST_KEY = 2**20
@@ -196,10 +197,16 @@ class _Bounded:
 
     def read(self, size: int) -> bytes:
         """So many bytes, or fewer at the end of the file."""
-        longest = _LONGEST_ARGUMENT if self._machine.dialect is None else self._machine.dialect.longest
+        longest = self._longest()
         if size > longest:
             raise self._machine.bad(f"a value of {size:,} bytes is over the limit of {longest:,}")
         return self._file.read(size)
+
+    def _longest(self) -> int:
+        """The limit of one value: files of any objects hold files in turn (a tokenizer, say), state dicts do not."""
+        if self._machine.dialect is not None:
+            return self._machine.dialect.longest
+        return _LONGEST_ARGUMENT if self._machine.names is None else _LONGEST_OF_ANY
 
     def readline(self) -> bytes:
         """A line with its end."""
@@ -389,7 +396,7 @@ def _is_of_a_package(found: Global) -> bool:
 _TODAY = {"__builtin__": "builtins", "copy_reg": "copyreg", "commands": "subprocess", "cPickle": "pickle"}
 """Modules that pickles of protocol 2 name as Python 2 did."""
 _PLAIN_OBJECTS = {
-    "_codecs.encode", "argparse.Namespace", "builtins.bytearray", "builtins.complex", "builtins.dict",
+    "_codecs.encode", "_io.BytesIO", "argparse.Namespace", "builtins.bytearray", "builtins.complex", "builtins.dict",
     "builtins.frozenset", "builtins.list", "builtins.object", "builtins.set", "builtins.slice", "builtins.tuple",
     "collections.Counter", "collections.defaultdict", "collections.deque", "copyreg._reconstructor", "datetime.date",
     "datetime.datetime", "datetime.timedelta", "datetime.timezone", "decimal.Decimal", "fractions.Fraction",

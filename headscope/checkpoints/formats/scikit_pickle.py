@@ -29,6 +29,12 @@ _TORCH = {
     Global("torch.storage", "_load_from_bytes"),
 }  # fmt: skip
 
+_COMPRESSED = {
+    b"\x78": "zlib", b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x5d\x00\x00": "lzma",
+    b"\x04\x22M\x18": "lz4",
+}  # fmt: skip
+"""How the files begin that `joblib.dump(..., compress=...)` writes."""
+
 
 def read_pickled_head(source: ByteSource) -> PickledHead:
     """The head in a `model_head.pkl`. Raises Malformed, also for a pickle that names what such a head lacks."""
@@ -36,7 +42,10 @@ def read_pickled_head(source: ByteSource) -> PickledHead:
         raise Malformed(f"{source.name} has {source.size:,} bytes, over the limit of {_LARGEST:,}", "check the file")
     content = source.read_at(0, source.size)
     if not content.startswith(_PICKLES):
-        raise Unsupported(f"{source.name} is not a pickle, or a compressed one, which is not read", "")
+        packed = next((name for start, name in _COMPRESSED.items() if content.startswith(start)), "")
+        what = f"is compressed ({packed}), and was not examined" if packed else "is not a pickle, and was not examined"
+        hint = "save it again with joblib.dump(head, path), without compress" if packed else ""
+        raise Unsupported(f"{source.name} {what}", hint)
     dialect = Dialect(_is_known, _read_array, "a head of scikit-learn or SetFit", _LONGEST)
     value = read_pickle(io.BytesIO(content), source.name, dialect=dialect)
     if not isinstance(value, Instance) or not isinstance(value.state, dict):

@@ -11,9 +11,10 @@ from headscope.checkpoints.hub.access import HubAccess
 from headscope.checkpoints.hub.errors import translated
 from headscope.checkpoints.hub.http_limits import limited_requests
 from headscope.checkpoints.hub.offline import bundled, cached, why_offline, without_network
-from headscope.checkpoints.hub.repository import Repository, config_path, list_files
-from headscope.checkpoints.manifest import manifest_of
-from headscope.errors import NetworkError
+from headscope.checkpoints.hub.repository import Repository, config_path, list_files, surroundings
+from headscope.checkpoints.manifest import CONFIG, manifest_of
+from headscope.checkpoints.unusual import in_a_state, with_state
+from headscope.errors import Malformed, NetworkError, Unsupported
 from headscope.facts import CheckpointKind, CheckpointManifest
 from headscope.upstream.hub import commit_in_cache
 
@@ -47,10 +48,22 @@ def _with_network(access: HubAccess, progress: Callable[[str], None]) -> Checkpo
         commit = commit_in_cache(Path(path))
         storage = Repository(access, commit, listing)
         progress(f"reading the headers of {access.repo}")
-        manifest = manifest_of(storage, Path(path).name, CheckpointKind.HUB, variant=access.location.variant)
+        manifest = _manifest(access, storage, Path(path).name)
     return replace(
         manifest, reference=access.location.reference, revision=access.revision, commit=commit, requests=len(requests)
     )
+
+
+def _manifest(access: HubAccess, storage: Repository, config: str) -> CheckpointManifest:
+    """The manifest; where the weights cannot be read, or are not there, with the state that the repository is in."""
+    try:
+        manifest = manifest_of(storage, config, CheckpointKind.HUB, variant=access.location.variant)
+    except (Malformed, Unsupported) as err:
+        if config != CONFIG:
+            raise
+        return in_a_state(surroundings(access, storage), CheckpointKind.HUB, err)
+    is_whole = bool(manifest.tensors) and not manifest.gaps
+    return manifest if is_whole or config != CONFIG else with_state(manifest, surroundings(access, storage))
 
 
 @contextmanager

@@ -6,14 +6,16 @@ from typing import Any
 
 from headscope.checkpoints.adapter import ADAPTER_CONFIG
 from headscope.checkpoints.config_file import LARGEST_JSON
+from headscope.checkpoints.foreign.adapter_hub import refuse_adapter_hub
 from headscope.checkpoints.formats.bytes import FIRST_BYTES, ByteSource, LocalBytes
-from headscope.checkpoints.formats.exports import refuse_exports
 from headscope.checkpoints.hub.access import HubAccess
 from headscope.checkpoints.hub.errors import understood
 from headscope.checkpoints.hub.http_limits import bounded_answers
 from headscope.checkpoints.hub.ranges import REQUEST_SECONDS, RangeBytes
 from headscope.checkpoints.manifest import CONFIG
-from headscope.errors import NotFound
+from headscope.checkpoints.states.place import Place
+from headscope.checkpoints.unusual import Surroundings, without_config
+from headscope.errors import NotFound, WithoutConfig
 from headscope.upstream.hub import cached_file
 
 
@@ -38,9 +40,18 @@ def config_path(access: HubAccess, listing: Future[Any]) -> str:
         storage = Repository(access, None, listing)
         names = storage.names()
         if ADAPTER_CONFIG in names:
+            refuse_adapter_hub(names, storage, access.repo)
             return _download(access, ADAPTER_CONFIG, access.revision)
-        refuse_exports(names, storage.open)
-        raise
+        found = without_config(surroundings(access, storage))
+        if found.state is None and not isinstance(found, WithoutConfig):
+            raise
+        raise found from None
+
+
+def surroundings(access: HubAccess, storage: "Repository") -> Surroundings:
+    """A repository as a place whose state is looked for."""
+    place = Place(access.repo, storage.names(), storage.open, storage.read_text)
+    return Surroundings(storage, place, access.repo, repo=access.repo)
 
 
 def _download(access: HubAccess, name: str, revision: str | None) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from headscope.checkpoints.formats.torch_file import headers_of, read_torch_value
 from headscope.checkpoints.states.place import Found, Place
-from headscope.checkpoints.states.saved_weights import WRITTEN, code_to_save
+from headscope.checkpoints.states.saved_weights import WRITTEN, code_to_save, on_imports
 from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointState, Repair, StateKind, TensorHeader
 from headscope.facts.counting import counted, few_of
@@ -41,15 +41,16 @@ def _found(place: Place, step: Place, tag: str, said: tuple[str, ...]) -> Found:
     stage = "ZeRO-3" if any(name.startswith("zero_pp_rank_") for name in models) else "ZeRO-1 or 2"
     stage = stage if optimizers else "no ZeRO"
     held = f"{counted(len(models), '*' + _MODEL + ' file')} and {counted(len(optimizers), '*' + _OPTIMIZER + ' file')}"
+    tensors, imported = _read(step, models)
     state = CheckpointState(
         StateKind.DEEPSPEED,
         tool="DeepSpeed",
         sentence="The weights are a training checkpoint of DeepSpeed, split across processes: from_pretrained does not "
         "read them.",
-        evidence=(*said, f"{tag or 'the folder'} holds {held} ({stage})"),
+        evidence=(*said, f"{tag or 'the folder'} holds {held} ({stage})", *on_imports(imported)),
         repair=_repair(place, tag, models, split=bool(optimizers)),
     )
-    return Found(state, _tensors(step, models), WRITTEN)
+    return Found(state, tensors, WRITTEN)
 
 
 def _repair(place: Place, tag: str, models: list[str], *, split: bool) -> Repair:
@@ -78,14 +79,17 @@ def _repair(place: Place, tag: str, models: list[str], *, split: bool) -> Repair
     )
 
 
-def _tensors(step: Place, models: list[str]) -> tuple[TensorHeader, ...] | None:
-    """The tensors that the parts belong to: their shapes as the first process wrote them, and what it holds whole."""
+def _read(step: Place, models: list[str]) -> tuple[tuple[TensorHeader, ...] | None, tuple[str, ...]]:
+    """The tensors that the parts belong to, and what loading the file of the first process imports."""
     try:
-        value, _ = read_torch_value(step.open(models[0]))
+        value, imported = read_torch_value(step.open(models[0]))
     except HeadscopeError:
-        return None
-    if not isinstance(value, dict):
-        return None
+        return None, ()
+    return (_tensors(value) if isinstance(value, dict) else None), tuple(sorted(imported))
+
+
+def _tensors(value: dict[Any, Any]) -> tuple[TensorHeader, ...] | None:
+    """The tensors with their shapes as the first process wrote them, and what it holds whole."""
     held = value.get("module")
     found = headers_of(held, WRITTEN) if isinstance(held, dict) else ()
     headers = {item.key: item for item in found if 0 not in item.shape}

@@ -6,7 +6,7 @@ from typing import Any, TypeGuard
 
 from headscope.checkpoints.formats.pickles import Global, Opaque, read_pickle
 from headscope.checkpoints.states.place import Found, Place
-from headscope.checkpoints.states.saved_weights import WRITTEN, code_to_save, place_in_dict
+from headscope.checkpoints.states.saved_weights import WRITTEN, code_to_save, on_imports, place_in_dict
 from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointState, Repair, StateKind, TensorHeader
 from headscope.facts.counting import counted
@@ -15,6 +15,7 @@ _METADATA = ".metadata"
 _DATA = ".distcp"
 _OF_AN_OPTIMIZER = ("optim", "sched")
 _STATE = "state"
+_OBJECT = ".BytesStorageMetadata"
 
 Path = tuple[str | int, ...]
 
@@ -28,11 +29,14 @@ def find_distributed(place: Place) -> Found | None:
     inside = place.within(folder) if folder else place
     files = [name for name in inside.names if name.endswith(_DATA)]
     evidence = [f"{folder or 'the folder'} holds {_METADATA} and {counted(len(files), f'{_DATA} file')}"]
-    tensors = None
+    tensors, has_objects = None, False
     try:
-        path, tensors = _tensors(_metadata(inside))
+        metadata, imported = _metadata(inside)
+        path, tensors = _tensors(metadata)
+        has_objects = _has_objects(metadata)
         under = f" under {place_in_dict(path)}" if path else ""
         evidence.append(f"its metadata lists {counted(len(tensors), 'tensor')} of the model{under}")
+        evidence += on_imports(imported)
     except HeadscopeError as err:
         evidence.append(f"its metadata cannot be read: {err.message}")
         path = ()
@@ -43,7 +47,7 @@ def find_distributed(place: Place) -> Found | None:
         tool=tool,
         sentence=f"The weights are a distributed checkpoint of {tool}, which from_pretrained does not read.",
         evidence=tuple(evidence),
-        repair=_repair(folder or ".", path) if tensors else None,
+        repair=_repair(folder or ".", path, weights_only=not has_objects) if tensors else None,
     )
     return Found(state, tensors or None, WRITTEN)
 
@@ -53,11 +57,12 @@ def _is_one(place: Place, folder: str) -> bool:
     return _METADATA in names and any(name.endswith(_DATA) for name in names)
 
 
-def _metadata(place: Place) -> dict[Any, Any]:
-    """The attributes of the pickled metadata; nothing of it is made."""
-    found = read_pickle(io.BytesIO(place.text(_METADATA)), _METADATA, set())
+def _metadata(place: Place) -> tuple[dict[Any, Any], tuple[str, ...]]:
+    """The attributes of the pickled metadata, and what loading it imports; nothing of it is made."""
+    imported: set[str] = set()
+    found = read_pickle(io.BytesIO(place.text(_METADATA)), _METADATA, imported)
     state = found.state if isinstance(found, Opaque) and found.made_by.endswith(".Metadata") else None
-    return state if isinstance(state, dict) else {}
+    return (state if isinstance(state, dict) else {}), tuple(sorted(imported))
 
 
 def _tensors(metadata: dict[Any, Any]) -> tuple[Path, tuple[TensorHeader, ...]]:
@@ -68,6 +73,13 @@ def _tensors(metadata: dict[Any, Any]) -> tuple[Path, tuple[TensorHeader, ...]]:
             groups.setdefault(path, []).append(header)
     best = max(groups, key=lambda path: len(groups[path]), default=None)
     return ((), ()) if best is None else (best, tuple(groups[best]))
+
+
+def _has_objects(metadata: dict[Any, Any]) -> bool:
+    """Whether objects are stored beside the tensors, as pickles of their own: numbers, paths, settings."""
+    described = metadata.get("state_dict_metadata")
+    items = described.values() if isinstance(described, dict) else ()
+    return any(isinstance(item, Opaque) and item.made_by.endswith(_OBJECT) for item in items)
 
 
 def _is_of_an_optimizer(path: Path) -> bool:
@@ -102,16 +114,17 @@ def _dtype(facts: dict[Any, Any]) -> str:
     return first.name if isinstance(first, Global) and first.module == "torch" else "float32"
 
 
-def _repair(folder: str, path: Path) -> Repair:
+def _repair(folder: str, path: Path, *, weights_only: bool) -> Repair:
     code = (
         "import os\n"
         "from torch.distributed.checkpoint.format_utils import dcp_to_torch_save\n"
         f"dcp_to_torch_save({folder!r}, 'merged.pt')\n"
-        f"{code_to_save('merged.pt', path, weights_only=True)}\n"
+        f"{code_to_save('merged.pt', path, weights_only=weights_only)}\n"
         "os.remove('merged.pt')"
     )
+    unpickled = "its .metadata" if weights_only else "its .metadata and the objects beside the weights"
     return Repair(
-        "If you trust the checkpoint (PyTorch unpickles its .metadata, which can run code), merge the parts into one "
-        "file of weights:",
+        f"If you trust the checkpoint (PyTorch unpickles {unpickled}, which can run code), merge the parts into "
+        "one file of weights:",
         code,
     )

@@ -3,9 +3,10 @@
 import re
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 
 from headscope.checkpoints.config_file import parse_object
-from headscope.checkpoints.states.place import Found, Place
+from headscope.checkpoints.states.place import Found, Place, names_below
 from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointState, Repair, StateKind
 from headscope.facts.counting import counted, few_of
@@ -52,24 +53,30 @@ def _pointed(place: Place, name: str) -> int | None:
     return int(match[1]) if match else None
 
 
+_OF_HUB, _OF_ARIA = ".incomplete", ".aria2"
 _LEFT_BY = {
-    ".incomplete": "the Hub's client",
-    ".aria2": "aria2",
+    _OF_HUB: "the Hub's client",
+    _OF_ARIA: "aria2",
     ".crdownload": "a browser",
     ".part": "a browser or wget",
     ".download": "a browser",
 }
+_UNFINISHED, _BLOBS = ".cache/huggingface/download", "blobs"
+_NO_WEIGHTS = ("training_args", "optimizer", "scheduler", "scaler", "rng_state")
 _IN_CACHE = re.compile(
     r"[/\\]models--(?P<owner>\w[\w.-]*?)--(?P<name>\w[\w.-]*)[/\\]snapshots[/\\](?P<commit>[0-9a-f]{40})?"
 )
 
 
 def find_half_download(place: Place) -> Found | None:
-    """The state of a download that was broken off: marks of the tools, missing shards, files that end early."""
-    marks = [(name, tool) for name in place.names for end, tool in _LEFT_BY.items() if name.endswith(end)]
+    """The state of a download that was broken off: missing shards, files that end early, and the marks of the tools.
+
+    A mark alone says nothing: it may have stayed behind, or belong to another file.
+    """
+    marks = list(_marks(place))
     missing = list(_missing_shards(place))
     cut = [(name, short) for name in place.top() if (short := _lacking(place, name))]
-    if not marks and not missing and not cut:
+    if not missing and not cut and not (marks and _lacks_weights(place, marks)):
         return None
     evidence = [f"{few_of(name.rpartition('/')[2] for name, _ in marks)} was left by {marks[0][1]}"] if marks else []
     evidence += [f"the index names {counted(len(missing), 'file')} not here: {few_of(missing)}"] if missing else []
@@ -82,6 +89,38 @@ def find_half_download(place: Place) -> Found | None:
         repair=_download(place),
     )
     return Found(state)
+
+
+def _marks(place: Place) -> Iterator[tuple[str, str]]:
+    """The marks of downloads of weights, with the tool that leaves them: in the folder itself, and where the Hub's
+    client keeps what it has not finished.
+    """
+    for name in (*place.names, *_in_blobs(place)):
+        end = next((end for end in _LEFT_BY if name.endswith(end)), None)
+        folder, _, file = name.rpartition("/")
+        of_hub = folder in {_UNFINISHED, _BLOBS} and end == _OF_HUB
+        if end is not None and (of_hub or (not folder and _is_weights(file.removesuffix(end)))):
+            yield name, _LEFT_BY[end]
+
+
+def _in_blobs(place: Place) -> Iterator[str]:
+    """The unfinished files of the Hub's cache that a snapshot lies in."""
+    match = _IN_CACHE.search(place.name)
+    if match is None:
+        return
+    path = Path(place.name[: match.end("name")], _BLOBS)
+    yield from (f"{_BLOBS}/{name}" for name in names_below(path, 1) if name.endswith(_OF_HUB))
+
+
+def _lacks_weights(place: Place, marks: list[tuple[str, str]]) -> bool:
+    """Whether no weight file is there, or one that aria2 marks as unfinished; it removes its mark at the end."""
+    unfinished = {name.removesuffix(_OF_ARIA) for name, _ in marks if name.endswith(_OF_ARIA)}
+    return not any(_is_weights(name) and name not in unfinished for name in place.top())
+
+
+def _is_weights(name: str) -> bool:
+    """Whether a name is one of weights, and not of what a training run saves beside them."""
+    return name.endswith(WEIGHTS) and not name.startswith(_NO_WEIGHTS)
 
 
 def _download(place: Place) -> Repair:

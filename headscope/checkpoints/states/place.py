@@ -18,11 +18,15 @@ _LARGEST_TEXT = 20_000_000
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """`names` are paths below the place, with `/`; `open` opens one of them; `name` is the place's own path."""
+    """`names` are paths below the place, with `/`; `open` opens one of them; `name` is the place's own path.
+
+    `read` reads a small file whole where that is another way than to open it, as in a repository.
+    """
 
     name: str
     names: tuple[str, ...]
     open: Callable[[str], ByteSource]
+    read: Callable[[str], bytes] | None = None
 
     def top(self) -> tuple[str, ...]:
         """The files in the place itself."""
@@ -38,11 +42,19 @@ class Place:
 
     def within(self, folder: str) -> "Place":
         """The folder as a place."""
-        return Place(folder, self.inside(folder), lambda name: self.open(f"{folder}/{name}"))
+        read = self.read
+        return Place(
+            folder,
+            self.inside(folder),
+            lambda name: self.open(f"{folder}/{name}"),
+            None if read is None else lambda name: read(f"{folder}/{name}"),
+        )
 
     def text(self, name: str) -> bytes:
         """A small file whole; b"" for one that is not there, cannot be read or is large."""
         try:
+            if self.read is not None:
+                return self.read(name) if name in self.names else b""
             source = self.open(name)
             return source.read_at(0, source.size) if source.size <= _LARGEST_TEXT else b""
         except HeadscopeError:

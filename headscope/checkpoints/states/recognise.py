@@ -23,12 +23,33 @@ _RECOGNISERS: tuple[Callable[[Place], Found | None], ...] = (
 )
 
 
+_STORED: tuple[Callable[[Place], Found | None], ...] = (
+    find_deepspeed,
+    find_distributed,
+    find_megatron,
+    find_training_file,
+    find_trainer_output,
+    find_other_format,
+)
+"""Of a repository of the Hub: there are no pointers in it, and its files are as long as the Hub says."""
+
+
 _OF_BAD_FILES = (find_pointers, find_half_download, find_training_file)
 
 
 def recognise(place: Place) -> Found | None:
     """The state of a place without weights that `from_pretrained` reads; None where no recogniser knows it."""
     return next((found for find in _RECOGNISERS if (found := find(place)) is not None), None)
+
+
+def recognise_stored(place: Place) -> Found | None:
+    """The state of a repository of the Hub without weights that `from_pretrained` reads, by few requests."""
+    return next((found for find in _STORED if (found := find(place)) is not None), None)
+
+
+def recognise_bad_stored_file(place: Place) -> Found | None:
+    """The state of a repository with a weight file that is not what its name says."""
+    return find_training_file(place)
 
 
 def recognise_bad_file(place: Place) -> Found | None:

@@ -1,8 +1,10 @@
 """The code of repairs that saves the weights in a file of a training run as a file that from_pretrained reads."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 WRITTEN = "model.safetensors"
+"""The file that the repairs write."""
+_NAMES = 6
 
 
 def place_in_dict(path: Iterable[str | int]) -> str:
@@ -20,3 +22,10 @@ def code_to_save(file: str, path: Iterable[str | int], *, weights_only: bool) ->
         "state = {key: value.clone() for key, value in state.items() if torch.is_tensor(value)}\n"
         f"save_file(state, {WRITTEN!r}, metadata={{'format': 'pt'}})"
     )
+
+
+def on_imports(names: Sequence[str]) -> Iterator[str]:
+    """What loading a pickle imports, as evidence; nothing for one that PyTorch loads with `weights_only=True`."""
+    if names:
+        more = ", ..." if len(names) > _NAMES else ""
+        yield f"loading it imports {', '.join(names[:_NAMES])}{more}"

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from headscope.checkpoints.formats.bytes import ByteSource
-from headscope.checkpoints.formats.pickles import PickledTensor
-from headscope.checkpoints.formats.torch_file import headers_of, read_torch_value
+from headscope.checkpoints.formats.pickles import Opaque, PickledTensor
+from headscope.checkpoints.formats.safetensors_header import read_safetensors_header
+from headscope.checkpoints.formats.torch_file import headers_of, read_torch_headers, read_torch_value
 from headscope.checkpoints.states.place import Found, Place
-from headscope.checkpoints.states.saved_weights import WRITTEN, code_to_save, place_in_dict
+from headscope.checkpoints.states.saved_weights import WRITTEN, code_to_save, on_imports, place_in_dict
 from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointState, Repair, StateKind, TensorHeader
 from headscope.facts.counting import counted, few_of
@@ -23,7 +24,10 @@ _DEEPEST = 3
 _NAMES = 6
 _LONGEST = 60
 _MOST_FILES = 5
-"""The file that the repair writes."""
+_SAFE = ".safetensors"
+_CONFIG, _INDEX = "config.json", ".index.json"
+_READ = (WRITTEN, "pytorch_model.bin")
+"""The names that from_pretrained looks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +43,17 @@ class TrainingFile:
 
 
 def find_training_file(place: Place) -> Found | None:
-    """The state of a place whose weights lie inside a file of a training run: the last of several."""
+    """The state of a place whose weights lie inside a file of a training run: the last of several.
+
+    Where there is none, a file that holds the weights alone, under a name that from_pretrained does not look for.
+    """
     names = [name for name in place.top() if name.endswith((".ckpt", ".bin", ".pt", ".pth"))]
-    for name in sorted(names, key=_order, reverse=True)[:_MOST_FILES]:
+    first = sorted(names, key=_order, reverse=True)[:_MOST_FILES]
+    return _inside_a_file(place, first, names) or _under_another_name(place, first) or _pickled_whole(place, first)
+
+
+def _inside_a_file(place: Place, first: Sequence[str], names: Sequence[str]) -> Found | None:
+    for name in first:
         try:
             source = place.open(name)
         except HeadscopeError:
@@ -51,6 +63,74 @@ def find_training_file(place: Place) -> Found | None:
             others = [other for other in names if other != name and other.endswith(".ckpt")]
             return Found(state_of_training_file(found, others), found.tensors, WRITTEN)
     return None
+
+
+def _under_another_name(place: Place, names: Sequence[str]) -> Found | None:
+    """The state of a place with one file of plain weights under a name of one's own: `best_model.pt`."""
+    if _CONFIG not in place.top() or any(name.endswith(_INDEX) for name in place.top()):
+        return None  # without a configuration that comes first, and an index names its shards
+    files = [name for name in place.top() if name.endswith(_SAFE)][:_MOST_FILES]
+    found = [(name, tensors) for name in (*files, *names) if (tensors := _plain_weights(place, name))]
+    if not found or any(name in _READ for name, _ in found):
+        return None
+    name, tensors = max(found, key=lambda item: len(item[1]))
+    code = f"import shutil\nshutil.copy({name!r}, {WRITTEN!r})"
+    if not name.endswith(_SAFE):
+        code = code_to_save(name, (), weights_only=True)
+    evidence = [
+        f"{name} holds {counted(len(tensors), 'tensor')}, and no file has a name that from_pretrained looks for"
+    ]
+    evidence += [f"{few_of(other for other, _ in found if other != name)} beside it too"] if len(found) > 1 else []
+    state = CheckpointState(
+        StateKind.LIGHTNING,
+        tool="",
+        sentence=f"The weights are in {name}: from_pretrained looks for {' and '.join(_READ)} only.",
+        evidence=tuple(evidence),
+        repair=Repair(f"Save the weights as {WRITTEN}:", code),
+    )
+    return Found(state, tensors, WRITTEN)
+
+
+def _pickled_whole(place: Place, names: Sequence[str]) -> Found | None:
+    """The state of a place with a whole model in a pickle; its weights are in objects, which are not made."""
+    for name in names:
+        try:
+            value, imported = read_torch_value(place.open(name))
+        except HeadscopeError:
+            continue
+        if isinstance(value, Opaque):
+            return Found(_state_of_pickled(name, value, sorted(imported)))
+    return None
+
+
+def _state_of_pickled(name: str, value: Opaque, imported: Sequence[str]) -> CheckpointState:
+    made = value.made_by.rpartition(".")[2][:_LONGEST]
+    is_of_transformers = value.made_by.startswith("transformers.")
+    loaded = f"import torch\nmodel = torch.load({name!r}, map_location='cpu', weights_only=False)\n"
+    saved = (
+        "model.save_pretrained('.')"
+        if is_of_transformers
+        else f"from safetensors.torch import save_model\nsave_model(model, {WRITTEN!r}, metadata={{'format': 'pt'}})"
+    )
+    return CheckpointState(
+        StateKind.LIGHTNING,
+        tool="torch.save of a whole model",
+        sentence=f"{name} holds a pickled {made}, not a state dict: from_pretrained cannot load it.",
+        evidence=(f"the pickle makes a {value.made_by}", *on_imports(imported)),
+        repair=Repair(
+            "If you trust the file (loading it runs code of the packages it names), load the model and save it:",
+            loaded + saved,
+        ),
+    )
+
+
+def _plain_weights(place: Place, name: str) -> tuple[TensorHeader, ...]:
+    """The tensors of a file that holds nothing else; () for another."""
+    try:
+        source = place.open(name)
+        return read_safetensors_header(source) if name.endswith(_SAFE) else read_torch_headers(source)[0]
+    except HeadscopeError:
+        return ()
 
 
 def _order(name: str) -> tuple[bool, bool, tuple[int, ...]]:
@@ -110,17 +190,11 @@ def state_of_training_file(found: TrainingFile, others: Sequence[str] = ()) -> C
         evidence=(
             f"the weights, {counted(len(found.tensors), 'tensor')}, lie under {place}"
             + (f", beside {beside}" if beside else ""),
-            *_on_imports(found),
+            *on_imports(found.imports),
             *([f"{few_of(others)} {'lies' if len(others) == 1 else 'lie'} beside it"] if others else []),
         ),
         repair=_repair(found),
     )
-
-
-def _on_imports(found: TrainingFile) -> Iterator[str]:
-    if found.imports:
-        more = ", ..." if len(found.imports) > _NAMES else ""
-        yield f"loading it imports {', '.join(found.imports[:_NAMES])}{more}"
 
 
 def _repair(found: TrainingFile) -> Repair:

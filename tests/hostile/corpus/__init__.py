@@ -1,6 +1,19 @@
 """Hostile checkpoints, built anew on every run: one file for each kind, all of them in `CASES`."""
 
-from hostile.corpus import adapters, bombs, configs, exports, files, headers, indexes, names, pickles, quantised, states
+from hostile.corpus import (
+    adapters,
+    bombs,
+    configs,
+    exports,
+    files,
+    foreign,
+    headers,
+    indexes,
+    names,
+    pickles,
+    quantised,
+    states,
+)
 from hostile.corpus.case import Case
 
 GROUPS: dict[str, tuple[Case, ...]] = {
@@ -15,5 +28,6 @@ GROUPS: dict[str, tuple[Case, ...]] = {
     "quantised": quantised.CASES,
     "exports": exports.CASES,
     "states": states.CASES,
+    "foreign": foreign.CASES,
 }
 CASES: tuple[Case, ...] = tuple(case for group in GROUPS.values() for case in group)

@@ -1,0 +1,118 @@
+"""Places without what `from_pretrained` reads: what they are instead, as an error or in the manifest."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from traceback import clear_frames
+
+from headscope.checkpoints.foreign.refusal import refuse_foreign
+from headscope.checkpoints.formats.exports import refuse_exports
+from headscope.checkpoints.manifest import CONFIG, bare_manifest, in_state
+from headscope.checkpoints.states.place import Found, Place
+from headscope.checkpoints.states.recognise import (
+    as_error,
+    recognise,
+    recognise_bad_file,
+    recognise_bad_stored_file,
+    recognise_stored,
+)
+from headscope.checkpoints.weights import Storage, read_weight_file, read_weights
+from headscope.errors import HeadscopeError, Malformed, NotFound, WithoutConfig
+from headscope.facts import CheckpointKind, CheckpointManifest, Repair, TensorHeader, Unavailable
+
+_NO_CONFIG = "put the config.json of the model there"
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
+_BESIDE = (".json", ".cfg")
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Where a checkpoint was looked for: its storage, all files there, and the one weight file that was named, if any.
+
+    `repo` is the Hub ID of a repository, "" for a place on this machine.
+    """
+
+    storage: Storage
+    place: Place
+    reference: str
+    file: str | None = None
+    repo: str = ""
+
+    def refuse(self) -> None:
+        """Raises Unsupported where another library wrote the files, or where they are exports."""
+        names = self.storage.names()
+        if self.file is not None:
+            names = (self.file, *(name for name in names if name.endswith(_BESIDE)))
+        refuse_exports(names, self.storage.open)
+        refuse_foreign(names, self.storage, self.reference)
+
+    def state(self) -> Found | None:
+        """The state of a place without weights that `from_pretrained` reads."""
+        return self._told(recognise_stored if self.repo else recognise)
+
+    def state_of_bad_file(self) -> Found | None:
+        """The state of a place with a weight file that is not what its name says."""
+        return self._told(recognise_bad_stored_file if self.repo else recognise_bad_file)
+
+    def _told(self, find: Callable[[Place], Found | None]) -> Found | None:
+        """The state; in a repository its repair begins with the download, for it runs in a folder."""
+        found = find(self.place)
+        repair = found.state.repair if found is not None else None
+        if found is None or repair is None or not self.repo:
+            return found
+        sentence = f"Download the files first (hf download {self.repo} --local-dir .). {repair.sentence}"
+        return replace(found, state=replace(found.state, repair=Repair(sentence, repair.code, repair.language)))
+
+
+def without_config(around: Surroundings) -> HeadscopeError:
+    """The error for a place without a config.json: what it is instead. Raises Unsupported for another library's."""
+    around.refuse()
+    found = around.state()
+    reference, file = around.reference, around.file
+    if found is not None:
+        return as_error(reference, found.state)
+    tensors = _tensors_in(around)
+    if tensors:
+        return WithoutConfig(f"{reference}: the weights have no {CONFIG} beside them.", _NO_CONFIG, tensors)
+    if file:
+        return NotFound(f"{reference} has no {CONFIG} beside it", "put the config.json of its model there")
+    return NotFound(f"{reference} is no checkpoint: it holds no {CONFIG}", "give a folder written by save_pretrained")
+
+
+def _tensors_in(around: Surroundings) -> tuple[TensorHeader, ...]:
+    """The headers of the weight file, or of the place's weights; () where they cannot be read."""
+    storage = around.storage
+    try:
+        if around.file is not None:
+            return read_weight_file(storage, around.file).tensors
+        usual = read_weights(storage, {}).tensors
+        names = [name for name in storage.names() if name.endswith(_WEIGHTS) and "/" not in name]
+        return usual or (read_weight_file(storage, names[0]).tensors if len(names) == 1 else ())
+    except HeadscopeError:
+        return ()
+
+
+def in_a_state(around: Surroundings, kind: CheckpointKind, err: HeadscopeError) -> CheckpointManifest:
+    """The manifest of a checkpoint whose weights could not be read, where its state tells what they would be.
+
+    Raises an error of the same kind that names the state, Unsupported for another library's files, or the error itself.
+    """
+    clear_frames(err.__traceback__)  # they hold what was read so far, and the file may be read again
+    refuse_foreign(around.storage.names(), around.storage, around.reference)
+    found = around.state_of_bad_file() if isinstance(err, Malformed) else around.state()
+    if found is None:
+        raise err
+    if found.tensors is None:
+        raise as_error(around.reference, found.state, type(err)) from err
+    reason = f"from_pretrained cannot load them, as {found.state.rule} reports"
+    return in_state(bare_manifest(around.storage, around.reference, kind, Unavailable("weights", reason)), found)
+
+
+def with_state(manifest: CheckpointManifest, around: Surroundings) -> CheckpointManifest:
+    """The manifest of a checkpoint without weights, or with some that are missing, with its state.
+
+    Raises Unsupported where the place holds no weights but those of another library.
+    """
+    if not manifest.tensors:
+        refuse_foreign(around.storage.names(), around.storage, around.reference)
+    found = around.state()
+    return manifest if found is None else in_state(manifest, found)

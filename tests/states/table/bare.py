@@ -1,0 +1,92 @@
+"""Weights without a config.json: accelerate's `save_state` and `save_model`, and state dicts of one's own."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from states.table.entry import Made, entry
+from states.table.small import classifier, stepped
+from states.table.wrapped import BIN, SAFE
+
+_HEADS = (
+    (r"(num_attention_heads|n_heads?)=\d+", r"\1=4"),
+    (r"num_key_value_heads=\d+", "num_key_value_heads=2"),
+    (r"(GPT2|Llama)Config\(", r"\1Config(pad_token_id=0, "),
+    (
+        "Wav2Vec2Config\\(",
+        "Wav2Vec2Config(conv_dim=(32, 32), conv_stride=(5, 2), conv_kernel=(10, 3), num_conv_pos_embedding_groups=2, ",
+    ),
+)
+"""What a reader sets: numbers of heads, the token that pads, and the settings that the repair calls wrong."""
+
+
+def bare(model: Any, **rest: Any) -> Made:
+    """The save of a model whose sizes a reader of the repair fills in where no shape tells them."""
+    return Made(model, filled=_HEADS, **rest)
+
+
+def _accelerated(family: str, code: str, save: Any, **rest: Any) -> None:
+    @entry(f"{family} by accelerate, {code}", "HS809", code, needs=("torch", "accelerate"), exits=(3, 3), **rest)
+    def make(folder: Path) -> Made:
+        from accelerate import Accelerator
+
+        accelerator = Accelerator(cpu=True)
+        model = classifier(family)
+        optimizer = torch.optim.AdamW(model.parameters())
+        prepared, optimizer = accelerator.prepare(model, optimizer)
+        stepped(prepared, optimizer)
+        save(accelerator, prepared, folder)
+        return bare(model)
+
+
+_accelerated(
+    "bert", "accelerator.save_state(folder)", lambda accelerator, model, folder: accelerator.save_state(folder)
+)
+_accelerated(
+    "distilbert",
+    "accelerator.save_state(folder, safe_serialization=False)",
+    lambda accelerator, model, folder: accelerator.save_state(folder, safe_serialization=False),
+)
+_accelerated(
+    "roberta",
+    "accelerator.save_model(model, folder)",
+    lambda accelerator, model, folder: accelerator.save_model(model, folder),
+)
+_accelerated(
+    "electra",
+    "accelerator.save_model(model, folder, max_shard_size='20KB')",
+    lambda accelerator, model, folder: accelerator.save_model(model, folder, max_shard_size="20KB"),
+)
+
+
+def _alone(family: str, file: str, code: str, prefix: str = "", **rest: Any) -> None:
+    @entry(
+        f"{family} without config.json, {file}{f', keys begin with {prefix}' if prefix else ''}",
+        "HS809",
+        code,
+        exits=(3, 3),
+        **rest,
+    )
+    def make(folder: Path) -> Made:
+        model = classifier(family)
+        state = {f"{prefix}{key}": value.clone() for key, value in model.state_dict().items()}
+        if file.endswith(".safetensors"):
+            save_file(state, folder / file, metadata={"format": "pt"})
+        else:
+            torch.save(state, folder / file)
+        return bare(model)
+
+
+_alone("gpt2", SAFE, "safetensors.torch.save_file(model.state_dict(), ...)")
+_alone("vit", BIN, "torch.save(model.state_dict(), ...)")
+_alone(
+    "wav2vec2",
+    SAFE,
+    "safetensors.torch.save_file(model.state_dict(), ...)",
+    said=("With these settings the class gets no weights for",),
+)
+_alone("deberta-v2", "weights.pt", "torch.save(model.state_dict(), 'weights.pt')")
+_alone("llama", SAFE, "safetensors.torch.save_file(model.state_dict(), ...)")
+_alone("bert", BIN, "torch.save(DataParallel(model).state_dict(), ...)", "module.")
+_alone("distilbert", "model.pth", "torch.save(compiled.state_dict(), 'model.pth')", "_orig_mod.")

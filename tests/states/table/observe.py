@@ -1,0 +1,147 @@
+"""A row as it is seen: what `inspect` and `check` say, the repairs in their order, and the real load after them."""
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from states.table.entry import Entry, Made
+
+from headscope.cli import main
+
+_ROUNDS = 3
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was seen: exit codes, verdict, the states by rule, their tool and evidence, and what the repair gave."""
+
+    inspect: int
+    check: int
+    verdict: str
+    rules: tuple[str, ...]
+    tool: str
+    findings: tuple[str, ...]
+    text: str
+    repaired: str
+    versions: tuple[str, ...]
+
+
+def observe(row: Entry, folder: Path) -> Seen:
+    """Makes the save, looks at it, runs the repairs and loads the result; an assertion fails where that goes wrong."""
+    torch.manual_seed(0)
+    made = row.make(folder)
+    place = folder / made.at
+    (inspected, report), (checked, judged) = _run("inspect", place), _run("check", place)
+    states = _states(report)
+    seen = {
+        "inspect": inspected,
+        "check": checked,
+        "verdict": judged.get("verdict") or f"error: {judged['error']['code']}",
+        "rules": tuple(state["rule"] for state in states),
+        "tool": states[0]["tool"] if states else "",
+        "findings": tuple(item["id"] for item in judged.get("findings", ())),
+        "text": json.dumps([report, judged]),
+        "versions": tuple(f"{name} {version(_PACKAGES.get(name, name))}" for name in row.needs),
+    }
+    repaired = ""
+    if row.repaired is True and row.rules:
+        promised = (report.get("repaired") or {}).get("weights")
+        repaired = _repair(place, made, report, promised)
+    elif row.exits == (0, 0) and made.model is not None:
+        repaired = _loads(place, made, None)
+    return Seen(**seen, repaired=repaired)
+
+
+_PACKAGES = {"sklearn": "scikit-learn", "megatron": "megatron-core"}
+
+
+def _run(command: str, place: Path) -> tuple[int, Document]:
+    """The exit code of a command, and the JSON that it prints."""
+    given = [command, str(place), "--json", "--offline", *(("--for", "inference") if command == "check" else ())]
+    out = io.StringIO()
+    with redirect_stdout(out), redirect_stderr(io.StringIO()):
+        code = main(given)
+    return code, json.loads(out.getvalue())
+
+
+def _states(document: Document) -> list[Document]:
+    """The states in a report or in an error."""
+    if "error" in document:
+        return [document["state"]] if document.get("state") else []
+    return list(document["checkpoint"]["states"])
+
+
+def _repair(place: Path, made: Made, report: Document, promised: Document | None) -> str:
+    """Runs what is printed until no state is left, and gives what the load then found, in words."""
+    folder = place if place.is_dir() else place.parent
+    after = folder / made.after if made.after else folder
+    for _ in range(_ROUNDS):
+        states = _states(report)
+        if not states:
+            break
+        for state in states:
+            assert state["repair"], f"no repair for {state['rule']}"
+            _do(state["repair"], folder, made)
+        folder = after
+        _, report = _run("inspect", after)
+    assert not _states(report), _states(report)
+    return _loads(after, made, promised)
+
+
+def _do(repair: Document, folder: Path, made: Made) -> None:
+    """One repair, in the folder of the checkpoint."""
+    code = repair["code"]
+    for old, new in made.filled:
+        code = re.sub(old, new, code)
+    with _inside(folder, made.environment):
+        if repair["language"] == "python":
+            exec(code, {})
+            return
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        done = subprocess.run(["bash", "-ec", code], capture_output=True, text=True, check=False,
+                              env={**os.environ, "PATH": path})  # fmt: skip
+        assert not done.returncode, f"{code}\n{done.stderr[-2000:]}"
+
+
+@contextmanager
+def _inside(folder: Path, environment: tuple[tuple[str, str], ...]) -> Iterator[None]:
+    before, old = Path.cwd(), dict(os.environ)
+    os.chdir(folder)
+    os.environ.update(dict(environment))
+    try:
+        yield
+    finally:
+        os.chdir(before)
+        os.environ.clear()
+        os.environ.update(old)
+
+
+def _loads(place: Path, made: Made, promised: Mapping[str, Any] | None) -> str:
+    """What the real load of the repaired checkpoint finds; `check` has to pass on it."""
+    code, judged = _run("check", place)
+    errors = [(item["id"], item["message"]) for item in judged.get("findings", ()) if item["severity"] == "error"]
+    assert (code, judged.get("verdict")) == (0, "passed"), (code, judged.get("error"), errors)
+    cls = made.cls or type(made.model)
+    loaded, info = cls.from_pretrained(place, output_loading_info=True)
+    missing = sorted(info["missing_keys"])
+    assert missing == sorted(made.new), missing
+    assert not info["mismatched_keys"], info["mismatched_keys"]
+    if promised is not None:
+        assert sorted(promised["new"]) == missing, (promised["new"], missing)
+    real = loaded.state_dict()
+    if made.values:
+        for name, value in made.model.state_dict().items():
+            if name not in missing:
+                assert torch.allclose(real[name].float(), value.float(), atol=1e-5), name
+    return f"{len(real) - len(missing)} of {len(real)} tensors loaded"

@@ -1,0 +1,187 @@
+"""Saves of libraries with heads of their own, and exports: SetFit, sentence-transformers, TRL, GGUF, ONNX."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from states.table.entry import Made, entry
+from states.table.small import classifier, configured
+from states.table.wrapped import SAFE
+
+from tests.scorers import WORDS, save_language_model, save_tokenizer
+
+_SETFIT = ("torch", "setfit", "sentence_transformers", "sklearn", "joblib")
+
+
+def _encoder(folder: Path) -> Any:
+    import sentence_transformers
+    import transformers
+
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    config = transformers.BertConfig(vocab_size=len(WORDS), max_position_embeddings=64, **sizes)
+    transformers.BertModel(config).save_pretrained(folder)
+    save_tokenizer(folder)
+    return sentence_transformers.SentenceTransformer(str(folder))
+
+
+def _setfit(title: str, compress: int, said: tuple[str, ...]) -> None:
+    @entry(
+        title,
+        "SetFit",
+        f"SetFitModel.save_pretrained(...){f', joblib.dump(compress={compress})' if compress else ''}",
+        needs=_SETFIT,
+        exits=(0, 1),
+        findings=("HS103",),
+        repaired="the classifier is no part of the model",
+        said=said,
+    )
+    def make(folder: Path) -> Made:
+        import joblib
+        import setfit
+        from sklearn.linear_model import LogisticRegression
+
+        body = _encoder(folder.parent / "plain")
+        texts = [f"w{number}" for number in range(12)]
+        head = LogisticRegression().fit(body.encode(texts), [at % 3 for at in range(12)])
+        model = setfit.SetFitModel(model_body=body, model_head=head, labels=["bad", "fine", "good"])
+        model.save_pretrained(str(folder))
+        if compress:
+            joblib.dump(head, folder / "model_head.pkl", compress=compress)
+        return Made()
+
+
+_setfit("SetFit with a LogisticRegression", 0, ())
+_setfit("SetFit with a compressed head", 3, ("compressed",))
+
+
+@entry(
+    "SentenceTransformer whose 2_Dense was not copied",
+    "HS405",
+    "SentenceTransformer(modules=[..., Dense]).save(...), 2_Dense removed",
+    needs=("torch", "sentence_transformers"),
+    exits=(0, 1),
+    findings=("HS405",),
+    repaired="the folder has to be copied",
+)
+def _dense(folder: Path) -> Made:
+    import shutil
+
+    from sentence_transformers import SentenceTransformer, models
+
+    body = _encoder(folder.parent / "plain")
+    SentenceTransformer(modules=[body[0], body[1], models.Dense(16, 8)]).save(str(folder))
+    (dense,) = folder.glob("2_*")
+    shutil.rmtree(dense)
+    return Made()
+
+
+@entry(
+    "CrossEncoder of bert",
+    "clean",
+    "CrossEncoder(...).save_pretrained(...)",
+    needs=("torch", "sentence_transformers"),
+    exits=(0, 0),
+)
+def _cross(folder: Path) -> Made:
+    from sentence_transformers import CrossEncoder
+
+    model = classifier("bert")
+    model.config.num_labels = 3
+    model.save_pretrained(folder.parent / "plain")
+    save_tokenizer(folder.parent / "plain")
+    CrossEncoder(str(folder.parent / "plain")).save_pretrained(str(folder))
+    return Made(model)
+
+
+def _headed(name: str, heads: dict[str, tuple[int, ...]], family: str) -> None:
+    @entry(
+        f"{family} with {name}",
+        "HS406",
+        f"the weights of {name} in model.safetensors, as TRL wrote them",
+        exits=(0, 1),
+        rules=(),
+        findings=("HS406",),
+        repaired="the library that saved it loads it",
+        said=(name,),
+    )
+    def make(folder: Path) -> Made:
+        save_language_model(family, folder)
+        more = {key: torch.randn(shape) for key, shape in heads.items()}
+        save_file(load_file(folder / SAFE) | more, folder / SAFE, metadata={"format": "pt"})
+        return Made()
+
+
+_headed("v_head", {"v_head.summary.weight": (1, 16), "v_head.summary.bias": (1,)}, "Qwen3")
+_headed("value_head", {"value_head.weight": (1, 16)}, "Llama")
+_headed("reward_head", {"reward_head.0.weight": (8, 16), "reward_head.2.weight": (1, 8)}, "Gemma")
+
+
+@entry(
+    "a reward model's adapter without its score",
+    "HS107",
+    "get_peft_model(model, LoraConfig()) without task_type, save_pretrained",
+    needs=("torch", "peft"),
+    exits=(0, 1),
+    findings=("HS107",),
+    repaired="the score was never saved",
+)
+def _reward(folder: Path) -> Made:
+    import peft
+
+    (folder / "base").mkdir()
+    save_language_model("Llama", folder / "base")
+    import transformers
+
+    model = transformers.LlamaForSequenceClassification.from_pretrained(folder / "base", num_labels=1)
+    made = peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules=["q_proj"]))
+    made.peft_config["default"].base_model_name_or_path = str(folder / "base")
+    made.save_pretrained(folder / "adapter")
+    path = folder / "adapter" / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"task_type": "SEQ_CLS"}))
+    return Made(at="adapter")
+
+
+def _onnx(family: str) -> None:
+    @entry(
+        f"{family} exported to ONNX",
+        "export",
+        "torch.onnx.export(model, ...)",
+        needs=("torch", "onnx"),
+        exits=(3, 3),
+        repaired="an export is not for training",
+    )
+    def make(folder: Path) -> Made:
+        from tests.onnx_exports import write_onnx
+
+        model = classifier(family)
+        write_onnx(model, configured(model, folder) / "model.onnx")
+        return Made()
+
+
+_onnx("bert")
+_onnx("distilbert")
+_onnx("roberta")
+
+
+def _gguf(family: str) -> None:
+    @entry(
+        f"{family} as GGUF",
+        "export",
+        "gguf.GGUFWriter with the names of llama.cpp's converter",
+        needs=("torch", "gguf"),
+        exits=(3, 3),
+        repaired="an export is not for training",
+    )
+    def make(folder: Path) -> Made:
+        from tests.exports import write_gguf
+
+        model = classifier(family)
+        write_gguf(model, configured(model, folder) / "model.gguf")
+        return Made()
+
+
+_gguf("bert")
+_gguf("roberta")
+_gguf("distilbert")

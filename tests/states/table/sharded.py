@@ -1,0 +1,238 @@
+"""Saves that are split: torch.distributed.checkpoint with and without FSDP2, DeepSpeed, the layouts of Megatron."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from states.table.entry import Made, entry
+from states.table.processes import run
+from states.table.small import classifier, configured, stepped
+
+_FSDP = "FSDP (torch.distributed.checkpoint)"
+
+
+def _saved_by_dcp(folder: Path, state: Mapping[str, Any]) -> None:
+    import torch.distributed.checkpoint as dcp
+
+    dcp.save(dict(state), checkpoint_id=folder, no_dist=True)
+
+
+@entry(
+    "vit by torch.distributed.checkpoint",
+    "HS805",
+    "dcp.save(model.state_dict(), checkpoint_id=folder)",
+    exits=(3, 1),
+    tool="torch.distributed.checkpoint",
+)
+def _plain(folder: Path) -> Made:
+    model = classifier("vit")
+    _saved_by_dcp(configured(model, folder), model.state_dict())
+    return Made(model)
+
+
+class _App(torch.distributed.checkpoint.stateful.Stateful):
+    """Model and optimizer as one thing that saves itself, as PyTorch's tutorial has it."""
+
+    def __init__(self, model: Any, optimizer: Any) -> None:
+        self.model, self.optimizer = model, optimizer
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is saved."""
+        from torch.distributed.checkpoint.state_dict import get_state_dict
+
+        model, optimizer = get_state_dict(self.model, self.optimizer)
+        return {"model": model, "optim": optimizer}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Nothing."""
+
+
+@entry(
+    "bert and its optimizer by torch.distributed.checkpoint, as a Stateful",
+    "HS805",
+    "dcp.save({'app': AppState(model, optimizer)}, checkpoint_id=folder)",
+    exits=(3, 1),
+    tool="torch.distributed.checkpoint",
+)
+def _stateful(folder: Path) -> Made:
+    model = classifier("bert")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
+    stepped(model, optimizer)
+    _saved_by_dcp(configured(model, folder), {"app": _App(model, optimizer)})
+    return Made(model)
+
+
+class Settings:
+    """Objects of one's own beside the weights."""
+
+    depth = 2
+
+
+@entry(
+    "gpt2 beside other objects, by torch.distributed.checkpoint",
+    "HS805",
+    "dcp.save({'model': model.state_dict(), 'settings': Settings(), 'path': Path('run')}, checkpoint_id=folder)",
+    exits=(3, 1),
+    tool="torch.distributed.checkpoint",
+    said=("loading it imports",),
+)
+def _objects(folder: Path) -> Made:
+    model = classifier("gpt2")
+    held = {"model": model.state_dict(), "settings": Settings(), "path": Path("run"), "epoch": 3}
+    _saved_by_dcp(configured(model, folder), held)
+    return Made(model)
+
+
+def _by_processes(name: str, family: str, ranks: int, title: str, code: str, **rest: Any) -> None:
+    rest = {"needs": ("torch",), "kind": "HS805", "tool": "torch.distributed.checkpoint", "exits": (3, 1)} | rest
+
+    @entry(title, code=code, **rest)
+    def make(folder: Path) -> Made:
+        run(name, folder, ranks)
+        model = classifier(family)
+        configured(model, folder)
+        return Made(model)
+
+
+_FULL = {"kind": "clean", "tool": "", "exits": (0, 0)}
+_by_processes(
+    "fsdp2_model", "bert", 2, "bert under FSDP2 in 2 processes", "dcp.save(fully_shard(model).state_dict(), ...)"
+)
+_by_processes(
+    "fsdp2_both",
+    "distilbert",
+    2,
+    "distilbert under FSDP2 in 2 processes, with its optimizer",
+    "dcp.save({'model': ..., 'optim': ..., 'epoch': 3, 'path': Path('run')}, ...)",
+)
+_by_processes(
+    "fsdp2_full",
+    "roberta",
+    2,
+    "roberta under FSDP2 in 2 processes, full state dict",
+    "torch.save(get_model_state_dict(model, StateDictOptions(full_state_dict=True)), ...)",
+    **_FULL,
+)
+_by_processes(
+    "accelerate_sharded",
+    "gpt2",
+    2,
+    "gpt2 by accelerate with its FSDP2 plugin in 2 processes",
+    "accelerate.utils.save_fsdp_model(plugin, accelerator, model, folder), state_dict_type='SHARDED_STATE_DICT'",
+    needs=("torch", "accelerate"),
+    tool=_FSDP,
+)
+_by_processes(
+    "accelerate_full",
+    "bert",
+    1,
+    "bert by accelerate with its FSDP2 plugin, one file",
+    "accelerate.utils.save_fsdp_model(plugin, accelerator, model, folder), state_dict_type='FULL_STATE_DICT'",
+    needs=("torch", "accelerate"),
+    kind="HS807",
+    exits=(3, 1),
+    tool="",
+)
+
+_ZERO = {"kind": "HS804", "needs": ("torch", "deepspeed"), "tool": "DeepSpeed"}
+_ON_CPU = "engine.save_checkpoint(folder), zero stage "
+_by_processes("deepspeed_0", "bert", 1, "bert by DeepSpeed without ZeRO", f"{_ON_CPU}0", **_ZERO)
+_by_processes("deepspeed_1", "distilbert", 2, "distilbert by DeepSpeed ZeRO-1 in 2 processes", f"{_ON_CPU}1", **_ZERO)
+_by_processes("deepspeed_2", "gpt2", 2, "gpt2 by DeepSpeed ZeRO-2 in 2 processes", f"{_ON_CPU}2", **_ZERO)
+_by_processes("deepspeed_3", "bert", 2, "bert by DeepSpeed ZeRO-3 in 2 processes", f"{_ON_CPU}3", **_ZERO)
+_EMPTY = {
+    "kind": "HS801",
+    "needs": ("torch", "deepspeed"),
+    "tool": "",
+    "rules": (),
+    "findings": ("HS801",),
+    "repaired": "the file holds no values: the training checkpoint does",
+}
+_by_processes(
+    "deepspeed_3_saved",
+    "roberta",
+    1,
+    "roberta under ZeRO-3, saved without gathering",
+    "torch.save(engine.module.state_dict(), ...)",
+    **_EMPTY,
+)
+_by_processes(
+    "deepspeed_3_pretrained",
+    "distilbert",
+    1,
+    "distilbert under ZeRO-3, save_pretrained without gathering",
+    "engine.module.save_pretrained(folder)",
+    **_EMPTY,
+)
+
+
+@entry(
+    "a step folder of DeepSpeed, alone",
+    "HS804",
+    "engine.save_checkpoint(folder), then global_step1 copied elsewhere",
+    needs=("torch", "deepspeed"),
+    tool="DeepSpeed",
+)
+def _step(folder: Path) -> Made:
+    run("deepspeed_2", folder, 1)
+    model = classifier("gpt2")
+    configured(model, folder / "global_step1")
+    (folder / "zero_to_fp32.py").unlink()
+    return Made(model, at="global_step1")
+
+
+def _megatron_layout(title: str, ranks: tuple[str, ...], iteration: str) -> None:
+    @entry(
+        title,
+        "HS806",
+        f"the files of Megatron-LM's checkpointing.py, written by hand: {iteration}/{ranks[0]}/model_optim_rng.pt",
+        exits=(3, 3),
+        tool="Megatron-LM",
+        repaired="needs Megatron Bridge and a GPU",
+    )
+    def make(folder: Path) -> Made:
+        for rank in ranks:
+            (folder / iteration / rank).mkdir(parents=True)
+            held = {"model": {"language_model": {}}, "iteration": 500, "checkpoint_version": 3.0}
+            torch.save(held, folder / iteration / rank / "model_optim_rng.pt")
+        (folder / "latest_checkpointed_iteration.txt").write_text(iteration.removeprefix("iter_").lstrip("0"))
+        return Made()
+
+
+_megatron_layout("2 ways by tensor, Megatron-LM", ("mp_rank_00", "mp_rank_01"), "iter_0000500")
+_megatron_layout(
+    "2 ways by tensor and 2 by layer, Megatron-LM",
+    ("mp_rank_00_000", "mp_rank_00_001", "mp_rank_01_000", "mp_rank_01_001"),
+    "iter_0001000",
+)
+_megatron_layout("a release of Megatron-LM", ("mp_rank_00",), "release")
+
+
+@entry(
+    "a distributed checkpoint of Megatron Core",
+    "HS806",
+    "megatron.core.dist_checkpointing.save({'model.weight': ShardedTensor...}, 'iter_0000500')",
+    needs=("torch", "megatron"),
+    exits=(3, 3),
+    tool="Megatron",
+    repaired="needs Megatron Bridge and a GPU",
+)
+def _megatron_core(folder: Path) -> Made:
+    from megatron.core import dist_checkpointing
+    from states.table.small import one_process
+
+    place = folder / "iter_0000500"
+    place.mkdir()
+    with one_process(folder), patch("torch.cuda.synchronize"), patch("torch.cuda.current_device", return_value="cpu"):
+        tensor = dist_checkpointing.ShardedTensor.from_rank_offsets
+        names = (
+            "embedding.word_embeddings.weight",
+            "decoder.layers.self_attention.linear_qkv.weight",
+            "output_layer.weight",
+        )
+        state = {f"model.{name}": tensor(f"model.{name}", torch.ones(4, 4)) for name in names}
+        dist_checkpointing.save(state | {"iteration": 500, "args": None}, str(place))
+    (folder / "latest_checkpointed_iteration.txt").write_text("500")
+    return Made()

@@ -1,0 +1,30 @@
+"""Every row of the table of states: what headscope says of a real save, and that its repair brings the weights back."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from states.table import ENTRIES
+from states.table.entry import Entry
+from states.table.observe import observe
+
+
+@pytest.fixture(autouse=True)
+def _cached(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`check` takes what `inspect` has just seen, as it does for everybody."""
+    monkeypatch.delenv("HEADSCOPE_NO_CACHE", raising=False)
+    monkeypatch.setenv("HEADSCOPE_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=f"{row.kind}: {row.name}") for row in ENTRIES])
+def test_the_state_is_named_and_its_repair_brings_the_weights_back(row: Entry, tmp_path: Path) -> None:
+    for name in row.needs:
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"{name} is not installed")
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    seen = observe(row, folder)
+    assert (seen.rules, seen.inspect, seen.check) == (row.rules, *row.exits), seen
+    assert row.tool in seen.tool
+    assert set(row.findings) <= set(seen.findings), seen.findings
+    assert all(words in seen.text for words in row.said), seen.text
