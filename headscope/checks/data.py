@@ -297,7 +297,7 @@ def data_names_differ(this: Rule, subject: Subject) -> Findings:
         pairs = list_of((f"{given!r} is {own!r}" for given, own in differing.items()), _LISTED)
         yield this.find(
             Severity.WARNING,
-            f"The data and the model spell their classes differently. A mapping that would fit: {pairs}.",
+            f"A mapping that would fit: {pairs}.",
             "headscope doesn't apply it: check it, then rename the labels.",
             code=f"same = {differing!r}  # label in the data: class of the model",
         )
@@ -317,11 +317,13 @@ def data_order(this: Rule, subject: Subject) -> Findings:
     fits = fit_names(data.names, model.labels)
     moved = [(number, name) for number, name in enumerate(data.names) if fits[number][0] not in (number, None)]
     if moved:
-        rows = list_of((f"{number}: {name!r} in the data, {_named(model, number)} in the model"
-                        for number, name in moved), _LISTED)  # fmt: skip
+        rows = "; ".join(
+            f"{number}: {name!r} in the data, {_named(model, number)} in the model" for number, name in moved[:_LISTED]
+        )
+        rest = f"; {len(moved) - _LISTED:,} more" if len(moved) > _LISTED else ""
         yield this.find(
             Severity.ERROR,
-            f"{rows}.",
+            f"{rows}{rest}.",
             "Set id2label and label2id in the order of the data before training a new head; for a trained model, "
             "convert the ids of the data by name.",
             code=f"labels = {list(data.names)!r}  # the order of the data\n"
@@ -387,13 +389,6 @@ def predictions_permuted(this: Rule, subject: Subject) -> Findings:
     found = _predictions(subject)
     if found.order is Order.NOT_DETERMINED:
         raise NotKnown(found.reason)
-    if found.order is Order.FOUND:
-        named = list_of((f"{pair.fits} is {pair.label!r}" for pair in found.pairs), _LISTED)
-        yield this.find(
-            Severity.NOTE,
-            f"The model's classes have no names that the data knows. By {counted(found.rows, 'prediction')}: {named}.",
-            "Set id2label and label2id in the configuration.",
-        )
     if found.order is Order.PERMUTED:
         moved = [pair for pair in found.pairs if pair.fits != pair.expected]
         named = list_of((f"{pair.label!r} in the data is predicted as {pair.fits!r}" for pair in moved), _LISTED)
@@ -434,4 +429,18 @@ def predictions_chance(this: Rule, subject: Subject) -> Findings:
             f"On {counted(found.rows, 'row')} the scores fit no order of the classes better than chance.{share} That "
             "points to the model or to the data, not to their order.",
             "Check that the model was trained for these labels, and that the columns are the right ones.",
+        )
+
+
+@rule("HS731", "predictions-name-classes", "Predictions show which class is which", worst=Severity.NOTE,
+      needs=_PREDICTED)  # fmt: skip
+def predictions_name_classes(this: Rule, subject: Subject) -> Findings:
+    """Classes without names, each predicted for one label of the data."""
+    found = _predictions(subject)
+    if found.order is Order.FOUND:
+        named = list_of((f"{pair.fits} is {pair.label!r}" for pair in found.pairs), _LISTED)
+        yield this.find(
+            Severity.NOTE,
+            f"By {counted(found.rows, 'prediction')}, {named}.",
+            "Check it, then set id2label and label2id in the configuration.",
         )
