@@ -181,7 +181,7 @@ def data_classes_unknown(this: Rule, subject: Subject) -> Findings:
     data, model = _comparable(subject), subject.report.model
     severity = at(subject, training=Severity.ERROR, inference=Severity.WARNING)
     classes = named_classes(data)
-    if has_ids(data) and not data.names:
+    if _is_by_id(data, model):
         return  # HS723 looks at ids
     if not _is_named(subject):
         if len(classes) > model.num_labels and any(item.model_class is None for item in classes):
@@ -201,6 +201,11 @@ def data_classes_unknown(this: Rule, subject: Subject) -> Findings:
             f"{list_of(model.labels, _LISTED)}.",
             "Rename the labels, remove their rows, or train a head with these classes (--labels).",
         )
+
+
+def _is_by_id(data: DataFacts, model: ModelFacts) -> bool:
+    """Whether labels mean classes by their place, without a name that could be compared."""
+    return data.kind is LabelKind.BOOLEANS or _is_hot(data, model) or (has_ids(data) and not data.names)
 
 
 def named_classes(data: DataFacts) -> tuple[DataClass, ...]:
@@ -250,13 +255,15 @@ def _compares_by_name(data: DataFacts, subject: Subject) -> bool:
 def data_ids_out_of_range(this: Rule, subject: Subject) -> Findings:
     """Class ids that the model has not: the loss raises, on a GPU without naming the cause."""
     data, model = _comparable(subject), subject.report.model
-    if not has_ids(data):
-        if data.kind is LabelKind.LISTS and _is_hot(data, model) and len(data.hot) != model.num_labels:
+    if _is_hot(data, model):
+        if len(data.hot) != model.num_labels:
             yield this.find(
                 Severity.ERROR,
                 f"The lists of labels have {len(data.hot)} entries, and the model {model.num_labels} classes.",
                 f"Use num_labels={len(data.hot)}, or lists with an entry for each class.",
             )
+        return
+    if not has_ids(data):
         return
     outside = [item for item in data.classes if item.model_class is None]
     if not outside:
@@ -284,7 +291,7 @@ def data_label_kind(this: Rule, subject: Subject) -> Findings:
 def data_names_differ(this: Rule, subject: Subject) -> Findings:
     """Names of the data that are the model's except for case, spaces, punctuation, or a well-known other word."""
     data, model = _comparable(subject), subject.report.model
-    if has_ids(data) and not data.names:
+    if _is_by_id(data, model):
         return
     classes = named_classes(data)
     fits = fit_names([item.label for item in classes], model.labels)
