@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from headscope.errors import Malformed, UsageError
@@ -15,6 +16,7 @@ _MOST_CLASSES = 20_000
 _LONGEST_LABEL = 1_000
 _LONGEST_LIST = 100_000
 _SHOWN = 60
+_LARGEST = 2**63
 _INTEGER = re.compile(r"[+-]?\d{1,18}")
 _NUMBER = re.compile(r"[+-]?(\d{1,40}\.?\d{0,40}|\.\d{1,40})([eE][+-]?\d{1,3})?")
 _LIST = re.compile(r"\[.*\]", re.DOTALL)
@@ -29,10 +31,20 @@ def tally_labels(source: Source, labels: Sequence[str], texts: Sequence[str]) ->
     return _columns(source, labels, texts, rows) if len(labels) > 1 else _column(source, labels[0], texts, rows)
 
 
-def without_numbers(text: str, *, is_typed: bool) -> Label:
+def spelled_out(text: str) -> Label:
     """A cell of a file that knows only texts, as the number or list that it spells; other cells stay as they are."""
-    if is_typed:
-        return text
+    return _short_cell(text) if len(text) <= _SHORT else _cell(text)
+
+
+_SHORT = 64
+
+
+@lru_cache(maxsize=4_096)  # a column of labels has few different cells
+def _short_cell(text: str) -> Label:
+    return _cell(text)
+
+
+def _cell(text: str) -> Label:
     stripped = text.strip()
     if _INTEGER.fullmatch(stripped):
         return int(stripped)
@@ -40,7 +52,7 @@ def without_numbers(text: str, *, is_typed: bool) -> Label:
         return float(stripped)
     if len(stripped) <= _LONGEST_LIST and _LIST.fullmatch(stripped):
         parts = [part.strip().strip("'\"") for part in stripped[1:-1].replace("\n", " ").split(",")]
-        return tuple(without_numbers(part, is_typed=False) for part in parts if part)
+        return tuple(spelled_out(part) for part in parts if part)
     return text
 
 
@@ -53,14 +65,22 @@ def read_label(cell: Any, source: Source, column: str) -> Label:
             len(cell) > _LONGEST_LABEL and not cell.startswith("[")
         ):
             raise _no_labels(source, column, f"one of its cells has {len(cell):,} characters")
-        return without_numbers(cell, is_typed=source.is_typed)
+        return cell if source.is_typed else _finite(spelled_out(cell), source, column)
     if isinstance(cell, list | tuple):
         if len(cell) > _LONGEST_LIST:
             raise _no_labels(source, column, f"one of its cells is a list of {len(cell):,}")
         return tuple(_in_list(item, source, column) for item in cell)
     if isinstance(cell, bool | int | float):
+        if not -_LARGEST <= cell < _LARGEST:
+            raise _no_labels(source, column, "one of its cells is infinite or a number of over 64 bits")
         return cell
     raise _no_labels(source, column, f"one of its cells is {_kind_of(cell)}")
+
+
+def _finite(label: Label, source: Source, column: str) -> Label:
+    if isinstance(label, float) and math.isinf(label):
+        raise _no_labels(source, column, "one of its cells is infinite or a number of over 64 bits")
+    return label
 
 
 def _in_list(item: Any, source: Source, column: str) -> Label:
@@ -163,7 +183,7 @@ def _kind(label: Any) -> LabelKind:
 def _column(source: Source, column: str, texts: Sequence[str], rows: Iterable[Row]) -> DataFacts:
     tally = _Tally()
     for row in rows:
-        tally.add(_bounded(read_label(row[0], source, column)))
+        tally.add(read_label(row[0], source, column))
         if tally.has_more and LabelKind.TEXTS in (tally.kinds | tally.inner):
             raise _no_labels(source, column, f"it has over {_MOST_CLASSES:,} different values")
     kind = _joined(tally.kinds, source, column)
@@ -190,13 +210,6 @@ def _column(source: Source, column: str, texts: Sequence[str], rows: Iterable[Ro
         list_length=next(iter(tally.lengths)) if len(tally.lengths) == 1 else None,
         hot=tuple(tally.hot or ()),
     )
-
-
-def _bounded(label: Label) -> Label:
-    """An integer beyond 64 bits as a text: no class has such an id, and its digits cost time."""
-    is_huge = isinstance(label, int) and not -(2**63) <= label < 2**63
-    infinite = isinstance(label, float) and math.isinf(label)
-    return "a number out of range" if is_huge or infinite else label
 
 
 def _joined(kinds: dict[LabelKind, int], source: Source, column: str) -> LabelKind:

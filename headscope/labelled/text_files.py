@@ -5,6 +5,7 @@ import csv
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -14,6 +15,8 @@ from headscope.labelled.rows import Row, Source, check_columns
 _LONGEST = 4_000_000
 """Characters in a line or a cell: more than any text that a tokenizer takes."""
 _FIRST_LINES = 1_000
+_ROWS = 16
+"""Rows that are parsed at once: few, as each may be as long as a line may."""
 _MOST_COLUMNS = 200
 _DELIMITERS = (",", ";", "\t", "|")
 _OTHER_ENCODINGS = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
@@ -64,16 +67,15 @@ def _cells(lines: Iterator[str], name: str, delimiter: str, *, is_quoted: bool) 
     while True:
         try:
             with _field_limit():
-                row = next(reader)
-        except StopIteration:
-            return
+                rows = [(reader.line_num, row) for row in islice(reader, _ROWS)]
         except csv.Error as err:
             raise Malformed(
                 f"{name} is not a valid csv file: {err}, near line {reader.line_num:,}",
                 'save it again with every " inside a cell written as ""',
             ) from err
-        if row:
-            yield reader.line_num, row
+        if not rows:
+            return
+        yield from (item for item in rows if item[1])
 
 
 def _unquoted(cell: str) -> str:
@@ -83,7 +85,7 @@ def _unquoted(cell: str) -> str:
 
 @contextmanager
 def _field_limit() -> Iterator[None]:
-    """The csv module's limit for one cell is one for the whole process: it is put back after each row."""
+    """The csv module's limit for one cell is one for the whole process: it is put back after a few rows."""
     before = csv.field_size_limit(_LONGEST)
     try:
         yield
