@@ -39,6 +39,15 @@ def failures(model: str, profile: headscope.ProfileName, fail_on: headscope.Seve
     yield from result.findings
 
 
+def labelled_data(model: str, module: nn.Module, file: Path) -> list[int]:
+    """Labelled data beside a checkpoint, and beside a module."""
+    result = headscope.check(
+        model, data=file, label_column="label", text_column=["premise", "hypothesis"], predict=64, device="cpu"
+    )
+    again = headscope.check(module, data=str(file), label_column=("toxic", "rude"), split="train")
+    return [item.rows for checked in (result, again) if checked.data for item in checked.data.classes]
+
+
 def frozen_weights(module: nn.Module) -> tuple[str, ...]:
     """A module with what only a module has."""
     from torch import optim

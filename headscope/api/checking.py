@@ -9,24 +9,28 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, overload
 
 from headscope.api.options import (
+    DeviceName,
     ProfileName,
     SeverityName,
     given_options,
     make_request,
     module_options,
     read_names,
+    read_path,
     refuses_unknown,
 )
 from headscope.api.shown import Checked, fields_of, shown
 from headscope.checks import judge, select
 from headscope.checks.selection import Ignore, Selection
 from headscope.errors import UsageError
-from headscope.examination.checkpoint import examine
+from headscope.examination.checkpoint import Examined, examine
 from headscope.examination.evidence import gather
 from headscope.examination.in_memory import is_in_memory
+from headscope.examination.labelled import DataRequest, Labelled, read_labelled, with_data
 from headscope.examination.request import Progress, Request
-from headscope.facts import Profile, Severity
+from headscope.facts import Profile, Severity, Unavailable
 from headscope.facts.check import CheckResult, Subject
+from headscope.facts.labelled import Predictions
 
 if TYPE_CHECKING:
     import torch
@@ -41,6 +45,12 @@ def check(
     rules: str | Iterable[str] = (),
     ignore: str | Iterable[str | Ignore] = (),
     fail_on: Severity | SeverityName = "error",
+    data: str | PathLike[str] | None = None,
+    label_column: str | Iterable[str] | None = None,
+    text_column: str | Iterable[str] | None = None,
+    split: str | None = None,
+    predict: int | None = None,
+    device: DeviceName | None = None,
     num_labels: int | None = None,
     labels: str | Iterable[str] | None = None,
     task: str | None = None,
@@ -66,6 +76,10 @@ def check(
     rules: str | Iterable[str] = (),
     ignore: str | Iterable[str | Ignore] = (),
     fail_on: Severity | SeverityName = "error",
+    data: str | PathLike[str] | None = None,
+    label_column: str | Iterable[str] | None = None,
+    text_column: str | Iterable[str] | None = None,
+    split: str | None = None,
     labels: str | Iterable[str] | None = None,
     task: str | None = None,
     offline: bool = False,
@@ -84,6 +98,12 @@ def check(
     rules: str | Iterable[str] = (),
     ignore: str | Iterable[str | Ignore] = (),
     fail_on: Severity | SeverityName = "error",
+    data: str | PathLike[str] | None = None,
+    label_column: str | Iterable[str] | None = None,
+    text_column: str | Iterable[str] | None = None,
+    split: str | None = None,
+    predict: int | None = None,
+    device: DeviceName | None = None,
     num_labels: int | None = None,
     labels: str | Iterable[str] | None = None,
     task: str | None = None,
@@ -117,6 +137,14 @@ def check(
         ignore: Rules whose findings don't fail the check, written as in `rules`; an `Ignore` can also have a reason, a
             last day and a pattern of models.
         fail_on: The lowest severity that fails the check: `error`, `warning` or `note`.
+        data: Labelled data to compare with the classes: a csv, tsv, jsonl or parquet file, or a folder that
+            `datasets` saved.
+        label_column: The column of the labels; several if each is one class, with cells of 0 and 1.
+        text_column: The column of the texts; two for pairs. Needed for `predict` only.
+        split: The split of a folder that holds several.
+        predict: Number of rows to predict with the real weights, to measure the order of the classes. For a checkpoint
+            only.
+        device: Where to predict: `cpu` (default), `cuda`, `cuda:0` or `mps`. For a checkpoint only.
         num_labels: Number of classes (default: from the config); 1 means regression.
         labels: Class names in order, several or one text `"A,B,C"`.
         task: A task such as `sequence-classification` or `token-classification` (default: from the checkpoint).
@@ -157,7 +185,8 @@ def check(
         >>> result.findings[0].id
         'HS102'
     """
-    options = given_options(locals(), "reference", "profile", "rules", "ignore", "fail_on", "progress")
+    options = given_options(locals(), "reference", "profile", "rules", "ignore", "fail_on", "progress", *_OF_DATA)
+    wanted_data = data_request(data, label_column, text_column, split, predict, device)
     listed = read_names(ignore, "ignore") if isinstance(ignore, str) else tuple(ignore)
     ignores = tuple(item if isinstance(item, Ignore) else Ignore(item) for item in listed)
     selection = select(read_names(rules, "rules"), ignores, fail_on)
@@ -165,8 +194,49 @@ def check(
     if is_in_memory(reference):
         from headscope.examination.training import live_subject
 
-        return _judged(live_subject(reference, wanted, **module_options(options, "check")), selection)
-    return check_one(make_request(reference, options), wanted, selection, progress)
+        if predict is not None:
+            raise UsageError(
+                "predict needs a tokenizer, and a model in memory has none", "save the model, and check that folder"
+            )
+        labelled = read_labelled(wanted_data) if wanted_data else None
+        subject = live_subject(reference, wanted, **module_options(options, "check"))
+        return _judged(with_data(subject, labelled), selection)
+    request = make_request(reference, options)
+    labelled = read_labelled(wanted_data) if wanted_data else None
+    return check_one(request, wanted, selection, progress, labelled)
+
+
+_OF_DATA = ("data", "label_column", "text_column", "split", "predict", "device")
+
+
+def data_request(  # noqa: PLR0917  in the order of `_OF_DATA`
+    data: str | PathLike[str] | None,
+    label_column: str | Iterable[str] | None,
+    text_column: str | Iterable[str] | None,
+    split: str | None,
+    predict: int | None,
+    device: str | None,
+) -> DataRequest | None:
+    """The request for labelled data that the options make; None without data. Raises UsageError for a contradiction."""
+    given = dict(zip(_OF_DATA, (data, label_column, text_column, split, predict, device), strict=True))
+    if data is None:
+        lost = next((name for name, value in given.items() if value), None)
+        if lost is not None:
+            raise UsageError(f"{lost} was given without data", "add --data FILE")
+        return None
+    if predict is not None and (type(predict) is not int):
+        raise UsageError(f"predict must be a whole number, not {predict!r}", "write predict=64")
+    if device is not None and predict is None:
+        raise UsageError("device was given without predict", "add --predict N, or leave the device out")
+    file = read_path(data, "data") or ""
+    return DataRequest(file, _names(label_column), _names(text_column), split, predict, device or "cpu")
+
+
+def _names(given: str | Iterable[str] | None) -> tuple[str, ...]:
+    """One column or several. A name may hold commas, so a text is one column."""
+    if given is None:
+        return ()
+    return (given,) if isinstance(given, str) else read_names(given, "label_column")
 
 
 def read_profile(name: str) -> Profile:
@@ -177,11 +247,26 @@ def read_profile(name: str) -> Profile:
         raise UsageError(f"no such profile: {name}", "profiles: training, inference") from err
 
 
-def check_one(request: Request, profile: Profile, selection: Selection, progress: Progress | None) -> Checked:
-    """The result for one checkpoint."""
+def check_one(
+    request: Request,
+    profile: Profile,
+    selection: Selection,
+    progress: Progress | None,
+    labelled: Labelled | None = None,
+) -> Checked:
+    """The result for one checkpoint, with labelled data beside it."""
     examined = examine("check", replace(request, verify=True), progress)
     (progress or (lambda sentence: None))("asking the rules")
-    return _judged(gather(examined, request, profile), selection)
+    subject = gather(examined, request, profile)
+    return _judged(with_data(subject, labelled, lambda data: _predicted(examined, request, data, progress)), selection)
+
+
+def _predicted(
+    examined: Examined, request: Request, labelled: Labelled, progress: Progress | None
+) -> Predictions | Unavailable:
+    from headscope.examination.predictions import predict_sample
+
+    return predict_sample(examined, request, labelled, progress)
 
 
 def _judged(subject: Subject, selection: Selection) -> Checked:

@@ -14,6 +14,7 @@ from headscope.api.options import make_request
 from headscope.checks import Ignore, Selection, select
 from headscope.checks.judgement import unused_ignores
 from headscope.errors import HeadscopeError, UsageError, did_you_mean
+from headscope.examination.labelled import DataRequest, read_labelled
 from headscope.examination.request import Progress
 from headscope.facts import Profile, Unavailable
 from headscope.facts.check import CheckResult, Verdict
@@ -40,16 +41,23 @@ class GateResult:
     rules: tuple[tuple[str, str], ...]
 
 
-def run_gate(models: Sequence[str], gate: Gate, progress: Progress | None = None, **options: Any) -> GateResult:
+def run_gate(
+    models: Sequence[str],
+    gate: Gate,
+    progress: Progress | None = None,
+    data: DataRequest | None = None,
+    **options: Any,
+) -> GateResult:
     """The result for each model, in order. Of several, one that cannot be read becomes a result: not determined.
 
-    Raises a HeadscopeError where the only model cannot be read.
+    Raises a HeadscopeError where the only model, or the labelled data, cannot be read.
     """
     requests = [make_request(model, dict(options)) for model in models]
+    labelled = read_labelled(data) if data else None
     results: list[CheckResult] = []
     for request in requests:
         try:
-            results.append(check_one(request, gate.profile, gate.selection, progress))
+            results.append(check_one(request, gate.profile, gate.selection, progress, labelled))
         except HeadscopeError as err:
             if len(requests) == 1:
                 raise

@@ -3,11 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from headscope.checks.rule import NotKnown, Rule
+from headscope.checks.rule import NotApplicable, NotKnown, Rule
 from headscope.checks.selection import GRAVITY, Ignore, Selection
 from headscope.facts import Finding, Unavailable
 from headscope.facts.check import CheckResult, Ignored, Subject, Verdict
 from headscope.facts.environment import tool_version
+
+_NO_DATA = "no labelled data was given (--data)"
+_NO_PREDICTIONS = "no predictions were asked for (--predict)"
 
 
 @dataclass(slots=True)
@@ -41,6 +44,7 @@ def judge(subject: Subject, selection: Selection) -> CheckResult:
         rules=tuple(rule.id for rule in selection.rules),
         notices=subject.report.checkpoint.notices,
         report=subject.report,
+        data=subject.data,
     )
 
 
@@ -63,6 +67,10 @@ def _gather(subject: Subject, selection: Selection) -> _Gathered:
     gathered = _Gathered()
     unknown = {gap.what: gap.reason for gap in subject.unknown}
     without = {gap.what: gap.reason for gap in subject.inapplicable}
+    if subject.data is None and "data" not in unknown:
+        without.setdefault("data", _NO_DATA)
+    elif subject.data is not None and subject.data.predictions is None and "predictions" not in unknown:
+        without.setdefault("predictions", _NO_PREDICTIONS)
     for rule in selection.rules:
         lacking = next((name for name in rule.needs if name in without), None)
         unread = next((name for name in rule.needs if name in unknown), None)
@@ -75,6 +83,8 @@ def _gather(subject: Subject, selection: Selection) -> _Gathered:
                 gathered.findings += rule.judge(rule, subject)
             except NotKnown as gap:
                 _add_gap(gathered, rule, str(gap), selection)
+            except NotApplicable as gap:
+                gathered.inapplicable.append(Unavailable(f"{rule.id} {rule.name}", str(gap)))
     return gathered
 
 

@@ -42,6 +42,10 @@ class NotKnown(Exception):
     """A rule could not be decided; its text says why."""
 
 
+class NotApplicable(Exception):
+    """A rule has nothing to look at; its text says why."""
+
+
 RULES: dict[str, Rule] = {}
 
 

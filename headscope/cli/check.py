@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from headscope.api.gate import Gate, GateResult
+    from headscope.examination.labelled import DataRequest
     from headscope.facts.check import CheckResult
 
 _RULES = "Rules"
+_LABELLED = "Labelled data"
 _OUTPUT = "Output"
 _TELLING = ("text", "json")
 """Formats in which a failure has a form of its own."""
@@ -86,6 +88,74 @@ class Rules:
     write_baseline: WriteBaseline = None
 
 
+Data = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        metavar="FILE",
+        help="Compare the classes with labelled data: csv, tsv, jsonl, parquet, or a folder that `datasets` saved.",
+        rich_help_panel=_LABELLED,
+    ),
+]
+LabelColumns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label-column",
+        metavar="COLUMN",
+        help="The column of the labels; repeat it if each class has a column of 0 and 1.",
+        rich_help_panel=_LABELLED,
+    ),
+]
+TextColumns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--text-column",
+        metavar="COLUMN",
+        help="The column of the texts; repeat it for pairs.",
+        rich_help_panel=_LABELLED,
+    ),
+]
+Split = Annotated[
+    str | None,
+    typer.Option("--split", metavar="NAME", help="The split of a saved dataset.", rich_help_panel=_LABELLED),
+]
+Predict = Annotated[
+    int | None,
+    typer.Option(
+        "--predict",
+        metavar="N",
+        help="Load the weights and predict N rows, to measure the order of the classes.",
+        rich_help_panel=_LABELLED,
+    ),
+]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        "--device", metavar="DEVICE", help="Where to predict: cpu (the default), cuda, ...", rich_help_panel=_LABELLED
+    ),
+]
+
+
+@dataclass(frozen=True)
+class LabelledData:
+    """Which labelled data are compared with the classes."""
+
+    data: Data = None
+    label_column: LabelColumns = None
+    text_column: TextColumns = None
+    split: Split = None
+    predict: Predict = None
+    device: Device = None
+
+    def request(self) -> "DataRequest | None":
+        """The request that the options make; None without any. Raises UsageError where they cannot be meant."""
+        if not any((self.data, self.label_column, self.text_column, self.split, self.predict, self.device)):
+            return None
+        from headscope.api.checking import data_request
+
+        return data_request(self.data, self.label_column, self.text_column, self.split, self.predict, self.device)
+
+
 @dataclass(frozen=True)
 class Written:
     """How the results are written, and where to."""
@@ -101,11 +171,13 @@ class Written:
         return "json" if self.json else self.format.value
 
 
-def check(models: Models, wanted: Wanted, reach: Reach, rules: Rules, written: Written) -> int:
+def check(  # noqa: PLR0917  Typer passes every option by name
+    models: Models, wanted: Wanted, reach: Reach, rules: Rules, labelled: LabelledData, written: Written
+) -> int:
     """The pipeline gate: findings with remedies, and an exit code (1 failed, 3 not determined)."""
     check_output(written.output)
     check_output(rules.write_baseline)
-    options = wanted.keywords() | reach.keywords()
+    options = wanted.keywords() | reach.keywords() | {"data": labelled.request()}
     with telling_progress(written.quiet or written.kind != "text") as tell:
         gate = _gate(rules)
         gated = _run(models, gate, tell, written.kind, options)

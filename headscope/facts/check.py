@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Any
 
 from headscope.facts.checkpoint import Unavailable
+from headscope.facts.labelled import DataFacts
 from headscope.facts.plain import to_dict
 from headscope.facts.report import SCHEMA_VERSION, Finding, Profile, Report
 from headscope.facts.tasks import Task
@@ -110,7 +111,8 @@ class Subject:
 
     `tokenizer`, `values` and `live` are None where there are none; then `unknown` (it should have been there and could
     not be read) or `inapplicable` (the checkpoint is of a kind that has none) names it with a reason.
-    `wanted_num_labels` and `wanted_labels` are what the user asked for.
+    `wanted_num_labels` and `wanted_labels` are what the user asked for. `data` are the labels of the user's own data;
+    without them the rules that need them are not asked.
     """
 
     report: Report
@@ -124,6 +126,7 @@ class Subject:
     wanted_labels: tuple[str, ...] = ()
     unknown: tuple[Unavailable, ...] = ()
     inapplicable: tuple[Unavailable, ...] = ()
+    data: DataFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +156,7 @@ class CheckResult:
     rules: tuple[str, ...]
     notices: tuple[str, ...] = ()
     report: Report | None = field(default=None, metadata={"json": None})
+    data: DataFacts | None = None
     schema_version: str = SCHEMA_VERSION
 
     @property

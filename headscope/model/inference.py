@@ -1,7 +1,7 @@
 """Real models and real inputs: weights on a device; texts, pictures and sounds through the checkpoint's own tools."""
 
 import wave
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +56,19 @@ def encode_texts(place: Location, texts: tuple[str, ...], pairs: tuple[str, ...]
     """Texts, or pairs of texts, as a padded batch of the checkpoint's own tokenizer."""
     if pairs and len(pairs) != len(texts):
         raise UsageError(f"{len(pairs)} --text-pair for {len(texts)} --text", "give as many of the one as of the other")
+    return _encoded(_tokenizer(place), texts, pairs)
+
+
+def _tokenizer(place: Location) -> Any:
     tokenizer = _tool("AutoTokenizer", place, "a tokenizer")
     if len(tokenizer) <= len(set(tokenizer.all_special_ids)):  # Transformers makes an empty one where there is none
         raise Unsupported(
             f"{place.reference} has no tokenizer with a vocabulary", "put the tokenizer's files beside the weights"
         )
+    return tokenizer
+
+
+def _encoded(tokenizer: Any, texts: tuple[str, ...], pairs: tuple[str, ...]) -> Mapping[str, Any]:
     if tokenizer.pad_token is None:
         if len(texts) > 1:
             raise Unsupported(
@@ -70,6 +78,61 @@ def encode_texts(place: Location, texts: tuple[str, ...], pairs: tuple[str, ...]
             )
         return dict(tokenizer(list(texts), list(pairs) or None, return_tensors="pt"))
     return dict(tokenizer(list(texts), list(pairs) or None, return_tensors="pt", padding=True, truncation=True))
+
+
+_BATCH = 16
+_NO_LIMIT = 1_000_000
+"""Tokenizers that know no limit name a huge one."""
+
+
+def predict_texts(
+    choice: Choice, place: Location, device: torch.device, texts: Sequence[tuple[str, ...]]
+) -> torch.Tensor:
+    """The scores of each text, or pair of texts, in float32 on the CPU: a row for each.
+
+    Raises Unsupported where the weights or the tokenizer cannot be loaded, or the forward fails.
+    """
+    tokenizer, model = _tokenizer(place), load_model(choice, place, device)
+    _limit_length(tokenizer, model)
+    size = _BATCH if tokenizer.pad_token is not None and _pads(model) else 1
+    rows: list[torch.Tensor] = []
+    for start in range(0, len(texts), size):
+        batch = texts[start : start + size]
+        pairs = tuple(item[1] for item in batch if len(item) > 1)
+        encoded = _truncated(tokenizer, tuple(item[0] for item in batch), pairs)
+        try:
+            with quiet(), torch.no_grad():
+                scores = model(**{name: value.to(device) for name, value in encoded.items()}).logits
+        except Exception as err:  # whatever a model raises on these inputs
+            told = (str(err).strip().splitlines() or [""])[0]
+            raise Unsupported(
+                f"{choice.cls.__name__} fails on the texts: {type(err).__name__}: {told}",
+                "see whether `headscope forward --text` runs one of them",
+            ) from err
+        rows.append(scores.detach().float().cpu())
+    return torch.cat(rows)
+
+
+def _truncated(tokenizer: Any, texts: tuple[str, ...], pairs: tuple[str, ...]) -> Mapping[str, Any]:
+    padding = tokenizer.pad_token is not None
+    with quiet():
+        given = tokenizer(
+            list(texts), list(pairs) or None, return_tensors="pt", padding=padding,
+            truncation=tokenizer.model_max_length < _NO_LIMIT,
+        )  # fmt: skip
+    return dict(given)
+
+
+def _limit_length(tokenizer: Any, model: PreTrainedModel) -> None:
+    """The model's own limit, for a tokenizer that names none; some families keep two positions for themselves."""
+    most = getattr(model.config, "max_position_embeddings", None)
+    if tokenizer.model_max_length >= _NO_LIMIT and isinstance(most, int) and most > 2:  # noqa: PLR2004
+        tokenizer.model_max_length = most - 2
+
+
+def _pads(model: PreTrainedModel) -> bool:
+    """Whether a batch of several texts is safe: a decoder needs to know its pad token to find the last one."""
+    return getattr(model.config, "pad_token_id", None) is not None
 
 
 def encode_image(place: Location, path: str) -> Mapping[str, Any]:

@@ -8,7 +8,8 @@ from rich.text import Text
 
 from headscope.facts import Finding, Severity
 from headscope.facts.check import CheckResult, Verdict
-from headscope.facts.counting import counted, list_of
+from headscope.facts.counting import counted, list_of, verb
+from headscope.facts.labelled import Accuracy, DataFacts, LabelKind, Order, Predictions
 from headscope.render.fold import fold_keys
 from headscope.render.lines import Paragraph
 from headscope.render.palette import QUIET, SEVERITY, STRONG, TONE, Tone
@@ -66,6 +67,7 @@ def _result(result: CheckResult) -> Iterator[RenderableType]:
             yield Paragraph(line, Text(), _MARGIN)
     if result.report is not None and result.report.repaired is not None:
         yield Paragraph(repaired_sentence(result.report.repaired), Text("repaired", STRONG), _MARGIN)
+    yield from _data(result)
     for item in result.ignored:
         body = label(f"{item.finding.id} {item.finding.title} ({item.reason})", QUIET)
         yield Paragraph(body, Text("ignored", QUIET), _MARGIN)
@@ -104,7 +106,73 @@ def _left_out(result: CheckResult) -> str:
 
 
 def _names(names: Sequence[str], result: CheckResult) -> str:
-    return f"all {counted(len(names), 'rule')}" if 1 < len(names) == len(result.rules) else ", ".join(names)
+    if 1 < len(names) == len(result.rules):
+        return f"all {counted(len(names), 'rule')}"
+    return f"{names[0]} to {names[-1]}" if _is_run(names, result) else ", ".join(names)
+
+
+_LEAST_RUN = 3
+
+
+def _is_run(names: Sequence[str], result: CheckResult) -> bool:
+    """Whether these are all rules from the first to the last of them, and more than a few."""
+    first = result.rules.index(names[0])
+    return len(names) > _LEAST_RUN and tuple(names) == result.rules[first : first + len(names)]
+
+
+_CLASSES = 12
+
+
+def _data(result: CheckResult) -> Iterator[RenderableType]:
+    """The labelled data that the classes were compared with, and what predictions for them said."""
+    data = result.data
+    if data is None:
+        return
+    yield Paragraph(label(_data_sentence(data)), Text("data", STRONG), _MARGIN)
+    if data.predictions is not None:
+        yield Paragraph(label(_predictions_sentence(data.predictions)), Text("predicted", STRONG), _MARGIN)
+
+
+def _data_sentence(data: DataFacts) -> str:
+    columns = list_of(data.label_columns, _CLASSES)
+    told = f"{data.file}, {verb(len(data.label_columns), 'column', 'columns')} {columns}: {counted(data.rows, 'row')}"
+    if data.kind is LabelKind.NUMBERS and data.lowest is not None and data.highest is not None:
+        return f"{told}; numbers from {data.lowest:g} to {data.highest:g}"
+    named = data.names if data.names and data.kind is not LabelKind.COLUMNS else ()
+    shown = (f"{_named(item.label, named)} {item.rows:,}" for item in data.classes)
+    return f"{told}; {counted(len(data.classes), 'label')}: {list_of(shown, _CLASSES)}"
+
+
+def _named(text: str, names: Sequence[str]) -> str:
+    """A class id with the name that the file declares for it."""
+    is_known = text.isdecimal() and text.isascii() and int(text) < len(names)
+    return f"{text} ({names[int(text)]})" if is_known else text
+
+
+_ORDERS = {
+    Order.SAME: "they fit the order of the classes as given",
+    Order.PERMUTED: "they fit another order of the classes",
+    Order.NEITHER: "they fit no order of the classes better than chance",
+    Order.FOUND: "they fit one order of the classes",
+    Order.NONE: "numbers have no order",
+    Order.NOT_DETERMINED: "the order of the classes is not determined",
+}
+
+
+def _predictions_sentence(found: Predictions) -> str:
+    parts = [f"{counted(found.rows, 'row')} on {found.device}: {_ORDERS[found.order]}"]
+    parts += [f"right as given {_share(found.given)}"] if found.given else []
+    parts += [f"in the best order {_share(found.best)}"] if found.best and found.best != found.given else []
+    if found.correlation is not None and found.scale is not None and found.offset is not None:
+        parts.append(
+            f"correlation {found.correlation:.2f}, prediction about {found.scale:.3g} times the label plus "
+            f"{found.offset:.3g}"
+        )
+    return "; ".join(parts)
+
+
+def _share(share: Accuracy) -> str:
+    return f"{share.value:.0%} (95% interval {share.low:.0%} to {share.high:.0%})"
 
 
 def _table(results: Sequence[CheckResult]) -> Table:

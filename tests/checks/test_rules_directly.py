@@ -61,6 +61,7 @@ from headscope.facts.check import (
     Verdict,
 )
 from headscope.facts.counting import few_of
+from headscope.facts.labelled import DataClass, DataFacts, Fit, LabelKind, Order, Predictions
 from tests.reports import ENVIRONMENT
 
 LOADED, NEW, MISMATCHED = ParameterStatus.LOADED, ParameterStatus.NEW, ParameterStatus.MISMATCHED
@@ -135,9 +136,16 @@ OF_CHECK = sorted(identifier for identifier, rule in RULES.items() if rule.comma
 SILENT: tuple[list[Severity], list[Severity]] = ([], [])
 
 
+DATA = DataFacts(
+    "rows.parquet", "parquet", None, 30, ("label",), ("text",), LabelKind.INTEGERS,
+    tuple(DataClass(str(number), 10, number, Fit.ID) for number in range(3)), ("no", "maybe", "yes"),
+    predictions=Predictions(30, "cpu", Order.SAME),
+)  # fmt: skip
+
+
 @pytest.mark.parametrize("identifier", OF_CHECK)
 def test_a_healthy_checkpoint_is_left_alone(identifier: str) -> None:
-    assert severities(identifier) == SILENT
+    assert severities(identifier, data=DATA) == SILENT
 
 
 def test_a_finding_carries_its_rules_id_title_and_page() -> None:
@@ -841,7 +849,7 @@ def test_a_rule_that_could_not_be_decided_counts_if_it_could_fail_the_check() ->
     found = result(subject(unknown=unread))
     assert found.verdict is Verdict.NOT_DETERMINED
     assert found.not_determined == (Unavailable("HS303 padding-side", "cannot be read"),)
-    without = result(subject(inapplicable=unread))
+    without = result(subject(inapplicable=unread, data=DATA))
     assert without.verdict is Verdict.PASSED
     assert without.not_applicable == (Unavailable("HS303 padding-side", "cannot be read"),)
     both = result(subject(inapplicable=unread, unknown=unread))

@@ -9,6 +9,7 @@ from hostile.corpus import (
     foreign,
     headers,
     indexes,
+    labelled,
     names,
     pickles,
     quantised,
@@ -29,5 +30,6 @@ GROUPS: dict[str, tuple[Case, ...]] = {
     "exports": exports.CASES,
     "states": states.CASES,
     "foreign": foreign.CASES,
+    "labelled": labelled.CASES,
 }
 CASES: tuple[Case, ...] = tuple(case for group in GROUPS.values() for case in group)

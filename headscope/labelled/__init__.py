@@ -1,0 +1,8 @@
+"""Labelled data: files of rows, read as streams, and what stands in their columns of labels. Runs nothing from them."""
+
+from headscope.labelled.opening import open_data
+from headscope.labelled.rows import Row, Source
+from headscope.labelled.sample import Sampled, sample_rows
+from headscope.labelled.tally import tally_labels
+
+__all__ = ["Row", "Sampled", "Source", "open_data", "sample_rows", "tally_labels"]

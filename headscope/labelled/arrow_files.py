@@ -1,0 +1,203 @@
+"""Parquet files, and folders of Arrow files that the library `datasets` saved. Reading them needs pyarrow."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from headscope.errors import Malformed, Unsupported, UsageError, did_you_mean
+from headscope.labelled.rows import Row, Source, check_columns
+
+_BATCH = 1_024
+_MOST_JSON = 5_000_000
+
+
+def parquet_source(path: Path, name: str) -> Source:
+    """A Parquet file, with the class names that `datasets` wrote into its metadata."""
+    _pyarrow(name)
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            schema = file.schema_arrow
+            metadata = (schema.metadata or {}).get(b"huggingface", b"{}")
+            columns = tuple(schema.names)
+    except (pyarrow.ArrowException, OSError, ValueError) as err:
+        raise _broken(name, "Parquet", err) from err
+
+    def read(wanted: Sequence[str]) -> Iterator[Row]:
+        check_columns(wanted, columns, name)
+        try:
+            with parquet.ParquetFile(path) as file:
+                for batch in file.iter_batches(batch_size=_BATCH, columns=list(wanted)):
+                    yield from _rows(batch, wanted)
+        except (pyarrow.ArrowException, OSError, ValueError) as err:
+            raise _broken(name, "Parquet", err) from err
+
+    return Source(name, "parquet", None, columns, read, _names_in_metadata(metadata))
+
+
+def _rows(batch: Any, wanted: Sequence[str]) -> Iterator[Row]:
+    return zip(*(batch.column(column).to_pylist() for column in wanted), strict=True)
+
+
+def _names_in_metadata(text: bytes) -> dict[str, tuple[str, ...]]:
+    try:
+        found = json.loads(text[:_MOST_JSON])
+        features = found["info"]["features"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return {}  # metadata of another tool: no names, which is what most files have
+    return names_of(features)
+
+
+def names_of(features: Any) -> dict[str, tuple[str, ...]]:
+    """The class names of each column, from the features of `datasets`."""
+    if not isinstance(features, dict):
+        return {}
+    found = {column: _class_names(feature) for column, feature in features.items()}
+    return {column: names for column, names in found.items() if names}
+
+
+def _class_names(feature: Any) -> tuple[str, ...]:
+    """The names of a `ClassLabel`, or of a list of them."""
+    inner = feature[0] if isinstance(feature, list) and feature else feature
+    if not isinstance(inner, dict):
+        return ()
+    if isinstance(inner.get("feature"), dict):  # Sequence, List, LargeList
+        inner = inner["feature"]
+    names = inner.get("names")
+    is_label = inner.get("_type") == "ClassLabel" and isinstance(names, list)
+    return tuple(str(name) for name in names) if is_label and names else ()
+
+
+def saved_dataset_source(folder: Path, name: str, split: str | None) -> Source:
+    """A folder of `save_to_disk`: a dataset, or several splits of which one is read."""
+    splits = _splits(folder, name)
+    if splits:
+        chosen = _chosen(splits, split, name)
+        return _dataset(folder / chosen, f"{name}/{chosen}", chosen)
+    if split is not None:
+        raise UsageError(f"{name} holds one dataset without splits, and split {split!r} was asked for", "leave it out")
+    return _dataset(folder, name, None)
+
+
+def _splits(folder: Path, name: str) -> tuple[str, ...]:
+    listing = folder / "dataset_dict.json"
+    if not listing.is_file():
+        return ()
+    splits = _read_json(listing, name).get("splits")
+    if not isinstance(splits, list) or not all(isinstance(item, str) and _is_plain(item) for item in splits):
+        raise Malformed(f"{name}/dataset_dict.json doesn't list the names of splits", "save the dataset again")
+    return tuple(splits)
+
+
+def _chosen(splits: tuple[str, ...], split: str | None, name: str) -> str:
+    if split is None and len(splits) == 1:
+        return splits[0]
+    listed = f"splits: {', '.join(splits)}"
+    if split is None:
+        raise UsageError(f"{name} holds {len(splits)} splits, and none was chosen", f"add --split; {listed}")
+    if split not in splits:
+        raise UsageError(f"{name} has no split {split!r}", did_you_mean(split, splits, listed))
+    return split
+
+
+def _dataset(folder: Path, name: str, split: str | None) -> Source:
+    if not (folder / "dataset_info.json").is_file() or not (folder / "state.json").is_file():
+        raise Unsupported(
+            f"{name} is not a folder that `datasets` saved: dataset_info.json or state.json is missing",
+            "give the folder that Dataset.save_to_disk wrote, or a csv, tsv, jsonl or parquet file",
+        )
+    info, state = _read_json(folder / "dataset_info.json", name), _read_json(folder / "state.json", name)
+    if state.get("_indices_files") or state.get("_indices_data_files"):
+        raise Unsupported(f"{name} was saved with an index beside its rows", "load it and save it again")
+    files = _data_files(state, folder, name)
+    _pyarrow(name)
+    columns = _columns(files[0], name) if files else ()
+
+    def read(wanted: Sequence[str]) -> Iterator[Row]:
+        check_columns(wanted, columns, name)
+        for file in files:
+            for batch in _batches(file, name):
+                yield from _rows(batch, wanted)
+
+    return Source(name, "datasets", split, columns, read, names_of(info.get("features")))
+
+
+def _data_files(state: dict[str, Any], folder: Path, name: str) -> list[Path]:
+    entries = state.get("_data_files")
+    listed = [item.get("filename") if isinstance(item, dict) else None for item in entries or ()] \
+        if isinstance(entries, list) else [None]  # fmt: skip
+    files = [item for item in listed if isinstance(item, str) and _is_plain(item)]
+    if len(files) != len(listed):
+        raise Malformed(f"{name}/state.json doesn't name files in the same folder", "save the dataset again")
+    missing = [item for item in files if not (folder / item).is_file()]
+    if missing:
+        raise Malformed(f"{name} lacks {missing[0]}, which its state.json names", "copy the whole folder")
+    return [folder / item for item in files]
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a name stays in its folder."""
+    return bool(name) and name not in (".", "..") and not set(name) & set("/\\:\0")
+
+
+def _columns(file: Path, name: str) -> tuple[str, ...]:
+    import pyarrow
+
+    try:
+        with _reader(file) as reader:
+            return tuple(reader.schema.names)
+    except (pyarrow.ArrowException, OSError, ValueError) as err:
+        raise _broken(name, "Arrow", err) from err
+
+
+def _batches(file: Path, name: str) -> Iterator[Any]:
+    import pyarrow
+
+    try:
+        with _reader(file) as reader:
+            for batch in reader:
+                for start in range(0, batch.num_rows, _BATCH):
+                    yield batch.slice(start, _BATCH)
+    except (pyarrow.ArrowException, OSError, ValueError) as err:
+        raise _broken(name, "Arrow", err) from err
+
+
+def _reader(file: Path) -> Any:
+    import pyarrow
+
+    return pyarrow.ipc.open_stream(pyarrow.memory_map(str(file)))
+
+
+def _read_json(file: Path, name: str) -> dict[str, Any]:
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(_MOST_JSON + 1)
+    except OSError as err:
+        raise Malformed(f"{name}/{file.name} cannot be read: {err.strerror or err}", "check its permissions") from err
+    if len(text) > _MOST_JSON:
+        raise Malformed(f"{name}/{file.name} has over {_MOST_JSON:,} bytes", "save the dataset again")
+    try:
+        found = json.loads(text.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as err:
+        raise Malformed(f"{name}/{file.name} is not valid JSON: {err}", "save the dataset again") from err
+    if not isinstance(found, dict):
+        raise Malformed(f"{name}/{file.name} doesn't hold a JSON object", "save the dataset again")
+    return found
+
+
+def _pyarrow(name: str) -> None:
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError as err:
+        raise Unsupported(
+            f"reading {name} needs pyarrow, which is not installed",
+            "pip install pyarrow, or save the data as csv or JSON lines",
+        ) from err
+
+
+def _broken(name: str, kind: str, err: Exception) -> Malformed:
+    told = (str(err).strip().splitlines() or [type(err).__name__])[0]
+    return Malformed(f"{name} is not a valid {kind} file: {told}", "download it or save it again")

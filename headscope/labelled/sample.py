@@ -1,0 +1,79 @@
+"""A sample of labelled rows: seeded, spread over the file, and with as many rows of each class as there are."""
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headscope.errors import UsageError
+from headscope.facts.labelled import DataFacts, LabelKind
+from headscope.labelled.rows import Source
+from headscope.labelled.tally import Label, is_ignored, read_label, spelled
+
+_SEED = 0
+_BY_CLASS = {LabelKind.INTEGERS, LabelKind.TEXTS, LabelKind.BOOLEANS}
+_LONGEST_TEXT = 100_000
+"""Characters of a text that are kept: a tokenizer cuts far earlier."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A row: its texts (one, or a pair), and its label; for several label columns a list of 0 and 1."""
+
+    texts: tuple[str, ...]
+    label: Label
+
+
+def sample_rows(source: Source, data: DataFacts, count: int) -> tuple[Sampled, ...]:
+    """Up to `count` rows with a label. Raises UsageError for texts that are none."""
+    chosen = _by_class(data, count) if data.kind in _BY_CLASS else _spread(data, count)
+    return tuple(_chosen_rows(source, data, chosen))
+
+
+def _spread(data: DataFacts, count: int) -> dict[str, frozenset[int]]:
+    usable = data.rows - data.missing
+    return {"": frozenset(random.Random(_SEED).sample(range(usable), min(count, usable)))}
+
+
+def _by_class(data: DataFacts, count: int) -> dict[str, frozenset[int]]:
+    """For each class the ordinal numbers of its rows to take: the same share for each, as far as its rows go."""
+    quotas = dict.fromkeys((item.label for item in data.classes), 0)
+    left = count
+    while left > 0:
+        open_classes = [item for item in data.classes if quotas[item.label] < item.rows]
+        if not open_classes:
+            break
+        for item in open_classes[:left]:
+            more = min(max(left // len(open_classes), 1), item.rows - quotas[item.label])
+            quotas[item.label] += more
+        left = count - sum(quotas.values())
+    draw = random.Random(_SEED)
+    return {item.label: frozenset(draw.sample(range(item.rows), quotas[item.label])) for item in data.classes}
+
+
+def _chosen_rows(source: Source, data: DataFacts, chosen: dict[str, frozenset[int]]) -> Iterator[Sampled]:
+    seen: Counter[str] = Counter()
+    width = len(data.label_columns)
+    for row in source.read((*data.label_columns, *data.text_columns)):
+        label = _label(row[:width], source, data)
+        if label is None or is_ignored(label):
+            continue
+        key = spelled(label) if data.kind in _BY_CLASS else ""
+        if seen[key] in chosen.get(key, frozenset()):
+            yield Sampled(_texts(row[width:], source, data.text_columns), label)
+        seen[key] += 1
+
+
+def _label(cells: Sequence[Any], source: Source, data: DataFacts) -> Label:
+    found = [read_label(cell, source, column) for cell, column in zip(cells, data.label_columns, strict=True)]
+    if len(found) == 1:
+        return found[0]
+    return None if None in found else tuple(int(spelled(cell).lower() in ("1", "true")) for cell in found)
+
+
+def _texts(cells: Sequence[Any], source: Source, columns: Sequence[str]) -> tuple[str, ...]:
+    for cell, column in zip(cells, columns, strict=True):
+        if not isinstance(cell, str):
+            raise UsageError(f"{column!r} of {source.name} is not a column of texts", "name another with --text-column")
+    return tuple(cell[:_LONGEST_TEXT].encode("utf-8", "replace").decode("utf-8") for cell in cells)

@@ -1,0 +1,285 @@
+"""What stands in a column of labels, counted row by row in bounded memory."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from headscope.errors import Malformed, UsageError
+from headscope.facts.labelled import DataClass, DataFacts, LabelKind
+from headscope.labelled.rows import Row, Source
+
+_MOST_CLASSES = 20_000
+_LONGEST_LABEL = 1_000
+_LONGEST_LIST = 100_000
+_SHOWN = 60
+_LARGEST = 2**63
+_INTEGER = re.compile(r"[+-]?\d{1,18}")
+_NUMBER = re.compile(r"[+-]?(\d{1,40}\.?\d{0,40}|\.\d{1,40})([eE][+-]?\d{1,3})?")
+_LIST = re.compile(r"\[.*\]", re.DOTALL)
+IGNORED = -100
+"""The label that PyTorch's losses leave out."""
+Label = str | int | float | bool | tuple[Any, ...] | None
+
+
+def tally_labels(source: Source, labels: Sequence[str], texts: Sequence[str]) -> DataFacts:
+    """The labels of all rows. Raises UsageError for columns that are not there or hold no labels."""
+    rows = source.read((*labels, *texts))
+    return _columns(source, labels, texts, rows) if len(labels) > 1 else _column(source, labels[0], texts, rows)
+
+
+def spelled_out(text: str) -> Label:
+    """A cell of a file that knows only texts, as the number or list that it spells; other cells stay as they are."""
+    return _short_cell(text) if len(text) <= _SHORT else _cell(text)
+
+
+_SHORT = 64
+
+
+@lru_cache(maxsize=4_096)  # a column of labels has few different cells
+def _short_cell(text: str) -> Label:
+    return _cell(text)
+
+
+def _cell(text: str) -> Label:
+    stripped = text.strip()
+    if _INTEGER.fullmatch(stripped):
+        return int(stripped)
+    if _NUMBER.fullmatch(stripped):
+        return float(stripped)
+    if len(stripped) <= _LONGEST_LIST and _LIST.fullmatch(stripped):
+        parts = [part.strip().strip("'\"") for part in stripped[1:-1].replace("\n", " ").split(",")]
+        return tuple(spelled_out(part) for part in parts if part)
+    return text
+
+
+def read_label(cell: Any, source: Source, column: str) -> Label:
+    """The label in a cell; None for a row without one. Raises UsageError for a cell that is not a label."""
+    if cell is None or cell == "" or (isinstance(cell, float) and math.isnan(cell)):
+        return None
+    if isinstance(cell, str):
+        if len(cell) > (_LONGEST_LABEL if source.is_typed else _LONGEST_LIST) or (
+            len(cell) > _LONGEST_LABEL and not cell.startswith("[")
+        ):
+            raise _no_labels(source, column, f"one of its cells has {len(cell):,} characters")
+        return cell if source.is_typed else _finite(spelled_out(cell), source, column)
+    if isinstance(cell, list | tuple):
+        if len(cell) > _LONGEST_LIST:
+            raise _no_labels(source, column, f"one of its cells is a list of {len(cell):,}")
+        return tuple(_in_list(item, source, column) for item in cell)
+    if isinstance(cell, bool | int | float):
+        if not -_LARGEST <= cell < _LARGEST:
+            raise _no_labels(source, column, "one of its cells is infinite or a number of over 64 bits")
+        return cell
+    raise _no_labels(source, column, f"one of its cells is {_kind_of(cell)}")
+
+
+def _finite(label: Label, source: Source, column: str) -> Label:
+    if isinstance(label, float) and math.isinf(label):
+        raise _no_labels(source, column, "one of its cells is infinite or a number of over 64 bits")
+    return label
+
+
+def _in_list(item: Any, source: Source, column: str) -> Label:
+    found = read_label(item, source, column)
+    if isinstance(found, tuple) or found is None:
+        raise _no_labels(source, column, "one of its cells is a list that holds lists or empty values")
+    return found
+
+
+def _kind_of(cell: Any) -> str:
+    return "an object (dict)" if isinstance(cell, dict) else f"of the type {type(cell).__name__}"
+
+
+def _no_labels(source: Source, column: str, why: str) -> UsageError:
+    return UsageError(
+        f"{column!r} of {source.name} is not a column of labels: {why}", "name another column with --label-column"
+    )
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Counts so far. `kinds` are the kinds of single labels, with the first row of each."""
+
+    rows: int = 0
+    missing: int = 0
+    ignored: int = 0
+    kinds: dict[LabelKind, int] = field(default_factory=dict)
+    inner: dict[LabelKind, int] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    has_more: bool = False
+    lowest: float = math.inf
+    highest: float = -math.inf
+    is_whole: bool = True
+    lengths: set[int] = field(default_factory=set)
+    hot: list[int] | None = None
+
+    def add(self, label: Label) -> None:
+        """One row."""
+        self.rows += 1
+        if label is None:
+            self.missing += 1
+        elif isinstance(label, tuple):
+            self.kinds.setdefault(LabelKind.LISTS, self.rows)
+            self._add_list(label)
+        else:
+            self.kinds.setdefault(_kind(label), self.rows)
+            self._count(label)
+
+    def _add_list(self, labels: tuple[Any, ...]) -> None:
+        if len(self.lengths) <= 1:
+            self.lengths.add(len(labels))
+        is_hot = len(self.lengths) == 1 and all(item in (0, 1) for item in labels if not isinstance(item, str))
+        if not is_hot or any(isinstance(item, str) for item in labels):
+            self.hot = []
+        elif self.hot is None:
+            self.hot = [int(item) for item in labels]
+        elif self.hot:
+            self.hot = [count + int(item) for count, item in zip(self.hot, labels, strict=True)]
+        for item in labels:
+            self.inner.setdefault(_kind(item), self.rows)
+        for item in dict.fromkeys(labels):
+            self._count(item)
+
+    def _count(self, label: Any) -> None:
+        if isinstance(label, int | float) and not isinstance(label, bool):
+            if is_ignored(label):
+                self.ignored += 1
+                return
+            self.lowest, self.highest = min(self.lowest, label), max(self.highest, label)
+            self.is_whole = self.is_whole and float(label).is_integer()
+        key = spelled(label)
+        if key in self.counts or len(self.counts) < _MOST_CLASSES:
+            self.counts[key] += 1
+        else:
+            self.has_more = True
+
+
+def is_ignored(label: Any) -> bool:
+    """Whether PyTorch's losses leave a label out."""
+    return type(label) is int and label == IGNORED
+
+
+def spelled(label: Any) -> str:
+    """A label as text: the key by which it is counted."""
+    if isinstance(label, bool):
+        return "true" if label else "false"
+    if isinstance(label, float) and label.is_integer() and abs(label) < 1e15:  # noqa: PLR2004  exact as an integer
+        return str(int(label))
+    return str(label)
+
+
+def _kind(label: Any) -> LabelKind:
+    if isinstance(label, bool):
+        return LabelKind.BOOLEANS
+    if isinstance(label, int):
+        return LabelKind.INTEGERS
+    return LabelKind.NUMBERS if isinstance(label, float) else LabelKind.TEXTS
+
+
+def _column(source: Source, column: str, texts: Sequence[str], rows: Iterable[Row]) -> DataFacts:
+    tally = _Tally()
+    for row in rows:
+        tally.add(read_label(row[0], source, column))
+        if tally.has_more and LabelKind.TEXTS in (tally.kinds | tally.inner):
+            raise _no_labels(source, column, f"it has over {_MOST_CLASSES:,} different values")
+    kind = _joined(tally.kinds, source, column)
+    if kind is LabelKind.LISTS:
+        _joined(tally.inner, source, column)
+    _check(tally, kind, source, column)
+    numbers = tally.lowest <= tally.highest
+    return DataFacts(
+        file=source.name,
+        format=source.format,
+        split=source.split,
+        rows=tally.rows,
+        label_columns=(column,),
+        text_columns=tuple(texts),
+        kind=kind,
+        classes=_classes(tally.counts, numbers) if kind is not LabelKind.NUMBERS or not tally.has_more else (),
+        names=source.names.get(column, ()),
+        missing=tally.missing,
+        ignored=tally.ignored,
+        lowest=float(tally.lowest) if numbers else None,
+        highest=float(tally.highest) if numbers else None,
+        is_whole=tally.is_whole,
+        has_more_classes=tally.has_more,
+        list_length=next(iter(tally.lengths)) if len(tally.lengths) == 1 else None,
+        hot=tuple(tally.hot or ()),
+    )
+
+
+def _joined(kinds: dict[LabelKind, int], source: Source, column: str) -> LabelKind:
+    """The one kind of all labels. In a file of texts one text makes all of them texts."""
+    found = set(kinds)
+    numbers = {LabelKind.INTEGERS, LabelKind.NUMBERS}
+    if not found:
+        return LabelKind.TEXTS
+    if found <= numbers:
+        return LabelKind.NUMBERS if LabelKind.NUMBERS in found else LabelKind.INTEGERS
+    if len(found) == 1:
+        return next(iter(found))
+    if not source.is_typed and LabelKind.LISTS not in found:
+        return LabelKind.TEXTS
+    told = " and ".join(f"{kind.value} (first in row {row:,})" for kind, row in sorted(kinds.items(), key=_second))
+    raise Malformed(f"{column!r} of {source.name} mixes {told}", "write all labels in the same way")
+
+
+def _second(item: tuple[LabelKind, int]) -> int:
+    return item[1]
+
+
+def _check(tally: _Tally, kind: LabelKind, source: Source, column: str) -> None:
+    if not tally.rows:
+        raise Malformed(f"{source.name} has no rows", "give a file with labelled rows")
+    if tally.missing == tally.rows:
+        raise _no_labels(source, column, f"all {tally.rows:,} cells are empty")
+    distinct = len(tally.counts)
+    if kind is LabelKind.TEXTS and distinct > max(_SHOWN, tally.rows // 2):
+        raise _no_labels(source, column, f"it has {distinct:,} different values in {tally.rows:,} rows")
+
+
+def _classes(counts: Counter[str], numbers: bool) -> tuple[DataClass, ...]:
+    by_number = all(_INTEGER.fullmatch(label) for label in counts)
+    ordered = sorted(counts, key=int) if numbers and by_number else sorted(counts)
+    return tuple(DataClass(label, counts[label]) for label in ordered)
+
+
+def _columns(source: Source, columns: Sequence[str], texts: Sequence[str], rows: Iterable[Row]) -> DataFacts:
+    """Several columns, each of them one class: a row has it where its cell is 1."""
+    counts, total, missing = [0] * len(columns), 0, 0
+    for row in rows:
+        total += 1
+        cells = [_flag(cell, source, column) for cell, column in zip(row, columns, strict=False)]
+        missing += any(cell is None for cell in cells)
+        counts = [count + bool(cell) for count, cell in zip(counts, cells, strict=True)]
+    if not total:
+        raise Malformed(f"{source.name} has no rows", "give a file with labelled rows")
+    return DataFacts(
+        file=source.name,
+        format=source.format,
+        split=source.split,
+        rows=total,
+        label_columns=tuple(columns),
+        text_columns=tuple(texts),
+        kind=LabelKind.COLUMNS,
+        classes=tuple(DataClass(column, count) for column, count in zip(columns, counts, strict=True)),
+        missing=missing,
+    )
+
+
+def _flag(cell: Any, source: Source, column: str) -> bool | None:
+    """Whether a row has the class of a column. Raises UsageError for a cell that is neither 0 nor 1."""
+    label = read_label(cell, source, column)
+    if label is None:
+        return None
+    words = {"true": True, "false": False}
+    found = words.get(label.strip().lower()) if isinstance(label, str) else None
+    if found is not None:
+        return found
+    if label in (0, 1) and not isinstance(label, str):
+        return bool(label)
+    raise _no_labels(source, column, "with several label columns each cell must be 0 or 1, and one holds another value")
