@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class _Own:
+class Own:
     """A tensor of the model by its name; `tied_to` is the name under which the same tensor came before."""
 
     name: str
@@ -64,7 +64,7 @@ class _Pair:
     """The stored tensors that make one of the model; `change` are those of an adapter that were merged into it."""
 
     headers: tuple[TensorHeader, ...]
-    place: _Place
+    place: Place
     change: Mapping[str, TensorHeader] = field(default_factory=dict)
     is_converted: bool = False
 
@@ -85,16 +85,16 @@ class _HeadNames:
         names = (*trace.parameters, *trace.buffers)
         return cls(frozenset(map(plain_name, names)), frozenset(map(plain_name, trace.live)))
 
-    def holds(self, item: _Own) -> bool:
+    def holds(self, item: Own) -> bool:
         """Whether a tensor is one of the head; PEFT's copy of what it trains is not."""
         return bool(self.why) or (plain_name(item.name) in self.head and ".original_module." not in item.name)
 
-    def depends_on(self, item: _Own) -> bool:
+    def depends_on(self, item: Own) -> bool:
         return bool(self.why) or not item.is_persistent or plain_name(item.name) in self.live
 
 
 @dataclass(slots=True)
-class _Place:
+class Place:
     """A place with weights, opened for reading numbers."""
 
     files: StoredFiles
@@ -118,7 +118,7 @@ def compare_with_checkpoint(
     manifest = read_checkpoint(request, progress)
     places = _opened(request, manifest)
     before = _state_of(places)
-    pairing = _Pairing(inner, manifest, places)
+    pairing = Pairing(inner, manifest, places)
     tell("tracing the head")
     head = _head_of(unwrapped, module, pairing)
     own = tuple(_tensors_of(inner))
@@ -145,10 +145,10 @@ def compare_with_checkpoint(
     )
 
 
-def _opened(request: Request, manifest: CheckpointManifest) -> list[_Place]:
+def _opened(request: Request, manifest: CheckpointManifest) -> list[Place]:
     from headscope.checkpoints import TensorBytes
 
-    found = [_Place(item, TensorBytes(item.sidecar)) for item in open_stored_files(request, manifest)]
+    found = [Place(item, TensorBytes(item.sidecar)) for item in open_stored_files(request, manifest)]
     if not any(place.manifest.tensors for place in found):
         raise Unsupported(
             f"{manifest.reference} holds no weights to compare with",
@@ -157,7 +157,7 @@ def _opened(request: Request, manifest: CheckpointManifest) -> list[_Place]:
     return found
 
 
-def _state_of(places: list[_Place]) -> list[object]:
+def _state_of(places: list[Place]) -> list[object]:
     """What tells that a weight file on this machine has changed."""
     from headscope.checkpoints import files_beside
 
@@ -166,7 +166,7 @@ def _state_of(places: list[_Place]) -> list[object]:
     ]
 
 
-def _head_of(unwrapped: Unwrapped, module: nn.Module, pairing: _Pairing) -> _HeadNames:
+def _head_of(unwrapped: Unwrapped, module: nn.Module, pairing: Pairing) -> _HeadNames:
     """The names of the head's tensors.
 
     A model whose modules are those of its class is traced without its numbers, as `inspect` does it; any other is run.
@@ -185,7 +185,7 @@ def _head_of(unwrapped: Unwrapped, module: nn.Module, pairing: _Pairing) -> _Hea
         return _HeadNames(why=err.message)
 
 
-def _tensors_of(module: nn.Module) -> Iterator[_Own]:
+def _tensors_of(module: nn.Module) -> Iterator[Own]:
     """The parameters and buffers of a model under all their names."""
     persistent = set(module.state_dict(keep_vars=True))
     first: dict[int, str] = {}
@@ -193,7 +193,7 @@ def _tensors_of(module: nn.Module) -> Iterator[_Own]:
     buffers = ((name, item, True) for name, item in module.named_buffers(remove_duplicate=False))
     for name, tensor, is_buffer in (*parameters, *buffers):
         source = first.setdefault(id(tensor), name)
-        yield _Own(name, tensor, is_buffer, name in persistent, "" if source == name else source)
+        yield Own(name, tensor, is_buffer, name in persistent, "" if source == name else source)
 
 
 def _trained_for(manifest: CheckpointManifest) -> str:
@@ -216,10 +216,10 @@ def _headers_of_modules(manifest: CheckpointManifest, module: nn.Module) -> Iter
                 yield f"{number}.{tensor.name}", TensorHeader(tensor.name, tensor.dtype, tensor.shape, file)
 
 
-class _Pairing:
+class Pairing:
     """Which stored tensors make which of the model's."""
 
-    def __init__(self, module: nn.Module, manifest: CheckpointManifest, places: list[_Place]) -> None:
+    def __init__(self, module: nn.Module, manifest: CheckpointManifest, places: list[Place]) -> None:
         self.module = module
         self.manifest = manifest
         self.notes: list[str] = []
@@ -294,14 +294,14 @@ class _Pairing:
         item = self._origins.get(plain_name(name))
         return item is not None and item.adapter is not None
 
-    def pair(self, item: _Own) -> _Pair | None:
+    def pair(self, item: Own) -> _Pair | None:
         """The stored tensors behind a tensor; None for none. Raises Unsupported for packed ones."""
         key = key_in_adapter(item.name, self._of_adapter)
         if key is not None and self._adapter is not None and ".original_module." not in item.name:
             return self._taken((self._of_adapter[key],), self._adapter)
         return self._in_base(item, self._base) if self._base is not None else None
 
-    def _in_base(self, item: _Own, base: _Place) -> _Pair | None:
+    def _in_base(self, item: Own, base: Place) -> _Pair | None:
         """The stored tensors of the base model, or of the only checkpoint, behind a tensor."""
         if item.name in self._of_modules:
             return _Pair((self._of_modules[item.name],), base)
@@ -325,7 +325,7 @@ class _Pairing:
     def _taken(
         self,
         headers: tuple[TensorHeader, ...],
-        place: _Place,
+        place: Place,
         change: Mapping[str, TensorHeader] | None = None,
         *,
         is_converted: bool = False,
@@ -347,7 +347,7 @@ class _Pairing:
             raise Unsupported("Transformers' loader makes no such tensor a second time", "")
         return self._converted[plain_name(name)].detach()
 
-    def _if_converted(self, item: _Own) -> _Pair | None:
+    def _if_converted(self, item: Own) -> _Pair | None:
         pair = self.pair(item)
         is_other = pair is not None and (len(pair.headers) > 1 or pair.headers[0].shape != tuple(item.tensor.shape))
         return pair if is_other and pair is not None and pair.is_converted else None
@@ -368,7 +368,7 @@ class _Pairing:
         """The headers of the adapter's file by their keys."""
         return self._of_adapter
 
-    def _change(self, item: _Own, origin: ParameterOrigin | None) -> dict[str, TensorHeader]:
+    def _change(self, item: Own, origin: ParameterOrigin | None) -> dict[str, TensorHeader]:
         """The adapter's tensors that a merge adds to a weight; none where the model holds the adapter beside it."""
         if origin is None or origin.adapter is not Carried.ADAPTED or plain_name(item.name) != item.name:
             return {}
@@ -380,7 +380,7 @@ class _Pairing:
         }
 
     @property
-    def adapter(self) -> _Place | None:
+    def adapter(self) -> Place | None:
         """The place of the adapter's file."""
         return self._adapter
 
@@ -394,7 +394,7 @@ class _Pairing:
 _PACKED = ("int", "uint", "float8")
 
 
-def _is_as_stored(item: _Own, header: TensorHeader | None) -> bool:
+def _is_as_stored(item: Own, header: TensorHeader | None) -> bool:
     return header is not None and str(item.tensor.dtype) == f"torch.{header.dtype}"
 
 
@@ -409,7 +409,7 @@ def _parts_of_transformers(module: nn.Module) -> Iterator[tuple[str, PreTrainedM
             yield path, part
 
 
-def _checked(item: _Own, pairing: _Pairing, head: _HeadNames) -> TensorCheck:
+def _checked(item: Own, pairing: Pairing, head: _HeadNames) -> TensorCheck:
     """What one tensor of the model is."""
     bare = TensorCheck(
         name=item.name,
@@ -432,12 +432,12 @@ def _checked(item: _Own, pairing: _Pairing, head: _HeadNames) -> TensorCheck:
         return replace(bare, status=TensorStatus.RANDOM, reason="the checkpoint holds nothing for it")
     keyed = replace(bare, keys=tuple(header.key for header in pair.headers))
     try:
-        return _against_stored(keyed, item.tensor, pair, pairing)
+        return against_stored(keyed, item.tensor, pair, pairing)
     except HeadscopeError as err:
         return replace(keyed, reason=err.message)
 
 
-def _against_stored(bare: TensorCheck, tensor: torch.Tensor, pair: _Pair, pairing: _Pairing) -> TensorCheck:
+def against_stored(bare: TensorCheck, tensor: torch.Tensor, pair: _Pair, pairing: Pairing) -> TensorCheck:
     from headscope.model.numbers import why_not_comparable
 
     if not tensor.numel() and 0 not in pair.headers[0].shape:
@@ -455,7 +455,7 @@ def _against_stored(bare: TensorCheck, tensor: torch.Tensor, pair: _Pair, pairin
         return _against_conversion(bare, tensor, pair, pairing)
     from headscope.model.numbers import compare
 
-    return _judged(bare, tensor, compare(tensor, _numbers(pair.place, pair.headers[0])))
+    return _judged(bare, tensor, compare(tensor, numbers_of(pair.place, pair.headers[0])))
 
 
 def _judged(bare: TensorCheck, tensor: torch.Tensor, found: Difference) -> TensorCheck:
@@ -474,7 +474,7 @@ def _judged(bare: TensorCheck, tensor: torch.Tensor, found: Difference) -> Tenso
     return replace(bare, status=TensorStatus.DIFFERENT, max_error=largest, reason=reason)
 
 
-def _numbers(place: _Place, header: TensorHeader) -> Callable[[int, int], torch.Tensor]:
+def numbers_of(place: Place, header: TensorHeader) -> Callable[[int, int], torch.Tensor]:
     """A function that reads some of a stored tensor's elements, flat. Raises Unsupported where it can't."""
     import torch
 
@@ -494,11 +494,11 @@ def _numbers(place: _Place, header: TensorHeader) -> Callable[[int, int], torch.
     return read
 
 
-def _whole(place: _Place, header: TensorHeader) -> torch.Tensor:
-    return _numbers(place, header)(0, math.prod(header.shape)).reshape(header.shape)
+def _whole(place: Place, header: TensorHeader) -> torch.Tensor:
+    return numbers_of(place, header)(0, math.prod(header.shape)).reshape(header.shape)
 
 
-def _from_pickle(place: _Place, header: TensorHeader) -> torch.Tensor:
+def _from_pickle(place: Place, header: TensorHeader) -> torch.Tensor:
     from headscope.checkpoints import path_in
     from headscope.model.values import stored_tensors
 
@@ -508,7 +508,7 @@ def _from_pickle(place: _Place, header: TensorHeader) -> torch.Tensor:
     return stored_tensors(path, [header.key])[header.key]
 
 
-def _against_merge(bare: TensorCheck, tensor: torch.Tensor, pair: _Pair, pairing: _Pairing) -> TensorCheck:
+def _against_merge(bare: TensorCheck, tensor: torch.Tensor, pair: _Pair, pairing: Pairing) -> TensorCheck:
     """A weight against what PEFT would merge; where it is the base model's, the reason says so."""
     from headscope.model.numbers import compare, merge_lora
 
@@ -531,7 +531,7 @@ def _against_merge(bare: TensorCheck, tensor: torch.Tensor, pair: _Pair, pairing
     return judged
 
 
-def _against_conversion(bare: TensorCheck, tensor: torch.Tensor, pair: _Pair, pairing: _Pairing) -> TensorCheck:
+def _against_conversion(bare: TensorCheck, tensor: torch.Tensor, pair: _Pair, pairing: Pairing) -> TensorCheck:
     """A tensor that Transformers makes of several stored ones, or of one in another form."""
     from headscope.model.numbers import compare
 
@@ -545,7 +545,7 @@ def _against_conversion(bare: TensorCheck, tensor: torch.Tensor, pair: _Pair, pa
     return replace(judged, status=TensorStatus.TRANSFORMED) if is_same else judged
 
 
-def _computed(bare: TensorCheck, item: _Own, pairing: _Pairing) -> TensorCheck:
+def _computed(bare: TensorCheck, item: Own, pairing: Pairing) -> TensorCheck:
     """A buffer that is stored nowhere, against the one that the class computes again."""
     from headscope.model.numbers import compare, why_not_comparable
 
@@ -565,7 +565,7 @@ def _is_close(tensor: torch.Tensor, found: Difference) -> bool:
     return tensor.is_floating_point() and found.is_within_rounding(tensor.dtype)
 
 
-def _dropped(pairing: _Pairing, own: Iterable[_Own], request: Request) -> list[TensorCheck]:
+def _dropped(pairing: Pairing, own: Iterable[Own], request: Request) -> list[TensorCheck]:
     """The stored tensors that nothing in the model takes; those of the checkpoint's own head are marked."""
     for item in own:
         with suppress(Unsupported):  # its keys are known all the same

@@ -10,12 +10,15 @@ from headscope.facts import Finding, Profile
 from headscope.facts.check import CheckResult, Verdict
 from headscope.facts.counting import counted, list_of
 from headscope.facts.verification import TensorCheck, TensorStatus, VerifyResult
+from headscope.render.console import plain_text
 from headscope.render.fold import fold_keys
 from headscope.render.lines import Paragraph
 from headscope.render.palette import QUIET, SEVERITY, STRONG, TONE, Tone
 from headscope.render.safe import label, safe
 from headscope.render.words import bytes_of, size_of
 
+SAVES = "verify-save"
+"""The name of `verify_save` in results."""
 _MARGIN = 12
 _MOST_NAMES = 12
 _TONE = {Verdict.PASSED: Tone.GOOD, Verdict.FAILED: Tone.ERROR, Verdict.NOT_DETERMINED: Tone.WARNING}
@@ -24,16 +27,27 @@ _WORDS = {
     Verdict.FAILED: "The loaded model is not what the checkpoint stores",
     Verdict.NOT_DETERMINED: "Not determined: some tensors could not be compared",
 }
+_WORDS_OF_SAVES = {
+    Verdict.PASSED: "The save holds the head of the live model",
+    Verdict.FAILED: "The save does not hold the head of the live model",
+    Verdict.NOT_DETERMINED: "Not determined: some tensors could not be compared",
+}
 _STYLE = {
     TensorStatus.DIFFERENT: TONE[Tone.ERROR],
     TensorStatus.RANDOM: TONE[Tone.ERROR],
     TensorStatus.DROPPED: TONE[Tone.ERROR],
     TensorStatus.PLACEHOLDER: TONE[Tone.ERROR],
+    TensorStatus.RENAMED: TONE[Tone.ERROR],
     TensorStatus.UNKNOWN: TONE[Tone.WARNING],
 }
 _ORDER = list(reversed(TensorStatus))
 """What is wrong comes first."""
 _PLAIN = (TensorStatus.EQUAL, TensorStatus.TIED, TensorStatus.COMPUTED)
+_WORDS_OF_TRAININGS = {
+    Verdict.PASSED: "Training changed the head",
+    Verdict.FAILED: "Training left the head as it was",
+    Verdict.NOT_DETERMINED: "Not determined: not every tensor of the head could be watched",
+}
 
 
 def verification_verdict(result: VerifyResult) -> RenderableType:
@@ -41,8 +55,10 @@ def verification_verdict(result: VerifyResult) -> RenderableType:
     counts = Counter(item.status.value for item in result.tensors)
     told = ", ".join(f"{count:,} {status}" for status, count in sorted(counts.items()))
     text = Text()
-    text.append(_WORDS[result.verdict], TONE[_TONE[result.verdict]])
-    text.append(f": {told or 'no tensor was compared'}")
+    words = _WORDS if result.command != SAVES else _WORDS_OF_SAVES if result.tensors else _WORDS_OF_TRAININGS
+    text.append(words[result.verdict], TONE[_TONE[result.verdict]])
+    is_training = words is _WORDS_OF_TRAININGS
+    text.append("" if is_training else f": {told or 'no tensor was compared'}")
     return Paragraph(text)
 
 
@@ -105,6 +121,14 @@ def _finding(finding: Finding) -> Text:
     body.append(safe(finding.message))
     body.append(f" {safe(finding.remedy)}", QUIET)
     return body
+
+
+def save_sentence(result: VerifyResult) -> str:
+    """A result on a save in a few lines: the verdict, the findings, and what stayed open."""
+    lines = [f"headscope: {result.reference}: {plain_text(verification_verdict(result)).strip()}"]
+    lines += [f"{item.severity.value} {item.id}: {item.message} {item.remedy}" for item in result.findings]
+    lines += [f"not determined: {gap.what}: {gap.reason}" for gap in result.not_determined]
+    return "\n".join(safe(line) for line in lines)
 
 
 def as_check(result: VerifyResult) -> CheckResult:
