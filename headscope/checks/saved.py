@@ -158,11 +158,11 @@ def _incomplete(this: Rule, saved: SavedModel) -> Findings:
 def _did_not_move(this: Rule, saved: SavedModel) -> Findings:
     """A tensor of the head has the numbers that it had when training started.
 
-    One that the checkpoint gave and that was frozen on purpose is no fault, if something else of the head was trained.
+    It is no fault if something else of the head was trained, and this was frozen with the numbers of the checkpoint.
     """
     still = [item for item in saved.moves if item.still is not None]
     moved = len(still) < len(saved.moves)
-    found = [item for item in still if not (moved and not item.is_new and item.still is Standstill.FROZEN)]
+    found = [item for item in still if not (moved and _is_meant(item))]
     random = [item for item in found if item.is_new and item.still in _STOPPED]
     if random:
         yield _finding_on(
@@ -177,6 +177,16 @@ def _did_not_move(this: Rule, saved: SavedModel) -> Findings:
         yield _finding_on(
             this, Severity.WARNING, others, ("has not changed", "have not changed"), moved=moved or bool(random)
         )
+
+
+def _is_meant(item: HeadMove) -> bool:
+    """Whether a tensor may have stayed as it was while others of the head were trained.
+
+    A loss on differences of scores, such as that of a reward model, gives their bias no gradient.
+    """
+    if item.still is Standstill.FROZEN:
+        return not item.is_new
+    return not item.is_matrix and item.still in (Standstill.ZERO_GRADIENT, Standstill.TOO_SMALL)
 
 
 def _finding_on(

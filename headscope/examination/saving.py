@@ -468,7 +468,7 @@ def _move(name: str, parameter: nn.Parameter, memory: HeadMemory, optimizer: Any
     digest, norm = _digest(parameter)
     still = _still(parameter, optimizer) if digest == memory.digests[name] else _decayed(parameter, optimizer)
     is_new = memory.given.get(name) in NEW_AT_LOAD
-    return HeadMove(name, memory.norms[name], norm, still, is_new)
+    return HeadMove(name, memory.norms[name], norm, still, is_new, parameter.dim() > 1)
 
 
 def _still(parameter: nn.Parameter, optimizer: Any) -> Standstill:

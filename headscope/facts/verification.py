@@ -92,7 +92,7 @@ class HeadMove:
     """A tensor of the head between the start and the end of a training.
 
     The norms are Euclidean. `still` says why training did not change it, None where it did. `is_new`: the numbers at
-    the start were random, because the load did not give them.
+    the start were random, because the load did not give them. `is_matrix`: it has more than one axis.
     """
 
     name: str
@@ -100,6 +100,7 @@ class HeadMove:
     norm_after: float
     still: Standstill | None = None
     is_new: bool = False
+    is_matrix: bool = True
 
 
 @dataclass(frozen=True, slots=True)
