@@ -10,7 +10,6 @@ from headscope.facts import Finding, Profile
 from headscope.facts.check import CheckResult, Verdict
 from headscope.facts.counting import counted, list_of
 from headscope.facts.verification import TensorCheck, TensorStatus, VerifyResult
-from headscope.render.console import plain_text
 from headscope.render.fold import fold_keys
 from headscope.render.lines import Paragraph
 from headscope.render.palette import QUIET, SEVERITY, STRONG, TONE, Tone
@@ -52,14 +51,20 @@ _WORDS_OF_TRAININGS = {
 
 def verification_verdict(result: VerifyResult) -> RenderableType:
     """The verdict in one line, and how many tensors have which status: what `-q` shows."""
+    return Paragraph(Text.assemble((_words_on(result), TONE[_TONE[result.verdict]]), _counts_in(result)))
+
+
+def _words_on(result: VerifyResult) -> str:
+    if result.command != SAVES:
+        return _WORDS[result.verdict]
+    return (_WORDS_OF_SAVES if result.tensors else _WORDS_OF_TRAININGS)[result.verdict]
+
+
+def _counts_in(result: VerifyResult) -> str:
+    """How many tensors have which status, behind the verdict; nothing on a training, which compares no tensors."""
     counts = Counter(item.status.value for item in result.tensors)
     told = ", ".join(f"{count:,} {status}" for status, count in sorted(counts.items()))
-    text = Text()
-    words = _WORDS if result.command != SAVES else _WORDS_OF_SAVES if result.tensors else _WORDS_OF_TRAININGS
-    text.append(words[result.verdict], TONE[_TONE[result.verdict]])
-    is_training = words is _WORDS_OF_TRAININGS
-    text.append("" if is_training else f": {told or 'no tensor was compared'}")
-    return Paragraph(text)
+    return f": {told or 'no tensor was compared'}" if told or result.command != SAVES else ""
 
 
 def verification_screen(result: VerifyResult) -> RenderableType:
@@ -125,7 +130,7 @@ def _finding(finding: Finding) -> Text:
 
 def save_sentence(result: VerifyResult) -> str:
     """A result on a save in a few lines: the verdict, the findings, and what stayed open."""
-    lines = [f"headscope: {result.reference}: {plain_text(verification_verdict(result)).strip()}"]
+    lines = [f"headscope: {result.reference}: {_words_on(result)}{_counts_in(result)}"]
     lines += [f"{item.severity.value} {item.id}: {item.message} {item.remedy}" for item in result.findings]
     lines += [f"not determined: {gap.what}: {gap.reason}" for gap in result.not_determined]
     return "\n".join(safe(line) for line in lines)
