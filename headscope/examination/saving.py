@@ -341,7 +341,7 @@ class _Stored:
     @cached_property
     def _pairing(self) -> Pairing:
         origin: Any = self.memory.unwrapped.origin
-        return Pairing(origin, None, self.saved.parts[0].manifest, self._places[:1])
+        return Pairing(origin, self.saved.parts[0].manifest, self._places[:1])
 
     def find_renamed(self, tensor: torch.Tensor) -> TensorHeader | None:
         """A stored tensor with the numbers of a live one, under a key that nothing in the model is called."""
