@@ -60,8 +60,8 @@ from headscope.facts.check import (
     TokenizerFacts,
     Verdict,
 )
-from headscope.facts.labelled import DataClass, DataFacts, Fit, LabelKind, Order, Predictions
 from headscope.facts.counting import few_of
+from headscope.facts.labelled import DataClass, DataFacts, Fit, LabelKind, Order, Predictions
 from tests.reports import ENVIRONMENT
 
 LOADED, NEW, MISMATCHED = ParameterStatus.LOADED, ParameterStatus.NEW, ParameterStatus.MISMATCHED
