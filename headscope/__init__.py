@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         inspect,
         snapshot,
         verify,
+        verify_save,
     )
     from headscope.integrations.trainer import HeadscopeCallback
 
@@ -65,6 +66,7 @@ __all__ = [
     "inspect",
     "snapshot",
     "verify",
+    "verify_save",
 ]
 
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every name

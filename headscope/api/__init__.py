@@ -7,6 +7,7 @@ from headscope.api.drawing import diagram
 from headscope.api.forward_pass import forward
 from headscope.api.inspection import inspect
 from headscope.api.options import DeviceName, DrawingName, ProfileName, SeverityName
+from headscope.api.save_verification import verify_save
 from headscope.api.shown import Checked, Compared, Examination, Forwarded, Heads, Snapshot, Verified
 from headscope.api.snapshots import snapshot
 from headscope.api.verification import verify
@@ -41,4 +42,5 @@ __all__ = [
     "snapshot",
     "surroundings",
     "verify",
+    "verify_save",
 ]

@@ -11,12 +11,15 @@ from headscope.checkpoints.checkpoint_files import (
 )
 from headscope.checkpoints.foreign.timm import is_of_timm, is_timm_wrapper, timm_contents
 from headscope.checkpoints.reading import read_manifest
+from headscope.checkpoints.saved import Saved, SavedPart, read_save
 from headscope.checkpoints.score_heads import score_heads_of
 from headscope.checkpoints.snapshot import bundled_snapshots, snapshot_text, write_snapshot
 from headscope.checkpoints.vocabulary import read_vocabulary
 
 __all__ = [
     "FileReader",
+    "Saved",
+    "SavedPart",
     "TensorBytes",
     "bundled_snapshots",
     "files_beside",
@@ -26,6 +29,7 @@ __all__ = [
     "path_in",
     "read_first_bytes",
     "read_manifest",
+    "read_save",
     "read_tokenizer_settings",
     "read_vocabulary",
     "score_heads_of",

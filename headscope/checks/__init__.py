@@ -1,9 +1,9 @@
 """The rules of `check`, and how they are put together to a verdict. Sees facts only: no torch, no network."""
 
-from headscope.checks import data, kind, labels, loaded, states, tokens, training, values, weights
+from headscope.checks import data, kind, labels, loaded, saved, states, tokens, training, values, weights
 from headscope.checks.judgement import judge
 from headscope.checks.rule import RULES
-from headscope.checks.selection import Ignore, Selection, select
+from headscope.checks.selection import Ignore, Selection, named_in, select
 
 __all__ = [
     "RULES",
@@ -14,6 +14,8 @@ __all__ = [
     "kind",
     "labels",
     "loaded",
+    "named_in",
+    "saved",
     "select",
     "states",
     "tokens",

@@ -8,7 +8,7 @@ from headscope.checks.selection import GRAVITY, Selection
 from headscope.facts import Finding, Severity, Unavailable
 from headscope.facts.check import Ignored, Verdict
 from headscope.facts.counting import counted, few_of, verb
-from headscope.facts.verification import LoadedModel, TensorCheck, TensorStatus
+from headscope.facts.verification import LoadedModel, SavedModel, TensorCheck, TensorStatus
 
 _LOAD_AGAIN = "Load it with the class that the checkpoint names, and compare again."
 _SAVE_OR_LOAD = (
@@ -117,9 +117,12 @@ def _base_random(this: Rule, loaded: LoadedModel) -> Findings:
 
 
 def judge_loaded(
-    loaded: LoadedModel, selection: Selection, gaps: Sequence[Unavailable]
+    loaded: LoadedModel | SavedModel, selection: Selection, gaps: Sequence[Unavailable]
 ) -> tuple[Verdict, tuple[Finding, ...], tuple[Ignored, ...]]:
-    """What the selected rules say of a loaded model: failed before not determined, passed only if nothing was open."""
+    """What the selected rules say of a loaded model or of a save.
+
+    Failed before not determined, and passed only if nothing was open.
+    """
     found = [finding for rule in selection.rules for finding in rule.judge(rule, loaded)]
     counts, ignored = sift(found, selection, loaded.reference)
     failing = any(GRAVITY[item.severity] >= GRAVITY[selection.fail_on] for item in counts)

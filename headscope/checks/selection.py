@@ -61,8 +61,14 @@ def select(
     chosen = tuple(rule for rule in every if not names or any(_names(name, rule) for name in names))
     if not chosen:
         others = sorted({rule.command for rule in RULES.values() if any(_names(name, rule) for name in names)})
-        raise UsageError(f"{command} has no rule {', '.join(names)}", f"headscope {' and '.join(others)} asks it")
+        raise UsageError(f"{command} has no rule {', '.join(names)}", f"headscope {' and '.join(others)} runs it")
     return Selection(chosen, ignored, _severity(fail_on), baseline)
+
+
+def named_in(command: str, wanted: Iterable[str]) -> tuple[str, ...]:
+    """Those of some rule ids, names or beginnings of ids that name a rule of a command."""
+    own = [rule for rule in RULES.values() if rule.command == command]
+    return tuple(name for name in wanted if any(_names(name, rule) for rule in own))
 
 
 def _names(name: str, rule: Rule) -> bool:

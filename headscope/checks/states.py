@@ -10,7 +10,7 @@ _TITLES = {
     StateKind.PEFT_KEYS: ("peft-keys", "The file is the state dict of a PEFT model"),
     StateKind.DEEPSPEED: ("deepspeed-checkpoint", "The weights are a training checkpoint of DeepSpeed"),
     StateKind.DISTRIBUTED: ("distributed-checkpoint", "The weights are a distributed checkpoint"),
-    StateKind.MEGATRON: ("megatron-ranks", "The weights are rank files of Megatron-LM"),
+    StateKind.MEGATRON: ("megatron-ranks", "The weights are a checkpoint of Megatron"),
     StateKind.LIGHTNING: ("training-file", "The weights lie inside a file of a training run"),
     StateKind.TRAINER_OUTPUT: ("trainer-output", "The folder is the output of a Trainer"),
     StateKind.NO_CONFIG: ("no-config", "The weights have no config.json"),

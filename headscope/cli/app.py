@@ -5,7 +5,8 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from functools import cache
+from typing import Annotated, Any
 
 import typer
 from typer.main import get_command
@@ -135,9 +136,15 @@ def _collect_no_garbage() -> None:
     gc.disable()
 
 
+@cache
+def _application() -> Any:
+    """The commands as Typer runs them: it looks at every option of every command to make them."""
+    return get_command(app)
+
+
 def _run(arguments: list[str]) -> int:
     try:
-        ended = get_command(app).main(args=arguments or ["--help"], prog_name="headscope", standalone_mode=False)
+        ended = _application().main(args=arguments or ["--help"], prog_name="headscope", standalone_mode=False)
     except SystemExit as end:
         if isinstance(
             end.__context__, BrokenPipeError

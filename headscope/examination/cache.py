@@ -12,6 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -145,6 +146,7 @@ def key_of(manifest: CheckpointManifest, *parts: object) -> str:
     return hashlib.sha256(f"{text}\n{snapshot_text(manifest)}".encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 
+@cache
 def _own_code() -> tuple[int, int]:
     """The state of headscope's own code, which a development install changes without a new version."""
     stamps = [file.stat().st_mtime_ns for file in Path(__file__).parents[1].rglob("*.py")]

@@ -22,7 +22,6 @@ from headscope.facts.check import BuiltFacts
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from headscope.model.loading import Loaded
     from headscope.model.model_request import Choice
 
 
@@ -88,7 +87,7 @@ class Examined:
     key: str
 
 
-Tracer = Callable[["Loaded", "Choice"], Traced]
+Tracer = Callable[["PreTrainedModel", "Choice"], Traced]
 
 
 def _examine(
@@ -98,7 +97,7 @@ def _examine(
     tell("importing torch and transformers")
     choice, loaded = load_checkpoint(request, manifest, tell)
     tell("tracing the head")
-    traced = tracer(loaded, choice) if tracer else Traced(None)
+    traced = tracer(loaded.model, choice) if tracer else Traced(None)
     report = assemble(command, manifest, choice, loaded, traced, diagnose(choice, manifest, loaded))
     built = with_purpose(built_facts(choice.config), manifest, is_reranker=bool(choice.rows))
     return Examined(report, manifest, built, choice, loaded.model, "")

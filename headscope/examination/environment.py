@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from functools import cache
 from importlib import metadata
 from urllib.parse import urlsplit, urlunsplit
 
@@ -36,6 +37,7 @@ def surroundings() -> Surroundings:
     return Surroundings(environment(), read_settings())
 
 
+@cache
 def _version(package: str) -> str:
     try:
         return metadata.version(package)

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from headscope.checkpoints.tokenizer_file import FirstToken
-    from headscope.model.loading import Loaded
     from headscope.model.model_request import Choice
     from headscope.trace import TokenNames
 
@@ -25,8 +24,10 @@ class Traced:
     gaps: tuple[Unavailable, ...] = ()
 
 
-def trace_checkpoint(loaded: Loaded, choice: Choice, own: FirstToken | None = None, *, verify: bool = False) -> Traced:
-    """The head trace of a loaded skeleton; `own` is what the checkpoint's own tokenizer puts first.
+def trace_checkpoint(
+    skeleton: PreTrainedModel, choice: Choice, own: FirstToken | None = None, *, verify: bool = False
+) -> Traced:
+    """The head trace of a model on the meta device; `own` is what the checkpoint's own tokenizer puts first.
 
     With `verify` the proof is kept, and the effect of padding is measured.
     """
@@ -38,17 +39,17 @@ def trace_checkpoint(loaded: Loaded, choice: Choice, own: FirstToken | None = No
 
     if choice.rows:
         try:
-            trace, small = trace_token_rows(loaded.model, choice)
+            trace, small = trace_token_rows(skeleton, choice)
         except Unsupported as err:
             return Traced(None, (Unavailable("head path", err.message),))
         return Traced(with_padding(trace, small) if verify else unless_contradicted(trace))
-    family = special_tokens_of(str(loaded.model.config.model_type))
+    family = special_tokens_of(str(skeleton.config.model_type))
     names = TokenNames(own.token if own else family.first, family.eos, is_own=own is not None)
     try:
         with quiet():
-            trace = trace_head(loaded.model, choice.task, names, verify=True, twin=lambda: shallow_twin(loaded.model))
+            trace = trace_head(skeleton, choice.task, names, verify=True, twin=lambda: shallow_twin(skeleton))
     except Unsupported as err:
-        found = traced_with_numbers(loaded.model, choice, names, err)
+        found = traced_with_numbers(skeleton, choice, names, err)
         if found is None:
             return Traced(None, (Unavailable("head path", err.message),))
         trace = replace(found, notes=(*found.notes, _WITH_NUMBERS))

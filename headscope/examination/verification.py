@@ -17,13 +17,16 @@ from typing import TYPE_CHECKING
 
 from headscope.errors import HeadscopeError, Unsupported
 from headscope.examination.cache import state_of
-from headscope.examination.live import Seen, see
-from headscope.examination.module import unwrap
+from headscope.examination.live import see
+from headscope.examination.live_facts import task_of
+from headscope.examination.module import Unwrapped, unwrap
 from headscope.examination.reading import StoredFiles, open_stored_files, read_checkpoint
 from headscope.examination.request import Progress, Request
+from headscope.examination.tracing import trace_checkpoint
 from headscope.facts import (
     Carried,
     CheckpointManifest,
+    HeadTrace,
     ParameterOrigin,
     ParameterStatus,
     TensorHeader,
@@ -46,7 +49,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class _Own:
+class Own:
     """A tensor of the model by its name; `tied_to` is the name under which the same tensor came before."""
 
     name: str
@@ -61,13 +64,37 @@ class _Pair:
     """The stored tensors that make one of the model; `change` are those of an adapter that were merged into it."""
 
     headers: tuple[TensorHeader, ...]
-    place: _Place
+    place: Place
     change: Mapping[str, TensorHeader] = field(default_factory=dict)
     is_converted: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _HeadNames:
+    """The tensors of the head, and those that the scores depend on, without PEFT's wrappers in their names.
+
+    `why` says why they are not known; then every tensor counts as one of the head.
+    """
+
+    head: frozenset[str] = frozenset()
+    live: frozenset[str] = frozenset()
+    why: str = ""
+
+    @classmethod
+    def of(cls, trace: HeadTrace) -> _HeadNames:
+        names = (*trace.parameters, *trace.buffers)
+        return cls(frozenset(map(plain_name, names)), frozenset(map(plain_name, trace.live)))
+
+    def holds(self, item: Own) -> bool:
+        """Whether a tensor is one of the head; PEFT's copy of what it trains is not."""
+        return bool(self.why) or (plain_name(item.name) in self.head and ".original_module." not in item.name)
+
+    def depends_on(self, item: Own) -> bool:
+        return bool(self.why) or not item.is_persistent or plain_name(item.name) in self.live
+
+
 @dataclass(slots=True)
-class _Place:
+class Place:
     """A place with weights, opened for reading numbers."""
 
     files: StoredFiles
@@ -86,23 +113,23 @@ def compare_with_checkpoint(
     Raises a HeadscopeError where the checkpoint cannot be read or holds no weights.
     """
     tell = progress or (lambda sentence: None)
-    inner = unwrap(module).module
+    unwrapped = unwrap(module)
+    inner = unwrapped.module
     manifest = read_checkpoint(request, progress)
     places = _opened(request, manifest)
     before = _state_of(places)
+    pairing = Pairing(inner, manifest, places)
     tell("tracing the head")
-    seen, why = _seen(module)
+    head = _head_of(unwrapped, module, pairing)
     own = tuple(_tensors_of(inner))
-    pairing = _Pairing(inner, seen, manifest, places)
-    head = _names_of_head(seen) if seen is not None else None
-    chosen = [item for item in own if every or head is None or item.name in head or pairing.is_of_adapter(item.name)]
+    chosen = [item for item in own if every or head.holds(item) or pairing.is_of_adapter(item.name)]
     checks = []
     for number, item in enumerate(chosen, 1):
         tell(f"comparing {number:,} of {counted(len(chosen), 'tensor')}: {item.name}")
-        checks.append(_checked(item, pairing, head, seen))
+        checks.append(_checked(item, pairing, head))
     checks += _dropped(pairing, own, request)
-    if seen is None:
-        pairing.notes.append(f"every tensor was compared, because the head could not be traced: {why}")
+    if head.why:
+        pairing.notes.append(f"every tensor was compared, because the head could not be traced: {head.why}")
     gaps = tuple(_open(checks))
     if _state_of(places) != before:
         gaps += (Unavailable("weights", "the weight files changed while they were compared; run it again"),)
@@ -118,10 +145,10 @@ def compare_with_checkpoint(
     )
 
 
-def _opened(request: Request, manifest: CheckpointManifest) -> list[_Place]:
+def _opened(request: Request, manifest: CheckpointManifest) -> list[Place]:
     from headscope.checkpoints import TensorBytes
 
-    found = [_Place(item, TensorBytes(item.sidecar)) for item in open_stored_files(request, manifest)]
+    found = [Place(item, TensorBytes(item.sidecar)) for item in open_stored_files(request, manifest)]
     if not any(place.manifest.tensors for place in found):
         raise Unsupported(
             f"{manifest.reference} holds no weights to compare with",
@@ -130,7 +157,7 @@ def _opened(request: Request, manifest: CheckpointManifest) -> list[_Place]:
     return found
 
 
-def _state_of(places: list[_Place]) -> list[object]:
+def _state_of(places: list[Place]) -> list[object]:
     """What tells that a weight file on this machine has changed."""
     from headscope.checkpoints import files_beside
 
@@ -139,19 +166,26 @@ def _state_of(places: list[_Place]) -> list[object]:
     ]
 
 
-def _seen(module: nn.Module) -> tuple[Seen | None, str]:
-    """What the model shows of its head; without one, why."""
+def _head_of(unwrapped: Unwrapped, module: nn.Module, pairing: Pairing) -> _HeadNames:
+    """The names of the head's tensors.
+
+    A model whose modules are those of its class is traced without its numbers, as `inspect` does it; any other is run.
+    """
+    from headscope.model.model_request import Choice
+
+    skeleton = pairing.skeleton() if unwrapped.scorer is None and not unwrapped.is_sharded else None
+    if skeleton is not None:
+        choice = Choice(type(skeleton), task_of(skeleton, None), skeleton.config)
+        trace = trace_checkpoint(skeleton, choice).trace
+        if trace is not None:
+            return _HeadNames.of(trace)
     try:
-        return see(module), ""
+        return _HeadNames.of(see(module).trace)
     except HeadscopeError as err:
-        return None, err.message
+        return _HeadNames(why=err.message)
 
 
-def _names_of_head(seen: Seen) -> frozenset[str]:
-    return frozenset((*seen.trace.parameters, *seen.trace.buffers))
-
-
-def _tensors_of(module: nn.Module) -> Iterator[_Own]:
+def _tensors_of(module: nn.Module) -> Iterator[Own]:
     """The parameters and buffers of a model under all their names."""
     persistent = set(module.state_dict(keep_vars=True))
     first: dict[int, str] = {}
@@ -159,7 +193,7 @@ def _tensors_of(module: nn.Module) -> Iterator[_Own]:
     buffers = ((name, item, True) for name, item in module.named_buffers(remove_duplicate=False))
     for name, tensor, is_buffer in (*parameters, *buffers):
         source = first.setdefault(id(tensor), name)
-        yield _Own(name, tensor, is_buffer, name in persistent, "" if source == name else source)
+        yield Own(name, tensor, is_buffer, name in persistent, "" if source == name else source)
 
 
 def _trained_for(manifest: CheckpointManifest) -> str:
@@ -182,18 +216,15 @@ def _headers_of_modules(manifest: CheckpointManifest, module: nn.Module) -> Iter
                 yield f"{number}.{tensor.name}", TensorHeader(tensor.name, tensor.dtype, tensor.shape, file)
 
 
-class _Pairing:
+class Pairing:
     """Which stored tensors make which of the model's."""
 
-    def __init__(
-        self, module: nn.Module, seen: Seen | None, manifest: CheckpointManifest, places: list[_Place]
-    ) -> None:
+    def __init__(self, module: nn.Module, manifest: CheckpointManifest, places: list[Place]) -> None:
         self.module = module
         self.manifest = manifest
         self.notes: list[str] = []
         self.used: set[str] = set()
         self._converted: dict[str, torch.Tensor] = {}
-        self._seen = seen
         self._adapter = next((item for item in places if item.manifest is manifest.adapter), None)
         self._base = next((item for item in places if item is not self._adapter), None)
         self._headers = {header.key: header for header in manifest.tensors}
@@ -235,7 +266,6 @@ class _Pairing:
 
     def _load(self) -> Loaded:
         """What the loader pairs, from headers alone."""
-        from headscope.examination.live_facts import task_of
         from headscope.model.adapters import with_adapter
         from headscope.model.loading import load_skeleton
         from headscope.model.model_request import Choice
@@ -243,6 +273,17 @@ class _Pairing:
         cls, config = type(self.module), deepcopy(self.module.config)
         loaded = load_skeleton(Choice(cls, task_of(self.module, None), config), self.manifest)  # type: ignore[arg-type]
         return with_adapter(loaded, self.manifest.adapter) if self.manifest.adapter else loaded
+
+    def skeleton(self) -> PreTrainedModel | None:
+        """The model without numbers; None where its modules are not those that its class makes."""
+        from headscope.model.held import fresh_skeleton, has_kinds_of
+
+        if not self._is_of_transformers():
+            return None
+        with suppress(Exception):  # whatever a foreign constructor raises
+            fresh = self._loaded.model if self._loaded else fresh_skeleton(self.module)  # type: ignore[arg-type]
+            return fresh if has_kinds_of(self.module, fresh) else None
+        return None
 
     def is_of_adapter(self, name: str) -> bool:
         """Whether the adapter's file may hold a tensor, or change it."""
@@ -253,14 +294,14 @@ class _Pairing:
         item = self._origins.get(plain_name(name))
         return item is not None and item.adapter is not None
 
-    def pair(self, item: _Own) -> _Pair | None:
+    def pair(self, item: Own) -> _Pair | None:
         """The stored tensors behind a tensor; None for none. Raises Unsupported for packed ones."""
         key = key_in_adapter(item.name, self._of_adapter)
         if key is not None and self._adapter is not None and ".original_module." not in item.name:
             return self._taken((self._of_adapter[key],), self._adapter)
         return self._in_base(item, self._base) if self._base is not None else None
 
-    def _in_base(self, item: _Own, base: _Place) -> _Pair | None:
+    def _in_base(self, item: Own, base: Place) -> _Pair | None:
         """The stored tensors of the base model, or of the only checkpoint, behind a tensor."""
         if item.name in self._of_modules:
             return _Pair((self._of_modules[item.name],), base)
@@ -284,7 +325,7 @@ class _Pairing:
     def _taken(
         self,
         headers: tuple[TensorHeader, ...],
-        place: _Place,
+        place: Place,
         change: Mapping[str, TensorHeader] | None = None,
         *,
         is_converted: bool = False,
@@ -306,7 +347,7 @@ class _Pairing:
             raise Unsupported("Transformers' loader makes no such tensor a second time", "")
         return self._converted[plain_name(name)].detach()
 
-    def _if_converted(self, item: _Own) -> _Pair | None:
+    def _if_converted(self, item: Own) -> _Pair | None:
         pair = self.pair(item)
         is_other = pair is not None and (len(pair.headers) > 1 or pair.headers[0].shape != tuple(item.tensor.shape))
         return pair if is_other and pair is not None and pair.is_converted else None
@@ -327,7 +368,7 @@ class _Pairing:
         """The headers of the adapter's file by their keys."""
         return self._of_adapter
 
-    def _change(self, item: _Own, origin: ParameterOrigin | None) -> dict[str, TensorHeader]:
+    def _change(self, item: Own, origin: ParameterOrigin | None) -> dict[str, TensorHeader]:
         """The adapter's tensors that a merge adds to a weight; none where the model holds the adapter beside it."""
         if origin is None or origin.adapter is not Carried.ADAPTED or plain_name(item.name) != item.name:
             return {}
@@ -339,7 +380,7 @@ class _Pairing:
         }
 
     @property
-    def adapter(self) -> _Place | None:
+    def adapter(self) -> Place | None:
         """The place of the adapter's file."""
         return self._adapter
 
@@ -353,7 +394,7 @@ class _Pairing:
 _PACKED = ("int", "uint", "float8")
 
 
-def _is_as_stored(item: _Own, header: TensorHeader | None) -> bool:
+def _is_as_stored(item: Own, header: TensorHeader | None) -> bool:
     return header is not None and str(item.tensor.dtype) == f"torch.{header.dtype}"
 
 
@@ -368,15 +409,15 @@ def _parts_of_transformers(module: nn.Module) -> Iterator[tuple[str, PreTrainedM
             yield path, part
 
 
-def _checked(item: _Own, pairing: _Pairing, head: frozenset[str] | None, seen: Seen | None) -> TensorCheck:
+def _checked(item: Own, pairing: Pairing, head: _HeadNames) -> TensorCheck:
     """What one tensor of the model is."""
     bare = TensorCheck(
         name=item.name,
         status=TensorStatus.UNKNOWN,
         shape=tuple(item.tensor.shape),
         dtype=str(item.tensor.dtype).removeprefix("torch."),
-        is_head=head is None or item.name in head,
-        is_live=seen is None or item.name in seen.trace.live or not item.is_persistent,
+        is_head=head.holds(item),
+        is_live=head.depends_on(item),
         is_buffer=item.is_buffer,
     )
     try:
@@ -391,12 +432,12 @@ def _checked(item: _Own, pairing: _Pairing, head: frozenset[str] | None, seen: S
         return replace(bare, status=TensorStatus.RANDOM, reason="the checkpoint holds nothing for it")
     keyed = replace(bare, keys=tuple(header.key for header in pair.headers))
     try:
-        return _against_stored(keyed, item.tensor, pair, pairing)
+        return against_stored(keyed, item.tensor, pair, pairing)
     except HeadscopeError as err:
         return replace(keyed, reason=err.message)
 
 
-def _against_stored(bare: TensorCheck, tensor: torch.Tensor, pair: _Pair, pairing: _Pairing) -> TensorCheck:
+def against_stored(bare: TensorCheck, tensor: torch.Tensor, pair: _Pair, pairing: Pairing) -> TensorCheck:
     from headscope.model.numbers import why_not_comparable
 
     if not tensor.numel() and 0 not in pair.headers[0].shape:
@@ -414,7 +455,7 @@ def _against_stored(bare: TensorCheck, tensor: torch.Tensor, pair: _Pair, pairin
         return _against_conversion(bare, tensor, pair, pairing)
     from headscope.model.numbers import compare
 
-    return _judged(bare, tensor, compare(tensor, _numbers(pair.place, pair.headers[0])))
+    return _judged(bare, tensor, compare(tensor, numbers_of(pair.place, pair.headers[0])))
 
 
 def _judged(bare: TensorCheck, tensor: torch.Tensor, found: Difference) -> TensorCheck:
@@ -423,7 +464,7 @@ def _judged(bare: TensorCheck, tensor: torch.Tensor, found: Difference) -> Tenso
     is_matrix = tensor.dim() > 1
     if found.has_nan:
         return replace(bare, status=TensorStatus.PLACEHOLDER, max_error=largest, reason="it holds NaN")
-    if found.zeros and is_matrix and (not found.equal or bare.is_head):
+    if found.zeros and is_matrix and not found.equal:  # zeros that are stored are the checkpoint's own: HS502
         return replace(bare, status=TensorStatus.PLACEHOLDER, max_error=largest, reason="it holds zeros throughout")
     if found.equal:
         return replace(bare, status=TensorStatus.EQUAL, max_error=0.0)
@@ -433,9 +474,11 @@ def _judged(bare: TensorCheck, tensor: torch.Tensor, found: Difference) -> Tenso
     return replace(bare, status=TensorStatus.DIFFERENT, max_error=largest, reason=reason)
 
 
-def _numbers(place: _Place, header: TensorHeader) -> Callable[[int, int], torch.Tensor]:
+def numbers_of(place: Place, header: TensorHeader) -> Callable[[int, int], torch.Tensor]:
     """A function that reads some of a stored tensor's elements, flat. Raises Unsupported where it can't."""
     import torch
+
+    from headscope.model.numbers import read_numbers
 
     kind = getattr(torch, header.dtype, None)
     if not isinstance(kind, torch.dtype):
@@ -445,19 +488,17 @@ def _numbers(place: _Place, header: TensorHeader) -> Callable[[int, int], torch.
         return lambda begin, end: flat[begin:end]
 
     def read(begin: int, end: int) -> torch.Tensor:
-        if begin == end:
-            return torch.empty(0, dtype=kind)
         data = place.bytes.read(header.file, header.key, begin * kind.itemsize, (end - begin) * kind.itemsize)
-        return torch.frombuffer(bytearray(data), dtype=kind)
+        return read_numbers(data, kind)
 
     return read
 
 
-def _whole(place: _Place, header: TensorHeader) -> torch.Tensor:
-    return _numbers(place, header)(0, math.prod(header.shape)).reshape(header.shape)
+def _whole(place: Place, header: TensorHeader) -> torch.Tensor:
+    return numbers_of(place, header)(0, math.prod(header.shape)).reshape(header.shape)
 
 
-def _from_pickle(place: _Place, header: TensorHeader) -> torch.Tensor:
+def _from_pickle(place: Place, header: TensorHeader) -> torch.Tensor:
     from headscope.checkpoints import path_in
     from headscope.model.values import stored_tensors
 
@@ -467,7 +508,7 @@ def _from_pickle(place: _Place, header: TensorHeader) -> torch.Tensor:
     return stored_tensors(path, [header.key])[header.key]
 
 
-def _against_merge(bare: TensorCheck, tensor: torch.Tensor, pair: _Pair, pairing: _Pairing) -> TensorCheck:
+def _against_merge(bare: TensorCheck, tensor: torch.Tensor, pair: _Pair, pairing: Pairing) -> TensorCheck:
     """A weight against what PEFT would merge; where it is the base model's, the reason says so."""
     from headscope.model.numbers import compare, merge_lora
 
@@ -490,7 +531,7 @@ def _against_merge(bare: TensorCheck, tensor: torch.Tensor, pair: _Pair, pairing
     return judged
 
 
-def _against_conversion(bare: TensorCheck, tensor: torch.Tensor, pair: _Pair, pairing: _Pairing) -> TensorCheck:
+def _against_conversion(bare: TensorCheck, tensor: torch.Tensor, pair: _Pair, pairing: Pairing) -> TensorCheck:
     """A tensor that Transformers makes of several stored ones, or of one in another form."""
     from headscope.model.numbers import compare
 
@@ -504,7 +545,7 @@ def _against_conversion(bare: TensorCheck, tensor: torch.Tensor, pair: _Pair, pa
     return replace(judged, status=TensorStatus.TRANSFORMED) if is_same else judged
 
 
-def _computed(bare: TensorCheck, item: _Own, pairing: _Pairing) -> TensorCheck:
+def _computed(bare: TensorCheck, item: Own, pairing: Pairing) -> TensorCheck:
     """A buffer that is stored nowhere, against the one that the class computes again."""
     from headscope.model.numbers import compare, why_not_comparable
 
@@ -524,7 +565,7 @@ def _is_close(tensor: torch.Tensor, found: Difference) -> bool:
     return tensor.is_floating_point() and found.is_within_rounding(tensor.dtype)
 
 
-def _dropped(pairing: _Pairing, own: Iterable[_Own], request: Request) -> list[TensorCheck]:
+def _dropped(pairing: Pairing, own: Iterable[Own], request: Request) -> list[TensorCheck]:
     """The stored tensors that nothing in the model takes; those of the checkpoint's own head are marked."""
     for item in own:
         with suppress(Unsupported):  # its keys are known all the same

@@ -1,9 +1,11 @@
 """What surrounds a run: the versions of headscope and other packages, and the Hub's settings; no secrets."""
 
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 
 
+@cache
 def tool_version() -> str:
     """The version of headscope, "0+unknown" where it is not installed."""
     try:

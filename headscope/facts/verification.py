@@ -18,8 +18,9 @@ class TensorStatus(StrEnum):
     what an adapter adds; `tied`: another parameter's tensor, which was compared; `transformed`: equal after
     Transformers' own conversion of several stored tensors; `computed`: a buffer that is stored nowhere and that the
     class computes again alike; `different`: other numbers; `random`: the checkpoint holds nothing for it; `dropped`:
-    only the checkpoint has it; `placeholder`: zeros throughout, NaN, or no element at all; `unknown`: it could not be
-    compared.
+    only the checkpoint has it; `placeholder`: zeros throughout, NaN, or no element at all; `renamed`: a save holds its
+    numbers under a name that the loader does not find; `base`: an adapter leaves it to the base checkpoint, which holds
+    it; `unknown`: it could not be compared.
     """
 
     EQUAL = "equal"
@@ -28,10 +29,12 @@ class TensorStatus(StrEnum):
     TIED = "tied"
     TRANSFORMED = "transformed"
     COMPUTED = "computed"
+    BASE = "base"
     DIFFERENT = "different"
     RANDOM = "random"
     DROPPED = "dropped"
     PLACEHOLDER = "placeholder"
+    RENAMED = "renamed"
     UNKNOWN = "unknown"
 
 
@@ -72,6 +75,62 @@ class LoadedModel:
         return (item for item in self.tensors if item.status in statuses and head in (None, item.is_head))
 
 
+class Standstill(StrEnum):
+    """Why training left a tensor as it was, as far as `requires_grad` and the optimizer show."""
+
+    FROZEN = "requires_grad is False"
+    LEFT_OUT = "it is not in the optimizer"
+    NO_RATE = "its learning rate was 0"
+    NO_GRADIENT = "no gradient reached it"
+    ZERO_GRADIENT = "its gradient was zero in every step"
+    TOO_SMALL = "its updates were too small to change a number of its dtype"
+    UNKNOWN = "the optimizer does not show why"
+
+
+@dataclass(frozen=True, slots=True)
+class HeadMove:
+    """A tensor of the head between the start and the end of a training.
+
+    The norms are Euclidean. `still` says why training did not change it, None where it did. `is_new`: the numbers at
+    the start were random, because the load did not give them. `is_matrix`: it has more than one axis.
+    """
+
+    name: str
+    norm_before: float
+    norm_after: float
+    still: Standstill | None = None
+    is_new: bool = False
+    is_matrix: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SavedModel:
+    """What the rules on a save look at: the head of a live model, compared with what a save wrote.
+
+    `reference` is the folder or file of the save, `steps_behind` how many steps the training went on after it.
+    `modules_to_save` is the setting under which PEFT would save the lost head. `labels` are the named classes of the
+    live model, () where it names none; `saved_labels` those in the saved config.json, None without such a file.
+    `missing_shards` are files that the index names, `hollow` stored tensors of the head without elements. `moves` is
+    what training did to the head, () where that was not watched.
+    """
+
+    reference: str
+    class_name: str
+    tensors: tuple[TensorCheck, ...] = ()
+    is_adapter: bool = False
+    modules_to_save: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    saved_labels: tuple[str, ...] | None = None
+    missing_shards: tuple[str, ...] = ()
+    hollow: tuple[str, ...] = ()
+    steps_behind: int = 0
+    moves: tuple[HeadMove, ...] = ()
+
+    def of(self, *statuses: TensorStatus) -> Iterator[TensorCheck]:
+        """The tensors of some statuses."""
+        return (item for item in self.tensors if item.status in statuses)
+
+
 @dataclass(frozen=True, slots=True)
 class Compared:
     """A model that was compared, sentences on how, what stayed open, and how many stored bytes were read."""
@@ -84,7 +143,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class VerifyResult:
-    """The result of `verify`; its fields are the JSON of the command.
+    """The result of `verify` and `verify_save`; its fields are the JSON of the command.
 
     `loader` is what loaded the model: `transformers`, a function, or `memory` for a model that was handed over. `model`
     is its class. `bytes_read` counts the stored bytes that were compared.

@@ -1,30 +1,29 @@
-"""`HeadscopeCallback`: the training profile of `headscope check` on the live model, before the first step."""
+"""`HeadscopeCallback`: `headscope check` on the live model before the first step, and `verify_save` on each save."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from pathlib import Path
+from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from headscope.api import check
-from headscope.errors import CheckFailed, HeadscopeError, UsageError
-from headscope.facts.check import CheckResult, Verdict
-from headscope.render.check import failure_sentence
-
-_LOG = logging.getLogger("headscope")
-Reaction = Literal["raise", "warn"]
+from headscope.integrations.gate import Gate, Reaction
 
 
-class HeadscopeCallback(TrainerCallback):
-    """Asks the rules of `headscope check --for training` once, when training begins, on the main process.
+class HeadscopeCallback(Gate, TrainerCallback):
+    """Runs `headscope check --for training` once, when training begins, on the main process; then verifies each save.
 
     `on_fail` and `on_undetermined` are `raise` or `warn`. If headscope cannot examine the model at all, that counts as
     undetermined; with `on_fail="warn"` it is always a logged warning, and training goes on. `rules` and `ignore` as for
     `headscope.check`; `loading_info` is what `from_pretrained(..., output_loading_info=True)` returned: with it nothing
     has to be read again. Without it `loaded_from` names the checkpoint, where the model does not remember it. The model
     is left as it is. `result` holds what the rules said. Raises CheckFailed before the first step.
+
+    With `verify_saves`, each `checkpoint-*` is read back and compared with the live head, as `headscope.verify_save`
+    does, and at the end headscope reports a head that training left as it was. What is wrong is logged at once and
+    raised as CheckFailed at the end of the training, or at once with `stop_at_bad_save`. `saves` and `trained` hold the
+    results.
 
     >>> trainer = Trainer(model, args, callbacks=[HeadscopeCallback()])  # doctest: +SKIP
     """
@@ -39,65 +38,61 @@ class HeadscopeCallback(TrainerCallback):
         loaded_from: str | None = None,
         loading_info: Mapping[str, Any] | None = None,
         example_inputs: Any = None,
+        verify_saves: bool = True,
+        stop_at_bad_save: bool = False,
     ) -> None:
-        for reaction in (on_fail, on_undetermined):
-            if reaction not in get_args(Reaction):
-                raise UsageError(f"no such reaction: {reaction}", f"reactions: {', '.join(get_args(Reaction))}")
-        self.result: CheckResult | None = None
-        self._reactions = {Verdict.FAILED: on_fail, Verdict.NOT_DETERMINED: on_undetermined}
-        self._rules = rules
-        self._ignore = ignore
-        self._options: dict[str, Any] = {
-            "loaded_from": loaded_from,
-            "loading_info": loading_info,
-            "example_inputs": example_inputs,
-        }
+        options = {"loaded_from": loaded_from, "loading_info": loading_info, "example_inputs": example_inputs}
+        super().__init__(
+            on_fail=on_fail,
+            on_undetermined=on_undetermined,
+            rules=rules,
+            ignore=ignore,
+            verify_saves=verify_saves,
+            stop_at_bad_save=stop_at_bad_save,
+            options=options,
+        )
+        self._first_step = 0
+        self._folder: Path | None = None
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
     ) -> None:
-        """Asks the rules; called by the trainer."""
+        """Runs the checks and remembers the head; called by the trainer."""
         if not state.is_world_process_zero:
             return
-        self.result = None
-        try:
-            self.result = self._check(given)
-            sentence = failure_sentence(self.result)
-        except (Exception, SystemExit) as err:  # whatever it is, a run that is only to be warned goes on
-            if self._aborts(err):
-                raise
-            _LOG.warning("headscope could not examine the model: %s", _sentence(err))
+        self._first_step, self._folder = state.global_step, None
+        self.begin(given["model"], given.get("optimizer"))
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
+        """Compares the newest checkpoint with the live head; called by the trainer after it has written it."""
+        if not state.is_world_process_zero:
             return
-        self._react(self.result.verdict, sentence)
+        self._folder = _folder_of(Path(str(args.output_dir)), state.global_step)
+        self.saved(given["model"], self._folder)
 
-    def _react(self, verdict: Verdict, text: str) -> None:
-        _LOG.info("%s", text)
-        reaction = self._reactions.get(verdict)
-        if reaction == "raise":
-            raise CheckFailed(text, "headscope explain ID tells more; on_fail='warn' trains all the same")
-        if reaction == "warn":
-            _LOG.warning("%s", text)
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
+        """Compares the last checkpoint with the trained head, and reports a head that did not train."""
+        if not state.is_world_process_zero:
+            return
+        folder, behind = self._last(args, state)
+        if folder is not None and folder.is_dir():
+            self.saved(given["model"], folder, steps_behind=behind)
+        self.end(given.get("optimizer"), has_trained=state.global_step > self._first_step)
 
-    def _check(self, given: Mapping[str, Any]) -> CheckResult:
-        return check(
-            given["model"],
-            "training",
-            rules=self._rules,
-            ignore=self._ignore,
-            optimizer=given.get("optimizer"),
-            **self._options,
-        )
-
-    def _aborts(self, err: BaseException) -> bool:
-        """Whether a failure of the check itself ends the training: not where a warning was asked for."""
-        if self._reactions[Verdict.FAILED] == "warn":
-            return False
-        is_gap = isinstance(err, HeadscopeError) and not isinstance(err, UsageError)
-        return not is_gap or self._reactions[Verdict.NOT_DETERMINED] == "raise"
+    def _last(self, args: TrainingArguments, state: TrainerState) -> tuple[Path | None, int]:
+        """The checkpoint that should hold the model at the end, and how many steps older than the model it is."""
+        if args.load_best_model_at_end and state.best_model_checkpoint is not None:
+            return Path(state.best_model_checkpoint), 0
+        if self._folder is None or str(getattr(args.save_strategy, "value", args.save_strategy)) == "best":
+            return None, 0
+        number = self._folder.name.rpartition("-")[2]
+        return self._folder, state.global_step - int(number) if number.isdigit() else 0
 
 
-def _sentence(err: BaseException) -> str:
-    if isinstance(err, HeadscopeError):
-        return f"{err.message} ({err.hint})" if err.hint else err.message
-    lines = str(err).strip().splitlines()
-    return f"{type(err).__name__}: {lines[0]}" if lines else type(err).__name__
+def _folder_of(output: Path, step: int) -> Path | None:
+    """The folder of the checkpoint of a step; a search over hyperparameters puts it one folder deeper."""
+    name = f"checkpoint-{step}"
+    if (output / name).is_dir():
+        return output / name
+    deeper = [folder for folder in output.glob(f"run-*/{name}") if folder.is_dir()]
+    return max(deeper, key=lambda folder: folder.stat().st_mtime, default=None)

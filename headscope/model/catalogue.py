@@ -65,11 +65,17 @@ def all_classes_of_task(task: Task) -> tuple[tuple[str, str], ...]:
 def _unmapped(task: Task) -> tuple[tuple[str, str], ...]:
     """Classes whose name says `task` and that no auto class maps, with their model types."""
     mapped = set().union(*map(_all_names, _MAPPING_OF_TASK.values()))
-    names = [name for name in dir(transformers) if name not in mapped and _task_of_name(name) is task]
+    names = [name for name in _all_names_of_transformers() if name not in mapped and _task_of_name(name) is task]
     classes = [(name, getattr(transformers, name)) for name in names if not name.startswith("Auto")]
     return tuple(
         (cls.config_class.model_type, name) for name, cls in classes if getattr(cls, "config_class", None) is not None
     )
+
+
+@cache
+def _all_names_of_transformers() -> tuple[str, ...]:
+    """Every name that Transformers exports; it takes a second to put them together."""
+    return tuple(dir(transformers))
 
 
 _TASKS_OF_NAMES = (

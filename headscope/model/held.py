@@ -79,9 +79,18 @@ def has_own_modules(module: PreTrainedModel) -> bool:
 
     Raises whatever the class raises where it makes no model of it.
     """
+    return has_kinds_of(module, fresh_skeleton(module))
+
+
+def has_kinds_of(module: nn.Module, other: nn.Module) -> bool:
+    """Whether two models have modules of the same classes at the same places, apart from PEFT's wrappers."""
+    return _kinds(module) == _kinds(other)
+
+
+def fresh_skeleton(module: PreTrainedModel) -> PreTrainedModel:
+    """A model of the class and configuration of `module`, on the meta device. Raises whatever the class raises."""
     with quiet(), torch.device("meta"):
-        fresh = type(module)(deepcopy(module.config))
-    return _kinds(module) == _kinds(fresh)
+        return type(module)(deepcopy(module.config))
 
 
 def _kinds(module: nn.Module) -> dict[str, type[nn.Module]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +43,13 @@ class Difference:
         return self.largest <= _TOLERANCE * torch.finfo(dtype).eps * max(self.scale, torch.finfo(dtype).tiny)
 
 
+def read_numbers(data: bytes, dtype: torch.dtype) -> torch.Tensor:
+    """Stored bytes as a flat tensor that shares their memory; nothing may write to it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the memory can't be written to is right
+        return torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
+
+
 def why_not_comparable(tensor: torch.Tensor) -> str:
     """Why a tensor's numbers can't be compared with stored ones; "" where they can."""
     if tensor.is_meta:
@@ -63,9 +71,10 @@ def compare(tensor: torch.Tensor, stored: Callable[[int, int], torch.Tensor]) ->
 
 def _compare_piece(found: Difference, own: torch.Tensor, other: torch.Tensor) -> None:
     found.zeros = found.zeros and not bool(own.any())
-    if own.is_floating_point():
+    same = own.dtype == other.dtype and torch.equal(own, other)  # NaN is equal to nothing here, so none is there
+    if not same and own.is_floating_point():
         found.has_nan = found.has_nan or bool(own.isnan().any())
-    same = own.dtype == other.dtype and _bits_equal(own, other)
+        same = own.dtype == other.dtype and _equal(own, other)
     if same:
         if not found.equal:
             found.scale = max(found.scale, _largest(other.to(torch.float64)))
@@ -77,10 +86,6 @@ def _compare_piece(found: Difference, own: torch.Tensor, other: torch.Tensor) ->
     if bool((wide.isfinite() != reference.isfinite()).any()):
         found.largest = math.inf
     found.scale = max(found.scale, _largest(reference))
-
-
-def _bits_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return torch.equal(one, other) or (one.is_floating_point() and _equal(one, other))
 
 
 def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -1,5 +1,6 @@
 """What the usual pretraining checkpoint of a family brings of a classifier's head."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +9,7 @@ import transformers
 from transformers import PreTrainedModel
 
 from headscope.model.quiet import quiet
+from headscope.model.reduced_config import shallow_config
 from headscope.upstream.transformers import classes_by_type, load_on_meta
 
 _PRETRAINING = (
@@ -41,11 +43,22 @@ def inherit(cls: type[PreTrainedModel], config: Any, wanted: tuple[str, ...]) ->
 
 
 def _missing(cls: type[PreTrainedModel], config: Any, name: str, wanted: tuple[str, ...]) -> tuple[str, ...]:
+    """With one layer where that has all the `wanted` parameters: which key a parameter takes is in its name."""
+    with suppress(Exception):  # whatever a constructor raises: a pattern of layers that must be whole
+        missing, names = _loaded(cls, shallow_config(config), name)
+        if names.issuperset(wanted):
+            return tuple(parameter for parameter in wanted if parameter in missing)
+    missing, _ = _loaded(cls, config, name)
+    return tuple(parameter for parameter in wanted if parameter in missing)
+
+
+def _loaded(cls: type[PreTrainedModel], config: Any, name: str) -> tuple[frozenset[str], frozenset[str]]:
+    """The parameters that are missing when a `cls` is loaded from a checkpoint of class `name`, and all its names."""
     with quiet():
         with torch.device("meta"):
             state = dict(getattr(transformers, name)(config).state_dict())
-        _, info = load_on_meta(cls, config, state)
-    return tuple(parameter for parameter in wanted if parameter in info.missing)
+        model, info = load_on_meta(cls, config, state)
+    return info.missing, frozenset(dict(model.named_parameters(remove_duplicate=False)))
 
 
 def pretraining_classes_of(model_type: str, other_than: str) -> tuple[str, ...]:

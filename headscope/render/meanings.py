@@ -585,6 +585,7 @@ _SAME_AS = {
     "check": ("Report",),
     "diff-weights.weights": ("WeightDiff",),
     "forward.stages": ("SeenStage", "Stage"),
+    "verify-save": ("verify",),
     "explain-list.topics": ("explain",),
 }
 

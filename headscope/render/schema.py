@@ -41,6 +41,7 @@ def build_schema() -> Schema:
         "check-several": _check_several(definitions),
         "compare": _for_command(_object_of(Comparison, definitions), "compare"),
         "verify": _for_command(_object_of(VerifyResult, definitions), "verify"),
+        "verify-save": _for_command(_object_of(VerifyResult, definitions), "verify-save"),
         "forward": _forward(definitions),
         "heads": _heads(definitions),
         "explain": _explain(),

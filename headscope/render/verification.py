@@ -16,6 +16,8 @@ from headscope.render.palette import QUIET, SEVERITY, STRONG, TONE, Tone
 from headscope.render.safe import label, safe
 from headscope.render.words import bytes_of, size_of
 
+SAVES = "verify-save"
+"""The name of `verify_save` in results."""
 _MARGIN = 12
 _MOST_NAMES = 12
 _TONE = {Verdict.PASSED: Tone.GOOD, Verdict.FAILED: Tone.ERROR, Verdict.NOT_DETERMINED: Tone.WARNING}
@@ -24,26 +26,45 @@ _WORDS = {
     Verdict.FAILED: "The loaded model is not what the checkpoint stores",
     Verdict.NOT_DETERMINED: "Not determined: some tensors could not be compared",
 }
+_WORDS_OF_SAVES = {
+    Verdict.PASSED: "The save holds the head of the live model",
+    Verdict.FAILED: "The save does not hold the head of the live model",
+    Verdict.NOT_DETERMINED: "Not determined: some tensors could not be compared",
+}
 _STYLE = {
     TensorStatus.DIFFERENT: TONE[Tone.ERROR],
     TensorStatus.RANDOM: TONE[Tone.ERROR],
     TensorStatus.DROPPED: TONE[Tone.ERROR],
     TensorStatus.PLACEHOLDER: TONE[Tone.ERROR],
+    TensorStatus.RENAMED: TONE[Tone.ERROR],
     TensorStatus.UNKNOWN: TONE[Tone.WARNING],
 }
 _ORDER = list(reversed(TensorStatus))
 """What is wrong comes first."""
 _PLAIN = (TensorStatus.EQUAL, TensorStatus.TIED, TensorStatus.COMPUTED)
+_WORDS_OF_TRAININGS = {
+    Verdict.PASSED: "Training changed the head",
+    Verdict.FAILED: "Training left the head as it was",
+    Verdict.NOT_DETERMINED: "Not determined: not every tensor of the head could be watched",
+}
 
 
 def verification_verdict(result: VerifyResult) -> RenderableType:
     """The verdict in one line, and how many tensors have which status: what `-q` shows."""
+    return Paragraph(Text.assemble((_words_on(result), TONE[_TONE[result.verdict]]), _counts_in(result)))
+
+
+def _words_on(result: VerifyResult) -> str:
+    if result.command != SAVES:
+        return _WORDS[result.verdict]
+    return (_WORDS_OF_SAVES if result.tensors else _WORDS_OF_TRAININGS)[result.verdict]
+
+
+def _counts_in(result: VerifyResult) -> str:
+    """How many tensors have which status, behind the verdict; nothing on a training, which compares no tensors."""
     counts = Counter(item.status.value for item in result.tensors)
     told = ", ".join(f"{count:,} {status}" for status, count in sorted(counts.items()))
-    text = Text()
-    text.append(_WORDS[result.verdict], TONE[_TONE[result.verdict]])
-    text.append(f": {told or 'no tensor was compared'}")
-    return Paragraph(text)
+    return f": {told or 'no tensor was compared'}" if told or result.command != SAVES else ""
 
 
 def verification_screen(result: VerifyResult) -> RenderableType:
@@ -105,6 +126,14 @@ def _finding(finding: Finding) -> Text:
     body.append(safe(finding.message))
     body.append(f" {safe(finding.remedy)}", QUIET)
     return body
+
+
+def save_sentence(result: VerifyResult) -> str:
+    """A result on a save in a few lines: the verdict, the findings, and what stayed open."""
+    lines = [f"headscope: {result.reference}: {_words_on(result)}{_counts_in(result)}"]
+    lines += [f"{item.severity.value} {item.id}: {item.message} {item.remedy}" for item in result.findings]
+    lines += [f"not determined: {gap.what}: {gap.reason}" for gap in result.not_determined]
+    return "\n".join(safe(line) for line in lines)
 
 
 def as_check(result: VerifyResult) -> CheckResult:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from headscope.trace.known_shapes import run_by_shape
 from headscope.trace.randomness import OwnRandomness
 from headscope.trace.trees import map_tensors, tensors_in
 
@@ -83,7 +84,7 @@ def _run_on_meta(
         args, kwargs = map_tensors(_to_meta, args), map_tensors(_to_meta, kwargs)
     if name == "_grouped_mm":
         return _grouped_product(*args, **kwargs)
-    return func(*args, **kwargs)
+    return run_by_shape(func, args, kwargs)
 
 
 def _grouped_product(one: torch.Tensor, other: torch.Tensor, offsets: Any = None, *rest: Any, **named: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import sys
 import textwrap
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -45,9 +46,41 @@ def _family(cls: type) -> Iterable[type]:
 @lru_cache(maxsize=512)
 def _fields_in(cls: type) -> tuple[str, ...]:
     try:
-        tree = parse(textwrap.dedent(inspect.getsource(cls)))
+        lines, _ = inspect.findsource(sys.modules[cls.__module__])
+        return _fields_by_class("".join(lines))[cls.__qualname__]
+    except (KeyError, OSError, TypeError, SyntaxError):  # not from a file that is imported: IPython knows its cells
+        return _fields_in_source_of(cls)
+
+
+def _fields_in_source_of(cls: type) -> tuple[str, ...]:
+    try:
+        return _fields_read(parse(textwrap.dedent(inspect.getsource(cls))))
     except (OSError, TypeError, SyntaxError):
         return ()
+
+
+@lru_cache(maxsize=64)
+def _fields_by_class(source: str) -> dict[str, tuple[str, ...]]:
+    """The fields that each class of a file reads, by its qualified name; `inspect` parses the file for every class."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, node in _classes(parse(source), ""):
+        found.setdefault(name, _fields_read(node))
+    return found
+
+
+def _classes(node: ast.AST, prefix: str) -> Iterator[tuple[str, ast.ClassDef]]:
+    for child in ast.iter_child_nodes(node):
+        match child:
+            case ast.ClassDef(name=name):
+                yield prefix + name, child
+                yield from _classes(child, f"{prefix}{name}.")
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield from _classes(child, f"{prefix}{name}.<locals>.")
+            case ast.stmt() | ast.ExceptHandler() | ast.match_case():
+                yield from _classes(child, prefix)
+
+
+def _fields_read(tree: ast.AST) -> tuple[str, ...]:
     return tuple(sorted(set(_attributes_of_config(tree)) - _GENERIC))
 
 

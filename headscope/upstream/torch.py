@@ -25,6 +25,7 @@ __all__ = [
     "inside_checkpointed",
     "inside_compiled",
     "inside_parallel",
+    "is_functional",
     "is_persistent",
     "name_of_overload",
     "overloads",
@@ -77,6 +78,24 @@ def overloads(func: Any, *names: str) -> list[Any]:
     own = func._overloadname
     found = (getattr(func.overloadpacket, name.replace("*", own), None) for name in names)
     return [item for item in found if item is not None]
+
+
+_UNPREDICTABLE = ("data_dependent_output", "dynamic_output_shape", "inplace_view", "nondeterministic_seeded")
+
+
+def is_functional(func: Any) -> bool:
+    """Whether an operator makes new tensors, writes and aliases none, and gives their shapes without reading numbers.
+
+    PyTorch keeps the results of fake tensors for just these (`FakeTensorMode._validate_cache_key`).
+    """
+    if not isinstance(func, torch._ops.OpOverload) or func.namespace != "aten":
+        return False
+    if any(item.alias_info is not None for item in (*func._schema.arguments, *func._schema.returns)):
+        return False
+    name: str = func._schema.name + (f".{func._overloadname}" if func._schema.overload_name else "")
+    if torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd"):
+        return False
+    return not any(getattr(torch.Tag, name) in func.tags for name in _UNPREDICTABLE)
 
 
 def argument_names(overload: Any) -> dict[str, Any]:

@@ -91,6 +91,6 @@ def test_a_model_that_fails_with_numbers_too_keeps_its_reason(tmp_path: Path) ->
     saved(tmp_path)
     choice, skeleton = loaded(tmp_path)
     broken = replace(choice, task=Task.MULTIPLE_CHOICE)  # five rows of three choices, which the forward does not take
-    traced = trace_checkpoint(skeleton, broken)
+    traced = trace_checkpoint(skeleton.model, broken)
     assert traced.trace is None
     assert traced.gaps[0].what == "head path"

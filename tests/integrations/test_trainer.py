@@ -249,7 +249,7 @@ def test_where_a_warning_was_asked_for_no_failure_of_ours_ends_a_training(
     def fail(*given: Any, **named: Any) -> None:
         raise error
 
-    monkeypatch.setattr("headscope.integrations.trainer.check", fail)
+    monkeypatch.setattr("headscope.integrations.gate.check", fail)
     assert train(model, tmp_path, headscope.HeadscopeCallback(on_fail="warn", on_undetermined="raise")) == 1
     assert "headscope could not examine the model" in caplog.text
 
@@ -260,7 +260,7 @@ def test_a_model_that_cannot_be_examined_is_undetermined(
     def fail(*given: Any, **named: Any) -> None:
         raise Unsupported("no head", "look")
 
-    monkeypatch.setattr("headscope.integrations.trainer.check", fail)
+    monkeypatch.setattr("headscope.integrations.gate.check", fail)
     assert train(model, tmp_path, headscope.HeadscopeCallback()) == 1
     assert "no head (look)" in caplog.text
     with pytest.raises(Unsupported, match="no head"):
@@ -278,6 +278,6 @@ def test_a_warning_is_also_a_verdict_that_cannot_be_shown(
     def fail(*given: Any) -> None:
         raise Broken("words")
 
-    monkeypatch.setattr("headscope.integrations.trainer.failure_sentence", fail)
+    monkeypatch.setattr("headscope.integrations.gate.failure_sentence", fail)
     assert train(model, tmp_path, headscope.HeadscopeCallback(on_fail="warn")) == 1
     assert "words" in caplog.text

@@ -65,7 +65,7 @@ def test_the_default_loads_with_transformers(capsys: pytest.CaptureFixture[str])
     assert main(["verify", "bert", "--all"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("The loaded model holds what the checkpoint stores: 2 computed, 41 equal")
-    assert "classifier.weight" in shown
+    assert "classifier.{weight,bias}" in shown
 
 
 def test_a_silent_loss_is_caught_and_its_json_is_as_published(capsys: pytest.CaptureFixture[str]) -> None:

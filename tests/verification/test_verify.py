@@ -420,13 +420,13 @@ def test_a_file_that_changes_while_it_is_read_is_not_determined(
     model = loaded(tmp_path)
     from headscope.examination import verification
 
-    see = verification.see
+    trace = verification.trace_checkpoint
 
-    def change_and_see(module: nn.Module) -> Any:
+    def change_and_trace(*given: Any) -> Any:
         save_file({"other": torch.ones(3)}, tmp_path / "model.safetensors", metadata={"format": "pt"})
-        return see(module)
+        return trace(*given)
 
-    monkeypatch.setattr(verification, "see", change_and_see)
+    monkeypatch.setattr(verification, "trace_checkpoint", change_and_trace)
     result = headscope.verify(model, tmp_path)
     assert result.verdict is Verdict.NOT_DETERMINED
     assert "has changed" in result.not_determined[0].reason

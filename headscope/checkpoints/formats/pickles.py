@@ -281,8 +281,12 @@ def _nothing(machine: _Machine, argument: Any) -> None:
 
 def _tuple_of(count: int) -> Callable[[_Machine, Any], None]:
     def act(machine: _Machine, argument: Any) -> None:
-        items = [machine.pop() for _ in range(count)]
-        machine.push(tuple(reversed(items)), _OBJECT + count * _SLOT)
+        stack = machine.stack
+        if len(stack) < count:
+            raise machine.bad("it takes a value from an empty stack")
+        items = tuple(stack[-count:])
+        del stack[-count:]
+        machine.push(items, _OBJECT + count * _SLOT)
 
     return act
 

@@ -101,11 +101,50 @@ def find_megatron(place: Place) -> Found | None:
         sentence="The weights are the rank files of Megatron-LM, split by tensor and layer: from_pretrained does not "
         "read them.",
         evidence=tuple(evidence),
-        repair=Repair(
-            "Export them with Megatron Bridge; HF_ID is the Hub ID of a model of the same architecture:",
-            f"python -c \"from megatron.bridge import AutoBridge; AutoBridge.from_hf_pretrained('HF_ID')"
-            f".export_ckpt('{folder}', 'exported')\"",
-            "sh",
-        ),
+        repair=_export(folder),
     )
     return Found(state)
+
+
+def _export(folder: str) -> Repair:
+    return Repair(
+        "Export them with Megatron Bridge; HF_ID is the Hub ID of a model of the same architecture:",
+        f"python -c \"from megatron.bridge import AutoBridge; AutoBridge.from_hf_pretrained('HF_ID')"
+        f".export_ckpt('{folder}', 'exported')\"",
+        "sh",
+    )
+
+
+_CORE = "metadata.json"
+
+
+def find_megatron_core(place: Place) -> Found | None:
+    """The state of a place with a distributed checkpoint of Megatron Core: its `metadata.json` names the backend.
+
+    Its parts are those of torch.distributed.checkpoint, but the keys in them are Megatron's: merging them is no repair.
+    """
+    found = {folder: backend for folder in ("", *place.folders()) if (backend := _core_backend(place, folder))}
+    if not found:
+        return None
+    folder = max(found)
+    state = CheckpointState(
+        StateKind.MEGATRON,
+        tool="Megatron Core",
+        sentence="The weights are a distributed checkpoint of Megatron Core, under Megatron's names: from_pretrained "
+        "does not read them.",
+        evidence=(f"{folder or 'the folder'} holds {_CORE}, which names the backend {found[folder]}",),
+        repair=_export(folder or "."),
+    )
+    return Found(state)
+
+
+def _core_backend(place: Place, folder: str) -> str:
+    """The backend that a folder of Megatron Core names; "" for any other folder."""
+    name = f"{folder}/{_CORE}" if folder else _CORE
+    if name not in place.names:
+        return ""
+    try:
+        backend = parse_object(place.text(name), _CORE).get("sharded_backend")
+    except HeadscopeError:
+        return ""
+    return backend[:40] if isinstance(backend, str) else ""

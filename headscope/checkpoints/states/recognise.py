@@ -5,7 +5,7 @@ from collections.abc import Callable
 from headscope.checkpoints.states.deepspeed import find_deepspeed
 from headscope.checkpoints.states.distributed import find_distributed
 from headscope.checkpoints.states.files import find_half_download, find_other_format, find_pointers
-from headscope.checkpoints.states.folders import find_megatron, find_trainer_output
+from headscope.checkpoints.states.folders import find_megatron, find_megatron_core, find_trainer_output
 from headscope.checkpoints.states.place import Found, Place
 from headscope.checkpoints.states.training_file import find_training_file
 from headscope.errors import HeadscopeError, NotFound
@@ -14,6 +14,7 @@ from headscope.facts import CheckpointState
 _RECOGNISERS: tuple[Callable[[Place], Found | None], ...] = (
     find_pointers,
     find_deepspeed,
+    find_megatron_core,
     find_distributed,
     find_megatron,
     find_half_download,
@@ -25,6 +26,7 @@ _RECOGNISERS: tuple[Callable[[Place], Found | None], ...] = (
 
 _STORED: tuple[Callable[[Place], Found | None], ...] = (
     find_deepspeed,
+    find_megatron_core,
     find_distributed,
     find_megatron,
     find_training_file,

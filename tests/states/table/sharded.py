@@ -148,6 +148,7 @@ _EMPTY = {
     "tool": "",
     "rules": (),
     "findings": ("HS801",),
+    "exits": (0, 1),
     "repaired": "the file holds no values: the training checkpoint does",
 }
 _by_processes(
@@ -173,6 +174,7 @@ _by_processes(
     "HS804",
     "engine.save_checkpoint(folder), then global_step1 copied elsewhere",
     needs=("torch", "deepspeed"),
+    exits=(3, 1),
     tool="DeepSpeed",
 )
 def _step(folder: Path) -> Made:
@@ -216,7 +218,7 @@ _megatron_layout("a release of Megatron-LM", ("mp_rank_00",), "release")
     "megatron.core.dist_checkpointing.save({'model.weight': ShardedTensor...}, 'iter_0000500')",
     needs=("torch", "megatron"),
     exits=(3, 3),
-    tool="Megatron",
+    tool="Megatron Core",
     repaired="needs Megatron Bridge and a GPU",
 )
 def _megatron_core(folder: Path) -> Made:

@@ -1,0 +1,168 @@
+"""`verify_save`: what a save wrote, against the head of the live model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headscope.api.options import SeverityName, read_names, refuses_unknown
+from headscope.api.shown import Verified
+from headscope.checks import Ignore, Selection, select
+from headscope.checks.loaded import judge_loaded
+from headscope.checks.saved import COMMAND
+from headscope.errors import HeadscopeError, UsageError
+from headscope.examination.in_memory import is_in_memory
+from headscope.facts import Report, Severity, Unavailable
+from headscope.facts.counting import few_of
+from headscope.facts.environment import tool_version
+from headscope.facts.verification import Compared, HeadMove, LoadedModel, SavedModel
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from headscope.examination.saving import HeadMemory
+
+
+@refuses_unknown
+def verify_save(
+    model: nn.Module,
+    folder: str | PathLike[str],
+    *,
+    rules: str | Iterable[str] = (),
+    ignore: str | Iterable[str | Ignore] = (),
+    fail_on: Severity | SeverityName = "error",
+    example_inputs: Any = None,
+    output: str | None = None,
+    loaded_from: str | PathLike[str] | None = None,
+    offline: bool = False,
+) -> Verified:
+    """Compares what a save wrote with the head of the live model: call it right after the save.
+
+    Args:
+        model: The model that was saved, wrapped or not. It stays untouched.
+        folder: What the save wrote: a folder of `save_pretrained`, `Trainer.save_model`, PEFT, sentence-transformers or
+            Accelerate (`save_model`, `save_state`), or one weight file, such as a `.ckpt` of Lightning.
+        rules: Rules to run (default: all of `verify_save`): IDs, names or beginnings of IDs.
+        ignore: Rules whose findings don't fail the verification.
+        fail_on: The lowest severity that fails the verification: `error`, `warning` or `note`.
+        example_inputs: What the `forward` of a model takes that is not one of Transformers.
+        output: Name of the scores to examine if `forward` returns several.
+        loaded_from: The checkpoint that the model was loaded from, if its config doesn't name it. Only the save of an
+            adapter is compared with it.
+        offline: Make no network requests.
+
+    Returns:
+        The verdict, the findings, and each tensor of the head with its status.
+
+    Raises:
+        UsageError: An option is unknown or has an invalid value, or `model` is not a model in memory.
+        HeadscopeError: The save can't be read.
+
+    Example:
+        >>> import headscope
+        >>> from transformers import BertConfig, BertForSequenceClassification
+        >>> model = BertForSequenceClassification(BertConfig(hidden_size=24, num_hidden_layers=1, vocab_size=99))
+        >>> model.save_pretrained("trained")
+        >>> headscope.verify_save(model, "trained").verdict
+        <Verdict.PASSED: 'passed'>
+        >>> model.bert.save_pretrained("without-head")
+        >>> headscope.verify_save(model, "without-head").findings[0].id
+        'HS711'
+    """
+    if not is_in_memory(model):
+        raise UsageError(
+            f"verify_save takes a model in memory, and got {str(model)[:80]!r}",
+            "headscope.verify loads a checkpoint and compares it",
+        )
+    from headscope.examination.saving import every_tensor, remember_head
+
+    options: Mapping[str, Any] = {
+        "example_inputs": example_inputs, "output": output,
+        "loaded_from": None if loaded_from is None else str(loaded_from), "offline": offline,
+    }  # fmt: skip
+    selection = selection_of_saves(rules, ignore, fail_on)
+    report, why = _report_on(model, is_adapter=_holds_adapter(Path(folder)), options=options)
+    memory = remember_head(model, report, watches=False) if report is not None else None
+    watch = SaveWatch(memory or every_tensor(model), selection)
+    notes = () if memory else (f"every tensor was compared, because the head could not be traced: {why}",)
+    return watch.compare(model, Path(folder), notes=notes)
+
+
+def selection_of_saves(
+    rules: str | Iterable[str] = (), ignore: str | Iterable[str | Ignore] = (), fail_on: str = "error"
+) -> Selection:
+    """The rules on saves that options select. Raises UsageError."""
+    listed = read_names(ignore, "ignore") if isinstance(ignore, str) else tuple(ignore)
+    ignores = tuple(item if isinstance(item, Ignore) else Ignore(item) for item in listed)
+    return select(read_names(rules, "rules"), ignores, fail_on, command=COMMAND)
+
+
+def _holds_adapter(folder: Path) -> bool:
+    """Whether a save leaves tensors to a base checkpoint, with which the model has to be compared then."""
+    return folder.is_dir() and any(folder.glob("**/adapter_config.json"))
+
+
+def _report_on(model: Any, *, is_adapter: bool, options: Mapping[str, Any]) -> tuple[Report | None, str]:
+    """What is known of the head of a model; where it cannot be traced, why."""
+    from headscope.examination.live import inspect_module, see
+
+    own = {name: options[name] for name in ("example_inputs", "output")}
+    try:
+        return (inspect_module(model, **options) if is_adapter else see(model, **own).alone), ""
+    except HeadscopeError as err:
+        return None, err.message
+
+
+@dataclass(frozen=True, slots=True)
+class SaveWatch:
+    """The head of a model, remembered once, and the rules on its saves."""
+
+    memory: HeadMemory
+    selection: Selection
+
+    def compare(self, model: Any, folder: Path, *, steps_behind: int = 0, notes: tuple[str, ...] = ()) -> Verified:
+        """What a save holds of the live head. Raises a HeadscopeError where the save can't be read."""
+        from headscope.examination.saving import compare_with_save
+
+        saved, compared = compare_with_save(model, folder, self.memory, steps_behind=steps_behind)
+        return self._judged(saved, compared, notes)
+
+    def moves(self, optimizer: Any, accepted: frozenset[str] = frozenset()) -> Verified:
+        """What training did to the head; what is `accepted` may have stayed as it was."""
+        from headscope.examination.saving import moves_since
+
+        name = type(self.memory.unwrapped.module).__name__
+        moves = moves_since(self.memory, optimizer)
+        counted = tuple(move for move in moves if move.still is None or move.name not in accepted)
+        unseen = [name for name in self.memory.names if name not in self.memory.digests]
+        gaps = (Unavailable(few_of(unseen), "no process holds its whole numbers"),) if unseen else ()
+        saved = SavedModel("the trained model", name, moves=counted)
+        compared = Compared(LoadedModel(saved.reference, name, ()), tuple(_sentence(move) for move in moves), gaps)
+        return self._judged(saved, compared, ())
+
+    def _judged(self, saved: SavedModel, compared: Compared, notes: tuple[str, ...]) -> Verified:
+        verdict, findings, ignored = judge_loaded(saved, self.selection, compared.gaps)
+        return Verified(
+            tool_version=tool_version(),
+            command="verify-save",
+            reference=saved.reference,
+            loader="memory",
+            model=saved.class_name,
+            verdict=verdict,
+            tensors=saved.tensors,
+            findings=findings,
+            ignored=ignored,
+            notes=(*notes, *compared.notes),
+            not_determined=compared.gaps,
+            rules=tuple(rule.id for rule in self.selection.rules),
+            bytes_read=compared.bytes_read,
+        )
+
+
+def _sentence(move: HeadMove) -> str:
+    if move.still is not None:
+        return f"{move.name} did not train: {move.still.value}"
+    return f"{move.name} was trained: its norm went from {move.norm_before:.4g} to {move.norm_after:.4g}"

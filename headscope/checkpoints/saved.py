@@ -1,0 +1,161 @@
+"""What a save wrote: the weight files of a folder, or one file, with the configuration where one lies beside them."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headscope.checkpoints.adapter import ADAPTER_CONFIG
+from headscope.checkpoints.checkpoint_files import FileReader
+from headscope.checkpoints.config_file import canonical_text, parse_list, parse_object
+from headscope.checkpoints.local import Folder
+from headscope.checkpoints.manifest import CONFIG
+from headscope.checkpoints.sentence import MODULES
+from headscope.checkpoints.states.place import Place, names_below
+from headscope.checkpoints.states.recognise import recognise
+from headscope.checkpoints.states.training_file import read_training_file
+from headscope.checkpoints.weights import Weights, read_adapter_weights, read_weight_file, read_weights
+from headscope.errors import HeadscopeError, NotFound
+from headscope.facts import CheckpointKind, CheckpointManifest, WeightFile, WeightsFormat
+
+_INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+_SETFIT_HEAD = "model_head.pkl"
+
+
+@dataclass(frozen=True, slots=True)
+class SavedPart:
+    """Weights of a save. `prefix` stands before the names of its tensors in the live model.
+
+    `prefix` is None where they are those of the model of Transformers inside.
+    """
+
+    files: FileReader
+    manifest: CheckpointManifest
+    prefix: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A save as its files show it.
+
+    `config` is the saved config.json, None where none lies there. `is_training_file`: the weights lie in the file of a
+    training run, under the names of the module that was trained. `shard_of` says where an index puts each key;
+    `missing_shards` are not there. `pickled_head` is the file of a classifier in a pickle, "" for none. `state` says
+    what the save is instead, where no weights could be read.
+    """
+
+    parts: tuple[SavedPart, ...]
+    config: dict[str, Any] | None
+    is_adapter: bool = False
+    is_training_file: bool = False
+    shard_of: tuple[tuple[str, str], ...] = ()
+    missing_shards: tuple[str, ...] = ()
+    pickled_head: str = ""
+    state: str = ""
+
+
+def read_save(path: Path, adapter: str = "default") -> Saved:
+    """The weights of a save, from headers alone; `adapter` names the one of several of PEFT.
+
+    Raises NotFound for a place that is not there, and a HeadscopeError for a file that is not what its name says.
+    """
+    if path.is_file():
+        return _of_file(path)
+    if not path.is_dir():
+        raise NotFound(f"{path} does not exist", "give the folder or the file that the save wrote")
+    folder = Folder(path)
+    names = set(folder.names())
+    nested = path / adapter
+    if ADAPTER_CONFIG not in names and not names.intersection((*_WEIGHTS, *_INDEXES)) and nested.is_dir():
+        folder, names = Folder(nested), set(Folder(nested).names())  # PEFT puts every adapter but `default` there
+    if ADAPTER_CONFIG in names and not names.intersection((*_WEIGHTS, *_INDEXES)):
+        settings = parse_object(folder.read_text(ADAPTER_CONFIG), ADAPTER_CONFIG)
+        weights = read_adapter_weights(folder)
+        return Saved(
+            (_part(folder, path, weights, config=settings, kind=CheckpointKind.ADAPTER),), None, is_adapter=True
+        )
+    config = parse_object(folder.read_text(CONFIG), CONFIG) if CONFIG in names else None
+    weights = read_weights(folder, config or {})
+    if weights.format is WeightsFormat.NONE and MODULES not in names:
+        return _without_weights(path, folder, names, config)
+    return Saved(
+        parts=(_part(folder, path, weights, config=config), *_modules(folder, path, names)),
+        config=config,
+        shard_of=tuple(_shard_of(folder, names)),
+        missing_shards=tuple(file.name for file in weights.files if file.size is None),
+        pickled_head=_SETFIT_HEAD if _SETFIT_HEAD in names else "",
+    )
+
+
+def _part(
+    folder: Folder,
+    path: Path,
+    weights: Weights,
+    *,
+    config: dict[str, Any] | None = None,
+    kind: CheckpointKind = CheckpointKind.LOCAL,
+    prefix: str | None = None,
+) -> SavedPart:
+    manifest = CheckpointManifest(
+        reference=str(path),
+        kind=kind,
+        format=weights.format,
+        config_text=canonical_text(config or {}),
+        tensors=weights.tensors,
+        files=weights.files,
+        shared=weights.shared,
+        notices=weights.notices,
+        gaps=weights.gaps,
+    )
+    return SavedPart(FileReader(folder, True), manifest, prefix)
+
+
+def _of_file(path: Path) -> Saved:
+    """One weight file, or the file of a training run, whose weights lie deeper."""
+    folder = Folder(path.parent)
+    if path.suffix != ".safetensors":
+        found = read_training_file(folder.open(path.name))
+        if found is not None:
+            files = (WeightFile(path.name, path.stat().st_size),)
+            weights = Weights(WeightsFormat.TORCH, found.tensors, files)
+            return Saved((_part(folder, path, weights),), None, is_training_file=True)
+    return Saved((_part(folder, path, read_weight_file(folder, path.name)),), None)
+
+
+def _without_weights(path: Path, folder: Folder, names: Iterable[str], config: dict[str, Any] | None) -> Saved:
+    """A save in another form: the file of a training run inside a folder is read, everything else is named."""
+    inside = sorted(name for name in names if name.endswith(".ckpt"))
+    if len(inside) == 1:
+        return _of_file(path / inside[0])
+    found = recognise(Place(str(path.resolve()), names_below(path), folder.open))
+    state = found.state.sentence if found is not None else "it holds no weight file that headscope reads"
+    return Saved((), config, state=state)
+
+
+def _modules(folder: Folder, path: Path, names: Iterable[str]) -> Iterable[SavedPart]:
+    """The modules of sentence-transformers that have their own folders, under the names that they have in the chain."""
+    entries: list[Any] = []
+    with suppress(HeadscopeError):
+        entries = parse_list(folder.read_text(MODULES), MODULES) if MODULES in names else []
+    for entry in entries:
+        name, below = (entry.get("name"), entry.get("path")) if isinstance(entry, dict) else (None, None)
+        if not isinstance(name, str) or not isinstance(below, str) or not below or ".." in below.split("/"):
+            continue
+        inside = path / below
+        found = [file for file in _WEIGHTS if (inside / file).is_file()]
+        if found and inside.resolve().is_relative_to(path.resolve()):
+            place = Folder(inside)
+            is_model = (inside / "config.json").is_file() and "Transformer" in str(entry.get("type"))
+            weights = read_weight_file(place, found[0])
+            yield _part(place, inside, weights, prefix=None if is_model else f"{name}.")
+
+
+def _shard_of(folder: Folder, names: set[str]) -> Iterable[tuple[str, str]]:
+    """Where an index puts each key; an index that makes no sense was refused before."""
+    for name in _INDEXES:
+        if name in names and not names.intersection(_WEIGHTS):
+            found = parse_object(folder.read_text(name), name).get("weight_map")
+            return ((str(key), str(file)) for key, file in found.items()) if isinstance(found, dict) else ()
+    return ()

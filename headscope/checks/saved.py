@@ -1,0 +1,205 @@
+"""Rules on a save: whether it holds the head of the live model, and whether training changed that head at all."""
+
+from collections.abc import Sequence
+
+from headscope.checks.rule import Findings, Rule, rule
+from headscope.facts import Finding, Severity
+from headscope.facts.counting import counted, few_of, verb
+from headscope.facts.verification import HeadMove, SavedModel, Standstill, TensorCheck, TensorStatus
+
+COMMAND = "verify_save"
+_SAVE_AGAIN = "Save the model again with save_pretrained, and compare again."
+_STOPPED = (
+    Standstill.FROZEN,
+    Standstill.LEFT_OUT,
+    Standstill.NO_RATE,
+    Standstill.NO_GRADIENT,
+    Standstill.ZERO_GRADIENT,
+)
+
+
+def _names(items: Sequence[TensorCheck]) -> list[str]:
+    return [item.name for item in items]
+
+
+@rule("HS711", "saved-head-missing", "The save left the head out", command=COMMAND)
+def _head_missing(this: Rule, saved: SavedModel) -> Findings:
+    """A tensor of the live head has no counterpart in the save."""
+    found = list(saved.of(TensorStatus.RANDOM))
+    if found and not saved.is_adapter:
+        yield this.find(
+            Severity.ERROR,
+            f"The save holds nothing for {few_of(_names(found))}: the next load makes "
+            f"{'it' if len(found) == 1 else 'them'} random, and what was trained is lost.",
+            "Save the whole model, not only its base model: model.save_pretrained(folder) writes the head too.",
+            _names(found),
+        )
+
+
+@rule(
+    "HS712", "saved-head-renamed", "The save holds the head under names that the loader does not find", command=COMMAND
+)
+def _head_renamed(this: Rule, saved: SavedModel) -> Findings:
+    """The numbers of a tensor of the head are in the save, under a key that no tensor of the model is called."""
+    found = list(saved.of(TensorStatus.RENAMED))
+    if found:
+        pairs = [f"{item.name} as {item.keys[0]}" for item in found]
+        yield this.find(
+            Severity.ERROR,
+            f"The save holds {few_of(pairs)}: the loader does not look there and makes "
+            f"{'it' if len(found) == 1 else 'them'} random.",
+            "Save the model itself, not its wrapper, or rename the keys to the names of the model.",
+            _names(found),
+        )
+
+
+@rule("HS713", "saved-head-differs", "The save holds another head than the live model", command=COMMAND)
+def _head_differs(this: Rule, saved: SavedModel) -> Findings:
+    """The save holds other numbers for a tensor of the head: it was made earlier, or of another model."""
+    found = list(saved.of(TensorStatus.DIFFERENT))
+    if not found:
+        return
+    errors = [item.max_error for item in found if item.max_error is not None]
+    largest = f"; the largest difference is {max(errors):.3g}" if errors else ""
+    reasons = "; ".join(dict.fromkeys(item.reason for item in found if item.reason))
+    numbers = f"{few_of(_names(found))} {verb(len(found), 'differs', 'differ')}{f' ({reasons})' if reasons else ''}"
+    if saved.steps_behind:
+        yield this.find(
+            Severity.WARNING,
+            f"The last save was made {counted(saved.steps_behind, 'step')} before the end of the training: "
+            f"{numbers}{largest}.",
+            "Save the trained model: trainer.save_model(folder).",
+            _names(found),
+        )
+        return
+    yield this.find(
+        Severity.ERROR,
+        f"{numbers} from the live model{largest}: the save was made before the last step, or of another model.",
+        _SAVE_AGAIN,
+        _names(found),
+    )
+
+
+@rule("HS714", "saved-adapter-without-head", "The saved adapter does not hold the head", command=COMMAND)
+def _adapter_without_head(this: Rule, saved: SavedModel) -> Findings:
+    """A tensor of the head was trained, or is new, and the adapter that was saved does not hold it."""
+    found = list(saved.of(TensorStatus.RANDOM))
+    if found and saved.is_adapter:
+        reasons = "; ".join(dict.fromkeys(item.reason for item in found))
+        named = f"modules_to_save={list(saved.modules_to_save)}" if saved.modules_to_save else "modules_to_save"
+        yield this.find(
+            Severity.ERROR,
+            f"The adapter does not hold {few_of(_names(found))} ({reasons}): a load of base model and adapter gives "
+            "another head.",
+            f"Name the head in the adapter's settings before training: LoraConfig({named}), or give task_type. To keep "
+            "what was trained now, save the whole model: model.merge_and_unload().save_pretrained(folder).",
+            _names(found),
+        )
+
+
+@rule("HS715", "saved-labels-missing", "The save lost the names of the classes", command=COMMAND)
+def _labels_missing(this: Rule, saved: SavedModel) -> Findings:
+    """The live configuration names its classes, and the saved config.json does not, or names others."""
+    if not saved.labels or saved.is_adapter or saved.saved_labels == saved.labels:
+        return
+    live = few_of(saved.labels)
+    if saved.saved_labels is None:
+        yield this.find(
+            Severity.NOTE,
+            f"The live model names its classes ({live}), and the save has no config.json: its names are not saved.",
+            "Save the configuration beside the weights: model.config.save_pretrained(folder).",
+        )
+        return
+    stored = f"names {few_of(saved.saved_labels)}" if saved.saved_labels else "names none"
+    yield this.find(
+        Severity.ERROR,
+        f"The live model names its classes {live}, and the saved config.json {stored}: the saved model answers with "
+        "other names.",
+        "Set id2label and label2id on model.config before the save, and save again.",
+    )
+
+
+@rule("HS716", "saved-head-dtype", "The head was saved in another dtype", Severity.WARNING, command=COMMAND)
+def _other_dtype(this: Rule, saved: SavedModel) -> Findings:
+    """A tensor of the head is stored in another dtype than the live model has it in."""
+    found = list(saved.of(TensorStatus.CAST))
+    if found:
+        reasons = "; ".join(dict.fromkeys(f"{item.dtype} in memory, {item.reason}" for item in found))
+        errors = [item.max_error for item in found if item.max_error]
+        lost = f"; rounding changed a number by up to {max(errors):.3g}" if errors else ""
+        yield this.find(
+            Severity.WARNING,
+            f"{few_of(_names(found))}: {reasons}{lost}.",
+            "Save in the dtype that the model is to be used in.",
+            _names(found),
+        )
+
+
+@rule("HS717", "saved-shards-incomplete", "The save is incomplete", command=COMMAND)
+def _incomplete(this: Rule, saved: SavedModel) -> Findings:
+    """A shard that the index names is not there, or a stored tensor of the head has no elements."""
+    if saved.missing_shards:
+        yield this.find(
+            Severity.ERROR,
+            f"The index names {counted(len(saved.missing_shards), 'shard')} that {verb(len(saved.missing_shards))} "
+            f"not there: {few_of(saved.missing_shards)}.",
+            "Save the model again: every process has to end its save before the folder is used.",
+        )
+    if saved.hollow:
+        yield this.find(
+            Severity.ERROR,
+            f"The save holds {few_of(saved.hollow)} without elements, as ZeRO-3 leaves a weight that is not gathered.",
+            "Set stage3_gather_16bit_weights_on_model_save, or gather the weights before the save.",
+            [item.name for item in saved.of(TensorStatus.PLACEHOLDER)],
+        )
+
+
+@rule("HS718", "head-did-not-train", "Training left the head as it was", command=COMMAND)
+def _did_not_move(this: Rule, saved: SavedModel) -> Findings:
+    """A tensor of the head has the numbers that it had when training started.
+
+    It is no fault if something else of the head was trained, and this was frozen with the numbers of the checkpoint.
+    """
+    still = [item for item in saved.moves if item.still is not None]
+    moved = len(still) < len(saved.moves)
+    found = [item for item in still if not (moved and _is_meant(item))]
+    random = [item for item in found if item.is_new and item.still in _STOPPED]
+    if random:
+        yield _finding_on(
+            this,
+            Severity.ERROR,
+            random,
+            ("still holds its random numbers", "still hold their random numbers"),
+            moved=moved,
+        )
+    others = [item for item in found if item not in random]
+    if others:
+        yield _finding_on(
+            this, Severity.WARNING, others, ("has not changed", "have not changed"), moved=moved or bool(random)
+        )
+
+
+def _is_meant(item: HeadMove) -> bool:
+    """Whether a tensor may have stayed as it was while others of the head were trained.
+
+    A loss on differences of scores, such as that of a reward model, gives their bias no gradient.
+    """
+    if item.still is Standstill.FROZEN:
+        return not item.is_new
+    return not item.is_matrix and item.still in (Standstill.ZERO_GRADIENT, Standstill.TOO_SMALL)
+
+
+def _finding_on(
+    this: Rule, severity: Severity, items: Sequence[HeadMove], what: tuple[str, str], *, moved: bool
+) -> Finding:
+    by_reason: dict[str, list[str]] = {}
+    for item in items:
+        by_reason.setdefault(str(item.still and item.still.value), []).append(item.name)
+    listed = "; ".join(f"{few_of(names)}: {reason}" for reason, names in by_reason.items())
+    whole = "" if moved else "No tensor of the head was trained. "
+    return this.find(
+        severity,
+        f"{whole}{counted(len(items), 'tensor')} of the head {verb(len(items), *what)} ({listed}).",
+        "Set requires_grad, give the optimizer the parameters of the head, and check that the loss depends on them.",
+        [item.name for item in items],
+    )

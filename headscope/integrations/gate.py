@@ -1,0 +1,175 @@
+"""The gate around a training: the rules before the first step, on each save, and at the end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from headscope.api import Checked, Verified, check
+from headscope.api.save_verification import SaveWatch, selection_of_saves
+from headscope.checks import named_in
+from headscope.checks.saved import COMMAND
+from headscope.errors import CheckFailed, HeadscopeError, UsageError
+from headscope.facts.check import CheckResult, Verdict
+from headscope.render.check import failure_sentence
+from headscope.render.verification import save_sentence
+
+if TYPE_CHECKING:
+    from headscope.facts import Report
+
+LOG = logging.getLogger("headscope")
+Reaction = Literal["raise", "warn"]
+_OF_THE_START = ("HS601", "HS602")
+"""The rules of `check` on parameters that training will leave as they are."""
+
+
+class Gate:
+    """The options and the results of a callback: `check` before the first step, then `verify_save`.
+
+    `saves` holds the result for each save, `trained` what training did to the head.
+    """
+
+    def __init__(
+        self,
+        *,
+        on_fail: Reaction = "raise",
+        on_undetermined: Reaction = "warn",
+        rules: tuple[str, ...] = (),
+        ignore: tuple[str, ...] = (),
+        verify_saves: bool = True,
+        stop_at_bad_save: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        for reaction in (on_fail, on_undetermined):
+            if reaction not in get_args(Reaction):
+                raise UsageError(f"no such reaction: {reaction}", f"reactions: {', '.join(get_args(Reaction))}")
+        self.result: CheckResult | None = None
+        self.saves: tuple[Verified, ...] = ()
+        self.trained: Verified | None = None
+        self._reactions = {Verdict.FAILED: on_fail, Verdict.NOT_DETERMINED: on_undetermined}
+        self._rules, self._ignore = tuple(rules), tuple(ignore)
+        self._of_saves = named_in(COMMAND, self._rules)
+        self._verify_saves = verify_saves and not (self._rules and not self._of_saves)
+        self._stop = stop_at_bad_save
+        self._options = dict(options or {})
+        self._watch: SaveWatch | None = None
+        self._unread: list[str] = []
+
+    def begin(self, model: Any, optimizer: Any) -> None:
+        """Runs `check` on the model, and remembers its head. Raises CheckFailed where a reaction says so."""
+        self.result, self.saves, self.trained, self._watch, self._unread = None, (), None, None, []
+        try:
+            self.result = self._check(model, optimizer)
+            sentence = failure_sentence(self.result)
+        except (Exception, SystemExit) as err:  # whatever it is, a run that is only to be warned goes on
+            if self._aborts(err):
+                raise
+            LOG.warning("headscope could not examine the model: %s", sentence_on(err))
+            return
+        if self._verify_saves:
+            self._remember(model, self.result.report)
+        self._react(self.result.verdict, sentence)
+
+    def _check(self, model: Any, optimizer: Any) -> Checked:
+        own = tuple(name for name in self._rules if name not in self._of_saves or named_in("check", (name,)))
+        asked = own or (("HS601",) if self._rules else ())  # only rules on saves are wanted: they need the trace
+        return check(model, "training", rules=asked, ignore=self._ignore, optimizer=optimizer, **self._options)
+
+    def _remember(self, model: Any, report: Report | None) -> None:
+        """The head as it is now; where that fails, the saves stay unverified and a warning says so."""
+        from headscope.examination.saving import remember_head
+
+        try:
+            memory = remember_head(model, report) if report is not None else None
+            if memory is not None:
+                self._watch = SaveWatch(memory, selection_of_saves(self._of_saves, self._ignore))
+        except UsageError:
+            raise
+        except Exception as err:  # a training does not end because its saves can't be verified
+            LOG.warning("headscope could not remember the head: %s", sentence_on(err))
+
+    def saved(self, model: Any, folder: Path | None, *, steps_behind: int = 0) -> None:
+        """Compares a save with the live head and logs what is wrong; raises only if a bad save is to stop training."""
+        if not self._verify_saves:
+            return
+        if self._watch is None:
+            self._not_read("headscope could not verify the save: the head is not known")
+            return
+        if folder is None:
+            self._not_read("headscope could not verify the save: its folder was not found")
+            return
+        try:
+            result = self._watch.compare(model, folder, steps_behind=steps_behind)
+            sentence = save_sentence(result)
+        except Exception as err:  # a training does not end because a save can't be verified
+            self._not_read(f"headscope could not verify the save in {folder}: {sentence_on(err)}")
+            return
+        self.saves = (*self.saves, result)
+        is_well = result.verdict is Verdict.PASSED and not result.findings
+        LOG.log(logging.INFO if is_well else logging.WARNING, "%s", sentence)
+        if self._stop and result.verdict is Verdict.FAILED:
+            raise CheckFailed(sentence, _HINT)
+
+    def _not_read(self, sentence: str) -> None:
+        self._unread.append(sentence)
+        LOG.warning("%s", sentence)
+
+    def end(self, optimizer: Any, *, has_trained: bool = True) -> None:
+        """Says whether the head was trained, and raises CheckFailed for that or for a bad save."""
+        if not self._verify_saves:
+            return
+        if self._watch is not None and has_trained:
+            self._look_at_moves(self._watch, optimizer)
+        results = [*self.saves, *([self.trained] if self.trained else [])]
+        failed = [save_sentence(item) for item in results if item.verdict is Verdict.FAILED]
+        if failed and self._reactions[Verdict.FAILED] == "raise":
+            raise CheckFailed("\n".join(dict.fromkeys(failed)), _HINT)
+        unsure = [save_sentence(item) for item in results if item.verdict is Verdict.NOT_DETERMINED]
+        unsure += self._unread
+        if unsure and self._reactions[Verdict.NOT_DETERMINED] == "raise":
+            raise CheckFailed("\n".join(dict.fromkeys(unsure)), _HINT)
+
+    def _look_at_moves(self, watch: SaveWatch, optimizer: Any) -> None:
+        try:
+            self.trained = watch.moves(optimizer, self._accepted())
+        except Exception as err:
+            self._not_read(f"headscope could not tell whether the head was trained: {sentence_on(err)}")
+            return
+        level = (
+            logging.INFO if self.trained.verdict is Verdict.PASSED and not self.trained.findings else logging.WARNING
+        )
+        LOG.log(level, "%s", save_sentence(self.trained))
+
+    def _accepted(self) -> frozenset[str]:
+        """The parameters that may stay as they are, because the finding on them at the start was ignored."""
+        ignored = self.result.ignored if self.result else ()
+        found = (item.finding for item in ignored if item.finding.id in _OF_THE_START)
+        return frozenset(name for finding in found for name in finding.parameters)
+
+    def _react(self, verdict: Verdict, text: str) -> None:
+        LOG.info("%s", text)
+        reaction = self._reactions.get(verdict)
+        if reaction == "raise":
+            raise CheckFailed(text, "headscope explain ID tells more; on_fail='warn' trains all the same")
+        if reaction == "warn":
+            LOG.warning("%s", text)
+
+    def _aborts(self, err: BaseException) -> bool:
+        """Whether a failure of the check itself ends the training: not where a warning was asked for."""
+        if self._reactions[Verdict.FAILED] == "warn":
+            return False
+        is_gap = isinstance(err, HeadscopeError) and not isinstance(err, UsageError)
+        return not is_gap or self._reactions[Verdict.NOT_DETERMINED] == "raise"
+
+
+_HINT = "run headscope explain ID for details; on_fail='warn' logs a warning instead"
+
+
+def sentence_on(err: BaseException) -> str:
+    """An error in one line."""
+    if isinstance(err, HeadscopeError):
+        return f"{err.message} ({err.hint})" if err.hint else err.message
+    lines = str(err).strip().splitlines()
+    return f"{type(err).__name__}: {lines[0]}" if lines else type(err).__name__

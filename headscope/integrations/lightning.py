@@ -1,0 +1,107 @@
+"""`HeadscopeCallback` for Lightning: `headscope check` before the first step, and `verify_save` on each `.ckpt`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headscope.integrations.gate import Gate, Reaction
+
+if TYPE_CHECKING:
+    import torch
+
+
+def _callback_class() -> Any:
+    """Lightning's `Callback`, of the package that is in use: the same library goes by two names."""
+    names = ("lightning.pytorch", "pytorch_lightning")
+    loaded = [name for name in names if name in sys.modules]
+    there = loaded or [name for name in names if find_spec(name.partition(".")[0]) is not None]
+    return import_module((there or names)[0]).Callback
+
+
+class HeadscopeCallback(Gate, _callback_class()):  # type: ignore[misc]  # its class is known at run time only
+    """Runs `headscope check --for training` once, when training begins; then verifies each checkpoint, on rank zero.
+
+    The options and the attributes `result`, `saves` and `trained` are those of the callback for `transformers.Trainer`.
+    Lightning tells no callback when a file is written: a checkpoint is compared before the next step begins, or when
+    the fit ends. For `trainer.save_checkpoint(path)` call `headscope.verify_save(module, path)`.
+
+    >>> trainer = Trainer(callbacks=[HeadscopeCallback()])  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        *,
+        on_fail: Reaction = "raise",
+        on_undetermined: Reaction = "warn",
+        rules: tuple[str, ...] = (),
+        ignore: tuple[str, ...] = (),
+        loaded_from: str | None = None,
+        loading_info: Mapping[str, Any] | None = None,
+        example_inputs: Any = None,
+        verify_saves: bool = True,
+        stop_at_bad_save: bool = False,
+    ) -> None:
+        options = {"loaded_from": loaded_from, "loading_info": loading_info, "example_inputs": example_inputs}
+        super().__init__(
+            on_fail=on_fail,
+            on_undetermined=on_undetermined,
+            rules=rules,
+            ignore=ignore,
+            verify_saves=verify_saves,
+            stop_at_bad_save=stop_at_bad_save,
+            options=options,
+        )
+        self._first_step = 0
+        self._saved_at: int | None = None
+        self._is_written = False
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Runs the checks and remembers the head; called by Lightning."""
+        if trainer.is_global_zero:
+            self._first_step, self._saved_at, self._is_written = trainer.global_step, None, False
+            self.begin(pl_module, _Joined(trainer.optimizers))
+
+    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        """Remembers that a file is about to be written; called by Lightning."""
+        if trainer.is_global_zero:
+            self._saved_at, self._is_written = trainer.global_step, True
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        """Compares the file that was written since the last step; called by Lightning."""
+        self._look(trainer, pl_module)
+
+    def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
+        """Compares the last file with the trained head, and reports a head that did not train; called by Lightning."""
+        if not trainer.is_global_zero:
+            return
+        self._look(trainer, pl_module)
+        behind = trainer.global_step - self._saved_at if self._saved_at is not None else 0
+        keeps_best = any(getattr(item, "monitor", None) for item in trainer.checkpoint_callbacks)
+        if behind and not keeps_best:
+            self.saved(pl_module, _newest(trainer), steps_behind=behind)
+        self.end(_Joined(trainer.optimizers), has_trained=trainer.global_step > self._first_step)
+
+    def _look(self, trainer: Any, pl_module: Any) -> None:
+        if self._is_written:
+            self._is_written = False
+            self.saved(pl_module, _newest(trainer))
+
+
+def _newest(trainer: Any) -> Path | None:
+    """The checkpoint that was written last; None where Lightning keeps them somewhere else than on this machine."""
+    folders = {str(getattr(item, "dirpath", None) or "") for item in trainer.checkpoint_callbacks} - {""}
+    files = [file for folder in folders for file in Path(folder).glob("*.ckpt")]
+    return max(files, key=lambda file: file.stat().st_mtime_ns, default=None)
+
+
+class _Joined:
+    """Several optimizers, looked at as one."""
+
+    def __init__(self, optimizers: list[torch.optim.Optimizer]) -> None:
+        self.param_groups = [group for item in optimizers for group in item.param_groups]
+        self.state = {parameter: state for item in optimizers for parameter, state in item.state.items()}

@@ -1,0 +1,409 @@
+"""`verify_save` on real saves, healthy and broken; `from_pretrained` and safetensors say what a save lacks."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import peft
+import pytest
+import torch
+from families import FAMILIES
+from safetensors.torch import load_file, save_file
+from saving import FORMATS
+from torch import nn
+from transformers import BertConfig, BertForSequenceClassification, BertForTokenClassification, BertModel
+
+import headscope
+from headscope.errors import NotFound, UsageError
+from headscope.facts.check import Verdict
+from headscope.facts.verification import TensorStatus
+
+TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 37, "vocab_size": 99}
+LABELS = {"id2label": {0: "no", 1: "yes"}, "label2id": {"no": 0, "yes": 1}}
+HEAD = ("bert.pooler.dense.weight", "bert.pooler.dense.bias", "classifier.weight", "classifier.bias")
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    BertModel(BertConfig(**TINY)).save_pretrained(tmp_path / "base")
+    return tmp_path / "base"
+
+
+@pytest.fixture
+def model(base: Path) -> BertForSequenceClassification:
+    made = BertForSequenceClassification.from_pretrained(base, **LABELS)
+    nn.init.normal_(made.classifier.bias)
+    return made
+
+
+def ids(result: Any) -> list[str]:
+    return [finding.id for finding in result.findings]
+
+
+def lacking(folder: Path, cls: Any = BertForSequenceClassification) -> set[str]:
+    """What the loader makes random."""
+    _, info = cls.from_pretrained(folder, output_loading_info=True)
+    return set(info["missing_keys"])
+
+
+def rewrite(folder: Path, change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]) -> None:
+    file = next(folder.glob("*.safetensors"))
+    save_file(change(load_file(file)), file, metadata={"format": "pt"})
+
+
+# Healthy saves raise no alarm.
+
+
+@pytest.mark.parametrize("saved_as", FORMATS)
+@pytest.mark.parametrize("name", ["bert", "roberta", "gpt2", "t5", "deberta-v2", "llama"])
+def test_a_whole_save_passes(name: str, saved_as: str, tmp_path: Path) -> None:
+    if name not in FAMILIES:
+        pytest.skip(f"no family {name}")
+    family = FAMILIES[name]
+    model = family.build(family.classifier)
+    FORMATS[saved_as](model, tmp_path)
+    result = headscope.verify_save(model, tmp_path)
+    assert result.verdict is Verdict.PASSED, (result.findings, result.not_determined)
+    assert not result.findings
+    assert result.tensors
+    assert {item.status for item in result.tensors} == {TensorStatus.EQUAL}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_a_save_in_the_models_own_dtype_passes(model: Any, dtype: torch.dtype, tmp_path: Path) -> None:
+    model.to(dtype).save_pretrained(tmp_path / "saved")
+    result = headscope.verify_save(model, tmp_path / "saved")
+    assert (result.verdict, result.findings) == (Verdict.PASSED, ())
+
+
+def test_shards_pass(model: Any, tmp_path: Path) -> None:
+    model.save_pretrained(tmp_path / "saved", max_shard_size="20kB")
+    assert len(list((tmp_path / "saved").glob("*.safetensors"))) > 1
+    result = headscope.verify_save(model, tmp_path / "saved")
+    assert (result.verdict, result.findings) == (Verdict.PASSED, ())
+
+
+def test_only_the_head_is_read(model: Any, tmp_path: Path) -> None:
+    model.save_pretrained(tmp_path / "saved")
+    result = headscope.verify_save(model, tmp_path / "saved")
+    stored = load_file(tmp_path / "saved" / "model.safetensors")
+    assert result.bytes_read == sum(stored[name].nbytes for name in HEAD)
+
+
+@pytest.mark.parametrize("task", ["SEQ_CLS", None])
+def test_an_adapter_with_its_head_passes(model: Any, task: str | None, tmp_path: Path) -> None:
+    named = {} if task else {"modules_to_save": ["classifier"]}
+    wrapped = peft.get_peft_model(model, peft.LoraConfig(task_type=task, target_modules=["query"], **named))
+    wrapped.save_pretrained(tmp_path / "adapter")
+    result = headscope.verify_save(wrapped, tmp_path / "adapter")
+    assert (result.verdict, result.findings) == (Verdict.PASSED, ()), result.not_determined
+    statuses = {item.name: item.status for item in result.tensors}
+    assert statuses["classifier.modules_to_save.default.weight"] is TensorStatus.EQUAL
+    assert statuses["bert.pooler.dense.weight"] is TensorStatus.BASE
+
+
+def test_an_adapter_with_another_name_and_lora_in_the_head_passes(model: Any, tmp_path: Path) -> None:
+    config = peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query", "pooler.dense"])
+    wrapped = peft.get_peft_model(model, config, adapter_name="mine")
+    wrapped.save_pretrained(tmp_path / "adapter")
+    result = headscope.verify_save(wrapped, tmp_path / "adapter")
+    assert (result.verdict, result.findings) == (Verdict.PASSED, ()), result.not_determined
+    assert any("lora_A" in item.name and item.status is TensorStatus.EQUAL for item in result.tensors)
+
+
+def test_a_merged_model_passes(model: Any, tmp_path: Path) -> None:
+    wrapped = peft.get_peft_model(model, peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"]))
+    merged = wrapped.merge_and_unload()
+    merged.save_pretrained(tmp_path / "merged")
+    result = headscope.verify_save(merged, tmp_path / "merged")
+    assert (result.verdict, result.findings) == (Verdict.PASSED, ())
+
+
+def test_compiled_and_parallel_models_pass(model: Any, tmp_path: Path) -> None:
+    model.save_pretrained(tmp_path / "saved")
+    for wrapped in (torch.compile(model), nn.DataParallel(model)):
+        result = headscope.verify_save(wrapped, tmp_path / "saved")
+        assert (result.verdict, result.findings) == (Verdict.PASSED, ())
+
+
+def test_the_model_stays_as_it_is(model: Any, tmp_path: Path) -> None:
+    model.train().save_pretrained(tmp_path / "saved")
+    before = {name: item.clone() for name, item in model.state_dict().items()}
+    state = torch.get_rng_state()
+    headscope.verify_save(model, tmp_path / "saved")
+    assert model.training
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(item, before[name]) for name, item in model.state_dict().items())
+
+
+# Each fault is made for real, and caught.
+
+
+def test_a_head_that_was_left_out_is_missing(model: Any, tmp_path: Path) -> None:
+    model.bert.save_pretrained(tmp_path / "saved")
+    assert lacking(tmp_path / "saved") == {"classifier.weight", "classifier.bias"}
+    result = headscope.verify_save(model, tmp_path / "saved", ignore="HS715")
+    assert ids(result) == ["HS711"]
+    assert set(result.findings[0].parameters) == lacking(tmp_path / "saved")
+
+
+def test_one_tensor_that_was_left_out_is_named(model: Any, tmp_path: Path) -> None:
+    model.save_pretrained(tmp_path / "saved")
+    rewrite(tmp_path / "saved", lambda state: {k: v for k, v in state.items() if k != "classifier.bias"})
+    result = headscope.verify_save(model, tmp_path / "saved")
+    assert ids(result) == ["HS711"]
+    assert set(result.findings[0].parameters) == lacking(tmp_path / "saved") == {"classifier.bias"}
+
+
+@pytest.mark.parametrize("prefix", ["model.", "module.", "_orig_mod.", "0.auto_model."])
+def test_renamed_keys_are_named(model: Any, prefix: str, tmp_path: Path) -> None:
+    model.save_pretrained(tmp_path / "saved")
+    rewrite(tmp_path / "saved", lambda state: {prefix + key: value for key, value in state.items()})
+    missing = lacking(tmp_path / "saved")
+    assert set(HEAD) <= missing
+    result = headscope.verify_save(model, tmp_path / "saved")
+    assert ids(result) == ["HS712"]
+    assert set(result.findings[0].parameters) == set(HEAD)
+    found = {item.name: item.keys for item in result.tensors}
+    assert found["classifier.weight"] == (f"{prefix}classifier.weight",)
+    assert f"{prefix}classifier.weight" in result.findings[0].message
+
+
+def test_one_renamed_tensor_is_named(model: Any, tmp_path: Path) -> None:
+    model.save_pretrained(tmp_path / "saved")
+    rewrite(
+        tmp_path / "saved", lambda state: {k.replace("classifier.weight", "score.weight"): v for k, v in state.items()}
+    )
+    assert lacking(tmp_path / "saved") == {"classifier.weight"}
+    result = headscope.verify_save(model, tmp_path / "saved")
+    assert ids(result) == ["HS712"]
+    assert "score.weight" in result.findings[0].message
+
+
+def test_old_names_that_the_loader_knows_are_found(model: Any, tmp_path: Path) -> None:
+    """`gamma` and `beta` are read as `weight` and `bias`; the head's own names stay."""
+    model.save_pretrained(tmp_path / "saved")
+    old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+
+    def aged(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {next((k.replace(a, b) for a, b in old.items() if a in k), k): v for k, v in state.items()}
+
+    rewrite(tmp_path / "saved", aged)
+    assert lacking(tmp_path / "saved") == set()
+    assert headscope.verify_save(model, tmp_path / "saved").verdict is Verdict.PASSED
+
+
+def test_one_more_step_after_the_save_is_seen(model: Any, tmp_path: Path) -> None:
+    model.save_pretrained(tmp_path / "saved")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(input_ids=torch.tensor([[5, 6, 7]]), labels=torch.tensor([1])).loss.backward()
+    optimizer.step()
+    result = headscope.verify_save(model, tmp_path / "saved")
+    assert ids(result) == ["HS713"]
+    stored = load_file(tmp_path / "saved" / "model.safetensors")
+    now = model.state_dict()
+    assert set(result.findings[0].parameters) == {name for name in HEAD if not torch.equal(stored[name], now[name])}
+    errors = {item.name: item.max_error for item in result.tensors}
+    assert errors["classifier.weight"] == pytest.approx(
+        float((stored["classifier.weight"] - now["classifier.weight"]).abs().max()), rel=1e-6
+    )
+
+
+def test_another_class_count_is_seen(model: Any, tmp_path: Path) -> None:
+    other = BertForSequenceClassification(BertConfig(**TINY, num_labels=3))
+    other.save_pretrained(tmp_path / "saved")
+    assert "HS713" in ids(headscope.verify_save(model, tmp_path / "saved"))
+
+
+@pytest.mark.parametrize("unfrozen", [False, True])
+def test_an_adapter_without_its_head_is_caught(base: Path, unfrozen: bool, tmp_path: Path) -> None:
+    model = BertForSequenceClassification.from_pretrained(base, **LABELS)
+    wrapped = peft.get_peft_model(model, peft.LoraConfig(task_type=None, target_modules=["query"]))
+    wrapped.base_model.model.classifier.requires_grad_(unfrozen)
+    wrapped.save_pretrained(tmp_path / "adapter")
+    assert not any("classifier" in key for key in load_file(tmp_path / "adapter" / "adapter_model.safetensors"))
+    result = headscope.verify_save(wrapped, tmp_path / "adapter")
+    assert ids(result) == ["HS714"]
+    assert set(result.findings[0].parameters) == {"classifier.weight", "classifier.bias"}
+    assert "modules_to_save=['classifier']" in result.findings[0].remedy
+    again = peft.PeftModel.from_pretrained(
+        BertForSequenceClassification.from_pretrained(base, **LABELS), tmp_path / "adapter"
+    )
+    assert not torch.equal(again.base_model.model.classifier.weight, wrapped.base_model.model.classifier.weight)
+
+
+def test_a_trained_head_of_a_checkpoint_that_the_adapter_lacks_is_caught(model: Any, tmp_path: Path) -> None:
+    model.save_pretrained(tmp_path / "whole")
+    loaded = BertForSequenceClassification.from_pretrained(tmp_path / "whole")
+    wrapped = peft.get_peft_model(loaded, peft.LoraConfig(target_modules=["query"]))
+    wrapped.save_pretrained(tmp_path / "adapter")
+    assert headscope.verify_save(wrapped, tmp_path / "adapter").verdict is Verdict.PASSED
+    with torch.no_grad():
+        loaded.classifier.weight += 1
+    wrapped.save_pretrained(tmp_path / "adapter")
+    result = headscope.verify_save(wrapped, tmp_path / "adapter")
+    assert ids(result) == ["HS714"]
+    assert result.findings[0].parameters == ("classifier.weight",)
+
+
+def test_an_adapter_on_a_base_that_is_not_there_is_not_determined(model: Any, tmp_path: Path) -> None:
+    wrapped = peft.get_peft_model(model, peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"]))
+    wrapped.save_pretrained(tmp_path / "adapter")
+    (tmp_path / "base").rename(tmp_path / "moved")
+    result = headscope.verify_save(wrapped, tmp_path / "adapter", offline=True)
+    assert result.verdict is Verdict.NOT_DETERMINED
+    assert any("pooler" in gap.what for gap in result.not_determined)
+
+
+def test_labels_that_the_save_lost_are_caught(model: Any, tmp_path: Path) -> None:
+    model.save_pretrained(tmp_path / "saved")
+    file = tmp_path / "saved" / "config.json"
+    config = json.loads(file.read_text())
+    for name in ("id2label", "label2id"):
+        del config[name]
+    file.write_text(json.dumps(config))
+    again = BertForSequenceClassification.from_pretrained(tmp_path / "saved")
+    assert again.config.id2label == {0: "LABEL_0", 1: "LABEL_1"}
+    result = headscope.verify_save(model, tmp_path / "saved")
+    assert ids(result) == ["HS715"]
+    assert result.verdict is Verdict.FAILED
+
+
+def test_labels_in_another_order_are_caught(model: Any, tmp_path: Path) -> None:
+    model.save_pretrained(tmp_path / "saved")
+    model.config.id2label = {0: "yes", 1: "no"}
+    assert ids(headscope.verify_save(model, tmp_path / "saved")) == ["HS715"]
+
+
+def test_a_model_without_names_of_classes_lost_none(tmp_path: Path) -> None:
+    model = BertForTokenClassification(BertConfig(**TINY, num_labels=5))
+    model.save_pretrained(tmp_path)
+    assert ids(headscope.verify_save(model, tmp_path)) == []
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_shorter_dtype_is_a_warning(model: Any, dtype: torch.dtype, tmp_path: Path) -> None:
+    model.save_pretrained(
+        tmp_path / "saved", state_dict={name: item.to(dtype) for name, item in model.state_dict().items()}
+    )
+    result = headscope.verify_save(model, tmp_path / "saved")
+    assert ids(result) == ["HS716"]
+    assert result.verdict is Verdict.PASSED
+    assert str(dtype).removeprefix("torch.") in result.findings[0].message
+    assert headscope.verify_save(model, tmp_path / "saved", fail_on="warning").verdict is Verdict.FAILED
+
+
+def test_a_longer_dtype_is_a_warning(model: Any, tmp_path: Path) -> None:
+    model.save_pretrained(tmp_path / "saved")
+    result = headscope.verify_save(model.to(torch.bfloat16), tmp_path / "saved")
+    assert ids(result) == ["HS716"]
+
+
+def test_a_shard_that_was_deleted_is_caught(model: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "saved"
+    model.save_pretrained(folder, max_shard_size="20kB")
+    index = json.loads((folder / "model.safetensors.index.json").read_text())["weight_map"]
+    (folder / index["classifier.weight"]).unlink()
+    with pytest.raises(OSError, match="safetensors"):
+        BertForSequenceClassification.from_pretrained(folder)
+    result = headscope.verify_save(model, folder)
+    assert ids(result) == ["HS717"]
+    assert index["classifier.weight"] in result.findings[0].message
+    assert result.verdict is Verdict.FAILED
+
+
+def test_placeholders_of_zero3_are_caught(model: Any, tmp_path: Path) -> None:
+    model.save_pretrained(tmp_path / "saved")
+    rewrite(tmp_path / "saved", lambda state: {k: torch.empty(0) if "classifier" in k else v for k, v in state.items()})
+    result = headscope.verify_save(model, tmp_path / "saved")
+    assert ids(result) == ["HS717"]
+    assert set(result.findings[0].parameters) == {"classifier.weight", "classifier.bias"}
+
+
+def test_a_live_placeholder_is_not_determined(model: Any, tmp_path: Path) -> None:
+    from headscope.api.save_verification import SaveWatch, selection_of_saves
+    from headscope.examination.module import unwrap
+    from headscope.examination.saving import HeadMemory
+
+    model.save_pretrained(tmp_path / "saved")
+    memory = HeadMemory(unwrap(model), HEAD)
+    model.classifier.weight.data = torch.empty(0)
+    result = SaveWatch(memory, selection_of_saves()).compare(model, tmp_path / "saved")
+    assert result.verdict is Verdict.NOT_DETERMINED
+    assert result.not_determined[0].what == "classifier.weight"
+
+
+# What cannot be read is an error or is not determined, and never passed.
+
+
+def test_an_empty_folder_is_not_determined(model: Any, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    result = headscope.verify_save(model, tmp_path / "empty")
+    assert result.verdict is Verdict.NOT_DETERMINED
+
+
+def test_a_folder_that_is_not_there_is_an_error(model: Any, tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="does not exist"):
+        headscope.verify_save(model, tmp_path / "nowhere")
+
+
+def test_a_name_in_place_of_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="a model in memory"):
+        headscope.verify_save(str(tmp_path), tmp_path)
+    with pytest.raises(UsageError, match="no such option"):
+        headscope.verify_save(nn.Linear(1, 1), tmp_path, rulez=())
+    with pytest.raises(UsageError, match="has no rule HS701"):
+        headscope.verify_save(nn.Linear(1, 1), tmp_path, rules="HS701")
+
+
+def test_a_model_whose_head_cannot_be_traced_is_compared_whole(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    save_file(model.state_dict(), tmp_path / "model.safetensors")
+    result = headscope.verify_save(model, tmp_path)
+    assert {item.name for item in result.tensors} == set(model.state_dict())
+    assert result.verdict is Verdict.PASSED
+    with torch.no_grad():
+        model[1].bias += 1
+    assert ids(headscope.verify_save(model, tmp_path)) == ["HS713"]
+
+
+def test_a_result_shows_itself_and_is_a_document(model: Any, tmp_path: Path) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    from headscope.render.schema import build_schema
+
+    model.bert.save_pretrained(tmp_path / "saved")
+    result = headscope.verify_save(model, tmp_path / "saved")
+    assert "The save does not hold the head" in str(result)
+    assert "HS711" in str(result)
+    jsonschema.validate(result.to_dict(), build_schema())
+
+
+# Accelerate: one call after the save.
+
+
+@pytest.mark.parametrize("safe", [True, False])
+def test_saves_of_accelerate_pass(model: Any, safe: bool, tmp_path: Path) -> None:
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(cpu=True)
+    prepared, _ = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    accelerator.save_model(prepared, str(tmp_path / "model"), safe_serialization=safe)
+    accelerator.save_state(str(tmp_path / "state"), safe_serialization=safe)
+    for folder in ("model", "state"):
+        result = headscope.verify_save(prepared, tmp_path / folder)
+        assert result.verdict is Verdict.PASSED, (result.findings, result.not_determined)
+        assert {item.severity.value for item in result.findings} <= {"note"}
+    with torch.no_grad():
+        model.classifier.bias += 1
+    for folder in ("model", "state"):
+        assert "HS713" in ids(headscope.verify_save(prepared, tmp_path / folder))
+
+
+def test_a_fully_broken_file_is_an_error(model: Any, tmp_path: Path) -> None:
+    from headscope.errors import Malformed
+
+    model.save_pretrained(tmp_path / "saved")
+    (tmp_path / "saved" / "model.safetensors").write_bytes(b"\x00" * 100)
+    with pytest.raises(Malformed):
+        headscope.verify_save(model, tmp_path / "saved")
