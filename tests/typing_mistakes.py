@@ -27,6 +27,8 @@ headscope.check(CHECKPOINT, "infer")  # E: call-overload check
 headscope.check(CHECKPOINT, fail_on="fatal")  # E: call-overload check
 headscope.check(CHECKPOINT, optimizer=None, num_labels=3)  # E: call-overload check
 headscope.check(MODULE, "training", revision="main")  # E: call-overload check
+headscope.check(MODULE, data="rows.csv", predict=8)  # E: call-overload check
+headscope.check(CHECKPOINT, label_colum="label")  # E: call-overload check
 headscope.check(CHECKPOINT).verdikt  # E: attr-defined verdikt
 headscope.diff_weights(MODULE, num_labels=3)  # E: call-overload diff_weights
 headscope.diff_weights(CHECKPOINT, offlien=True)  # E: call-overload diff_weights

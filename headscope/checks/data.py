@@ -8,7 +8,7 @@ from headscope.checks.label_names import fit_names
 from headscope.checks.rule import Findings, NotApplicable, NotKnown, Rule, at, rule
 from headscope.facts import ModelFacts, Severity, Task
 from headscope.facts.check import Subject
-from headscope.facts.counting import counted, list_of, verb
+from headscope.facts.counting import counted, list_of, shortened, verb
 from headscope.facts.labelled import DataClass, DataFacts, Fit, LabelKind, Order, Predictions
 from headscope.facts.tasks import WITHOUT_CLASSES
 
@@ -172,7 +172,7 @@ def _is_named(subject: Subject) -> bool:
 
 
 def _with_rows(items: Iterable[DataClass]) -> str:
-    return list_of((f"{item.label!r} ({counted(item.rows, 'row')})" for item in items), _LISTED)
+    return list_of((f"{shortened(item.label)!r} ({counted(item.rows, 'row')})" for item in items), _LISTED)
 
 
 @rule("HS721", "data-classes-unknown", "The data has classes that the model lacks", needs=_DATA)
@@ -196,7 +196,7 @@ def data_classes_unknown(this: Rule, subject: Subject) -> Findings:
     unknown = [item for item, (number, _) in zip(classes, fits, strict=True) if number is None and item.rows]
     if unknown:
         yield this.find(
-            severity,
+            Severity.ERROR if len(unknown) == sum(item.rows > 0 for item in classes) else severity,
             f"No class of the model is called {_with_rows(unknown)}. The model's classes: "
             f"{list_of(model.labels, _LISTED)}.",
             "Rename the labels, remove their rows, or train a head with these classes (--labels).",

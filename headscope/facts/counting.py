@@ -10,6 +10,14 @@ def counted(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
+_SHORT = 60
+
+
+def shortened(text: str) -> str:
+    """The beginning of a long text."""
+    return text if len(text) <= _SHORT else f"{text[:_SHORT]}..."
+
+
 def verb(count: int, one: str = "is", many: str = "are") -> str:
     """The form of a verb behind a count."""
     return one if count == 1 else many

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headscope.errors import UsageError, did_you_mean
-from headscope.facts.counting import list_of
+from headscope.facts.counting import list_of, shortened
 
 Row = tuple[Any, ...]
 _SHOWN = 12
@@ -32,8 +32,11 @@ def check_columns(wanted: Sequence[str], columns: Sequence[str], name: str) -> N
     """Raises UsageError for a column that is not there, or stands there twice."""
     for column in wanted:
         if column not in columns:
-            listed = f"columns: {list_of(columns, _SHOWN)}" if columns else "the file has no columns"
-            raise UsageError(f"{name} has no column {column!r}; {listed}", did_you_mean(column, columns, _HINT))
+            listed = f"columns: {list_of(map(shortened, columns), _SHOWN)}" if columns else "the file has no columns"
+            raise UsageError(
+                f"{name} has no column {column!r}; {listed}",
+                did_you_mean(column, [name for name in columns if shortened(name) == name], _HINT),
+            )
         if list(columns).count(column) > 1:
             raise UsageError(f"{name} has several columns {column!r}", "give each column a different name")
 

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from headscope.facts import Finding, Severity
 from headscope.facts.check import CheckResult, Verdict
-from headscope.facts.counting import counted, list_of, verb
+from headscope.facts.counting import counted, list_of, shortened, verb
 from headscope.facts.labelled import Accuracy, DataFacts, LabelKind, Order, Predictions
 from headscope.render.fold import fold_keys
 from headscope.render.lines import Paragraph
@@ -139,7 +139,7 @@ def _data_sentence(data: DataFacts) -> str:
     if data.kind is LabelKind.NUMBERS and data.lowest is not None and data.highest is not None:
         return f"{told}; numbers from {data.lowest:g} to {data.highest:g}"
     named = data.names if data.names and data.kind is not LabelKind.COLUMNS else ()
-    shown = (f"{_named(item.label, named)} {item.rows:,}" for item in data.classes)
+    shown = (f"{shortened(_named(item.label, named))} {item.rows:,}" for item in data.classes)
     return f"{told}; {counted(len(data.classes), 'label')}: {list_of(shown, _CLASSES)}"
 
 

@@ -183,6 +183,20 @@ def test_data_in_inference_weigh_less(tmp_path: Path) -> None:
     }
 
 
+def test_data_of_other_classes_only_are_an_error_even_in_inference(tmp_path: Path) -> None:
+    assert found(checked(model(), write(tmp_path, ["ham", "spam"]), "inference")) == {"HS721": "error"}
+
+
+def test_long_names_are_shown_by_their_beginning(tmp_path: Path) -> None:
+    result = checked(model(), write(tmp_path, [*NAMES, "x" * 900]))
+    assert len(result.findings[0].message) < 300
+    path = tmp_path / "rows.csv"
+    path.write_text(",".join("y" * 10_000 for _ in range(5)) + "\n")
+    with pytest.raises(UsageError) as err:
+        checked(model(), path)
+    assert len(err.value.message) < 600
+
+
 def test_rules_without_data_are_not_asked(tmp_path: Path) -> None:
     result = headscope.check(model(), rules="HS7")
     assert result.asked == ()

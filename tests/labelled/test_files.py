@@ -324,3 +324,36 @@ def test_a_sample_is_even_over_the_classes_and_the_same_every_time(tmp_path: Pat
     assert found["c"] >= min(3, count // 3)
     assert found["b"] >= min(20, count // 3)
     assert all(labels[int(item.texts[0][1:])] == item.label for item in first)
+
+
+def test_what_datasets_itself_saves_is_read(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    names, tags = ["neg", "neu", "pos"], ["O", "B-PER"]
+    features = datasets.Features(
+        {
+            "text": datasets.Value("string"),
+            "label": datasets.ClassLabel(names=names),
+            "tags": datasets.Sequence(datasets.ClassLabel(names=tags)),
+        }
+    )
+    rows = {"text": ["a", "b", "c", "d"], "label": [0, 2, 2, 1], "tags": [[0, 1], [0], [], [1]]}
+    pyarrow = pytest.importorskip("pyarrow")
+    made = datasets.Dataset(  # with a fingerprint: making one fails with some versions of pyarrow
+        datasets.table.InMemoryTable(pyarrow.table(rows, schema=features.arrow_schema)),
+        info=datasets.DatasetInfo(features=features),
+        fingerprint="0",
+    )
+    made.save_to_disk(str(tmp_path / "saved"))
+    datasets.DatasetDict({"train": made, "test": made.select([1, 2])}).save_to_disk(str(tmp_path / "splits"))
+    made.to_parquet(str(tmp_path / "rows.parquet"))
+    made.remove_columns("tags").to_csv(str(tmp_path / "rows.csv"), index=False)
+    made.to_json(str(tmp_path / "rows.jsonl"))
+    expected = {"0": 1, "1": 1, "2": 2}
+    for place in ("saved", "rows.parquet", "rows.csv", "rows.jsonl"):
+        assert counts(read(tmp_path / place)) == expected
+    assert counts(read(tmp_path / "splits", split="test")) == {"2": 2}
+    for place in ("saved", "rows.parquet"):
+        assert read(tmp_path / place).names == tuple(names)
+        assert read(tmp_path / place, "tags").names == tuple(tags)
+    made.shuffle(seed=0).save_to_disk(str(tmp_path / "shuffled"))
+    assert counts(read(tmp_path / "shuffled")) == expected

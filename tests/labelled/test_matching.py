@@ -57,13 +57,13 @@ def test_a_permutation_is_found_and_is_no_accident(size: int) -> None:
 
 @pytest.mark.parametrize("size", [2, 3, 7])
 def test_predictions_without_relation_to_the_labels_seldom_pass_for_an_order(size: int) -> None:
-    """20 draws: at the level of 5% two or three may; at 0.1% none."""
+    """12 draws: at the level of 5% one or two may; at 0.1% none."""
     found = []
-    for seed in range(20):
+    for seed in range(12):
         draw = random.Random(seed)
         expected = [row % size for row in range(64)]
         found.append(match_classes(expected, [draw.randrange(size) for _ in expected], size))
-    assert sum(item.chance <= 0.05 for item in found) <= 4
+    assert sum(item.chance <= 0.05 for item in found) <= 3
     assert not any(item.chance <= 0.001 and item.moved <= 0.001 for item in found)
 
 
