@@ -19,7 +19,6 @@ from headscope.checks.loaded import judge_loaded
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.in_memory import is_in_memory
 from headscope.examination.request import Progress, Request
-from headscope.examination.verification import compare_with_checkpoint, load_model
 from headscope.facts import Severity
 from headscope.facts.environment import tool_version
 from headscope.facts.plain import restore, store
@@ -139,6 +138,8 @@ def verify(
             raise UsageError("loader is an option for a checkpoint, and a model in memory was given", "leave it out")
         if checkpoint is None:
             raise UsageError("verify needs the checkpoint that the model was loaded from", "give it as checkpoint")
+        from headscope.examination.verification import compare_with_checkpoint
+
         request = make_request(checkpoint, options)
         return _result(compare_with_checkpoint(model, request, every=every, progress=progress), "memory", selection)
     chosen = loader or "transformers"
@@ -224,6 +225,8 @@ def answer(file: str) -> None:
 
 
 def _load_and_compare(job: dict[str, Any]) -> Compared:
+    from headscope.examination.verification import compare_with_checkpoint, load_model
+
     source, against = restore(Request, job["source"]), restore(Request, job["against"])
     model = load_model(source, job["loader"])
     return compare_with_checkpoint(model, against, every=job["every"])

@@ -23,7 +23,7 @@ def _callback_class() -> Any:
     return import_module((there or names)[0]).Callback
 
 
-class HeadscopeCallback(Gate, _callback_class()):  # type: ignore[misc]  # its class is known at run time only
+class Hooks(Gate):
     """Runs `headscope check --for training` once, when training begins; then verifies each checkpoint, on rank zero.
 
     The options and the attributes `result`, `saves` and `trained` are those of the callback for `transformers.Trainer`.
@@ -105,3 +105,16 @@ class _Joined:
     def __init__(self, optimizers: list[torch.optim.Optimizer]) -> None:
         self.param_groups = [group for item in optimizers for group in item.param_groups]
         self.state = {parameter: state for item in optimizers for parameter, state in item.state.items()}
+
+
+if TYPE_CHECKING:
+    HeadscopeCallback = Hooks
+else:
+
+    def __getattr__(name: str) -> type:
+        """`HeadscopeCallback`, made on first use: only then is Lightning imported."""
+        if name != "HeadscopeCallback":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        more = {"__doc__": Hooks.__doc__, "__module__": __name__}
+        globals()[name] = made = type(name, (Hooks, _callback_class()), more)
+        return made

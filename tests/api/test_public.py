@@ -67,6 +67,7 @@ def test_it_exports_its_functions_and_the_types_of_their_results() -> None:
         "inspect",
         "snapshot",
         "verify",
+        "verify_save",
     ]
     assert sorted(FUNCTIONS) == functions
     results = {str(inspect.signature(function).return_annotation) for function in FUNCTIONS.values()}
