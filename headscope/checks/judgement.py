@@ -1,7 +1,7 @@
 """From a subject and a selection to a verdict."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headscope.checks.rule import NotApplicable, NotKnown, Rule
 from headscope.checks.selection import GRAVITY, Ignore, Selection
@@ -10,6 +10,7 @@ from headscope.facts.check import CheckResult, Ignored, Subject, Verdict
 from headscope.facts.environment import tool_version
 
 _NO_DATA = "no labelled data was given (--data)"
+_OPTIONAL = frozenset({"data", "predictions"})
 _NO_PREDICTIONS = "no predictions were asked for (--predict)"
 
 
@@ -26,6 +27,7 @@ class _Gathered:
 def judge(subject: Subject, selection: Selection) -> CheckResult:
     """What the selected rules say of a subject: failed before not determined, passed only if nothing was left out."""
     reference = subject.report.checkpoint.reference
+    selection = _without_the_rest(subject, selection)
     gathered = _gather(subject, selection)
     counted, ignored = sift(gathered.findings, selection, reference)
     failing = [item for item in counted if GRAVITY[item.severity] >= GRAVITY[selection.fail_on]]
@@ -61,6 +63,17 @@ def unused_ignores(selection: Selection, results: tuple[CheckResult, ...]) -> tu
 def fingerprint(reference: str, finding: Finding) -> tuple[str, str, tuple[str, ...]]:
     """What tells one finding from another between two runs: model, rule, parameters."""
     return reference, finding.id, finding.parameters
+
+
+def _without_the_rest(subject: Subject, selection: Selection) -> Selection:
+    """The selection without the rules on labelled data and on predictions where nobody gave or asked for these."""
+    given = {gap.what for gap in (*subject.unknown, *subject.inapplicable)}
+    if subject.data is not None:
+        given |= {"data"} | ({"predictions"} if subject.data.predictions is not None else set())
+    if selection.is_named:
+        return selection
+    kept = (rule for rule in selection.rules if given.issuperset(_OPTIONAL.intersection(rule.needs)))
+    return replace(selection, rules=tuple(kept))
 
 
 def _gather(subject: Subject, selection: Selection) -> _Gathered:

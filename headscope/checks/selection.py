@@ -30,12 +30,16 @@ class Ignore:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What a check asks. `baseline` holds the findings of an earlier run, which do not count again."""
+    """What a check asks. `baseline` holds the findings of an earlier run, which do not count again.
+
+    `is_named`: somebody named the rules. Only then is a rule listed that asks for something that was not given.
+    """
 
     rules: tuple[Rule, ...]
     ignores: tuple[Ignore, ...] = ()
     fail_on: Severity = Severity.ERROR
     baseline: frozenset[tuple[str, str, tuple[str, ...]]] = field(default=frozenset())
+    is_named: bool = False
 
 
 def select(
@@ -62,7 +66,7 @@ def select(
     if not chosen:
         others = sorted({rule.command for rule in RULES.values() if any(_names(name, rule) for name in names)})
         raise UsageError(f"{command} has no rule {', '.join(names)}", f"headscope {' and '.join(others)} runs it")
-    return Selection(chosen, ignored, _severity(fail_on), baseline)
+    return Selection(chosen, ignored, _severity(fail_on), baseline, is_named=bool(names))
 
 
 def named_in(command: str, wanted: Iterable[str]) -> tuple[str, ...]:
