@@ -6,7 +6,7 @@ WORKERS ?= auto
 # Tests start hundreds of processes: each would compile headscope again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo setup test test-all lint format types floors docs-check docs check matrix bench clean
+.PHONY: demo setup test test-all states lint format types floors docs-check docs check matrix bench clean
 
 ## demo: set everything up and run the main job, without network, on a bundled snapshot
 demo: $(VENV)/.run
@@ -21,6 +21,10 @@ test: $(VENV)/.dev
 ## test-all: every test
 test-all: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
+
+## states: every row of the table in docs/states.md, made by the libraries that are installed
+states: $(VENV)/.dev
+	HEADSCOPE_EVERY_STATE=1 $(BIN)/python -m pytest -q -n $(WORKERS) tests/states/test_table.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
