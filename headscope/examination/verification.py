@@ -468,9 +468,12 @@ def _judged(bare: TensorCheck, tensor: torch.Tensor, found: Difference) -> Tenso
         return replace(bare, status=TensorStatus.PLACEHOLDER, max_error=largest, reason="it holds zeros throughout")
     if found.equal:
         return replace(bare, status=TensorStatus.EQUAL, max_error=0.0)
-    if found.cast:
+    is_lost = found.overflows and not bare.is_buffer  # a mask of the smallest number may become infinite
+    if found.cast and not is_lost:
         return replace(bare, status=TensorStatus.CAST, max_error=largest)
     reason = "" if largest is not None else "finite numbers stand where the other has none"
+    if found.cast:
+        reason = f"it holds infinite numbers: those of the checkpoint are too large for {bare.dtype}"
     return replace(bare, status=TensorStatus.DIFFERENT, max_error=largest, reason=reason)
 
 
@@ -517,11 +520,11 @@ def _against_merge(bare: TensorCheck, tensor: torch.Tensor, pair: _Pair, pairing
     changes = {name: _whole(adapter, header) for name, header in pair.change.items()}
     path = bare.name.rpartition(".")[0]
     base = _whole(pair.place, pair.headers[0])
-    merged = merge_lora(base, changes, path, pairing.manifest.adapter.config, pairing.module.get_submodule(path))
-    flat = merged.reshape(-1)
+    merge = merge_lora(base, changes, path, pairing.manifest.adapter.config, pairing.module.get_submodule(path))
+    flat = merge.merged.reshape(-1)
     found = compare(tensor, lambda begin, end: flat[begin:end])
     keyed = replace(bare, keys=(*bare.keys, *(header.key for header in pair.change.values())))
-    if not found.has_nan and (found.equal or found.cast or found.is_within_rounding(tensor.dtype)):
+    if not found.has_nan and not found.overflows and merge.made(tensor):
         return replace(keyed, status=TensorStatus.MERGED, max_error=found.largest)
     judged = _judged(keyed, tensor, found)
     plain = base.reshape(-1)

@@ -320,6 +320,42 @@ def test_a_merge_that_did_not_happen_is_caught(saved: Path, tmp_path: Path) -> N
     assert "not merged" in query.reason
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("size", [1e-4, 2e-3, 0.05])
+def test_a_small_change_that_short_numbers_lack_is_caught(
+    saved: Path, dtype: torch.dtype, size: float, tmp_path: Path
+) -> None:
+    """The change is far below the rounding step of the largest weight, and not below that of most of them."""
+    config = peft.LoraConfig(task_type="SEQ_CLS", r=4, target_modules=["query"])
+    model = peft.get_peft_model(loaded(saved), config)
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            nn.init.normal_(parameter, std=size)
+    model.save_pretrained(tmp_path)
+    merged = peft.PeftModel.from_pretrained(loaded(saved, dtype=dtype), tmp_path).merge_and_unload()
+    whole = headscope.verify(merged, saved, adapter=tmp_path)
+    assert (whole.verdict, counts(whole)["merged"]) == (Verdict.PASSED, 2), str(whole)
+    plain = loaded(saved, dtype=dtype)
+    plain.classifier = merged.classifier
+    query = "bert.encoder.layer.0.attention.self.query.weight"
+    assert not torch.equal(plain.get_parameter(query), merged.get_parameter(query))
+    result = headscope.verify(plain, saved, adapter=tmp_path)
+    assert ids(result) == ["HS705"]
+    assert "not merged" in next(item.reason for item in result.tensors if item.name == query)
+
+
+def test_numbers_too_large_for_the_dtype_are_caught(tmp_path: Path) -> None:
+    model = BertForSequenceClassification(BertConfig(**TINY))
+    with torch.no_grad():
+        model.classifier.weight[0, 0] = 1e5
+    model.save_pretrained(tmp_path)
+    assert loaded(tmp_path, dtype=torch.float16).classifier.weight.isinf().any()
+    result = headscope.verify(loaded(tmp_path, dtype=torch.float16), tmp_path)
+    assert ids(result) == ["HS701"]
+    assert "too large for float16" in result.findings[0].message
+    assert headscope.verify(loaded(tmp_path, dtype=torch.bfloat16), tmp_path).verdict is Verdict.PASSED
+
+
 def test_a_merge_that_lost_the_head_is_caught(saved: Path, tmp_path: Path) -> None:
     """setfit #526, trl #1379 and the like: the changes are there, the classifier is that of the base model."""
     adapter = adapted(tmp_path / "a", saved, BertForSequenceClassification, target_modules=["query"])
