@@ -36,7 +36,7 @@ from headscope.facts import (
 from headscope.facts.counting import counted, few_of
 from headscope.facts.verification import Compared, LoadedModel, TensorCheck, TensorStatus
 from headscope.facts.weights import modern_name
-from headscope.upstream.peft import key_in_adapter, plain_name
+from headscope.upstream.peft import held_adapters, key_in_adapter, plain_name
 
 if TYPE_CHECKING:
     import torch
@@ -121,7 +121,8 @@ def compare_with_checkpoint(
     pairing = _Pairing(inner, manifest, places)
     tell("tracing the head")
     head = _head_of(unwrapped, module, pairing)
-    own = tuple(_tensors_of(inner))
+    own = (*_tensors_of(inner), *_prompts_of(module))
+    own = tuple(item for item in own if not pairing.held.is_of_inactive(item.name))
     chosen = [item for item in own if every or head.holds(item) or pairing.is_of_adapter(item.name)]
     checks = []
     for number, item in enumerate(chosen, 1):
@@ -130,7 +131,7 @@ def compare_with_checkpoint(
     checks += _dropped(pairing, own, request)
     if head.why:
         pairing.notes.append(f"every tensor was compared, because the head could not be traced: {head.why}")
-    gaps = tuple(_open(checks))
+    gaps = (*_open(checks), *_unused_adapter(pairing))
     if _state_of(places) != before:
         gaps += (Unavailable("weights", "the weight files changed while they were compared; run it again"),)
     return Compared(
@@ -196,6 +197,49 @@ def _tensors_of(module: nn.Module) -> Iterator[_Own]:
         yield _Own(name, tensor, is_buffer, name in persistent, "" if source == name else source)
 
 
+def _prompts_of(module: nn.Module) -> Iterator[_Own]:
+    """The virtual tokens of PEFT's prompt methods, which stand beside the model."""
+    for part in module.modules():
+        if callable(getattr(part, "get_base_model", None)) and "prompt_encoder" in dict(part.named_children()):
+            for name, tensor in part.get_submodule("prompt_encoder").named_parameters(prefix="prompt_encoder"):
+                if name.endswith(".embedding.weight"):
+                    yield _Own(name, tensor, is_buffer=False, is_persistent=True)
+
+
+def _unused_adapter(pairing: _Pairing) -> Iterator[Unavailable]:
+    """Why the scores of a model may not be those of the adapter whose tensors it holds."""
+    held, adapter = pairing.held, pairing.manifest.adapter
+    if adapter is None or not held.names:
+        return
+    inactive = sorted(held.names - held.active)
+    if inactive:
+        pairing.notes.append(f"not compared: {few_of(inactive)}, which the model holds and does not use")
+    if held.is_disabled:
+        yield Unavailable("adapter", "the model holds it disabled, so the scores are those of the base model")
+    if len(held.active) > 1:
+        yield Unavailable("adapter", f"the model uses several adapters at once: {few_of(sorted(held.active))}")
+    wrong = [path for path, scale in held.scales.items() if not _is_scale(path, scale, pairing)]
+    if wrong:
+        reason = "the model multiplies the change by another factor than the adapter's configuration says"
+        yield Unavailable(few_of(wrong), reason)
+
+
+def _is_scale(path: str, scale: float, pairing: _Pairing) -> bool:
+    """Whether a layer's factor is the one that the configuration gives; unknown counts as right."""
+    from headscope.model.adapter_shapes import scale_of
+
+    assert pairing.manifest.adapter is not None  # asked only with an adapter
+    plain = plain_name(f"{path}.")[:-1]
+    names = (f"base_model.model.{plain}.{end}" for end in ("lora_A.weight", "lora_embedding_A"))
+    down = next((pairing.adapter_keys[name] for name in names if name in pairing.adapter_keys), None)
+    if down is None:
+        return True
+    settings = {**pairing.manifest.adapter.config, "use_dora": False}  # DoRA scales as LoRA does
+    with suppress(Unsupported):
+        return math.isclose(scale, scale_of(plain, settings, down.shape[0]), rel_tol=1e-6)
+    return True
+
+
 def _trained_for(manifest: CheckpointManifest) -> str:
     """The classification task of the class that a checkpoint names; "" where that is none."""
     from headscope.model.catalogue import task_of_class
@@ -229,6 +273,7 @@ class _Pairing:
         self._base = next((item for item in places if item is not self._adapter), None)
         self._headers = {header.key: header for header in manifest.tensors}
         self._of_adapter = {header.key: header for header in manifest.adapter.tensors} if manifest.adapter else {}
+        self.held = held_adapters(module)
         self._of_modules = dict(_headers_of_modules(manifest, module))
         self._prefix, self._instead = self._prefixes()
         self._loaded = self._load() if self._needs_loader() else None
@@ -289,14 +334,14 @@ class _Pairing:
         """Whether the adapter's file may hold a tensor, or change it."""
         if not self._of_adapter or ".original_module." in name:
             return False
-        if key_in_adapter(name, self._of_adapter) is not None:
+        if key_in_adapter(name, self._of_adapter, self.held.active) is not None:
             return True
         item = self._origins.get(plain_name(name))
         return item is not None and item.adapter is not None
 
     def pair(self, item: _Own) -> _Pair | None:
         """The stored tensors behind a tensor; None for none. Raises Unsupported for packed ones."""
-        key = key_in_adapter(item.name, self._of_adapter)
+        key = key_in_adapter(item.name, self._of_adapter, self.held.active)
         if key is not None and self._adapter is not None and ".original_module." not in item.name:
             return self._taken((self._of_adapter[key],), self._adapter)
         return self._in_base(item, self._base) if self._base is not None else None
@@ -370,9 +415,10 @@ class _Pairing:
 
     def _change(self, item: _Own, origin: ParameterOrigin | None) -> dict[str, TensorHeader]:
         """The adapter's tensors that a merge adds to a weight; none where the model holds the adapter beside it."""
-        if origin is None or origin.adapter is not Carried.ADAPTED or plain_name(item.name) != item.name:
+        path = plain_name(item.name).rpartition(".")[0]
+        is_beside = plain_name(item.name) != item.name and path not in self.held.merged
+        if origin is None or origin.adapter is not Carried.ADAPTED or is_beside:
             return {}
-        path = item.name.rpartition(".")[0]
         return {
             key.removeprefix(f"base_model.model.{path}."): header
             for key, header in self._of_adapter.items()
@@ -386,6 +432,9 @@ class _Pairing:
 
     def is_ignored(self, key: str) -> bool:
         """Whether the loader leaves a stored tensor out on purpose, as an old buffer or a second name of one tensor."""
+        once = key.replace(".original_module.", ".").replace(".modules_to_save.", ".")
+        if once != key and once in self._of_adapter:  # what PEFT saves a second time with bias="all"
+            return True
         if self._loaded is None or key in self._of_adapter:
             return False
         return key not in self._loaded.diff.unused and modern_name(key) not in self._loaded.diff.unused
@@ -518,9 +567,10 @@ def _against_merge(bare: TensorCheck, tensor: torch.Tensor, pair: _Pair, pairing
     assert pairing.adapter is not None and pairing.manifest.adapter is not None  # a change comes from an adapter
     adapter = pairing.adapter
     changes = {name: _whole(adapter, header) for name, header in pair.change.items()}
-    path = bare.name.rpartition(".")[0]
+    layer = pairing.module.get_submodule(bare.name.rpartition(".")[0])
+    path = plain_name(bare.name).rpartition(".")[0]
     base = _whole(pair.place, pair.headers[0])
-    merge = merge_lora(base, changes, path, pairing.manifest.adapter.config, pairing.module.get_submodule(path))
+    merge = merge_lora(base, changes, path, pairing.manifest.adapter.config, layer)
     flat = merge.merged.reshape(-1)
     found = compare(tensor, lambda begin, end: flat[begin:end])
     keyed = replace(bare, keys=(*bare.keys, *(header.key for header in pair.change.values())))

@@ -312,6 +312,82 @@ def test_a_merge_in_short_numbers_is_merged(saved: Path, tmp_path: Path) -> None
     assert result.verdict is Verdict.PASSED
 
 
+@pytest.fixture(scope="module")
+def query(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("verify") / "query"
+    return adapted(folder, saved, BertForSequenceClassification, target_modules=["query"])
+
+
+def disabled(model: Any) -> None:
+    model.base_model.disable_adapter_layers()
+
+
+def scaled(model: Any) -> None:
+    model.base_model.model.bert.encoder.layer[0].attention.self.query.scaling["my-own"] *= 2
+
+
+def two(model: Any) -> None:
+    config = peft.LoraConfig(task_type="SEQ_CLS", r=4, target_modules=["query"], modules_to_save=[])
+    model.add_adapter("other", config)
+
+
+def other(model: Any) -> None:
+    two(model)
+    model.set_adapter("other")
+
+
+def merged_in_place(model: Any) -> None:
+    model.merge_adapter()
+
+
+HELD = [
+    (lambda model: None, Verdict.PASSED),
+    (two, Verdict.PASSED),
+    (merged_in_place, Verdict.PASSED),
+    (disabled, Verdict.NOT_DETERMINED),
+    (scaled, Verdict.NOT_DETERMINED),
+    (other, Verdict.FAILED),
+]
+
+
+@pytest.mark.parametrize(("change", "verdict"), HELD, ids=lambda item: getattr(item, "__name__", ""))
+def test_an_adapter_that_is_held_must_also_be_used(
+    saved: Path, query: Path, change: Callable[[Any], None], verdict: Verdict
+) -> None:
+    plain = peft.PeftModel.from_pretrained(loaded(saved), query).eval()
+    model = peft.PeftModel.from_pretrained(loaded(saved), query, adapter_name="my-own").eval()
+    change(model)
+    tokens = torch.arange(9)[None]
+    scores = [item(input_ids=tokens).logits for item in (plain, model)]
+    assert torch.allclose(*scores, atol=1e-5) == (verdict is Verdict.PASSED)
+    result = headscope.verify(model, saved, adapter=query, every=True)
+    assert result.verdict is verdict, str(result)
+
+
+METHODS = [
+    peft.PromptTuningConfig(task_type="SEQ_CLS", num_virtual_tokens=4),
+    peft.IA3Config(task_type="SEQ_CLS"),
+    peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"], bias="all"),
+    peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"], use_dora=True),
+    peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"], trainable_token_indices={"word_embeddings": [1]}),
+    peft.LoHaConfig(task_type="SEQ_CLS", target_modules=["query"]),
+]
+
+
+@pytest.mark.parametrize("number", range(len(METHODS)))
+def test_each_tensor_of_an_adapter_is_compared(saved: Path, number: int, tmp_path: Path) -> None:
+    peft.get_peft_model(loaded(saved), METHODS[number]).save_pretrained(tmp_path)
+    model = peft.PeftModel.from_pretrained(loaded(saved), tmp_path)
+    result = headscope.verify(model, saved, adapter=tmp_path)
+    assert result.verdict is Verdict.PASSED, str(result)
+    added = ("prompt_encoder", "lora_", "ia3_", "hada_", "trainable_tokens_delta", "modules_to_save")
+    parameters = [item for name, item in model.named_parameters() if any(part in name for part in added)]
+    assert parameters
+    with torch.no_grad():
+        parameters[0] += 1
+    assert headscope.verify(model, saved, adapter=tmp_path).verdict is Verdict.FAILED
+
+
 def test_a_merge_that_did_not_happen_is_caught(saved: Path, tmp_path: Path) -> None:
     adapter = adapted(tmp_path / "a", saved, BertForSequenceClassification, target_modules=["query"])
     result = headscope.verify(loaded(saved), saved, adapter=adapter)
