@@ -85,6 +85,18 @@ class _HeadNames:
         names = (*trace.parameters, *trace.buffers)
         return cls(frozenset(map(plain_name, names)), frozenset(map(plain_name, trace.live)))
 
+    def with_ties_of(self, skeleton: nn.Module) -> _HeadNames:
+        """Also the other names of the same tensors: in the model compared, they may be tensors apart."""
+        by_tensor: dict[int, set[str]] = {}
+        for item in _tensors_of(skeleton):
+            by_tensor.setdefault(id(item.tensor), set()).add(item.name)
+        groups = [names for names in by_tensor.values() if len(names) > 1]
+        return replace(
+            self,
+            head=self.head.union(*(names for names in groups if names & self.head)),
+            live=self.live.union(*(names for names in groups if names & self.live)),
+        )
+
     def holds(self, item: _Own) -> bool:
         """Whether a tensor is one of the head; PEFT's copy of what it trains is not."""
         return bool(self.why) or (plain_name(item.name) in self.head and ".original_module." not in item.name)
@@ -128,7 +140,7 @@ def compare_with_checkpoint(
     for number, item in enumerate(chosen, 1):
         tell(f"comparing {number:,} of {counted(len(chosen), 'tensor')}: {item.name}")
         checks.append(_checked(item, pairing, head))
-    checks += _dropped(pairing, own, request)
+    checks += _dropped(pairing, own, request, head)
     if head.why:
         pairing.notes.append(f"every tensor was compared, because the head could not be traced: {head.why}")
     gaps = (*_open(checks), *_unused_adapter(pairing))
@@ -179,7 +191,7 @@ def _head_of(unwrapped: Unwrapped, module: nn.Module, pairing: _Pairing) -> _Hea
         choice = Choice(type(skeleton), task_of(skeleton, None), skeleton.config)
         trace = trace_checkpoint(skeleton, choice).trace
         if trace is not None:
-            return _HeadNames.of(trace)
+            return _HeadNames.of(trace).with_ties_of(skeleton)
     try:
         return _HeadNames.of(see(module).trace)
     except HeadscopeError as err:
@@ -430,12 +442,22 @@ class _Pairing:
         """The place of the adapter's file."""
         return self._adapter
 
+    @cached_property
+    def without_place(self) -> Mapping[str, frozenset[str]]:
+        """The stored tensors of parameters that the class has and this model lacks, with the names of these."""
+        own = {plain_name(item.name) for item in _tensors_of(self.module)}
+        found: dict[str, frozenset[str]] = {}
+        for item in self._origins.values():
+            for key in item.checkpoint_keys if item.name not in own else ():
+                found[key] = found.get(key, frozenset()) | {item.name}
+        return found
+
     def is_ignored(self, key: str) -> bool:
         """Whether the loader leaves a stored tensor out on purpose, as an old buffer or a second name of one tensor."""
         once = key.replace(".original_module.", ".").replace(".modules_to_save.", ".")
         if once != key and once in self._of_adapter:  # what PEFT saves a second time with bias="all"
             return True
-        if self._loaded is None or key in self._of_adapter:
+        if self._loaded is None or key in self._of_adapter or key in self.without_place:
             return False
         return key not in self._loaded.diff.unused and modern_name(key) not in self._loaded.diff.unused
 
@@ -618,8 +640,8 @@ def _is_close(tensor: torch.Tensor, found: Difference) -> bool:
     return tensor.is_floating_point() and found.is_within_rounding(tensor.dtype)
 
 
-def _dropped(pairing: _Pairing, own: Iterable[_Own], request: Request) -> list[TensorCheck]:
-    """The stored tensors that nothing in the model takes; those of the checkpoint's own head are marked."""
+def _dropped(pairing: _Pairing, own: Iterable[_Own], request: Request, traced: _HeadNames) -> list[TensorCheck]:
+    """The stored tensors that nothing in the model takes; those of a head, its own or the model's, are marked."""
     for item in own:
         with suppress(Unsupported):  # its keys are known all the same
             pairing.pair(item)
@@ -636,7 +658,9 @@ def _dropped(pairing: _Pairing, own: Iterable[_Own], request: Request) -> list[T
             shape=header.shape,
             dtype=header.dtype,
             keys=(header.key,),
-            is_head=header.key in head or header.key in pairing.adapter_keys,
+            is_head=header.key in head
+            or header.key in pairing.adapter_keys
+            or not traced.head.isdisjoint(pairing.without_place.get(header.key, ())),
             reason="the adapter's file holds it" if header.key in pairing.adapter_keys else "",
         )
         for header in left

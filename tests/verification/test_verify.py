@@ -25,6 +25,7 @@ from transformers import (
     GPT2Config,
     GPT2ForSequenceClassification,
     LlamaConfig,
+    LlamaForCausalLM,
     LlamaForSequenceClassification,
     MixtralConfig,
     MixtralForSequenceClassification,
@@ -252,6 +253,27 @@ def test_tensors_that_the_loader_fuses_are_converted_again(tmp_path: Path) -> No
     result = headscope.verify(model, tmp_path, every=True)
     changed = [item.name for item in result.tensors if item.status is S.DIFFERENT]
     assert changed == ["model.layers.1.mlp.experts.down_proj"]
+
+
+def test_a_head_that_is_tied_no_longer_is_compared(tmp_path: Path) -> None:
+    LlamaForCausalLM(LlamaConfig(**TINY, tie_word_embeddings=True)).save_pretrained(tmp_path)
+    assert "lm_head.weight" not in load_file(tmp_path / "model.safetensors")
+    model = LlamaForCausalLM.from_pretrained(tmp_path)
+    assert headscope.verify(model, tmp_path).verdict is Verdict.PASSED
+    model.lm_head.weight = nn.Parameter(model.lm_head.weight + 1)
+    result = headscope.verify(model, tmp_path)
+    assert ids(result) == ["HS701"]
+    assert result.findings[0].parameters == ("lm_head.weight",)
+
+
+def test_a_head_that_is_no_parameter_has_lost_its_numbers(saved: Path) -> None:
+    model = loaded(saved)
+    weight = model.classifier.weight.detach() + 1
+    del model.classifier.weight
+    model.classifier.weight = weight
+    result = headscope.verify(model, saved)
+    assert ids(result) == ["HS703"]
+    assert result.findings[0].parameters == ("classifier.weight",)
 
 
 # Adapters.
