@@ -180,14 +180,19 @@ def _loaded_apart(
     job = {"source": store(source), "against": store(against), "loader": loader, "every": every}
     with tempfile.TemporaryDirectory(prefix="headscope-") as folder:
         answer, said = Path(folder, "answer.json"), Path(folder, "stderr")
-        command = [sys.executable, "-c", _CHILD, str(answer)]
+        command = [sys.executable, "-P", "-c", _CHILD, str(answer)]
         with said.open("wb") as stream:
             ended = subprocess.run(
-                command, input=json.dumps(job).encode(), stdout=stream, stderr=stream, check=False, env=_environment()
+                command,
+                input=json.dumps(job).encode(),
+                stdout=stream,
+                stderr=stream,
+                check=False,
+                env=_environment(loader),
             )
         if answer.is_file():
             return _answered(json.loads(answer.read_text(encoding="utf-8")))
-        last = said.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+        last = _end_of(said).strip().splitlines()[-1:]
     raise Unsupported(
         f"the process that loaded with {loader} {_ended(ended.returncode)}{': ' + last[0] if last else ''}",
         "a signal 9 is often too little memory; load it by hand to see more",
@@ -197,9 +202,19 @@ def _loaded_apart(
 _CHILD = "import sys; from headscope.api.verification import answer; answer(sys.argv[1])"
 
 
-def _environment() -> dict[str, str]:
-    """The child imports what this process imports: the same headscope, and a loader from the current folder."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in ("", *sys.path))}
+def _environment(loader: str) -> dict[str, str]:
+    """The child imports what this process imports, and a loader of the user's also from the current folder.
+
+    That folder comes last, and for such a loader only: a checkpoint's folder may hold a file named as a library is.
+    """
+    here = [str(Path.cwd())] if ":" in loader else []
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([*(path or str(Path.cwd()) for path in sys.path), *here])}
+
+
+def _end_of(file: Path, most: int = 10_000) -> str:
+    with file.open("rb") as stream:
+        stream.seek(-min(most, file.stat().st_size), os.SEEK_END)
+        return stream.read().decode("utf-8", errors="replace")
 
 
 def _ended(code: int) -> str:

@@ -36,7 +36,7 @@ from headscope.facts import (
 from headscope.facts.counting import counted, few_of
 from headscope.facts.verification import Compared, LoadedModel, TensorCheck, TensorStatus
 from headscope.facts.weights import modern_name
-from headscope.upstream.peft import key_in_adapter, plain_name
+from headscope.upstream.peft import held_adapters, key_in_adapter, plain_name
 
 if TYPE_CHECKING:
     import torch
@@ -85,6 +85,18 @@ class _HeadNames:
         names = (*trace.parameters, *trace.buffers)
         return cls(frozenset(map(plain_name, names)), frozenset(map(plain_name, trace.live)))
 
+    def with_ties_of(self, skeleton: nn.Module) -> _HeadNames:
+        """Also the other names of the same tensors: in the model compared, they may be tensors apart."""
+        by_tensor: dict[int, set[str]] = {}
+        for item in _tensors_of(skeleton):
+            by_tensor.setdefault(id(item.tensor), set()).add(item.name)
+        groups = [names for names in by_tensor.values() if len(names) > 1]
+        return replace(
+            self,
+            head=self.head.union(*(names for names in groups if names & self.head)),
+            live=self.live.union(*(names for names in groups if names & self.live)),
+        )
+
     def holds(self, item: Own) -> bool:
         """Whether a tensor is one of the head; PEFT's copy of what it trains is not."""
         return bool(self.why) or (plain_name(item.name) in self.head and ".original_module." not in item.name)
@@ -121,16 +133,17 @@ def compare_with_checkpoint(
     pairing = Pairing(inner, manifest, places)
     tell("tracing the head")
     head = _head_of(unwrapped, module, pairing)
-    own = tuple(_tensors_of(inner))
+    own = (*_tensors_of(inner), *_prompts_of(module))
+    own = tuple(item for item in own if not pairing.held.is_of_inactive(item.name))
     chosen = [item for item in own if every or head.holds(item) or pairing.is_of_adapter(item.name)]
     checks = []
     for number, item in enumerate(chosen, 1):
         tell(f"comparing {number:,} of {counted(len(chosen), 'tensor')}: {item.name}")
         checks.append(_checked(item, pairing, head))
-    checks += _dropped(pairing, own, request)
+    checks += _dropped(pairing, own, request, head)
     if head.why:
         pairing.notes.append(f"every tensor was compared, because the head could not be traced: {head.why}")
-    gaps = tuple(_open(checks))
+    gaps = (*_open(checks), *_unused_adapter(pairing))
     if _state_of(places) != before:
         gaps += (Unavailable("weights", "the weight files changed while they were compared; run it again"),)
     return Compared(
@@ -178,7 +191,7 @@ def _head_of(unwrapped: Unwrapped, module: nn.Module, pairing: Pairing) -> _Head
         choice = Choice(type(skeleton), task_of(skeleton, None), skeleton.config)
         trace = trace_checkpoint(skeleton, choice).trace
         if trace is not None:
-            return _HeadNames.of(trace)
+            return _HeadNames.of(trace).with_ties_of(skeleton)
     try:
         return _HeadNames.of(see(module).trace)
     except HeadscopeError as err:
@@ -194,6 +207,49 @@ def _tensors_of(module: nn.Module) -> Iterator[Own]:
     for name, tensor, is_buffer in (*parameters, *buffers):
         source = first.setdefault(id(tensor), name)
         yield Own(name, tensor, is_buffer, name in persistent, "" if source == name else source)
+
+
+def _prompts_of(module: nn.Module) -> Iterator[Own]:
+    """The virtual tokens of PEFT's prompt methods, which stand beside the model."""
+    for part in module.modules():
+        if callable(getattr(part, "get_base_model", None)) and "prompt_encoder" in dict(part.named_children()):
+            for name, tensor in part.get_submodule("prompt_encoder").named_parameters(prefix="prompt_encoder"):
+                if name.endswith(".embedding.weight"):
+                    yield Own(name, tensor, is_buffer=False, is_persistent=True)
+
+
+def _unused_adapter(pairing: Pairing) -> Iterator[Unavailable]:
+    """Why the scores of a model may not be those of the adapter whose tensors it holds."""
+    held, adapter = pairing.held, pairing.manifest.adapter
+    if adapter is None or not held.names:
+        return
+    inactive = sorted(held.names - held.active)
+    if inactive:
+        pairing.notes.append(f"not compared: {few_of(inactive)}, which the model holds and does not use")
+    if held.is_disabled:
+        yield Unavailable("adapter", "the model holds it disabled, so the scores are those of the base model")
+    if len(held.active) > 1:
+        yield Unavailable("adapter", f"the model uses several adapters at once: {few_of(sorted(held.active))}")
+    wrong = [path for path, scale in held.scales.items() if not _is_scale(path, scale, pairing)]
+    if wrong:
+        reason = "the model multiplies the change by another factor than the adapter's configuration says"
+        yield Unavailable(few_of(wrong), reason)
+
+
+def _is_scale(path: str, scale: float, pairing: Pairing) -> bool:
+    """Whether a layer's factor is the one that the configuration gives; unknown counts as right."""
+    from headscope.model.adapter_shapes import scale_of
+
+    assert pairing.manifest.adapter is not None  # asked only with an adapter
+    plain = plain_name(f"{path}.")[:-1]
+    names = (f"base_model.model.{plain}.{end}" for end in ("lora_A.weight", "lora_embedding_A"))
+    down = next((pairing.adapter_keys[name] for name in names if name in pairing.adapter_keys), None)
+    if down is None:
+        return True
+    settings = {**pairing.manifest.adapter.config, "use_dora": False}  # DoRA scales as LoRA does
+    with suppress(Unsupported):
+        return math.isclose(scale, scale_of(plain, settings, down.shape[0]), rel_tol=1e-6)
+    return True
 
 
 def _trained_for(manifest: CheckpointManifest) -> str:
@@ -229,6 +285,7 @@ class Pairing:
         self._base = next((item for item in places if item is not self._adapter), None)
         self._headers = {header.key: header for header in manifest.tensors}
         self._of_adapter = {header.key: header for header in manifest.adapter.tensors} if manifest.adapter else {}
+        self.held = held_adapters(module)
         self._of_modules = dict(_headers_of_modules(manifest, module))
         self._prefix, self._instead = self._prefixes()
         self._loaded = self._load() if self._needs_loader() else None
@@ -289,14 +346,14 @@ class Pairing:
         """Whether the adapter's file may hold a tensor, or change it."""
         if not self._of_adapter or ".original_module." in name:
             return False
-        if key_in_adapter(name, self._of_adapter) is not None:
+        if key_in_adapter(name, self._of_adapter, self.held.active) is not None:
             return True
         item = self._origins.get(plain_name(name))
         return item is not None and item.adapter is not None
 
     def pair(self, item: Own) -> _Pair | None:
         """The stored tensors behind a tensor; None for none. Raises Unsupported for packed ones."""
-        key = key_in_adapter(item.name, self._of_adapter)
+        key = key_in_adapter(item.name, self._of_adapter, self.held.active)
         if key is not None and self._adapter is not None and ".original_module." not in item.name:
             return self._taken((self._of_adapter[key],), self._adapter)
         return self._in_base(item, self._base) if self._base is not None else None
@@ -370,9 +427,10 @@ class Pairing:
 
     def _change(self, item: Own, origin: ParameterOrigin | None) -> dict[str, TensorHeader]:
         """The adapter's tensors that a merge adds to a weight; none where the model holds the adapter beside it."""
-        if origin is None or origin.adapter is not Carried.ADAPTED or plain_name(item.name) != item.name:
+        path = plain_name(item.name).rpartition(".")[0]
+        is_beside = plain_name(item.name) != item.name and path not in self.held.merged
+        if origin is None or origin.adapter is not Carried.ADAPTED or is_beside:
             return {}
-        path = item.name.rpartition(".")[0]
         return {
             key.removeprefix(f"base_model.model.{path}."): header
             for key, header in self._of_adapter.items()
@@ -384,9 +442,22 @@ class Pairing:
         """The place of the adapter's file."""
         return self._adapter
 
+    @cached_property
+    def without_place(self) -> Mapping[str, frozenset[str]]:
+        """The stored tensors of parameters that the class has and this model lacks, with the names of these."""
+        own = {plain_name(item.name) for item in _tensors_of(self.module)}
+        found: dict[str, frozenset[str]] = {}
+        for item in self._origins.values():
+            for key in item.checkpoint_keys if item.name not in own else ():
+                found[key] = found.get(key, frozenset()) | {item.name}
+        return found
+
     def is_ignored(self, key: str) -> bool:
         """Whether the loader leaves a stored tensor out on purpose, as an old buffer or a second name of one tensor."""
-        if self._loaded is None or key in self._of_adapter:
+        once = key.replace(".original_module.", ".").replace(".modules_to_save.", ".")
+        if once != key and once in self._of_adapter:  # what PEFT saves a second time with bias="all"
+            return True
+        if self._loaded is None or key in self._of_adapter or key in self.without_place:
             return False
         return key not in self._loaded.diff.unused and modern_name(key) not in self._loaded.diff.unused
 
@@ -468,9 +539,12 @@ def _judged(bare: TensorCheck, tensor: torch.Tensor, found: Difference) -> Tenso
         return replace(bare, status=TensorStatus.PLACEHOLDER, max_error=largest, reason="it holds zeros throughout")
     if found.equal:
         return replace(bare, status=TensorStatus.EQUAL, max_error=0.0)
-    if found.cast:
+    is_lost = found.overflows and not bare.is_buffer  # a mask of the smallest number may become infinite
+    if found.cast and not is_lost:
         return replace(bare, status=TensorStatus.CAST, max_error=largest)
     reason = "" if largest is not None else "finite numbers stand where the other has none"
+    if found.cast:
+        reason = f"it holds infinite numbers: those of the checkpoint are too large for {bare.dtype}"
     return replace(bare, status=TensorStatus.DIFFERENT, max_error=largest, reason=reason)
 
 
@@ -515,13 +589,14 @@ def _against_merge(bare: TensorCheck, tensor: torch.Tensor, pair: _Pair, pairing
     assert pairing.adapter is not None and pairing.manifest.adapter is not None  # a change comes from an adapter
     adapter = pairing.adapter
     changes = {name: _whole(adapter, header) for name, header in pair.change.items()}
-    path = bare.name.rpartition(".")[0]
+    layer = pairing.module.get_submodule(bare.name.rpartition(".")[0])
+    path = plain_name(bare.name).rpartition(".")[0]
     base = _whole(pair.place, pair.headers[0])
-    merged = merge_lora(base, changes, path, pairing.manifest.adapter.config, pairing.module.get_submodule(path))
-    flat = merged.reshape(-1)
+    merge = merge_lora(base, changes, path, pairing.manifest.adapter.config, layer)
+    flat = merge.merged.reshape(-1)
     found = compare(tensor, lambda begin, end: flat[begin:end])
     keyed = replace(bare, keys=(*bare.keys, *(header.key for header in pair.change.values())))
-    if not found.has_nan and (found.equal or found.cast or found.is_within_rounding(tensor.dtype)):
+    if not found.has_nan and not found.overflows and merge.made(tensor):
         return replace(keyed, status=TensorStatus.MERGED, max_error=found.largest)
     judged = _judged(keyed, tensor, found)
     plain = base.reshape(-1)
@@ -565,8 +640,8 @@ def _is_close(tensor: torch.Tensor, found: Difference) -> bool:
     return tensor.is_floating_point() and found.is_within_rounding(tensor.dtype)
 
 
-def _dropped(pairing: Pairing, own: Iterable[Own], request: Request) -> list[TensorCheck]:
-    """The stored tensors that nothing in the model takes; those of the checkpoint's own head are marked."""
+def _dropped(pairing: Pairing, own: Iterable[Own], request: Request, traced: _HeadNames) -> list[TensorCheck]:
+    """The stored tensors that nothing in the model takes; those of a head, its own or the model's, are marked."""
     for item in own:
         with suppress(Unsupported):  # its keys are known all the same
             pairing.pair(item)
@@ -583,7 +658,9 @@ def _dropped(pairing: Pairing, own: Iterable[Own], request: Request) -> list[Ten
             shape=header.shape,
             dtype=header.dtype,
             keys=(header.key,),
-            is_head=header.key in head or header.key in pairing.adapter_keys,
+            is_head=header.key in head
+            or header.key in pairing.adapter_keys
+            or not traced.head.isdisjoint(pairing.without_place.get(header.key, ())),
             reason="the adapter's file holds it" if header.key in pairing.adapter_keys else "",
         )
         for header in left

@@ -19,7 +19,9 @@ from headscope.model.adapter_shapes import scale_of
 PIECE = 4_000_000
 """The elements that are compared at once."""
 _TOLERANCE = 8
-"""How many times the rounding step of its dtype a merged weight may be off: a sum of products is rounded often."""
+"""How many times the rounding step of its dtype a computed buffer may be off."""
+_SHORTER = (torch.bfloat16, torch.float16)
+"""The formats through which a load or a merge may have rounded on the way."""
 
 
 @dataclass(slots=True)
@@ -27,8 +29,8 @@ class Difference:
     """What a comparison has found so far, over all pieces.
 
     `equal`: no bit differs; `cast`: equal after rounding to the tensor's dtype, perhaps through a shorter one;
-    `largest` is the largest difference of finite numbers, `scale` the largest stored number. `zeros` and `has_nan` are
-    on the tensor alone.
+    `largest` is the largest difference of finite numbers, `scale` the largest stored number. `overflows`: a finite
+    number was stored, and the tensor holds an infinite one. `zeros` and `has_nan` are on the tensor alone.
     """
 
     equal: bool = True
@@ -37,6 +39,7 @@ class Difference:
     scale: float = 0.0
     zeros: bool = True
     has_nan: bool = False
+    overflows: bool = False
 
     def is_within_rounding(self, dtype: torch.dtype) -> bool:
         """Whether the largest difference is one that computing in `dtype` leaves."""
@@ -85,6 +88,7 @@ def _compare_piece(found: Difference, own: torch.Tensor, other: torch.Tensor) ->
     found.largest = max(found.largest, _largest(wide - reference))
     if bool((wide.isfinite() != reference.isfinite()).any()):
         found.largest = math.inf
+        found.overflows = found.overflows or bool((wide.isinf() & reference.isfinite()).any())
     found.scale = max(found.scale, _largest(reference))
 
 
@@ -98,7 +102,7 @@ def _roundings(stored: torch.Tensor, dtype: torch.dtype) -> Iterator[torch.Tenso
     """The stored numbers as a load may leave them in `dtype`: rounded at once, or through a shorter format."""
     yield stored.to(dtype)
     if stored.is_floating_point() and dtype.is_floating_point:
-        yield from (stored.to(way).to(dtype) for way in (torch.bfloat16, torch.float16))
+        yield from (stored.to(way).to(dtype) for way in _SHORTER)
 
 
 def _largest(numbers: torch.Tensor) -> float:
@@ -106,9 +110,57 @@ def _largest(numbers: torch.Tensor) -> float:
     return float(finite.abs().max()) if finite.numel() else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """A stored weight and what an adapter adds to it, in float32; `terms` sums the absolute values of its products."""
+
+    base: torch.Tensor
+    added: torch.Tensor
+    terms: torch.Tensor
+    rank: int
+
+    @property
+    def merged(self) -> torch.Tensor:
+        """The weight after the merge."""
+        return self.base.to(torch.float32) + self.added
+
+    def made(self, tensor: torch.Tensor) -> bool:
+        """Whether a merge left these numbers: those computed here, or nearer to them than to the base model's.
+
+        Each element may be off by as much as rounding explains at its own size. A tolerance for the whole tensor would
+        take a weight in bfloat16 without any merge for a merged one.
+        """
+        own = tensor.detach().cpu()
+        merges = list(self._merges(own.dtype))
+        if any(_equal(own, item) for item in merges):
+            return True
+        wide, exact = own.to(torch.float64), self.merged.to(torch.float64)
+        if not bool(((wide - exact).abs() <= self._rounding(own, exact)).all()):
+            return False
+        off = min(_distance(wide, item) for item in merges)
+        return off < min(_distance(wide, item) for item in _roundings(self.base, own.dtype))
+
+    def _merges(self, dtype: torch.dtype) -> Iterator[torch.Tensor]:
+        """The merged weight as PEFT may leave it: rounded after the sum, or its two parts before."""
+        yield from _roundings(self.merged, dtype)
+        for way in dict.fromkeys((dtype, *_SHORTER)):
+            yield (self.base.to(way) + self.added.to(way)).to(dtype)
+
+    def _rounding(self, own: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+        """What rounding of the weight, of the sum, of the products and of the adapter's own numbers explains."""
+        step = torch.finfo(next((way for way in _SHORTER if _equal(own, own.to(way).to(own.dtype))), own.dtype))
+        single = torch.finfo(torch.float32).eps
+        terms = self.terms.to(torch.float64) * (3 * step.eps + self.rank * single)
+        return step.eps * (self.base.abs() + exact.abs()) / 2 + terms + 3 * step.eps * step.tiny
+
+
+def _distance(wide: torch.Tensor, other: torch.Tensor) -> float:
+    return float((wide - other.to(torch.float64)).abs().sum())
+
+
 def merge_lora(
     base: torch.Tensor, changes: Mapping[str, torch.Tensor], path: str, config: Mapping[str, Any], module: nn.Module
-) -> torch.Tensor:
+) -> Merge:
     """What PEFT merges into the weight of the module at `path`: `W + (B @ A) * scale`, in float32.
 
     `changes` are the adapter's tensors for it by the ends of their names (`lora_A.weight` [rank, in], `lora_B.weight`
@@ -121,7 +173,9 @@ def merge_lora(
     up = changes.get("lora_B.weight", changes.get("lora_embedding_B"))
     if down is None or up is None or down.dim() != base.dim() or base.dim() != len(("out", "in")):
         raise Unsupported(f"headscope does not compute the merge of {few_of(sorted(changes))}", "")
-    delta = (up.to(torch.float32) @ down.to(torch.float32)) * scale_of(path, config, down.shape[0])
+    up, down, scale = up.to(torch.float32), down.to(torch.float32), scale_of(path, config, down.shape[0])
+    added, terms = (up @ down) * scale, (up.abs() @ down.abs()) * abs(scale)
     # An embedding is [tokens, features] and Conv1D's matrix [in, out]; both are the transpose of what B @ A makes.
-    is_transposed = isinstance(module, nn.Embedding | Conv1D)
-    return base.to(torch.float32) + (delta.T if is_transposed else delta)
+    if isinstance(module, nn.Embedding | Conv1D):
+        added, terms = added.T, terms.T
+    return Merge(base, added, terms, down.shape[0])

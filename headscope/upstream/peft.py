@@ -1,7 +1,9 @@
 """PEFT: the names that it gives to what it wraps, adds and saves. It is not imported: an adapter is read without it."""
 
 import re
-from collections.abc import Container
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 PREFIXES = ("base_model.model.", "base_model.", "")
 """What may stand before a parameter's name in an adapter's file."""
@@ -22,7 +24,7 @@ SUFFIXES = {
 """The tensors that a method adds to a layer, as the file names them."""
 ADAPTER_NAME = re.compile(r"(lora_[AB]|lora_embedding_[AB]|lora_magnitude_vector|ia3_l)\.default(?=\.|$)")
 """Keys may have the name of the adapter in them too: `from_pretrained` calls it `default`."""
-_OF_PEFT = r"base_layer|original_module|modules_to_save\.\w+|token_adapter"
+_OF_PEFT = r"base_layer|original_module|modules_to_save\.[^.]+|token_adapter"
 _OF_TORCH = r"_orig_mod|_checkpoint_wrapped_module|_fsdp_wrapped_module"
 _WRAPPING = re.compile(rf"\.({_OF_PEFT}|{_OF_TORCH})(?=\.)")
 
@@ -32,18 +34,73 @@ def plain_name(name: str) -> str:
     return _WRAPPING.sub("", f".{name}").removeprefix(".")
 
 
-_OF_ADAPTER = re.compile(r"\.modules_to_save\.\w+(?=\.)|(?<=[AB])\.\w+(?=\.weight$|\.bias$|$)|(?<=ia3_l)\.\w+$")
+_OF_ADAPTER = re.compile(r"\.modules_to_save\.[^.]+(?=\.)|(?<=[AB])\.[^.]+(?=\.weight$|\.bias$|$)|(?<=ia3_l)\.[^.]+$")
+_PROMPT = re.compile(r"prompt_encoder\.[^.]+\.embedding\.weight")
+_PROMPT_KEY = "prompt_embeddings"
 
 
-def key_in_adapter(name: str, keys: Container[str]) -> str | None:
+@dataclass(frozen=True, slots=True)
+class HeldAdapters:
+    """The adapters that a model in memory holds in PEFT's layers.
+
+    `merged` are the paths of the layers whose weights hold the change already; `scales` are the factors of the active
+    adapters by the paths of their layers.
+    """
+
+    names: frozenset[str] = frozenset()
+    active: frozenset[str] = frozenset()
+    is_disabled: bool = False
+    merged: frozenset[str] = frozenset()
+    scales: Mapping[str, float] = field(default_factory=dict)
+
+    def is_of_inactive(self, name: str) -> bool:
+        """Whether a tensor belongs to an adapter that the model does not use."""
+        return not (self.names - self.active).isdisjoint(name.split(".")) and self.active.isdisjoint(name.split("."))
+
+
+def held_adapters(module: Any) -> HeldAdapters:
+    """The adapters in the layers of a module; PEFT is not imported."""
+    layers = [(path, part) for path, part in module.named_modules() if _is_layer(part)]
+    active = frozenset(name for _, part in layers for name in part.active_adapters)
+    factors = [(path, getattr(part, "scaling", None)) for path, part in layers]
+    return HeldAdapters(
+        names=active | {name for path, part in layers for name in _names_in(part)},
+        active=active,
+        is_disabled=any(part.disable_adapters for _, part in layers),
+        merged=frozenset(path for path, part in layers if getattr(part, "merged", False) is True),
+        scales={
+            path: float(found[name])
+            for path, found in factors
+            if isinstance(found, dict)
+            for name in active & set(found)
+        },
+    )
+
+
+def _is_layer(part: Any) -> bool:
+    is_of_peft = type(part).__module__.split(".")[0] == "peft"
+    return is_of_peft and hasattr(part, "active_adapters") and isinstance(getattr(part, "disable_adapters", None), bool)
+
+
+def _names_in(layer: Any) -> frozenset[str]:
+    names = getattr(layer, "_get_available_adapters", None)
+    return frozenset(names()) if callable(names) else frozenset()
+
+
+def key_in_adapter(name: str, keys: Container[str], adapters: frozenset[str] = frozenset()) -> str | None:
     """The key under which an adapter's file holds a tensor of a wrapped model; None where it holds none.
 
     `bert.query.lora_A.default.weight` -> `base_model.model.bert.query.lora_A.weight`. A model without wrappers has no
-    other name for a module that the adapter saved whole: then the name itself is tried.
+    other name for a module that the adapter saved whole: then the name itself is tried. `adapters` are the names that
+    the model gives its adapters: PEFT leaves them out of the file, and DoRA's `weight` behind them too.
     """
-    plain = _OF_ADAPTER.sub("", name)
+    if _PROMPT.fullmatch(name):
+        return _PROMPT_KEY if _PROMPT_KEY in keys else None
+    parts = name.split(".")
+    without = [[*parts[:at], *parts[at + 1 :]] for at, part in enumerate(parts) if part in adapters]
+    without += [each[:-1] for each in without if each[-1] == "weight" and each[-2].startswith("lora_magnitude")]
     for prefix in PREFIXES:
-        for key in (f"{prefix}{plain}", f"{prefix}{name}"):
-            if key in keys:
-                return key
+        for plain in (_OF_ADAPTER.sub("", name), name, *(".".join(each) for each in without)):
+            if f"{prefix}{plain}" in keys:
+                return f"{prefix}{plain}"
     return None

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -90,6 +91,21 @@ def test_a_function_loads_what_it_likes(loader: str, code: int, rule: str, capsy
     shown = capsys.readouterr().out
     assert "prints to stdout" not in shown
     assert rule in shown
+
+
+def test_no_code_of_the_current_folder_runs(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint's folder may hold a file with the name of a library."""
+    BertForSequenceClassification(BertConfig(**TINY)).save_pretrained(tmp_path)
+    for name in ("typing_extensions", "json", "torch"):
+        (tmp_path / f"{name}.py").write_text("open('ran', 'w').close(); raise SystemExit('ran')")
+    shutil.copy(folder / "own_loaders.py", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    script = Path(sys.executable).with_name("headscope")
+    for loader in ("transformers", "own_loaders:plain"):
+        command = [str(script), "verify", ".", "--with", loader]
+        ended = subprocess.run(command, capture_output=True, check=False, text=True)
+        assert ended.returncode == 0, ended.stderr
+    assert not (tmp_path / "ran").exists()
 
 
 FAILURES = [

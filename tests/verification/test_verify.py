@@ -25,6 +25,7 @@ from transformers import (
     GPT2Config,
     GPT2ForSequenceClassification,
     LlamaConfig,
+    LlamaForCausalLM,
     LlamaForSequenceClassification,
     MixtralConfig,
     MixtralForSequenceClassification,
@@ -254,6 +255,27 @@ def test_tensors_that_the_loader_fuses_are_converted_again(tmp_path: Path) -> No
     assert changed == ["model.layers.1.mlp.experts.down_proj"]
 
 
+def test_a_head_that_is_tied_no_longer_is_compared(tmp_path: Path) -> None:
+    LlamaForCausalLM(LlamaConfig(**TINY, tie_word_embeddings=True)).save_pretrained(tmp_path)
+    assert "lm_head.weight" not in load_file(tmp_path / "model.safetensors")
+    model = LlamaForCausalLM.from_pretrained(tmp_path)
+    assert headscope.verify(model, tmp_path).verdict is Verdict.PASSED
+    model.lm_head.weight = nn.Parameter(model.lm_head.weight + 1)
+    result = headscope.verify(model, tmp_path)
+    assert ids(result) == ["HS701"]
+    assert result.findings[0].parameters == ("lm_head.weight",)
+
+
+def test_a_head_that_is_no_parameter_has_lost_its_numbers(saved: Path) -> None:
+    model = loaded(saved)
+    weight = model.classifier.weight.detach() + 1
+    del model.classifier.weight
+    model.classifier.weight = weight
+    result = headscope.verify(model, saved)
+    assert ids(result) == ["HS703"]
+    assert result.findings[0].parameters == ("classifier.weight",)
+
+
 # Adapters.
 
 
@@ -312,12 +334,124 @@ def test_a_merge_in_short_numbers_is_merged(saved: Path, tmp_path: Path) -> None
     assert result.verdict is Verdict.PASSED
 
 
+@pytest.fixture(scope="module")
+def query(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("verify") / "query"
+    return adapted(folder, saved, BertForSequenceClassification, target_modules=["query"])
+
+
+def disabled(model: Any) -> None:
+    model.base_model.disable_adapter_layers()
+
+
+def scaled(model: Any) -> None:
+    model.base_model.model.bert.encoder.layer[0].attention.self.query.scaling["my-own"] *= 2
+
+
+def two(model: Any) -> None:
+    config = peft.LoraConfig(task_type="SEQ_CLS", r=4, target_modules=["query"], modules_to_save=[])
+    model.add_adapter("other", config)
+
+
+def other(model: Any) -> None:
+    two(model)
+    model.set_adapter("other")
+
+
+def merged_in_place(model: Any) -> None:
+    model.merge_adapter()
+
+
+HELD = [
+    (lambda model: None, Verdict.PASSED),
+    (two, Verdict.PASSED),
+    (merged_in_place, Verdict.PASSED),
+    (disabled, Verdict.NOT_DETERMINED),
+    (scaled, Verdict.NOT_DETERMINED),
+    (other, Verdict.FAILED),
+]
+
+
+@pytest.mark.parametrize(("change", "verdict"), HELD, ids=lambda item: getattr(item, "__name__", ""))
+def test_an_adapter_that_is_held_must_also_be_used(
+    saved: Path, query: Path, change: Callable[[Any], None], verdict: Verdict
+) -> None:
+    plain = peft.PeftModel.from_pretrained(loaded(saved), query).eval()
+    model = peft.PeftModel.from_pretrained(loaded(saved), query, adapter_name="my-own").eval()
+    change(model)
+    tokens = torch.arange(9)[None]
+    scores = [item(input_ids=tokens).logits for item in (plain, model)]
+    assert torch.allclose(*scores, atol=1e-5) == (verdict is Verdict.PASSED)
+    result = headscope.verify(model, saved, adapter=query, every=True)
+    assert result.verdict is verdict, str(result)
+
+
+METHODS = [
+    peft.PromptTuningConfig(task_type="SEQ_CLS", num_virtual_tokens=4),
+    peft.IA3Config(task_type="SEQ_CLS"),
+    peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"], bias="all"),
+    peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"], use_dora=True),
+    peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"], trainable_token_indices={"word_embeddings": [1]}),
+    peft.LoHaConfig(task_type="SEQ_CLS", target_modules=["query"]),
+]
+
+
+@pytest.mark.parametrize("number", range(len(METHODS)))
+def test_each_tensor_of_an_adapter_is_compared(saved: Path, number: int, tmp_path: Path) -> None:
+    peft.get_peft_model(loaded(saved), METHODS[number]).save_pretrained(tmp_path)
+    model = peft.PeftModel.from_pretrained(loaded(saved), tmp_path)
+    result = headscope.verify(model, saved, adapter=tmp_path)
+    assert result.verdict is Verdict.PASSED, str(result)
+    added = ("prompt_encoder", "lora_", "ia3_", "hada_", "trainable_tokens_delta", "modules_to_save")
+    parameters = [item for name, item in model.named_parameters() if any(part in name for part in added)]
+    assert parameters
+    with torch.no_grad():
+        parameters[0] += 1
+    assert headscope.verify(model, saved, adapter=tmp_path).verdict is Verdict.FAILED
+
+
 def test_a_merge_that_did_not_happen_is_caught(saved: Path, tmp_path: Path) -> None:
     adapter = adapted(tmp_path / "a", saved, BertForSequenceClassification, target_modules=["query"])
     result = headscope.verify(loaded(saved), saved, adapter=adapter)
     assert set(ids(result)) == {"HS701", "HS705"}
     (query,) = (item for item in result.tensors if item.name == "bert.encoder.layer.0.attention.self.query.weight")
     assert "not merged" in query.reason
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("size", [1e-4, 2e-3, 0.05])
+def test_a_small_change_that_short_numbers_lack_is_caught(
+    saved: Path, dtype: torch.dtype, size: float, tmp_path: Path
+) -> None:
+    """The change is far below the rounding step of the largest weight, and not below that of most of them."""
+    config = peft.LoraConfig(task_type="SEQ_CLS", r=4, target_modules=["query"])
+    model = peft.get_peft_model(loaded(saved), config)
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            nn.init.normal_(parameter, std=size)
+    model.save_pretrained(tmp_path)
+    merged = peft.PeftModel.from_pretrained(loaded(saved, dtype=dtype), tmp_path).merge_and_unload()
+    whole = headscope.verify(merged, saved, adapter=tmp_path)
+    assert (whole.verdict, counts(whole)["merged"]) == (Verdict.PASSED, 2), str(whole)
+    plain = loaded(saved, dtype=dtype)
+    plain.classifier = merged.classifier
+    query = "bert.encoder.layer.0.attention.self.query.weight"
+    assert not torch.equal(plain.get_parameter(query), merged.get_parameter(query))
+    result = headscope.verify(plain, saved, adapter=tmp_path)
+    assert ids(result) == ["HS705"]
+    assert "not merged" in next(item.reason for item in result.tensors if item.name == query)
+
+
+def test_numbers_too_large_for_the_dtype_are_caught(tmp_path: Path) -> None:
+    model = BertForSequenceClassification(BertConfig(**TINY))
+    with torch.no_grad():
+        model.classifier.weight[0, 0] = 1e5
+    model.save_pretrained(tmp_path)
+    assert loaded(tmp_path, dtype=torch.float16).classifier.weight.isinf().any()
+    result = headscope.verify(loaded(tmp_path, dtype=torch.float16), tmp_path)
+    assert ids(result) == ["HS701"]
+    assert "too large for float16" in result.findings[0].message
+    assert headscope.verify(loaded(tmp_path, dtype=torch.bfloat16), tmp_path).verdict is Verdict.PASSED
 
 
 def test_a_merge_that_lost_the_head_is_caught(saved: Path, tmp_path: Path) -> None:
