@@ -13,9 +13,10 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headscope.errors import HeadscopeError, Unsupported
+from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.cache import state_of
 from headscope.examination.live import see
 from headscope.examination.live_facts import task_of
@@ -34,6 +35,7 @@ from headscope.facts import (
     WeightsFormat,
 )
 from headscope.facts.counting import counted, few_of
+from headscope.facts.location import Location
 from headscope.facts.verification import Compared, LoadedModel, TensorCheck, TensorStatus
 from headscope.facts.weights import modern_name
 from headscope.upstream.peft import held_adapters, key_in_adapter, plain_name
@@ -143,7 +145,7 @@ def compare_with_checkpoint(
     checks += _dropped(pairing, own, request, head)
     if head.why:
         pairing.notes.append(f"every tensor was compared, because the head could not be traced: {head.why}")
-    gaps = (*_open(checks), *_unused_adapter(pairing))
+    gaps = (*_open(checks), *_unused_adapter(pairing), *_beyond(manifest, checks))
     if _state_of(places) != before:
         gaps += (Unavailable("weights", "the weight files changed while they were compared; run it again"),)
     return Compared(
@@ -280,7 +282,7 @@ class Pairing:
         self.manifest = manifest
         self.notes: list[str] = []
         self.used: set[str] = set()
-        self._converted: dict[str, torch.Tensor] = {}
+        self._converted: dict[torch.dtype, dict[str, torch.Tensor]] = {}
         self._adapter = next((item for item in places if item.manifest is manifest.adapter), None)
         self._base = next((item for item in places if item is not self._adapter), None)
         self._headers = {header.key: header for header in manifest.tensors}
@@ -394,15 +396,15 @@ class Pairing:
         """A tensor as the loader makes it; all that it converts are made at once. Raises Unsupported."""
         from headscope.model.conversion import check_size, converted
 
-        if not self._converted:
+        if dtype not in self._converted:
             check_size(self.module)  # type: ignore[arg-type]  # the loader paired it, so it is Transformers' own
             pairs = {item.name: found for item in _tensors_of(self.module) if (found := self._if_converted(item))}
             stored = {h.key: _whole(pair.place, h) for pair in pairs.values() for h in pair.headers}
             names = [plain_name(each) for each in pairs]
-            self._converted = converted(self.module, names, stored, dtype)  # type: ignore[arg-type]
-        if plain_name(name) not in self._converted:
+            self._converted[dtype] = converted(self.module, names, stored, dtype)  # type: ignore[arg-type]
+        if plain_name(name) not in self._converted[dtype]:
             raise Unsupported("Transformers' loader makes no such tensor a second time", "")
-        return self._converted[plain_name(name)].detach()
+        return self._converted[dtype][plain_name(name)].detach()
 
     def _if_converted(self, item: Own) -> _Pair | None:
         pair = self.pair(item)
@@ -500,7 +502,9 @@ def _checked(item: Own, pairing: Pairing, head: _HeadNames) -> TensorCheck:
     if pair is None and item.is_buffer:
         return _computed(bare, item, pairing)
     if pair is None:
-        return replace(bare, status=TensorStatus.RANDOM, reason="the checkpoint holds nothing for it")
+        is_pickled = pairing.manifest.sentence is not None and pairing.manifest.sentence.classifier
+        nothing = replace(bare, status=TensorStatus.RANDOM, reason="the checkpoint holds nothing for it")
+        return replace(bare, reason=_IN_A_PICKLE) if is_pickled else nothing
     keyed = replace(bare, keys=tuple(header.key for header in pair.headers))
     try:
         return against_stored(keyed, item.tensor, pair, pairing)
@@ -679,6 +683,20 @@ def _keys_of_own_head(request: Request) -> frozenset[str]:
     return frozenset(key for item in head for key in item.checkpoint_keys)
 
 
+def _beyond(manifest: CheckpointManifest, checks: Iterable[TensorCheck]) -> Iterator[Unavailable]:
+    """What belongs to the checkpoint's head, or may belong to it, and is not compared."""
+    if manifest.sentence is not None and manifest.sentence.classifier:
+        yield Unavailable(manifest.sentence.classifier, _IN_A_PICKLE)
+    dropped = [item.name for item in checks if item.status is TensorStatus.DROPPED and not item.is_head]
+    if dropped and not manifest.config.get("architectures"):
+        yield Unavailable(
+            few_of(dropped), "config.json names no class, so whether the load dropped a head is not known"
+        )
+
+
+_IN_A_PICKLE = "it is a classifier in a pickle, whose numbers headscope does not compare"
+
+
 def _open(checks: Iterable[TensorCheck]) -> Iterator[Unavailable]:
     """Tensors that could not be compared, by reason."""
     by_reason: dict[str, list[str]] = {}
@@ -697,11 +715,14 @@ def load_model(request: Request, loader: str) -> nn.Module:
     manifest = read_checkpoint(request, None)
     place = loadable(request, manifest)
     adapter = manifest.adapter
+    if loader != "transformers":
+        place = _as_path(request, place, loader)
+    variant = {"variant": place.variant} if place.variant else {}
     made: nn.Module = load_with(
         loader,
         Wanted(
             reference=place.reference,
-            keywords={name: value for name, value in place.keywords().items() if value is not None},
+            keywords={name: value for name, value in place.keywords().items() if value is not None} | variant,
             config=manifest.config,
             adapter=request.adapter,
             adapter_config=adapter.config if adapter else None,
@@ -709,3 +730,19 @@ def load_model(request: Request, loader: str) -> nn.Module:
         ),
     )
     return made
+
+
+def _as_path(request: Request, place: Location, loader: str) -> Location:
+    """What a loader gets that takes a path or a Hub id only. Raises UsageError for options that it can't have."""
+    given = [name for name in ("revision", "variant") if getattr(request.location, name)]
+    folder = Path(place.reference)
+    if place.subfolder and folder.is_dir():
+        place = replace(place, reference=str(folder / place.subfolder), subfolder=None)
+    if place.subfolder:
+        given.append("subfolder")
+    if given:
+        raise UsageError(
+            f"{loader} gets only the path or the Hub ID, so {' and '.join(given)} can't be given",
+            "download the checkpoint, and name the folder",
+        )
+    return place

@@ -170,6 +170,15 @@ def test_options_that_make_no_sense_together(folder: Path) -> None:
     assert main(["verify", "nowhere-at-all", "--offline"]) == 3
 
 
+def test_options_that_a_loader_cannot_take(folder: Path) -> None:
+    BertForSequenceClassification(BertConfig(**TINY)).save_pretrained("outer/inner")
+    assert headscope.verify("outer", loader="own_loaders:plain", subfolder="inner").verdict is Verdict.PASSED
+    BertForSequenceClassification(BertConfig(**TINY)).save_pretrained("both", variant="fp16")
+    assert headscope.verify("both", variant="fp16").verdict is Verdict.PASSED
+    with pytest.raises(UsageError, match="gets only the path or the Hub ID, so variant can't be given"):
+        headscope.verify("both", loader="own_loaders:plain", variant="fp16")
+
+
 def test_help_needs_no_torch() -> None:
     code = (
         "import sys; from headscope.cli.app import main; main(['verify', '--help']); sys.exit('torch' in sys.modules)"

@@ -582,3 +582,25 @@ def test_a_module_of_no_library_is_matched_by_its_names(saved: Path) -> None:
     with torch.no_grad():
         model.inner.classifier.weight += 1
     assert headscope.verify(model, saved).verdict is Verdict.FAILED
+
+
+def test_what_is_dropped_from_a_checkpoint_of_no_named_class_is_not_determined(saved: Path, tmp_path: Path) -> None:
+    for file in saved.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    settings = json.loads((tmp_path / "config.json").read_text())
+    del settings["architectures"]
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    result = headscope.verify(BertModel.from_pretrained(tmp_path), tmp_path)
+    assert result.verdict is Verdict.NOT_DETERMINED
+    assert "names no class" in result.not_determined[0].reason
+    assert headscope.verify(loaded(tmp_path), tmp_path).verdict is Verdict.PASSED
+
+
+def test_a_classifier_in_a_pickle_is_never_green(tmp_path: Path) -> None:
+    BertModel(BertConfig(**TINY)).save_pretrained(tmp_path)
+    module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
+    (tmp_path / "modules.json").write_text(json.dumps([module]))
+    (tmp_path / "model_head.pkl").write_bytes(b"\x80\x04N.")
+    result = headscope.verify(BertModel.from_pretrained(tmp_path), tmp_path)
+    assert result.verdict is Verdict.NOT_DETERMINED
+    assert result.not_determined[0].what == "model_head.pkl"
