@@ -28,7 +28,7 @@ _OTHER_SUFFIXES = {
     ".ckpt.index": "TensorFlow",
 }
 _VARIANT_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
-_VARIANT = re.compile(
+VARIANT_FILE = re.compile(
     r"(model|pytorch_model)\.(?P<variant>(?!safetensors|bin\b)[A-Za-z0-9_-]{1,40}?)(-\d+-of-\d+)?\.(safetensors|bin)"
     r"|(model\.safetensors|pytorch_model\.bin)\.index\.(?P<index_variant>[A-Za-z0-9_-]{1,40})\.json"
 )
@@ -164,7 +164,7 @@ def _refuse_variants(names: Iterable[str]) -> None:
 
 def _variant_in(name: str) -> str | None:
     """The variant that a file name carries."""
-    match = _VARIANT.fullmatch(name)
+    match = VARIANT_FILE.fullmatch(name)
     return match and (match["variant"] or match["index_variant"])
 
 

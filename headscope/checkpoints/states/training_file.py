@@ -11,6 +11,7 @@ from headscope.checkpoints.formats.safetensors_header import read_safetensors_he
 from headscope.checkpoints.formats.torch_file import headers_of, read_torch_headers, read_torch_value
 from headscope.checkpoints.states.place import Found, Place
 from headscope.checkpoints.states.saved_weights import WRITTEN, code_to_save, on_imports, place_in_dict
+from headscope.checkpoints.weights import VARIANT_FILE
 from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointState, Repair, StateKind, TensorHeader
 from headscope.facts.counting import counted, few_of
@@ -71,8 +72,8 @@ def _under_another_name(place: Place, names: Sequence[str]) -> Found | None:
         return None  # without a configuration that comes first, and an index names its shards
     files = [name for name in place.top() if name.endswith(_SAFE)][:_MOST_FILES]
     found = [(name, tensors) for name in (*files, *names) if (tensors := _plain_weights(place, name))]
-    if not found or any(name in _READ for name, _ in found):
-        return None
+    if not found or any(name in _READ or VARIANT_FILE.fullmatch(name) for name, _ in found):
+        return None  # a variant is there to be asked for
     name, tensors = max(found, key=lambda item: len(item[1]))
     code = f"import shutil\nshutil.copy({name!r}, {WRITTEN!r})"
     if not name.endswith(_SAFE):
@@ -91,6 +92,10 @@ def _under_another_name(place: Place, names: Sequence[str]) -> Found | None:
     return Found(state, tensors, WRITTEN)
 
 
+_OF_MODULES = frozenset({"_parameters", "_modules"})
+"""What every module of PyTorch pickles; any other call in a pickle is no model, and nobody is told to load it."""
+
+
 def _pickled_whole(place: Place, names: Sequence[str]) -> Found | None:
     """The state of a place with a whole model in a pickle; its weights are in objects, which are not made."""
     for name in names:
@@ -98,7 +103,7 @@ def _pickled_whole(place: Place, names: Sequence[str]) -> Found | None:
             value, imported = read_torch_value(place.open(name))
         except HeadscopeError:
             continue
-        if isinstance(value, Opaque):
+        if isinstance(value, Opaque) and isinstance(value.state, dict) and _OF_MODULES.issubset(value.state):
             return Found(_state_of_pickled(name, value, sorted(imported)))
     return None
 
