@@ -17,10 +17,11 @@ from headscope.api.options import (
     module_options,
     read_names,
     read_path,
+    read_selection,
     refuses_unknown,
 )
 from headscope.api.shown import Checked, fields_of, shown
-from headscope.checks import judge, select
+from headscope.checks import judge
 from headscope.checks.selection import Ignore, Selection
 from headscope.errors import UsageError
 from headscope.examination.checkpoint import Examined, examine
@@ -187,9 +188,7 @@ def check(
     """
     options = given_options(locals(), "reference", "profile", "rules", "ignore", "fail_on", "progress", *_OF_DATA)
     wanted_data = data_request(data, label_column, text_column, split, predict, device)
-    listed = read_names(ignore, "ignore") if isinstance(ignore, str) else tuple(ignore)
-    ignores = tuple(item if isinstance(item, Ignore) else Ignore(item) for item in listed)
-    selection = select(read_names(rules, "rules"), ignores, fail_on)
+    selection = read_selection(rules, ignore, fail_on)
     wanted = read_profile(profile)
     if is_in_memory(reference):
         from headscope.examination.training import live_subject

@@ -9,6 +9,7 @@ from inspect import Parameter, signature
 from os import PathLike, fspath
 from typing import Any, Literal, ParamSpec, TypeVar
 
+from headscope.checks import Ignore, Selection, select
 from headscope.errors import UsageError, did_you_mean
 from headscope.examination.request import Request
 from headscope.facts.location import HubOptions, Location
@@ -136,6 +137,19 @@ def read_names(given: Any, option: str) -> tuple[str, ...]:
     if names is None or not all(isinstance(name, str) for name in names):
         raise UsageError(f"{option} must be names, not {given!r}", f'write {option}=("A", "B") or {option}="A,B"')
     return names
+
+
+def read_selection(
+    rules: str | Iterable[str] = (),
+    ignore: str | Iterable[str | Ignore] = (),
+    fail_on: str = "error",
+    *,
+    command: str = "check",
+) -> Selection:
+    """The rules of a command that its options select. Raises UsageError."""
+    listed = read_names(ignore, "ignore") if isinstance(ignore, str) else tuple(ignore)
+    ignores = tuple(item if isinstance(item, Ignore) else Ignore(item) for item in listed)
+    return select(read_names(rules, "rules"), ignores, fail_on, command=command)
 
 
 def read_count(given: Any) -> int | None:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headscope.api.options import SeverityName, read_names, refuses_unknown
+from headscope.api.options import SeverityName, read_selection, refuses_unknown
 from headscope.api.shown import Verified
-from headscope.checks import Ignore, Selection, select
-from headscope.checks.loaded import judge_loaded
+from headscope.api.verification import judged
+from headscope.checks import Ignore, Selection
 from headscope.checks.saved import COMMAND
 from headscope.errors import HeadscopeError, UsageError
 from headscope.examination.in_memory import is_in_memory
 from headscope.facts import Report, Severity, Unavailable
 from headscope.facts.counting import few_of
-from headscope.facts.environment import tool_version
 from headscope.facts.verification import Compared, HeadMove, LoadedModel, SavedModel
 
 if TYPE_CHECKING:
@@ -95,9 +94,7 @@ def selection_of_saves(
     rules: str | Iterable[str] = (), ignore: str | Iterable[str | Ignore] = (), fail_on: str = "error"
 ) -> Selection:
     """The rules on saves that options select. Raises UsageError."""
-    listed = read_names(ignore, "ignore") if isinstance(ignore, str) else tuple(ignore)
-    ignores = tuple(item if isinstance(item, Ignore) else Ignore(item) for item in listed)
-    return select(read_names(rules, "rules"), ignores, fail_on, command=COMMAND)
+    return read_selection(rules, ignore, fail_on, command=COMMAND)
 
 
 def _holds_adapter(folder: Path) -> bool:
@@ -144,22 +141,8 @@ class SaveWatch:
         return self._judged(saved, compared, ())
 
     def _judged(self, saved: SavedModel, compared: Compared, notes: tuple[str, ...]) -> Verified:
-        verdict, findings, ignored = judge_loaded(saved, self.selection, compared.gaps)
-        return Verified(
-            tool_version=tool_version(),
-            command="verify-save",
-            reference=saved.reference,
-            loader="memory",
-            model=saved.class_name,
-            verdict=verdict,
-            tensors=saved.tensors,
-            findings=findings,
-            ignored=ignored,
-            notes=(*notes, *compared.notes),
-            not_determined=compared.gaps,
-            rules=tuple(rule.id for rule in self.selection.rules),
-            bytes_read=compared.bytes_read,
-        )
+        noted = replace(compared, notes=(*notes, *compared.notes))
+        return judged(saved, noted, self.selection, command="verify-save", loader="memory")
 
 
 def _sentence(move: HeadMove) -> str:

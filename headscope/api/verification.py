@@ -12,9 +12,15 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from headscope.api.options import SeverityName, given_options, make_request, read_names, refuses_unknown
+from headscope.api.options import (
+    SeverityName,
+    given_options,
+    make_request,
+    read_selection,
+    refuses_unknown,
+)
 from headscope.api.shown import Verified
-from headscope.checks import Ignore, Selection, select
+from headscope.checks import Ignore, Selection
 from headscope.checks.loaded import judge_loaded
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.in_memory import is_in_memory
@@ -22,7 +28,7 @@ from headscope.examination.request import Progress, Request
 from headscope.facts import Severity
 from headscope.facts.environment import tool_version
 from headscope.facts.plain import restore, store
-from headscope.facts.verification import Compared
+from headscope.facts.verification import Compared, LoadedModel, SavedModel
 
 if TYPE_CHECKING:
     from torch import nn
@@ -130,9 +136,7 @@ def verify(
     options = given_options(
         locals(), "model", "checkpoint", "loader", "every", "rules", "ignore", "fail_on", "progress"
     )
-    listed = read_names(ignore, "ignore") if isinstance(ignore, str) else tuple(ignore)
-    ignores = tuple(item if isinstance(item, Ignore) else Ignore(item) for item in listed)
-    selection = select(read_names(rules, "rules"), ignores, fail_on, command="verify")
+    selection = read_selection(rules, ignore, fail_on, command="verify")
     if is_in_memory(model):
         if loader is not None:
             raise UsageError("loader is an option for a checkpoint, and a model in memory was given", "leave it out")
@@ -154,15 +158,22 @@ def _of_the_hub(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _result(compared: Compared, loader: str, selection: Selection) -> Verified:
-    verdict, findings, ignored = judge_loaded(compared.loaded, selection, compared.gaps)
+    return judged(compared.loaded, compared, selection, command="verify", loader=loader)
+
+
+def judged(
+    subject: LoadedModel | SavedModel, compared: Compared, selection: Selection, *, command: str, loader: str
+) -> Verified:
+    """What the selected rules say of a subject, beside the comparison that it comes from."""
+    verdict, findings, ignored = judge_loaded(subject, selection, compared.gaps)
     return Verified(
         tool_version=tool_version(),
-        command="verify",
-        reference=compared.loaded.reference,
+        command=command,
+        reference=subject.reference,
         loader=loader,
-        model=compared.loaded.class_name,
+        model=subject.class_name,
         verdict=verdict,
-        tensors=compared.loaded.tensors,
+        tensors=subject.tensors,
         findings=findings,
         ignored=ignored,
         notes=compared.notes,

@@ -9,7 +9,7 @@ import typer
 
 from headscope.cli.failure import report_failure
 from headscope.cli.options import OutputFile, Quiet, Reach, Wanted
-from headscope.cli.output import check_output, print_screen, write_file, write_stdout
+from headscope.cli.output import check_output, write_file, write_screen, write_text
 from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode, HeadscopeError, UsageError
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headscope.api.gate import Gate, GateResult
     from headscope.examination.labelled import DataRequest
     from headscope.facts.check import CheckResult
+    from headscope.facts.verification import VerifyResult
 
 _RULES = "Rules"
 _LABELLED = "Labelled data"
@@ -186,7 +187,7 @@ def check(  # noqa: PLR0917  Typer passes every option by name
 
         write_file(rules.write_baseline, baseline_text(gated.results))
     _write(written, gated)
-    return _exit_code(gated.results)
+    return exit_code(gated.results)
 
 
 def _run(
@@ -212,19 +213,20 @@ def _gate(rules: Rules) -> "Gate":
     return read_gate(
         Path.cwd(),
         profile=rules.profile.value if rules.profile else None,
-        select_rules=_names(rules.select),
-        ignore=_names(rules.ignore),
+        select_rules=rule_names(rules.select),
+        ignore=rule_names(rules.ignore),
         fail_on=rules.fail_on,
         baseline=rules.baseline,
     )
 
 
-def _names(joined: str | None) -> tuple[str, ...] | None:
+def rule_names(joined: str | None, example: str = "HS101,HS202") -> tuple[str, ...] | None:
+    """The rules in `HS101,HS202`; None where the option was not given. Raises UsageError for a text without any."""
     if joined is None:
         return None
     names = tuple(name.strip() for name in joined.split(",") if name.strip())
     if not names:
-        raise UsageError(f"{joined!r} names no rule.", "Write rules as HS101,HS202.")
+        raise UsageError(f"{joined!r} names no rule.", f"Write rules as {example}.")
     return names
 
 
@@ -232,19 +234,11 @@ def _write(written: Written, gated: "GateResult") -> None:
     kind = written.kind
     if kind == "text":
         from headscope.render.check import check_screen, check_verdicts
-        from headscope.render.console import plain_text
 
         screen = check_verdicts(gated.results) if written.quiet else check_screen(gated.results, gated.notes)
-        if written.output is None:
-            print_screen(screen)
-        else:
-            write_file(written.output, plain_text(screen))
-        return
-    text = _text(kind, gated)
-    if written.output is None:
-        write_stdout(text)
+        write_screen(written.output, screen)
     else:
-        write_file(written.output, text)
+        write_text(written.output, _text(kind, gated))
 
 
 def _text(kind: str, gated: "GateResult") -> str:
@@ -257,7 +251,7 @@ def _text(kind: str, gated: "GateResult") -> str:
     return FORMATS[kind](gated.results, gated.rules)
 
 
-def _exit_code(results: "Sequence[CheckResult]") -> int:
+def exit_code(results: "Sequence[CheckResult | VerifyResult]") -> int:
     """1 if any model failed, else 3 if any could not be determined, else 0."""
     verdicts = {result.verdict.value for result in results}
     if "failed" in verdicts:

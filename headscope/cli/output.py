@@ -34,12 +34,18 @@ def write_report(output: Pages, screen: "Callable[[], RenderableType]", document
         from headscope.render.document import json_text
 
         write_text(output.output, json_text(document()))
-    elif output.output is not None:
-        from headscope.render.console import plain_text
-
-        write_text(output.output, plain_text(screen()))
     else:
-        print_screen(screen())
+        write_screen(output.output, screen())
+
+
+def write_screen(path: Path | None, screen: "RenderableType") -> None:
+    """Writes a screen to the file as plain text, or shows it on stdout where there is none."""
+    if path is None:
+        print_screen(screen)
+        return
+    from headscope.render.console import plain_text
+
+    write_file(path, plain_text(screen))
 
 
 def write_text(path: Path | None, text: str) -> None:

@@ -1,20 +1,21 @@
 """`headscope verify MODEL`."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headscope.cli.check import CheckFormat, Written
+from headscope.cli.check import Written, exit_code, rule_names
 from headscope.cli.options import Model, Reach
-from headscope.cli.output import check_output, print_screen, write_file, write_stdout
+from headscope.cli.output import check_output, write_screen, write_text
 from headscope.cli.progress import telling_progress
-from headscope.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from headscope.api import SeverityName
+    from headscope.facts.verification import VerifyResult
 
 _RULES = "Rules"
+_EXAMPLE = "HS701,HS702"
 
 With = Annotated[
     str,
@@ -75,14 +76,14 @@ def verify(model: Model, compare: Compare, reach: Reach, asked: Asked, written: 
             compare.against,
             loader=compare.loader,
             every=compare.every,
-            rules=_names(asked.select),
-            ignore=_names(asked.ignore),
+            rules=rule_names(asked.select, _EXAMPLE) or (),
+            ignore=rule_names(asked.ignore, _EXAMPLE) or (),
             fail_on=_severity(asked.fail_on),
             progress=tell,
             **reach.uncached(),
         )
     _write(written, result)
-    return {"passed": ExitCode.OK, "failed": ExitCode.FINDINGS}.get(result.verdict.value, ExitCode.UNDETERMINED)
+    return exit_code([result])
 
 
 def _severity(name: str) -> "SeverityName":
@@ -90,34 +91,16 @@ def _severity(name: str) -> "SeverityName":
     return name  # type: ignore[return-value]
 
 
-def _names(joined: str | None) -> tuple[str, ...]:
-    if joined is None:
-        return ()
-    names = tuple(name.strip() for name in joined.split(",") if name.strip())
-    if not names:
-        raise UsageError(f"{joined!r} names no rule.", "Write rules as HS701,HS702.")
-    return names
-
-
-def _write(written: Written, result: Any) -> None:
-    if written.format is CheckFormat.text and not written.json:
-        from headscope.render.console import plain_text
+def _write(written: Written, result: "VerifyResult") -> None:
+    if written.kind == "text":
         from headscope.render.verification import verification_screen, verification_verdict
 
-        screen = verification_verdict(result) if written.quiet else verification_screen(result)
-        if written.output is None:
-            print_screen(screen)
-        else:
-            write_file(written.output, plain_text(screen))
-        return
-    text = _text(written.kind, result)
-    if written.output is None:
-        write_stdout(text)
+        write_screen(written.output, verification_verdict(result) if written.quiet else verification_screen(result))
     else:
-        write_file(written.output, text)
+        write_text(written.output, _text(written.kind, result))
 
 
-def _text(kind: str, result: Any) -> str:
+def _text(kind: str, result: "VerifyResult") -> str:
     if kind == "json":
         from headscope.render.document import json_text
 

@@ -17,9 +17,16 @@ from typing import TYPE_CHECKING, Any
 from headscope.errors import HeadscopeError
 from headscope.examination.module import Unwrapped, unwrap
 from headscope.examination.reading import StoredFiles
-from headscope.examination.verification import Own, Pairing, Place, against_stored, numbers_of
-from headscope.facts import ParameterStatus, Report, TensorHeader, Unavailable
-from headscope.facts.counting import few_of
+from headscope.examination.verification import (
+    Own,
+    Pairing,
+    Place,
+    against_stored,
+    is_of_transformers,
+    numbers_of,
+    open_gaps,
+)
+from headscope.facts import ParameterStatus, Report, TensorHeader
 from headscope.facts.verification import (
     Compared,
     HeadMove,
@@ -89,7 +96,7 @@ def remember_head(module: nn.Module, report: Report, *, watches: bool = True) ->
 
 def _keys_of(unwrapped: Unwrapped, names: Iterable[str]) -> dict[str, str]:
     """The names that `save_pretrained` gives to tensors of the model of Transformers; none for those beside it."""
-    if not _is_of_transformers(unwrapped.origin):
+    if not is_of_transformers(unwrapped.origin):
         return {}
     prefix = unwrapped.prefix
     return {name: plain_name(name.removeprefix(prefix)) for name in names if name.startswith(prefix)}
@@ -173,7 +180,7 @@ def compare_with_save(
         moves=moves,
     )
     loaded = LoadedModel(found.reference, found.class_name, checks)
-    return found, Compared(loaded, tuple(stored.notes), tuple(_open(checks)), stored.bytes_read)
+    return found, Compared(loaded, tuple(stored.notes), tuple(open_gaps(checks)), stored.bytes_read)
 
 
 def _all_equal(path: Path, memory: HeadMemory) -> tuple[SavedModel, Compared] | None:
@@ -239,15 +246,6 @@ def _adapter_of(module: Any) -> str:
     return active if isinstance(active, str) else "default"
 
 
-def _open(checks: Iterable[TensorCheck]) -> Iterator[Unavailable]:
-    by_reason: dict[str, list[str]] = {}
-    for item in checks:
-        if item.status is TensorStatus.UNKNOWN:
-            by_reason.setdefault(item.reason, []).append(item.name)
-    for reason, names in by_reason.items():
-        yield Unavailable(few_of(names), reason)
-
-
 class _Stored:
     """The tensors of a save, and under which of its keys the loader finds those of the live head."""
 
@@ -298,7 +296,7 @@ class _Stored:
         unwrapped = self.memory.unwrapped
         found: dict[int, dict[str, None]] = {}
         inside = {id(item) for item in unwrapped.origin.state_dict(keep_vars=True).values()}
-        by_transformers = self.saved.config is not None and _is_of_transformers(unwrapped.origin)
+        by_transformers = self.saved.config is not None and is_of_transformers(unwrapped.origin)
         _add_names(found, unwrapped.origin)
         for module in (unwrapped.module, self._root):
             if not hasattr(module, "named_parameters"):
@@ -329,7 +327,7 @@ class _Stored:
     def find_by_loader(self, name: str, tensor: torch.Tensor) -> TensorCheck | None:
         """What the loader of Transformers makes of other keys, as it does for old and for packed weights."""
         unwrapped = self.memory.unwrapped
-        if self.saved.is_adapter or not _is_of_transformers(unwrapped.origin) or not self.saved.parts:
+        if self.saved.is_adapter or not is_of_transformers(unwrapped.origin) or not self.saved.parts:
             return None
         own = name.removeprefix(unwrapped.prefix)
         try:
@@ -373,12 +371,6 @@ def _add_names(found: dict[int, dict[str, None]], module: nn.Module) -> None:
     items = (*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False))
     for name, tensor in items:
         found.setdefault(id(tensor), {}).update({name: None, plain_name(name): None})
-
-
-def _is_of_transformers(module: Any) -> bool:
-    from transformers import PreTrainedModel
-
-    return isinstance(module, PreTrainedModel)
 
 
 def _place_of(part: SavedPart) -> Place:

@@ -14,7 +14,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.cache import state_of
@@ -145,7 +145,7 @@ def compare_with_checkpoint(
     checks += _dropped(pairing, own, request, head)
     if head.why:
         pairing.notes.append(f"every tensor was compared, because the head could not be traced: {head.why}")
-    gaps = (*_open(checks), *_unused_adapter(pairing), *_beyond(manifest, checks))
+    gaps = (*open_gaps(checks), *_unused_adapter(pairing), *_beyond(manifest, checks))
     if _state_of(places) != before:
         gaps += (Unavailable("weights", "the weight files changed while they were compared; run it again"),)
     return Compared(
@@ -274,6 +274,13 @@ def _headers_of_modules(manifest: CheckpointManifest, module: nn.Module) -> Iter
                 yield f"{number}.{tensor.name}", TensorHeader(tensor.name, tensor.dtype, tensor.shape, file)
 
 
+def is_of_transformers(module: Any) -> bool:
+    """Whether a model is one of Transformers' own classes."""
+    from transformers import PreTrainedModel
+
+    return isinstance(module, PreTrainedModel)
+
+
 class Pairing:
     """Which stored tensors make which of the model's."""
 
@@ -296,7 +303,7 @@ class Pairing:
     def _prefixes(self) -> tuple[str, str]:
         """What stands before the names of a model that is not Transformers' own, and before the stored keys."""
         names = [plain_name(name) for name in self.module.state_dict()]
-        if not self._headers or any(name in self._headers for name in names) or self._is_of_transformers():
+        if not self._headers or any(name in self._headers for name in names) or is_of_transformers(self.module):
             return "", ""
         for name in names:
             for key in self._headers:
@@ -310,14 +317,9 @@ class Pairing:
                     return "", prefix
         return "", ""
 
-    def _is_of_transformers(self) -> bool:
-        from transformers import PreTrainedModel
-
-        return isinstance(self.module, PreTrainedModel)
-
     def _needs_loader(self) -> bool:
         """Whether names and shapes alone don't pair everything. An adapter changes weights, which no name shows."""
-        if not self._is_of_transformers():
+        if not is_of_transformers(self.module):
             return False
         state = {plain_name(name): tuple(item.shape) for name, item in self.module.state_dict(keep_vars=True).items()}
         stored = {key: header.shape for key, header in self._headers.items()}
@@ -337,7 +339,7 @@ class Pairing:
         """The model without numbers; None where its modules are not those that its class makes."""
         from headscope.model.held import fresh_skeleton, has_kinds_of
 
-        if not self._is_of_transformers():
+        if not is_of_transformers(self.module):
             return None
         with suppress(Exception):  # whatever a foreign constructor raises
             fresh = self._loaded.model if self._loaded else fresh_skeleton(self.module)  # type: ignore[arg-type]
@@ -697,7 +699,7 @@ def _beyond(manifest: CheckpointManifest, checks: Iterable[TensorCheck]) -> Iter
 _IN_A_PICKLE = "it is a classifier in a pickle, whose numbers headscope does not compare"
 
 
-def _open(checks: Iterable[TensorCheck]) -> Iterator[Unavailable]:
+def open_gaps(checks: Iterable[TensorCheck]) -> Iterator[Unavailable]:
     """Tensors that could not be compared, by reason."""
     by_reason: dict[str, list[str]] = {}
     for item in checks:

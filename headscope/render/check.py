@@ -10,6 +10,7 @@ from headscope.facts import Finding, Severity
 from headscope.facts.check import CheckResult, Verdict
 from headscope.facts.counting import counted, list_of, shortened, verb
 from headscope.facts.labelled import Accuracy, DataFacts, LabelKind, Order, Predictions
+from headscope.facts.verification import VerifyResult
 from headscope.render.fold import fold_keys
 from headscope.render.lines import Paragraph
 from headscope.render.palette import QUIET, SEVERITY, STRONG, TONE, Tone
@@ -61,18 +62,11 @@ def _headline(result: CheckResult) -> Text:
 def _result(result: CheckResult) -> Iterator[RenderableType]:
     yield Paragraph(_headline(result))
     yield Text()
-    for finding in result.findings:
-        yield Paragraph(_finding(finding), Text(finding.severity.value, SEVERITY[finding.severity]), _MARGIN)
-        for line in code_of(finding):
-            yield Paragraph(line, Text(), _MARGIN)
+    yield from finding_lines(result)
     if result.report is not None and result.report.repaired is not None:
         yield Paragraph(repaired_sentence(result.report.repaired), Text("repaired", STRONG), _MARGIN)
     yield from _data(result)
-    for item in result.ignored:
-        body = label(f"{item.finding.id} {item.finding.title} ({item.reason})", QUIET)
-        yield Paragraph(body, Text("ignored", QUIET), _MARGIN)
-    for gap in result.not_determined:
-        yield Paragraph(label(f"{gap.what}: {gap.reason}", "yellow"), Text("unknown", "yellow"), _MARGIN)
+    yield from open_lines(result)
     if result.not_applicable:
         yield Paragraph(label(_left_out(result), QUIET), Text("not asked", QUIET), _MARGIN)
     yield Paragraph(
@@ -82,6 +76,23 @@ def _result(result: CheckResult) -> Iterator[RenderableType]:
     )
     for notice in result.notices:
         yield Paragraph(label(notice, "yellow"), Text("notice", STRONG), _MARGIN)
+
+
+def finding_lines(result: CheckResult | VerifyResult) -> Iterator[RenderableType]:
+    """The findings of a result, each with the code that does what its remedy says."""
+    for finding in result.findings:
+        yield Paragraph(_finding(finding), Text(finding.severity.value, SEVERITY[finding.severity]), _MARGIN)
+        for line in code_of(finding):
+            yield Paragraph(line, Text(), _MARGIN)
+
+
+def open_lines(result: CheckResult | VerifyResult) -> Iterator[RenderableType]:
+    """What was ignored, and what could not be determined."""
+    for item in result.ignored:
+        body = label(f"{item.finding.id} {item.finding.title} ({item.reason})", QUIET)
+        yield Paragraph(body, Text("ignored", QUIET), _MARGIN)
+    for gap in result.not_determined:
+        yield Paragraph(label(f"{gap.what}: {gap.reason}", "yellow"), Text("unknown", "yellow"), _MARGIN)
 
 
 def _finding(finding: Finding) -> Text:

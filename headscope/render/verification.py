@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from headscope.facts import Finding, Profile
+from headscope.facts import Profile
 from headscope.facts.check import CheckResult, Verdict
 from headscope.facts.counting import counted, list_of
 from headscope.facts.verification import TensorCheck, TensorStatus, VerifyResult
+from headscope.render.check import finding_lines, open_lines
 from headscope.render.fold import fold_keys
 from headscope.render.lines import Paragraph
-from headscope.render.palette import QUIET, SEVERITY, STRONG, TONE, Tone
+from headscope.render.palette import QUIET, STRONG, TONE, Tone
 from headscope.render.safe import label, safe
 from headscope.render.words import bytes_of, size_of
 
@@ -103,13 +104,8 @@ def _facts(result: VerifyResult) -> Iterator[RenderableType]:
     if beside:
         names = list_of(fold_keys([item.name for item in beside]), 3)
         yield _line("equal", label(f"{counted(len(beside), 'tensor')} outside the head: {names}"))
-    for finding in result.findings:
-        yield Paragraph(_finding(finding), Text(finding.severity.value, SEVERITY[finding.severity]), _MARGIN)
-    for item in result.ignored:
-        body = label(f"{item.finding.id} {item.finding.title} ({item.reason})", QUIET)
-        yield Paragraph(body, Text("ignored", QUIET), _MARGIN)
-    for gap in result.not_determined:
-        yield Paragraph(label(f"{gap.what}: {gap.reason}", "yellow"), Text("unknown", "yellow"), _MARGIN)
+    yield from finding_lines(result)
+    yield from open_lines(result)
     for note in result.notes:
         yield _line("note", label(note))
     if result.findings:
@@ -119,13 +115,6 @@ def _facts(result: VerifyResult) -> Iterator[RenderableType]:
 
 def _line(name: str, body: Text) -> Paragraph:
     return Paragraph(body, Text(name, STRONG), _MARGIN)
-
-
-def _finding(finding: Finding) -> Text:
-    body = label(f"{finding.id} {finding.title}. ", STRONG)
-    body.append(safe(finding.message))
-    body.append(f" {safe(finding.remedy)}", QUIET)
-    return body
 
 
 def save_sentence(result: VerifyResult) -> str:
