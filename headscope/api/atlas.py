@@ -5,11 +5,8 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
-import sys
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +17,7 @@ from headscope.examination.request import Progress
 from headscope.facts import PoolingKind, Task
 from headscope.facts.atlas import AtlasHead, AtlasParameter, HeadEntry
 from headscope.facts.tasks import parse_task
+from headscope.fleet.processes import begin_worker, worker_context
 
 if TYPE_CHECKING:
     from headscope.facts import HeadTrace
@@ -141,14 +139,11 @@ def _trace_all(targets: list[_Target], workers: int, tell: Callable[[str], None]
     if len(targets) <= _BATCH or workers == 1:
         return [_entry(target) for target in _announced(targets, tell)]
     batches = [targets[at : at + _BATCH] for at in range(0, len(targets), _BATCH)]
-    # A fork would copy the locks of PyTorch's threads as they are, some of them held: a forked worker can hang on one.
-    context = multiprocessing.get_context("spawn")
     found: list[HeadEntry] = []
     others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(min(workers, len(batches)), mp_context=context, initializer=_begin_worker)
+    pool = ProcessPoolExecutor(min(workers, len(batches)), mp_context=worker_context(), initializer=begin_worker)
     try:
-        with _without_main():
-            waiting = [pool.submit(_entries, batch) for batch in batches]
+        waiting = [pool.submit(_entries, batch) for batch in batches]
         for done in as_completed(waiting):
             found += done.result()
             tell(f"traced {len(found)} of {len(targets)} classes")
@@ -162,49 +157,10 @@ def _trace_all(targets: list[_Target], workers: int, tell: Callable[[str], None]
     return found
 
 
-@contextmanager
-def _without_main() -> Iterator[None]:
-    """Workers that are started inside do not run the caller's script again.
-
-    They would, up to its call of `heads`, unless it has an `if __name__ == "__main__"`: to find functions that it
-    defines. Ours are in this file.
-    """
-    main = vars(sys.modules["__main__"])
-    before: dict[str, Any] = {name: main[name] for name in ("__file__", "__spec__") if name in main}
-    main.pop("__file__", None)
-    main["__spec__"] = None
-    try:
-        yield
-    finally:
-        main.update(before)
-
-
 def _announced(targets: list[_Target], tell: Callable[[str], None]) -> Iterator[_Target]:
     for target in targets:
         tell(f"tracing {target.name}")
         yield target
-
-
-def _begin_worker() -> None:
-    """One thread a worker, and no looking for cycles: a worker lives for a minute, and never longer than its parent."""
-    import gc
-    import signal
-
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its workers
-    import torch
-
-    # There is a worker for each core already, and heads without numbers give a second thread nothing to do.
-    torch.set_num_threads(1)
-    gc.set_threshold(200_000, 20, 100)
-
-
-def _end_with_parent() -> None:
-    """Ends this process as soon as its parent has ended, however that was: nobody is left to take the results."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def _entries(targets: list[_Target]) -> list[HeadEntry]:

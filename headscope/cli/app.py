@@ -23,6 +23,7 @@ from headscope.cli.heads import heads
 from headscope.cli.inspect import inspect
 from headscope.cli.options import with_option_groups
 from headscope.cli.output import CLOSED, FULL, discard, unwritten, write_stderr
+from headscope.cli.scan import scan
 from headscope.cli.snapshot import snapshot
 from headscope.cli.verify import verify
 from headscope.errors import ExitCode, HeadscopeError, UsageError
@@ -37,6 +38,7 @@ _COMMANDS: dict[str, Callable[..., int]] = {
     "heads": heads,
     "explain": explain,
     "verify": verify,
+    "scan": scan,
     "snapshot": snapshot,
     "env": env,
 }

@@ -14,7 +14,7 @@ from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode, HeadscopeError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from headscope.api.gate import Gate, GateResult
     from headscope.examination.labelled import DataRequest
@@ -253,7 +253,12 @@ def _text(kind: str, gated: "GateResult") -> str:
 
 def exit_code(results: "Sequence[CheckResult | VerifyResult]") -> int:
     """1 if any model failed, else 3 if any could not be determined, else 0."""
-    verdicts = {result.verdict.value for result in results}
+    return exit_code_of(result.verdict.value for result in results)
+
+
+def exit_code_of(names: "Iterable[str]") -> int:
+    """The exit code of verdicts by name."""
+    verdicts = set(names)
     if "failed" in verdicts:
         return ExitCode.FINDINGS
     return ExitCode.UNDETERMINED if "not_determined" in verdicts else ExitCode.OK

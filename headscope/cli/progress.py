@@ -20,7 +20,7 @@ Tell = Callable[[str], None]
 @contextmanager
 def telling_progress(quiet: bool) -> Iterator[Tell]:
     """A function to tell each step to; the steps are shown from the second second on, if anybody watches."""
-    if quiet or sys.stderr is None or not sys.stderr.isatty() or _is_disabled():
+    if quiet or not is_watched():
         yield _silence
         return
     line = _StatusLine()
@@ -32,6 +32,11 @@ def telling_progress(quiet: bool) -> Iterator[Tell]:
 
 def _silence(step: str) -> None:
     pass
+
+
+def is_watched() -> bool:
+    """Whether stderr is a terminal, and nobody has switched progress off."""
+    return sys.stderr is not None and sys.stderr.isatty() and not _is_disabled()
 
 
 def _is_disabled() -> bool:

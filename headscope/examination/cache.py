@@ -22,7 +22,7 @@ from headscope.facts.environment import tool_version
 from headscope.facts.plain import restore, store
 from headscope.whole_file import write_whole
 
-_FORMAT = 1
+_FORMAT = 2
 _MOST_ENTRIES = 300
 _MOST_BYTES = 100_000_000
 _LARGEST_ENTRY = 20_000_000
@@ -137,13 +137,17 @@ def key_of(manifest: CheckpointManifest, *parts: object) -> str:
     """The digest of a manifest, of everything else that is named, and of the versions that take part."""
     from headscope.checkpoints import snapshot_text
 
-    versions = (_FORMAT, tool_version(), _own_code(), store(environment()))
     repaired = manifest.repaired.tensors if manifest.repaired is not None else ()
     rest = (manifest.kind.value, manifest.notices, repr(manifest.states), repr(repaired))
     adapter = () if manifest.adapter is None else (manifest.adapter.notices,)
-    text = json.dumps([versions, rest, adapter, [repr(part) for part in parts]], default=list)
+    text = json.dumps([versions_key(), rest, adapter, [repr(part) for part in parts]], default=list)
     # Names in a checkpoint may hold half a surrogate pair, which UTF-8 refuses.
     return hashlib.sha256(f"{text}\n{snapshot_text(manifest)}".encode("utf-8", "surrogatepass")).hexdigest()[:40]
+
+
+def versions_key() -> tuple[object, ...]:
+    """The versions of everything that takes part in an examination, headscope's own code among them."""
+    return _FORMAT, tool_version(), _own_code(), store(environment())
 
 
 @cache

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headscope.examination.assembly import assemble, checkpoint_facts
+from headscope.examination.assembly import assemble
 from headscope.examination.cache import key_of, open_cache
 from headscope.examination.configuration import built_facts, with_purpose
 from headscope.examination.diagnosis import diagnose
 from headscope.examination.loading import load_checkpoint
 from headscope.examination.reading import own_first_token, read_checkpoint
 from headscope.examination.request import Progress, Request
+from headscope.examination.structure import Memory, renewed, structure_of
 from headscope.examination.tokens import tokens_of
 from headscope.examination.tracing import Traced, trace_checkpoint
 from headscope.facts import CheckpointManifest, Report
@@ -25,20 +26,27 @@ if TYPE_CHECKING:
     from headscope.model.model_request import Choice
 
 
-def examine(command: str, request: Request, progress: Progress | None) -> Examined:
-    """The examination that a request asks for, under the name of a command, with what it came from."""
+def examine(command: str, request: Request, progress: Progress | None, memory: Memory | None = None) -> Examined:
+    """The examination that a request asks for, under the name of a command, with what it came from.
+
+    `memory` keeps what the next checkpoints of the same structure share; without one, it is the user's cache.
+    """
     manifest = read_checkpoint(request, progress)
-    # With code of the repository, a report also depends on files that the key does not name.
-    cache = open_cache(request.cache and not request.trust_remote_code)
     first = own_first_token(request, manifest)
-    key = key_of(manifest, *_identity(request), first, tokens_of(request, manifest)) if cache.is_open else ""
-    known = cache.load(Remembered, key)
-    if known is not None and (known.verified or not request.verify):
-        return Examined(_renewed(known, command, request, manifest), manifest, known.built, None, None, key)
-    examined = _examine(
-        command, request, manifest, partial(trace_checkpoint, own=first, verify=request.verify), progress
-    )
-    cache.save(key, Remembered(examined.report, examined.built, request.verify))
+    tracer = partial(trace_checkpoint, own=first, verify=request.verify)
+    memory = memory or Memory(open_cache(request.cache))
+    # With code of the repository, a report also depends on files that no key names.
+    if request.trust_remote_code or not memory.is_open:
+        return _examine(command, request, manifest, tracer, progress)
+    rows = tokens_of(request, manifest)
+    key = key_of(manifest, *_identity(request), first, rows) if memory.cache.is_open else ""
+    structure = structure_of(manifest, request, first, rows)
+    known = memory.find(structure, manifest, verified=request.verify)
+    if known is not None:
+        report = renewed(known, structure, manifest, command, verified=request.verify)
+        return Examined(report, manifest, known.built, None, None, key)
+    examined = _examine(command, request, manifest, tracer, progress)
+    memory.keep(structure, manifest, examined.report, examined.built, verified=request.verify)
     return replace(examined, key=key)
 
 
@@ -47,28 +55,9 @@ def _identity(request: Request) -> tuple[object, ...]:
     return request.num_labels, request.labels, request.task, request.model_class, request.reference
 
 
-def _renewed(known: Remembered, command: str, request: Request, manifest: CheckpointManifest) -> Report:
-    """A report from the cache as this command and this reading would have made it."""
-    checkpoint = replace(checkpoint_facts(manifest), states=known.report.checkpoint.states)
-    report = replace(known.report, command=command, checkpoint=checkpoint)
-    verification = report.head.verification if report.head else None
-    if report.head is None or request.verify or verification is None or verification.agrees is False:
-        return report
-    return replace(report, head=replace(report.head, verification=None))
-
-
 def examine_weights(request: Request, progress: Progress | None) -> Report:
     """The examination without a trace of the head."""
     return _examine("diff-weights", request, read_checkpoint(request, progress), None, progress).report
-
-
-@dataclass(frozen=True, slots=True)
-class Remembered:
-    """What the cache keeps of an examination; `verified` says that the effect of padding was measured too."""
-
-    report: Report
-    built: BuiltFacts
-    verified: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,14 @@ def findings_of(
     report: Report, profile: Profile, config: dict[str, Any], built: BuiltFacts, request: Request | None = None
 ) -> tuple[Finding, ...]:
     """What the rules that need no more than the report and its configuration say of it."""
-    subject = Subject(
+    return judge(subject_of(report, profile, config, built, request), select()).findings
+
+
+def subject_of(
+    report: Report, profile: Profile, config: dict[str, Any], built: BuiltFacts, request: Request | None = None
+) -> Subject:
+    """What the rules look at where no more is read than a report and its configuration."""
+    return Subject(
         report=report,
         profile=profile,
         config=config_facts(config),
@@ -40,7 +47,6 @@ def findings_of(
         wanted_labels=request.labels if request else (),
         inapplicable=(Unavailable("tokenizer", _UNREAD), Unavailable("values", _UNREAD)),
     )
-    return judge(subject, select()).findings
 
 
 def likely_profile(report: Report) -> Profile:

@@ -1,0 +1,177 @@
+"""Structure once, checkpoint many: what reports of one structure share, and what is each checkpoint's own.
+
+A structure is everything that the class, the loader and the trace can see: the configuration, every tensor's key, shape
+and dtype, the tokens, the request, the versions. Left out is what none of them reads: the names of the labels, where
+the checkpoint lies, and which version wrote it. Whatever isn't known to be inert is part of the structure, so two
+checkpoints share a report only if they can't differ in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headscope.examination.assembly import checkpoint_facts
+from headscope.examination.cache import Cache, key_of, versions_key
+from headscope.examination.request import Request
+from headscope.facts import CheckpointManifest, Report
+from headscope.facts.check import BuiltFacts
+from headscope.model.labels import are_placeholders
+
+_MOST_STRUCTURES = 96
+# Texts that Transformers writes into every config.json. It checks that they are texts, and reads them no further.
+_INERT_TEXTS = ("_name_or_path", "transformers_version")
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What is kept of an examination; `verified` says that the effect of padding was measured too.
+
+    `owner` is the exact key of the one checkpoint that it is true of; "" if it is true of the whole structure.
+    """
+
+    report: Report
+    built: BuiltFacts
+    verified: bool
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """The key of a structure; `labels` are the checkpoint's own if the key leaves their names out, else None."""
+
+    key: str
+    labels: tuple[str, ...] | None
+
+
+def structure_of(manifest: CheckpointManifest, request: Request, *parts: object) -> Structure:
+    """The structure of a checkpoint as a request wants it examined; `parts` are what else the report depends on."""
+    asked = (request.num_labels, request.labels, request.task, request.model_class)
+    config = manifest.config
+    labels = None if request.num_labels is not None or request.labels else _plain_labels(config)
+    for name in _INERT_TEXTS:
+        if isinstance(config.get(name), str):
+            config[name] = ""
+    if labels is not None:
+        config["id2label"] = len(labels)
+        config.pop("label2id", None)
+    # An adapter's report names the base model, and what its headers are compared with.
+    own = (request.reference, key_of(manifest)) if manifest.adapter is not None else ()
+    repaired = manifest.repaired.tensors if manifest.repaired is not None else ()
+    rest = (manifest.shared, manifest.gaps, manifest.notices, manifest.sentence, manifest.states, repaired)
+    text = json.dumps(
+        [
+            versions_key(),
+            manifest.kind.value,
+            manifest.format.value,
+            config,
+            [(tensor.key, tensor.dtype, tensor.shape, tensor.file) for tensor in manifest.tensors],
+            [file.name for file in manifest.files],
+            [repr(part) for part in (*rest, *asked, *parts, *own)],
+            None if labels is None else "label2id" in manifest.config,
+        ]
+    )
+    return Structure(hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40], labels)
+
+
+def _plain_labels(config: dict[str, Any]) -> tuple[str, ...] | None:
+    """The label names in order, if they are numbered from 0 and `label2id` says the same; None for anything else."""
+    names, numbers = config.get("id2label"), config.get("label2id")
+    if not isinstance(names, dict) or not names or set(names) != {str(number) for number in range(len(names))}:
+        return None
+    labels = tuple(names[str(number)] for number in range(len(names)))
+    if not all(isinstance(label, str) for label in labels):
+        return None
+    if "label2id" in config and (
+        not isinstance(numbers, dict)
+        or any(type(number) is not int for number in numbers.values())
+        or numbers != {label: number for number, label in enumerate(labels)}
+    ):
+        return None
+    return labels
+
+
+class Structures:
+    """The structures that a process has examined; the one not used for the longest time goes first."""
+
+    def __init__(self, most: int = _MOST_STRUCTURES) -> None:
+        self._most = most
+        self._known: OrderedDict[str, Remembered] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def find(self, key: str) -> Remembered | None:
+        """What is known of a structure, or None."""
+        found = self._known.get(key)
+        if found is not None:
+            self._known.move_to_end(key)
+        return found
+
+    def keep(self, key: str, remembered: Remembered) -> None:
+        """Remembers a structure in place of the one that was not used for the longest time."""
+        self._known[key] = remembered
+        self._known.move_to_end(key)
+        while len(self._known) > self._most:
+            self._known.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Where examinations are remembered: in this process, and in a folder that processes share."""
+
+    cache: Cache
+    structures: Structures | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything is remembered."""
+        return self.cache.is_open or self.structures is not None
+
+    def find(self, structure: Structure, manifest: CheckpointManifest, *, verified: bool) -> Remembered | None:
+        """What is known and true of this checkpoint, with the effect of padding if it is wanted; None otherwise."""
+        known = self.structures.find(structure.key) if self.structures is not None else None
+        if known is None or not _serves(known, manifest, verified):
+            known = self.cache.load(Remembered, structure.key)
+            if known is not None and self.structures is not None:
+                self.structures.keep(structure.key, known)
+        return known if known is not None and _serves(known, manifest, verified) else None
+
+    def keep(
+        self, structure: Structure, manifest: CheckpointManifest, report: Report, built: BuiltFacts, *, verified: bool
+    ) -> None:
+        """Remembers an examination; for this checkpoint alone if its report says what others of its kind don't."""
+        is_shared = report.checkpoint.states == manifest.states and structure.labels in (None, report.model.labels)
+        found = Remembered(report, built, verified, "" if is_shared else _owner(manifest))
+        if self.structures is not None:
+            self.structures.keep(structure.key, found)
+        self.cache.save(structure.key, found)
+
+
+def _serves(known: Remembered, manifest: CheckpointManifest, verified: bool) -> bool:
+    return (known.verified or not verified) and known.owner in ("", _owner(manifest) if known.owner else "")
+
+
+def _owner(manifest: CheckpointManifest) -> str:
+    return key_of(manifest, manifest.reference)
+
+
+def renewed(
+    known: Remembered, structure: Structure, manifest: CheckpointManifest, command: str, *, verified: bool
+) -> Report:
+    """A remembered report as this command and this reading of this checkpoint would have made it."""
+    report = known.report
+    states = manifest.states if not known.owner else report.checkpoint.states
+    model = report.model
+    if structure.labels is not None and not known.owner:
+        model = replace(model, labels=structure.labels, labels_are_placeholders=are_placeholders(structure.labels))
+    report = replace(
+        report, command=command, checkpoint=replace(checkpoint_facts(manifest), states=states), model=model
+    )
+    verification = report.head.verification if report.head else None
+    if report.head is None or verified or verification is None or verification.agrees is False:
+        return report
+    return replace(report, head=replace(report.head, verification=None))

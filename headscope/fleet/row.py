@@ -1,0 +1,110 @@
+"""One checkpoint as one row: examined by the use case of `inspect`, and never an exception."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from headscope.checks import Selection, judge, select
+from headscope.errors import HeadscopeError
+from headscope.examination.checkpoint import Examined, examine
+from headscope.examination.findings import likely_profile, subject_of
+from headscope.examination.request import Request
+from headscope.examination.structure import Memory
+from headscope.facts import ParameterStatus, Profile, Report, Severity
+from headscope.facts.check import CheckResult, Verdict
+from headscope.facts.scan import Cause, ScanRow
+from headscope.facts.weights import NEW_AT_LOAD
+
+_LONGEST_REASON = 2_000
+_GRAVEST_FIRST = tuple(Severity)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked of every checkpoint: `profile` None weighs each for what it can be used for next."""
+
+    profile: Profile | None = None
+    selection: Selection | None = None
+
+
+def scan_one(make: Callable[[], Request], reference: str, asked: Asked, memory: Memory) -> ScanRow:
+    """The row of a checkpoint; what can't be examined, for whatever reason, is a row that says why."""
+    start = time.perf_counter()
+    try:
+        request = make()
+        row = _row(examine("inspect", request, None, memory), request, asked)
+    except HeadscopeError as err:
+        row = unread(reference, Cause(err.code), "; ".join(filter(None, (err.message, err.hint))))
+    except MemoryError:
+        row = unread(reference, Cause.MEMORY, "examining it takes more memory than a worker may use")
+    except Exception as err:  # one checkpoint costs itself alone
+        row = unread(reference, Cause.CRASH, f"{type(err).__name__}: {err}")
+    return replace(row, seconds=round(time.perf_counter() - start, 4))
+
+
+def unread(reference: str, cause: Cause, reason: str) -> ScanRow:
+    """The row of a checkpoint that could not be examined."""
+    return ScanRow(reference, Verdict.NOT_DETERMINED, not_determined=cause.value, reason=reason[:_LONGEST_REASON])
+
+
+def _row(examined: Examined, request: Request, asked: Asked) -> ScanRow:
+    report = examined.report
+    profile = asked.profile or likely_profile(report)
+    subject = subject_of(report, profile, examined.manifest.config, examined.built, request)
+    result = judge(subject, asked.selection or select())
+    checkpoint, model, weights, head = report.checkpoint, report.model, report.weights, report.head
+    is_open = any(item.status is ParameterStatus.UNKNOWN for item in weights.parameters)
+    undetermined = result.verdict is Verdict.NOT_DETERMINED
+    return ScanRow(
+        reference=checkpoint.reference,
+        verdict=result.verdict,
+        commit=checkpoint.commit,
+        revision=checkpoint.revision,
+        kind=checkpoint.kind.value,
+        format=checkpoint.format.value,
+        model_type=checkpoint.model_type,
+        class_name=model.class_name,
+        task=model.task,
+        pooling_kind=head.pooling.kind.value if head else None,
+        formula=head.formula or None if head else None,
+        num_labels=model.num_labels,
+        labels=model.labels,
+        dtype=model.dtype,
+        new=None if is_open else len(weights.new),
+        new_in_head=_new_in_head(report),
+        mismatched=len(weights.mismatched),
+        unused=len(weights.unused),
+        head_parameters=model.parameters.head,
+        parameters=model.parameters.total,
+        profile=profile.value,
+        findings=_ids(result),
+        not_determined=Cause.GAPS.value if undetermined else None,
+        reason=_reason(result)[:_LONGEST_REASON],
+        bytes_read=checkpoint.bytes_read,
+        bytes_total=checkpoint.bytes_total,
+        requests=checkpoint.requests,
+    )
+
+
+def _ids(result: CheckResult) -> tuple[str, ...]:
+    """Each rule once, the gravest findings first."""
+    ordered = sorted(result.findings, key=lambda item: (_GRAVEST_FIRST.index(item.severity), item.id))
+    return tuple(dict.fromkeys(item.id for item in ordered))
+
+
+def _reason(result: CheckResult) -> str:
+    """What decided: the gaps of what isn't determined, the first failing finding of what failed."""
+    if result.verdict is Verdict.NOT_DETERMINED:
+        return "; ".join(f"{gap.what}: {gap.reason}" for gap in result.not_determined)
+    if result.verdict is Verdict.FAILED:
+        return next((item.message for item in result.findings), "")
+    return ""
+
+
+def _new_in_head(report: Report) -> int | None:
+    """How many tensors that the scores depend on the checkpoint didn't give; None where the head isn't known."""
+    if report.head is None or any(item.status is ParameterStatus.UNKNOWN for item in report.head.tensors):
+        return None
+    return sum(item.live and item.status in NEW_AT_LOAD for item in report.head.tensors)
