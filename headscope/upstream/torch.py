@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from threading import get_ident
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 import torch
@@ -35,6 +35,7 @@ __all__ = [
     "tree_leaves",
     "tree_map",
     "version_of",
+    "without_subclasses",
 ]
 
 
@@ -44,6 +45,11 @@ def version_of(tensor: torch.Tensor) -> int:
         return tensor._version
     except RuntimeError:
         return -1
+
+
+def without_subclasses() -> AbstractContextManager[Any]:
+    """Inside, a subclass of tensor is read as any tensor: its `__torch_function__` is not asked."""
+    return cast(AbstractContextManager[Any], torch._C.DisableTorchFunctionSubclass())
 
 
 def storage_id(tensor: torch.Tensor) -> int:
