@@ -23,10 +23,10 @@ from headscope.errors import HeadscopeError
 from headscope.examination.cache import Cache
 from headscope.examination.checkpoint import examine
 from headscope.examination.findings import with_findings
-from headscope.examination.structure import Memory, Structures
+from headscope.examination.structure import ReportMemory, Structures
 
 
-def examined(folder: Path, memory: Memory | None) -> Any:
+def examined(folder: Path, memory: ReportMemory | None) -> Any:
     """The report and what the rules read beside it, or the error, of a folder."""
     request = make_request(str(folder), {})
     try:
@@ -49,7 +49,7 @@ def differences(alone: Any, shared: Any) -> Iterator[str]:
                 yield f"{field.name}: {getattr(one, field.name)} != {getattr(other, field.name)}"
 
 
-def compare(found: list[Checkpoint], place: Path, memory: Memory) -> Iterator[tuple[str, bool, list[str]]]:
+def compare(found: list[Checkpoint], place: Path, memory: ReportMemory) -> Iterator[tuple[str, bool, list[str]]]:
     """Each checkpoint by name: whether its structure was known, and what differs if it is shared."""
     for number, checkpoint in enumerate(found):
         folder = write(checkpoint, place / f"{number}")
@@ -67,7 +67,7 @@ def main() -> int:
     given = parser.parse_args()
     at, of = map(int, given.part.split("/"))
     draw = random.Random(given.seed)
-    memory = Memory(Cache(None), Structures(100_000))
+    memory = ReportMemory(Cache(None), Structures(100_000))
     tried = known = failed = unbuilt = 0
     start = time.monotonic()
     for model_type, name in class_names()[at::of]:

@@ -29,7 +29,7 @@ from headscope.examination.evidence import gather
 from headscope.examination.in_memory import is_in_memory
 from headscope.examination.labelled import DataRequest, Labelled, read_labelled, with_data
 from headscope.examination.request import Progress, Request
-from headscope.examination.structure import Memory
+from headscope.examination.structure import ReportMemory
 from headscope.facts import Profile, Severity, Unavailable
 from headscope.facts.check import CheckResult, Subject
 from headscope.facts.labelled import Predictions
@@ -254,7 +254,7 @@ def check_one(
     progress: Progress | None,
     *,
     labelled: Labelled | None = None,
-    memory: Memory | None = None,
+    memory: ReportMemory | None = None,
 ) -> Checked:
     """The result for one checkpoint, with labelled data beside it; `memory` keeps what the next ones share."""
     examined = examine("check", replace(request, verify=True), progress, memory)

@@ -16,7 +16,7 @@ from headscope.examination.exported import compare_with_export
 from headscope.examination.findings import with_findings
 from headscope.examination.reading import StoredFiles, open_stored_files
 from headscope.examination.request import Progress, Request
-from headscope.examination.structure import Memory, Structures
+from headscope.examination.structure import ReportMemory, Structures
 from headscope.facts import (
     Carried,
     CheckpointKind,
@@ -102,7 +102,7 @@ def compare(
         raise UsageError(f"{len(references)} model was given, and two are needed to compare", "name another model")
     options["labels"] = read_labels(labels)  # once: an iterator has nothing left for the second model
     requests = [make_request(reference, options) for reference in references]
-    memory = Memory(open_cache(cache), Structures())
+    memory = ReportMemory(open_cache(cache), Structures())
     exports, examined = {}, []
     for request in requests:
         found = _examined(request, progress, memory)
@@ -126,7 +126,7 @@ def compare(
     )
 
 
-def _examined(request: Request, progress: Progress | None, memory: Memory) -> Examined | WeightInventory:
+def _examined(request: Request, progress: Progress | None, memory: ReportMemory) -> Examined | WeightInventory:
     """The examination of a checkpoint, or what an export holds."""
     try:
         return examine("compare", request, progress, memory)

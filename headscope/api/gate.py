@@ -17,7 +17,7 @@ from headscope.errors import HeadscopeError, UsageError, did_you_mean
 from headscope.examination.cache import open_cache
 from headscope.examination.labelled import DataRequest, read_labelled
 from headscope.examination.request import Progress
-from headscope.examination.structure import Memory, Structures
+from headscope.examination.structure import ReportMemory, Structures
 from headscope.facts import Profile, Unavailable
 from headscope.facts.check import CheckResult, Verdict
 from headscope.facts.environment import tool_version
@@ -56,7 +56,7 @@ def run_gate(
     """
     requests = [make_request(model, dict(options)) for model in models]
     labelled = read_labelled(data) if data else None
-    memory = Memory(open_cache(any(request.cache for request in requests)), Structures())
+    memory = ReportMemory(open_cache(any(request.cache for request in requests)), Structures())
     results: list[CheckResult] = []
     for request in requests:
         try:
