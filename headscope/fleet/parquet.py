@@ -116,17 +116,18 @@ class RowFolder:
         """Moves the rows of the journal to Parquet files, and begins the next one with the next row."""
         if self._journal is None:
             return
+        journal = self._journal.path
         try:
             for verdict in Verdict:
                 self._write_part(verdict, [row for row in self._pending if row[_PARTITION] == verdict.value])
+            self._journal.close()
+            self._journal = None
+            journal.unlink(missing_ok=True)
         except OSError as err:
             raise HeadscopeError(
-                f"{self.path} can't be written any more: {_told(err)}; {self._journal.path.name} in it keeps the rows",
+                f"{self.path} can't be written any more: {_told(err)}; {journal.name} in it keeps the rows",
                 "make room, and run the same command with --resume",
             ) from err
-        self._journal.close()
-        self._journal.path.unlink(missing_ok=True)
-        self._journal = None
         self._pending = []
         self._number += 1
 
