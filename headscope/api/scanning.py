@@ -6,8 +6,8 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -15,14 +15,14 @@ from typing import Any
 
 from headscope.api.checking import read_profile
 from headscope.api.options import ProfileName, SeverityName, make_request, read_selection, refuses_unknown
-from headscope.checks import Ignore
+from headscope.checks import RULES, Ignore
 from headscope.errors import UsageError
 from headscope.examination.request import Request
 from headscope.facts.check import Verdict
 from headscope.facts.scan import ScanRow, ScanSummary, Tally
-from headscope.fleet.output import RowFile, read_rows
 from headscope.fleet.pool import MEMORY, SECONDS, Limits, Work, scan_here, scan_in_pool
 from headscope.fleet.row import Asked
+from headscope.fleet.table import Table, open_table
 from headscope.fleet.target import Target, found_below, without_repeats
 from headscope.fleet.target import listed as listed_targets
 
@@ -105,7 +105,7 @@ class _Plan:
     workers: int
     limits: Limits
 
-    def rows(self, targets: Iterable[Target]) -> Iterator[ScanRow]:
+    def rows(self, targets: Iterable[Target]) -> Generator[ScanRow]:
         """The rows of checkpoints as they are done, each checkpoint once."""
         once = without_repeats(targets)
         if self.workers == 0:
@@ -144,8 +144,8 @@ def run_scan(
     *,
     listed: str | None = None,
     folders: Iterable[str] = (),
-    output: Path | None = None,
-    write: Callable[[ScanRow], None] | None = None,
+    output: str | Path | None = None,
+    write: Callable[[ScanRow], bool] | None = None,
     resume: bool = False,
     only_new: bool = False,
     progress: Callable[[Progressed], None] | None = None,
@@ -160,6 +160,8 @@ def run_scan(
 ) -> ScanSummary:
     """Scans everything that its sources name into a table, and sums the table up.
 
+    `output` is as for `open_table`. `write` gets each row too, and ends the scan by returning False.
+
     Raises UsageError for options and files that can't be used, and HeadscopeError where the table can't be written.
     """
     start = time.perf_counter()
@@ -170,27 +172,27 @@ def run_scan(
         raise UsageError("there is nothing to scan", "name models, or a source such as --from FILE or --folder DIR")
     if (resume or only_new) and output is None:
         raise UsageError("rows on stdout can't be gone on with", "name a file with -o")
-    tally = Tally()
-    with RowFile(output, go_on=resume or only_new) if output else nullcontext() as table:
+    tally, written, undetermined = Tally(), 0, 0
+    with open_table(output, go_on=resume or only_new, seen=tally.add) if output else nullcontext() as table:
         wanted = [target for target in targets if not _is_known(target, table, resume=resume, only_new=only_new)]
-        undetermined = 0
-        for done, row in enumerate(plan.rows(wanted), 1):
-            if table is not None:
-                table.write(row)
-            else:
-                tally.add(row.to_dict())
-            if write is not None:
-                write(row)
-            undetermined += row.not_determined is not None
-            if progress is not None:
-                progress(Progressed(done, undetermined, len(wanted)))
-        for known in read_rows(output) if output else ():
-            tally.add(known)
+        with closing(plan.rows(wanted)) as rows:
+            for done, row in enumerate(rows, 1):
+                if table is None or not (only_new and table.known.holds_commit(row.reference, row.commit)):
+                    tally.add(row.to_dict())
+                    written += 1
+                    if table is not None:
+                        table.write(row)
+                if write is not None and not write(row):
+                    break
+                undetermined += row.not_determined is not None
+                if progress is not None:
+                    progress(Progressed(done, undetermined, len(wanted)))
     seconds = time.perf_counter() - start
-    return tally.summary(written=len(wanted), skipped=len(targets) - len(wanted), seconds=seconds)
+    names = {rule.id: (rule.name, rule.title) for rule in RULES.values()}
+    return tally.summary(written=written, skipped=len(targets) - written, seconds=seconds, rules=names)
 
 
-def _is_known(target: Target, table: RowFile | None, *, resume: bool, only_new: bool) -> bool:
+def _is_known(target: Target, table: Table | None, *, resume: bool, only_new: bool) -> bool:
     if table is None:
         return False
     if resume and table.known.holds(target.reference):

@@ -56,8 +56,8 @@ def write_text(path: Path | None, text: str) -> None:
         write_file(path, text)
 
 
-def write_stdout(text: str) -> None:
-    """Writes `text` as it is. That nobody reads on (`| head`) is not a failure, and changes no exit code.
+def write_stdout(text: str) -> bool:
+    """Writes `text` as it is; False where nobody reads on (`| head`), which is not a failure and changes no exit code.
 
     Raises OutputFailed where stdout is closed or full.
     """
@@ -68,9 +68,11 @@ def write_stdout(text: str) -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         discard(sys.stdout)
+        return False
     except OSError as err:
         discard(sys.stdout)
         raise unwritten("stdout", err) from err
+    return True
 
 
 def unwritten(where: str, err: OSError) -> OutputFailed:
@@ -92,14 +94,14 @@ def print_screen(renderable: "RenderableType") -> None:
     write_stdout(capture.get())
 
 
-def check_output(path: Path | None) -> None:
+def check_output(path: Path | None, option: str = "-o") -> None:
     """Raises UsageError where `path` cannot be written to; told before the work, not after it."""
     if path is None:
         return
     if path.is_dir():
-        raise UsageError(f"-o {path} is a folder.", "Name a file.")
+        raise UsageError(f"{option} {path} is a folder.", "Name a file.")
     if not path.parent.is_dir():
-        raise UsageError(f"-o {path}: there is no folder {path.parent}.", "Make the folder first.")
+        raise UsageError(f"{option} {path}: there is no folder {path.parent}.", "Make the folder first.")
 
 
 def write_file(path: Path, text: str) -> None:

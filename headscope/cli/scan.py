@@ -3,7 +3,7 @@
 import gc
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headscope.cli.check import Rules, exit_code_of, rule_names
-from headscope.cli.options import CacheDir, NumLabels, Offline, Quiet, Revision, TaskName, Timeout, Token
-from headscope.cli.output import print_screen, write_stderr, write_stdout
+from headscope.cli.options import CacheDir, Format, NumLabels, Offline, Quiet, Revision, TaskName, Timeout, Token
+from headscope.cli.output import check_output, print_screen, write_file, write_stderr, write_stdout
 from headscope.cli.progress import is_watched
+from headscope.errors import UsageError
 
 if TYPE_CHECKING:
     from headscope.api.scanning import Progressed
@@ -39,15 +40,26 @@ Folder = Annotated[
     typer.Option("--folder", metavar="DIR", help="Every checkpoint and snapshot below DIR.", rich_help_panel=_SOURCES),
 ]
 Out = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "-o",
         "--output",
         metavar="OUT",
-        help="Append each row to OUT; else stdout.",
+        help="Append each row to OUT: a file of JSON lines, or Parquet in FOLDER/ or NAME.parquet (default: stdout).",
         rich_help_panel=_TABLE,
     ),
 ]
+Summary = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--summary",
+        metavar="FILE",
+        help="Write the summary to FILE too: .txt, .md, .html or .json; repeatable.",
+        rich_help_panel=_TABLE,
+    ),
+]
+SummaryFormat = Annotated[Format, typer.Option("--format", help="How to show the summary.", rich_help_panel=_TABLE)]
+SummaryJson = Annotated[bool, typer.Option("--json", help="Short for --format json.", rich_help_panel=_TABLE)]
 Resume = Annotated[
     bool,
     typer.Option("--resume", help="Go on with OUT: skip the models that it holds.", rich_help_panel=_TABLE),
@@ -102,7 +114,20 @@ class Table:
     output: Out = None
     resume: Resume = False
     only_new: OnlyNew = False
+    summary: Summary = None
+    format: SummaryFormat = Format.text
+    json: SummaryJson = False
     quiet: Quiet = False
+
+    @property
+    def place(self) -> str | None:
+        """Where the rows go; None for stdout."""
+        return None if self.output == "-" else self.output
+
+    @property
+    def is_json(self) -> bool:
+        """Whether a machine reads the summary."""
+        return self.json or self.format is Format.json
 
 
 @dataclass(frozen=True)
@@ -115,19 +140,19 @@ class Work:
 
 
 def scan(sources: Sources, hub: Hub, rules: Rules, table: Table, work: Work) -> int:
-    """Examine many checkpoints, one row each: JSON lines that pandas and DuckDB open."""
+    """Examine many checkpoints, one row each: a table that pandas and DuckDB open."""
     gc.enable()  # unlike the other commands, this one runs for hours
     from headscope.api.scanning import run_scan
 
-    output = None if table.output in (None, Path("-")) else table.output
+    check_summaries(table.summary or (), table.place)
     given = vars(hub) | {name: value for name, value in vars(work).items() if value is not None}
     with _progress(table.quiet) as done:
         found = run_scan(
             sources.models or (),
             listed=sources.listed,
             folders=sources.folder or (),
-            output=output,
-            write=None if output else _write_row,
+            output=table.place,
+            write=None if table.place else write_line,
             resume=table.resume,
             only_new=table.only_new,
             profile=rules.profile.value if rules.profile else None,
@@ -137,14 +162,30 @@ def scan(sources: Sources, hub: Hub, rules: Rules, table: Table, work: Work) -> 
             progress=done,
             **given,
         )
-    _show(found, table, to_stderr=output is None)
-    return exit_code_of(name for name, _ in found.verdicts)
+    for path in table.summary or ():
+        write_file(path, _FORMATS[path.suffix.lower()](found))
+    _show(found, table)
+    return exit_code_of(one.name for one in found.verdicts)
 
 
-def _write_row(row: "ScanRow") -> None:
+def write_line(row: "ScanRow") -> bool:
+    """Writes a row to stdout; False where nobody reads it any more."""
     import json
 
-    write_stdout(json.dumps(row.to_dict()) + "\n")
+    return write_stdout(json.dumps(row.to_dict()) + "\n")
+
+
+def check_summaries(paths: Sequence[Path], table: str | None) -> None:
+    """Raises UsageError where a summary can't be written: told before the work, not after it."""
+    for path in paths:
+        if path.suffix.lower() not in _FORMATS:
+            raise UsageError(
+                f"--summary {path}: the format of a summary follows from the name of its file",
+                f"end the name in {', '.join(list(_FORMATS)[:-1])} or {list(_FORMATS)[-1]}",
+            )
+        if table is not None and path.absolute() == Path(table).absolute():
+            raise UsageError(f"--summary {path} is the file of the rows", "name another file")
+        check_output(path, "--summary")
 
 
 @contextmanager
@@ -184,12 +225,41 @@ def _progress(quiet: bool) -> "Iterator[Callable[[Progressed], None]]":
         yield show
 
 
-def _show(found: "ScanSummary", table: Table, *, to_stderr: bool) -> None:
+def _show(found: "ScanSummary", table: Table) -> None:
+    """Shows the summary where the rows aren't: on stdout, or on stderr below rows on stdout."""
+    if table.place is None:
+        write_stderr(_json(found) if table.is_json else _text(found, quiet=table.quiet))
+    elif table.is_json:
+        write_stdout(_json(found))
+    else:
+        from headscope.render.scan import scan_screen, scan_verdict
+
+        print_screen(scan_verdict(found) if table.quiet else scan_screen(found))
+
+
+def _text(found: "ScanSummary", *, quiet: bool = False) -> str:
     from headscope.render.console import plain_text
     from headscope.render.scan import scan_screen, scan_verdict
 
-    screen = scan_verdict(found) if table.quiet else scan_screen(found)
-    if to_stderr:
-        write_stderr(plain_text(screen))
-    else:
-        print_screen(screen)
+    return plain_text(scan_verdict(found) if quiet else scan_screen(found))
+
+
+def _markdown(found: "ScanSummary") -> str:
+    from headscope.render.scan import scan_markdown
+
+    return scan_markdown(found)
+
+
+def _html(found: "ScanSummary") -> str:
+    from headscope.render.scan_page import scan_html
+
+    return scan_html(found)
+
+
+def _json(found: "ScanSummary") -> str:
+    from headscope.render.document import json_text, scan_document
+
+    return json_text(scan_document(found))
+
+
+_FORMATS: "dict[str, Callable[[ScanSummary], str]]" = {".txt": _text, ".md": _markdown, ".html": _html, ".json": _json}

@@ -1,14 +1,17 @@
 """One line of a scan: a checkpoint's identity, its head, and the verdict, flat for tables."""
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass, field, fields
+from enum import EnumType, StrEnum
+from functools import cache
 from heapq import nlargest
-from typing import Any
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from headscope.facts.check import Verdict
-from headscope.facts.plain import to_dict
+from headscope.facts.plain import json_name, to_dict
 
 SCAN_SCHEMA = "1.0"
 
@@ -71,38 +74,118 @@ class ScanRow:
     schema_version: str = SCAN_SCHEMA
 
     def to_dict(self) -> dict[str, Any]:
-        """The row as plain JSON values."""
-        return to_dict(self)
+        """The row as plain JSON values, which every reader of tables can decode."""
+        return {name: _storable(value) for name, value in to_dict(self).items()}
+
+
+def storable(text: str) -> str:
+    r"""`text` as UTF-8 can hold it: a lone surrogate, such as in a file name that isn't UTF-8, becomes `\udcff`."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _storable(value: Any) -> Any:
+    if isinstance(value, str):
+        return storable(value)
+    return [storable(item) for item in value] if isinstance(value, list) else value
+
+
+@cache
+def columns() -> dict[str, Any]:
+    """The columns of the table in order, each with the type that `ScanRow` declares for it."""
+    hints = get_type_hints(ScanRow)
+    named = {json_name(field): hints[field.name] for field in fields(ScanRow)}
+    return {name: hint for name, hint in named.items() if name is not None}
+
+
+def is_row(value: object) -> bool:
+    """Whether `value`, read from JSON, has every column of the table, no other, and the right type in each."""
+    if not isinstance(value, dict) or value.keys() != columns().keys():
+        return False
+    return all(_fits(value[name], hint) for name, hint in columns().items())
+
+
+def _fits(value: object, hint: Any) -> bool:
+    if get_origin(hint) is tuple:
+        return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    if isinstance(hint, EnumType):
+        return isinstance(value, str) and value in _values(hint)
+    allowed = get_args(hint) or (hint,)
+    return (
+        type(value) in allowed or (type(value) is int and float in allowed) or (value is None and NoneType in allowed)
+    )
+
+
+def _values(kind: Any) -> set[str]:
+    return {member.value for member in kind}
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How many rows have a value."""
+
+    name: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class RuleCount:
+    """How many rows a rule found something in; `name` and `title` are empty for a rule of another version."""
+
+    id: str
+    count: int
+    name: str = ""
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """A row that took long."""
+
+    reference: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """How many rows took `low` seconds or more, and less than `high`; `high` is None for the last interval."""
+
+    low: float
+    high: float | None
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
 class ScanSummary:
     """A whole table in counts, the most frequent first; `written` rows are of this run, `skipped` were there before.
 
-    `slowest` are references with their seconds, `seconds` is the wall time of this run. `requests` and `bytes_read` are
-    sums over the rows that know them.
+    `durations` are intervals of seconds, `slowest` the rows that took longest. `requests` and `bytes_read` are sums
+    over the rows that know them; `seconds` is the wall time of this run.
     """
 
     rows: int
     written: int
     skipped: int
-    verdicts: tuple[tuple[str, int], ...]
-    causes: tuple[tuple[str, int], ...]
-    findings: tuple[tuple[str, int], ...]
-    classes: tuple[tuple[str, int], ...]
-    poolings: tuple[tuple[str, int], ...]
-    slowest: tuple[tuple[str, float], ...]
+    verdicts: tuple[Count, ...]
+    causes: tuple[Count, ...]
+    findings: tuple[RuleCount, ...]
+    classes: tuple[Count, ...]
+    poolings: tuple[Count, ...]
+    durations: tuple[Interval, ...]
+    slowest: tuple[Slow, ...]
     requests: int = 0
     bytes_read: int = 0
     seconds: float = 0.0
-    schema_version: str = SCAN_SCHEMA
 
     def to_dict(self) -> dict[str, Any]:
         """The summary as plain JSON values."""
         return to_dict(self)
 
 
+RuleNames = Mapping[str, tuple[str, str]]
+"""The name and the title of each rule, by its id."""
+
 _MOST_SLOW = 5
+_EDGES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 
 
 class Tally:
@@ -114,6 +197,7 @@ class Tally:
             name: Counter() for name in ("verdict", "not_determined", "findings", "class", "pooling_kind")
         }
         self._slowest: list[tuple[float, str]] = []
+        self._durations = [0] * (len(_EDGES) + 1)
         self._requests = self._bytes = 0
 
     def add(self, row: Mapping[str, Any]) -> None:
@@ -122,28 +206,38 @@ class Tally:
         for name, counts in self._counts.items():
             value = row[name]
             counts.update(value if isinstance(value, list) else () if value is None else (value,))
-        self._slowest = nlargest(_MOST_SLOW, (*self._slowest, (float(row["seconds"]), str(row["reference"]))))
+        seconds = float(row["seconds"])
+        self._slowest = nlargest(_MOST_SLOW, (*self._slowest, (seconds, str(row["reference"]))))
+        self._durations[bisect_right(_EDGES, seconds)] += 1
         self._requests += row["requests"] or 0
         self._bytes += row["bytes_read"] or 0
 
-    def summary(self, *, written: int, skipped: int, seconds: float) -> ScanSummary:
+    def summary(self, *, written: int, skipped: int, seconds: float, rules: RuleNames | None = None) -> ScanSummary:
         """What was counted so far."""
         ordered = {name: _by_count(counts) for name, counts in self._counts.items()}
+        named = rules or {}
         return ScanSummary(
             rows=self.rows,
             written=written,
             skipped=skipped,
             verdicts=ordered["verdict"],
             causes=ordered["not_determined"],
-            findings=ordered["findings"],
+            findings=tuple(RuleCount(one.name, one.count, *named.get(one.name, ())) for one in ordered["findings"]),
             classes=ordered["class"],
             poolings=ordered["pooling_kind"],
-            slowest=tuple((reference, taken) for taken, reference in self._slowest),
+            durations=self._intervals(),
+            slowest=tuple(Slow(reference, taken) for taken, reference in self._slowest),
             requests=self._requests,
             bytes_read=self._bytes,
             seconds=round(seconds, 3),
         )
 
+    def _intervals(self) -> tuple[Interval, ...]:
+        """The intervals between the first and the last that have a row."""
+        each = tuple(zip((0.0, *_EDGES), (*_EDGES, None), self._durations, strict=True))
+        taken = [place for place, (_, _, count) in enumerate(each) if count]
+        return tuple(Interval(*one) for one in each[taken[0] : taken[-1] + 1]) if taken else ()
 
-def _by_count(counts: Counter[str]) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
+
+def _by_count(counts: Counter[str]) -> tuple[Count, ...]:
+    return tuple(Count(*pair) for pair in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))

@@ -5,54 +5,64 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+import stat
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import Any, BinaryIO
 
 from headscope.errors import HeadscopeError, UsageError
-from headscope.facts.scan import SCAN_SCHEMA, ScanRow
+from headscope.facts.scan import SCAN_SCHEMA, ScanRow, is_row, storable
 
-_ANOTHER = "name another file, or remove this one"
+ANOTHER = "name another one with -o, or remove this one"
+_BEGINNING = b'{"reference": "'
+_LONGEST = 64 * 1024**2
+
+Row = dict[str, Any]
+Seen = Callable[[Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
     """What a table holds already: the references of its rows, and the commits of each."""
 
-    rows: int = 0
     commits: dict[str, set[str | None]] = field(default_factory=dict)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Remembers a row of the table."""
+        self.commits.setdefault(row["reference"], set()).add(row["commit"])
 
     def holds(self, reference: str) -> bool:
         """Whether a row is of this reference, whatever its commit."""
-        return reference in self.commits
+        return storable(reference) in self.commits
 
     def holds_commit(self, reference: str, commit: str | None) -> bool:
         """Whether a row is of this reference at this commit."""
-        return commit is not None and commit in self.commits.get(reference, ())
+        return commit is not None and commit in self.commits.get(storable(reference), ())
 
 
 class RowFile:
-    """A file of JSON lines that grows by whole rows, whatever ends the process; one process at a time writes it."""
+    """A file of JSON lines that grows by whole rows, whatever ends the process; one process at a time writes it.
 
-    def __init__(self, path: Path, *, go_on: bool = False) -> None:
-        """Opens the file; with `go_on` it may hold rows already.
+    A pipe or a device takes rows too, and has nothing to go on with.
+    """
+
+    def __init__(self, path: Path, *, go_on: bool = False, seen: Seen | None = None) -> None:
+        """Opens the file; with `go_on` it may hold rows already, and `seen` is called with each.
 
         Raises UsageError for a file that can't be written, is written by another process, or holds something else.
         """
         self.path = path
+        self.known = Known()
+        self._file = _open(path)
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o666)
-        except OSError as err:
-            raise UsageError(f"{path} can't be written: {err.strerror}", "name another file with -o") from err
-        try:
-            self._lock()
-            if os.fstat(self._file).st_size and not go_on:
-                raise UsageError(
-                    f"{path} exists already",
-                    f"add --resume to go on with it, --only-new to add new commits, or {_ANOTHER}",
-                )
-            self.known = self._read()
+            self._is_stream = not stat.S_ISREG(os.fstat(self._file).st_mode)
+            if self._is_stream and go_on:
+                raise UsageError(f"{path} is a pipe or a device, which holds no rows to go on with", "name a file")
+            if not self._is_stream:
+                self._lock()
+                self._take_up(go_on, seen)
         except BaseException:
             os.close(self._file)
             raise
@@ -63,67 +73,126 @@ class RowFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the writing, and gives the lock back."""
         os.close(self._file)
 
     def write(self, row: ScanRow) -> None:
-        """Appends a row: whole, or not at all. Raises HeadscopeError where the disk takes no more."""
-        line = (json.dumps(row.to_dict()) + "\n").encode()
-        before = os.fstat(self._file).st_size
+        """Appends a row: whole, or not at all. Raises HeadscopeError where the file takes no more."""
+        self._append((json.dumps(row.to_dict(), allow_nan=False) + "\n").encode())
+
+    def _append(self, line: bytes) -> None:
+        before = os.fstat(self._file)
+        if not self._is_stream and not before.st_nlink:
+            raise HeadscopeError(f"{self.path} was removed while the scan was writing it", "run the same command again")
         try:
             written = os.write(self._file, line)
             while written < len(line):
                 written += os.write(self._file, line[written:])
         except OSError as err:
+            if self._is_stream:
+                raise HeadscopeError(f"{self.path} takes no more rows: {err.strerror}", "name a file with -o") from err
             with contextlib.suppress(OSError):
-                os.ftruncate(self._file, before)
+                os.ftruncate(self._file, before.st_size)
             raise HeadscopeError(
                 f"{self.path} can't be written any more: {err.strerror}; it holds every row so far",
                 "make room, and run the same command with --resume",
             ) from err
 
     def _lock(self) -> None:
-        try:
-            import fcntl
-        except ImportError:  # Windows
-            return
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as err:
-            raise UsageError(f"another scan is writing {self.path}", "wait for it, or name another file") from err
-        except OSError:  # a file system without locks
-            return
+        lock(self._file, self.path)
 
-    def _read(self) -> Known:
-        """What the file holds; half a line at its end, left by a kill or a full disk, is cut off."""
-        commits: dict[str, set[str | None]] = {}
-        rows = whole = 0
-        with self.path.open("rb") as stream:
-            for number, line in enumerate(stream, 1):
-                if not line.endswith(b"\n"):
-                    break
-                whole += len(line)
-                reference, commit = _identity(line, number, self.path)
-                commits.setdefault(reference, set()).add(commit)
-                rows += 1
-        if whole < os.fstat(self._file).st_size:
+    def _take_up(self, go_on: bool, seen: Seen | None) -> None:
+        """Reads what the file holds, and makes its end the end of a row."""
+        size = os.fstat(self._file).st_size
+        if size and not go_on:
+            raise UsageError(
+                f"{self.path} exists already",
+                f"add --resume to go on with it, --only-new to add new commits; or {ANOTHER}",
+            )
+        with os.fdopen(os.dup(self._file), "rb") as stream:
+            stream.seek(0)
+            whole, rest = _rows(stream, self.path, self._counting(seen))
+        if rest:
+            self._mend(whole, rest, self._counting(seen))
+
+    def _counting(self, seen: Seen | None) -> Seen:
+        def count(row: Mapping[str, Any]) -> None:
+            self.known.add(row)
+            if seen is not None:
+                seen(row)
+
+        return count
+
+    def _mend(self, whole: int, rest: bytes, seen: Seen) -> None:
+        """The last line lacks its end. A whole row gets one; half a row, left by a kill or a full disk, is cut off."""
+        row = _parsed(rest)
+        if is_row(row):
+            seen(row)
+            self._append(b"\n")
+        elif rest.startswith(_BEGINNING) or _BEGINNING.startswith(rest) or not rest.strip(b"\0"):
             os.ftruncate(self._file, whole)
-        return Known(rows, commits)
+        else:
+            raise UsageError(f"the last line of {self.path} isn't a row of a scan", ANOTHER)
 
 
-def _identity(line: bytes, number: int, path: Path) -> tuple[str, str | None]:
+def _open(path: Path) -> int:
+    """The descriptor of a file, which is made if need be, or of a pipe or device. Raises UsageError."""
     try:
-        row = json.loads(line)
-        version, reference, commit = row["schema_version"], row["reference"], row.get("commit")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as err:
-        raise UsageError(f"line {number} of {path} isn't a row of a scan", _ANOTHER) from err
+        is_stream = path.exists() and not path.is_file() and not path.is_dir()
+        access = os.O_WRONLY if is_stream else os.O_RDWR | os.O_CREAT
+        return os.open(path, access | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o666)
+    except FileNotFoundError as err:
+        raise UsageError(f"{path} can't be written: there is no folder {path.parent}", "make the folder first") from err
+    except OSError as err:
+        raise UsageError(f"{path} can't be written: {err.strerror}", "name another file with -o") from err
+
+
+def lock(descriptor: int, path: Path) -> None:
+    """Locks a file or a folder for as long as its descriptor is open. Raises UsageError where another scan has it."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as err:
+        raise UsageError(f"another scan is writing {path}", "wait for it, or name another place with -o") from err
+    except OSError:  # a file system without locks
+        return
+
+
+def _rows(stream: BinaryIO, path: Path, seen: Seen) -> tuple[int, bytes]:
+    """Hands on every row, and returns how many bytes they take and what stands behind them. Raises UsageError."""
+    whole = 0
+    for number, line in enumerate(iter(lambda: stream.readline(_LONGEST), b""), 1):
+        if not line.endswith(b"\n") and len(line) < _LONGEST:
+            return whole, line
+        row = _parsed(line)
+        if not is_row(row):
+            raise _not_a_row(row, number, path)
+        whole += len(line)
+        seen(row)
+    return whole, b""
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _not_a_row(found: Any, number: int, path: Path) -> UsageError:
+    version = found.get("schema_version", SCAN_SCHEMA) if isinstance(found, dict) else SCAN_SCHEMA
     if version != SCAN_SCHEMA:
-        raise UsageError(f"{path} has rows of schema {version!r}, and this headscope writes {SCAN_SCHEMA}", _ANOTHER)
-    if not isinstance(reference, str) or not isinstance(commit, str | None):
-        raise UsageError(f"line {number} of {path} isn't a row of a scan", _ANOTHER)
-    return reference, commit
+        return UsageError(f"{path} has rows of schema {version!r}, and this headscope writes {SCAN_SCHEMA!r}", ANOTHER)
+    return UsageError(f"line {number} of {path} isn't a row of a scan", ANOTHER)
 
 
-def read_rows(path: Path) -> Iterator[dict[str, object]]:
+def lines_of(path: Path) -> Iterator[Row]:
     """The whole rows of a file of JSON lines."""
     with path.open("rb") as stream:
         for line in stream:

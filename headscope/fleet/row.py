@@ -41,7 +41,7 @@ def scan_one(make: Callable[[], Request], reference: str, asked: Asked, memory: 
         row = unread(reference, Cause.MEMORY, "examining it takes more memory than a worker may use")
     except Exception as err:  # one checkpoint costs itself alone
         row = unread(reference, Cause.CRASH, f"{type(err).__name__}: {err}")
-    return replace(row, seconds=round(time.perf_counter() - start, 4))
+    return replace(row, reference=reference, seconds=round(time.perf_counter() - start, 4))
 
 
 def unread(reference: str, cause: Cause, reason: str) -> ScanRow:

@@ -9,6 +9,7 @@ from headscope.facts import Finding, Severity
 from headscope.facts.check import CheckResult, Verdict
 from headscope.facts.environment import tool_version
 from headscope.render.check import WORDS, verdict_of
+from headscope.render.markdown import code, plain
 from headscope.render.safe import safe
 
 _GITHUB = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
@@ -145,33 +146,20 @@ def markdown_text(results: Sequence[CheckResult], rules: RuleTitles) -> str:
     lines = ["| model | verdict | findings |", "|---|---|---|"]
     for result in results:
         verdict = f"**{WORDS[result.verdict].lower()}**"
-        lines.append(f"| {_code(result.reference)} | {verdict} for {result.profile.value} | {_sentence(result)} |")
+        lines.append(f"| {code(result.reference)} | {verdict} for {result.profile.value} | {_sentence(result)} |")
     for result in results:
         if result.findings or result.not_determined:
-            lines += ["", f"### {_plain(result.reference)}", ""]
+            lines += ["", f"### {plain(result.reference)}", ""]
         lines += [
-            f"- **{item.severity.value}** {item.id} {_plain(item.title)}: {_plain(item.message)} {_plain(item.remedy)}"
+            f"- **{item.severity.value}** {item.id} {plain(item.title)}: {plain(item.message)} {plain(item.remedy)}"
             for item in result.findings
         ]
-        lines += [f"- **not determined** {_plain(gap.what)}: {_plain(gap.reason)}" for gap in result.not_determined]
+        lines += [f"- **not determined** {plain(gap.what)}: {plain(gap.reason)}" for gap in result.not_determined]
     return "\n".join(lines) + "\n"
 
 
 def _sentence(result: CheckResult) -> str:
-    return _plain(verdict_of(result).partition(": ")[2])
-
-
-def _code(text: str) -> str:
-    return f"`{safe(text).replace('`', chr(39)).replace('|', chr(92) + '|')}`"
-
-
-def _plain(text: str) -> str:
-    """Text in which Markdown finds nothing to format, and GitHub nobody to notify.
-
-    A backslash does not stop a mention; a space of no width, written as an entity, does.
-    """
-    escaped = "".join(f"\\{sign}" if sign in "\\`*_{}[]<>#|!&" else sign for sign in safe(text))
-    return escaped.replace("@", "@&#8203;")
+    return plain(verdict_of(result).partition(": ")[2])
 
 
 FORMATS: dict[str, Callable[[Sequence[CheckResult], RuleTitles], str]] = {

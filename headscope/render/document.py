@@ -9,6 +9,7 @@ from headscope.facts import SCHEMA_VERSION, CheckpointManifest, Report
 from headscope.facts.check import CheckResult
 from headscope.facts.environment import Surroundings, tool_version
 from headscope.facts.plain import to_dict, to_json_value
+from headscope.facts.scan import ScanSummary
 
 Document = dict[str, Any]
 
@@ -70,6 +71,11 @@ def check_document(results: Sequence[CheckResult]) -> Document:
 
 def _result(result: CheckResult) -> Document:
     return {**(result.report.to_dict() if result.report is not None else {}), **result.to_dict()}
+
+
+def scan_document(found: ScanSummary) -> Document:
+    """The document of `scan`: the table in counts."""
+    return {**opening("scan"), **found.to_dict()}
 
 
 def environment_document(surroundings: Surroundings) -> Document:

@@ -1,70 +1,145 @@
-"""The screen of `scan`: the table in counts, the verdicts first."""
+"""The summary of `scan` on the screen and as Markdown: the table in counts, the verdicts first."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from headscope.facts.check import Verdict
 from headscope.facts.counting import counted
-from headscope.facts.scan import ScanSummary
+from headscope.facts.scan import Count, Interval, RuleCount, ScanSummary
 from headscope.render.check import WORDS
-from headscope.render.lines import Paragraph
+from headscope.render.lines import GAP, Paragraph
+from headscope.render.markdown import code, plain
 from headscope.render.palette import QUIET, STRONG
 from headscope.render.safe import label
+from headscope.render.words import bytes_of
 
-_MOST_LINES = 10
+_MOST = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A number, what it is of, and what that means (empty where the name says it)."""
+
+    number: str
+    name: str
+    meaning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One way to count the rows, by a `noun`; `more` says what was left out, `unit` what the numbers are."""
+
+    title: str
+    noun: str
+    lines: tuple[Line, ...]
+    more: Line | None = None
+    unit: str = "rows"
+
+
+def verdict_sentence(found: ScanSummary) -> str:
+    """How many checkpoints came to which verdict: `3 checkpoints: 2 passed, 1 failed`."""
+    words = ", ".join(f"{line.number} {line.name}" for line in _verdicts(found))
+    return f"{counted(found.rows, 'checkpoint')}: {words}" if words else counted(found.rows, "checkpoint")
+
+
+def effort_sentences(found: ScanSummary) -> tuple[str, ...]:
+    """What this run did, and what was read for all rows of the table."""
+    rate = f" ({found.written / found.seconds:,.1f}/s)" if found.seconds else ""
+    run = f"This run wrote {counted(found.written, 'row')} in {found.seconds:,.1f} s{rate}."
+    skipped = f"It skipped {counted(found.skipped, 'checkpoint')} that the table already holds."
+    read = f"All rows: {bytes_of(found.bytes_read)} read, {counted(found.requests, 'request')} to the Hub."
+    return (run, *((skipped,) if found.skipped else ()), read)
+
+
+def sections(found: ScanSummary, most: int = _MOST) -> tuple[Section, ...]:
+    """The counts under their titles, at most `most` lines each; what has none is left out."""
+    slowest = tuple(Line(f"{one.seconds:,.2f} s", one.reference) for one in found.slowest)
+    every = (
+        Section("verdicts", "verdict", _verdicts(found)),
+        _counted("not determined", "cause", found.causes, most),
+        _counted("findings", "rule", found.findings, most),
+        _counted("classes", "class", found.classes, most),
+        _counted("pooling", "kind", found.poolings, most),
+        Section("slowest", "checkpoint", slowest, unit="time"),
+    )
+    return tuple(one for one in every if one.lines)
+
+
+def verdicts_in_order(found: ScanSummary) -> tuple[Count, ...]:
+    """The verdicts in the order in which every command names them."""
+    return tuple(sorted(found.verdicts, key=lambda one: list(Verdict).index(Verdict(one.name))))
+
+
+def _verdicts(found: ScanSummary) -> tuple[Line, ...]:
+    return tuple(Line(f"{one.count:,}", WORDS[Verdict(one.name)].lower()) for one in verdicts_in_order(found))
+
+
+def _counted(title: str, noun: str, counts: Sequence[Count | RuleCount], most: int) -> Section:
+    rest = counts[most:]
+    more = Line(f"{sum(one.count for one in rest):,}", f"in {counted(len(rest), 'other')}") if rest else None
+    return Section(title, noun, tuple(map(_line_of, counts[:most])), more)
+
+
+def _line_of(one: Count | RuleCount) -> Line:
+    if isinstance(one, Count):
+        return Line(f"{one.count:,}", one.name)
+    return Line(f"{one.count:,}", " ".join(filter(None, (one.id, one.name))), one.title)
+
+
+def interval_words(one: Interval) -> str:
+    """`under 0.1 s`, `0.1 to 0.3 s`, `300 s or more`."""
+    if one.high is None:
+        return f"{one.low:g} s or more"
+    return f"{one.low:g} to {one.high:g} s" if one.low else f"under {one.high:g} s"
 
 
 def scan_screen(found: ScanSummary) -> RenderableType:
     """The summary of a scan."""
     parts: list[RenderableType] = [scan_verdict(found), Text()]
-    for title, pairs in (
-        ("not determined", found.causes),
-        ("findings", found.findings),
-        ("classes", found.classes),
-        ("pooling", found.poolings),
-    ):
-        if pairs:
-            parts += [_counts(title, pairs), Text()]
-    if found.slowest:
-        parts += [_slowest(found.slowest), Text()]
-    parts.append(Paragraph(label(_effort(found), QUIET)))
+    shown = [section for section in sections(found) if section.title != "verdicts"]  # the first line has them
+    titles = max((len(section.title) for section in shown), default=0)
+    numbers = max((len(line.number) for section in shown for line in _with_rest(section)), default=0)
+    for section in shown:
+        parts += [*_section_lines(section, titles, numbers), Text()]
+    parts += [Paragraph(label(sentence, QUIET)) for sentence in effort_sentences(found)]
     return Group(*parts)
 
 
 def scan_verdict(found: ScanSummary) -> RenderableType:
     """One line: how many checkpoints came to which verdict."""
-    words = ", ".join(f"{number:,} {WORDS[Verdict(name)].lower()}" for name, number in found.verdicts)
-    return Paragraph(Text.assemble((f"{counted(found.rows, 'checkpoint')}: ", STRONG), words))
+    first, colon, words = verdict_sentence(found).partition(":")
+    return Paragraph(Text.assemble((first + colon, STRONG), words))
 
 
-def _counts(title: str, pairs: Sequence[tuple[str, int]]) -> Table:
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(justify="left", min_width=14)
-    table.add_column(justify="right")
-    table.add_column()
-    for place, (name, number) in enumerate(pairs[:_MOST_LINES]):
-        table.add_row(Text(title if place == 0 else "", STRONG), f"{number:,}", label(name))
-    if len(pairs) > _MOST_LINES:
-        rest = sum(number for _, number in pairs[_MOST_LINES:])
-        table.add_row("", f"{rest:,}", label(f"of {len(pairs) - _MOST_LINES} more", QUIET))
-    return table
+def _with_rest(section: Section) -> tuple[Line, ...]:
+    return (*section.lines, section.more) if section.more else section.lines
 
 
-def _slowest(pairs: Sequence[tuple[str, float]]) -> Table:
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(min_width=14)
-    table.add_column(justify="right")
-    table.add_column()
-    for place, (name, seconds) in enumerate(pairs):
-        table.add_row(Text("slowest" if place == 0 else "", STRONG), f"{seconds:.2f} s", label(name))
-    return table
+def _section_lines(section: Section, titles: int, numbers: int) -> Iterator[RenderableType]:
+    indent = titles + GAP + numbers + GAP
+    for place, line in enumerate(_with_rest(section)):
+        title = Text(("" if place else section.title).ljust(titles + GAP), STRONG)
+        name = label(
+            f"{line.name}: {line.meaning}" if line.meaning else line.name, QUIET if line is section.more else ""
+        )
+        yield Paragraph(name, Text.assemble(title, line.number.rjust(numbers)), indent)
 
 
-def _effort(found: ScanSummary) -> str:
-    rate = found.written / found.seconds if found.seconds else 0.0
-    skipped = f"; {counted(found.skipped, 'checkpoint')} skipped that the table holds" if found.skipped else ""
-    read = f"{found.bytes_read / 1e6:,.1f} MB read, {counted(found.requests, 'request')}"
-    return f"{counted(found.written, 'checkpoint')} in {found.seconds:,.1f} s ({rate:,.1f}/s), {read}{skipped}"
+def scan_markdown(found: ScanSummary) -> str:
+    """The summary for a job summary on GitHub."""
+    lines = ["## headscope scan", "", f"**{plain(verdict_sentence(found))}**", ""]
+    for section in sections(found):
+        meant = any(line.meaning for line in section.lines)
+        head = (section.unit, section.noun, *(("meaning",) if meant else ()))
+        lines += [f"### {section.title.capitalize()}", "", f"| {' | '.join(head)} |"]
+        lines += [f"|---:|{'---|' * (len(head) - 1)}"]
+        for line in section.lines:
+            cells = (line.number, code(line.name), *((plain(line.meaning),) if meant else ()))
+            lines.append(f"| {' | '.join(cells)} |")
+        if section.more:
+            lines.append(f"| {section.more.number} | {section.more.name} |{' |' if meant else ''}")
+        lines.append("")
+    return "\n".join((*lines, " ".join(map(plain, effort_sentences(found))))) + "\n"

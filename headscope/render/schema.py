@@ -1,6 +1,7 @@
-"""The published JSON Schema of every document, made from the facts themselves.
+"""The published JSON Schemas, made from the facts themselves: of every document, and of the rows of `scan`.
 
-`python -m headscope.render.schema` prints it; `docs/schema/` holds the published copy.
+`python -m headscope.render.schema` prints the first, and with the argument `scan` the second; `docs/schema/`
+holds the published copies.
 """
 
 import dataclasses
@@ -19,6 +20,7 @@ from headscope.facts.comparison import Comparison
 from headscope.facts.environment import Surroundings
 from headscope.facts.forward import ForwardReport, SeenStage
 from headscope.facts.plain import json_name
+from headscope.facts.scan import SCAN_SCHEMA, Cause, ScanRow, ScanSummary
 from headscope.facts.verification import VerifyResult
 from headscope.facts.weight_inventory import WeightInventory
 from headscope.render.document import OF_THE_DIFF
@@ -44,6 +46,7 @@ def build_schema() -> Schema:
         "verify-save": _for_command(_object_of(VerifyResult, definitions), "verify-save"),
         "forward": _forward(definitions),
         "heads": _heads(definitions),
+        "scan": _scan(definitions),
         "explain": _explain(),
         "explain-list": _explain_list(),
         "snapshot": _snapshot(definitions),
@@ -63,6 +66,25 @@ def build_schema() -> Schema:
 def schema_text() -> str:
     """The schema as it is published."""
     return json.dumps(build_schema(), indent=2) + "\n"
+
+
+def build_row_schema() -> Schema:
+    """The schema of one row of `scan`: a flat object that always has every column."""
+    row = _with_meanings(ScanRow.__name__, _object_of(ScanRow, {}))
+    row["properties"]["schema_version"]["const"] = SCAN_SCHEMA
+    row["properties"]["not_determined"]["anyOf"] = [{"enum": [cause.value for cause in Cause]}, {"type": "null"}]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:headscope:schema:scan:{SCAN_SCHEMA}",
+        "title": f"A row of headscope scan, version {SCAN_SCHEMA}",
+        **row,
+        "additionalProperties": False,
+    }
+
+
+def row_schema_text() -> str:
+    """The schema of a row as it is published."""
+    return json.dumps(build_row_schema(), indent=2) + "\n"
 
 
 def _with_meanings(owner: str, schema: Schema) -> Schema:
@@ -167,6 +189,11 @@ def _check_several(definitions: dict[str, Schema]) -> Schema:
     return _opened("check", entries, "The results of several models.")
 
 
+def _scan(definitions: dict[str, Schema]) -> Schema:
+    parts = _object_of(ScanSummary, definitions)
+    return _opened("scan", parts["properties"], parts["description"])
+
+
 def _heads(definitions: dict[str, Schema]) -> Schema:
     entries = {"heads": {"type": "array", "items": _reference(HeadEntry, definitions)}}
     return _opened("heads", entries, "The atlas: classification classes of the installed Transformers.")
@@ -211,4 +238,4 @@ def _error(definitions: dict[str, Schema]) -> Schema:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(schema_text())
+    sys.stdout.write(row_schema_text() if sys.argv[1:] == ["scan"] else schema_text())

@@ -1,0 +1,58 @@
+"""The table of a scan by its name: JSON lines or a folder of Parquet files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+from headscope.errors import UsageError
+from headscope.facts.scan import ScanRow
+from headscope.fleet.output import Known, Row, RowFile, Seen, lines_of
+from headscope.fleet.parquet import RowFolder, rows_in
+
+_OTHERS = {".csv", ".tsv", ".xlsx", ".arrow", ".feather", ".db", ".gz", ".zst", ".bz2", ".xz", ".zip"}
+
+
+class Table(Protocol):
+    """Where the rows of a scan go; see `RowFile` and `RowFolder`."""
+
+    path: Path
+    known: Known
+
+    def write(self, row: ScanRow) -> None:
+        """Adds a row."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+def open_table(name: str | Path, *, go_on: bool = False, seen: Seen | None = None) -> Table:
+    """The table of this name: Parquet for `FOLDER/` and `NAME.parquet`, else a file of JSON lines.
+
+    With `go_on` it may hold rows already, and `seen` is called with each. Raises UsageError where it can't be written.
+    """
+    path = Path(name)
+    if _is_folder(name):
+        return RowFolder(path, go_on=go_on, seen=seen)
+    if path.suffix.lower() in _OTHERS:
+        raise UsageError(
+            f"{path}: a table is written as JSON lines or as Parquet, not as {path.suffix}",
+            f"name it {path.with_suffix('.jsonl').name} or {path.with_suffix('.parquet').name}",
+        )
+    return RowFile(path, go_on=go_on, seen=seen)
+
+
+def read_rows(name: str | Path) -> Iterator[Row]:
+    """The whole rows of a table. Raises UsageError for a Parquet file that can't be read."""
+    return rows_in(Path(name)) if _is_folder(name) else lines_of(Path(name))
+
+
+def _is_folder(name: str | Path) -> bool:
+    ends = ("/", os.sep)
+    return str(name).endswith(ends) or Path(name).suffix.lower() == ".parquet" or Path(name).is_dir()

@@ -1,0 +1,374 @@
+"""The table of JSON lines: each reported row is in it once, whatever happens, and nothing foreign is touched."""
+
+import errno
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from multiprocessing.synchronize import Event
+from pathlib import Path
+
+import pytest
+from tables import random_seconds, row, write_until_killed
+
+from headscope.errors import HeadscopeError, UsageError
+from headscope.facts.scan import columns
+from headscope.fleet import output
+from headscope.fleet.output import RowFile
+from headscope.fleet.table import open_table, read_rows
+
+
+def names_in(path: Path) -> list[str]:
+    """The references in a file, by a reader that accepts nothing but whole lines of JSON."""
+    return [json.loads(line)["reference"] for line in path.read_bytes().decode().split("\n")[:-1]]
+
+
+def written(path: Path, *names: str) -> Path:
+    with RowFile(path) as table:
+        for number, name in enumerate(names):
+            table.write(row(name, number))
+    return path
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing that a process does at its end happens."""
+
+
+# Kills
+
+
+def test_no_kill_loses_a_row_or_writes_it_twice(tmp_path: Path) -> None:
+    path, reported = tmp_path / "rows.jsonl", list[str]()
+    for seconds in random_seconds(8):
+        reported += write_until_killed(path, seconds)
+    with RowFile(path, go_on=True):
+        pass
+    found = Counter(names_in(path))
+    assert set(reported) <= set(found)
+    assert set(found.values()) == {1}
+    assert max(Counter(reported).values()) == 1
+    assert sorted(found) == sorted(f"m{number}" for number in range(len(found)))
+
+
+def test_a_kill_after_any_byte_of_a_row_leaves_the_rows_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path / "rows.jsonl", "a", "b")
+    before = path.read_bytes()
+    length = len(json.dumps(row("c", 2).to_dict())) + 1
+    for cut in range(0, length + 1, 7):
+        path.write_bytes(before)
+        table = RowFile(path, go_on=True)
+
+        def write_some(descriptor: int, data: bytes, cut: int = cut) -> int:
+            os.pwrite(descriptor, data[:cut], 0)  # Linux appends, wherever that is
+            raise Killed
+
+        monkeypatch.setattr(os, "write", write_some)
+        with pytest.raises(Killed):
+            table.write(row("c", 2))
+        monkeypatch.undo()
+        table.close()
+        with RowFile(path, go_on=True) as table:
+            if not table.known.holds("c"):
+                table.write(row("c", 2))
+        assert names_in(path) == ["a", "b", "c"], cut
+
+
+def test_a_row_that_lacks_only_the_end_of_its_line_is_kept(tmp_path: Path) -> None:
+    path = written(tmp_path / "rows.jsonl", "a", "b")
+    path.write_bytes(path.read_bytes().rstrip(b"\n"))
+    with RowFile(path, go_on=True) as table:
+        assert table.known.holds("b")
+        table.write(row("c"))
+    assert names_in(path) == ["a", "b", "c"]
+
+
+def test_what_a_lost_current_leaves_is_cut_off(tmp_path: Path) -> None:
+    path = written(tmp_path / "rows.jsonl", "a")
+    with path.open("ab") as file:
+        file.write(b"\0" * 300)
+    with RowFile(path, go_on=True) as table:
+        table.write(row("b"))
+    assert names_in(path) == ["a", "b"]
+
+
+# What the file holds
+
+
+def test_a_file_with_rows_needs_a_word_to_go_on(tmp_path: Path) -> None:
+    path = written(tmp_path / "rows.jsonl", "a")
+    before = path.read_bytes()
+    with pytest.raises(UsageError, match="exists already") as refused:
+        RowFile(path)
+    assert "--resume" in refused.value.hint
+    assert path.read_bytes() == before
+
+
+def test_an_empty_file_is_a_table_without_rows(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.touch()
+    written(path, "a")
+    assert names_in(path) == ["a"]
+
+
+ROW = json.dumps(row("a").to_dict()).encode()
+FOREIGN = {
+    "a picture": b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + b"\0" * 40,
+    "a list on one line": b"[" + ROW + b"]",
+    "a list": b"[\n" + ROW + b"\n]\n",
+    "prose": b"notes that somebody wrote",
+    "prose with lines": b"notes\nthat somebody wrote\n",
+    "an object": b'{"a": 1}\n',
+    "an object without an end": b'{"a": 1',
+    "a number": b"1\n",
+    "null": b"null",
+    "a row, then prose": ROW + b"\n" + b"notes",
+    "an empty line": b"\n" + ROW + b"\n",
+    "too few columns": b'{"schema_version": "1.0", "reference": "a", "commit": null}\n',
+    "a column of another type": ROW.replace(b'"new": 0', b'"new": "0"') + b"\n",
+    "truth for a number": ROW.replace(b'"new": 0', b'"new": true') + b"\n",
+    "an unknown verdict": ROW.replace(b'"passed"', b'"fine"') + b"\n",
+    "a number of 5,000 digits": ROW.replace(b'"new": 0', b'"new": ' + b"9" * 5_000) + b"\n",
+    "deep nesting": b"[" * 100_000 + b"\n",
+    "UTF-16": ROW.decode().encode("utf-16") + b"\n",
+}
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+def test_a_file_of_something_else_is_refused_and_stays_as_it_is(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(FOREIGN[what])
+    with pytest.raises(UsageError, match=r"isn't a row of a scan$"):
+        RowFile(path, go_on=True)
+    assert path.read_bytes() == FOREIGN[what]
+
+
+def test_rows_of_another_schema_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"reference": "a", "schema_version": "2.0", "more": 1}\n')
+    with pytest.raises(UsageError, match=r"rows\.jsonl has rows of schema '2\.0', and this headscope writes '1\.0'"):
+        RowFile(path, go_on=True)
+
+
+def test_a_line_that_is_longer_than_any_row_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "_LONGEST", 10_000)
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{"reference": "' + b"a" * 20_000)
+    with pytest.raises(UsageError, match=r"line 1 of .* isn't a row"):
+        RowFile(path, go_on=True)
+
+
+def test_every_row_that_the_file_holds_is_seen(tmp_path: Path) -> None:
+    path, seen = written(tmp_path / "rows.jsonl", "a", "b"), list[dict[str, object]]()
+    with RowFile(path, go_on=True, seen=lambda one: seen.append(dict(one))) as table:
+        assert table.known.holds("a")
+        assert not table.known.holds("c")
+        assert table.known.holds_commit("b", "c1")
+        assert not table.known.holds_commit("b", "c0")
+        assert not table.known.holds_commit("b", None)
+    assert seen == [row("a", 0).to_dict(), row("b", 1).to_dict()] == list(read_rows(path))
+    assert list(seen[0]) == list(columns())
+
+
+def test_a_name_that_is_not_utf8_is_known_again_and_any_reader_can_decode_it(tmp_path: Path) -> None:
+    name = os.fsdecode(b"bad\xffname")
+    path = written(tmp_path / "rows.jsonl", name)
+    with RowFile(path, go_on=True) as table:
+        assert table.known.holds(name)
+    [found] = names_in(path)
+    assert found.encode() == rb"bad\udcffname"
+
+
+# Where it can't be written
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that everybody reaches."""
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name)
+        path.chmod(0o755)
+        yield path
+
+
+_AS_NOBODY = """
+import os, sys
+import pyarrow.parquet
+from headscope.errors import HeadscopeError
+from headscope.fleet import table, parquet
+if os.getuid() == 0:
+    os.setuid(65534)
+try:
+    table.open_table(sys.argv[1], go_on=True)
+except HeadscopeError as err:
+    print(err.exit_code, err.message)
+"""
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "new.jsonl", "rows.parquet", "new.parquet"])
+def test_a_place_without_permission_is_refused_in_one_sentence(open_folder: Path, name: str) -> None:
+    written(open_folder / "rows.jsonl", "a")
+    (open_folder / "rows.jsonl").chmod(0o444)
+    (open_folder / "rows.parquet").mkdir(mode=0o555)
+    open_folder.chmod(0o555)
+    ran = subprocess.run(
+        [sys.executable, "-c", _AS_NOBODY, str(open_folder / name)], capture_output=True, text=True, check=False
+    )
+    open_folder.chmod(0o755)
+    assert ran.stdout == f"2 {open_folder / name} can't be written: Permission denied\n", ran.stderr
+
+
+def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
+    for name in ("rows.jsonl", "rows.parquet"):
+        with pytest.raises(UsageError, match=f"there is no folder {tmp_path}/none"):
+            open_table(tmp_path / "none" / name)
+
+
+_FULL = """
+import resource, sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from tables import row
+from headscope.errors import HeadscopeError
+from headscope.fleet.output import RowFile
+resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, 5_000))
+with RowFile(Path(sys.argv[2])) as table:
+    try:
+        for number in range(100):
+            table.write(row(f"m{number}", number))
+            print(f"m{number}")
+    except HeadscopeError as err:
+        print(err.exit_code, err.message, err.hint)
+"""
+
+
+def test_a_disk_that_is_full_keeps_every_row_so_far(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    command = [sys.executable, "-c", _FULL, str(Path(__file__).parent), str(path)]
+    *reported, sentence = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert names_in(path) == reported
+    assert len(reported) > 3
+    assert path.stat().st_size <= 5_000
+    assert sentence.startswith(
+        f"3 {path} can't be written any more: File too large; it holds every row so far make room"
+    )
+    with RowFile(path, go_on=True) as table:
+        table.write(row("last"))
+    assert names_in(path) == [*reported, "last"]
+
+
+def test_a_file_that_is_removed_during_the_scan_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    with RowFile(path) as table:
+        table.write(row("a"))
+        path.unlink()
+        with pytest.raises(HeadscopeError, match="was removed while the scan was writing it"):
+            table.write(row("b"))
+
+
+# Pipes, devices, links
+
+
+def test_a_named_pipe_takes_rows_and_gives_them_to_its_reader(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with subprocess.Popen(["cat", str(path)], stdout=subprocess.PIPE, text=True) as reader:
+        written(path, "a", "b")
+        assert [json.loads(line)["reference"] for line in reader.communicate(timeout=20)[0].splitlines()] == ["a", "b"]
+    with pytest.raises(UsageError, match="is a pipe or a device, which holds no rows to go on with"):
+        open_with_a_reader(path)
+
+
+def open_with_a_reader(path: Path) -> None:
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        RowFile(path, go_on=True)
+    finally:
+        os.close(reader)
+
+
+def test_a_pipe_that_nobody_reads_any_more_ends_the_scan(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with RowFile(path) as table:
+        table.write(row("a"))
+        os.close(reader)
+        with pytest.raises(HeadscopeError, match="takes no more rows: Broken pipe"):
+            table.write(row("b"))
+
+
+def test_a_full_device_is_told() -> None:
+    with RowFile(Path("/dev/full")) as table, pytest.raises(HeadscopeError, match=os.strerror(errno.ENOSPC)):
+        table.write(row("a"))
+
+
+_TO_STDOUT = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from tables import row
+from headscope.fleet.table import open_table
+with open_table("/dev/stdout") as table:
+    table.write(row("a"))
+    table.write(row("b"))
+"""
+
+
+@pytest.mark.parametrize("to_file", [False, True])
+def test_the_device_of_stdout_takes_rows(tmp_path: Path, to_file: bool) -> None:
+    command, path = [sys.executable, "-c", _TO_STDOUT, str(Path(__file__).parent)], tmp_path / "rows"
+    if to_file:
+        with path.open("wb") as file:
+            subprocess.run(command, stdout=file, check=True, timeout=60)
+    else:
+        path.write_bytes(subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=60).stdout)
+    assert names_in(path) == ["a", "b"]
+
+
+def test_a_link_is_followed(tmp_path: Path) -> None:
+    written(tmp_path / "rows.jsonl", "a")
+    link = tmp_path / "link.jsonl"
+    link.symlink_to("rows.jsonl")
+    with RowFile(link, go_on=True) as table:
+        table.write(row("b"))
+    assert link.is_symlink()
+    assert names_in(tmp_path / "rows.jsonl") == ["a", "b"]
+
+
+# Two scans
+
+
+def hold(path: Path, ready: Event, done: Event) -> None:
+    with open_table(path):
+        ready.set()
+        done.wait(60)
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
+def test_a_second_scan_is_refused_until_the_first_ends(tmp_path: Path, name: str) -> None:
+    context = multiprocessing.get_context("spawn")
+    ready, done = context.Event(), context.Event()
+    first = context.Process(target=hold, args=(tmp_path / name, ready, done))
+    first.start()
+    try:
+        assert ready.wait(60)
+        with pytest.raises(UsageError, match=f"another scan is writing {tmp_path / name}"):
+            open_table(tmp_path / name, go_on=True)
+    finally:
+        done.set()
+        first.join()
+    with open_table(tmp_path / name, go_on=True):
+        pass
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl.gz", "rows.arrow", "ROWS.XLSX"])
+def test_a_name_of_another_format_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="a table is written as JSON lines or as Parquet"):
+        open_table(tmp_path / name)
+    assert not (tmp_path / name).exists()

@@ -1,0 +1,384 @@
+"""The table of Parquet files: what pyarrow, pandas and DuckDB read in it, and that no kill loses a row."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas
+import pyarrow
+import pytest
+from pyarrow import dataset, parquet
+from tables import VERDICTS, random_seconds, row, write_until_killed
+
+from headscope.errors import HeadscopeError, UsageError
+from headscope.facts.check import Verdict
+from headscope.facts.scan import ScanRow, columns
+from headscope.fleet.output import RowFile
+from headscope.fleet.parquet import RowFolder
+from headscope.fleet.table import open_table, read_rows
+
+TEXTS = ("reference", "commit", "revision", "kind", "format", "model_type", "class", "task", "pooling_kind", "formula",
+         "dtype", "profile", "not_determined", "reason", "schema_version", "verdict")  # fmt: skip
+COUNTS = ("num_labels", "new", "new_in_head", "mismatched", "unused", "head_parameters", "parameters", "bytes_read",
+          "bytes_total", "requests")  # fmt: skip
+TYPES = (
+    {name: pyarrow.string() for name in TEXTS}
+    | {name: pyarrow.int64() for name in COUNTS}
+    | {name: pyarrow.list_(pyarrow.string()) for name in ("labels", "findings")}
+    | {"seconds": pyarrow.float64()}
+)
+
+
+def written(path: Path, numbers: Iterable[int], *, go_on: bool = False, rows: int = 4) -> Path:
+    with RowFolder(path, go_on=go_on, rows=rows) as table:
+        for number in numbers:
+            table.write(row(f"m{number}", number))
+    return path
+
+
+def names_in(path: Path) -> Counter[str]:
+    """The references in a folder as pyarrow finds them."""
+    if not any(path.rglob("*.parquet")):
+        return Counter()
+    return Counter(dataset.dataset(path, partitioning="hive").to_table(["reference"])["reference"].to_pylist())
+
+
+def files_in(path: Path) -> list[str]:
+    return sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
+
+
+def expected(numbers: Iterable[int]) -> dict[str, dict[str, Any]]:
+    return {f"m{number}": row(f"m{number}", number).to_dict() for number in numbers}
+
+
+# What readers see
+
+
+def test_pyarrow_reads_every_row_and_every_column_with_its_type(tmp_path: Path) -> None:
+    found = dataset.dataset(written(tmp_path / "rows.parquet", range(10)), partitioning="hive")
+    assert {field.name: field.type for field in found.schema} == TYPES
+    assert {one["reference"]: one for one in found.to_table().to_pylist()} == expected(range(10))
+
+
+def test_a_table_of_nulls_has_the_same_types(tmp_path: Path) -> None:
+    with open_table(tmp_path / "rows.parquet") as table:
+        table.write(ScanRow("a", Verdict.NOT_DETERMINED))
+    found = dataset.dataset(tmp_path / "rows.parquet", partitioning="hive")
+    assert {field.name: field.type for field in found.schema} == TYPES
+    assert found.to_table().to_pylist() == [ScanRow("a", Verdict.NOT_DETERMINED).to_dict()]
+
+
+def test_pandas_reads_every_row(tmp_path: Path) -> None:
+    path = written(tmp_path / "rows.parquet", range(10))
+    frame = pandas.read_parquet(path, dtype_backend="numpy_nullable").set_index("reference")
+    for name, one in expected(range(10)).items():
+        found = frame.loc[name]
+        assert list(found["labels"]) == one["labels"]
+        assert found["verdict"] == one["verdict"]
+        assert (None if found["new"] is pandas.NA else found["new"]) == one["new"]
+        assert found["seconds"] == one["seconds"]
+    assert frame["new"].dtype == "Int64"
+
+
+def test_duckdb_reads_every_row_of_both_formats(tmp_path: Path) -> None:
+    written(tmp_path / "rows.parquet", range(10))
+    with open_table(tmp_path / "rows.jsonl") as table:
+        for number in range(10):
+            table.write(row(f"m{number}", number))
+    wanted = sorted(
+        (one["reference"], one["verdict"], one["new"], one["labels"]) for one in expected(range(10)).values()
+    )
+    for source in ("rows.parquet/*/*.parquet", "rows.jsonl"):
+        found = duckdb.sql(f"SELECT reference, verdict, new, labels FROM '{tmp_path / source}' ORDER BY reference")
+        assert found.fetchall() == wanted, source
+
+
+def test_a_name_that_is_not_utf8_can_be_written_and_is_known_again(tmp_path: Path) -> None:
+    name = os.fsdecode(b"bad\xffname")
+    for path in (tmp_path / "rows.parquet", tmp_path / "rows.jsonl"):
+        with open_table(path) as table:
+            table.write(row(name))
+        with open_table(path, go_on=True) as table:
+            assert table.known.holds(name)
+    assert duckdb.sql(f"SELECT reference FROM '{tmp_path}/rows.jsonl'").fetchall() == [(r"bad\udcffname",)]
+    assert names_in(tmp_path / "rows.parquet") == {r"bad\udcffname": 1}
+
+
+def test_a_number_that_64_bits_cannot_hold_is_left_out(tmp_path: Path) -> None:
+    with open_table(tmp_path / "rows.parquet") as table:
+        table.write(row("a", parameters=2**63, head_parameters=2**63 - 1))
+    [found] = dataset.dataset(tmp_path / "rows.parquet", partitioning="hive").to_table().to_pylist()
+    assert (found["parameters"], found["head_parameters"]) == (None, 2**63 - 1)
+
+
+def test_while_it_is_written_a_folder_holds_whole_files_and_a_journal_that_readers_skip(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    with RowFolder(path, rows=4) as table:
+        for number in range(6):
+            table.write(row(f"m{number}", number))
+        assert names_in(path) == {f"m{number}": 1 for number in range(4)}
+        assert [one["reference"] for one in read_rows(path)].count("m5") == 1
+        assert len(list(read_rows(path))) == 6
+        assert [name for name in files_in(path) if not name.endswith(".parquet")] == ["_rows-000002.jsonl"]
+    assert len(names_in(path)) == 6
+    assert files_in(path) == [f"verdict={verdict.value}/part-{number:06}.parquet" for verdict in
+                              sorted(VERDICTS, key=lambda one: one.value) for number in (1, 2)
+                              if (verdict, number) != (Verdict.PASSED, 2)]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["rows/", "rows.parquet", "ROWS.PARQUET", "there"])
+def test_a_folder_and_a_name_of_parquet_are_folders(tmp_path: Path, name: str) -> None:
+    (tmp_path / "there").mkdir()
+    with open_table(f"{tmp_path}/{name}") as table:
+        table.write(row("a"))
+    assert names_in(tmp_path / name) == {"a": 1}
+    assert [one["reference"] for one in read_rows(f"{tmp_path}/{name}")] == ["a"]
+    assert list(next(read_rows(f"{tmp_path}/{name}"))) == list(columns())
+
+
+# Going on, and kills
+
+
+def test_a_table_grows_run_by_run(tmp_path: Path) -> None:
+    path, seen = written(tmp_path / "rows.parquet", range(5)), list[dict[str, Any]]()
+    written(path, range(5, 9), go_on=True)
+    with RowFolder(path, go_on=True, seen=lambda one: seen.append(dict(one))) as table:
+        assert table.known.holds("m8")
+        assert table.known.holds_commit("m3", "c3")
+        assert not table.known.holds_commit("m3", "c4")
+    assert {one["reference"]: one for one in seen} == expected(range(9))
+    assert len(seen) == 9
+    assert names_in(path) == {f"m{number}": 1 for number in range(9)}
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing that a process does at its end happens."""
+
+
+STEPS = ((Path, "mkdir"), (parquet, "write_table"), (os, "fsync"), (Path, "replace"), (Path, "unlink"))
+
+
+@pytest.mark.parametrize("step", range(1, 14))
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_kill_at_any_step_of_emptying_the_journal_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, is_done: bool
+) -> None:
+    """Three partitions of four steps each, then the removal; `is_done`: the process dies after the step, not before."""
+    path, left = written(tmp_path / "rows.parquet", range(4)), [step]
+
+    def dying(owner: Any, name: str) -> None:
+        real = getattr(owner, name)
+
+        def call(*given: Any, **named: Any) -> Any:
+            left[0] -= 1
+            if left[0] == 0 and not is_done:
+                raise Killed
+            result = real(*given, **named)
+            if left[0] == 0:
+                raise Killed
+            return result
+
+        monkeypatch.setattr(owner, name, call)
+
+    table = RowFolder(path, go_on=True, rows=3)
+    table.write(row("m4", 4))
+    table.write(row("m5", 5))
+    for owner, name in STEPS:
+        dying(owner, name)
+    with pytest.raises(Killed):
+        table.write(row("m6", 6))
+    monkeypatch.undo()
+    table._close()
+    assert Counter(one["reference"] for one in read_rows(path)) == {f"m{number}": 1 for number in range(7)}
+    seen = Counter[str]()
+    with RowFolder(path, go_on=True, rows=3, seen=lambda one: seen.update((one["reference"],))) as table:
+        assert seen == {f"m{number}": 1 for number in range(7)}
+        table.write(row("m7", 7))
+    assert names_in(path) == {f"m{number}": 1 for number in range(8)}
+    assert all(name.startswith("verdict=") and "/part-" in name for name in files_in(path))
+
+
+def test_no_kill_loses_a_row_or_writes_it_twice(tmp_path: Path) -> None:
+    path, reported = tmp_path / "rows.parquet", list[str]()
+    for seconds in random_seconds(8):
+        reported += write_until_killed(path, seconds)
+    with RowFolder(path, go_on=True):
+        pass
+    found = names_in(path)
+    assert set(reported) <= set(found)
+    assert set(found.values()) == {1}
+    assert sorted(found) == sorted(f"m{number}" for number in range(len(found)))
+    assert not [name for name in files_in(path) if not name.endswith(".parquet")]
+
+
+_FULL = """
+import resource, sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+import pyarrow.parquet
+from tables import row
+from headscope.errors import HeadscopeError
+from headscope.fleet.parquet import RowFolder
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]),) * 2)
+try:
+    with RowFolder(Path(sys.argv[2]), rows=int(sys.argv[4])) as table:
+        for number in range(100):
+            table.write(row(f"m{number}", number))
+            print(f"m{number}")
+except HeadscopeError as err:
+    print(err.exit_code, err.message, err.hint)
+"""
+
+
+@pytest.mark.parametrize(("limit", "rows", "kept"), [(5_000, 1_000, "holds every row"), (2_000, 2, "keeps the rows")])
+def test_a_disk_that_is_full_keeps_every_row_so_far(tmp_path: Path, limit: int, rows: int, kept: str) -> None:
+    """The journal is full, or the Parquet file that is made of it."""
+    path = tmp_path / "rows.parquet"
+    command = [sys.executable, "-c", _FULL, str(Path(__file__).parent), str(path), str(limit), str(rows)]
+    *reported, sentence = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert "File too large" in sentence
+    assert kept in sentence
+    assert "--resume" in sentence
+    assert sentence.startswith("3 ")
+    assert reported
+    with RowFolder(path, go_on=True):
+        pass
+    found = names_in(path)
+    assert set(reported) <= set(found)
+    assert set(found.values()) == {1}
+
+
+# Bad input
+
+
+def test_a_table_needs_a_word_to_go_on(tmp_path: Path) -> None:
+    path = written(tmp_path / "rows.parquet", range(3))
+    before = files_in(path)
+    with pytest.raises(UsageError, match="exists already") as refused:
+        RowFolder(path)
+    assert "--resume" in refused.value.hint
+    assert files_in(path) == before
+
+
+def foreign_file(path: Path) -> None:
+    path.write_bytes(b"PAR1")
+
+
+def foreign_folder(path: Path) -> None:
+    path.mkdir()
+    (path / "notes.txt").write_text("mine")
+
+
+def foreign_part(path: Path) -> None:
+    (path / "verdict=passed").mkdir(parents=True)
+    (path / "verdict=passed" / "0.parquet").write_bytes(b"")
+
+
+def foreign_schema(path: Path) -> None:
+    (path / "verdict=passed").mkdir(parents=True)
+    parquet.write_table(pyarrow.table({"a": [1]}), path / "verdict=passed" / "part-000001.parquet")
+
+
+def later_schema(path: Path) -> None:
+    (path / "verdict=passed").mkdir(parents=True)
+    table = pyarrow.table({"a": [1]}).replace_schema_metadata({"headscope.scan": "2.0"})
+    parquet.write_table(table, path / "verdict=passed" / "part-000001.parquet")
+
+
+def other_columns(path: Path) -> None:
+    (path / "verdict=passed").mkdir(parents=True)
+    table = pyarrow.table({"a": [1]}).replace_schema_metadata({"headscope.scan": "1.0"})
+    parquet.write_table(table, path / "verdict=passed" / "part-000001.parquet")
+
+
+def broken_part(path: Path) -> None:
+    written(path, range(1))
+    part = path / "verdict=passed" / "part-000001.parquet"
+    part.write_bytes(part.read_bytes()[:-20])
+
+
+def empty_part(path: Path) -> None:
+    (path / "verdict=passed").mkdir(parents=True)
+    (path / "verdict=passed" / "part-000001.parquet").touch()
+
+
+def foreign_journal(path: Path) -> None:
+    path.mkdir()
+    (path / "_rows-000001.jsonl").write_text("notes")
+
+
+BAD = {
+    foreign_file: "is a file, and a table in Parquet is a folder",
+    foreign_folder: "holds notes.txt, which isn't part of a scan's table",
+    foreign_part: "holds 0.parquet, which isn't part of a scan's table",
+    foreign_schema: "part-000001.parquet isn't part of a scan's table",
+    later_schema: "has rows of schema '2.0', and this headscope writes schema '1.0'",
+    other_columns: "hasn't the columns of schema '1.0'",
+    broken_part: "part-000001.parquet can't be read: ",
+    empty_part: "part-000001.parquet can't be read: ",
+    foreign_journal: "_rows-000001.jsonl isn't a row of a scan",
+}
+
+
+@pytest.mark.parametrize("make", BAD, ids=lambda make: make.__name__)
+def test_a_folder_of_something_else_is_refused_and_stays_as_it_is(tmp_path: Path, make: Any) -> None:
+    path = tmp_path / "rows.parquet"
+    make(path)
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    with pytest.raises(UsageError) as refused:
+        RowFolder(path, go_on=True)
+    assert BAD[make] in refused.value.message
+    assert "\n" not in refused.value.message
+    assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
+
+
+def test_what_other_tools_hide_in_a_folder_does_no_harm(tmp_path: Path) -> None:
+    path = written(tmp_path / "rows.parquet", range(2))
+    for name in (".DS_Store", "_SUCCESS", "verdict=passed/.hidden"):
+        (path / name).touch()
+    written(path, range(2, 4), go_on=True)
+    assert len(names_in(path)) == 4
+
+
+def test_without_pyarrow_one_sentence_tells_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(UsageError, match="a table in Parquet needs pyarrow, which is not installed") as refused:
+        open_table(tmp_path / "rows.parquet")
+    assert 'pip install "headscope[parquet]"' in refused.value.hint
+    assert not (tmp_path / "rows.parquet").exists()
+
+
+def test_json_lines_need_no_pyarrow(tmp_path: Path) -> None:
+    code = (
+        "import sys; from headscope.fleet import table; table.open_table(sys.argv[1]); print('pyarrow' in sys.modules)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "a.jsonl")], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout == "False\n"
+
+
+def test_a_folder_that_is_removed_during_the_scan_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    with RowFolder(path) as table:
+        table.write(row("a"))
+        (path / "_rows-000001.jsonl").unlink()
+        with pytest.raises(HeadscopeError, match="was removed while the scan was writing it"):
+            table.write(row("b"))
+
+
+def test_the_journal_is_a_table_of_json_lines(tmp_path: Path) -> None:
+    """What was written before a kill can be read without headscope."""
+    path = tmp_path / "rows.parquet"
+    with RowFolder(path) as table:
+        table.write(row("a"))
+        [line] = (path / "_rows-000001.jsonl").read_text().splitlines()
+        assert json.loads(line) == row("a").to_dict()
+        with pytest.raises(UsageError, match="another scan"):
+            RowFile(path / "_rows-000001.jsonl", go_on=True)
