@@ -284,7 +284,13 @@ def _collection(hub: Hub, slug: str) -> Answer:
     items = [
         {"_id": str(at), "id": repo, "type": "model", "position": at} for at, repo in enumerate(hub.collections[slug])
     ]
-    found = {"slug": slug, "title": slug, "owner": {"name": "someone"}, "items": items, "lastUpdated": None}
+    found = {
+        "slug": slug,
+        "title": slug,
+        "owner": {"name": "someone"},
+        "items": items,
+        "lastUpdated": "2026-01-01T00:00:00.000Z",
+    }
     found |= {"position": 0, "private": False, "theme": "blue", "upvotes": 0}
     return 200, {"Content-Type": "application/json"}, json.dumps(found).encode()
 

@@ -105,7 +105,7 @@ class Repository:
         found = self.names_at_hand()
         if found is None:
             info = list_files(self._access, self._revision)
-            listed = tuple(name for sibling in info.siblings or () if _is_plain(name := sibling.rfilename))
+            listed = tuple(name for sibling in info.siblings or () if is_plain(name := sibling.rfilename))
             self._pin(info.sha)
             self._memory.keep((self._access.repo, self.commit), listed)
             found = self._below(listed)
@@ -153,7 +153,8 @@ class Repository:
     def read_text(self, name: str) -> bytes:
         """See `Storage`. Raises NotFound for a file that is not there."""
         at_hand = self.names_at_hand()
-        found = self._text(name) if at_hand is None or name in at_hand else None
+        is_asked_for = at_hand is None or name in at_hand or name in self._texts
+        found = self._text(name) if is_asked_for else None
         if found is None:
             raise self._lacks(name)
         return found
@@ -282,7 +283,7 @@ def _whole(path: Path, name: str) -> bytes:
     return source.read_at(0, source.size)
 
 
-def _is_plain(name: Any) -> bool:
+def is_plain(name: Any) -> bool:
     """Whether a listed name is one of a file inside the repository."""
     if not isinstance(name, str) or any(sign in name for sign in "\\:\0"):
         return False
