@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from headscope.model.quiet import quiet
 from headscope.upstream.peft import WRAPPED, plain_name
+from headscope.upstream.torch import on_meta
 from headscope.upstream.transformers import is_filled
 
 _COPY = ".modules_to_save."
@@ -89,7 +90,7 @@ def has_kinds_of(module: nn.Module, other: nn.Module) -> bool:
 
 def fresh_skeleton(module: PreTrainedModel) -> PreTrainedModel:
     """A model of the class and configuration of `module`, on the meta device. Raises whatever the class raises."""
-    with quiet(), torch.device("meta"):
+    with quiet(), on_meta():
         return type(module)(deepcopy(module.config))
 
 

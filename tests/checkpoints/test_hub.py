@@ -5,7 +5,6 @@ import json
 import os
 import struct
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -398,7 +397,7 @@ def test_verify_reads_the_head_of_a_repository_by_range(change: str, verdict: st
         (folder / name).write_bytes(content)
     settings = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_TELEMETRY": "1"}
     ran = subprocess.run(
-        [sys.executable, "-c", VERIFY, "someone/safetensors", str(folder), change],
+        [*warm.python(warm.TORCH), "-c", VERIFY, "someone/safetensors", str(folder), change],
         capture_output=True, text=True, check=False, timeout=120, env=os.environ | settings,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
