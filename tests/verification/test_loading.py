@@ -6,6 +6,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassificat
 
 import headscope
 from headscope.cli.app import main
-from headscope.errors import Unsupported, UsageError
+from headscope.errors import Malformed, NotFound, Unsupported, UsageError
 from headscope.facts.check import Verdict
 from tests import warm
 
@@ -48,6 +50,12 @@ def fails(reference):
 
 def no_model(reference):
     return 3
+
+def slow(reference):
+    import pathlib, time
+    assert sys.stdin.read() == ""
+    pathlib.Path("started").write_text(str(os.getpid()))
+    time.sleep(600)
 """
 
 
@@ -141,6 +149,47 @@ def _has(package: str) -> bool:
     from importlib.util import find_spec
 
     return find_spec(package) is not None
+
+
+def test_what_the_process_did_not_find_is_not_found(capsys: pytest.CaptureFixture[str]) -> None:
+    """The kinds of errors, which scripts read, are those of the same call in one process."""
+    Path("broken").mkdir()
+    shutil.copy("bert/config.json", "broken")
+    Path("broken/model.safetensors").write_bytes(bytes(100))
+    for name, kind, code in (("nowhere", NotFound, "not_found"), ("broken", Malformed, "malformed")):
+        with pytest.raises(kind) as raised:
+            headscope.verify("bert", name, offline=True)
+        assert type(raised.value) is kind
+        assert main(["verify", "bert", "--against", name, "--offline", "--json"]) == 3
+        assert json.loads(capsys.readouterr().out)["error"]["code"] == code
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
+def test_a_parent_that_is_killed_leaves_no_process(sent: signal.Signals) -> None:
+    started = Path("started")
+    started.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "headscope", "verify", "bert", "--with", "own_loaders:slow"]
+    parent = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    assert _comes(lambda: started.is_file() and bool(started.read_text())), "the loader never started"
+    child = int(started.read_text())
+    assert _runs(child)
+    parent.send_signal(sent)
+    parent.wait()
+    assert _comes(lambda: not _runs(child)), "the child still runs"
+
+
+def _comes(condition: Callable[[], bool], seconds: int = 90) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not condition():
+        time.sleep(0.1)
+    return condition()
+
+
+def _runs(process: int) -> bool:
+    """Whether a process runs; one that ended may wait for its parent a while."""
+    shown = subprocess.run(["ps", "-o", "stat=", "-p", str(process)], capture_output=True, check=False, text=True)
+    return bool(shown.stdout.strip()) and not shown.stdout.startswith("Z")
 
 
 def adapter(folder: Path) -> Path:
