@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from inspect import signature
 from itertools import chain
 from os import PathLike
 from pathlib import Path
@@ -19,9 +20,10 @@ from headscope.api.options import ProfileName, SeverityName, make_request, read_
 from headscope.checks import RULES, Ignore
 from headscope.errors import UsageError
 from headscope.examination.request import Request
-from headscope.facts.check import Verdict
-from headscope.facts.scan import ScanRow, ScanSummary, Tally
-from headscope.fleet.pool import MEMORY, SECONDS, Limits, Work, scan_here, scan_in_pool
+from headscope.examination.structure import ReportMemory
+from headscope.facts.location import Memory
+from headscope.facts.scan import ScanRow, ScanSummary, Tally, columns
+from headscope.fleet.pool import MEMORY, SECONDS, Limits, Work, memory_for, scan_here, scan_in_pool
 from headscope.fleet.row import Asked
 from headscope.fleet.table import Table, open_table
 from headscope.fleet.target import Target, found_below, without_repeats
@@ -86,16 +88,17 @@ def scan(
         >>> [(row.class_name, row.pooling_kind, row.new_in_head) for row in rows]
         [('BertForSequenceClassification', 'first_token', 2), ('RobertaForSequenceClassification', 'first_token', 4)]
     """
-    given = _given(locals())
-    plan = _plan(profile, rules, ignore, fail_on, workers, time_limit, memory_limit, given)
-    return plan.rows(map(_target, references))
+    return _plan_of(locals()).rows(map(_target, references))
 
 
 _OF_REQUESTS = ("num_labels", "task", "revision", "cache_dir", "token", "offline", "timeout")
+_OF_PLANS = ("profile", "rules", "ignore", "fail_on", "workers", "time_limit", "memory_limit")
 
 
-def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: arguments[name] for name in _OF_REQUESTS if arguments[name]}
+def _plan_of(arguments: Mapping[str, Any]) -> _Plan:
+    """The plan that the arguments of `scan` make. Raises UsageError."""
+    given = {name: arguments[name] for name in _OF_REQUESTS if arguments[name]}
+    return _plan(*(arguments[name] for name in _OF_PLANS), given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,23 +217,73 @@ def _is_known(target: Target, table: Table | None, *, resume: bool, only_new: bo
 def scan_batch(batch: Mapping[str, Any], **options: Any) -> dict[str, list[Any]]:
     """The rows of one batch as columns, for Ray Data, Dask, Spark or Beam: a plain function of its arguments.
 
+    The batch is examined in this process, without limits. What its checkpoints share with earlier batches (class,
+    configuration, tensor shapes) is not examined again: a process keeps the structures that it used last, 96 for each
+    set of options.
+
     Args:
-        batch: Columns by name; `reference` holds the checkpoints, as `scan` takes them.
-        options: Those of `scan`, but for `workers`: the batch is examined in this process.
+        batch: Columns by name, such as a dictionary, a pandas DataFrame or an Arrow table; `reference` holds the
+            checkpoints, as `scan` takes them.
+        options: Those of `scan`, but for `workers`, `time_limit` and `memory_limit`.
 
     Returns:
         The columns of the table, each a list with one value per checkpoint, in the order of the batch.
 
     Raises:
         UsageError: The batch has no column `reference`, or an option is invalid.
+
+    Example:
+        >>> import headscope
+        >>> rows = headscope.scan_batch({"reference": ["gpt2", "bert-base-uncased"]}, offline=True)
+        >>> rows["pooling_kind"]
+        ['last_non_pad_token', 'first_token']
     """
-    if "reference" not in batch:
-        raise UsageError("the batch has no column `reference`", "name the column of the checkpoints so")
-    references = [str(item) for item in batch["reference"]]
-    rows = {row.reference: row.to_dict() for row in scan(references, **options, workers=0)}
+    references = _references(batch)
+    kept = _kept_for(options)
+    targets = without_repeats(map(_target, references))
+    rows = {row.reference: row.to_dict() for row in scan_here(targets, kept.work, kept.memory)}
     found = [rows[reference] for reference in references]
-    names = list(ScanRow("", Verdict.NOT_DETERMINED).to_dict())
-    return {name: [row[name] for row in found] for name in names}
+    return {name: [row[name] for row in found] for name in columns()}
+
+
+def _references(batch: Mapping[str, Any]) -> list[str]:
+    """The checkpoints of a batch; a missing value is an empty name. Raises UsageError."""
+    try:
+        column = batch["reference"]
+    except (KeyError, IndexError, TypeError) as err:
+        raise UsageError("the batch has no column `reference`", "name the column of the checkpoints so") from err
+    values = column.to_pylist() if hasattr(column, "to_pylist") else column
+    return [str(value) if isinstance(value, str | PathLike) else "" for value in values]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What a process keeps between two batches with the same options."""
+
+    work: Work
+    memory: ReportMemory
+
+
+_KEPT = Memory()
+_WITHOUT_POOL = ("workers", "time_limit", "memory_limit")
+
+
+def _kept_for(options: Mapping[str, Any]) -> _Kept:
+    """What is kept for these options of `scan`. Raises UsageError."""
+    for name in _WITHOUT_POOL:
+        if name in options:
+            raise UsageError(f"{name} is an option of scan, and scan_batch starts no workers", "leave it out")
+    key = repr(sorted(options.items()))
+    kept = _KEPT.get(key)
+    if not isinstance(kept, _Kept):
+        scan((), **options, workers=0)  # refuses what is unknown or invalid
+        given = signature(scan).bind((), **options)
+        given.apply_defaults()
+        plan = _plan_of(given.arguments)
+        work = Work(plan.template, plan.asked)
+        kept = _Kept(work, memory_for(work))
+        _KEPT.keep(key, kept)
+    return kept
 
 
 def _target(given: str | PathLike[str] | Target) -> Target:

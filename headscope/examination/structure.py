@@ -12,6 +12,7 @@ import hashlib
 import json
 from collections import OrderedDict
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Any
 
 from headscope.examination.assembly import checkpoint_facts
@@ -96,28 +97,34 @@ def _plain_labels(config: dict[str, Any]) -> tuple[str, ...] | None:
 
 
 class Structures:
-    """The structures that a process has examined; the one not used for the longest time goes first."""
+    """The structures that a process has examined; the one not used for the longest time goes first.
+
+    Threads may share it.
+    """
 
     def __init__(self, most: int = _MOST_STRUCTURES) -> None:
         self._most = most
         self._known: OrderedDict[str, Remembered] = OrderedDict()
+        self._lock = Lock()
 
     def __len__(self) -> int:
         return len(self._known)
 
     def find(self, key: str) -> Remembered | None:
         """What is known of a structure, or None."""
-        found = self._known.get(key)
-        if found is not None:
-            self._known.move_to_end(key)
-        return found
+        with self._lock:
+            found = self._known.get(key)
+            if found is not None:
+                self._known.move_to_end(key)
+            return found
 
     def keep(self, key: str, remembered: Remembered) -> None:
         """Remembers a structure in place of the one that was not used for the longest time."""
-        self._known[key] = remembered
-        self._known.move_to_end(key)
-        while len(self._known) > self._most:
-            self._known.popitem(last=False)
+        with self._lock:
+            self._known[key] = remembered
+            self._known.move_to_end(key)
+            while len(self._known) > self._most:
+                self._known.popitem(last=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,16 +49,17 @@ class Work:
     folder: Path | None = None
 
 
-def scan_here(targets: Iterable[Target], work: Work) -> Iterator[ScanRow]:
-    """The rows of checkpoints, examined in this process, without limits."""
-    memory = _memory(work)
+def scan_here(targets: Iterable[Target], work: Work, memory: ReportMemory | None = None) -> Iterator[ScanRow]:
+    """The rows of checkpoints, examined in this process, without limits; `memory` keeps structures for later calls."""
+    if memory is None:
+        memory = memory_for(work)
     for target in targets:
         yield _scanned(target, work, memory)
 
 
 def scan_in_pool(targets: Iterable[Target], work: Work, workers: int, limits: Limits) -> Iterator[ScanRow]:
     """The rows of checkpoints as they are done, from `workers` processes."""
-    crew = _Crew(work, limits)
+    crew = Crew(work, limits)
     with ThreadPoolExecutor(workers) as threads:
         try:
             yield from _as_done(threads, crew, targets, workers * _AHEAD)
@@ -69,7 +70,7 @@ def scan_in_pool(targets: Iterable[Target], work: Work, workers: int, limits: Li
             crew.end()
 
 
-def _as_done(threads: ThreadPoolExecutor, crew: _Crew, targets: Iterable[Target], ahead: int) -> Iterator[ScanRow]:
+def _as_done(threads: ThreadPoolExecutor, crew: Crew, targets: Iterable[Target], ahead: int) -> Iterator[ScanRow]:
     waiting: set[Future[ScanRow]] = set()
     for target in targets:
         waiting.add(threads.submit(crew.scan, target))
@@ -80,7 +81,7 @@ def _as_done(threads: ThreadPoolExecutor, crew: _Crew, targets: Iterable[Target]
         yield future.result()
 
 
-class _Crew:
+class Crew:
     """The workers of a scan, one for each thread that asks: an executor of one process, so it is known who did what."""
 
     def __init__(self, work: Work, limits: Limits) -> None:
@@ -173,7 +174,7 @@ def _begin(work: Work, most_memory: int | None) -> None:
 
     if most_memory is not None:
         _limit_memory(most_memory)
-    _Here.scan = partial(_scanned, work=work, memory=_memory(work))
+    _Here.scan = partial(_scanned, work=work, memory=memory_for(work))
 
 
 def _limit_memory(most: int) -> None:
@@ -192,7 +193,8 @@ def _scan(target: Target) -> ScanRow:
     return _Here.scan(target)
 
 
-def _memory(work: Work) -> ReportMemory:
+def memory_for(work: Work) -> ReportMemory:
+    """A new memory of structures for one process."""
     return ReportMemory(Cache(work.folder), Structures())
 
 
