@@ -49,6 +49,16 @@ class Fills(Target):
             taken.append(bytearray(50_000_000))
 
 
+class Slow(Target):
+    """Takes a while."""
+
+    __slots__ = ()
+
+    def request(self, template: Request) -> Request:
+        time.sleep(0.5)
+        return Target.request(self, template)
+
+
 class Raises(Target):
     """Raises what nobody foresaw."""
 

@@ -6,9 +6,9 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from inspect import signature
 from itertools import chain
 from os import PathLike
@@ -18,14 +18,16 @@ from typing import Any
 from headscope.api.checking import read_profile
 from headscope.api.options import ProfileName, SeverityName, make_request, read_selection, refuses_unknown
 from headscope.checks import RULES, Ignore
-from headscope.errors import UsageError
+from headscope.errors import HeadscopeError, UsageError
 from headscope.examination.request import Request
 from headscope.examination.structure import ReportMemory
 from headscope.facts.location import Memory
 from headscope.facts.scan import ScanRow, ScanSummary, Tally, columns
+from headscope.fleet.output import Known
+from headscope.fleet.parquet import RowFolder
 from headscope.fleet.pool import MEMORY, SECONDS, Limits, Work, memory_for, scan_here, scan_in_pool
 from headscope.fleet.row import Asked
-from headscope.fleet.table import Table, open_table
+from headscope.fleet.table import SharedTable, Table, open_shared_table, open_table
 from headscope.fleet.target import Target, found_below, without_repeats
 from headscope.fleet.target import listed as listed_targets
 from headscope.fleet.target import on_hub as targets_on_hub
@@ -98,7 +100,7 @@ _OF_PLANS = ("profile", "rules", "ignore", "fail_on", "workers", "time_limit", "
 def _plan_of(arguments: Mapping[str, Any]) -> _Plan:
     """The plan that the arguments of `scan` make. Raises UsageError."""
     given = {name: arguments[name] for name in _OF_REQUESTS if arguments[name]}
-    return _plan(*(arguments[name] for name in _OF_PLANS), given)
+    return _plan(**{name: arguments[name] for name in _OF_PLANS}, given=given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,17 +112,19 @@ class _Plan:
     workers: int
     limits: Limits
 
+    @property
+    def work(self) -> Work:
+        """What every worker does."""
+        return Work(self.template, self.asked)
+
     def rows(self, targets: Iterable[Target]) -> Generator[ScanRow]:
         """The rows of checkpoints as they are done, each checkpoint once."""
         once = without_repeats(targets)
         if self.workers == 0:
-            yield from scan_here(once, Work(self.template, self.asked))
+            yield from scan_here(once, self.work)
             return
         with _shared_folder() as folder:
-            place = self.template.location
-            hub = replace(place.hub, budget=str(folder / "budget"))
-            template = replace(self.template, location=replace(place, hub=hub))
-            yield from scan_in_pool(once, Work(template, self.asked, folder), self.workers, self.limits)
+            yield from scan_in_pool(once, self.work.sharing(folder), self.workers, self.limits)
 
 
 def _plan(  # noqa: PLR0917  in the order of the options
@@ -147,6 +151,12 @@ class Progressed:
     total: int | None
 
 
+ENGINES = ("local", "ray")
+_MISCOUNTED = (
+    "name a folder that every node can write; where there are too many rows, keep the last one of each reference"
+)
+
+
 def run_scan(
     references: Iterable[str],
     *,
@@ -165,17 +175,21 @@ def run_scan(
     workers: int | None = None,
     time_limit: float = SECONDS,
     memory_limit: float | None = MEMORY / 1024**3,
+    engine: str = "local",
     **given: Any,
 ) -> ScanSummary:
     """Scans everything that its sources name into a table, and sums the table up.
 
     `on_hub` says which models a listing of the Hub should name (see `listed_models`). `output` is as for `open_table`.
-    `write` gets each row too, and ends the scan by returning False.
+    `write` gets each row too, and ends the scan by returning False. The engine `ray` writes to a folder that all nodes
+    share, or to a URL, and calls no `write`; `workers` are its actors.
 
     Raises UsageError for options and files that can't be used, and HeadscopeError where the table can't be written.
     """
     start = time.perf_counter()
     plan = _plan(profile, rules, ignore, fail_on, workers, time_limit, memory_limit, given)
+    if engine not in ENGINES:
+        raise UsageError(f"engine must be {' or '.join(ENGINES)}, not {engine!r}", "write engine='local'")
     sources = [map(_target, references), listed_targets(listed) if listed else (), *map(found_below, folders)]
     if on_hub:
         sources.append(targets_on_hub(plan.template.location.hub, **on_hub))
@@ -186,27 +200,101 @@ def run_scan(
         )
     if (resume or only_new) and output is None:
         raise UsageError("rows on stdout can't be gone on with", "name a file with -o")
-    tally, written, undetermined = Tally(), 0, 0
-    with open_table(output, go_on=resume or only_new, seen=tally.add) if output else nullcontext() as table:
-        wanted = [target for target in targets if not _is_known(target, table, resume=resume, only_new=only_new)]
-        with closing(plan.rows(wanted)) as rows:
-            for done, row in enumerate(rows, 1):
-                if table is None or not (only_new and table.known.holds_commit(row.reference, row.commit)):
-                    tally.add(row.to_dict())
-                    written += 1
-                    if table is not None:
-                        table.write(row)
-                if write is not None and not write(row):
-                    break
-                undetermined += row.not_determined is not None
-                if progress is not None:
-                    progress(Progressed(done, undetermined, len(wanted)))
+    tally = Tally()
+    asked = _Scan(plan, targets, tally, resume=resume, only_new=only_new, progress=progress)
+    written = asked.on_ray(output, workers) if engine == "ray" else asked.here(output, write)
     seconds = time.perf_counter() - start
     names = {rule.id: (rule.name, rule.title) for rule in RULES.values()}
     return tally.summary(written=written, skipped=len(targets) - written, seconds=seconds, rules=names)
 
 
-def _is_known(target: Target, table: Table | None, *, resume: bool, only_new: bool) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """A scan into a table; each engine returns how many rows it wrote, and counts those of the table in `tally`."""
+
+    plan: _Plan
+    targets: Sequence[Target]
+    tally: Tally
+    resume: bool
+    only_new: bool
+    progress: Callable[[Progressed], None] | None
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the table may hold rows already."""
+        return self.resume or self.only_new
+
+    def here(self, output: str | Path | None, write: Callable[[ScanRow], bool] | None) -> int:
+        """By worker processes of this machine."""
+        written, undetermined = 0, 0
+        with open_table(output, go_on=self.goes_on, seen=self.tally.add) if output else nullcontext() as table:
+            wanted = self._wanted(table)
+            with closing(self.plan.rows(wanted)) as rows:
+                for done, row in enumerate(rows, 1):
+                    if table is None or not (self.only_new and table.known.holds_commit(row.reference, row.commit)):
+                        self.tally.add(row.to_dict())
+                        written += 1
+                        if table is not None:
+                            table.write(row)
+                    if write is not None and not write(row):
+                        break
+                    undetermined += row.not_determined is not None
+                    if self.progress is not None:
+                        self.progress(Progressed(done, undetermined, len(wanted)))
+        return written
+
+    def on_ray(self, output: str | Path | None, workers: int | None) -> int:
+        """By the actors of a Ray cluster, which write the table themselves."""
+        from headscope.fleet.ray_engine import Wanted, check_installed, write_with_ray
+
+        check_installed()
+        with open_shared_table(output, go_on=self.goes_on, seen=self.tally.add) as table:
+            wanted = self._wanted(table)
+            if wanted:
+                known = table.known if self.only_new else Known()
+                place = str(output) if "://" in str(output) else str(Path(str(output)).absolute())
+                write_with_ray(
+                    [Wanted(target, known.commits_of(target.reference)) for target in wanted],
+                    self.plan.work,
+                    workers,
+                    self.plan.limits,
+                    place,
+                    self._watching(table, len(wanted)),
+                )
+            written = sum(self._counted(table))
+        if written != len(wanted) and not self.only_new:
+            raise HeadscopeError(f"{output} has {written:,} new rows of {len(wanted):,} checkpoints", _MISCOUNTED)
+        return written
+
+    def _wanted(self, table: Table | SharedTable | None) -> list[Target]:
+        return [one for one in self.targets if not _is_known(one, table, resume=self.resume, only_new=self.only_new)]
+
+    def _counted(self, table: SharedTable) -> Iterator[int]:
+        """Counts the rows of what was added, and yields 1 for each."""
+        for path in table.added():
+            for row in table.rows_of(path):
+                self.tally.add(row)
+                yield 1
+
+    def _watching(self, table: SharedTable, total: int) -> Callable[[], None] | None:
+        """What shows how far the writers are; None where that can't be seen from here, or nobody looks."""
+        progress = self.progress
+        if progress is None or not isinstance(table, RowFolder):
+            return None
+        known: dict[Path, tuple[int, int]] = {}
+
+        def watch() -> None:
+            for path in table.added():
+                if path not in known:
+                    rows = list(table.rows_of(path))
+                    known[path] = len(rows), sum(row["not_determined"] is not None for row in rows)
+            done, undetermined = (sum(column) for column in zip((0, 0), *known.values(), strict=True))
+            progress(Progressed(done, undetermined, total))
+
+        return watch
+
+
+def _is_known(target: Target, table: Table | SharedTable | None, *, resume: bool, only_new: bool) -> bool:
     if table is None:
         return False
     if resume and table.known.holds(target.reference):
@@ -279,8 +367,7 @@ def _kept_for(options: Mapping[str, Any]) -> _Kept:
         scan((), **options, workers=0)  # refuses what is unknown or invalid
         given = signature(scan).bind((), **options)
         given.apply_defaults()
-        plan = _plan_of(given.arguments)
-        work = Work(plan.template, plan.asked)
+        work = _plan_of(given.arguments).work
         kept = _Kept(work, memory_for(work))
         _KEPT.keep(key, kept)
     return kept

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -99,6 +100,23 @@ OnlyNew = Annotated[
     bool,
     typer.Option("--only-new", help="Go on with OUT: skip the commits that it holds.", rich_help_panel=_TABLE),
 ]
+
+
+class Engine(StrEnum):
+    """What runs the workers."""
+
+    local = "local"
+    ray = "ray"
+
+
+EngineName = Annotated[
+    Engine,
+    typer.Option(
+        "--engine",
+        help="local: processes on this machine; ray: a Ray cluster (RAY_ADDRESS), which writes Parquet.",
+        rich_help_panel=_WORK,
+    ),
+]
 Workers = Annotated[
     int | None, typer.Option("--workers", metavar="N", min=1, help="Processes; else two a core.", rich_help_panel=_WORK)
 ]
@@ -190,8 +208,9 @@ class Table:
 
 @dataclass(frozen=True)
 class Work:
-    """How many processes, and what one checkpoint may take."""
+    """How many processes and where, and what one checkpoint may take."""
 
+    engine: EngineName = Engine.local
     workers: Workers = None
     time_limit: TimeLimit = None
     memory_limit: MemoryLimit = None

@@ -3,6 +3,9 @@
 Rows that no file holds yet are in a journal of JSON lines beside them, `_rows-000003.jsonl`: readers of datasets skip
 names that begin with `_`. A full journal becomes the files `verdict=*/part-000003.parquet` and is then removed. Where
 a kill left both, the journal is the one that counts, and its files are written again.
+
+The workers of a Ray cluster write into the folder too, each its own files, under the names that Ray gives them. One
+that a kill left half written is not read, and is removed when the scan goes on.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
@@ -18,15 +21,18 @@ from headscope.errors import HeadscopeError, UsageError
 from headscope.facts.check import Verdict
 from headscope.facts.scan import SCAN_SCHEMA, ScanRow, columns
 from headscope.fleet.output import ANOTHER, Known, Row, RowFile, Seen, lines_of, lock
+from headscope.upstream.ray import FILE as RAY_FILE
 
 if TYPE_CHECKING:
     import pyarrow
 
-_PARTITION = "verdict"
+PARTITION = "verdict"
 _VERSION = b"headscope.scan"
 _ROWS = 5_000
 _LARGEST = 2**63 - 1
 _PART = re.compile(r"part-(\d{6,})\.parquet")
+_OF_RAY = -1
+_MAGIC = b"PAR1"
 _JOURNAL = re.compile(r"_rows-(\d{6,})\.jsonl")
 
 
@@ -39,7 +45,7 @@ class RowFolder:
         A file gets at most `rows` rows. Raises UsageError without pyarrow, and for a folder that can't be written, is
         written by another process, or holds something else.
         """
-        _schema()
+        schema()
         self.path = path
         self.known = Known()
         self._rows = rows
@@ -77,17 +83,29 @@ class RowFolder:
         if len(self._pending) >= self._rows:
             self._empty_journal()
 
+    def added(self) -> tuple[Path, ...]:
+        """The whole files that the workers of a Ray cluster have written since the folder was opened."""
+        return tuple(path for number, path in _parts(self.path) if number == _OF_RAY and path not in self._before)
+
+    def rows_of(self, path: Path) -> Iterator[Row]:
+        """The rows of one of its files. Raises UsageError where it can't be read."""
+        return rows_of_part(path, path)
+
     def _take_up(self, go_on: bool, seen: Seen | None) -> None:
         foreign = next(_foreign(self.path), None)
         if foreign is not None:
             raise UsageError(f"{self.path} holds {foreign.name}, which isn't part of a scan's table", ANOTHER)
         parts, journals = _parts(self.path), _journals(self.path)
-        if (parts or journals) and not go_on:
+        half = [path for number, path in _numbered_parts(self.path) if not _is_whole(number, path)]
+        if (parts or journals or half) and not go_on:
             raise UsageError(
                 f"{self.path} exists already",
                 f"add --resume to go on with it, --only-new to add new commits; or {ANOTHER}",
             )
-        latest = max((number for number, _ in (*parts, *journals)), default=0)
+        for path in half:
+            path.unlink(missing_ok=True)
+        self._before = frozenset(path for _, path in parts)
+        latest = max(0, *(number for number, _ in (*parts, *journals)), 0)
         for row in _rows_of(part for number, part in parts if number not in dict(journals)):
             self._count(row, seen)
         for number, journal in journals:
@@ -119,7 +137,7 @@ class RowFolder:
         journal = self._journal.path
         try:
             for verdict in Verdict:
-                self._write_part(verdict, [row for row in self._pending if row[_PARTITION] == verdict.value])
+                self._write_part(verdict, [row for row in self._pending if row[PARTITION] == verdict.value])
             self._journal.close()
             self._journal = None
             journal.unlink(missing_ok=True)
@@ -138,11 +156,11 @@ class RowFolder:
 
         if not rows:
             return
-        folder = self.path / f"{_PARTITION}={verdict.value}"
+        folder = self.path / f"{PARTITION}={verdict.value}"
         folder.mkdir(exist_ok=True)
         name = f"part-{self._number:06}.parquet"
         temporary = folder / f"_{name}"
-        table = pyarrow.Table.from_pylist([_in_range(row) for row in rows], schema=_schema())
+        table = pyarrow.Table.from_pylist([in_range(row) for row in rows], schema=schema())
         with temporary.open("wb") as file:
             parquet.write_table(table, file, compression="zstd")
             file.flush()
@@ -165,7 +183,7 @@ def rows_in(folder: Path) -> Iterator[Row]:
         yield from lines_of(journal)
 
 
-def _schema() -> pyarrow.Schema:
+def schema() -> pyarrow.Schema:
     """The columns of every file, with their types. Raises UsageError without pyarrow."""
     try:
         import pyarrow
@@ -181,11 +199,11 @@ def _schema() -> pyarrow.Schema:
             return pyarrow.list_(pyarrow.string())
         return types[(get_args(hint) or (hint,))[0]]
 
-    fields = {name: arrow_type(hint) for name, hint in columns().items() if name != _PARTITION}
+    fields = {name: arrow_type(hint) for name, hint in columns().items() if name != PARTITION}
     return pyarrow.schema(list(fields.items()), metadata={_VERSION: SCAN_SCHEMA.encode()})
 
 
-def _in_range(row: Row) -> Row:
+def in_range(row: Row) -> Row:
     """The row with every number that 64 bits can't hold left out."""
     return {name: None if isinstance(value, int) and abs(value) > _LARGEST else value for name, value in row.items()}
 
@@ -210,7 +228,7 @@ def _made(path: Path) -> int | None:
 
 
 def _partitions(folder: Path) -> list[Path]:
-    every = (folder / f"{_PARTITION}={verdict.value}" for verdict in Verdict)
+    every = (folder / f"{PARTITION}={verdict.value}" for verdict in Verdict)
     return [path for path in every if path.is_dir()]
 
 
@@ -221,13 +239,38 @@ def _foreign(folder: Path) -> Iterator[Path]:
         if path not in partitions and not path.name.startswith(("_", ".")):
             yield path
     for path in (one for partition in partitions for one in sorted(partition.iterdir())):
-        if not _PART.fullmatch(path.name) and not path.name.startswith(("_", ".")):
+        if _number(path) is None and not path.name.startswith(("_", ".")):
             yield path
 
 
 def _parts(folder: Path) -> list[tuple[int, Path]]:
-    """The files of rows with their numbers, in order; those of one journal have one number."""
-    return _numbered((one for partition in _partitions(folder) for one in partition.iterdir()), _PART)
+    """The whole files of rows, in order, each with its number: that of its journal, or `_OF_RAY`."""
+    return [(number, path) for number, path in _numbered_parts(folder) if _is_whole(number, path)]
+
+
+def _numbered_parts(folder: Path) -> list[tuple[int, Path]]:
+    paths = (one for partition in _partitions(folder) for one in partition.iterdir())
+    return sorted((number, path) for path in paths if (number := _number(path)) is not None)
+
+
+def _number(path: Path) -> int | None:
+    """The number in the name of a file of rows; None for other names."""
+    match = _PART.fullmatch(path.name)
+    return int(match[1]) if match else _OF_RAY if RAY_FILE.fullmatch(path.name) else None
+
+
+def _is_whole(number: int, path: Path) -> bool:
+    """Whether a file has its end. Ray writes in place, so a kill can leave a beginning; what it isn't is another's."""
+    if number != _OF_RAY:
+        return True
+    try:
+        with path.open("rb") as file:
+            begins = file.read(len(_MAGIC))
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - len(_MAGIC)))
+            return not _MAGIC.startswith(begins) or (size > 2 * len(_MAGIC) and file.read() == _MAGIC)
+    except OSError:  # whoever reads it says so
+        return True
 
 
 def _journals(folder: Path) -> list[tuple[int, Path]]:
@@ -241,27 +284,32 @@ def _numbered(paths: Iterable[Path], pattern: re.Pattern[str]) -> list[tuple[int
 
 def _rows_of(parts: Iterable[Path]) -> Iterator[Row]:
     """The rows of Parquet files, their verdict by the name of the folder. Raises UsageError for what isn't one."""
+    for path in parts:
+        yield from rows_of_part(path, path)
+
+
+def rows_of_part(path: PurePath, source: Any) -> Iterator[Row]:
+    """The rows of the Parquet file at `path`, read from `source`: a path or an open file. Raises UsageError."""
     import pyarrow
     from pyarrow import parquet
 
-    for path in parts:
-        verdict = path.parent.name.partition("=")[2]
-        try:
-            with parquet.ParquetFile(path) as file:
-                _check_schema(file.schema_arrow, path)
-                for batch in file.iter_batches(batch_size=1_024):
-                    for row in batch.to_pylist():
-                        yield {name: row.get(name, verdict) for name in columns()}
-        except (pyarrow.ArrowException, OSError) as err:
-            raise UsageError(f"{path} can't be read: {_told(err)}", ANOTHER) from err
+    verdict = path.parent.name.partition("=")[2]
+    try:
+        with parquet.ParquetFile(source) as file:
+            _check_schema(file.schema_arrow, path)
+            for batch in file.iter_batches(batch_size=1_024):
+                for row in batch.to_pylist():
+                    yield {name: row.get(name, verdict) for name in columns()}
+    except (pyarrow.ArrowException, OSError) as err:
+        raise UsageError(f"{path} can't be read: {_told(err)}", ANOTHER) from err
 
 
-def _check_schema(found: pyarrow.Schema, path: Path) -> None:
+def _check_schema(found: pyarrow.Schema, path: PurePath) -> None:
     version = (found.metadata or {}).get(_VERSION, b"").decode("utf-8", "replace")
     if version != SCAN_SCHEMA:
         told = f"has rows of schema {version!r}" if version else "isn't part of a scan's table"
         raise UsageError(f"{path} {told}, and this headscope writes schema {SCAN_SCHEMA!r}", ANOTHER)
-    if not found.remove_metadata().equals(_schema().remove_metadata()):
+    if not found.remove_metadata().equals(schema().remove_metadata()):
         raise UsageError(f"{path} hasn't the columns of schema {SCAN_SCHEMA!r}", ANOTHER)
 
 

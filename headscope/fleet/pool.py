@@ -48,6 +48,12 @@ class Work:
     asked: Asked
     folder: Path | None = None
 
+    def sharing(self, folder: Path) -> Work:
+        """The same work of processes that share structures, and what the Hub allows, through a folder."""
+        place = self.request.location
+        hub = replace(place.hub, budget=str(folder / "budget"))
+        return replace(self, request=replace(self.request, location=replace(place, hub=hub)), folder=folder)
+
 
 def scan_here(targets: Iterable[Target], work: Work, memory: ReportMemory | None = None) -> Iterator[ScanRow]:
     """The rows of checkpoints, examined in this process, without limits; `memory` keeps structures for later calls."""

@@ -6,12 +6,13 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from headscope.errors import UsageError
 from headscope.facts.scan import ScanRow
 from headscope.fleet.output import Known, Row, RowFile, Seen, lines_of
 from headscope.fleet.parquet import RowFolder, rows_in
+from headscope.fleet.remote import RemoteFolder
 
 _OTHERS = {".csv", ".tsv", ".xlsx", ".arrow", ".feather", ".db", ".gz", ".zst", ".bz2", ".xz", ".zip"}
 
@@ -24,6 +25,24 @@ class Table(Protocol):
 
     def write(self, row: ScanRow) -> None:
         """Adds a row."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class SharedTable(Protocol):
+    """What the workers of a cluster write, each its own files; see `RowFolder` and `RemoteFolder`."""
+
+    known: Known
+
+    def added(self) -> tuple[Any, ...]:
+        """The files that were written since it was opened."""
+
+    def rows_of(self, path: Any) -> Iterator[Row]:
+        """The rows of one of them."""
 
     def __enter__(self) -> Self: ...
 
@@ -46,6 +65,23 @@ def open_table(name: str | Path, *, go_on: bool = False, seen: Seen | None = Non
             f"name it {path.with_suffix('.jsonl').name} or {path.with_suffix('.parquet').name}",
         )
     return RowFile(path, go_on=go_on, seen=seen)
+
+
+def open_shared_table(name: str | Path | None, *, go_on: bool = False, seen: Seen | None = None) -> SharedTable:
+    """The table of this name that the workers of a cluster write: a folder that all can write, or one with a URL.
+
+    Raises UsageError for anything else.
+    """
+    hint = "name a folder that every node can write with -o: FOLDER/, NAME.parquet, or a URL such as s3://bucket/heads"
+    if name is None:
+        raise UsageError("the workers of a Ray cluster write no rows to stdout", hint)
+    if "://" in str(name):
+        if go_on:
+            raise UsageError(f"{name} can't be gone on with: only local folders can", "name another folder")
+        return RemoteFolder(str(name))
+    if not _is_folder(name):
+        raise UsageError(f"the workers of a Ray cluster write Parquet, and {name} is one file", hint)
+    return RowFolder(Path(name), go_on=go_on, seen=seen)
 
 
 def read_rows(name: str | Path) -> Iterator[Row]:

@@ -1,0 +1,125 @@
+"""`scan_batch` where people call it: pandas, Dask and Ray Data; and what a process keeps between two batches."""
+
+import json
+import time
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from headers_only import checkpoint_of, write
+
+import headscope
+from headscope.errors import UsageError
+from headscope.examination import structure
+from headscope.facts.scan import columns
+
+SNAPSHOTS = ("bert-base-uncased", "gpt2", "roberta-base")
+POOLINGS = {"bert-base-uncased": "first_token", "gpt2": "last_non_pad_token", "roberta-base": "first_token"}
+
+
+def test_the_rows_are_those_of_scan_in_the_order_of_the_batch() -> None:
+    names = [*reversed(SNAPSHOTS), "nothing-here", SNAPSHOTS[0]]
+    found = headscope.scan_batch({"reference": names}, offline=True)
+    alone = {row.reference: row.to_dict() for row in headscope.scan(names, workers=0, offline=True)}
+    assert list(found) == list(columns())
+    assert found["reference"] == names
+    for name, column in found.items():
+        if name != "seconds":
+            assert column == [alone[reference][name] for reference in names], name
+
+
+def test_the_second_batch_of_one_structure_is_not_examined_again(tmp_path: Path) -> None:
+    base = checkpoint_of("bert", "BertForSequenceClassification")
+    assert base is not None
+    folders = []
+    for number in range(6):
+        folder = write(base, tmp_path / str(number))
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        # A count of its own, so that no other test has examined this structure.
+        config |= {"max_position_embeddings": 77, "_name_or_path": f"run-{number}"}
+        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        folders.append(str(folder))
+    seconds = []
+    for at in range(0, 6, 3):
+        begun = time.perf_counter()
+        found = headscope.scan_batch({"reference": folders[at : at + 3]}, offline=True)
+        seconds.append(time.perf_counter() - begun)
+        assert found["class"] == ["BertForSequenceClassification"] * 3
+    assert seconds[1] < seconds[0] / 2, seconds
+
+
+def test_what_a_process_keeps_is_bounded_and_other_options_keep_their_own() -> None:
+    counts = [
+        headscope.scan_batch({"reference": ["gpt2"]}, offline=True, **options)["num_labels"]
+        for options in ({"num_labels": 5}, {}, {"num_labels": 5}, {"rules": ["HS1"]})
+    ]
+    assert counts == [[5], [2], [5], [2]]
+    kept = structure.Structures()
+    for number in range(1_000):
+        kept.keep(str(number), object())  # type: ignore[arg-type]
+    assert len(kept) < 100
+
+
+def test_threads_share_what_is_kept() -> None:
+    kept, failures = structure.Structures(most=2), []
+
+    def use(own: int) -> None:
+        try:
+            for number in range(20_000):
+                kept.keep(str(number % 5), object())  # type: ignore[arg-type]
+                kept.find(str((number + own) % 5))
+        except KeyError as err:
+            failures.append(err)
+
+    threads = [Thread(target=use, args=(own,)) for own in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+@pytest.mark.parametrize(
+    ("batch", "options", "sentence"),
+    [
+        ({"model": ["gpt2"]}, {}, "the batch has no column `reference`"),
+        ({"reference": ["gpt2"]}, {"workers": 2}, "workers is an option of scan, and scan_batch starts no workers"),
+        ({"reference": ["gpt2"]}, {"offlin": True}, "offlin"),
+        ({"reference": ["gpt2"]}, {"fail_on": "never"}, "never"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(batch: dict[str, list[str]], options: dict[str, object], sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        headscope.scan_batch(batch, **options)
+
+
+def test_a_missing_name_costs_itself_alone() -> None:
+    found = headscope.scan_batch({"reference": ["gpt2", None, float("nan"), "a\0b"]}, offline=True)
+    assert found["verdict"][0] == "failed"
+    assert found["verdict"][1:] == ["not_determined"] * 3
+    assert found["not_determined"][1:] == ["usage"] * 3
+
+
+def test_with_pandas() -> None:
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"reference": list(SNAPSHOTS)}, index=[7, 8, 9])
+    rows = pandas.DataFrame(headscope.scan_batch(table, offline=True))
+    assert dict(zip(rows["reference"], rows["pooling_kind"], strict=True)) == POOLINGS
+
+
+def test_with_arrow() -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    found = headscope.scan_batch(pyarrow.table({"reference": list(SNAPSHOTS)}), offline=True)
+    assert dict(zip(found["reference"], found["pooling_kind"], strict=True)) == POOLINGS
+
+
+def test_with_dask() -> None:
+    bag = pytest.importorskip("dask.bag")
+    names = bag.from_sequence(SNAPSHOTS, npartitions=2)
+    found = names.map_partitions(lambda part: [headscope.scan_batch({"reference": list(part)}, offline=True)])
+    batches = found.compute(scheduler="threads", num_workers=2)
+    assert {
+        name: pooling
+        for batch in batches
+        for name, pooling in zip(batch["reference"], batch["pooling_kind"], strict=True)
+    } == POOLINGS

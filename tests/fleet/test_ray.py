@@ -1,0 +1,274 @@
+"""A scan on a Ray cluster writes what the local pool writes, through Ray's writers, and survives the loss of a node."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headers_only import checkpoint_of, write
+from scan_faults import Dies, Hangs, Leaves, Raises, Slow
+
+from headscope.api.scanning import Progressed, run_scan
+from headscope.errors import HeadscopeError, UsageError
+from headscope.fleet.table import read_rows
+
+SNAPSHOTS = ("bert-base-uncased", "gpt2", "roberta-base", "distilbert-base-uncased", "nothing-here")
+DRIVER = """
+import sys
+from pathlib import Path
+from scan_faults import Slow
+from headscope.api.scanning import run_scan
+
+names = Path(sys.argv[1]).read_text(encoding="utf-8").splitlines()
+run_scan(map(Slow, names), engine="ray", output=sys.argv[2], workers=2, offline=True)
+"""
+TOKEN = "hf_NoLogMayHoldThisToken"
+
+
+def without_time(rows: Any) -> list[dict[str, Any]]:
+    return sorted(
+        ({name: value for name, value in row.items() if name != "seconds"} for row in rows),
+        key=lambda row: row["reference"],
+    )
+
+
+def on_ray(names: Any, output: Path | str, **options: Any) -> Any:
+    return run_scan(names, engine="ray", output=output, offline=True, **({"workers": 2} | options))
+
+
+def local_rows(names: Any, folder: Path) -> list[dict[str, Any]]:
+    table = folder / "local.jsonl"
+    run_scan(names, output=table, workers=2, offline=True)
+    return without_time(read_rows(table))
+
+
+def test_without_ray_one_sentence_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UsageError) as caught:
+        on_ray(["gpt2"], tmp_path / "rows.parquet")
+    assert caught.value.message == "the engine ray needs Ray Data, which is not installed (ray is missing)"
+    assert 'pip install "headscope[ray]"' in caught.value.hint
+    assert not (tmp_path / "rows.parquet").exists()
+
+
+def test_an_unknown_engine_is_refused() -> None:
+    with pytest.raises(UsageError, match="engine must be local or ray, not 'spark'"):
+        run_scan(["gpt2"], engine="spark")
+
+
+class TestWithRay:
+    """What follows needs Ray, and shares one cluster of three nodes."""
+
+    @pytest.fixture(scope="class")
+    def ray(self) -> Any:
+        pytest.importorskip("ray.data")
+        return pytest.importorskip("ray")
+
+    @pytest.fixture(scope="class")
+    def cluster(self, ray: Any) -> Iterator[Any]:
+        from ray.cluster_utils import Cluster
+
+        paths = [str(Path(__file__).parents[2]), str(Path(__file__).parents[1])]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYTHONPATH", os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")]))
+            patch.setenv("RAY_worker_niceness", "0")  # else a busy machine leaves the workers nothing
+            patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+            cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+            for _ in range(2):
+                cluster.add_node(num_cpus=1)
+            patch.setenv("RAY_ADDRESS", cluster.address)
+            ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+            try:
+                yield cluster
+            finally:
+                ray.shutdown()
+                cluster.shutdown()
+
+    @pytest.mark.parametrize(
+        ("name", "sentence"),
+        [
+            (None, "the workers of a Ray cluster write no rows to stdout"),
+            ("rows.jsonl", "the workers of a Ray cluster write Parquet, and .*rows.jsonl is one file"),
+            ("rows.csv", "the workers of a Ray cluster write Parquet, and .*rows.csv is one file"),
+        ],
+    )
+    def test_where_its_rows_can_not_go(self, ray: Any, name: str | None, sentence: str, tmp_path: Path) -> None:
+        with pytest.raises(UsageError, match=sentence):
+            run_scan(["gpt2"], engine="ray", output=tmp_path / name if name else None)
+        assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize("option", ["resume", "only_new"])
+    def test_a_url_can_not_be_gone_on_with(self, ray: Any, option: str, tmp_path: Path) -> None:
+        with pytest.raises(UsageError, match="can't be gone on with: only local folders can"):
+            on_ray(["gpt2"], f"file://{tmp_path}/rows", **{option: True})
+
+    def test_its_table_is_that_of_the_local_pool(self, cluster: Any, tmp_path: Path) -> None:
+        table = tmp_path / "rows.parquet"
+        seen: list[Progressed] = []
+        folders = set(actor_folders())
+        found = on_ray(SNAPSHOTS, table, token=TOKEN, progress=seen.append)
+        rows = without_time(read_rows(table))
+        assert rows == local_rows(SNAPSHOTS, tmp_path)
+        assert (found.rows, found.written, found.skipped) == (5, 5, 0)
+        assert [row["not_determined"] for row in rows].count(None) == 4
+        assert seen == sorted(seen, key=lambda one: one.done)
+        assert all(one.total == 5 and one.done <= 5 for one in seen)
+        self.goes_on(table)
+        self.reads_like_any_dataset(table)
+        self.keeps_the_token_out_of_every_log()
+        assert set(actor_folders()) <= folders
+
+    def goes_on(self, table: Path) -> None:
+        """Both engines go on with it, and with what the other has added."""
+        before = sorted(table.rglob("*.parquet"))
+        with pytest.raises(UsageError, match="exists already"):
+            on_ray(SNAPSHOTS, table)
+        half = before[0].with_name("0_" + "a" * 32 + "_000007-0.parquet")
+        half.write_bytes(before[0].read_bytes()[:-100])
+        found = on_ray([*SNAPSHOTS, "also-not-here"], table, resume=True)
+        assert (found.rows, found.written, found.skipped) == (6, 1, 5)
+        assert not half.exists()
+        assert set(before) < set(table.rglob("*.parquet"))
+        found = run_scan([*SNAPSHOTS, "nor-this"], output=table, workers=0, resume=True, offline=True)
+        assert (found.rows, found.written, found.skipped) == (7, 1, 5)
+        assert len(without_time(read_rows(table))) == 7
+        foreign = before[0].with_name("b_" + "c" * 32 + "_000001-0.parquet")
+        foreign.write_bytes(b"another's")
+        with pytest.raises(UsageError, match="can't be read"):
+            on_ray(SNAPSHOTS, table, resume=True)
+        assert foreign.read_bytes() == b"another's"
+        foreign.unlink()
+
+    def reads_like_any_dataset(self, table: Path) -> None:
+        import pyarrow.dataset
+
+        found = pyarrow.dataset.dataset(table, partitioning="hive").to_table()
+        assert found.num_rows == 7
+        assert set(found["verdict"].to_pylist()) == {"passed", "failed", "not_determined"}
+
+    def keeps_the_token_out_of_every_log(self) -> None:
+        logs = Path("/tmp/ray/session_latest").resolve()
+        files = [path for path in logs.rglob("*") if path.is_file()]
+        assert files
+        assert [path for path in files if TOKEN.encode() in path.read_bytes()] == []
+
+    def test_a_folder_with_a_url(self, cluster: Any, tmp_path: Path) -> None:
+        url = f"file://{tmp_path}/rows"
+        found = on_ray(["gpt2", "nothing-here"], url)
+        assert (found.rows, found.written) == (2, 2)
+        assert without_time(read_rows(tmp_path / "rows")) == local_rows(["gpt2", "nothing-here"], tmp_path)
+        with pytest.raises(UsageError, match="holds files already"):
+            on_ray(["gpt2"], url)
+
+    def test_each_culprit_costs_itself_alone(self, cluster: Any, tmp_path: Path) -> None:
+        from headscope.api.options import make_request
+        from headscope.fleet.pool import Limits, Work
+        from headscope.fleet.ray_engine import Wanted, write_with_ray
+        from headscope.fleet.row import Asked
+        from headscope.fleet.target import Target
+
+        targets = [Dies("dies"), Leaves("leaves"), Raises("raises"), Hangs("hangs"), Target("gpt2")]
+        work = Work(make_request("", {"offline": True}), Asked())
+        table = tmp_path / "rows.parquet"
+        write_with_ray([Wanted(one) for one in targets], work, 2, Limits(seconds=60), str(table))
+        assert {row["reference"]: (row["not_determined"], row["reason"]) for row in read_rows(table)} == {
+            "dies": ("crash", "its worker process ended: SIGSEGV"),
+            "leaves": ("crash", "its worker process ended: exit code 7"),
+            "raises": ("crash", "ZeroDivisionError: seven"),
+            "hangs": ("timeout", "not done after 60 s, the time limit"),
+            "gpt2": (None, next(row["reason"] for row in read_rows(table) if row["reference"] == "gpt2")),
+        }
+
+    def test_a_killed_driver_is_gone_on_with(self, cluster: Any, tmp_path: Path) -> None:
+        names = self.folders(tmp_path, 60)
+        listed = tmp_path / "names.txt"
+        listed.write_text("\n".join(names), encoding="utf-8")
+        table = tmp_path / "rows.parquet"
+        with subprocess.Popen([sys.executable, "-c", DRIVER, str(listed), str(table)]) as process:
+            try:
+                until(lambda: len(list(table.glob("verdict=*/*.parquet"))) >= 2)
+            finally:
+                process.send_signal(signal.SIGKILL)
+        time.sleep(5)  # Ray notices
+        some = len(list(read_rows(table)))
+        assert 0 < some < 60
+        options = [
+            "--from",
+            listed,
+            "--engine",
+            "ray",
+            "--workers",
+            "2",
+            "--offline",
+            "-o",
+            table,
+            "--resume",
+            "--json",
+        ]
+        command = [sys.executable, "-m", "headscope", "scan", "--from", str(listed), "-o", str(table), *options]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.stderr == ""
+        summary = json.loads(done.stdout)
+        assert (summary["rows"], summary["written"] + some, summary["skipped"]) == (60, 60, some)
+        assert without_time(read_rows(table)) == local_rows(names, tmp_path)
+
+    def test_the_loss_of_a_node_loses_no_row(self, ray: Any, cluster: Any, tmp_path: Path) -> None:
+        names = self.folders(tmp_path, 60)
+        table = tmp_path / "rows.parquet"
+        lost = []
+
+        def lose_one(so_far: Progressed) -> None:
+            if so_far.done and not lost:
+                node = sorted(cluster.worker_nodes, key=lambda one: self.actors_on(one.node_id))[-1]
+                lost.append(self.actors_on(node.node_id))
+                cluster.remove_node(node, allow_graceful=False)
+
+        found = on_ray(map(Slow, names), table, workers=3, progress=lose_one)
+        assert lost
+        assert lost[0] > 0, "no actor was on the node"
+        assert (found.rows, found.written) == (60, 60)
+        assert without_time(read_rows(table)) == local_rows(names, tmp_path)
+
+    def actors_on(self, node: str) -> int:
+        from ray._private.state import actors
+
+        alive = [one for one in actors().values() if one["State"] == "ALIVE" and "Scanner" in one["ActorClassName"]]
+        return sum(one["Address"]["NodeID"] == node for one in alive)
+
+    def folders(self, place: Path, count: int) -> list[str]:
+        base = checkpoint_of("bert", "BertForSequenceClassification")
+        assert base is not None
+        return [str(write(base, place / f"run-{number:03}")) for number in range(count)]
+
+
+def actor_folders() -> list[Path]:
+    return list(Path(tempfile.gettempdir()).glob("headscope-" + "[0-9a-f]" * 32))
+
+
+def until(is_so: Any, seconds: float = 300) -> None:
+    end = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def test_a_cluster_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ray = pytest.importorskip("ray")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ConnectionError("no such cluster\nand more lines")
+
+    monkeypatch.setattr(ray, "init", refuse)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setenv("RAY_ADDRESS", "192.0.2.1:6379")
+    with pytest.raises(HeadscopeError) as caught:
+        on_ray(["gpt2"], tmp_path / "rows.parquet")
+    assert re.fullmatch("the Ray cluster at 192.0.2.1:6379 can't be reached: no such cluster", caught.value.message)
