@@ -98,6 +98,7 @@ class Repository:
         self._texts: dict[str, Future[bytes | None]] = {}
         self._opened: dict[str, ByteSource] = {}
         self._absent: set[str] = set()
+        self._listed: tuple[str, ...] | None = None
         self._lock = Lock()
         if self.commit is not None and access.location.names is not None:
             self._memory.keep((access.repo, self.commit), access.location.names)
@@ -122,8 +123,9 @@ class Repository:
 
     def names_at_hand(self) -> tuple[str, ...] | None:
         """See `Storage`."""
-        listed = self._memory.get((self._access.repo, self.commit)) if self.commit is not None else None
-        return None if listed is None else self._below(listed)
+        if self._listed is None and self.commit is not None:
+            self._listed = self._memory.get((self._access.repo, self.commit))
+        return None if self._listed is None else self._below(self._listed)
 
     def _below(self, listed: tuple[str, ...]) -> tuple[str, ...]:
         prefix = f"{self._access.location.subfolder}/" if self._access.location.subfolder else ""
