@@ -16,11 +16,11 @@ setup: $(VENV)/.dev
 
 ## test: set everything up and pass the tests, without those that take long
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m "not slow"
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow"
 
 ## test-all: every test
 test-all: $(VENV)/.dev
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 ## states: every row of the table in docs/states.md, made by the libraries that are installed
 states: $(VENV)/.dev

@@ -10,6 +10,7 @@ from benchmarks import (
     bench_inspect_70b,
     bench_inspect_bert,
     bench_repeat,
+    bench_requests,
     bench_save,
     bench_states,
     bench_trace,
@@ -27,6 +28,7 @@ BENCHMARKS = {
     "verify": bench_verify,
     "save": bench_save,
     "hub": bench_hub,
+    "requests": bench_requests,
     "7b": bench_inspect_7b,
     "70b": bench_inspect_70b,
 }

@@ -105,6 +105,12 @@ class CheckFailed(HeadscopeError):
     exit_code = ExitCode.FINDINGS
 
 
+def error_of(code: str) -> type[HeadscopeError]:
+    """The class of errors with a code, which another process told."""
+    known = (UsageError, NotFound, Gated, Offline, NetworkError, Malformed, CheckFailed)
+    return next((kind for kind in known if kind.code == code), Unsupported)
+
+
 def moved(package: str, what: str) -> Unsupported:
     """The error to raise: `what` is gone from the installed version of `package`, or has another form."""
     from importlib import metadata

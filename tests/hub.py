@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -9,9 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import parse_qs, unquote, urlencode
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+MOVED = "89abcdef0123456789abcdef0123456789abcdef"
+OWN_CACHE = "/api/resolve-cache/"
+"""To where the Hub redirects small files: its edge cache, which no limit counts."""
 LARGE = (".safetensors", ".bin", ".gguf", ".pt", ".ckpt", ".distcp")
 
 
@@ -31,6 +35,38 @@ Answer = tuple[int, dict[str, str], bytes]
 
 
 @dataclass
+class Quota:
+    """The Hub's limit: `allowed` requests of one kind (`resolvers`, `api`) in fixed windows of so many seconds."""
+
+    allowed: int
+    seconds: float = 300
+    kind: str = "resolvers"
+    retry_after: bool = False
+    taken: list[int] = field(default_factory=list)
+    refused: int = 0
+    _begun: float = field(default_factory=time.monotonic)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, path: str) -> tuple[bool, dict[str, str]]:
+        """Whether one more request is allowed, and what the Hub says of the limit; nothing for another kind."""
+        kind = "api" if path.startswith("/api/") else "resolvers"
+        if kind != self.kind or path.startswith(OWN_CACHE):
+            return True, {}
+        with self._lock:
+            window, into = divmod(time.monotonic() - self._begun, self.seconds)
+            self.taken += [0] * (int(window) + 1 - len(self.taken))
+            allowed = self.taken[-1] < self.allowed
+            self.taken[-1] += allowed
+            self.refused += not allowed
+            left, ends = self.allowed - self.taken[-1], math.ceil(self.seconds - into)
+        told = {
+            "RateLimit": f'"{kind}";r={left};t={ends}',
+            "RateLimit-Policy": f'"fixed window";"{kind}";q={self.allowed};w={math.ceil(self.seconds)}',
+        }
+        return allowed, {"Retry-After": str(ends)} if self.retry_after and not allowed else told
+
+
+@dataclass
 class Hub:
     """Repositories by id, the log, `gated` ids, and the faults on demand.
 
@@ -39,6 +75,10 @@ class Hub:
     many are broken off); of the API: `api_status`. Every answer waits for `latency` seconds. `answer` may
     answer by itself: from origin (`hub`, `cdn`), method and path to status, headers and body, None for what is usual;
     with the status 0 the connection is closed without one.
+
+    With `own_cache` small files are redirected within the Hub, as on the real one. `moved` are the repositories as they
+    are at the commit MOVED, to which `main` leads once `head` is set to it. `quota` limits the requests. Listings come
+    in pages of `page` models.
     """
 
     repos: dict[str, dict[str, bytes]]
@@ -54,10 +94,25 @@ class Hub:
     redirect: str = ""
     drip: float = 0
     latency: float = 0
+    own_cache: bool = False
+    moved: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    head: str = COMMIT
+    quota: Quota | None = None
+    collections: dict[str, list[str]] = field(default_factory=dict)
+    page: int = 2
     answer: Callable[[str, str, str], Answer | None] | None = None
     log: list[Request] = field(default_factory=list)
     endpoint: str = ""
     cdn: str = ""
+
+    def files(self, repo: str, revision: str) -> dict[str, bytes]:
+        """The files of a repository at a revision."""
+        commit = self.head if revision == "main" else COMMIT if revision == "v1" else revision
+        return self.moved.get(repo, self.repos[repo]) if commit == MOVED else self.repos[repo]
+
+    def commit(self, revision: str) -> str:
+        """The commit that a revision means."""
+        return {"main": self.head, "v1": COMMIT}.get(revision, revision)
 
     def weight_bytes(self) -> int:
         """Bytes of weight files that were sent."""
@@ -94,7 +149,9 @@ def _handler(hub: Hub, origin: str) -> type[BaseHTTPRequestHandler]:
         def answer(self, *, with_body: bool) -> None:
             time.sleep(hub.latency)
             path = unquote(self.path.partition("?")[0])
-            status, headers, body = self.usual(path) if hub.answer is None else self.own(path)
+            allowed, told = hub.quota.take(path) if hub.quota is not None and origin == "hub" else (True, {})
+            status, headers, body = self.made(path) if allowed else (429, {}, b"")
+            headers = told | headers
             if not status:
                 self.close_connection = True
                 hub.log.append(Request(origin, self.command, path, "", "Authorization" in self.headers, 0))
@@ -117,8 +174,12 @@ def _handler(hub: Hub, origin: str) -> type[BaseHTTPRequestHandler]:
             token = "authorization" in {name.lower() for name in self.headers}
             hub.log.append(Request(origin, self.command, path, self.headers.get("Range", ""), token, sent))
 
+        def made(self, path: str) -> Answer:
+            return self.usual(path) if hub.answer is None else self.own(path)
+
         def usual(self, path: str) -> Answer:
-            return _cdn(hub, path, self.headers) if origin == "cdn" else _hub(hub, path, self.headers)
+            query = parse_qs(self.path.partition("?")[2])
+            return _cdn(hub, path, self.headers) if origin == "cdn" else _hub(hub, path, query)
 
         def own(self, path: str) -> Answer:
             found = hub.answer(origin, self.command, path) if hub.answer else None
@@ -143,21 +204,23 @@ def _error(status: int, code: str) -> Answer:
     return status, {"X-Error-Code": code, "X-Error-Message": code}, b""
 
 
-def _hub(hub: Hub, path: str, headers: Any) -> Answer:
-    if path.startswith("/api/models/") and hub.api_status:
-        return hub.api_status, {}, b""
-    if path.startswith("/api/models/"):
-        return _api(hub, path.removeprefix("/api/models/"))
+def _hub(hub: Hub, path: str, query: dict[str, list[str]]) -> Answer:
+    if path.startswith("/api/"):
+        return _api(hub, path, query)
     if "/resolve/" not in path:
         return 404, {}, b"{}"
+    return _resolve(hub, path)
+
+
+def _resolve(hub: Hub, path: str) -> Answer:
     repo, _, rest = path.lstrip("/").partition("/resolve/")
     revision, _, name = rest.partition("/")
     problem = _problem(hub, repo, revision)
     if problem:
         return problem
-    if name not in hub.repos[repo]:
+    if name not in hub.files(repo, revision):
         return _error(404, "EntryNotFound")
-    return _file(hub, repo, name, hub.repos[repo][name], headers)
+    return _file(hub, repo, hub.commit(revision), name)
 
 
 def _problem(hub: Hub, repo: str, revision: str) -> Answer | None:
@@ -165,31 +228,98 @@ def _problem(hub: Hub, repo: str, revision: str) -> Answer | None:
         return _error(403, "GatedRepo")
     if repo not in hub.repos:
         return _error(404, "RepoNotFound")
-    return None if revision in {"main", "v1", COMMIT} else _error(404, "RevisionNotFound")
+    return None if revision in {"main", "v1", COMMIT, MOVED} else _error(404, "RevisionNotFound")
 
 
-def _api(hub: Hub, rest: str) -> Answer:
+def _api(hub: Hub, path: str, query: dict[str, list[str]]) -> Answer:
+    if path.startswith(OWN_CACHE):
+        return _own_cache(hub, path.removeprefix(f"{OWN_CACHE}models/"))
+    if hub.api_status:
+        return hub.api_status, {}, b""
+    if path == "/api/models":
+        return _listing(hub, query)
+    if path.startswith("/api/collections/"):
+        return _collection(hub, path.removeprefix("/api/collections/"))
+    return _model(hub, path.removeprefix("/api/models/")) if path.startswith("/api/models/") else (404, {}, b"{}")
+
+
+def _model(hub: Hub, rest: str) -> Answer:
     repo, _, revision = rest.partition("/revision/")
-    problem = _problem(hub, repo, revision or "main")
+    revision = revision or "main"
+    problem = _problem(hub, repo, revision)
     if problem:
         return problem
-    siblings = [{"rfilename": name} for name in hub.repos[repo]]
-    body = json.dumps({"id": repo, "modelId": repo, "sha": COMMIT, "siblings": siblings, "private": False})
-    return 200, {"Content-Type": "application/json", "X-Repo-Commit": COMMIT}, body.encode()
+    body = json.dumps(_described(hub, repo, revision))
+    headers = {"Content-Type": "application/json", "X-Repo-Commit": hub.commit(revision)}
+    return 200, headers, body.encode()
 
 
-def _file(hub: Hub, repo: str, name: str, content: bytes, headers: Any) -> Answer:
-    known = f"{name} {len(content)}".encode() if name.endswith(LARGE) else content[:]  # never all of a large file
-    etag = f'"{hashlib.sha256(known).hexdigest()}"'
-    common = {"X-Repo-Commit": COMMIT, "ETag": etag}
+def _described(hub: Hub, repo: str, revision: str = "main") -> dict[str, Any]:
+    siblings = [{"rfilename": name} for name in hub.files(repo, revision)]
+    return {"id": repo, "modelId": repo, "sha": hub.commit(revision), "siblings": siblings, "private": False}
+
+
+def _listing(hub: Hub, query: dict[str, list[str]]) -> Answer:
+    """A page of the models of an author, or whose ids hold a text; commit and files only where they are asked for."""
+    author, search = query.get("author", [""])[0], query.get("search", [""])[0]
+    found = [repo for repo in hub.repos if repo.startswith(f"{author}/" if author else "") and search in repo]
+    if query.get("filter"):
+        found = [repo for repo in found if f"{query['filter'][0]}.tag" in hub.repos[repo]]
+    begin = int(query.get("cursor", ["0"])[0])
+    shown = [_described(hub, repo) for repo in found[begin : begin + hub.page]]
+    wanted = {"id", "modelId"} | set(query.get("expand", ()))
+    if "full" not in query:
+        shown = [{name: value for name, value in item.items() if name in wanted} for item in shown]
+    headers = {"Content-Type": "application/json"}
+    if begin + hub.page < len(found):
+        more = urlencode(query | {"cursor": [str(begin + hub.page)]}, doseq=True)
+        headers["Link"] = f'<{hub.endpoint}/api/models?{more}>; rel="next"'
+    return 200, headers, json.dumps(shown).encode()
+
+
+def _collection(hub: Hub, slug: str) -> Answer:
+    """A collection of models, with ids only, as the Hub has it."""
+    if slug not in hub.collections:
+        return 404, {}, b"{}"
+    items = [
+        {"_id": str(at), "id": repo, "type": "model", "position": at} for at, repo in enumerate(hub.collections[slug])
+    ]
+    found = {
+        "slug": slug,
+        "title": slug,
+        "owner": {"name": "someone"},
+        "items": items,
+        "lastUpdated": "2026-01-01T00:00:00.000Z",
+    }
+    found |= {"position": 0, "private": False, "theme": "blue", "upvotes": 0}
+    return 200, {"Content-Type": "application/json"}, json.dumps(found).encode()
+
+
+def _file(hub: Hub, repo: str, commit: str, name: str) -> Answer:
+    content = hub.files(repo, commit)[name]
+    common = {"X-Repo-Commit": commit, "ETag": _etag(name, content)}
     if name.endswith(LARGE):
         linked = {
             "X-Linked-Size": str(len(content)),
-            "X-Linked-Etag": etag,
-            "Location": hub.redirect or f"{hub.cdn}/{repo}/{name}",
+            "X-Linked-Etag": common["ETag"],
+            "Location": hub.redirect or f"{hub.cdn}/{repo}/{commit}/{name}",
         }
         return 302, common | linked | {"Content-Length": "0"}, b""
+    if hub.own_cache:
+        return 307, common | {"Location": f"{OWN_CACHE}models/{repo}/{commit}/{name}"}, b"Temporary Redirect"
     return 200, common | {"Content-Type": "text/plain"}, content[:]
+
+
+def _etag(name: str, content: bytes) -> str:
+    known = f"{name} {len(content)}".encode() if name.endswith(LARGE) else content[:]  # never all of a large file
+    return f'"{hashlib.sha256(known).hexdigest()}"'
+
+
+def _own_cache(hub: Hub, rest: str) -> Answer:
+    repo = next(repo for repo in hub.repos if rest.startswith(f"{repo}/"))
+    commit, _, name = rest.removeprefix(f"{repo}/").partition("/")
+    content = hub.files(repo, commit)[name]
+    return 200, {"X-Repo-Commit": commit, "ETag": _etag(name, content), "Content-Type": "text/plain"}, content[:]
 
 
 def _cdn(hub: Hub, path: str, headers: Any) -> Answer:
@@ -200,7 +330,8 @@ def _cdn(hub: Hub, path: str, headers: Any) -> Answer:
         return 503, hub.busy_headers, b""
     held = path.lstrip("/")
     repo = next(repo for repo in hub.repos if held.startswith(f"{repo}/"))
-    content = hub.repos[repo][held.removeprefix(f"{repo}/")]
+    commit, _, name = held.removeprefix(f"{repo}/").partition("/")
+    content = hub.files(repo, commit)[name]
     wanted = headers.get("Range", "")
     if not wanted or hub.ignore_range:
         return 200, {}, content[:]

@@ -1,11 +1,13 @@
 """What the docs show of the tool is what it makes now, text and pictures; `--update-golden` writes them anew."""
 
+import os
 import subprocess
-import sys
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+
+from tests import warm
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = (
@@ -26,6 +28,7 @@ def test_the_docs_show_what_the_tool_makes(script: str, request: pytest.FixtureR
     if installed != documented_transformers():
         pytest.skip(f"the documents show source lines of another transformers than {installed}")
     option = [] if request.config.getoption("--update-golden") else ["--check"]
-    command = [sys.executable, str(ROOT / "scripts" / script), *option]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    surroundings = os.environ | warm.offline()
+    command = [*warm.python(environment=surroundings), str(ROOT / "scripts" / script), *option]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=surroundings)
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -20,6 +20,7 @@ CASES = {
     "a sentence at its end": ["-c", "import sys; sys.exit('so it ends')"],
     "what is registered for the end": ["-c", "import atexit; atexit.register(print, 'bye'); print('begun')"],
     "a thread that takes longer": ["-c", "import threading; threading.Timer(0.1, lambda: print('late')).start()"],
+    "a path that is safe": ["-P", "-c", "import os, sys; print(sys.argv, {'', os.getcwd()} & set(sys.path))"],
     "a module": ["-m", "headscope", "explain", "HS102", "--json"],
     "a usage error": ["-m", "headscope", "inspect"],
     "a signal": ["-c", "import os; os.kill(os.getpid(), 15)"],

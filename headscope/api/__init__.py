@@ -8,6 +8,7 @@ from headscope.api.forward_pass import forward
 from headscope.api.inspection import inspect
 from headscope.api.options import DeviceName, DrawingName, ProfileName, SeverityName
 from headscope.api.save_verification import verify_save
+from headscope.api.scanning import scan, scan_batch
 from headscope.api.shown import Checked, Compared, Examination, Forwarded, Heads, Snapshot, Verified
 from headscope.api.snapshots import snapshot
 from headscope.api.verification import verify
@@ -15,6 +16,7 @@ from headscope.api.weight_diff import diff_weights
 from headscope.checks import Ignore
 from headscope.examination.environment import environment, surroundings
 from headscope.examination.request import Progress, Request
+from headscope.facts.scan import ScanRow
 
 __all__ = [
     "Checked",
@@ -28,6 +30,7 @@ __all__ = [
     "ProfileName",
     "Progress",
     "Request",
+    "ScanRow",
     "SeverityName",
     "Snapshot",
     "Verified",
@@ -39,6 +42,8 @@ __all__ = [
     "forward",
     "heads",
     "inspect",
+    "scan",
+    "scan_batch",
     "snapshot",
     "surroundings",
     "verify",

@@ -196,50 +196,75 @@ def _traced_entry(target: _Target, cls: Any) -> HeadEntry:
     from headscope.model.quiet import quiet
 
     with quiet():
-        config, filled, trace, by, reason = _first_trace(cls, target)
-        head = _atlas_head(trace, cls, config)
-        inheritance = inherit(cls, config, trace.parameters)
+        first = _first_trace(cls, target)
+        head = _atlas_head(first.trace, first.shapes)
+        inheritance = inherit(cls, first.config, first.trace.parameters)
     return HeadEntry(
         class_name=target.name,
         task=target.task,
         model_type=target.model_type,
         traced=True,
-        by=by,
-        reason=reason,
+        by=first.by,
+        reason=first.reason,
         pretraining_class=inheritance.pretraining_class,
         new_from_pretraining=inheritance.new,
-        depends_on=trace.config_fields,
-        filled=filled,
+        depends_on=first.trace.config_fields,
+        filled=first.filled,
         head=head,
     )
 
 
-def _first_trace(cls: Any, target: _Target) -> tuple[Any, tuple[str, ...], HeadTrace, str, str]:
-    """The first configuration that can be traced by shapes, else the smallest with real weights; the fields that were
-    set, the trace, how it was made, and why not by shapes."""
+Shapes = dict[str, tuple[int, ...]]
+"""The parameters of a model by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class _First:
+    """The configuration that was traced, its fields that were set, the trace with the shapes of all parameters, how it
+    was made, and why not by shapes."""
+
+    config: Any
+    filled: tuple[str, ...]
+    trace: HeadTrace
+    shapes: Shapes
+    by: str
+    reason: str = ""
+
+
+def _first_trace(cls: Any, target: _Target) -> _First:
+    """The first configuration that can be traced by shapes, else the smallest with real weights."""
     from headscope.model.defaults import default_configs
+    from headscope.upstream.torch import on_meta
 
     failures = []
     for config, filled in default_configs(target.model_type):
         try:
-            return config, filled, _trace_shapes(cls, config, target.task), "shapes", ""
+            trace, shapes = _trace_shapes(cls, config, target.task)
+            return _First(config, filled, trace, shapes, "shapes")
         except ImportError:
             raise
         except Exception as err:
             failures.append((config, filled, err))
     config, filled, failure = failures[0]
-    return config, filled, _trace_reduced(cls, config, target.task, failure), "reduced", _sentence(failure)
+    trace = _trace_reduced(cls, config, target.task, failure)
+    with on_meta():
+        shapes = _shapes_of(cls(config))
+    return _First(config, filled, trace, shapes, "reduced", _sentence(failure))
 
 
-def _trace_shapes(cls: Any, config: Any, task: Task) -> HeadTrace:
-    import torch
-
+def _trace_shapes(cls: Any, config: Any, task: Task) -> tuple[HeadTrace, Shapes]:
     from headscope.model.reduced_config import shallow_twin
     from headscope.trace import trace_head
+    from headscope.upstream.torch import on_meta
 
-    with torch.device("meta"):
+    with on_meta():
         model = cls(config)
-    return trace_head(model, task, _token_names(config), verify=True, twin=lambda: shallow_twin(model))
+    shapes = _shapes_of(model)
+    return trace_head(model, task, _token_names(config), verify=True, twin=lambda: shallow_twin(model)), shapes
+
+
+def _shapes_of(model: Any) -> Shapes:
+    return {name: tuple(value.shape) for name, value in model.named_parameters(remove_duplicate=False)}
 
 
 def _trace_reduced(cls: Any, config: Any, task: Task, failure: Exception) -> HeadTrace:
@@ -248,9 +273,10 @@ def _trace_reduced(cls: Any, config: Any, task: Task, failure: Exception) -> Hea
 
     from headscope.model.reduced_config import reduced_config
     from headscope.trace import trace_head
+    from headscope.upstream.torch import on_meta
 
     reduced = reduced_config(config)
-    with torch.device("meta"):
+    with on_meta():
         size = sum(parameter.numel() for parameter in cls(reduced).parameters())
     if size > _LARGEST_REDUCED:
         raise failure
@@ -267,11 +293,7 @@ def _token_names(config: Any) -> TokenNames:
     return TokenNames(special.first, special.eos)
 
 
-def _atlas_head(trace: HeadTrace, cls: Any, config: Any) -> AtlasHead:
-    import torch
-
-    with torch.device("meta"):
-        shapes = {name: tuple(value.shape) for name, value in cls(config).named_parameters(remove_duplicate=False)}
+def _atlas_head(trace: HeadTrace, shapes: Shapes) -> AtlasHead:
     live = set(trace.live)
     return AtlasHead(
         modules=trace.modules,

@@ -29,6 +29,7 @@ from headscope.examination.evidence import gather
 from headscope.examination.in_memory import is_in_memory
 from headscope.examination.labelled import DataRequest, Labelled, read_labelled, with_data
 from headscope.examination.request import Progress, Request
+from headscope.examination.structure import ReportMemory
 from headscope.facts import Profile, Severity, Unavailable
 from headscope.facts.check import CheckResult, Subject
 from headscope.facts.labelled import Predictions
@@ -202,7 +203,7 @@ def check(
         return _judged(with_data(subject, labelled), selection)
     request = make_request(reference, options)
     labelled = read_labelled(wanted_data) if wanted_data else None
-    return check_one(request, wanted, selection, progress, labelled)
+    return check_one(request, wanted, selection, progress, labelled=labelled)
 
 
 _OF_DATA = ("data", "label_column", "text_column", "split", "predict", "device")
@@ -251,10 +252,12 @@ def check_one(
     profile: Profile,
     selection: Selection,
     progress: Progress | None,
+    *,
     labelled: Labelled | None = None,
+    memory: ReportMemory | None = None,
 ) -> Checked:
-    """The result for one checkpoint, with labelled data beside it."""
-    examined = examine("check", replace(request, verify=True), progress)
+    """The result for one checkpoint, with labelled data beside it; `memory` keeps what the next ones share."""
+    examined = examine("check", replace(request, verify=True), progress, memory)
     (progress or (lambda sentence: None))("asking the rules")
     subject = gather(examined, request, profile)
     return _judged(with_data(subject, labelled, lambda data: _predicted(examined, request, data, progress)), selection)

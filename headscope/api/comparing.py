@@ -10,11 +10,13 @@ from os import PathLike
 from headscope.api.options import given_options, make_request, read_labels, refuses_unknown
 from headscope.api.shown import Compared, shown
 from headscope.errors import HeadscopeError, Unsupported, UsageError
+from headscope.examination.cache import open_cache
 from headscope.examination.checkpoint import Examined, examine
 from headscope.examination.exported import compare_with_export
 from headscope.examination.findings import with_findings
 from headscope.examination.reading import StoredFiles, open_stored_files
 from headscope.examination.request import Progress, Request
+from headscope.examination.structure import ReportMemory, Structures
 from headscope.facts import (
     Carried,
     CheckpointKind,
@@ -100,9 +102,10 @@ def compare(
         raise UsageError(f"{len(references)} model was given, and two are needed to compare", "name another model")
     options["labels"] = read_labels(labels)  # once: an iterator has nothing left for the second model
     requests = [make_request(reference, options) for reference in references]
+    memory = ReportMemory(open_cache(cache), Structures())
     exports, examined = {}, []
     for request in requests:
-        found = _examined(request, progress)
+        found = _examined(request, progress, memory)
         if isinstance(found, Examined):
             examined.append(found)
         else:
@@ -123,10 +126,10 @@ def compare(
     )
 
 
-def _examined(request: Request, progress: Progress | None) -> Examined | WeightInventory:
+def _examined(request: Request, progress: Progress | None, memory: ReportMemory) -> Examined | WeightInventory:
     """The examination of a checkpoint, or what an export holds."""
     try:
-        return examine("compare", request, progress)
+        return examine("compare", request, progress, memory)
     except Unsupported as err:
         contents = err.contents if isinstance(err.contents, WeightInventory) else None
         if contents is not None and contents.head is not None and contents.head.basis is not HeadBasis.CONFIG:

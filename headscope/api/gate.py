@@ -14,8 +14,10 @@ from headscope.api.options import make_request
 from headscope.checks import Ignore, Selection, select
 from headscope.checks.judgement import unused_ignores
 from headscope.errors import HeadscopeError, UsageError, did_you_mean
+from headscope.examination.cache import open_cache
 from headscope.examination.labelled import DataRequest, read_labelled
 from headscope.examination.request import Progress
+from headscope.examination.structure import ReportMemory, Structures
 from headscope.facts import Profile, Unavailable
 from headscope.facts.check import CheckResult, Verdict
 from headscope.facts.environment import tool_version
@@ -54,10 +56,11 @@ def run_gate(
     """
     requests = [make_request(model, dict(options)) for model in models]
     labelled = read_labelled(data) if data else None
+    memory = ReportMemory(open_cache(any(request.cache for request in requests)), Structures())
     results: list[CheckResult] = []
     for request in requests:
         try:
-            results.append(check_one(request, gate.profile, gate.selection, progress, labelled))
+            results.append(check_one(request, gate.profile, gate.selection, progress, labelled=labelled, memory=memory))
         except HeadscopeError as err:
             if len(requests) == 1:
                 raise

@@ -197,9 +197,8 @@ def make_request(reference: Any, options: dict[str, Any]) -> Request:
 _FIELDS_OF: dict[type, list[str]] = {
     kind: [item.name for item in fields(kind)] for kind in (Location, HubOptions, Request)
 }
-_OF_REQUESTS = [
-    name for names in _FIELDS_OF.values() for name in names if name not in {"reference", "commit", "hub", "location"}
-]
+_NO_OPTIONS = {"reference", "commit", "names", "hub", "location", "budget", "memory"}
+_OF_REQUESTS = [name for names in _FIELDS_OF.values() for name in names if name not in _NO_OPTIONS]
 
 
 def _taken(given: dict[str, Any], kind: type) -> dict[str, Any]:

@@ -8,7 +8,8 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from headscope.fleet.row import Asked
 from headscope.fleet.table import Table, open_table
 from headscope.fleet.target import Target, found_below, without_repeats
 from headscope.fleet.target import listed as listed_targets
+from headscope.fleet.target import on_hub as targets_on_hub
 
 
 @refuses_unknown
@@ -112,7 +114,10 @@ class _Plan:
             yield from scan_here(once, Work(self.template, self.asked))
             return
         with _shared_folder() as folder:
-            yield from scan_in_pool(once, Work(self.template, self.asked, folder), self.workers, self.limits)
+            place = self.template.location
+            hub = replace(place.hub, budget=str(folder / "budget"))
+            template = replace(self.template, location=replace(place, hub=hub))
+            yield from scan_in_pool(once, Work(template, self.asked, folder), self.workers, self.limits)
 
 
 def _plan(  # noqa: PLR0917  in the order of the options
@@ -144,6 +149,7 @@ def run_scan(
     *,
     listed: str | None = None,
     folders: Iterable[str] = (),
+    on_hub: Mapping[str, Any] | None = None,
     output: str | Path | None = None,
     write: Callable[[ScanRow], bool] | None = None,
     resume: bool = False,
@@ -160,16 +166,21 @@ def run_scan(
 ) -> ScanSummary:
     """Scans everything that its sources name into a table, and sums the table up.
 
-    `output` is as for `open_table`. `write` gets each row too, and ends the scan by returning False.
+    `on_hub` says which models a listing of the Hub should name (see `listed_models`). `output` is as for `open_table`.
+    `write` gets each row too, and ends the scan by returning False.
 
     Raises UsageError for options and files that can't be used, and HeadscopeError where the table can't be written.
     """
     start = time.perf_counter()
     plan = _plan(profile, rules, ignore, fail_on, workers, time_limit, memory_limit, given)
-    targets = [*map(_target, references), *(listed_targets(listed) if listed else ())]
-    targets = list(without_repeats((*targets, *(one for folder in folders for one in found_below(folder)))))
+    sources = [map(_target, references), listed_targets(listed) if listed else (), *map(found_below, folders)]
+    if on_hub:
+        sources.append(targets_on_hub(plan.template.location.hub, **on_hub))
+    targets = list(without_repeats(chain.from_iterable(sources)))
     if not targets:
-        raise UsageError("there is nothing to scan", "name models, or a source such as --from FILE or --folder DIR")
+        raise UsageError(
+            "there is nothing to scan", "name models, or a source such as --from FILE, --folder or --author"
+        )
     if (resume or only_new) and output is None:
         raise UsageError("rows on stdout can't be gone on with", "name a file with -o")
     tally, written, undetermined = Tally(), 0, 0

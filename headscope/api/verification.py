@@ -8,9 +8,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from shutil import rmtree
+from threading import Thread
+from typing import TYPE_CHECKING, Any, BinaryIO, overload
 
 from headscope.api.options import (
     SeverityName,
@@ -22,7 +25,7 @@ from headscope.api.options import (
 from headscope.api.shown import Verified
 from headscope.checks import Ignore, Selection
 from headscope.checks.loaded import judge_loaded
-from headscope.errors import HeadscopeError, Unsupported, UsageError
+from headscope.errors import ExitCode, HeadscopeError, Unsupported, UsageError, error_of
 from headscope.examination.in_memory import is_in_memory
 from headscope.examination.request import Progress, Request
 from headscope.facts import Severity
@@ -193,21 +196,28 @@ def _loaded_apart(
         answer, said = Path(folder, "answer.json"), Path(folder, "stderr")
         command = [sys.executable, "-P", "-c", _CHILD, str(answer)]
         with said.open("wb") as stream:
-            ended = subprocess.run(
-                command,
-                input=json.dumps(job).encode(),
-                stdout=stream,
-                stderr=stream,
-                check=False,
-                env=_environment(loader),
-            )
+            code = _ended_with(command, f"{json.dumps(job)}\n".encode(), stream, _environment(loader))
         if answer.is_file():
             return _answered(json.loads(answer.read_text(encoding="utf-8")))
         last = _end_of(said).strip().splitlines()[-1:]
     raise Unsupported(
-        f"the process that loaded with {loader} {_ended(ended.returncode)}{': ' + last[0] if last else ''}",
+        f"the process that loaded with {loader} {_ended(code)}{': ' + last[0] if last else ''}",
         "a signal 9 is often too little memory; load it by hand to see more",
     )
+
+
+def _ended_with(command: list[str], job: bytes, stream: BinaryIO, environment: dict[str, str]) -> int:
+    """The exit code of a process that gets a job as a line, and ends when this process does, however that ends."""
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=stream, stderr=stream, env=environment) as child:
+        assert child.stdin is not None  # a pipe was asked for
+        try:
+            with suppress(BrokenPipeError):  # a process that never started: its exit code says so
+                child.stdin.write(job)
+                child.stdin.flush()
+            return child.wait()
+        except BaseException:
+            child.kill()
+            raise
 
 
 _CHILD = "import sys; from headscope.api.verification import answer; answer(sys.argv[1])"
@@ -234,20 +244,38 @@ def _ended(code: int) -> str:
 
 def _answered(answer: dict[str, Any]) -> Compared:
     if "error" in answer:
-        kind = UsageError if answer["error"]["code"] == UsageError.code else Unsupported
-        raise kind(answer["error"]["message"], answer["error"]["hint"])
+        raise error_of(answer["error"]["code"])(answer["error"]["message"], answer["error"]["hint"])
     return restore(Compared, answer["compared"])
 
 
 def answer(file: str) -> None:
     """The work of the separate process: reads the job from stdin and writes what it came to."""
-    job = json.load(sys.stdin)
+    job = json.loads(_line_of_parent(Path(file).parent))
     try:
         compared = _load_and_compare(job)
         written: dict[str, Any] = {"compared": store(compared)}
     except HeadscopeError as err:
         written = {"error": {"code": err.code, "message": err.message, "hint": err.hint}}
     Path(file).write_text(json.dumps(written), encoding="utf-8")
+
+
+def _line_of_parent(folder: Path) -> bytes:
+    """The job. The pipe stays open as long as the parent runs: when it closes, this process ends too.
+
+    A parent that was killed can't do that itself, and a loader may run for hours. The loader reads nothing from stdin.
+    """
+    pipe = os.fdopen(os.dup(0), "rb")
+    with Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    line = pipe.readline()
+
+    def end_with_parent() -> None:
+        pipe.read()
+        rmtree(folder, ignore_errors=True)
+        os._exit(ExitCode.INTERRUPTED)
+
+    Thread(target=end_with_parent, daemon=True).start()
+    return line
 
 
 def _load_and_compare(job: dict[str, Any]) -> Compared:

@@ -10,6 +10,7 @@ from headscope.checkpoints.checkpoint_files import (
     read_tokenizer_settings,
 )
 from headscope.checkpoints.foreign.timm import is_of_timm, is_timm_wrapper, timm_contents
+from headscope.checkpoints.hub.listing import ListedModel, listed_models
 from headscope.checkpoints.reading import read_manifest
 from headscope.checkpoints.saved import Saved, SavedPart, read_save
 from headscope.checkpoints.score_heads import score_heads_of
@@ -18,6 +19,7 @@ from headscope.checkpoints.vocabulary import read_vocabulary
 
 __all__ = [
     "FileReader",
+    "ListedModel",
     "Saved",
     "SavedPart",
     "TensorBytes",
@@ -25,6 +27,7 @@ __all__ = [
     "files_beside",
     "is_of_timm",
     "is_timm_wrapper",
+    "listed_models",
     "open_sidecar",
     "path_in",
     "read_first_bytes",

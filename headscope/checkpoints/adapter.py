@@ -1,5 +1,6 @@
 """PEFT adapters: read like a checkpoint of their own, then joined with the base model they were trained on."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from headscope.errors import HeadscopeError, Malformed, UsageError
@@ -9,6 +10,12 @@ from headscope.facts.counting import counted
 ADAPTER_CONFIG = "adapter_config.json"
 _NAMES = 4
 _LONGEST = 200
+
+
+def holds_adapter_alone(names: Iterable[str]) -> bool:
+    """Whether files of these names are an adapter, which may have the config.json of its base model beside it."""
+    found = set(names)
+    return ADAPTER_CONFIG in found and not any(name.startswith(("model.", "pytorch_model.")) for name in found)
 
 
 def is_adapter(manifest: CheckpointManifest) -> bool:

@@ -37,6 +37,11 @@ class FileReader:
         with self.reaching():
             return self.storage.names()
 
+    def has(self, name: str) -> bool:
+        """Whether a file of that name is there."""
+        with self.reaching():
+            return self.storage.has(name)
+
 
 def open_sidecar(location: Location) -> FileReader | None:
     """What a location names, at the commit that was examined; None for a snapshot, which holds no files."""
@@ -53,7 +58,7 @@ def open_sidecar(location: Location) -> FileReader | None:
         folder = cached_folder(access)
         if location.hub.offline or constants.HF_HUB_OFFLINE:
             return FileReader(Folder(folder), True) if folder is not None else None
-        return FileReader(Repository(access, location.commit), False, partial(reaching, access))
+        return FileReader(Repository(access), False, partial(reaching, access))
     path = found / location.subfolder if location.subfolder else found
     if path.is_dir():
         return FileReader(Folder(path), True)
@@ -65,12 +70,11 @@ def read_tokenizer_settings(sidecar: FileReader) -> dict[str, Any] | None:
 
     Raises Malformed for settings that are no JSON object.
     """
-    names = set(sidecar.names())
-    if TOKENIZER_CONFIG in names:
+    if sidecar.has(TOKENIZER_CONFIG):
         with sidecar.reaching():
             text = sidecar.storage.read_text(TOKENIZER_CONFIG)
         return parse_object(text, TOKENIZER_CONFIG)
-    return {} if names & set(_TOKENIZER_FILES) else None
+    return {} if set(sidecar.names()) & set(_TOKENIZER_FILES) else None
 
 
 def read_first_bytes(sidecar: FileReader, file: str, keys: Iterable[str], limit: int) -> dict[str, bytes]:

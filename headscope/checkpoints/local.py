@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from headscope.checkpoints.adapter import ADAPTER_CONFIG
+from headscope.checkpoints.adapter import ADAPTER_CONFIG, holds_adapter_alone
 from headscope.checkpoints.config_file import LARGEST_JSON
 from headscope.checkpoints.foreign.adapter_hub import refuse_adapter_hub
 from headscope.checkpoints.formats.bytes import LocalBytes
@@ -29,6 +29,14 @@ class Folder:
         except OSError as err:
             raise NotFound(f"{self._path} cannot be listed: {err.strerror}", "check its permissions") from err
 
+    def names_at_hand(self) -> tuple[str, ...]:
+        """See `Storage`."""
+        return self.names()
+
+    def has(self, name: str) -> bool:
+        """See `Storage`."""
+        return name in self.names()
+
     def read_text(self, name: str) -> bytes:
         """See `Storage`."""
         source = self.open(name)
@@ -53,7 +61,7 @@ def read_folder(path: Path, reference: str, variant: str | None = None) -> Check
     """
     folder = Folder(path)
     names = set(folder.names())
-    if ADAPTER_CONFIG in names and not any(name.startswith(("model.", "pytorch_model.")) for name in names):
+    if holds_adapter_alone(names):
         refuse_adapter_hub(names, folder, reference)
         return manifest_of(folder, ADAPTER_CONFIG, CheckpointKind.ADAPTER, reference)
     if CONFIG not in names:

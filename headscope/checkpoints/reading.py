@@ -7,6 +7,7 @@ from pathlib import Path
 
 from headscope.checkpoints.adapter import base_of, is_adapter, joined, without_base
 from headscope.checkpoints.formats.bytes import LocalBytes
+from headscope.checkpoints.formats.torch_file import refusing_once
 from headscope.checkpoints.local import WEIGHT_SUFFIXES, read_folder, read_weight_path
 from headscope.checkpoints.reference import HubReference, parse_reference
 from headscope.checkpoints.snapshot import LARGEST_SNAPSHOT, read_snapshot
@@ -56,6 +57,7 @@ def _on_base(adapter: CheckpointManifest, base: CheckpointManifest) -> Checkpoin
     return joined(adapter, base)
 
 
+@refusing_once()
 def _read(location: Location, progress: Callable[[str], None]) -> CheckpointManifest:
     found = parse_reference(location.reference)
     if isinstance(found, HubReference):

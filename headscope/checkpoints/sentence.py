@@ -33,9 +33,9 @@ def read_sentence_pipeline(storage: Storage, config: Mapping[str, Any] | None = 
 
     What is no such file is told by `reason`: it is beside the weights, and stops nothing.
     """
-    names = set(storage.names())
-    if MODULES not in names:
+    if not storage.has(MODULES):
         return _of_config(config or {})
+    names = set(storage.names())
     files = _Once(storage)
     found = SentencePipeline((), classifier=_SETFIT_HEAD if _SETFIT_HEAD in names else "", head=_head(files, names))
     try:
@@ -79,6 +79,14 @@ class _Once:
     def names(self) -> tuple[str, ...]:
         """See `Storage`."""
         return self._storage.names()
+
+    def names_at_hand(self) -> tuple[str, ...] | None:
+        """See `Storage`."""
+        return self._storage.names_at_hand()
+
+    def has(self, name: str) -> bool:
+        """See `Storage`."""
+        return self._storage.has(name)
 
     def read_text(self, name: str) -> bytes:
         """See `Storage`."""

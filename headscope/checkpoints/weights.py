@@ -48,6 +48,14 @@ class Storage(Protocol):
         """The names of the files there, as far as the place can list them."""
         ...
 
+    def names_at_hand(self) -> tuple[str, ...] | None:
+        """The names, where they are known or cost nothing to find out; None where they would cost a request."""
+        ...
+
+    def has(self, name: str) -> bool:
+        """Whether a file of that name is there, found out in the cheapest way."""
+        ...
+
     def read_text(self, name: str) -> bytes:
         """A small file whole. Raises NotFound."""
         ...
@@ -92,18 +100,20 @@ def read_weights(storage: Storage, config: Mapping[str, Any], variant: str | Non
     """The tensors of the weight files that `from_pretrained` would load: those that the configuration names, else
     safetensors before PyTorch's; with a `variant`, only files of that variant.
 
+    Weights of another format beside them are mentioned where the names of all files are at hand.
     Raises Unsupported where only other formats are there, NotFound for a variant that is not there. A missing shard
     leaves a gap.
     """
     if config.get("transformers_weights") is not None:
         return _read_chosen(storage, config["transformers_weights"])
-    names = set(storage.names())
     for layout in _LAYOUTS if variant is None else _layouts_of(variant):
-        if layout.name in names:
+        if storage.has(layout.name):
             weights = (
                 _read_index(storage, layout) if layout.is_index else _read_files(storage, layout.format, [layout.name])
             )
-            return replace(weights, notices=(*weights.notices, *_other_weights(names, layout.format)))
+            others = _other_weights(storage.names_at_hand() or (), layout.format)
+            return replace(weights, notices=(*weights.notices, *others))
+    names = set(storage.names())
     if variant is not None:
         raise _no_variant(variant, names)
     _refuse_variants(names)
@@ -140,9 +150,10 @@ def _read_chosen(storage: Storage, name: Any) -> Weights:
     )
 
 
-def _other_weights(names: set[str], taken: WeightsFormat) -> tuple[str, ...]:
+def _other_weights(names: Iterable[str], taken: WeightsFormat) -> tuple[str, ...]:
     """A sentence on weights of the other format beside those that were read, which may hold other tensors."""
-    others = [layout.name for layout in _LAYOUTS if layout.format is not taken and layout.name in names]
+    there = set(names)
+    others = [layout.name for layout in _LAYOUTS if layout.format is not taken and layout.name in there]
     return (f"{others[0]} lies there too; Transformers takes {taken.value}, and so it was not read",) if others else ()
 
 

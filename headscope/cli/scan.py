@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headscope.cli.check import Rules, exit_code_of, rule_names
+from headscope.cli.check import FailOn, IgnoreRules, ProfileName, Select, exit_code_of, rule_names
 from headscope.cli.options import CacheDir, Format, NumLabels, Offline, Quiet, Revision, TaskName, Timeout, Token
 from headscope.cli.output import check_output, print_screen, write_file, write_stderr, write_stdout
 from headscope.cli.progress import is_watched
@@ -27,7 +27,7 @@ _WORK = "Workers"
 
 Models = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[MODEL]...", help="Checkpoints, each as for inspect.", show_default=False),
+    typer.Argument(metavar="MODEL", help="Checkpoints, each as for inspect.", show_default=False),
 ]
 From = Annotated[
     str | None,
@@ -38,6 +38,37 @@ From = Annotated[
 Folder = Annotated[
     list[str] | None,
     typer.Option("--folder", metavar="DIR", help="Every checkpoint and snapshot below DIR.", rich_help_panel=_SOURCES),
+]
+Author = Annotated[
+    str | None,
+    typer.Option("--author", metavar="NAME", help="Models of this user on the Hub.", rich_help_panel=_SOURCES),
+]
+Filter = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--filter",
+        metavar="TAG",
+        help="Models on the Hub with this tag, such as text-classification; repeatable.",
+        rich_help_panel=_SOURCES,
+    ),
+]
+Search = Annotated[
+    str | None,
+    typer.Option(
+        "--search", metavar="TEXT", help="Models on the Hub with TEXT in their ids.", rich_help_panel=_SOURCES
+    ),
+]
+Collection = Annotated[
+    str | None,
+    typer.Option("--collection", metavar="SLUG", help="Models of a collection on the Hub.", rich_help_panel=_SOURCES),
+]
+Limit = Annotated[
+    int | None,
+    typer.Option("--limit", metavar="N", min=1, help="At most N models from the Hub.", rich_help_panel=_SOURCES),
+]
+For = Annotated[
+    ProfileName | None,
+    typer.Option("--for", metavar="PROFILE", help="training or inference; else what each checkpoint is ready for."),
 ]
 Out = Annotated[
     str | None,
@@ -92,6 +123,33 @@ class Sources:
     models: Models = None
     listed: From = None
     folder: Folder = None
+    author: Author = None
+    filters: Filter = None
+    search: Search = None
+    collection: Collection = None
+    limit: Limit = None
+
+    def on_hub(self) -> dict[str, Any] | None:
+        """What a listing of the Hub should name; None where none was asked for. Raises UsageError."""
+        searched = {"author": self.author, "filters": self.filters, "search": self.search}
+        given = {name: value for name, value in searched.items() if value}
+        if self.collection and given:
+            raise UsageError("--collection lists its own models.", "Leave out --author, --filter and --search.")
+        if self.collection:
+            given["collection"] = self.collection
+        if self.limit and not given:
+            raise UsageError("--limit is for models from the Hub.", "Add --author, --filter, --search or --collection.")
+        return given | {"limit": self.limit} if given else None
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Which rules are asked and what they count for."""
+
+    profile: For = None
+    fail_on: FailOn = None
+    select: Select = None
+    ignore: IgnoreRules = None
 
 
 @dataclass(frozen=True)
@@ -151,6 +209,7 @@ def scan(sources: Sources, hub: Hub, rules: Rules, table: Table, work: Work) -> 
             sources.models or (),
             listed=sources.listed,
             folders=sources.folder or (),
+            on_hub=sources.on_hub(),
             output=table.place,
             write=None if table.place else write_line,
             resume=table.resume,

@@ -14,7 +14,7 @@ from headscope.examination.diagnosis import diagnose
 from headscope.examination.loading import load_checkpoint
 from headscope.examination.reading import own_first_token, read_checkpoint
 from headscope.examination.request import Progress, Request
-from headscope.examination.structure import Memory, renewed, structure_of
+from headscope.examination.structure import ReportMemory, renewed, structure_of
 from headscope.examination.tokens import tokens_of
 from headscope.examination.tracing import Traced, trace_checkpoint
 from headscope.facts import CheckpointManifest, Report
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headscope.model.model_request import Choice
 
 
-def examine(command: str, request: Request, progress: Progress | None, memory: Memory | None = None) -> Examined:
+def examine(command: str, request: Request, progress: Progress | None, memory: ReportMemory | None = None) -> Examined:
     """The examination that a request asks for, under the name of a command, with what it came from.
 
     `memory` keeps what the next checkpoints of the same structure share; without one, it is the user's cache.
@@ -34,7 +34,7 @@ def examine(command: str, request: Request, progress: Progress | None, memory: M
     manifest = read_checkpoint(request, progress)
     first = own_first_token(request, manifest)
     tracer = partial(trace_checkpoint, own=first, verify=request.verify)
-    memory = memory or Memory(open_cache(request.cache))
+    memory = memory or ReportMemory(open_cache(request.cache))
     # With code of the repository, a report also depends on files that no key names.
     if request.trust_remote_code or not memory.is_open:
         return _examine(command, request, manifest, tracer, progress)

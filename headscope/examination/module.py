@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from headscope.errors import Unsupported, UsageError
@@ -25,9 +25,10 @@ class Unwrapped:
     """The model itself, and what it was wrapped in, outermost first.
 
     `held` are the parameters of the process under the names of the model. `is_sharded` says that these are parts of
-    whole ones: then `module` is a copy on the meta device, with the whole shapes. `scorer` is set for a module that
-    makes scores of what a model of Transformers inside gives. `activation` is what a wrapper puts on the scores, ""
-    for none that does.
+    whole ones: then `module` is a copy on the meta device, with the whole shapes. `offloaded` reads the tensors that
+    `module` has on the meta device because Accelerate keeps them elsewhere, by their names. `scorer` is set for a
+    module that makes scores of what a model of Transformers inside gives. `activation` is what a wrapper puts on the
+    scores, "" for none that does.
     """
 
     module: nn.Module
@@ -36,6 +37,7 @@ class Unwrapped:
     is_sharded: bool = False
     scorer: Scorer | None = None
     activation: str = ""
+    offloaded: Mapping[str, accelerate.Numbers] = field(default_factory=dict)
 
     @property
     def origin(self) -> nn.Module:
@@ -113,10 +115,11 @@ def _of_scorer(found: Unwrapped, scorer: Scorer) -> Unwrapped:
 
 def _whole(found: Unwrapped, root: nn.Module) -> tuple[Unwrapped, dict[int, nn.Parameter]]:
     """The model with whole parameters, where those in memory are shards of them, and these by the ids of the whole."""
-    from headscope.upstream.sharded import is_fully_sharded, is_sharded, whole_copy
+    from headscope.upstream.sharded import is_fully_sharded, is_sharded, whole_copy, without_hooks
 
     if not (is_sharded(found.module) or is_sharded(root)):
-        return found, {}
+        offloaded = accelerate.offloaded(found.module)
+        return replace(found, module=without_hooks(found.module), offloaded=offloaded) if offloaded else found, {}
     wrappers = found.wrappers + (("FSDPModule",) if is_fully_sharded(found.module) else ())
     copied = whole_copy(found.module, root)
     return replace(found, module=copied.module, wrappers=wrappers, is_sharded=True), copied.held

@@ -25,8 +25,9 @@ from headscope.examination.verification import (
     is_of_transformers,
     numbers_of,
     open_gaps,
+    read_offloaded,
 )
-from headscope.facts import ParameterStatus, Report, TensorHeader
+from headscope.facts import ParameterStatus, Report, TensorHeader, Unavailable
 from headscope.facts.verification import (
     Compared,
     HeadMove,
@@ -37,7 +38,7 @@ from headscope.facts.verification import (
     TensorStatus,
 )
 from headscope.facts.weights import NEW_AT_LOAD
-from headscope.upstream.peft import key_in_adapter, plain_name
+from headscope.upstream.peft import key_in_adapter, layer_of, merged_layer, plain_name
 
 if TYPE_CHECKING:
     import torch
@@ -51,6 +52,8 @@ _MAY_BE_MERGED = "an adapter is on the live model, and the save may hold it merg
 _DTYPES = {"torch.float32": "F32", "torch.float16": "F16", "torch.bfloat16": "BF16", "torch.float64": "F64"}
 """The usual dtypes of a head, as safetensors names them."""
 _LONGEST_HEADER = 20_000_000
+_ROUNDING = 8
+"""How many times the rounding step of its dtype a weight may be off that was merged elsewhere."""
 _PIECE = 16_000_000
 """The elements that are hashed at once."""
 
@@ -165,6 +168,7 @@ def compare_with_save(
     saved = read_save(path, _adapter_of(module))
     stored = _Stored(module, saved, memory)
     checks = tuple(_checked(name, tensor, stored) for name, tensor in stored.wanted())
+    nothing = () if checks else (Unavailable("the head", "headscope found no tensor of it to compare"),)
     lost = [item.name for item in checks if item.status in (TensorStatus.RANDOM, TensorStatus.RENAMED)]
     found = SavedModel(
         reference=str(path),
@@ -180,7 +184,7 @@ def compare_with_save(
         moves=moves,
     )
     loaded = LoadedModel(found.reference, found.class_name, checks)
-    return found, Compared(loaded, tuple(stored.notes), tuple(open_gaps(checks)), stored.bytes_read)
+    return found, Compared(loaded, tuple(stored.notes), (*nothing, *open_gaps(checks)), stored.bytes_read)
 
 
 def _all_equal(path: Path, memory: HeadMemory) -> tuple[SavedModel, Compared] | None:
@@ -253,6 +257,7 @@ class _Stored:
         self.saved, self.memory = saved, memory
         self.notes: list[str] = []
         self.hollow: list[str] = []
+        self.layers: dict[str, TensorStatus] = {}
         self._root = module
         self._held = _held(memory.unwrapped)
         self._places = [_place_of(part) for part in saved.parts]
@@ -261,6 +266,11 @@ class _Stored:
     def wanted(self) -> Iterator[tuple[str, torch.Tensor]]:
         """The tensors of the head that a save has to hold, as they are now."""
         return ((name, self._held[name]) for name in self.memory.names if name in self._held)
+
+    def numbers(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """A live tensor with its numbers, which may be offloaded. Raises Unsupported where they are gone."""
+        offloaded = self.memory.unwrapped.offloaded.get(name)
+        return tensor if offloaded is None else read_offloaded(offloaded)
 
     @property
     def bytes_read(self) -> int:
@@ -317,6 +327,39 @@ class _Stored:
         taken = every | {f"base_model.model.{name}" for name in every}
         pairs = zip(self._places, self._headers, strict=True)
         return [(place, header) for place, headers in pairs for key, header in headers.items() if key not in taken]
+
+    def as_merged(self, compared: TensorCheck, place: Place, header: TensorHeader) -> TensorCheck:
+        """What a tensor of a layer is that an adapter changes: the save may hold it merged, as PEFT merges it."""
+        layer, _, own = compared.name.rpartition(".base_layer.")
+        inside = self._merged(layer)
+        merged = dict(inside.named_parameters()).get(own) if inside is not None else None
+        is_other = compared.status is TensorStatus.DIFFERENT
+        if merged is None:
+            self.layers[layer] = TensorStatus.UNKNOWN
+            return replace(compared, status=TensorStatus.UNKNOWN, reason=_MAY_BE_MERGED) if is_other else compared
+        if _are_same(merged, self._held[compared.name]):
+            self.layers.setdefault(layer, compared.status)
+            return compared
+        found = _against(_bare(compared.name, merged), merged, place, header)
+        if found.status is not TensorStatus.DIFFERENT:
+            self.layers[layer] = TensorStatus.MERGED
+            return replace(found, status=TensorStatus.MERGED) if found.status is TensorStatus.EQUAL else found
+        if is_other and _is_rounded(found, merged, header):  # merged after it was rounded, or on another device
+            self.layers[layer] = TensorStatus.UNKNOWN
+            return replace(compared, status=TensorStatus.UNKNOWN, reason=_MAY_BE_MERGED)
+        self.layers[layer] = TensorStatus.DIFFERENT if is_other else TensorStatus.RANDOM
+        return compared
+
+    def _merged(self, path: str) -> nn.Module | None:
+        """The layer inside one of PEFT's after a merge; None where PEFT can't merge it."""
+        import torch
+
+        try:
+            with torch.no_grad():
+                found: nn.Module = merged_layer(self.memory.unwrapped.module.get_submodule(path))
+        except Exception:  # whatever PEFT raises for a method or a packed layer
+            return None
+        return found
 
     @cached_property
     def of_adapter(self) -> frozenset[str]:
@@ -392,25 +435,63 @@ def _bare(name: str, tensor: torch.Tensor) -> TensorCheck:
 def _checked(name: str, tensor: torch.Tensor, stored: _Stored) -> TensorCheck:
     """What a save holds of one tensor of the head."""
     bare = _bare(name, tensor)
-    reason = _why_not(stored.memory, tensor)
     found = stored.find(name, tensor)
     if found is not None and 0 in found[1].shape and 0 not in _whole_shape(tensor):
         stored.hollow.append(found[1].key)
         reason = "the save holds a placeholder without elements for it"
         return replace(bare, status=TensorStatus.PLACEHOLDER, keys=(found[1].key,), reason=reason)
+    try:
+        own = stored.numbers(name, tensor)
+    except HeadscopeError as err:
+        return replace(bare, reason=err.message)
+    reason = _why_not(stored.memory, own)
     if reason:
         return replace(bare, reason=reason)
-    if found is not None:
-        compared = _against(bare, tensor, *found)
-        is_wrapped = ".base_layer." in name and not stored.saved.is_adapter
-        is_open = is_wrapped and compared.status is TensorStatus.DIFFERENT
-        return replace(compared, status=TensorStatus.UNKNOWN, reason=_MAY_BE_MERGED) if is_open else compared
+    if found is None:
+        return _without_its_name(bare, tensor, stored)
+    compared = _against(bare, own, *found)
+    is_wrapped = ".base_layer." in name and not stored.saved.is_adapter
+    return stored.as_merged(compared, *found) if is_wrapped else compared
+
+
+def _without_its_name(bare: TensorCheck, tensor: torch.Tensor, stored: _Stored) -> TensorCheck:
+    """A tensor of the head for which a save holds no key of its name."""
     if stored.saved.is_adapter:
         return _not_in_adapter(bare, tensor, stored)
-    if name in stored.of_adapter:
-        return replace(bare, reason=_MAY_BE_MERGED)
-    by_loader = stored.find_by_loader(name, tensor)
-    return by_loader or _not_found(bare, name, tensor, stored)
+    if bare.name in stored.of_adapter:
+        return _of_merged_layer(bare, stored)
+    return stored.find_by_loader(bare.name, tensor) or _not_found(bare, bare.name, tensor, stored)
+
+
+def _of_merged_layer(bare: TensorCheck, stored: _Stored) -> TensorCheck:
+    """A tensor of an adapter, in a save that holds the layer which it changes."""
+    layer = layer_of(stored.memory.unwrapped.module, bare.name)
+    match stored.layers.get(layer):
+        case TensorStatus.MERGED:
+            return replace(bare, status=TensorStatus.MERGED, reason=f"the save holds {layer} with it merged")
+        case TensorStatus.RANDOM:
+            return replace(bare, status=TensorStatus.RANDOM, reason=f"the save holds {layer} without it")
+        case TensorStatus.EQUAL | TensorStatus.CAST:
+            return replace(bare, status=TensorStatus.MERGED, reason=f"it does not change {layer}")
+        case _:
+            return replace(bare, reason=_MAY_BE_MERGED)
+
+
+def _is_rounded(found: TensorCheck, merged: torch.Tensor, header: TensorHeader) -> bool:
+    """Whether the stored numbers differ from the merged ones by what a sum in their dtypes may leave."""
+    import torch
+
+    stored = getattr(torch, header.dtype)
+    if found.max_error is None or not stored.is_floating_point:
+        return False
+    step = max(torch.finfo(merged.dtype).eps, torch.finfo(stored).eps)
+    return found.max_error <= _ROUNDING * step * float(merged.detach().abs().max())
+
+
+def _are_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    import torch
+
+    return torch.equal(one.detach(), other.detach())
 
 
 def _whole_shape(tensor: torch.Tensor) -> tuple[int, ...]:

@@ -22,8 +22,8 @@ from headscope.facts.check import BuiltFacts
 from headscope.model.labels import are_placeholders
 
 _MOST_STRUCTURES = 96
-# Texts that Transformers writes into every config.json. It checks that they are texts, and reads them no further.
-_INERT_TEXTS = ("_name_or_path", "transformers_version")
+# A class (Inkling2) reads whether a version is written, none reads which.
+_VERSION, _NAME = "transformers_version", "_name_or_path"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,10 @@ def structure_of(manifest: CheckpointManifest, request: Request, *parts: object)
     asked = (request.num_labels, request.labels, request.task, request.model_class)
     config = manifest.config
     labels = None if request.num_labels is not None or request.labels else _plain_labels(config)
-    for name in _INERT_TEXTS:
-        if isinstance(config.get(name), str):
-            config[name] = ""
+    if isinstance(config.get(_VERSION), str):
+        config[_VERSION] = ""
+    if isinstance(config.get(_NAME), str):
+        del config[_NAME]
     if labels is not None:
         config["id2label"] = len(labels)
         config.pop("label2id", None)
@@ -120,7 +121,7 @@ class Structures:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class ReportMemory:
     """Where examinations are remembered: in this process, and in a folder that processes share."""
 
     cache: Cache

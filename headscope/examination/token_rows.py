@@ -24,18 +24,18 @@ def trace_token_rows(skeleton: PreTrainedModel, choice: Choice) -> tuple[HeadTra
     copy with few tokens is traced, and its sizes and rows are given back the names of the checkpoint's.
     Raises Unsupported where no such copy can be made.
     """
-    import torch
 
     from headscope.model.quiet import quiet
     from headscope.model.reduced_config import shallow_twin
     from headscope.model.token_rows import with_few_tokens
     from headscope.trace import TokenNames, trace_head
+    from headscope.upstream.torch import on_meta
 
     cls, config, size = with_few_tokens(choice.cls, choice.config, len(choice.rows))
     names = TokenNames(rows=tuple(zip(range(size - len(choice.rows), size), map(_text, choice.rows), strict=True)))
     small = replace(choice, cls=cls, config=config)
     try:
-        with quiet(), torch.device("meta"):
+        with quiet(), on_meta():
             model = cls(config)
     except Exception as err:  # whatever a foreign constructor raises
         raise Unsupported(f"{cls.__name__} cannot be made with {size} tokens: {type(err).__name__}: {err}", "") from err

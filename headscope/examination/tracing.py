@@ -95,11 +95,11 @@ def traced_with_numbers(
 
 def _fails_without_numbers(choice: Choice, config: Any, failure: Unsupported) -> bool:
     """Whether the model of a configuration fails on the meta device in the words of another failure."""
-    import torch
 
     from headscope.trace import trace_head
+    from headscope.upstream.torch import on_meta
 
-    with torch.device("meta"):
+    with on_meta():
         model = choice.cls(config)
     model.train(False)
     try:
@@ -114,12 +114,12 @@ def _small_model(choice: Choice) -> PreTrainedModel:
 
     Raises ValueError where the smallest is too large, and whatever the class raises.
     """
-    import torch
 
     from headscope.model.reduced_config import fitting_config
+    from headscope.upstream.torch import on_meta
 
     def count(config: Any) -> int:
-        with torch.device("meta"):
+        with on_meta():
             return sum(parameter.numel() for parameter in choice.cls(config).parameters())
 
     small = fitting_config(choice.config, count)
@@ -146,7 +146,9 @@ def with_padding(trace: HeadTrace, choice: Choice) -> HeadTrace:
         return trace
     try:
         with quiet(), OwnRandomness():
-            effects = measure_padding(_small_model(choice), choice.task)
+            small = _small_model(choice)
+        with quiet():
+            effects = measure_padding(small, choice.task)
     except Exception as err:  # a class that cannot be built small is not measured, which is said
         effects = tuple(PaddingEffect(side, None, reason=f"{type(err).__name__}: {err}") for side in SIDES)
     return replace(trace, verification=replace(trace.verification, padding=effects))

@@ -38,7 +38,8 @@ from headscope.facts.counting import counted, few_of
 from headscope.facts.location import Location
 from headscope.facts.verification import Compared, LoadedModel, TensorCheck, TensorStatus
 from headscope.facts.weights import modern_name
-from headscope.upstream.peft import held_adapters, key_in_adapter, plain_name
+from headscope.upstream.accelerate import Numbers
+from headscope.upstream.peft import PROMPTS, held_adapters, key_in_adapter, plain_name, rows_of_tokens
 
 if TYPE_CHECKING:
     import torch
@@ -141,11 +142,13 @@ def compare_with_checkpoint(
     checks = []
     for number, item in enumerate(chosen, 1):
         tell(f"comparing {number:,} of {counted(len(chosen), 'tensor')}: {item.name}")
-        checks.append(_checked(item, pairing, head))
+        checks.append(_checked(item, pairing, head, unwrapped.offloaded.get(item.name)))
     checks += _dropped(pairing, own, request, head)
     if head.why:
         pairing.notes.append(f"every tensor was compared, because the head could not be traced: {head.why}")
     gaps = (*open_gaps(checks), *_unused_adapter(pairing), *_beyond(manifest, checks))
+    if any(pairing.is_of_adapter_not_given(item) for item in own):
+        gaps += (Unavailable("adapter", _NOT_GIVEN),)
     if _state_of(places) != before:
         gaps += (Unavailable("weights", "the weight files changed while they were compared; run it again"),)
     return Compared(
@@ -215,7 +218,7 @@ def _prompts_of(module: nn.Module) -> Iterator[Own]:
     """The virtual tokens of PEFT's prompt methods, which stand beside the model."""
     for part in module.modules():
         if callable(getattr(part, "get_base_model", None)) and "prompt_encoder" in dict(part.named_children()):
-            for name, tensor in part.get_submodule("prompt_encoder").named_parameters(prefix="prompt_encoder"):
+            for name, tensor in part.get_submodule("prompt_encoder").named_parameters(prefix=PROMPTS):
                 if name.endswith(".embedding.weight"):
                     yield Own(name, tensor, is_buffer=False, is_persistent=True)
 
@@ -289,6 +292,7 @@ class Pairing:
         self.manifest = manifest
         self.notes: list[str] = []
         self.used: set[str] = set()
+        self._pairs: dict[str, _Pair | Unsupported | None] = {}
         self._converted: dict[torch.dtype, dict[str, torch.Tensor]] = {}
         self._adapter = next((item for item in places if item.manifest is manifest.adapter), None)
         self._base = next((item for item in places if item is not self._adapter), None)
@@ -305,16 +309,24 @@ class Pairing:
         names = [plain_name(name) for name in self.module.state_dict()]
         if not self._headers or any(name in self._headers for name in names) or is_of_transformers(self.module):
             return "", ""
+        position = {key: number for number, key in enumerate(self._headers)}
+        inside: dict[str, str] = {}
+        for key in self._headers:
+            for end in _ends_of(key):
+                inside.setdefault(end, key)
         for name in names:
-            for key in self._headers:
-                if name.endswith(f".{key}"):
-                    prefix = name.removesuffix(key)
-                    self.notes.append(f"names were matched without {prefix!r}, which the model puts before them")
-                    return prefix, ""
-                if key.endswith(f".{name}"):
-                    prefix = key.removesuffix(name)
-                    self.notes.append(f"names were matched with {prefix!r}, which the checkpoint puts before them")
-                    return "", prefix
+            found = [end for end in _ends_of(name) if end in position]
+            found += [inside[name]] if name in inside else []
+            if not found:
+                continue
+            key = min(found, key=position.__getitem__)
+            if len(key) < len(name):
+                prefix = name.removesuffix(key)
+                self.notes.append(f"names were matched without {prefix!r}, which the model puts before them")
+                return prefix, ""
+            prefix = key.removesuffix(name)
+            self.notes.append(f"names were matched with {prefix!r}, which the checkpoint puts before them")
+            return "", prefix
         return "", ""
 
     def _needs_loader(self) -> bool:
@@ -357,6 +369,17 @@ class Pairing:
 
     def pair(self, item: Own) -> _Pair | None:
         """The stored tensors behind a tensor; None for none. Raises Unsupported for packed ones."""
+        if item.name not in self._pairs:
+            try:
+                self._pairs[item.name] = self._found(item)
+            except Unsupported as err:
+                self._pairs[item.name] = err
+        found = self._pairs[item.name]
+        if isinstance(found, Unsupported):
+            raise found
+        return found
+
+    def _found(self, item: Own) -> _Pair | None:
         key = key_in_adapter(item.name, self._of_adapter, self.held.active)
         if key is not None and self._adapter is not None and ".original_module." not in item.name:
             return self._taken((self._of_adapter[key],), self._adapter)
@@ -418,11 +441,61 @@ class Pairing:
         """The buffers that the class computes; none where it cannot be made, or is not one of Transformers."""
         from headscope.model.conversion import computed_buffers
 
+        adapters = self.held.active
         found: dict[str, torch.Tensor] = {}
         for path, part in _parts_of_transformers(self.module):
-            with suppress(Unsupported):
-                found |= {f"{path}.{name}".lstrip("."): item for name, item in computed_buffers(part).items()}
+            for names in dict.fromkeys([frozenset[str](), adapters]):  # PEFT can't put every method on a bare model
+                with suppress(Unsupported):
+                    made = computed_buffers(part, names)
+                    found |= {f"{path}.{name}".lstrip("."): item for name, item in made.items()}
         return found
+
+    @cached_property
+    def _added(self) -> frozenset[str]:
+        """The tensors that PEFT adds to the model."""
+        from headscope.model.held import added_by_peft
+
+        return added_by_peft(self.module) if self.held.names else frozenset()
+
+    def is_of_adapter_not_given(self, item: Own) -> bool:
+        """Whether a tensor belongs to an adapter of the model, while nothing was named that stores the adapter."""
+        return not self._of_adapter and (item.name in self._added or item.name.startswith(PROMPTS))
+
+    @cached_property
+    def settled(self) -> Mapping[str, torch.Tensor]:
+        """The parameters of an adapter that PEFT stores nowhere, because the stored ones decide them."""
+        import torch
+
+        found: dict[str, torch.Tensor] = {}
+        for name in self._added:
+            key = key_in_adapter(name.replace(".ranknum.", ".lora_E."), self._of_adapter, self.held.active)
+            if ".ranknum." in name and key is not None:  # AdaLoRA's rank, by which the forward divides
+                found[name] = torch.tensor([float(self._of_adapter[key].shape[0])])
+        return found
+
+    def rows_behind(self, item: Own) -> Callable[[int, int], torch.Tensor] | None:
+        """The stored rows of an embedding that PEFT copies beside those which it trains; None for another tensor."""
+        import torch
+
+        found = rows_of_tokens(self.module).get(item.name) if item.is_buffer and item.name in self._added else None
+        header = self._headers.get(f"{self._instead}{found[0].removeprefix(self._prefix)}") if found else None
+        if found is None or header is None or self._base is None or item.tensor.dim() != len(header.shape):
+            return None
+        width, read = header.shape[-1], numbers_of(self._base, header)
+        if any(not 0 <= row < header.shape[0] for row in found[1]):
+            return None
+        rows = torch.cat([read(row * width, (row + 1) * width) for row in found[1]])
+        return lambda begin, end: rows[begin:end]
+
+    def is_plain_float8(self, pair: _Pair) -> bool:
+        """Whether a tensor is stored in a float of 8 bits, and nothing that the checkpoint holds would scale it."""
+        if "quantization_config" in self.manifest.config:
+            return False
+        return all(header.dtype.startswith("float8") for header in pair.headers) and not self._scales
+
+    @cached_property
+    def _scales(self) -> bool:
+        return any("scale" in key.rpartition(".")[2] for key in self._headers)
 
     @property
     def adapter_keys(self) -> Mapping[str, TensorHeader]:
@@ -466,6 +539,11 @@ class Pairing:
         return key not in self._loaded.diff.unused and modern_name(key) not in self._loaded.diff.unused
 
 
+def _ends_of(name: str) -> Iterator[str]:
+    """`a.b.c` -> `b.c`, `c`."""
+    return (name[at + 1 :] for at, sign in enumerate(name) if sign == ".")
+
+
 _PACKED = ("int", "uint", "float8")
 
 
@@ -484,8 +562,8 @@ def _parts_of_transformers(module: nn.Module) -> Iterator[tuple[str, PreTrainedM
             yield path, part
 
 
-def _checked(item: Own, pairing: Pairing, head: _HeadNames) -> TensorCheck:
-    """What one tensor of the model is."""
+def _checked(item: Own, pairing: Pairing, head: _HeadNames, numbers: Numbers | None = None) -> TensorCheck:
+    """What one tensor of the model is; `numbers` reads one that is offloaded."""
     bare = TensorCheck(
         name=item.name,
         status=TensorStatus.UNKNOWN,
@@ -497,21 +575,37 @@ def _checked(item: Own, pairing: Pairing, head: _HeadNames) -> TensorCheck:
     )
     try:
         pair = pairing.pair(item)
+        item = item if numbers is None else replace(item, tensor=read_offloaded(numbers))
     except Unsupported as err:
         return replace(bare, reason=err.message)
-    if pair is None and item.tied_to:
-        return replace(bare, status=TensorStatus.TIED, reason=f"the same tensor as {item.tied_to}")
-    if pair is None and item.is_buffer:
-        return _computed(bare, item, pairing)
     if pair is None:
-        is_pickled = pairing.manifest.sentence is not None and pairing.manifest.sentence.classifier
-        nothing = replace(bare, status=TensorStatus.RANDOM, reason="the checkpoint holds nothing for it")
-        return replace(bare, reason=_IN_A_PICKLE) if is_pickled else nothing
+        return _without_pair(bare, item, pairing)
     keyed = replace(bare, keys=tuple(header.key for header in pair.headers))
     try:
         return against_stored(keyed, item.tensor, pair, pairing)
     except HeadscopeError as err:
         return replace(keyed, reason=err.message)
+
+
+def _without_pair(bare: TensorCheck, item: Own, pairing: Pairing) -> TensorCheck:
+    """A tensor for which the checkpoint holds none."""
+    if item.tied_to:
+        return replace(bare, status=TensorStatus.TIED, reason=f"the same tensor as {item.tied_to}")
+    if pairing.is_of_adapter_not_given(item):
+        return replace(bare, is_live=False, reason=_NOT_GIVEN)  # one gap speaks for all of the adapter
+    if item.is_buffer or item.name in pairing.settled:
+        return _computed(bare, item, pairing)
+    if pairing.manifest.sentence is not None and pairing.manifest.sentence.classifier:
+        return replace(bare, reason=_IN_A_PICKLE)
+    return replace(bare, status=TensorStatus.RANDOM, reason="the checkpoint holds nothing for it")
+
+
+def read_offloaded(numbers: Numbers) -> torch.Tensor:
+    """A tensor from where it was offloaded to. Raises Unsupported where it is no longer there."""
+    try:
+        return numbers()
+    except Exception as err:  # a file that was deleted, in whatever library reads it
+        raise Unsupported(f"it was offloaded, and can't be read back ({type(err).__name__})", "") from err
 
 
 def against_stored(bare: TensorCheck, tensor: torch.Tensor, pair: _Pair, pairing: Pairing) -> TensorCheck:
@@ -522,10 +616,9 @@ def against_stored(bare: TensorCheck, tensor: torch.Tensor, pair: _Pair, pairing
     reason = why_not_comparable(tensor)
     if reason:
         return replace(bare, reason=reason)
-    if tensor.is_floating_point() and any(
-        header.dtype.startswith(_PACKED) and header.dtype != bare.dtype for header in pair.headers
-    ):
-        return replace(bare, reason=f"it is stored as {pair.headers[0].dtype}, which the loader scales")
+    packed = [item for item in pair.headers if item.dtype.startswith(_PACKED) and item.dtype != bare.dtype]
+    if tensor.is_floating_point() and packed and not pairing.is_plain_float8(pair):
+        return replace(bare, reason=f"it is stored as {packed[0].dtype}, which the loader scales")
     if pair.change:
         return _against_merge(bare, tensor, pair, pairing)
     if len(pair.headers) > 1 or pair.headers[0].shape != bare.shape:
@@ -631,7 +724,10 @@ def _computed(bare: TensorCheck, item: Own, pairing: Pairing) -> TensorCheck:
     from headscope.model.numbers import compare, why_not_comparable
 
     reason = why_not_comparable(item.tensor)
-    fresh = pairing.buffers.get(item.name)
+    rows = None if reason else pairing.rows_behind(item)
+    if rows is not None:
+        return _judged(bare, item.tensor, compare(item.tensor, rows))
+    fresh = pairing.settled.get(item.name, pairing.buffers.get(item.name))
     if reason or fresh is None or fresh.shape != item.tensor.shape:
         return replace(bare, reason=reason or "the checkpoint does not hold it, and the class computes no such buffer")
     flat = fresh.reshape(-1)
@@ -696,6 +792,7 @@ def _beyond(manifest: CheckpointManifest, checks: Iterable[TensorCheck]) -> Iter
         )
 
 
+_NOT_GIVEN = "the model holds a PEFT adapter, and none was given to compare with: name it with adapter=..."
 _IN_A_PICKLE = "it is a classifier in a pickle, whose numbers headscope does not compare"
 
 

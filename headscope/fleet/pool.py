@@ -18,7 +18,7 @@ from pathlib import Path
 
 from headscope.examination.cache import Cache
 from headscope.examination.request import Request
-from headscope.examination.structure import Memory, Structures
+from headscope.examination.structure import ReportMemory, Structures
 from headscope.facts.scan import Cause, ScanRow
 from headscope.fleet.processes import begin_worker, worker_context
 from headscope.fleet.row import Asked, scan_one, unread
@@ -192,9 +192,9 @@ def _scan(target: Target) -> ScanRow:
     return _Here.scan(target)
 
 
-def _memory(work: Work) -> Memory:
-    return Memory(Cache(work.folder), Structures())
+def _memory(work: Work) -> ReportMemory:
+    return ReportMemory(Cache(work.folder), Structures())
 
 
-def _scanned(target: Target, work: Work, memory: Memory) -> ScanRow:
+def _scanned(target: Target, work: Work, memory: ReportMemory) -> ScanRow:
     return scan_one(partial(target.request, work.request), target.reference, work.asked, memory)

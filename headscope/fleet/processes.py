@@ -33,10 +33,9 @@ def without_main() -> Iterator[None]:
 
 
 class _Process(SpawnProcess):
-    @staticmethod
-    def _Popen(process_obj: Any) -> Any:
+    def start(self) -> None:
         with without_main():
-            return SpawnProcess._Popen(process_obj)
+            super().start()
 
 
 class _Context(SpawnContext):

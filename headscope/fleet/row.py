@@ -11,7 +11,7 @@ from headscope.errors import HeadscopeError
 from headscope.examination.checkpoint import Examined, examine
 from headscope.examination.findings import likely_profile, subject_of
 from headscope.examination.request import Request
-from headscope.examination.structure import Memory
+from headscope.examination.structure import ReportMemory
 from headscope.facts import ParameterStatus, Profile, Report, Severity
 from headscope.facts.check import CheckResult, Verdict
 from headscope.facts.scan import Cause, ScanRow
@@ -29,7 +29,7 @@ class Asked:
     selection: Selection | None = None
 
 
-def scan_one(make: Callable[[], Request], reference: str, asked: Asked, memory: Memory) -> ScanRow:
+def scan_one(make: Callable[[], Request], reference: str, asked: Asked, memory: ReportMemory) -> ScanRow:
     """The row of a checkpoint; what can't be examined, for whatever reason, is a row that says why."""
     start = time.perf_counter()
     try:

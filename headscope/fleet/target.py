@@ -8,9 +8,11 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from headscope.errors import NotFound, UsageError
 from headscope.examination.request import Request
+from headscope.facts.location import HubOptions
 
 _LONGEST_LINE = 10_000
 _SNAPSHOT = b'"headscope-snapshot"'
@@ -20,14 +22,18 @@ _MODULE = re.compile(r"\d+_\w+")  # the folders of sentence-transformers' module
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A checkpoint to scan, as its source named it; `commit` is known where the source told it."""
+    """A checkpoint to scan, as its source named it.
+
+    `commit` and `names`, its files, are known where a listing of the Hub told them.
+    """
 
     reference: str
     commit: str | None = None
+    names: tuple[str, ...] | None = None
 
     def request(self, template: Request) -> Request:
         """The request for this checkpoint, otherwise as the template."""
-        place = replace(template.location, reference=self.reference, commit=self.commit or template.location.commit)
+        place = replace(template.location, reference=self.reference, commit=self.commit, names=self.names)
         return replace(template, location=place)
 
 
@@ -39,6 +45,18 @@ def without_repeats(targets: Iterable[Target]) -> Iterator[Target]:
         if key not in seen:
             seen.add(key)
             yield target
+
+
+def on_hub(hub: HubOptions, **wanted: Any) -> Iterator[Target]:
+    """The models that a listing of the Hub names; `wanted` is as for `listed_models`.
+
+    Raises Offline, NotFound for an unknown collection, or NetworkError.
+    """
+    from headscope.checkpoints import listed_models
+
+    for model in listed_models(hub, **wanted):
+        place = model.location(hub)
+        yield Target(place.reference, place.commit, place.names)
 
 
 def listed(file: str) -> Iterator[Target]:

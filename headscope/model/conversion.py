@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 
 from headscope.errors import Unsupported
 from headscope.model.quiet import quiet
+from headscope.upstream.peft import add_adapters
 from headscope.upstream.transformers import load_for_real
 
 _MOST_ELEMENTS = 1_000_000_000
@@ -43,12 +44,14 @@ def converted(
     return {name: held[name] for name in names if name in held}
 
 
-def computed_buffers(module: PreTrainedModel) -> dict[str, torch.Tensor]:
+def computed_buffers(module: PreTrainedModel, adapters: Iterable[str] = ()) -> dict[str, torch.Tensor]:
     """The buffers that the class computes from the configuration of `module`; those that differ each time are left out.
 
-    Parameters stay on the meta device. Raises Unsupported where the class cannot be made.
+    With `adapters`, also those that PEFT computes from their settings, which the module remembers. Parameters stay on
+    the meta device. Raises Unsupported where the class cannot be made.
     """
-    one, other = _fresh_buffers(module), _fresh_buffers(module)
+    adapters = tuple(sorted(adapters))
+    one, other = _fresh_buffers(module, adapters), _fresh_buffers(module, adapters)
     return {
         name: item
         for name, item in one.items()
@@ -56,12 +59,13 @@ def computed_buffers(module: PreTrainedModel) -> dict[str, torch.Tensor]:
     }
 
 
-def _fresh_buffers(module: PreTrainedModel) -> dict[str, torch.Tensor]:
+def _fresh_buffers(module: PreTrainedModel, adapters: tuple[str, ...]) -> dict[str, torch.Tensor]:
     from accelerate import init_empty_weights  # type: ignore[import-untyped]
 
     try:
         with quiet(), torch.random.fork_rng(devices=[]), init_empty_weights(include_buffers=False):
             fresh = type(module)(deepcopy(module.config))
+            add_adapters(fresh, module, adapters)
     except Exception as err:
         raise Unsupported(f"{type(module).__name__} could not be made again: {type(err).__name__}: {err}", "") from err
     return dict(fresh.named_buffers(remove_duplicate=False))

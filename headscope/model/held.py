@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from transformers import PreTrainedModel
 
 from headscope.model.quiet import quiet
 from headscope.upstream.peft import WRAPPED, plain_name
+from headscope.upstream.torch import on_meta
 from headscope.upstream.transformers import is_filled
 
 _COPY = ".modules_to_save."
@@ -58,8 +60,14 @@ def _are_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
     return torch.equal(one.detach().cpu(), other.detach().to("cpu", one.dtype))
 
 
-def _made_by_peft(module: nn.Module, parameters: dict[str, nn.Parameter]) -> frozenset[str]:
-    """The parameters below a module of PEFT that are not those of the layer which it wraps."""
+def added_by_peft(module: nn.Module) -> frozenset[str]:
+    """The parameters and buffers of `module` that PEFT made beside those of the layers which it wraps."""
+    named = (*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False))
+    return _made_by_peft(module, dict(named))
+
+
+def _made_by_peft(module: nn.Module, parameters: Mapping[str, torch.Tensor]) -> frozenset[str]:
+    """The tensors below a module of PEFT that are not those of the layer which it wraps."""
     wrappers = {path for path, part in module.named_modules() if type(part).__module__.split(".")[0] == "peft"}
     return frozenset(name for name in parameters if _is_added(name, wrappers))
 
@@ -89,7 +97,7 @@ def has_kinds_of(module: nn.Module, other: nn.Module) -> bool:
 
 def fresh_skeleton(module: PreTrainedModel) -> PreTrainedModel:
     """A model of the class and configuration of `module`, on the meta device. Raises whatever the class raises."""
-    with quiet(), torch.device("meta"):
+    with quiet(), on_meta():
         return type(module)(deepcopy(module.config))
 
 

@@ -29,7 +29,7 @@ from headscope.model.origins import header_only_tensors, origin_of
 from headscope.model.quantised import quantisation_config, unpack, with_packed_names
 from headscope.model.quiet import quiet
 from headscope.model.unexpected_keys import describe_unused
-from headscope.upstream.torch import buffers_of, parameters_of
+from headscope.upstream.torch import buffers_of, on_meta, parameters_of, without_subclasses
 from headscope.upstream.transformers import LoadingInfo, load_on_meta, tied_names
 
 
@@ -64,7 +64,7 @@ def _load_quantised(choice: Choice, manifest: CheckpointManifest, settings: dict
     plain = deepcopy(choice.config)
     # With it, the loader wants the package of the method and its kernels, and makes packed modules of other names.
     del plain.quantization_config
-    with quiet(), torch.device("meta"):
+    with quiet(), on_meta():
         shapes = {name: tuple(item.shape) for name, item in choice.cls(plain).named_parameters()}
     dtype = str(plain.dtype or torch.float16).removeprefix("torch.")
     unpacked = unpack(manifest, settings, dtype, shapes)
@@ -82,9 +82,10 @@ def _load(choice: Choice, manifest: CheckpointManifest) -> Loaded:
         reason = type(err.__cause__).__name__ + ": " + str(err.__cause__).partition("\n")[0]
         name = choice.cls.__name__
         raise Malformed(f"config.json does not make a {name}: {reason}{more}", "correct config.json") from err
-    diff = _read_diff(model, info, manifest)
-    # The marks have said which keys fill what. From here on the model is traced, with parameters as any model has them.
-    _strip_origins(model)
+    with without_subclasses():
+        diff = _read_diff(model, info, manifest)
+        # The marks have said which keys fill what. From here on the model is traced, with parameters as any model has.
+        _strip_origins(model)
     return Loaded(model, diff)
 
 

@@ -1,5 +1,7 @@
 """Tensors that remember the checkpoint keys they were made from, through renames, fusions and splits."""
 
+from collections.abc import Sequence
+from types import NoneType
 from typing import Any
 
 import torch
@@ -26,7 +28,11 @@ class OriginTensor(torch.Tensor):
         if func in _EQUALITIES:
             return _are_stored_as_one(*args)
         result = super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
-        keys, alike = _union("origin", args, kwargs or {}), _union("alike", args, kwargs or {})
+        # Nearly every call reads a shape, a dtype or a flag, some ten times a tensor.
+        if isinstance(result, _BARE):
+            return result
+        marked = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, OriginTensor)]
+        keys, alike = _union("origin", marked), _union("alike", marked)
 
         def mark(value: Any) -> Any:
             if isinstance(value, OriginTensor):
@@ -37,6 +43,7 @@ class OriginTensor(torch.Tensor):
         return tree_map(mark, result)
 
 
+_BARE = (bool, int, str, torch.Size, torch.dtype, torch.device, NoneType)
 _EQUALITIES = (torch.equal, torch.Tensor.equal)
 
 
@@ -49,9 +56,8 @@ def _are_stored_as_one(one: Any, other: Any) -> bool:
     return bool(getattr(one, "alike", frozenset()) & getattr(other, "origin", frozenset()))
 
 
-def _union(name: str, args: Any, kwargs: Any) -> frozenset[str]:
-    leaves = (leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, OriginTensor))
-    return frozenset().union(*(getattr(leaf, name, frozenset()) for leaf in leaves))
+def _union(name: str, tensors: Sequence[OriginTensor]) -> frozenset[str]:
+    return frozenset().union(*(getattr(tensor, name, frozenset()) for tensor in tensors))
 
 
 def header_only_tensors(manifest: CheckpointManifest) -> dict[str, torch.Tensor]:

@@ -4,12 +4,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 import transformers
 from transformers import PreTrainedModel
 
 from headscope.model.quiet import quiet
 from headscope.model.reduced_config import shallow_config
+from headscope.upstream.torch import on_meta
 from headscope.upstream.transformers import classes_by_type, load_on_meta
 
 _PRETRAINING = (
@@ -55,7 +55,7 @@ def _missing(cls: type[PreTrainedModel], config: Any, name: str, wanted: tuple[s
 def _loaded(cls: type[PreTrainedModel], config: Any, name: str) -> tuple[frozenset[str], frozenset[str]]:
     """The parameters that are missing when a `cls` is loaded from a checkpoint of class `name`, and all its names."""
     with quiet():
-        with torch.device("meta"):
+        with on_meta():
             state = dict(getattr(transformers, name)(config).state_dict())
         model, info = load_on_meta(cls, config, state)
     return info.missing, frozenset(dict(model.named_parameters(remove_duplicate=False)))

@@ -9,7 +9,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import torch
 import transformers
 
 from headscope.facts import TensorHeader
@@ -17,6 +16,7 @@ from headscope.facts.weights import modern_name
 from headscope.model.catalogue import classes_of_family
 from headscope.model.quiet import quiet
 from headscope.model.reduced_config import DEPTHS, shallow_config
+from headscope.upstream.torch import on_meta
 
 _FAMILIES = 6
 _SHOWN = 3
@@ -149,7 +149,7 @@ def _default(cls: Any) -> Any:
 
 def _shapes(cls: Any, config: Any) -> Shapes | None:
     try:
-        with quiet(), torch.device("meta"):
+        with quiet(), on_meta():
             return {name: tuple(item.shape) for name, item in cls(config).state_dict().items()}
     except Exception:  # whatever a foreign constructor raises
         return None

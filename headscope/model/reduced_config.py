@@ -4,10 +4,10 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
-import torch
 from transformers import PreTrainedModel
 
 from headscope.model.quiet import quiet
+from headscope.upstream.torch import on_meta
 
 MOST_PARAMETERS = 50_000_000
 """What a model with real weights may hold: 200 MB in single precision."""
@@ -36,7 +36,7 @@ def shallow_config(config: Any, depth: int = 1) -> Any:
 def shallow_twin(model: PreTrainedModel) -> PreTrainedModel | None:
     """A skeleton of the same class and configuration with one layer; None where the class makes none."""
     try:
-        with quiet(), torch.device("meta"):
+        with quiet(), on_meta():
             twin = type(model)(shallow_config(model.config))
     except Exception:  # whatever a foreign constructor raises: a pattern of layers that must be whole
         return None

@@ -6,7 +6,6 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 import transformers
 from transformers import PreTrainedModel
 
@@ -14,6 +13,7 @@ from headscope.facts import UnusedGroup
 from headscope.model.catalogue import siblings_with_heads
 from headscope.model.quiet import quiet
 from headscope.model.reduced_config import shallow_config
+from headscope.upstream.torch import on_meta
 
 _BASE = "base model"
 
@@ -43,7 +43,7 @@ def describe_unused(model: PreTrainedModel, unused: tuple[str, ...]) -> tuple[Un
     """
     if not unused:
         return ()
-    owners = list(_owners(model))
+    owners = _owners_of(type(model), shallow_config(model.config))
     groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for key in unused:
         owner = next((owner for owner in owners if owner.owns(key)), None)
@@ -52,13 +52,30 @@ def describe_unused(model: PreTrainedModel, unused: tuple[str, ...]) -> tuple[Un
     return tuple(UnusedGroup(tuple(keys), word, classes) for (word, classes), keys in groups.items())
 
 
-def _owners(model: PreTrainedModel) -> Iterator[_Owner]:
+_known: dict[tuple[type[PreTrainedModel], str], tuple[_Owner, ...]] = {}
+_MOST_KNOWN = 8
+"""One examination loads a checkpoint several times: under other keys, as other classes."""
+
+
+def _owners_of(cls: type[PreTrainedModel], shallow: Any) -> tuple[_Owner, ...]:
+    """What the other classes of the family own at a configuration, found once."""
+    try:
+        key = cls, shallow.to_json_string(use_diff=False)
+    except Exception:  # a configuration may hold what no JSON can
+        return tuple(_owners(cls, shallow))
+    if key not in _known:
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        _known[key] = tuple(_owners(cls, shallow))
+    return _known[key]
+
+
+def _owners(cls: type[PreTrainedModel], shallow: Any) -> Iterator[_Owner]:
     """The base models of the family's classes, then those classes, which own what their base model does not."""
-    shallow = shallow_config(model.config)
     siblings = [
         (name, word, _built(name, shallow))
-        for name, word in siblings_with_heads(str(model.config.model_type))
-        if name != type(model).__name__
+        for name, word in siblings_with_heads(str(shallow.model_type))
+        if name != cls.__name__
     ]
     built = [(name, word, relative) for name, word, relative in siblings if relative is not None]
     for _, _, relative in built:
@@ -82,7 +99,7 @@ def _of_any_layer(key: str) -> str:
 def _built(name: str, config: Any) -> PreTrainedModel | None:
     """A class built on the meta device; None where it cannot be built."""
     try:
-        with quiet(), torch.device("meta"):
+        with quiet(), on_meta():
             made: PreTrainedModel = getattr(transformers, name)(deepcopy(config))
             return made
     except Exception:  # a relative that cannot be built from this configuration owns nothing that we can name

@@ -93,6 +93,15 @@ def run_forward(
     raise Unsupported(f"the forward of {type(model).__name__} fails ({_sentence(failure)}); {tried}", hint) from failure
 
 
+def run_unrecorded(model: nn.Module, inputs: Mapping[str, Any]) -> Any:
+    """What the forward of a model with real weights returns, sooner than `run_forward` and without its graph.
+
+    `model` is left as it was. Raises whatever the forward raises.
+    """
+    with _ONE_AT_A_TIME, untouched(model), torch.no_grad(), OwnRandomness():
+        return model(**inputs)
+
+
 def run_on_probe(
     model: PreTrainedModel,
     task: Task,

@@ -8,8 +8,9 @@ from transformers import PreTrainedModel
 
 from headscope.errors import Unsupported
 from headscope.facts import PaddingEffect, Task
-from headscope.trace.execution import run_forward
+from headscope.trace.execution import run_forward, run_unrecorded
 from headscope.trace.inputs import MAKERS, Row, Sizes, text_config_of
+from headscope.trace.outputs import usual_scores
 from headscope.trace.probe import Probe
 
 _LENGTHS = (9, 10)
@@ -66,10 +67,14 @@ def _effect(model: PreTrainedModel, ids: torch.Tensor, pad: int, side: str, alon
 
 def _scores(model: PreTrainedModel, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor | str:
     """The first score tensor in double precision, or why there is none."""
-    probe = Probe({"input_ids": ids, "attention_mask": mask}, {}, Sizes(ids.shape[0], ids.shape[-1]), ())
+    inputs = {"input_ids": ids, "attention_mask": mask}
     try:
+        known = usual_scores(run_unrecorded(model, inputs))
+        if known:
+            return known[0].double()
+        probe = Probe(inputs, {}, Sizes(ids.shape[0], ids.shape[-1]), ())
         return run_forward(model, probe, hint="", lend=False).logits[0].double()
-    except Unsupported as err:  # whatever a forward raises means that this was not measured
-        cause = err.__cause__
-        lines = str(cause or err).strip().splitlines()
-        return f"{type(cause or err).__name__}: {lines[0]}" if lines else type(cause or err).__name__
+    except (Exception, SystemExit) as err:  # whatever a forward raises means that this was not measured
+        cause = (err.__cause__ or err) if isinstance(err, Unsupported) else err
+        lines = str(cause).strip().splitlines()
+        return f"{type(cause).__name__}: {lines[0]}" if lines else type(cause).__name__

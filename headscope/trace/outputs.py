@@ -45,6 +45,12 @@ def read_outputs(model: nn.Module, returned: Any, graph: Graph, wanted: str | No
     return Outputs(scores, named.get(_LOSS), tuple((name, apart[name]) for name in _without_derived(apart, graph)))
 
 
+def usual_scores(returned: Any) -> tuple[torch.Tensor, ...]:
+    """The scores in what a forward returned, where they have a name that Transformers gives them; () otherwise."""
+    usable = _usable(_named(returned))
+    return tuple(usable[name] for name in _usual(usable)) if not isinstance(returned, torch.Tensor) else ()
+
+
 def _named(returned: Any) -> dict[str, torch.Tensor]:
     if isinstance(returned, torch.Tensor):
         return {"logits": returned}

@@ -1,11 +1,65 @@
-"""Accelerate: what `prepare` leaves on a model. It is not imported."""
+"""Accelerate: what `prepare` and offloading leave on a model. It is not imported."""
 
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
 from torch import nn
 
+from headscope.errors import moved
+
 NAME = "Accelerator"
+_PACKAGE = "accelerate"
 _REPLACED = "_original_forward"
+_HOOK = "_hf_hook"
+_WRAPPED = "_old_forward"
+OF_HOOKS = (_HOOK, _WRAPPED, "forward")
+"""The attributes that a hook puts on a module: itself, the forward of the class, and its own."""
+
+Numbers = Callable[[], torch.Tensor]
+"""Reads a tensor from where it was offloaded to."""
 
 
 def is_prepared(module: nn.Module) -> bool:
     """Whether `prepare` replaced the forward of a model, for mixed precision; without that it leaves no trace."""
     return _REPLACED in vars(module)
+
+
+def is_hooked(module: nn.Module) -> bool:
+    """Whether a hook replaced the forward of a module, as `dispatch_model` and `cpu_offload` do."""
+    return _HOOK in vars(module) and _WRAPPED in vars(module)
+
+
+def offloaded(module: nn.Module) -> dict[str, Numbers]:
+    """The tensors of a model that are kept in a file or in the CPU's memory until their module runs, by their names.
+
+    In the model itself they are on the meta device.
+    """
+    found: dict[str, Numbers] = {}
+    for path, part in module.named_modules():
+        for hook in _hooks_of(part):
+            if not getattr(hook, "offload", False):
+                continue
+            try:
+                names = list(_names_in(part, recurse=hook.place_submodules))
+                found |= {f"{path}.{name}".lstrip("."): partial(_read, hook.weights_map, name) for name in names}
+            except AttributeError as err:
+                raise moved(_PACKAGE, f"a hook that offloads keeps no weights_map ({err})") from err
+    return found
+
+
+def _hooks_of(module: nn.Module) -> tuple[Any, ...]:
+    """The hooks on a module; Accelerate joins several in one."""
+    hook = vars(module).get(_HOOK)
+    return () if hook is None else tuple(getattr(hook, "hooks", (hook,)))
+
+
+def _names_in(module: nn.Module, *, recurse: bool) -> Iterator[str]:
+    for named in (module.named_parameters, module.named_buffers):
+        yield from (name for name, item in named(recurse=recurse) if item.is_meta)
+
+
+def _read(numbers: Any, name: str) -> torch.Tensor:
+    found: torch.Tensor = numbers[name]
+    return found

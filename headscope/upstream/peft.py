@@ -1,7 +1,11 @@
-"""PEFT: the names that it gives to what it wraps, adds and saves. It is not imported: an adapter is read without it."""
+"""PEFT: the names that it gives to what it wraps, adds and saves.
+
+An adapter is read without it; it is imported only to compute again what a model that holds an adapter has computed.
+"""
 
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +39,10 @@ def plain_name(name: str) -> str:
 
 
 _OF_ADAPTER = re.compile(r"\.modules_to_save\.[^.]+(?=\.)|(?<=[AB])\.[^.]+(?=\.weight$|\.bias$|$)|(?<=ia3_l)\.[^.]+$")
+PROMPTS = "prompt_encoder"
+"""The child of a PeftModel that makes virtual tokens."""
+_SHARED = "base_model"
+"""What stands before the tensors that all layers share (VeRA), in place of a path."""
 _PROMPT = re.compile(r"prompt_encoder\.[^.]+\.embedding\.weight")
 _PROMPT_KEY = "prompt_embeddings"
 
@@ -82,6 +90,25 @@ def _is_layer(part: Any) -> bool:
     return is_of_peft and hasattr(part, "active_adapters") and isinstance(getattr(part, "disable_adapters", None), bool)
 
 
+def layer_of(module: Any, name: str) -> str:
+    """The path of PEFT's layer that a tensor belongs to, as its base layer or beside it; "" for none."""
+    parts = name.split(".")
+    paths = [".".join(parts[:end]) for end in range(len(parts) - 1, 0, -1)]
+    modules = dict(module.named_modules())
+    return next((path for path in paths if path in modules and _is_layer(modules[path])), "")
+
+
+def merged_layer(layer: Any) -> Any:
+    """The layer inside one of PEFT's after the merge of its active adapters, as PEFT itself merges; a copy.
+
+    Raises whatever PEFT raises for a layer that it can't merge.
+    """
+    copied = deepcopy(layer)
+    if not copied.merged:
+        copied.merge(adapter_names=list(copied.active_adapters))
+    return copied.get_base_layer()
+
+
 def _names_in(layer: Any) -> frozenset[str]:
     names = getattr(layer, "_get_available_adapters", None)
     return frozenset(names()) if callable(names) else frozenset()
@@ -103,4 +130,25 @@ def key_in_adapter(name: str, keys: Container[str], adapters: frozenset[str] = f
         for plain in (_OF_ADAPTER.sub("", name), name, *(".".join(each) for each in without)):
             if f"{prefix}{plain}" in keys:
                 return f"{prefix}{plain}"
-    return None
+    shared = (f"{_SHARED}.{each[-1]}" for each in without)
+    return next((key for key in shared if key in keys), None)
+
+
+def rows_of_tokens(module: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """The copies that PEFT keeps of the rows which it trains: their names, those of the embeddings, and the rows."""
+    return {
+        f"{path}.trainable_tokens_original.{adapter}": (plain_name(f"{path}.weight"), tuple(map(int, rows)))
+        for path, part in module.named_modules()
+        if hasattr(part, "trainable_tokens_original") and isinstance(getattr(part, "token_indices", None), dict)
+        for adapter, rows in part.token_indices.items()
+    }
+
+
+def add_adapters(fresh: Any, module: Any, names: Iterable[str]) -> None:
+    """Puts adapters on a fresh model as they are on `module`, from the settings that it remembers; no weights."""
+    for name in names:
+        settings = getattr(module, "peft_config", {}).get(name)
+        if settings is not None:
+            from peft import inject_adapter_in_model
+
+            inject_adapter_in_model(deepcopy(settings), fresh, adapter_name=name)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from headscope.errors import moved
-from headscope.upstream.accelerate import is_prepared
+from headscope.upstream.accelerate import OF_HOOKS, is_hooked, is_prepared
 from headscope.upstream.python import descends_from
 from headscope.upstream.torch import inside_checkpointed, parameters_of
 
@@ -61,6 +61,11 @@ def whole_copy(module: nn.Module, root: nn.Module) -> WholeCopy:
     return WholeCopy(copier.copy(module), copier.held)
 
 
+def without_hooks(module: nn.Module) -> nn.Module:
+    """A copy of an offloaded model with the forwards of its classes; it shares the parameters and buffers."""
+    return _Copier({}, shares=True).copy(module)
+
+
 @dataclass(frozen=True, slots=True)
 class _Piece:
     """A parameter inside a flat one: its shape, the flat parameter, and the parameter that it shares."""
@@ -91,9 +96,13 @@ def _flat_pieces(root: nn.Module) -> Iterator[tuple[tuple[int, str], _Piece]]:
 
 @dataclass(slots=True)
 class _Copier:
-    """Copies modules one by one: a deep copy would copy process groups, and FSDP forbids it."""
+    """Copies modules one by one: a deep copy would copy process groups, and FSDP forbids it.
+
+    `shares`: the copy has the parameters of the original.
+    """
 
     pieces: dict[tuple[int, str], _Piece]
+    shares: bool = False
     modules: dict[int, nn.Module] = field(default_factory=dict)
     parameters: dict[Any, nn.Parameter] = field(default_factory=dict)
     held: dict[int, nn.Parameter] = field(default_factory=dict)
@@ -112,6 +121,8 @@ class _Copier:
         own = {name: _copied(value) for name, value in vars(module).items() if name not in flat}
         if is_prepared(module):  # its forward is bound to the module that was prepared
             own.pop("forward", None)
+        if is_hooked(module):
+            own = {name: value for name, value in own.items() if name not in OF_HOOKS}
         vars(made).update(own)
         flats = {id(piece.flat) for piece in self.pieces.values()}
         registered = {name: item for name, item in parameters_of(module).items() if id(item) not in flats}
@@ -123,7 +134,7 @@ class _Copier:
     def _parameter(self, module: nn.Module, name: str, held: nn.Parameter | None) -> nn.Parameter | None:
         piece = self.pieces.get((id(module), name))
         if piece is None:
-            return None if held is None else self._of_shape(id(held), held, _whole_shape(held))
+            return held if held is None or self.shares else self._of_shape(id(held), held, _whole_shape(held))
         key = piece.shares or (id(module), name)
         shape = self.pieces[key].shape if piece.shares else piece.shape
         return self._of_shape(key, held if held is not None else piece.flat, shape)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from threading import get_ident
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode as _TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from headscope.upstream.python import descends_from
@@ -28,6 +29,7 @@ __all__ = [
     "is_functional",
     "is_persistent",
     "name_of_overload",
+    "on_meta",
     "overloads",
     "parameters_of",
     "set_compiled_call",
@@ -35,7 +37,47 @@ __all__ = [
     "tree_leaves",
     "tree_map",
     "version_of",
+    "without_subclasses",
 ]
+
+
+class TorchDispatchMode(_TorchDispatchMode):  # type: ignore[no-untyped-call]  # upstream has no annotations
+    """PyTorch's own, without its protection from `torch.compile`: nothing that headscope runs is compiled.
+
+    The protection wraps each operator in a call, and imports the compiler, which takes longer than most traces.
+    """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+_FILLS = {
+    nn.init.uniform_, nn.init.normal_, nn.init.kaiming_uniform_, nn.init.constant_, torch.Tensor.uniform_,
+    torch.Tensor.normal_, torch.Tensor.fill_, torch.Tensor.zero_,
+}  # fmt: skip
+"""What layers call to fill their parameters when they are made."""
+
+
+class _Unfilled(TorchFunctionMode):
+    """Filling a tensor on meta does nothing. PyTorch works it out in Python, which takes longer than making a layer."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _FILLS:
+            tensor = args[0] if args else kwargs.get("tensor")
+            if isinstance(tensor, torch.Tensor) and tensor.is_meta:
+                return tensor
+        return func(*args, **kwargs)
+
+
+@contextmanager
+def on_meta() -> Iterator[None]:
+    """Models that are built inside lie on the meta device: they have shapes and no numbers."""
+    with torch.device("meta"), _Unfilled():
+        yield
 
 
 def version_of(tensor: torch.Tensor) -> int:
@@ -44,6 +86,11 @@ def version_of(tensor: torch.Tensor) -> int:
         return tensor._version
     except RuntimeError:
         return -1
+
+
+def without_subclasses() -> AbstractContextManager[Any]:
+    """Inside, a subclass of tensor is read as any tensor: its `__torch_function__` is not asked."""
+    return cast(AbstractContextManager[Any], torch._C.DisableTorchFunctionSubclass())
 
 
 def storage_id(tensor: torch.Tensor) -> int:

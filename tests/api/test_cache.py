@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -67,7 +66,8 @@ sys.exit(code)
 
 
 def in_process(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", PROCESS, *arguments]
+    """A command in a process that has imported neither PyTorch nor Transformers before."""
+    command = [*warm.python(warm.LIGHT), "-c", PROCESS, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 

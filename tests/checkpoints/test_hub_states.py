@@ -153,12 +153,12 @@ def test_the_checkpoint_in_a_repository_of_the_trainer_is_examined_by_its_name(
 def test_a_clean_checkpoint_costs_no_request_more(
     beside: dict[str, bytes], model: dict[str, bytes], ask: Callable[..., Ran]
 ) -> None:
-    """The listing, `config.json` and the header of the weights, whatever lies beside; LFS makes two of one request."""
+    """For config.json, the header and modules.json, whatever lies beside; LFS makes two of one request."""
     ran = ask({"config.json": model["config.json"], "model.safetensors": model["model.safetensors"]} | beside)
     assert ran.code == 0
-    files = {path.rpartition("/")[2] for path in ran.asked if not path.startswith("/api/")}
-    assert files == {"config.json", "model.safetensors"}
-    assert len(ran.asked) == ran.answer["requests"] <= 5
+    assert {path.rpartition("/")[2] for path in ran.asked} == {"config.json", "model.safetensors", "modules.json"}
+    assert not any(path.startswith("/api/") for path in ran.asked)
+    assert len(ran.asked) == ran.answer["requests"] == 4
 
 
 def test_an_empty_repository_stays_one(ask: Callable[..., Ran]) -> None:

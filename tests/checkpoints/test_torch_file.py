@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 import torch
 
+from headscope.checkpoints.formats import torch_file
 from headscope.checkpoints.formats.bytes import LocalBytes
-from headscope.checkpoints.formats.torch_file import read_torch_headers
+from headscope.checkpoints.formats.torch_file import read_torch_headers, read_torch_value, refusing_once
 from headscope.errors import HeadscopeError, Malformed, Unsupported
 
 base = torch.zeros(6, 4)
@@ -299,6 +300,22 @@ def test_a_file_of_endless_text_is_not_read_through(tmp_path: Path) -> None:
     with pytest.raises(Malformed):
         read_torch_headers(source)
     assert source.bytes_read < 300_000_000 < source.size
+
+
+def test_a_pickle_over_a_limit_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, reads, read_pickle = tmp_path / "pytorch_model.bin", [], torch_file.read_pickle
+    zipped_pickle(path, b"\x80\x02](" + b"N" * 2_000_000 + b"e.")
+    monkeypatch.setattr(torch_file, "read_pickle", lambda *given: reads.append(given[1]) or read_pickle(*given))
+    source = LocalBytes(path, path.name)
+    with refusing_once():
+        for read_it in (read_torch_headers, read_torch_value, read_torch_headers):
+            with pytest.raises(Malformed, match="more than 1,500,000 operations"):
+                read_it(source)
+        assert len(reads) == 1
+        torch.save(STATES["plain"], path)
+        assert read(path)  # another file of that name
+    with pytest.raises(HeadscopeError):
+        read_torch_headers(source)
 
 
 def test_the_tar_format_is_refused_by_name(tmp_path: Path) -> None:

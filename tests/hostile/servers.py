@@ -102,6 +102,8 @@ def _silent(path: str) -> Answerer:
     return lambda where, method, asked: wait() if asked.endswith(path) and method == "GET" else None
 
 
+_PICKLED = {"other.safetensors": b"", "pytorch_model.bin": b"\x80\x02N."}
+"""A repository without model.safetensors: then the list of its files is asked for."""
 _QUICK = ("--timeout", "4")
 _PATIENT = ("--timeout", "15")
 _WEIGHTS_PART = "another part of model.safetensors"
@@ -176,6 +178,7 @@ CASES: tuple[ServerCase, ...] = (
         NETWORK,
         (),
         lambda where, method, path: (200, {}, b"<html>") if "/api/models/" in path else None,
+        files=_PICKLED,
     ),
     ServerCase(
         "a listing that is a list",
@@ -184,13 +187,53 @@ CASES: tuple[ServerCase, ...] = (
         lambda where, method, path: (
             (200, {"Content-Type": "application/json"}, b"[1, 2]") if "/api/models/" in path else None
         ),
+        files=_PICKLED,
     ),
-    ServerCase("a listing without files", "", ("holds no weight file",), listing([])),
+    ServerCase("a listing without files", "", ("holds no weight file",), listing([]), files=_PICKLED),
     ServerCase(
         "a listing of names that lead elsewhere",
         "",
         ("holds no weight file",),
         listing(["../../model.safetensors", "/model.safetensors", 7, None]),
+        files=_PICKLED,
+    ),
+    ServerCase(
+        "a listing of what is not sent",
+        NETWORK,
+        ("the Hub lists model.safetensors in someone/model and does not send it",),
+        listing(["config.json", "model.safetensors"]),
+        files=_PICKLED,
+    ),
+    ServerCase(
+        "a listing of another commit",
+        NETWORK,
+        ("the server sent commit ",),
+        listing(["config.json", "pytorch_model.bin"], commit="f" * 40),
+        files=_PICKLED,
+    ),
+    ServerCase(
+        "weights of another commit",
+        NETWORK,
+        ("the server sent commit ",),
+        lambda where, method, path: (
+            (302, {"X-Repo-Commit": "f" * 40, "Location": f"/{REPO}/resolve/main/model.safetensors2"}, b"")
+            if path.endswith("model.safetensors")
+            else part("bytes 0-63/64")
+            if path.endswith("model.safetensors2")
+            else None
+        ),
+    ),
+    ServerCase(
+        "a configuration of no commit",
+        NETWORK,
+        ("does not say which commit",),
+        at("config.json", 200, {"ETag": '"abc"'}, json.dumps(CONFIG).encode()),
+    ),
+    ServerCase(
+        "a configuration in gzip",
+        NETWORK,
+        ("an encoding that was not asked for",),
+        config_of(COMMIT, Content_Encoding="gzip"),
     ),
     ServerCase("a commit that leads out of the cache", NETWORK, (), config_of("../../../../../escaped")),
     ServerCase("a commit that acts on the terminal", NETWORK, (), config_of("\x1b[31mred")),
@@ -231,5 +274,12 @@ CASES: tuple[ServerCase, ...] = (
     ),
     ServerCase("a configuration without an end", NETWORK, ("over the limit",), _huge),
     ServerCase("a configuration that never comes", NETWORK, (), _silent("/config.json"), options=_QUICK),
-    ServerCase("a listing that never comes", NETWORK, (), _silent(f"/api/models/{REPO}"), options=_QUICK),
+    ServerCase(
+        "a listing that never comes",
+        NETWORK,
+        (),
+        _silent(f"/api/models/{REPO}/revision/{COMMIT}"),
+        files=_PICKLED,
+        options=_QUICK,
+    ),
 )

@@ -13,16 +13,23 @@ from headscope.model.quiet import quiet
 _WIDTHS = ("hidden_size", "d_model", "dim", "n_embd", "emb_dim", "embed_dim", "embedding_size", "encoder_hidden_dim")
 _INNER = ("intermediate_size", "d_ff", "ffn_dim", "n_inner", "hidden_dim", "encoder_ffn_dim", "decoder_ffn_dim")
 _HEADS = ("num_attention_heads", "n_heads", "n_head", "num_heads", "encoder_attention_heads", "decoder_attention_heads")
+_DEPTHS = (
+    "num_hidden_layers", "n_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers", "num_decoder_layers",
+)  # fmt: skip
+_LAYERS = 2
+_LISTS = ("conv_dim", "tdnn_dim", "feat_extract_conv_dim")
+"""Widths of the layers that read a sound, and of those that pool it."""
 _MOST_PARAMETERS = 60_000_000
 
 
 def small_model(class_name: str, model_type: str) -> PreTrainedModel:
-    """A model of that class: thin where its configuration allows it, else of its usual width with few layers.
+    """A model of that class: of few thin layers where its configuration allows it, else with more or wider ones.
 
     Raises ValueError where even that is too large.
     """
     usual, _ = next(iter(default_configs(model_type)))
-    for config in (_thin(usual), usual):
+    thin = _thin(usual)
+    for config in (_shallow(thin), thin, usual):
         try:
             return _build(getattr(transformers, class_name), config)
         except Exception as err:  # whatever a configuration that was made up breaks
@@ -43,6 +50,19 @@ def _build(model_class: Any, config: Any) -> PreTrainedModel:
         return model_class(config).eval()
 
 
+def _shallow(config: Any) -> Any:
+    """A copy with few layers, for an independent tracer takes time for each of their operations."""
+    shallow = deepcopy(config)
+    for name in _DEPTHS:
+        value = getattr(shallow, name, None)
+        if type(value) is int and value > _LAYERS:
+            try:
+                setattr(shallow, name, _LAYERS)
+            except Exception:  # a configuration may derive the field and refuse to have it set
+                continue
+    return shallow
+
+
 def _thin(config: Any) -> Any:
     """A copy with narrow layers and four heads."""
     thin = deepcopy(config)
@@ -50,6 +70,10 @@ def _thin(config: Any) -> Any:
         for name in names:
             if isinstance(getattr(thin, name, None), int):
                 setattr(thin, name, value)
+    for name in _LISTS:
+        widths = getattr(thin, name, None)
+        if isinstance(widths, list | tuple) and all(type(width) is int for width in widths):
+            setattr(thin, name, type(widths)([32] * len(widths)))
     if getattr(thin, "num_key_value_heads", None):
         thin.num_key_value_heads = 2
     if getattr(thin, "head_dim", None) and not isinstance(getattr(type(thin), "head_dim", None), property):

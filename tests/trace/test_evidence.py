@@ -21,6 +21,7 @@ from headscope.model.catalogue import classes_of_task
 from headscope.model.defaults import default_configs
 from headscope.model.quiet import quiet
 from headscope.trace import TokenNames, trace_head
+from tests import warm
 
 INSTALLED = Path(transformers.__file__).parents[1]
 _INDEX = r"\[[^\]]*\]|\.(index_)?select\("
@@ -169,7 +170,8 @@ for model in (Typed(), plain):
 
 @pytest.mark.parametrize(("given", "name"), [(("-c", _TYPED), "<string>"), (("-",), "<stdin>")], ids=["c", "stdin"])
 def test_a_module_without_a_file_has_the_line_that_was_typed_or_none(given: tuple[str, ...], name: str) -> None:
-    done = subprocess.run([sys.executable, *given], input=_TYPED, capture_output=True, text=True, check=True)
+    python = warm.python() if given[0] == "-c" else [sys.executable]
+    done = subprocess.run([*python, *given], input=_TYPED, capture_output=True, text=True, check=True)
     typed, plain = done.stdout.splitlines()
     line = next(at for at, text in enumerate(_TYPED.splitlines(), 1) if "# line 11" in text)
     assert typed == str([(name, line)] * 2)

@@ -393,6 +393,12 @@ METHODS = [
     peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"], use_dora=True),
     peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"], trainable_token_indices={"word_embeddings": [1]}),
     peft.LoHaConfig(task_type="SEQ_CLS", target_modules=["query"]),
+    peft.PromptEncoderConfig(task_type="SEQ_CLS", num_virtual_tokens=4, encoder_hidden_size=8),
+    peft.PrefixTuningConfig(task_type="SEQ_CLS", num_virtual_tokens=4),
+    peft.OFTConfig(task_type="SEQ_CLS", target_modules=["query"], oft_block_size=8, r=0),
+    peft.BOFTConfig(task_type="SEQ_CLS", target_modules=["query"], boft_block_size=8),
+    peft.VeraConfig(task_type="SEQ_CLS", target_modules=["query"]),
+    peft.AdaLoraConfig(task_type="SEQ_CLS", target_modules=["query"], total_step=10),
 ]
 
 
@@ -400,14 +406,55 @@ METHODS = [
 def test_each_tensor_of_an_adapter_is_compared(saved: Path, number: int, tmp_path: Path) -> None:
     peft.get_peft_model(loaded(saved), METHODS[number]).save_pretrained(tmp_path)
     model = peft.PeftModel.from_pretrained(loaded(saved), tmp_path)
-    result = headscope.verify(model, saved, adapter=tmp_path)
-    assert result.verdict is Verdict.PASSED, str(result)
-    added = ("prompt_encoder", "lora_", "ia3_", "hada_", "trainable_tokens_delta", "modules_to_save")
+    for every in (False, True):
+        result = headscope.verify(model, saved, adapter=tmp_path, every=every)
+        assert (result.verdict, result.findings) == (Verdict.PASSED, ()), str(result)
+    added = (
+        "prompt_encoder", "lora_", "ia3_", "hada_", "trainable_tokens_delta", "oft_", "vera_", "modules_to_save",
+    )  # fmt: skip
     parameters = [item for name, item in model.named_parameters() if any(part in name for part in added)]
     assert parameters
     with torch.no_grad():
         parameters[0] += 1
     assert headscope.verify(model, saved, adapter=tmp_path).verdict is Verdict.FAILED
+
+
+@pytest.mark.parametrize("every", [False, True])
+def test_an_adapter_that_is_not_named_is_not_determined(saved: Path, query: Path, every: bool) -> None:
+    model = peft.PeftModel.from_pretrained(loaded(saved), query)
+    model.base_model.model.classifier.modules_to_save.default.load_state_dict(loaded(saved).classifier.state_dict())
+    result = headscope.verify(model, saved, every=every)
+    assert (result.verdict, result.findings) == (Verdict.NOT_DETERMINED, ()), str(result)
+    assert [gap.what for gap in result.not_determined] == ["adapter"]
+    unknown = {item.name for item in result.tensors if item.status is S.UNKNOWN}
+    inside = dict(model.base_model.model.named_parameters())
+    assert unknown == ({name for name in inside if ".lora_" in name} if every else set())
+    with torch.no_grad():
+        inside["bert.pooler.dense.weight"] += 1
+    assert ids(headscope.verify(model, saved, every=every)) == ["HS701"]
+
+
+COMPUTED_BY_PEFT = [
+    (METHODS[4], "trainable_tokens_original", "different"),
+    (METHODS[8], "oft_R.default.rows", "different"),
+    (METHODS[9], "boft_P", "different"),
+    (METHODS[11], "ranknum.default", "different"),
+]
+
+
+@pytest.mark.parametrize(("config", "part", "status"), COMPUTED_BY_PEFT, ids=[item[1] for item in COMPUTED_BY_PEFT])
+def test_what_peft_computes_is_computed_again(saved: Path, config: Any, part: str, status: str, tmp_path: Path) -> None:
+    peft.get_peft_model(loaded(saved), config).save_pretrained(tmp_path)
+    model = peft.PeftModel.from_pretrained(loaded(saved), tmp_path)
+    inside = model.base_model.model
+    named = dict(inside.named_buffers()) | dict(inside.named_parameters())
+    name = next(name for name in named if part in name)
+    assert name not in load_file(tmp_path / "adapter_model.safetensors")
+    with torch.no_grad():
+        named[name] += 1
+    result = headscope.verify(model, saved, adapter=tmp_path, every=True)
+    assert result.verdict is Verdict.FAILED
+    assert statuses(result)[name].value == status
 
 
 def test_a_merge_that_did_not_happen_is_caught(saved: Path, tmp_path: Path) -> None:

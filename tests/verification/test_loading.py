@@ -6,6 +6,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,11 @@ from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassificat
 
 import headscope
 from headscope.cli.app import main
-from headscope.errors import Unsupported, UsageError
+from headscope.errors import Malformed, NotFound, Unsupported, UsageError
 from headscope.facts.check import Verdict
+from tests import warm
 
+COLD = sys.executable
 TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 37, "vocab_size": 99}
 LOADERS = """
 import os, signal, sys
@@ -46,6 +50,12 @@ def fails(reference):
 
 def no_model(reference):
     return 3
+
+def slow(reference):
+    import pathlib, time
+    assert sys.stdin.read() == ""
+    pathlib.Path("started").write_text(str(os.getpid()))
+    time.sleep(600)
 """
 
 
@@ -57,9 +67,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def interpreter(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(warm.interpreter(tmp_path_factory.mktemp("bin")))
+
+
 @pytest.fixture(autouse=True)
-def _there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _there(folder: Path, interpreter: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the folder of the checkpoint, with loading processes that have imported the libraries already."""
     monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "executable", interpreter)
 
 
 def test_the_default_loads_with_transformers(capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,11 +117,11 @@ def test_no_code_of_the_current_folder_runs(folder: Path, tmp_path: Path, monkey
         (tmp_path / f"{name}.py").write_text("open('ran', 'w').close(); raise SystemExit('ran')")
     shutil.copy(folder / "own_loaders.py", tmp_path)
     monkeypatch.chdir(tmp_path)
-    script = Path(sys.executable).with_name("headscope")
-    for loader in ("transformers", "own_loaders:plain"):
-        command = [str(script), "verify", ".", "--with", loader]
-        ended = subprocess.run(command, capture_output=True, check=False, text=True)
-        assert ended.returncode == 0, ended.stderr
+    script = Path(COLD).with_name("headscope")
+    ended = subprocess.run([str(script), "verify", "."], capture_output=True, check=False, text=True)
+    assert ended.returncode == 0, ended.stderr
+    monkeypatch.setattr(sys, "executable", COLD)
+    assert main(["verify", ".", "--with", "own_loaders:plain"]) == 0
     assert not (tmp_path / "ran").exists()
 
 
@@ -132,6 +149,47 @@ def _has(package: str) -> bool:
     from importlib.util import find_spec
 
     return find_spec(package) is not None
+
+
+def test_what_the_process_did_not_find_is_not_found(capsys: pytest.CaptureFixture[str]) -> None:
+    """The kinds of errors, which scripts read, are those of the same call in one process."""
+    Path("broken").mkdir()
+    shutil.copy("bert/config.json", "broken")
+    Path("broken/model.safetensors").write_bytes(bytes(100))
+    for name, kind, code in (("nowhere", NotFound, "not_found"), ("broken", Malformed, "malformed")):
+        with pytest.raises(kind) as raised:
+            headscope.verify("bert", name, offline=True)
+        assert type(raised.value) is kind
+        assert main(["verify", "bert", "--against", name, "--offline", "--json"]) == 3
+        assert json.loads(capsys.readouterr().out)["error"]["code"] == code
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
+def test_a_parent_that_is_killed_leaves_no_process(sent: signal.Signals) -> None:
+    started = Path("started")
+    started.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "headscope", "verify", "bert", "--with", "own_loaders:slow"]
+    parent = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    assert _comes(lambda: started.is_file() and bool(started.read_text())), "the loader never started"
+    child = int(started.read_text())
+    assert _runs(child)
+    parent.send_signal(sent)
+    parent.wait()
+    assert _comes(lambda: not _runs(child)), "the child still runs"
+
+
+def _comes(condition: Callable[[], bool], seconds: int = 90) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not condition():
+        time.sleep(0.1)
+    return condition()
+
+
+def _runs(process: int) -> bool:
+    """Whether a process runs; one that ended may wait for its parent a while."""
+    shown = subprocess.run(["ps", "-o", "stat=", "-p", str(process)], capture_output=True, check=False, text=True)
+    return bool(shown.stdout.strip()) and not shown.stdout.startswith("Z")
 
 
 def adapter(folder: Path) -> Path:
@@ -183,9 +241,7 @@ def test_help_needs_no_torch() -> None:
     code = (
         "import sys; from headscope.cli.app import main; main(['verify', '--help']); sys.exit('torch' in sys.modules)"
     )
-    assert (
-        subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, env=os.environ).returncode == 0
-    )
+    assert subprocess.run([COLD, "-c", code], capture_output=True, check=False, env=os.environ).returncode == 0
 
 
 def test_a_random_head_of_a_language_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

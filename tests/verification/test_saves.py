@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,39 @@ def test_a_merged_model_passes(model: Any, tmp_path: Path) -> None:
     merged.save_pretrained(tmp_path / "merged")
     result = headscope.verify_save(merged, tmp_path / "merged")
     assert (result.verdict, result.findings) == (Verdict.PASSED, ())
+
+
+IN_THE_HEAD = [
+    peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query", "pooler.dense"]),
+    peft.LoraConfig(task_type="SEQ_CLS", target_modules=["pooler.dense"], use_dora=True),
+    peft.OFTConfig(task_type="SEQ_CLS", target_modules=["pooler.dense"], oft_block_size=8, r=0),
+]
+
+
+@pytest.mark.parametrize("number", range(len(IN_THE_HEAD)))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_the_merged_save_of_a_live_adapter_passes(model: Any, number: int, dtype: torch.dtype, tmp_path: Path) -> None:
+    """An independent merge, by PEFT on a copy of the whole model, is what the save holds."""
+    wrapped = peft.get_peft_model(model.to(dtype), IN_THE_HEAD[number])
+    with torch.no_grad():
+        for name, item in wrapped.named_parameters():
+            if item.requires_grad and "modules_to_save" not in name:
+                item.add_(torch.randn_like(item), alpha=0.1)
+    wrapped.save_pretrained(tmp_path / "adapter")
+    deepcopy(wrapped).merge_and_unload().save_pretrained(tmp_path / "merged")
+    stored = load_file(tmp_path / "merged" / "model.safetensors")
+    own = wrapped.base_model.model.bert.pooler.dense.base_layer.weight
+    assert not torch.equal(stored["bert.pooler.dense.weight"], own)
+    result = headscope.verify_save(wrapped, tmp_path / "merged")
+    assert (result.verdict, ids(result)) == (Verdict.PASSED, []), str(result)
+    found = {item.name: item.status for item in result.tensors}
+    assert found["bert.pooler.dense.base_layer.weight"] is TensorStatus.MERGED
+
+    rewrite(tmp_path / "merged", lambda state: state | {"bert.pooler.dense.weight": own.detach().clone()})
+    result = headscope.verify_save(wrapped, tmp_path / "merged")
+    assert ids(result) == ["HS711"], str(result)
+    rewrite(tmp_path / "merged", lambda state: state | {"bert.pooler.dense.weight": own.detach() + 7})
+    assert "HS713" in ids(headscope.verify_save(wrapped, tmp_path / "merged"))
 
 
 def test_compiled_and_parallel_models_pass(model: Any, tmp_path: Path) -> None:

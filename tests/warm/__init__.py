@@ -24,7 +24,7 @@ from pathlib import Path
 
 from tests.warm.server import ANEW, FORKS, LIGHT, MODELS, TORCH, hub_settings
 
-__all__ = ["FORKS", "LIGHT", "MODELS", "TORCH", "headscope_command", "offline", "python"]
+__all__ = ["FORKS", "LIGHT", "MODELS", "TORCH", "headscope_command", "interpreter", "offline", "python"]
 
 _CLIENT, _SERVER = Path(__file__).with_name("client.py"), Path(__file__).with_name("server.py")
 _RUN_ID = "HEADSCOPE_TESTS_RUN"
@@ -56,6 +56,15 @@ def offline() -> dict[str, str]:
     """Settings of the Hub's client that make no requests and find nothing; all who use them share a server."""
     empty = str(_folder() / "empty-hub")
     return {"HF_HUB_OFFLINE": "1", "HF_HOME": empty, "HF_HUB_CACHE": empty}
+
+
+def interpreter(folder: Path) -> Path:
+    """A program for the place of `sys.executable`, where the code under test starts it."""
+    path = folder / "python"
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'#!/bin/sh\nexec {shlex.join(python())} "$@"\n')
+    path.chmod(0o755)
+    return path
 
 
 def headscope_command(folder: Path, environment: Mapping[str, str] | None = None) -> Path:

@@ -190,7 +190,7 @@ def take_over(request: Request, started_with: dict[str, str]) -> None:
     os.environ.update(request.environment)
     resource.setrlimit(resource.RLIMIT_AS, request.memory)
     given = [path for path in request.environment.get("PYTHONPATH", "").split(os.pathsep) if path]
-    sys.path[:0] = [path for path in given if path not in sys.path]
+    sys.path[1:1] = [path for path in given if path not in sys.path[1:]]  # the first entry is set by what is run
 
 
 def _stream(number: int, before: io.TextIOWrapper) -> io.TextIOWrapper:
@@ -209,22 +209,28 @@ def _stream(number: int, before: io.TextIOWrapper) -> io.TextIOWrapper:
 
 
 def run(words: list[str]) -> None:
-    """What `python WORDS` does: `-c CODE`, `-m MODULE` or the path of a script; after `ANEW`, without our modules."""
+    """What `python WORDS` does: `-c CODE`, `-m MODULE` or the path of a script; after `ANEW`, without our modules.
+
+    After `-P`, the folder that Python searches before all others is left out.
+    """
     if words[0] == ANEW:
         for name in [name for name in sys.modules if name.partition(".")[0] == "headscope"]:
             del sys.modules[name]
         words = words[1:]
-    first, *rest = words
+    is_safe = words[0] == "-P"
+    first, *rest = words[is_safe:]
+    folders = {"-c": "", "-m": str(Path.cwd())}
+    sys.path[0:1] = [] if is_safe else [folders.get(first, str(Path(first).parent))]
     if first == "-c":
         main = types.ModuleType("__main__")
         sys.modules["__main__"] = main
-        sys.argv, sys.path[0] = ["-c", *rest[1:]], ""
+        sys.argv = ["-c", *rest[1:]]
         exec(compile(rest[0], "<string>", "exec"), main.__dict__)
     elif first == "-m":
-        sys.argv, sys.path[0] = rest, str(Path.cwd())
+        sys.argv = rest
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
     else:
-        sys.argv, sys.path[0] = words, str(Path(first).parent)
+        sys.argv = [first, *rest]
         runpy.run_path(first, run_name="__main__")
 
 

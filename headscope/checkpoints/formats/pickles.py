@@ -27,6 +27,10 @@ _OBJECT, _SLOT, _ENTRY = 64, 8, 128
 """Bytes charged for an object, for a place in a tuple or list, and for an entry of a dictionary."""
 
 
+class OverLimit(Malformed):
+    """A pickle that takes more operations or memory than a state dict does."""
+
+
 @dataclass(frozen=True, slots=True)
 class Global:
     """A name that the pickle would import."""
@@ -124,25 +128,25 @@ class _Machine:
     dialect: Dialect | None = None
     file: IO[bytes] | None = None
 
-    def bad(self, what: str) -> Malformed:
+    def bad(self, what: str, kind: type[Malformed] = Malformed) -> Malformed:
         if self.names is not None:
-            return Malformed(f"{self.name} holds a pickle that cannot be read: {what}", "check where the file is from")
+            return kind(f"{self.name} holds a pickle that cannot be read: {what}", "check where the file is from")
         if self.dialect is not None:
-            return Malformed(f"{self.name} is not {self.dialect.what}: {what}", "don't load it before you know why")
-        return Malformed(f"{self.name} holds a pickle that is no state dict: {what}", "save it as safetensors")
+            return kind(f"{self.name} is not {self.dialect.what}: {what}", "don't load it before you know why")
+        return kind(f"{self.name} holds a pickle that is no state dict: {what}", "save it as safetensors")
 
     def is_class(self, found: Any) -> bool:
         """Whether a name stands for a class of which an instance is described."""
         return self.dialect is not None and isinstance(found, Global) and self.dialect.is_class(found)
 
     def spend(self, work: int, held: int = 0) -> None:
-        """Counts steps, and bytes that are held from now on. Raises Malformed over a limit."""
+        """Counts steps, and bytes that are held from now on. Raises OverLimit over a limit."""
         self.work += work
         self.held += held
         if self.work > _MOST_OPERATIONS:
-            raise self.bad(f"it has more than {_MOST_OPERATIONS:,} operations")
+            raise self.bad(f"it has more than {_MOST_OPERATIONS:,} operations", OverLimit)
         if self.held > _MOST_BYTES:
-            raise self.bad(f"its values take more than {_MOST_BYTES:,} bytes of memory")
+            raise self.bad(f"its values take more than {_MOST_BYTES:,} bytes of memory", OverLimit)
 
     def push(self, value: Any, held: int = _OBJECT) -> None:
         """A new value, which takes so many bytes; `read_pickle` holds them against the limit after each operation."""
@@ -194,19 +198,14 @@ class _Bounded:
     def __init__(self, file: IO[bytes], machine: _Machine) -> None:
         self._file = file
         self._machine = machine
+        self._longest = _longest_value(machine)
+        self._read = file.read
 
     def read(self, size: int) -> bytes:
         """So many bytes, or fewer at the end of the file."""
-        longest = self._longest()
-        if size > longest:
-            raise self._machine.bad(f"a value of {size:,} bytes is over the limit of {longest:,}")
-        return self._file.read(size)
-
-    def _longest(self) -> int:
-        """The limit of one value: files of any objects hold files in turn (a tokenizer, say), state dicts do not."""
-        if self._machine.dialect is not None:
-            return self._machine.dialect.longest
-        return _LONGEST_ARGUMENT if self._machine.names is None else _LONGEST_OF_ANY
+        if size > self._longest:
+            raise self._machine.bad(f"a value of {size:,} bytes is over the limit of {self._longest:,}")
+        return self._read(size)
 
     def readline(self) -> bytes:
         """A line with its end."""
@@ -216,13 +215,20 @@ class _Bounded:
         return line
 
 
+def _longest_value(machine: _Machine) -> int:
+    """The limit of one value: files of any objects hold files in turn (a tokenizer, say), state dicts do not."""
+    if machine.dialect is not None:
+        return machine.dialect.longest
+    return _LONGEST_ARGUMENT if machine.names is None else _LONGEST_OF_ANY
+
+
 def read_pickle(file: IO[bytes], name: str, names: set[str] | None = None, dialect: Dialect | None = None) -> Any:
     """The value of the pickle at the file's position, with tensors as `PickledTensor`; leaves the file after it.
 
-    Raises Malformed for what would import or call anything that building a state dict does not need, and for more
-    operations or memory than a state dict takes. With `names`, objects of other packages become `Opaque` in the value,
-    and what they would import is collected there; what Python's own library could do stays refused. A `dialect` allows
-    other names.
+    Raises Malformed for what would import or call anything that building a state dict does not need, and OverLimit for
+    more operations or memory than a state dict takes. With `names`, objects of other packages become `Opaque` in the
+    value, and what they would import is collected there; what Python's own library could do stays refused. A `dialect`
+    allows other names.
     """
     return _run(_Machine(name, names, dialect=dialect, file=file), file)
 

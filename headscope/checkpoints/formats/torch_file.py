@@ -1,12 +1,14 @@
 """PyTorch weight files: where their pickles are in the zip format of today, the older zip and the legacy format."""
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from headscope.checkpoints.formats.archive import Archive, bad_file
 from headscope.checkpoints.formats.bytes import ByteSource, RangeFile
-from headscope.checkpoints.formats.pickles import PickledTensor, read_pickle
+from headscope.checkpoints.formats.pickles import OverLimit, PickledTensor, read_pickle
 from headscope.errors import Unsupported
 from headscope.facts import TensorHeader
 
@@ -16,6 +18,8 @@ _BLOCK = 1 << 16
 _TAR_MAGIC_AT, _TAR_MAGIC = 257, b"ustar"
 _ELEMENT_BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2}
 _ELEMENT_BYTES |= {"complex64": 8, "complex128": 16}
+_refused: ContextVar[dict[tuple[str, int], tuple[str, str]] | None] = ContextVar("refused", default=None)
+"""Message and hint for each file whose pickle is over a limit, inside `refusing_once`."""
 
 
 def read_torch_headers(source: ByteSource) -> tuple[tuple[TensorHeader, ...], tuple[tuple[str, ...], ...]]:
@@ -24,9 +28,7 @@ def read_torch_headers(source: ByteSource) -> tuple[tuple[TensorHeader, ...], tu
     Reads the archive's directory and the pickle, never the data. Raises Malformed, or Unsupported for the tar
     format of before 2017.
     """
-    start = source.read_at(0, min(source.size, 4))
-    value = _zipped(source) if start.startswith(b"PK") else _legacy(source)
-    return _tensors(value, source.name)
+    return _tensors(_value(source), source.name)
 
 
 def read_torch_value(source: ByteSource) -> tuple[Any, set[str]]:
@@ -35,9 +37,35 @@ def read_torch_value(source: ByteSource) -> tuple[Any, set[str]]:
     Objects of other packages stand there as `Opaque`. Raises Malformed or Unsupported, as `read_torch_headers` does.
     """
     names: set[str] = set()
+    return _value(source, names), names
+
+
+@contextmanager
+def refusing_once() -> Iterator[None]:
+    """Inside, a file whose pickle is over a limit is read once. Whoever reads it again gets the same error at once.
+
+    For the files of one place: they are told apart by name and size. A pickle over a limit as a state dict is over it
+    as any object too, and the other way round no state dict can come of it.
+    """
+    token = _refused.set({})
+    try:
+        yield
+    finally:
+        _refused.reset(token)
+
+
+def _value(source: ByteSource, names: set[str] | None = None) -> Any:
+    refused = _refused.get()
+    before = refused.get((source.name, source.size)) if refused is not None else None
+    if before is not None:
+        raise OverLimit(*before)
     start = source.read_at(0, min(source.size, 4))
-    value = _zipped(source, names) if start.startswith(b"PK") else _legacy(source, names)
-    return value, names
+    try:
+        return _zipped(source, names) if start.startswith(b"PK") else _legacy(source, names)
+    except OverLimit as err:
+        if refused is not None:
+            refused[source.name, source.size] = err.message, err.hint
+        raise
 
 
 def headers_of(tensors: Mapping[Any, Any], name: str) -> tuple[TensorHeader, ...]:

@@ -1,4 +1,4 @@
-"""What every answer of the Hub has to keep to while a checkpoint is read: names that make no paths, a size, a time."""
+"""What every request and answer keeps to while a checkpoint is read: the Hub's limits, a size, a time, plain names."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -7,6 +7,8 @@ from contextvars import ContextVar
 from threading import Lock
 from typing import Any, Protocol
 
+from headscope.checkpoints.hub.budget import SharedBudget, kind_of
+from headscope.checkpoints.hub.ranges import Deadline
 from headscope.errors import NetworkError
 from headscope.upstream.hub import event_hooks, library_of
 
@@ -43,13 +45,16 @@ def bounded_answers(deadline: Clock, limit: int) -> Iterator[None]:
 
 
 @contextmanager
-def limited_requests() -> Iterator[list[str]]:
+def limited_requests(budget: SharedBudget, deadline: Deadline) -> Iterator[list[str]]:
     """The methods of the requests that the Hub's client makes in this context, with redirects and repetitions.
 
+    Each waits for its turn in the budget, as long as the deadline lets it, and each answer tells what is left of it.
     A thread of its own belongs to it where it runs in a copy of the context; requests of other threads are neither
     counted, nor limited, nor refused. Raises NetworkError for an answer whose commit or entity tag could not be part of
     a path: the client makes paths of its cache from them.
     """
+    from huggingface_hub import constants
+
     seen: list[str] = []
 
     def is_ours() -> bool:
@@ -57,11 +62,17 @@ def limited_requests() -> Iterator[list[str]]:
 
     def note(request: Any) -> None:
         if is_ours():
+            kind = kind_of(str(request.url), constants.ENDPOINT)
+            if kind is not None:
+                budget.take(kind, deadline)
             seen.append(request.method)
             _limit_waiting(request)
 
     def check(response: Any) -> None:
         if is_ours():
+            kind = kind_of(str(response.url), constants.ENDPOINT)
+            if kind is not None:
+                budget.learn(kind, response.status_code, response.headers)
             _check(response)
 
     own = {"request": note, "response": check}

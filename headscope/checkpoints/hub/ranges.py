@@ -7,8 +7,9 @@ pauses, or after the pause that the server names; one deadline covers it all.
 import random
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from headscope.checkpoints.formats.bytes import FIRST_BYTES
@@ -17,19 +18,26 @@ from headscope.upstream.hub import session, transport_error
 
 REQUEST_SECONDS = 20.0
 DEADLINE_SECONDS = 120.0
+LONGEST_PAUSE = 600.0
+"""The Hub counts requests in windows of 300 s; a server that asks for a much longer pause is not waited for."""
 _PARTIAL_CONTENT, _UNSATISFIABLE = 206, 416
 _PASSING = (408, 429, 500, 502, 503, 504)
 _REFUSED = (401, 403, 404, 410)
+_MISSING = 404
 _ATTEMPTS = 4
+_MOST_DIGITS = 10
 _PAUSE = 0.5
+_COMMIT = "X-Repo-Commit"
+Answer = TypeVar("Answer")
 
 
 @dataclass(slots=True)
 class Deadline:
-    """Until when everything has to be read, by the monotonic clock."""
+    """Until when everything has to be read, by the monotonic clock; for one that is `patient`, pauses don't count."""
 
     seconds: float = DEADLINE_SECONDS
     begun: float = field(default_factory=time.monotonic)
+    patient: bool = False
 
     def left(self) -> float:
         """Seconds that remain. Raises NetworkError where none do."""
@@ -40,22 +48,59 @@ class Deadline:
             )
         return remaining
 
+    def pause(self, seconds: float) -> None:
+        """Sees to it that the Hub may be waited for so long. Raises NetworkError where that is too long."""
+        if self.patient and seconds <= 2 * LONGEST_PAUSE:
+            self.begun += seconds
+        elif seconds >= self.left():
+            raise NetworkError(
+                f"the Hub asks to wait {seconds:.0f} s, longer than the time that is left",
+                "try again later, or give more time with --timeout",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """The first bytes of a file behind a URL, its size, the commit that the server names, and where it really lies."""
+
+    data: bytes
+    size: int
+    commit: str | None
+    store: str
+
 
 class RangeBytes:
-    """A file behind a URL, read by HTTP ranges. Its beginning, which is always read, comes with the first request."""
+    """A file behind a URL, read by HTTP ranges. Its beginning, which is always read, comes with the first request.
 
-    def __init__(self, url: str, name: str, token: str | None, deadline: Deadline, first: int = FIRST_BYTES) -> None:
+    With the `beginning` of an earlier reading there is no first request.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        name: str,
+        token: str | None,
+        deadline: Deadline,
+        first: int = FIRST_BYTES,
+        *,
+        beginning: Beginning | None = None,
+    ) -> None:
         self.name = name
         self.bytes_read = 0
         self._url = url
-        self._store = url
+        self._store = url if beginning is None else beginning.store
         self._token = token
         self._deadline = deadline
-        self._start, self.size = self._fetch(0, first, None)
+        self._commit: str | None = None
+        if beginning is None:
+            start, self.size = self._fetch(0, first, None)
+            beginning = Beginning(start, self.size, self._commit, self._store)
+        self.size = beginning.size
+        self.beginning = beginning
 
     def read_at(self, offset: int, length: int) -> bytes:
         """See `ByteSource`. Raises NetworkError where the server does not answer with just that range."""
-        have = self._start[offset : offset + length]
+        have = self.beginning.data[offset : offset + length]
         if len(have) == length:
             return have
         rest, _ = self._fetch(offset + len(have), length - len(have), self.size)
@@ -63,29 +108,27 @@ class RangeBytes:
 
     def _fetch(self, offset: int, length: int, size: int | None) -> tuple[bytes, int]:
         """So many bytes from there, fewer where the file ends before if its size is not known yet; and its size."""
-        data, size = _patiently(lambda: self._ask(offset, length, size), self._deadline, self.name)
+        data, size = patiently(lambda: self._ask(offset, length, size), self._deadline, self.name)
         self.bytes_read += len(data)
         return data, size
 
     def _ask(self, offset: int, length: int, size: int | None) -> tuple[bytes, int]:
-        from huggingface_hub.utils import build_hf_headers, hf_raise_for_status  # type: ignore[attr-defined]  # exported lazily
+        from huggingface_hub.errors import EntryNotFoundError
+        from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined]  # exported lazily
 
-        wanted = f"bytes={offset}-{offset + length - 1}"
-        token = self._token if _origin(self._store) == _origin(self._url) else False  # the store gets no token
-        # `identity`: of a compressed answer, the range would be of the compressed bytes.
-        headers = build_hf_headers(token=token) | {"Range": wanted, "Accept-Encoding": "identity"}
-        seconds = min(REQUEST_SECONDS, self._deadline.left())
-        with session().stream("GET", self._store, headers=headers, follow_redirects=True, timeout=seconds) as response:
-            for answer in (*response.history, response):
-                _refuse_downgrade(self._url, str(answer.url), self.name)
+        wanted = {"Range": f"bytes={offset}-{offset + length - 1}"}
+        with asked(self._url, self._store, self.name, self._token, self._deadline, headers=wanted) as response:
             status = response.status_code
             if status in _REFUSED and self._store != self._url:  # an address that was good for a while only
                 self._store = self._url
-                raise _Passing(f"the server answered {status}", 0.0)
-            if status in _PASSING:
-                raise _Passing(f"the server answered {status}", _pause_asked_for(response.headers))
+                raise Passing(f"the server answered {status}", 0.0)
+            pause = pause_asked_for(response)
+            if pause is not None:
+                raise pause
             if status == _UNSATISFIABLE and offset == 0:
                 raise Malformed(f"{self.name} is empty", "fetch the file again")
+            if is_missing(response, self._url):
+                raise EntryNotFoundError(f"{self.name} is not there")
             if "X-Error-Code" in response.headers:  # the Hub's own word, not that of the store behind it
                 response.read()
                 hf_raise_for_status(response)
@@ -99,10 +142,47 @@ class RangeBytes:
             if (begin, end - begin + 1) != (offset, expected) or size not in (None, whole):
                 raise NetworkError(f"the server sent another part of {self.name} than was asked for", "try again later")
             self._store = str(response.url)
+            self._commit = commit_of(response) or self._commit
             data = b"".join(_bounded(response.iter_raw(), expected, self.name, self._deadline))
         if len(data) != expected:
-            raise _Passing("the server broke off", None)
+            raise Passing("the server broke off", None)
         return data, whole
+
+
+@contextmanager
+def asked(
+    url: str, store: str, name: str, token: str | None, deadline: Deadline, *, headers: dict[str, str] | None = None
+) -> Iterator[Any]:
+    """The answer to a GET of `store`, the place that `url` led to, as a stream; redirects are followed.
+
+    Raises NetworkError where one leads to an address without encryption.
+    """
+    from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # exported lazily
+
+    known = token if _origin(store) == _origin(url) else False  # the store gets no token
+    # `identity`: of a compressed answer, a range would be of the compressed bytes, and a small file could be a bomb.
+    sent = build_hf_headers(token=known) | (headers or {}) | {"Accept-Encoding": "identity"}
+    seconds = min(REQUEST_SECONDS, deadline.left())
+    with session().stream("GET", store, headers=sent, follow_redirects=True, timeout=seconds) as response:
+        for answer in (*response.history, response):
+            _refuse_downgrade(url, str(answer.url), name)
+        yield response
+
+
+def commit_of(response: Any) -> str | None:
+    """The commit that the Hub names in its answer, or in the redirect that led to it."""
+    return next((one.headers[_COMMIT] for one in (*response.history, response) if _COMMIT in one.headers), None)
+
+
+def is_missing(response: Any, url: str) -> bool:
+    """Whether the Hub says that there is no such file: a 404 with its code for that, or a direct one without a code."""
+    code = response.headers.get("X-Error-Code")
+    is_own = _origin(str(response.url)) == _origin(url)
+    return (
+        response.status_code == _MISSING
+        and is_own
+        and (code == "EntryNotFound" or (code is None and not response.history))
+    )
 
 
 def _origin(url: str) -> tuple[str, str]:
@@ -119,7 +199,7 @@ def _refuse_downgrade(asked: str, answered: str, name: str) -> None:
         )
 
 
-class _Passing(Exception):
+class Passing(Exception):
     """A fault that may be gone at the next attempt, and the pause that the server asked for."""
 
     def __init__(self, what: str, pause: float | None) -> None:
@@ -127,7 +207,7 @@ class _Passing(Exception):
         self.pause = pause
 
 
-def _patiently(ask: Callable[[], tuple[bytes, int]], deadline: Deadline, name: str) -> tuple[bytes, int]:
+def patiently(ask: Callable[[], Answer], deadline: Deadline, name: str) -> Answer:
     """The answer, asked for again after faults that may pass. Raises NetworkError after a few attempts."""
     from huggingface_hub.errors import HfHubHTTPError
 
@@ -135,40 +215,44 @@ def _patiently(ask: Callable[[], tuple[bytes, int]], deadline: Deadline, name: s
     for attempt in range(_ATTEMPTS):
         try:
             return ask()
-        except HfHubHTTPError:  # an answer, though of the transport's family
-            raise
-        except (_Passing, transport) as err:
+        except (Passing, transport, HfHubHTTPError) as err:
+            fault = err if isinstance(err, Passing) else pause_asked_for(getattr(err, "response", None))
+            if isinstance(err, HfHubHTTPError) and fault is None:  # an answer, though of the transport's family
+                raise
             if attempt == _ATTEMPTS - 1:
                 raise NetworkError(
-                    f"{name} could not be read from the Hub: {_sentence(err)}", "try again later"
+                    f"{name} could not be read from the Hub: {_sentence(fault or err)}", "try again later"
                 ) from err
-            pause = getattr(err, "pause", None)
+            pause = fault.pause if fault is not None else None
             # The factor keeps readers that failed together from coming back together.
             _wait(_PAUSE * 2**attempt * random.uniform(0.8, 1.2) if pause is None else pause, deadline)
     raise AssertionError("unreachable")
 
 
 def _sentence(err: Exception) -> str:
-    return str(err) if isinstance(err, _Passing) else type(err).__name__
+    return str(err) if isinstance(err, Passing) else type(err).__name__
 
 
 def _wait(seconds: float, deadline: Deadline) -> None:
-    if seconds >= deadline.left():
-        raise NetworkError(
-            f"the Hub asks to wait {seconds:.0f} s, longer than the time that is left",
-            "try again later, or give more time with --timeout",
-        )
+    deadline.pause(seconds)
     time.sleep(seconds)
 
 
-def _pause_asked_for(headers: Any) -> float | None:
+def pause_asked_for(response: Any) -> Passing | None:
+    """The fault that an answer tells of, where it may pass, and the pause that it asks for; None for other answers."""
+    if response is None or response.status_code not in _PASSING:
+        return None
+    return Passing(f"the server answered {response.status_code}", seconds_asked_for(response.headers))
+
+
+def seconds_asked_for(headers: Any) -> float | None:
     """Seconds in Retry-After, or until the window of RateLimit ends (`"api";r=0;t=42`); None where neither says."""
-    value = headers.get("Retry-After", "")
-    if value.strip().isdigit():
+    value = headers.get("Retry-After", "").strip()
+    if value.isascii() and value.isdigit() and len(value) < _MOST_DIGITS:
         return float(value)
     for part in headers.get("RateLimit", "").split(";"):
         name, _, number = part.strip().partition("=")
-        if name == "t" and number.isdigit():
+        if name == "t" and number.isascii() and number.isdigit() and len(number) < _MOST_DIGITS:
             return float(number)
     return None
 

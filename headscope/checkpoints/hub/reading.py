@@ -3,20 +3,18 @@
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import copy_context
 from dataclasses import replace
-from pathlib import Path
 
 from headscope.checkpoints.hub.access import HubAccess
+from headscope.checkpoints.hub.budget import budget_of
 from headscope.checkpoints.hub.errors import translated
 from headscope.checkpoints.hub.http_limits import limited_requests
 from headscope.checkpoints.hub.offline import bundled, cached, why_offline, without_network
-from headscope.checkpoints.hub.repository import Repository, config_path, list_files, surroundings
+from headscope.checkpoints.hub.repository import Repository, config_name, surroundings
 from headscope.checkpoints.manifest import CONFIG, manifest_of
 from headscope.checkpoints.unusual import in_a_state, with_state
 from headscope.errors import Malformed, NetworkError, Unsupported
 from headscope.facts import CheckpointKind, CheckpointManifest
-from headscope.upstream.hub import commit_in_cache
 
 
 def read_hub(access: HubAccess, progress: Callable[[str], None]) -> CheckpointManifest:
@@ -42,15 +40,22 @@ def read_hub(access: HubAccess, progress: Callable[[str], None]) -> CheckpointMa
 
 def _with_network(access: HubAccess, progress: Callable[[str], None]) -> CheckpointManifest:
     progress(f"reading the configuration of {access.repo}")
-    with translated(access.repo, access.revision), limited_requests() as requests, ThreadPoolExecutor(1) as pool:
-        listing = pool.submit(copy_context().run, list_files, access, access.revision)  # beside the configuration
-        path = config_path(access, listing)
-        commit = commit_in_cache(Path(path))
-        storage = Repository(access, commit, listing)
+    budget = budget_of(access.location.hub)
+    with (
+        translated(access.repo, access.revision),
+        limited_requests(budget, access.deadline) as requests,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        storage = Repository(access)
+        config = config_name(access, storage, pool)
         progress(f"reading the headers of {access.repo}")
-        manifest = _manifest(access, storage, Path(path).name)
+        manifest = _manifest(access, storage, config)
     return replace(
-        manifest, reference=access.location.reference, revision=access.revision, commit=commit, requests=len(requests)
+        manifest,
+        reference=access.location.reference,
+        revision=access.revision,
+        commit=storage.commit,
+        requests=len(requests),
     )
 
 
@@ -69,5 +74,6 @@ def _manifest(access: HubAccess, storage: Repository, config: str) -> Checkpoint
 @contextmanager
 def reaching(access: HubAccess) -> Iterator[None]:
     """For readings of a repository beside its manifest: the client's errors as ours, and no answer that makes paths."""
-    with translated(access.repo, access.revision), limited_requests():
+    budget = budget_of(access.location.hub)
+    with translated(access.repo, access.revision), limited_requests(budget, access.deadline):
         yield

@@ -1,51 +1,83 @@
-"""One repository of the Hub as a storage of files, through the official client."""
+"""One repository of the Hub as a storage of files at one commit: small files whole, weights by range.
 
-from concurrent.futures import Future
+A file is asked for at the resolver by its name, which also tells whether it is there and what commit a revision means.
+The list of all files is asked for at the Hub's API, whose limits are tighter, and only where names alone don't help.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from contextvars import copy_context
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import Any, TypeVar
 
-from headscope.checkpoints.adapter import ADAPTER_CONFIG
+from headscope.checkpoints.adapter import ADAPTER_CONFIG, holds_adapter_alone
 from headscope.checkpoints.config_file import LARGEST_JSON
 from headscope.checkpoints.foreign.adapter_hub import refuse_adapter_hub
 from headscope.checkpoints.formats.bytes import FIRST_BYTES, ByteSource, LocalBytes
 from headscope.checkpoints.hub.access import HubAccess
 from headscope.checkpoints.hub.errors import understood
 from headscope.checkpoints.hub.http_limits import bounded_answers
-from headscope.checkpoints.hub.ranges import REQUEST_SECONDS, RangeBytes
+from headscope.checkpoints.hub.ranges import REQUEST_SECONDS, Beginning, RangeBytes, patiently
+from headscope.checkpoints.hub.whole_files import read_whole
 from headscope.checkpoints.manifest import CONFIG
+from headscope.checkpoints.sentence import MODULES
 from headscope.checkpoints.states.place import Place
 from headscope.checkpoints.unusual import Surroundings, without_config
-from headscope.errors import NotFound, WithoutConfig
+from headscope.errors import HeadscopeError, Malformed, NetworkError, NotFound, WithoutConfig
 from headscope.upstream.hub import cached_file
+
+_ASKED_FOR = {
+    CONFIG: True,
+    MODULES: True,
+    "tokenizer_config.json": True,
+    "model.safetensors.index.json": True,
+    "model.safetensors": False,
+}
+"""Files whose absence a request for the file itself finds out, and whether they are small: most repositories that
+headscope reads hold them, or nothing but them can tell that they are not there."""
+_WHOLE = ("model.safetensors", "model.safetensors.index.json")
+"""What a repository that holds an adapter alone lacks."""
+_LARGEST_KEPT = 1_000_000
+Value = TypeVar("Value")
 
 
 def list_files(access: HubAccess, revision: str | None) -> Any:
     """The Hub's own description of a repository: its commit and its files."""
     from huggingface_hub import HfApi
 
-    seconds = min(REQUEST_SECONDS, access.deadline.left())
-    with understood(access.repo), bounded_answers(access.deadline, LARGEST_JSON):
-        return HfApi(token=access.location.hub.token).model_info(access.repo, revision=revision, timeout=seconds)
+    def ask() -> Any:
+        seconds = min(REQUEST_SECONDS, access.deadline.left())
+        with understood(access.repo), bounded_answers(access.deadline, LARGEST_JSON):
+            return HfApi(token=access.location.hub.token).model_info(access.repo, revision=revision, timeout=seconds)
+
+    return patiently(ask, access.deadline, f"the list of files of {access.repo}")
 
 
-def config_path(access: HubAccess, listing: Future[Any]) -> str:
-    """The cached config.json, or the adapter_config.json of an adapter, which has no other."""
-    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+def config_name(access: HubAccess, storage: "Repository", pool: Executor) -> str:
+    """The configuration of a repository: config.json, or adapter_config.json where it holds an adapter alone.
 
+    `pool` is where it is asked meanwhile what follows the model. Raises an error that says what the repository is
+    without a configuration.
+    """
     try:
-        return _download(access, CONFIG, access.revision)
-    except LocalEntryNotFoundError:
-        raise
-    except EntryNotFoundError:
-        storage = Repository(access, None, listing)
-        names = storage.names()
-        if ADAPTER_CONFIG in names:
-            refuse_adapter_hub(names, storage, access.repo)
-            return _download(access, ADAPTER_CONFIG, access.revision)
-        found = without_config(surroundings(access, storage))
-        if found.state is None and not isinstance(found, WithoutConfig):
-            raise
-        raise found from None
+        storage.read_text(CONFIG)
+    except NotFound:
+        if ADAPTER_CONFIG not in storage.names():
+            raise _without_config(access, storage) from None
+    else:
+        storage.expect(MODULES, pool)
+        if any(map(storage.has, _WHOLE)) or not holds_adapter_alone(storage.names()):
+            return CONFIG
+    refuse_adapter_hub(storage.names(), storage, access.repo)
+    return ADAPTER_CONFIG
+
+
+def _without_config(access: HubAccess, storage: "Repository") -> HeadscopeError:
+    found = without_config(surroundings(access, storage))
+    if found.state is None and not isinstance(found, WithoutConfig):
+        return NotFound(f"{access.repo} holds no {CONFIG}", "it may be no Transformers model; see its page")
+    return found
 
 
 def surroundings(access: HubAccess, storage: "Repository") -> Surroundings:
@@ -54,81 +86,204 @@ def surroundings(access: HubAccess, storage: "Repository") -> Surroundings:
     return Surroundings(storage, place, access.repo, repo=access.repo)
 
 
-def _download(access: HubAccess, name: str, revision: str | None) -> str:
-    """A small file through the client's cache; its path."""
-    from huggingface_hub import hf_hub_download
-
-    with understood(access.repo), bounded_answers(access.deadline, LARGEST_JSON):
-        path = hf_hub_download(
-            access.repo,
-            name,
-            revision=revision,
-            subfolder=access.location.subfolder,
-            cache_dir=access.location.hub.cache_dir,
-            token=access.location.hub.token,
-            etag_timeout=min(REQUEST_SECONDS, access.deadline.left()),
-        )
-    return str(path)
-
-
 class Repository:
-    """A repository at one commit as a storage: small files through the cache, weights by range."""
+    """A repository as a storage. The first answer tells the commit, and what is read afterwards is of that commit."""
 
-    def __init__(self, access: HubAccess, commit: str | None, listing: Future[Any] | None = None) -> None:
-        self._commit = commit
-        self._revision = commit or access.revision
-        self._listing = listing
+    def __init__(self, access: HubAccess) -> None:
+        self.commit = access.location.commit
         self._access = access
-        self._names: tuple[str, ...] | None = None
+        self._memory = access.location.hub.memory
+        self._texts: dict[str, Future[bytes | None]] = {}
+        self._opened: dict[str, ByteSource] = {}
+        self._absent: set[str] = set()
+        self._lock = Lock()
+        if self.commit is not None and access.location.names is not None:
+            self._memory.keep((access.repo, self.commit), access.location.names)
 
     def names(self) -> tuple[str, ...]:
-        """The files at the commit, below the subfolder if one was asked for."""
-        if self._names is None:
-            self._names = self._listed()
-        return self._names
-
-    def _listed(self) -> tuple[str, ...]:
-        info = self._listing.result() if self._listing is not None else None
-        if info is None or (self._commit is not None and info.sha != self._commit):  # it moved on meanwhile
+        """See `Storage`; the files below the subfolder if one was asked for."""
+        found = self.names_at_hand()
+        if found is None:
             info = list_files(self._access, self._revision)
+            listed = tuple(name for sibling in info.siblings or () if is_plain(name := sibling.rfilename))
+            self._pin(info.sha)
+            self._memory.keep((self._access.repo, self.commit), listed)
+            found = self._below(listed)
+            self._refuse_contradiction(found)
+        return found
+
+    def _refuse_contradiction(self, names: tuple[str, ...]) -> None:
+        """Raises NetworkError where a file is listed that the resolver has said is not there."""
+        found = next((name for name in names if name in self._absent), None)
+        if found is not None:
+            raise NetworkError(f"the Hub lists {found} in {self._access.repo} and does not send it", "try again later")
+
+    def names_at_hand(self) -> tuple[str, ...] | None:
+        """See `Storage`."""
+        listed = self._memory.get((self._access.repo, self.commit)) if self.commit is not None else None
+        return None if listed is None else self._below(listed)
+
+    def _below(self, listed: tuple[str, ...]) -> tuple[str, ...]:
         prefix = f"{self._access.location.subfolder}/" if self._access.location.subfolder else ""
-        names = [name for sibling in info.siblings or () if _is_plain(name := sibling.rfilename)]
-        return tuple(sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix)))
+        return tuple(sorted(name.removeprefix(prefix) for name in listed if name.startswith(prefix)))
+
+    def has(self, name: str) -> bool:
+        """See `Storage`."""
+        at_hand = self.names_at_hand()
+        if at_hand is not None or name not in _ASKED_FOR:
+            return name in (self.names() if at_hand is None else at_hand)
+        is_there = self._text(name) is not None if _ASKED_FOR[name] else self._opens(name)
+        if not is_there:
+            self._absent.add(name)
+        return is_there
+
+    def _opens(self, name: str) -> bool:
+        """Whether a weight file is there, which is then opened."""
+        try:
+            self._opened[name] = self.open(name)
+        except NotFound:
+            return False
+        return True
+
+    def expect(self, name: str, pool: Executor) -> None:
+        """Asks for a small file beside other requests, if nothing tells yet whether it is there."""
+        if self.names_at_hand() is None:
+            pool.submit(copy_context().run, self._asked, name)
 
     def read_text(self, name: str) -> bytes:
         """See `Storage`. Raises NotFound for a file that is not there."""
-        from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+        at_hand = self.names_at_hand()
+        is_asked_for = at_hand is None or name in at_hand or name in self._texts
+        found = self._text(name) if is_asked_for else None
+        if found is None:
+            raise self._lacks(name)
+        return found
 
+    def _text(self, name: str) -> bytes | None:
+        """A small file, or None for one that is not there."""
+        return self._asked(name).result()
+
+    def _asked(self, name: str) -> Future[bytes | None]:
+        """The answer to the one request for a small file, as soon as it is there; a failure is not remembered."""
+        with self._lock:
+            known = self._texts.get(name)
+            if known is not None:
+                return known
+            found = self._texts[name] = Future()
         try:
-            return Path(_download(self._access, name, self._revision)).read_bytes()
-        except LocalEntryNotFoundError:  # the Hub was not reached
-            raise
-        except EntryNotFoundError as err:
-            raise self._lacks(name) from err
+            found.set_result(self._read(name))
+        except BaseException as err:
+            with self._lock:
+                del self._texts[name]
+            found.set_exception(err)
+        return found
+
+    def _read(self, name: str) -> bytes | None:
+        known = self._known(name)
+        if isinstance(known, bytes):
+            return known
+        cached = self._cached(name)
+        if cached is not None:
+            return _whole(cached, name)
+        access = self._access
+        with bounded_answers(access.deadline, LARGEST_JSON):
+            found = self._or_none(lambda: read_whole(self._url(name), name, access.location.hub.token, access.deadline))
+        if found is None:
+            return None
+        self._pin(found.commit)
+        self._keep(name, found.content, len(found.content))
+        return found.content
 
     def open(self, name: str, first: int = FIRST_BYTES) -> ByteSource:
         """See `Storage`; a weight file that is in the cache is read there."""
-        access = self._access
-        cached = cached_file(access.repo, access.inside(name), self._revision, access.location.hub.cache_dir)
+        opened = self._opened.pop(name, None)
+        if opened is not None:
+            return opened
+        at_hand = self.names_at_hand()
+        cached = self._cached(name)
         if cached is not None:
             return LocalBytes(cached, name)
-        return self._by_range(name, first)
+        source = self._by_range(name, first) if at_hand is None or name in at_hand else None
+        if source is None:
+            raise self._lacks(name)
+        self._pin(source.beginning.commit)
+        self._keep(name, source.beginning, len(source.beginning.data))
+        return source
 
-    def _by_range(self, name: str, first: int) -> RangeBytes:
-        from huggingface_hub import hf_hub_url
-        from huggingface_hub.errors import EntryNotFoundError
+    def _by_range(self, name: str, first: int) -> RangeBytes | None:
+        access, known = self._access, self._known(name)
+        beginning = known if isinstance(known, Beginning) else None
+        token = access.location.hub.token
+        return self._or_none(
+            lambda: RangeBytes(self._url(name), name, token, access.deadline, first, beginning=beginning)
+        )
 
-        url = hf_hub_url(self._access.repo, name, subfolder=self._access.location.subfolder, revision=self._revision)
+    def _or_none(self, ask: Callable[[], Value]) -> Value | None:
+        """What is asked for, or None where the Hub says that there is no such file."""
+        from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
         try:
-            return RangeBytes(url, name, self._access.location.hub.token, self._access.deadline, first)
-        except EntryNotFoundError as err:
-            raise self._lacks(name) from err
+            return ask()
+        except LocalEntryNotFoundError:  # the Hub was not reached
+            raise
+        except EntryNotFoundError:
+            return None
+
+    @property
+    def _revision(self) -> str | None:
+        return self.commit or self._access.revision
+
+    def _url(self, name: str) -> str:
+        from huggingface_hub import hf_hub_url
+
+        subfolder = self._access.location.subfolder
+        return str(hf_hub_url(self._access.repo, name, subfolder=subfolder, revision=self._revision))
+
+    def _cached(self, name: str) -> Path | None:
+        """The file in the client's cache, where the commit is known: a branch may have moved on."""
+        if self.commit is None:
+            return None
+        access = self._access
+        return cached_file(access.repo, access.inside(name), self.commit, access.location.hub.cache_dir)
+
+    def _known(self, name: str) -> Any:
+        """What an earlier reading kept of a file."""
+        return None if self.commit is None else self._memory.get(self._key(name))
+
+    def _keep(self, name: str, value: Any, size: int) -> None:
+        if self.commit is not None and size <= _LARGEST_KEPT:
+            self._memory.keep(self._key(name), value)
+
+    def _key(self, name: str) -> tuple[str, str | None, str]:
+        return self._access.repo, self.commit, self._access.inside(name)
+
+    def _pin(self, commit: str | None) -> None:
+        """Takes the commit of the first answer. Raises NetworkError where a later one is of another, or none says."""
+        if self.commit is None and not commit:
+            raise NetworkError(
+                f"the server does not say which commit of {self._access.repo} it sends",
+                "see whether HF_ENDPOINT is a Hub",
+            )
+        if self.commit is None:
+            self.commit = commit
+        elif commit and commit != self.commit:
+            raise NetworkError(
+                f"the server sent commit {commit} of {self._access.repo} where {self.commit} was asked for",
+                "try again later",
+            )
 
     def _lacks(self, name: str) -> NotFound:
         return NotFound(f"{self._access.repo} holds no {name}", "the repository may be incomplete")
 
 
-def _is_plain(name: Any) -> bool:
+def _whole(path: Path, name: str) -> bytes:
+    source = LocalBytes(path, name)
+    if source.size > LARGEST_JSON:
+        raise Malformed(f"{name} has {source.size} bytes, too many for what it should be", "check what the file is")
+    return source.read_at(0, source.size)
+
+
+def is_plain(name: Any) -> bool:
     """Whether a listed name is one of a file inside the repository."""
     if not isinstance(name, str) or any(sign in name for sign in "\\:\0"):
         return False

@@ -1,0 +1,194 @@
+"""How many requests the Hub still allows, known to all threads of a process or to all processes that share a file.
+
+The Hub counts requests in windows of some minutes, one count for the resolver and one for its API, and says in every
+answer how many are left (`RateLimit: "resolvers";r=2999;t=172`). While nothing is known of a window, one request goes
+ahead and the others wait for its answer; so nobody storms a new window, or the Hub after it has refused a request.
+"""
+
+import json
+import random
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from headscope.checkpoints.hub.ranges import LONGEST_PAUSE, REQUEST_SECONDS, seconds_asked_for
+from headscope.errors import UsageError
+from headscope.facts.location import HubOptions
+
+_TOO_MANY = 429
+_EDGE_CACHE = "/api/resolve-cache/"
+_PROBE_SECONDS = 3.0
+_LOOK_AGAIN = 0.05
+_UNLIMITED_SECONDS = 60.0
+_PAUSE_UNKNOWN = 2.0
+_ROUNDING = 1.0
+"""The Hub says whole seconds, rounded in a way that it does not promise."""
+_LOCK_SECONDS = 30.0
+
+
+class Patience(Protocol):
+    """A deadline that can be told of a pause."""
+
+    def pause(self, seconds: float) -> None:
+        """Sees to it that so long may be waited. Raises NetworkError where that is too long."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """What is known of one count, by the clock of the system.
+
+    `left` is None where nothing is known; `ends` is when the window does, and until `closed` no request is made.
+    `free` is until when the Hub is taken to have no limits, having named none. `sent` are the times of the requests
+    that have no answer yet.
+    """
+
+    left: int | None = None
+    ends: float = 0.0
+    closed: float = 0.0
+    free: float = 0.0
+    sent: tuple[float, ...] = ()
+
+    def at(self, now: float) -> "_Window":
+        """What is still true: a window that is over tells nothing of the next, and some answers never come."""
+        awaited = tuple(begun for begun in self.sent if 0 <= now - begun < REQUEST_SECONDS + _PROBE_SECONDS)
+        known = self.left is not None and now < self.ends
+        closed = self.closed if self.closed - now <= LONGEST_PAUSE else 0.0
+        return replace(self, left=self.left if known else None, closed=closed, sent=awaited)
+
+    def wait(self, now: float, *, one_ahead: bool) -> float:
+        """Seconds until a request may be made, 0 for now, or until it is worth to look again.
+
+        `one_ahead`: while nothing is known, one request goes ahead of the others.
+        """
+        if now < self.closed:
+            return self.closed - now
+        if self.left is not None:
+            return 0.0 if self.left > 0 else self.ends - now
+        is_probed = one_ahead and any(now - begun < _PROBE_SECONDS for begun in self.sent)
+        return _LOOK_AGAIN if is_probed and now >= self.free else 0.0
+
+    def taken(self, now: float) -> "_Window":
+        """After one more request."""
+        left = None if self.left is None else self.left - 1
+        return replace(self, left=left, sent=(*self.sent, now))
+
+    def told(self, now: float, status: int, headers: Any) -> "_Window":
+        """After an answer."""
+        window = replace(self, sent=self.sent[1:])
+        if status == _TOO_MANY:
+            pause = seconds_asked_for(headers)
+            until = now + min(LONGEST_PAUSE, _PAUSE_UNKNOWN if pause is None else pause + _ROUNDING)
+            return replace(window, left=None, closed=max(self.closed, until), free=0.0)
+        said = _said(headers)
+        if said is None:
+            return replace(window, free=now + _UNLIMITED_SECONDS) if self.left is None else window
+        left = max(0, said[0] - len(window.sent))  # those that have no answer yet may not be counted yet
+        if self.left is None:
+            return replace(window, left=left, ends=now + said[1] + _ROUNDING, free=0.0)
+        return replace(window, left=min(self.left, left))  # answers may overtake each other
+
+
+def _said(headers: Any) -> tuple[int, int] | None:
+    """What is left, and for how many seconds, as the Hub says."""
+    from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]  # exported lazily
+
+    found = parse_ratelimit_headers(headers)
+    return None if found is None else (found.remaining, min(found.reset_in_seconds, int(LONGEST_PAUSE)))
+
+
+class SharedBudget:
+    """The budget of all that use one `file`; of the threads of this process where it is None."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._file = file
+        self._state: dict[str, _Window] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes take from it."""
+        return self._file is not None
+
+    def take(self, kind: str, patience: Patience) -> None:
+        """Waits until a request of a kind may be made, and counts it.
+
+        Raises NetworkError where the Hub allows none for longer than `patience` does.
+        """
+        while True:
+            with self._held() as state:
+                now = time.time()
+                window = state.get(kind, _Window()).at(now)
+                seconds = window.wait(now, one_ahead=self.is_shared)
+                state[kind] = window if seconds else window.taken(now)
+            if not seconds:
+                return
+            # Those that wait together must not come back together.
+            pause = seconds + random.uniform(0.0, min(1.0, seconds))
+            patience.pause(pause)
+            time.sleep(pause)
+
+    def learn(self, kind: str, status: int, headers: Any) -> None:
+        """What an answer to a request of a kind says of the limits."""
+        with self._held() as state:
+            now = time.time()
+            state[kind] = state.get(kind, _Window()).at(now).told(now, status, headers)
+
+    @contextmanager
+    def _held(self) -> Iterator[dict[str, _Window]]:
+        """The windows by kind, to look at and to change, while nobody else does."""
+        with self._lock:
+            if self._file is None:
+                yield self._state
+                return
+            try:
+                with closing(sqlite3.connect(self._file, timeout=_LOCK_SECONDS, isolation_level=None)) as store:
+                    store.execute("PRAGMA synchronous = OFF")  # it has no worth after a crash of the machine
+                    store.execute("BEGIN IMMEDIATE")
+                    store.execute("CREATE TABLE IF NOT EXISTS windows (state TEXT)")
+                    row = store.execute("SELECT state FROM windows").fetchone()
+                    state = _restored(row[0]) if row else {}
+                    yield state
+                    store.execute("DELETE FROM windows")
+                    store.execute("INSERT INTO windows VALUES (?)", (_stored(state),))
+                    store.execute("COMMIT")
+            except sqlite3.Error as err:
+                raise UsageError(
+                    f"the file in which processes share the limits of the Hub cannot be used: {err}",
+                    "name a file in a folder of this machine that may be written",
+                ) from err
+
+
+def _stored(state: dict[str, _Window]) -> str:
+    return json.dumps({kind: asdict(window) for kind, window in state.items()})
+
+
+def _restored(text: str) -> dict[str, _Window]:
+    found = json.loads(text)
+    return {kind: _Window(**(values | {"sent": tuple(values["sent"])})) for kind, values in found.items()}
+
+
+def kind_of(url: str, endpoint: str) -> str | None:
+    """Which of the Hub's counts a request falls under, `resolvers` or `api`; None for one that none counts."""
+    asked, hub = urlsplit(url), urlsplit(endpoint)
+    if (asked.scheme, asked.netloc) != (hub.scheme, hub.netloc) or asked.path.startswith(_EDGE_CACHE):
+        return None
+    if asked.path.startswith("/api/"):
+        return "api"
+    return "resolvers" if "/resolve/" in asked.path else None
+
+
+def budget_of(hub: HubOptions) -> SharedBudget:
+    """The budget that the options name, else one for all that is read with them."""
+    known = hub.memory.get("budget")
+    if isinstance(known, SharedBudget):
+        return known
+    found = SharedBudget(None if hub.budget is None else Path(hub.budget))
+    hub.memory.keep("budget", found)
+    return found

@@ -1,0 +1,146 @@
+"""Models that a listing of the Hub names, by author, tag, text or collection, with their commits and files.
+
+A page of a listing is one request for many models. What is read of them afterwards needs no question what is there.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, TypeVar
+
+from headscope.checkpoints.config_file import LARGEST_JSON
+from headscope.checkpoints.hub.access import HubAccess, access_to
+from headscope.checkpoints.hub.errors import understood
+from headscope.checkpoints.hub.http_limits import bounded_answers
+from headscope.checkpoints.hub.offline import why_offline
+from headscope.checkpoints.hub.reading import reaching
+from headscope.checkpoints.hub.repository import is_plain
+from headscope.checkpoints.reference import HubReference, parse_reference
+from headscope.errors import HeadscopeError, NotFound
+from headscope.facts.location import HubOptions, Location
+
+_LISTING = "the listing"
+_URI = "hf://"
+_COMMIT = re.compile(r"[0-9a-f]{40,64}")
+_MOST_OF_AUTHOR = 2000
+_MISSING = 404
+_LARGEST_PAGE = 5 * LARGEST_JSON
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class ListedModel:
+    """A model as a listing names it: its id, and its commit and files where the listing tells these."""
+
+    repo: str
+    commit: str | None = None
+    names: tuple[str, ...] | None = None
+
+    def location(self, hub: HubOptions | None = None) -> Location:
+        """What to read of it: the files that were listed, at the commit that was listed."""
+        is_hidden = not isinstance(parse_reference(self.repo), HubReference)  # by a folder of the same name
+        reference = f"{_URI}{self.repo}" if is_hidden else self.repo
+        return Location(reference, commit=self.commit, names=self.names, hub=hub or HubOptions())
+
+
+def listed_models(
+    hub: HubOptions,
+    *,
+    author: str | None = None,
+    filters: Iterable[str] = (),
+    search: str | None = None,
+    collection: str | None = None,
+    limit: int | None = None,
+) -> Iterator[ListedModel]:
+    """The models of an author, with all tags of `filters`, with a text in their ids, or of a collection (its slug).
+
+    The pages are asked for as they are needed. Raises Offline, NotFound for an unknown collection, or NetworkError.
+    """
+    if collection is not None:
+        return islice(_of_collection(hub, collection), limit)
+    return _searched(hub, author=author, filter=list(filters) or None, search=search, limit=limit)
+
+
+def _searched(hub: HubOptions, **wanted: Any) -> Iterator[ListedModel]:
+    from huggingface_hub import HfApi
+
+    def ask() -> Iterator[Any]:
+        return iter(HfApi(token=hub.token).list_models(**wanted, expand=["sha", "siblings"]))
+
+    for info in _reached(hub, ask):
+        model = _model(info)
+        if model is not None:
+            yield model
+
+
+def _of_collection(hub: HubOptions, slug: str) -> Iterator[ListedModel]:
+    """The models of a collection, which names ids only; a listing of each of their authors tells the rest."""
+    from huggingface_hub import HfApi
+
+    def ask() -> Iterator[Any]:
+        return iter(HfApi(token=hub.token).get_collection(slug).items)
+
+    found = [item.item_id for item in _reached(hub, ask, slug) if item.item_type == "model" and _is_id(item.item_id)]
+    listed: dict[str, dict[str, ListedModel]] = {}
+    for repo in dict.fromkeys(found):
+        author = repo.rpartition("/")[0]
+        if author and author not in listed:
+            listed[author] = _of_author(hub, author, {one for one in found if one.startswith(f"{author}/")})
+        yield listed.get(author, {}).get(repo, ListedModel(repo))
+
+
+def _of_author(hub: HubOptions, author: str, wanted: set[str]) -> dict[str, ListedModel]:
+    """Those of an author's models that are wanted, as far as a few pages hold them."""
+    (only,) = wanted if len(wanted) == 1 else (None,)
+    search = only.rpartition("/")[2] if only else None
+    found: dict[str, ListedModel] = {}
+    for model in islice(_searched(hub, author=author, search=search), _MOST_OF_AUTHOR):
+        if model.repo in wanted:
+            found[model.repo] = model
+        if len(found) == len(wanted):
+            break
+    return found
+
+
+def _reached(hub: HubOptions, ask: Callable[[], Iterator[Item]], collection: str = "") -> Iterator[Item]:
+    """The items of a listing; each step, for which a page may be asked, keeps to the bounds of all requests."""
+    items: Iterator[Item] | None = None
+    barred = why_offline(_access(hub))
+    if barred is not None:
+        raise barred
+    while True:
+        access = _access(hub)
+        with reaching(access), understood(access.repo), bounded_answers(access.deadline, _LARGEST_PAGE):
+            try:
+                items = items or ask()
+                item = next(items, None)
+            except Exception as err:
+                if collection and getattr(getattr(err, "response", None), "status_code", None) == _MISSING:
+                    raise NotFound(f"the Hub has no collection {collection}", "check its slug") from err
+                raise
+        if item is None:
+            return
+        yield item
+
+
+def _access(hub: HubOptions) -> HubAccess:
+    """How a page is reached, with a deadline for it alone."""
+    return access_to(HubReference(_LISTING), Location(_LISTING, hub=hub))
+
+
+def _model(info: Any) -> ListedModel | None:
+    """A model out of a page; None for an entry without a possible id."""
+    if not _is_id(info.id):
+        return None
+    listed = info.siblings
+    if not isinstance(info.sha, str) or not _COMMIT.fullmatch(info.sha) or listed is None:
+        return ListedModel(info.id)
+    return ListedModel(info.id, info.sha, tuple(name for one in listed if is_plain(name := one.rfilename)))
+
+
+def _is_id(name: Any) -> bool:
+    try:
+        return isinstance(name, str) and parse_reference(f"{_URI}{name}") == HubReference(name)
+    except HeadscopeError:
+        return False

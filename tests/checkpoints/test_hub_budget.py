@@ -1,0 +1,248 @@
+"""The Hub's limits, obeyed by several processes that share a budget: against a Hub that counts and refuses."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hub import Hub, Quota, serve
+from safetensors.torch import save
+
+from headscope.checkpoints.hub.budget import SharedBudget, kind_of
+from headscope.checkpoints.hub.ranges import Deadline
+from headscope.errors import NetworkError, UsageError
+from tests import warm
+
+WORKER = """
+import json, sys, time
+from headscope.checkpoints import read_manifest
+from headscope.errors import HeadscopeError
+from headscope.facts.location import HubOptions, Location
+
+budget, *references = sys.argv[1:]
+found = []
+for reference in references:
+    begun = time.monotonic()
+    try:
+        manifest = read_manifest(Location(reference, hub=HubOptions(budget=budget or None, timeout=5)))
+        found.append([reference, len(manifest.tensors), time.monotonic() - begun])
+    except HeadscopeError as err:
+        found.append([reference, err.message, time.monotonic() - begun])
+print(json.dumps(found))
+"""
+WORKERS, EACH = 4, 6
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    files = {"config.json": b'{"model_type": "bert"}', "model.safetensors": save({"x": torch.zeros(2)})}
+    with serve(Hub({f"someone/model-{number}": files for number in range(WORKERS * EACH)})) as running:
+        yield running
+
+
+def work(hub: Hub, home: Path, budget: str) -> list[list[Any]]:
+    """What several workers, each a process, read of one Hub at the same time: reference, tensors or error, seconds."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    names = list(hub.repos)
+
+    def run(number: int) -> list[list[Any]]:
+        settings = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(home / "hf"), "HF_HUB_DISABLE_TELEMETRY": "1"}
+        ran = subprocess.run(
+            [*warm.python(warm.LIGHT), "-c", WORKER, budget, *names[number::WORKERS]],
+            env=clean | settings, capture_output=True, text=True, check=False, timeout=200,
+        )  # fmt: skip
+        assert ran.returncode == 0, ran.stderr
+        found: list[list[Any]] = json.loads(ran.stdout)
+        return found
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        return [item for found in pool.map(run, range(WORKERS)) for item in found]
+
+
+def test_workers_never_ask_more_than_a_window_allows(hub: Hub, tmp_path: Path) -> None:
+    """72 requests where 30 are allowed in 4 seconds; the windows begin when the server likes."""
+    hub.quota = quota = Quota(30, seconds=4)
+    found = work(hub, tmp_path, str(tmp_path / "budget"))
+    assert [item for item in found if item[1] != 1] == []
+    assert len(found) == WORKERS * EACH
+    assert quota.refused == 0
+    assert max(quota.taken) <= 30
+    assert sum(quota.taken) == 3 * WORKERS * EACH
+
+
+def test_without_a_shared_budget_the_same_workers_are_refused(hub: Hub, tmp_path: Path) -> None:
+    """What the budget is for: each worker alone learns of the limit by running into it."""
+    hub.quota = quota = Quota(30, seconds=4)
+    work(hub, tmp_path, "")
+    assert quota.refused > 0
+
+
+def test_after_a_refusal_all_wait_and_one_goes_ahead(hub: Hub, tmp_path: Path) -> None:
+    """The Hub refuses for 3 seconds whatever it is asked, with Retry-After and without naming a limit."""
+    refused: list[float] = []
+    served: list[float] = []
+
+    def answer(where: str, method: str, path: str) -> tuple[int, dict[str, str], bytes] | None:
+        if where != "hub" or "/resolve/" not in path:
+            return None
+        now = time.monotonic()
+        if len(served) < 8 or (refused and now - refused[0] > 3):
+            served.append(now)
+            return None
+        refused.append(now)
+        return 429, {"Retry-After": "3"}, b""
+
+    hub.answer = answer
+    found = work(hub, tmp_path, str(tmp_path / "budget"))
+    assert [item for item in found if item[1] != 1] == []
+    # Those that were on their way when the first was refused: at most two requests of each worker at once.
+    assert 0 < len(refused) <= 2 * WORKERS, len(refused)
+    assert refused[-1] - refused[0] < 1
+    after = sorted(moment for moment in served if moment > refused[0])
+    assert after[0] - refused[0] > 3
+
+
+class Clock:
+    """A deadline that keeps the pauses."""
+
+    def __init__(self) -> None:
+        self.pauses: list[float] = []
+
+    def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        if seconds > 1:
+            raise NetworkError("too long", "")
+
+
+def limits(left: int, seconds: int) -> dict[str, str]:
+    return {
+        "RateLimit": f'"resolvers";r={left};t={seconds}',
+        "RateLimit-Policy": '"fixed window";"resolvers";q=9;w=300',
+    }
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_what_is_left_is_counted_down_and_then_waited_for(shared: bool, tmp_path: Path) -> None:
+    budget, clock = SharedBudget(tmp_path / "budget" if shared else None), Clock()
+    budget.take("resolvers", clock)
+    budget.learn("resolvers", 200, limits(2, 100))
+    again = SharedBudget(tmp_path / "budget") if shared else budget
+    again.take("resolvers", clock)
+    again.take("resolvers", clock)
+    assert clock.pauses == []
+    with pytest.raises(NetworkError):
+        again.take("resolvers", clock)
+    assert 100 < clock.pauses[-1] < 103
+    again.take("api", clock)
+
+
+def test_answers_that_overtake_each_other_give_nothing_back(tmp_path: Path) -> None:
+    budget, clock = SharedBudget(tmp_path / "budget"), Clock()
+    budget.take("resolvers", clock)
+    budget.learn("resolvers", 200, limits(3, 100))
+    budget.take("resolvers", clock)
+    budget.take("resolvers", clock)
+    budget.learn("resolvers", 200, limits(1, 100))
+    budget.learn("resolvers", 200, limits(2, 100))
+    with pytest.raises(NetworkError):  # one more is allowed at most
+        for _ in range(2):
+            budget.take("resolvers", clock)
+
+
+def test_others_that_use_the_same_token_are_believed(tmp_path: Path) -> None:
+    budget, clock = SharedBudget(tmp_path / "budget"), Clock()
+    budget.take("resolvers", clock)
+    budget.learn("resolvers", 200, limits(1000, 100))
+    budget.take("resolvers", clock)
+    budget.learn("resolvers", 200, limits(0, 99))
+    with pytest.raises(NetworkError):
+        budget.take("resolvers", clock)
+
+
+def test_a_hub_without_limits_is_not_waited_for(tmp_path: Path) -> None:
+    budget, clock = SharedBudget(tmp_path / "budget"), Clock()
+    for _ in range(3):
+        budget.take("resolvers", clock)
+        budget.learn("resolvers", 200, {})
+    for _ in range(20):
+        budget.take("resolvers", clock)
+    assert clock.pauses == []
+
+
+def test_an_answer_that_never_comes_holds_nobody_for_long(tmp_path: Path) -> None:
+    budget = SharedBudget(tmp_path / "budget")
+    budget.take("resolvers", Clock())
+    begun = time.monotonic()
+    budget.take("resolvers", Clock())
+    assert 2 < time.monotonic() - begun < 6
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Retry-After": "9" * 400}, {"Retry-After": "\u0663"}, {"RateLimit": '"x";r=9;t='}]
+)
+def test_a_limit_that_makes_no_sense_is_bounded(headers: dict[str, str], tmp_path: Path) -> None:
+    budget, clock = SharedBudget(tmp_path / "budget"), Clock()
+    budget.take("resolvers", clock)
+    budget.learn("resolvers", 429, headers)
+    with pytest.raises(NetworkError):
+        budget.take("resolvers", clock)
+    assert clock.pauses[-1] < 610
+
+
+def test_a_file_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be used"):
+        SharedBudget(tmp_path / "nowhere" / "budget").take("resolvers", Clock())
+    (tmp_path / "text").write_text("this is not a budget" * 100)
+    with pytest.raises(UsageError, match="cannot be used"):
+        SharedBudget(tmp_path / "text").take("resolvers", Clock())
+
+
+@pytest.mark.parametrize(
+    ("url", "kind"),
+    [
+        ("https://hub.test/someone/model/resolve/main/config.json", "resolvers"),
+        ("https://hub.test/api/models/someone/model", "api"),
+        ("https://hub.test/api/resolve-cache/models/someone/model/0/config.json", None),
+        ("https://store.test/resolve/blob", None),
+        ("http://hub.test/someone/model/resolve/main/config.json", None),
+    ],
+)
+def test_requests_fall_under_the_counts_of_the_hub(url: str, kind: str | None) -> None:
+    assert kind_of(url, "https://hub.test") == kind
+
+
+def test_time_that_is_waited_for_others_is_not_that_of_the_server() -> None:
+    patient, other = Deadline(10, patient=True), Deadline(10)
+    patient.pause(300)
+    assert patient.left() > 300
+    with pytest.raises(NetworkError, match="asks to wait 300 s"):
+        other.pause(300)
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from headscope.checkpoints.hub.budget import SharedBudget
+budget = SharedBudget(Path(sys.argv[1]))
+with budget._held():
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_worker_that_is_killed_holds_the_budget_no_longer(tmp_path: Path) -> None:
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path / "budget")], stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"held\n"
+    holder.kill()
+    holder.wait()
+    begun = time.monotonic()
+    SharedBudget(tmp_path / "budget").take("resolvers", Clock())
+    assert time.monotonic() - begun < 5

@@ -1,0 +1,84 @@
+"""A checkpoint that hangs, crashes or fills the memory costs itself alone, and no worker outlives its scan."""
+
+import multiprocessing
+import sys
+from collections.abc import Sequence
+
+import pytest
+from scan_faults import Dies, Fills, Hangs, Leaves, Raises
+
+import headscope
+from headscope.api.options import make_request
+from headscope.fleet.pool import Limits, Work, scan_in_pool
+from headscope.fleet.row import Asked
+from headscope.fleet.target import Target
+
+SNAPSHOTS = ("bert-base-uncased", "gpt2", "roberta-base", "distilbert-base-uncased")
+
+
+def work() -> Work:
+    return Work(make_request("", {"offline": True}), Asked())
+
+
+def scanned(targets: Sequence[Target], limits: Limits) -> dict[str, tuple[str | None, str]]:
+    rows = list(scan_in_pool(targets, work(), 2, limits))
+    assert len(rows) == len(targets), "a row for each"
+    return {row.reference: (row.not_determined, row.reason) for row in rows}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds the address space of a process")
+def test_each_culprit_is_named_and_the_others_are_examined() -> None:
+    faults = [Dies("dies"), Fills("fills"), Leaves("leaves"), Raises("raises")]
+    good = [Target(name) for name in SNAPSHOTS]
+    mixed = [item for pair in zip(faults, good, strict=True) for item in pair]
+    found = scanned(mixed, Limits(seconds=120, memory=2 * 1024**3))
+    assert {name: found[name][0] for name in SNAPSHOTS} == dict.fromkeys(SNAPSHOTS)
+    assert found["dies"] == ("crash", "its worker process ended: SIGSEGV")
+    assert found["leaves"] == ("crash", "its worker process ended: exit code 7")
+    assert found["fills"] == ("memory", "examining it takes more memory than a worker may use")
+    assert found["raises"] == ("crash", "ZeroDivisionError: seven")
+
+
+def test_what_hangs_ends_at_its_time_limit() -> None:
+    found = scanned([Hangs("hangs"), Raises("raises")], Limits(seconds=1.5))
+    assert found["hangs"] == ("timeout", "not done after 1.5 s, the time limit")
+    assert found["raises"][0] == "crash"
+
+
+def test_no_worker_is_left_where_nobody_reads_on() -> None:
+    rows = scan_in_pool([Raises("a"), Hangs("b"), Hangs("c")], work(), 2, Limits())
+    assert next(rows).reference == "a"
+    rows.close()  # type: ignore[attr-defined]
+    assert multiprocessing.active_children() == []
+
+
+def test_a_script_without_a_main_guard_runs_once(tmp_path: object) -> None:
+    import subprocess
+    from pathlib import Path
+
+    script = Path(str(tmp_path), "script.py")
+    script.write_text(
+        "print('begun')\nimport headscope\n"
+        "print([row.class_name for row in headscope.scan(['gpt2'], workers=1, offline=True)])\n",
+        encoding="utf-8",
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, timeout=300)
+    assert done.stdout.splitlines() == ["begun", "['GPT2ForSequenceClassification']"]
+
+
+def test_rows_say_what_inspect_says() -> None:
+    for row in headscope.scan(SNAPSHOTS, workers=0, offline=True):
+        report = headscope.inspect(row.reference, offline=True)
+        assert report.head is not None
+        assert row.class_name == report.model.class_name
+        assert row.pooling_kind == report.head.pooling.kind
+        assert row.formula == report.head.formula
+        assert (row.new, row.mismatched, row.unused) == (
+            len(report.weights.new),
+            len(report.weights.mismatched),
+            len(report.weights.unused),
+        )
+        assert row.head_parameters == report.model.parameters.head
+        assert row.labels == report.model.labels
+        assert set(row.findings) == {finding.id for finding in report.findings}
+        assert row.profile == report.profile

@@ -1,0 +1,102 @@
+"""Sharing an examination among checkpoints of one structure changes nothing, in any field of any report."""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from headers_only import Checkpoint, checkpoint_of, variants, write
+from sharing import compare, differences, examined
+
+from headscope.api.options import make_request
+from headscope.examination.cache import Cache
+from headscope.examination.checkpoint import examine
+from headscope.examination.structure import ReportMemory, Structures
+
+# An encoder with a pooler, a decoder that reads a pad token, a head for each token, images.
+CLASSES = (
+    ("bert", "BertForSequenceClassification"),
+    ("gpt2", "GPT2ForSequenceClassification"),
+    ("distilbert", "DistilBertForTokenClassification"),
+    ("vit", "ViTForImageClassification"),
+)
+
+
+@pytest.mark.parametrize(("model_type", "name"), CLASSES)
+def test_every_variant_has_the_report_that_it_has_alone(model_type: str, name: str, tmp_path: Path) -> None:
+    base = checkpoint_of(model_type, name)
+    assert base is not None
+    found = list(compare(list(variants(base, random.Random(7))), tmp_path, ReportMemory(Cache(None), Structures())))
+    assert [(what, lines) for what, _, lines in found if lines] == []
+    # Names of labels, of the model and of the version make no structure of their own.
+    assert sum(known for _, known, _ in found) >= 3
+
+
+def small_bert() -> Checkpoint:
+    found = checkpoint_of("bert", "BertForSequenceClassification")
+    assert found is not None
+    return found
+
+
+def test_through_the_cache_of_another_process_as_well(tmp_path: Path) -> None:
+    base = small_bert()
+    folders = [
+        write(replace(base, config=base.config | labels), tmp_path / labels["id2label"]["0"])
+        for labels in (
+            {"id2label": {"0": "LABEL_0", "1": "LABEL_1"}, "label2id": {"LABEL_0": 0, "LABEL_1": 1}},
+            {"id2label": {"0": "no", "1": "yes"}, "label2id": {"no": 0, "yes": 1}},
+        )
+    ]
+    stored = tmp_path / "structures"
+    examine("inspect", make_request(str(folders[0]), {}), None, ReportMemory(Cache(stored)))
+    request = make_request(str(folders[1]), {})
+    shared = examine("inspect", request, None, ReportMemory(Cache(stored)))
+    assert shared.skeleton is None, "it was examined again"
+    assert shared.report.model.labels == ("no", "yes")
+    assert not shared.report.model.labels_are_placeholders
+    assert list(differences(examined(folders[1], None), examined(folders[1], ReportMemory(Cache(stored))))) == []
+
+
+def test_a_state_that_names_the_checkpoint_is_not_given_to_another(tmp_path: Path) -> None:
+    """Keys of DistributedDataParallel, which are found when the loader has looked at them."""
+    base = small_bert()
+    wrapped = replace(base, tensors={f"module.{key}": item for key, item in base.tensors.items()})
+    memory = ReportMemory(Cache(None), Structures())
+    for name in ("one", "other"):
+        folder = write(wrapped, tmp_path / name)
+        shared = examined(folder, memory)
+        assert list(differences(examined(folder, None), shared)) == []
+        assert [state.rule for state in shared[0].checkpoint.states] == ["HS802"]
+
+
+def test_what_is_asked_is_part_of_the_structure(tmp_path: Path) -> None:
+    folder = write(small_bert(), tmp_path / "a")
+    memory = ReportMemory(Cache(None), Structures())
+    counts = [
+        examine("inspect", make_request(str(folder), options), None, memory).report.model.num_labels
+        for options in ({}, {"num_labels": 5}, {"labels": "a,b,c"}, {"num_labels": 5})
+    ]
+    assert counts == [2, 5, 3, 5]
+
+
+def test_a_proof_is_shown_only_where_it_was_asked_for(tmp_path: Path) -> None:
+    folder = write(small_bert(), tmp_path / "a")
+    memory = ReportMemory(Cache(None), Structures())
+
+    def verification(*, verify: bool) -> object:
+        head = examine("inspect", make_request(str(folder), {"verify": verify}), None, memory).report.head
+        assert head is not None
+        return head.verification
+
+    assert verification(verify=False) is None
+    assert verification(verify=True) is not None
+    assert verification(verify=False) is None
+
+
+def test_the_structure_that_was_not_used_for_longest_goes_first() -> None:
+    kept = Structures(most=2)
+    for key in ("a", "b"):
+        kept.keep(key, key)  # type: ignore[arg-type]
+    kept.find("a")
+    kept.keep("c", "c")  # type: ignore[arg-type]
+    assert [kept.find(key) for key in ("a", "b", "c")] == ["a", None, "c"]
