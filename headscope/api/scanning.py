@@ -186,9 +186,12 @@ def run_scan(
     tally, written, undetermined = Tally(), 0, 0
     with open_table(output, go_on=resume or only_new, seen=tally.add) if output else nullcontext() as table:
         wanted = [target for target in targets if not _is_known(target, table, resume=resume, only_new=only_new)]
+        skipped = len(targets) - len(wanted)
         with closing(plan.rows(wanted)) as rows:
             for done, row in enumerate(rows, 1):
-                if table is None or not (only_new and table.known.holds_commit(row.reference, row.commit)):
+                if table is not None and only_new and table.known.holds_commit(row.reference, row.commit):
+                    skipped += 1
+                else:
                     tally.add(row.to_dict())
                     written += 1
                     if table is not None:
@@ -200,7 +203,7 @@ def run_scan(
                     progress(Progressed(done, undetermined, len(wanted)))
     seconds = time.perf_counter() - start
     names = {rule.id: (rule.name, rule.title) for rule in RULES.values()}
-    return tally.summary(written=written, skipped=len(targets) - written, seconds=seconds, rules=names)
+    return tally.summary(written=written, skipped=skipped, seconds=seconds, rules=names)
 
 
 def _is_known(target: Target, table: Table | None, *, resume: bool, only_new: bool) -> bool:

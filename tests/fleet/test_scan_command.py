@@ -154,6 +154,7 @@ def test_a_scan_ends_where_nobody_reads_its_rows(capsys: pytest.CaptureFixture[s
 
     found = run_scan(["nosuch-1", "nosuch-2", "nosuch-3"], write=write, workers=0, offline=True)
     assert len(seen) == found.rows == found.written == 1
+    assert found.skipped == 0
 
 
 def test_stdout_tells_that_nobody_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,7 +164,7 @@ def test_markdown_formats_nothing_that_a_row_says() -> None:
 
 @pytest.mark.parametrize("name", SUMMARIES)
 def test_markdown_is_as_its_golden_file(name: str, same_as_golden: Callable[[Path, str], bool]) -> None:
-    assert same_as_golden(GOLDEN / f"scan-{name}.md", scan_markdown(SUMMARIES[name]()))
+    assert same_as_golden(GOLDEN / f"scan-{name}.markdown", scan_markdown(SUMMARIES[name]()))
 
 
 # The page
