@@ -12,6 +12,7 @@ from benchmarks import (
     bench_repeat,
     bench_requests,
     bench_save,
+    bench_scan,
     bench_states,
     bench_trace,
     bench_verify,
@@ -29,6 +30,7 @@ BENCHMARKS = {
     "save": bench_save,
     "hub": bench_hub,
     "requests": bench_requests,
+    "scan": bench_scan,
     "7b": bench_inspect_7b,
     "70b": bench_inspect_70b,
 }

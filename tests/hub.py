@@ -78,7 +78,7 @@ class Hub:
 
     With `own_cache` small files are redirected within the Hub, as on the real one. `moved` are the repositories as they
     are at the commit MOVED, to which `main` leads once `head` is set to it. `quota` limits the requests. Listings come
-    in pages of `page` models.
+    in pages of `page` models. `renamed` leads from old ids to new ones.
     """
 
     repos: dict[str, dict[str, bytes]]
@@ -99,6 +99,7 @@ class Hub:
     head: str = COMMIT
     quota: Quota | None = None
     collections: dict[str, list[str]] = field(default_factory=dict)
+    renamed: dict[str, str] = field(default_factory=dict)
     page: int = 2
     answer: Callable[[str, str, str], Answer | None] | None = None
     log: list[Request] = field(default_factory=list)
@@ -215,6 +216,8 @@ def _hub(hub: Hub, path: str, query: dict[str, list[str]]) -> Answer:
 def _resolve(hub: Hub, path: str) -> Answer:
     repo, _, rest = path.lstrip("/").partition("/resolve/")
     revision, _, name = rest.partition("/")
+    if repo in hub.renamed:
+        return 307, {"Location": f"/{hub.renamed[repo]}/resolve/{rest}"}, b""
     problem = _problem(hub, repo, revision)
     if problem:
         return problem

@@ -202,15 +202,18 @@ def run_scan(
         raise UsageError("rows on stdout can't be gone on with", "name a file with -o")
     tally = Tally()
     asked = _Scan(plan, targets, tally, resume=resume, only_new=only_new, progress=progress)
-    written = asked.on_ray(output, workers) if engine == "ray" else asked.here(output, write)
+    written, skipped = asked.on_ray(output, workers) if engine == "ray" else asked.here(output, write)
     seconds = time.perf_counter() - start
     names = {rule.id: (rule.name, rule.title) for rule in RULES.values()}
-    return tally.summary(written=written, skipped=len(targets) - written, seconds=seconds, rules=names)
+    return tally.summary(written=written, skipped=skipped, seconds=seconds, rules=names)
 
 
 @dataclass(frozen=True, slots=True)
 class _Scan:
-    """A scan into a table; each engine returns how many rows it wrote, and counts those of the table in `tally`."""
+    """A scan into a table: each engine counts the rows of the table in `tally`.
+
+    It returns how many rows it wrote, and how many checkpoints it skipped because the table holds them.
+    """
 
     plan: _Plan
     targets: Sequence[Target]
@@ -224,14 +227,17 @@ class _Scan:
         """Whether the table may hold rows already."""
         return self.resume or self.only_new
 
-    def here(self, output: str | Path | None, write: Callable[[ScanRow], bool] | None) -> int:
+    def here(self, output: str | Path | None, write: Callable[[ScanRow], bool] | None) -> tuple[int, int]:
         """By worker processes of this machine."""
         written, undetermined = 0, 0
         with open_table(output, go_on=self.goes_on, seen=self.tally.add) if output else nullcontext() as table:
             wanted = self._wanted(table)
+            skipped = len(self.targets) - len(wanted)
             with closing(self.plan.rows(wanted)) as rows:
                 for done, row in enumerate(rows, 1):
-                    if table is None or not (self.only_new and table.known.holds_commit(row.reference, row.commit)):
+                    if table is not None and self.only_new and table.known.holds_commit(row.reference, row.commit):
+                        skipped += 1
+                    else:
                         self.tally.add(row.to_dict())
                         written += 1
                         if table is not None:
@@ -241,9 +247,9 @@ class _Scan:
                     undetermined += row.not_determined is not None
                     if self.progress is not None:
                         self.progress(Progressed(done, undetermined, len(wanted)))
-        return written
+        return written, skipped
 
-    def on_ray(self, output: str | Path | None, workers: int | None) -> int:
+    def on_ray(self, output: str | Path | None, workers: int | None) -> tuple[int, int]:
         """By the actors of a Ray cluster, which write the table themselves."""
         from headscope.fleet.ray_engine import Wanted, check_installed, write_with_ray
 
@@ -264,7 +270,7 @@ class _Scan:
             written = sum(self._counted(table))
         if written != len(wanted) and not self.only_new:
             raise HeadscopeError(f"{output} has {written:,} new rows of {len(wanted):,} checkpoints", _MISCOUNTED)
-        return written
+        return written, len(self.targets) - written
 
     def _wanted(self, table: Table | SharedTable | None) -> list[Target]:
         return [one for one in self.targets if not _is_known(one, table, resume=self.resume, only_new=self.only_new)]

@@ -379,6 +379,18 @@ class _Stored:
         except HeadscopeError:
             return None
 
+    def may_be_elsewhere(self, name: str, tensor: torch.Tensor, shape: tuple[int, ...]) -> bool:
+        """Whether a save may hold a tensor under another key, as far as names and shapes tell."""
+        if any(header.shape == shape for _, header in self._unclaimed):
+            return True
+        unwrapped = self.memory.unwrapped
+        if not is_of_transformers(unwrapped.origin) or not self.saved.parts:
+            return False
+        try:
+            return self._pairing.pair(Own(name.removeprefix(unwrapped.prefix), tensor, False, True)) is not None
+        except HeadscopeError:
+            return True
+
     @cached_property
     def _pairing(self) -> Pairing:
         origin: Any = self.memory.unwrapped.origin
@@ -446,12 +458,24 @@ def _checked(name: str, tensor: torch.Tensor, stored: _Stored) -> TensorCheck:
         return replace(bare, reason=err.message)
     reason = _why_not(stored.memory, own)
     if reason:
-        return replace(bare, reason=reason)
+        return _by_names(replace(bare, reason=reason), tensor, found, stored)
     if found is None:
         return _without_its_name(bare, tensor, stored)
     compared = _against(bare, own, *found)
     is_wrapped = ".base_layer." in name and not stored.saved.is_adapter
     return stored.as_merged(compared, *found) if is_wrapped else compared
+
+
+def _by_names(
+    open_check: TensorCheck, tensor: torch.Tensor, found: tuple[Place, TensorHeader] | None, stored: _Stored
+) -> TensorCheck:
+    """What names and shapes alone tell of a tensor whose numbers this process does not hold."""
+    shape = _whole_shape(tensor)
+    if found is not None or stored.saved.is_adapter or stored.why_open(open_check.name, tensor):
+        return open_check
+    if open_check.name in stored.of_adapter or stored.may_be_elsewhere(open_check.name, tensor, shape):
+        return open_check
+    return replace(open_check, status=TensorStatus.RANDOM, reason="the save holds nothing for it")
 
 
 def _without_its_name(bare: TensorCheck, tensor: torch.Tensor, stored: _Stored) -> TensorCheck:

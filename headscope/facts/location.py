@@ -51,7 +51,7 @@ class HubOptions:
     offline: bool = False
     timeout: float | None = None
     budget: str | None = None
-    memory: Memory = field(default_factory=Memory, repr=False, compare=False)
+    memory: Memory = field(default_factory=Memory, repr=False, compare=False, metadata={"stored": False})
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,12 +37,16 @@ def to_json_value(value: Any, opened: Callable[[Any], Any] = to_dict) -> Any:
 
 
 def store(value: Any) -> Any:
-    """`value` so that `restore` can read it back: a dataclass as the list of all its fields, in order."""
+    """`value` so that `restore` can read it back: a dataclass as the list of its fields, in order.
+
+    A field whose metadata says `"stored": False` is left out, and gets its default when the fact is read back.
+    """
     return to_json_value(value, _all_fields)
 
 
 def _all_fields(fact: Any) -> list[Any]:
-    return [store(getattr(fact, field.name)) for field in dataclasses.fields(fact)]
+    kind: Any = type(fact)
+    return [store(getattr(fact, name)) for name in _hints(kind)]
 
 
 def restore(kind: type[Fact], stored: Any) -> Fact:
@@ -52,9 +56,11 @@ def restore(kind: type[Fact], stored: Any) -> Fact:
 
 
 @cache
-def _hints(kind: type) -> tuple[Any, ...]:
+def _hints(kind: Any) -> dict[str, Any]:
+    """The types of the fields that are stored, by name and in order."""
     hints = get_type_hints(kind)
-    return tuple(hints[field.name] for field in dataclasses.fields(kind))
+    kept = (field.name for field in dataclasses.fields(kind) if field.metadata.get("stored", True))
+    return {name: hints[name] for name in kept}
 
 
 def _restored(hint: Any, stored: Any) -> Any:
@@ -74,7 +80,7 @@ def _restored(hint: Any, stored: Any) -> Any:
     hints = _hints(hint)
     if not isinstance(stored, list) or len(stored) != len(hints):
         raise TypeError(f"{hint.__name__} does not fit")
-    return hint(*(_restored(field, item) for field, item in zip(hints, stored, strict=True)))
+    return hint(**{name: _restored(hints[name], item) for name, item in zip(hints, stored, strict=True)})
 
 
 def _one_of(options: tuple[Any, ...], stored: Any) -> Any:

@@ -16,6 +16,7 @@ from multiprocessing import active_children
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+from headscope.errors import Unsupported
 from headscope.examination.cache import Cache
 from headscope.examination.request import Request
 from headscope.examination.structure import ReportMemory, Structures
@@ -154,9 +155,18 @@ class _Worker:
 
 
 def _start(work: Work, limits: Limits) -> _Worker:
-    """A worker that has imported its libraries: that isn't part of any checkpoint's time."""
+    """A worker that has imported its libraries: that isn't part of any checkpoint's time.
+
+    Raises Unsupported where no process can be started.
+    """
     pool = ProcessPoolExecutor(1, worker_context(), initializer=_begin, initargs=(work, limits.memory))
-    number = pool.submit(os.getpid).result()
+    try:
+        number = pool.submit(os.getpid).result()
+    except (BrokenProcessPool, OSError) as err:
+        raise Unsupported(
+            "a worker process ended before its first checkpoint",
+            "there may be too little memory: use fewer --workers; rows that were written stay",
+        ) from err
     return _Worker(pool, next(process for process in active_children() if process.pid == number))
 
 

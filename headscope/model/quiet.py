@@ -23,13 +23,19 @@ def quiet() -> Iterator[None]:
 
 def _silenced() -> Iterator[None]:
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity(python_logging.CRITICAL)
+    _set_verbosity(python_logging.CRITICAL)
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # upstream has no annotations
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.set_verbosity(verbosity)
+        _set_verbosity(verbosity)
         if bars:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]  # upstream has no annotations
+
+
+def _set_verbosity(level: int) -> None:
+    """Does nothing at that level already: every change makes all loggers of the process look for theirs again."""
+    if logging.get_verbosity() != level:
+        logging.set_verbosity(level)

@@ -47,7 +47,8 @@ def verdict_sentence(found: ScanSummary) -> str:
 
 def effort_sentences(found: ScanSummary) -> tuple[str, ...]:
     """What this run did, and what was read for all rows of the table."""
-    rate = f" ({found.written / found.seconds:,.1f}/s)" if found.seconds else ""
+    each = found.written / found.seconds if found.seconds else 0.0
+    rate = f" ({each:,.1f}/s)" if each >= 1 else f" ({each:.2g}/s)" if each else ""
     run = f"This run wrote {counted(found.written, 'row')} in {found.seconds:,.1f} s{rate}."
     skipped = f"It skipped {counted(found.skipped, 'checkpoint')} that the table already holds."
     read = f"All rows: {bytes_of(found.bytes_read)} read, {counted(found.requests, 'request')} to the Hub."
@@ -78,6 +79,7 @@ def _verdicts(found: ScanSummary) -> tuple[Line, ...]:
 
 
 def _counted(title: str, noun: str, counts: Sequence[Count | RuleCount], most: int) -> Section:
+    most += len(counts) == most + 1  # "1 other" would take as much room
     rest = counts[most:]
     more = Line(f"{sum(one.count for one in rest):,}", f"in {counted(len(rest), 'other')}") if rest else None
     return Section(title, noun, tuple(map(_line_of, counts[:most])), more)

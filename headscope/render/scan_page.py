@@ -80,7 +80,7 @@ def _sections(found: ScanSummary) -> Iterator[str]:
     for section in sections(found, _MOST):
         bars = plots.get(section.title)
         name = section.title.replace(" ", "-")
-        yield _section(section, bars_svg(name, f"Rows by {section.title}", bars[:_MOST]) if bars else "")
+        yield _section(section, bars_svg(name, f"Rows by {section.title}", bars[: len(section.lines)]) if bars else "")
     if found.durations:
         each = tuple(Bar(interval_words(one), one.count) for one in found.durations)
         listed = tuple(Line(f"{one.count:,}", one.name) for one in each)

@@ -59,8 +59,12 @@ class _Table:
     before: dict[Any, Any]
 
     def restore(self) -> None:
-        for name in self.held.keys() - self.before.keys():
-            del self.held[name]
+        if not self.before:  # most hooks: there are ten tables of them in a module
+            self.held.clear()
+            return
+        if self.held.keys() != self.before.keys():
+            for name in self.held.keys() - self.before.keys():
+                del self.held[name]
         for name, value in self.before.items():
             if name not in self.held or self.held[name] is not value:
                 self.held[name] = value

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -114,7 +115,9 @@ def _silenced(ray: Any) -> Iterator[None]:
             setattr(context, name, _SETTINGS[name])
         for screen in screens:
             screen.setLevel(_SILENT)
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     finally:
         for name, value in before.items():
             setattr(context, name, value)

@@ -52,7 +52,7 @@ class World:
         headers = {"X-Repo-Commit": commit, "ETag": f'"{commit[:8]}{name}"'}
         if name.endswith(_LARGE):
             self.hub.repos[f"{repo}/{commit}"] = self.files[repo, commit]
-            moved = {"X-Linked-Size": str(len(content)), "Location": f"{self.hub.cdn}/{repo}/{commit}/{name}"}
+            moved = {"X-Linked-Size": str(len(content)), "Location": f"{self.hub.cdn}/{repo}/{commit}/{commit}/{name}"}
             return 302, headers | moved | {"Content-Length": "0"}, b""
         return 200, headers, content
 

@@ -180,6 +180,13 @@ def test_a_commit_that_was_listed_is_read_even_when_the_repository_has_moved(hub
     assert (found["commit"], len(found["tensors"]), len(of_hub(hub))) == (COMMIT, 1, 2)
 
 
+def test_the_old_name_of_a_repository_costs_one_request_more(hub: Hub, tmp_path: Path) -> None:
+    hub.renamed["old-model"], hub.own_cache = "someone/model-0", True
+    found = read(hub, tmp_path, reference="old-model")
+    assert (found["reference"], found["commit"], len(found["tensors"])) == ("old-model", COMMIT, 1)
+    assert [path.partition("/resolve/")[0] for path in of_hub(hub)] == ["/old-model", *["/someone/model-0"] * 3]
+
+
 BESIDE: dict[str, dict[str, bytes]] = {
     "nothing": {},
     "a tokenizer": {"tokenizer_config.json": b'{"padding_side": "left"}', "vocab.txt": b"a"},

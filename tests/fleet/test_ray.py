@@ -16,6 +16,7 @@ import pytest
 from headers_only import checkpoint_of, write
 from scan_faults import Dies, Hangs, Leaves, Raises, Slow
 
+import headscope
 from headscope.api.scanning import Progressed, run_scan
 from headscope.errors import HeadscopeError, UsageError
 from headscope.fleet.table import read_rows
@@ -25,6 +26,7 @@ DRIVER = """
 import sys
 from pathlib import Path
 from scan_faults import Slow
+import headscope
 from headscope.api.scanning import run_scan
 
 names = Path(sys.argv[1]).read_text(encoding="utf-8").splitlines()
@@ -64,33 +66,35 @@ def test_an_unknown_engine_is_refused() -> None:
         run_scan(["gpt2"], engine="spark")
 
 
+@pytest.fixture(scope="module")
+def ray() -> Any:
+    pytest.importorskip("ray.data")
+    return pytest.importorskip("ray")
+
+
+@pytest.fixture(scope="module")
+def cluster(ray: Any) -> Iterator[Any]:
+    from ray.cluster_utils import Cluster
+
+    paths = [str(Path(__file__).parents[2]), str(Path(__file__).parents[1])]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")]))
+        patch.setenv("RAY_worker_niceness", "0")  # else a busy machine leaves the workers nothing
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        for _ in range(2):
+            cluster.add_node(num_cpus=1)
+        patch.setenv("RAY_ADDRESS", cluster.address)
+        ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+        try:
+            yield cluster
+        finally:
+            ray.shutdown()
+            cluster.shutdown()
+
+
 class TestWithRay:
-    """What follows needs Ray, and shares one cluster of three nodes."""
-
-    @pytest.fixture(scope="class")
-    def ray(self) -> Any:
-        pytest.importorskip("ray.data")
-        return pytest.importorskip("ray")
-
-    @pytest.fixture(scope="class")
-    def cluster(self, ray: Any) -> Iterator[Any]:
-        from ray.cluster_utils import Cluster
-
-        paths = [str(Path(__file__).parents[2]), str(Path(__file__).parents[1])]
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("PYTHONPATH", os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")]))
-            patch.setenv("RAY_worker_niceness", "0")  # else a busy machine leaves the workers nothing
-            patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-            cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-            for _ in range(2):
-                cluster.add_node(num_cpus=1)
-            patch.setenv("RAY_ADDRESS", cluster.address)
-            ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-            try:
-                yield cluster
-            finally:
-                ray.shutdown()
-                cluster.shutdown()
+    """What shares one cluster of three nodes."""
 
     @pytest.mark.parametrize(
         ("name", "sentence"),
@@ -219,6 +223,14 @@ class TestWithRay:
         summary = json.loads(done.stdout)
         assert (summary["rows"], summary["written"] + some, summary["skipped"]) == (60, 60, some)
         assert without_time(read_rows(table)) == local_rows(names, tmp_path)
+
+    def test_scan_batch_in_ray_data(self, ray: Any, cluster: Any) -> None:
+        rows = ray.data.from_items([{"reference": name} for name in SNAPSHOTS]).map_batches(
+            headscope.scan_batch, fn_kwargs={"offline": True}, batch_size=5
+        )
+        assert without_time(rows.take_all()) == without_time(
+            row.to_dict() for row in headscope.scan(SNAPSHOTS, workers=0, offline=True)
+        )
 
     def test_the_loss_of_a_node_loses_no_row(self, ray: Any, cluster: Any, tmp_path: Path) -> None:
         names = self.folders(tmp_path, 60)

@@ -21,7 +21,9 @@ from headscope.facts import (
     WeightFile,
     WeightsFormat,
 )
+from headscope.facts.check import Verdict
 from headscope.facts.environment import Settings, Surroundings
+from headscope.facts.scan import ScanRow, Tally
 from headscope.render import meanings
 from headscope.render.document import (
     Document,
@@ -30,9 +32,10 @@ from headscope.render.document import (
     error_document,
     inspect_document,
     json_text,
+    scan_document,
     snapshot_document,
 )
-from headscope.render.schema import build_schema, schema_text
+from headscope.render.schema import build_row_schema, build_schema, row_schema_text, schema_text
 
 PUBLISHED = Path(__file__).parents[2] / "docs" / "schema" / "headscope-1.0.schema.json"
 SETTINGS = Settings("Linux", "/home/me/.cache/huggingface", "https://huggingface.co", False, "/cache", True)
@@ -51,6 +54,17 @@ def with_everything() -> Report:
     return replace(bert(), findings=(finding,), notes=("note",), not_determined=(Unavailable("loss", "why"),))
 
 
+def scanned() -> Tally:
+    """Two rows, counted."""
+    tally = Tally()
+    for row in (
+        ScanRow("a", Verdict.FAILED, class_name="B", pooling_kind="mean", findings=("HS102", "HS0"), seconds=1_000.0),
+        ScanRow("b", Verdict.NOT_DETERMINED, not_determined="crash"),
+    ):
+        tally.add(row.to_dict())
+    return tally
+
+
 DOCUMENTS: dict[str, Document] = {
     **{f"inspect {name}": inspect_document(make()) for name, make in REPORTS.items()},
     **{f"diff {name}": diff_document(as_diff(make())) for name, make in REPORTS.items()},
@@ -60,6 +74,7 @@ DOCUMENTS: dict[str, Document] = {
     "error": error_document(NotFound("no such thing: \ud800", "look elsewhere")),
     "env": environment_document(Surroundings(ENVIRONMENT, SETTINGS)),
     "snapshot": snapshot_document(MANIFEST, "bert.json"),
+    "scan": scan_document(scanned().summary(written=1, skipped=0, seconds=1.0, rules={"HS102": ("head-new", "New")})),
 }
 
 
@@ -79,6 +94,13 @@ def test_the_published_schema_is_what_the_facts_say() -> None:
     )
 
 
+def test_the_published_schema_of_a_row_is_what_the_facts_say() -> None:
+    published = PUBLISHED.with_name("headscope-scan-1.0.schema.json")
+    assert published.read_text(encoding="utf-8") == row_schema_text(), (
+        f"run: python -m headscope.render.schema scan > {published.relative_to(Path.cwd())}"
+    )
+
+
 def test_every_field_has_a_meaning_and_every_meaning_a_field() -> None:
     asked: set[tuple[str, str]] = set()
 
@@ -89,7 +111,7 @@ def test_every_field_has_a_meaning_and_every_meaning_a_field() -> None:
             asked.add((sentence, name))
             walk(f"{owner}.{name}", field.get("items", field))
 
-    for owner, schema in build_schema()["$defs"].items():
+    for owner, schema in (*build_schema()["$defs"].items(), ("ScanRow", build_row_schema())):
         walk(owner, schema)
     assert asked == {(owner, name) for owner, sentence in meanings.OF_OBJECT.items() for name in sentence}
 
@@ -99,8 +121,9 @@ def test_a_field_without_a_meaning_is_refused() -> None:
         meanings.meaning("Stage", "colour")
 
 
-def test_the_schema_is_a_schema() -> None:
-    jsonschema.Draft202012Validator.check_schema(build_schema())
+@pytest.mark.parametrize("build", [build_schema, build_row_schema])
+def test_the_schema_is_a_schema(build: Any) -> None:
+    jsonschema.Draft202012Validator.check_schema(build())
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

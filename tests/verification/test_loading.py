@@ -156,7 +156,7 @@ def test_what_the_process_did_not_find_is_not_found(capsys: pytest.CaptureFixtur
     Path("broken").mkdir()
     shutil.copy("bert/config.json", "broken")
     Path("broken/model.safetensors").write_bytes(bytes(100))
-    for name, kind, code in (("nowhere", NotFound, "not_found"), ("broken", Malformed, "malformed")):
+    for name, kind, code in (("./nowhere", NotFound, "not_found"), ("broken", Malformed, "malformed")):
         with pytest.raises(kind) as raised:
             headscope.verify("bert", name, offline=True)
         assert type(raised.value) is kind

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -366,6 +367,26 @@ def test_a_live_placeholder_is_not_determined(model: Any, tmp_path: Path) -> Non
     result = SaveWatch(memory, selection_of_saves()).compare(model, tmp_path / "saved")
     assert result.verdict is Verdict.NOT_DETERMINED
     assert result.not_determined[0].what == "classifier.weight"
+
+
+def test_a_head_that_the_save_of_a_sharded_model_left_out_is_caught(model: Any, tmp_path: Path) -> None:
+    """No process holds the whole numbers; that the save has no key for the head shows without them."""
+    from headscope.api.save_verification import SaveWatch, selection_of_saves
+    from headscope.examination.module import unwrap
+    from headscope.examination.saving import HeadMemory
+
+    model.save_pretrained(tmp_path / "whole")
+    model.bert.save_pretrained(tmp_path / "saved")
+    watch = SaveWatch(HeadMemory(replace(unwrap(model), is_sharded=True), HEAD), selection_of_saves(ignore="HS715"))
+    assert watch.compare(model, tmp_path / "whole").verdict is Verdict.NOT_DETERMINED
+    result = watch.compare(model, tmp_path / "saved")
+    assert (result.verdict, ids(result)) == (Verdict.FAILED, ["HS711"])
+    found = {item.name: item.status for item in result.tensors}
+    assert found["classifier.bias"] is TensorStatus.RANDOM
+    assert found["classifier.weight"] is TensorStatus.UNKNOWN  # its shape is also that of the token types' embeddings
+    assert set(result.findings[0].parameters) <= lacking(tmp_path / "saved")
+    rewrite(tmp_path / "whole", lambda state: {f"model.{key}": item for key, item in state.items()})
+    assert watch.compare(model, tmp_path / "whole").verdict is Verdict.NOT_DETERMINED
 
 
 # What cannot be read is an error or is not determined, and never passed.

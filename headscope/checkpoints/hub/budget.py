@@ -177,9 +177,10 @@ def _restored(text: str) -> dict[str, _Window]:
 def kind_of(url: str, endpoint: str) -> str | None:
     """Which of the Hub's counts a request falls under, `resolvers` or `api`; None for one that none counts."""
     asked, hub = urlsplit(url), urlsplit(endpoint)
-    if (asked.scheme, asked.netloc) != (hub.scheme, hub.netloc) or asked.path.startswith(_EDGE_CACHE):
+    path = asked.path.removeprefix(hub.path.rstrip("/"))
+    if (asked.scheme, asked.netloc) != (hub.scheme, hub.netloc) or path.startswith(_EDGE_CACHE):
         return None
-    if asked.path.startswith("/api/"):
+    if path.startswith("/api/"):
         return "api"
     return "resolvers" if "/resolve/" in asked.path else None
 

@@ -15,9 +15,9 @@ from headscope.checkpoints.hub.errors import understood
 from headscope.checkpoints.hub.http_limits import bounded_answers
 from headscope.checkpoints.hub.offline import why_offline
 from headscope.checkpoints.hub.reading import reaching
-from headscope.checkpoints.hub.repository import is_plain
+from headscope.checkpoints.hub.repository import is_id, is_plain
 from headscope.checkpoints.reference import HubReference, parse_reference
-from headscope.errors import HeadscopeError, NotFound
+from headscope.errors import NotFound
 from headscope.facts.location import HubOptions, Location
 
 _LISTING = "the listing"
@@ -81,7 +81,7 @@ def _of_collection(hub: HubOptions, slug: str) -> Iterator[ListedModel]:
     def ask() -> Iterator[Any]:
         return iter(HfApi(token=hub.token).get_collection(slug).items)
 
-    found = [item.item_id for item in _reached(hub, ask, slug) if item.item_type == "model" and _is_id(item.item_id)]
+    found = [item.item_id for item in _reached(hub, ask, slug) if item.item_type == "model" and is_id(item.item_id)]
     listed: dict[str, dict[str, ListedModel]] = {}
     for repo in dict.fromkeys(found):
         author = repo.rpartition("/")[0]
@@ -131,16 +131,9 @@ def _access(hub: HubOptions) -> HubAccess:
 
 def _model(info: Any) -> ListedModel | None:
     """A model out of a page; None for an entry without a possible id."""
-    if not _is_id(info.id):
+    if not is_id(info.id):
         return None
     listed = info.siblings
     if not isinstance(info.sha, str) or not _COMMIT.fullmatch(info.sha) or listed is None:
         return ListedModel(info.id)
     return ListedModel(info.id, info.sha, tuple(name for one in listed if is_plain(name := one.rfilename)))
-
-
-def _is_id(name: Any) -> bool:
-    try:
-        return isinstance(name, str) and parse_reference(f"{_URI}{name}") == HubReference(name)
-    except HeadscopeError:
-        return False

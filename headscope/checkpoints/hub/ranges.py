@@ -27,6 +27,7 @@ _MISSING = 404
 _ATTEMPTS = 4
 _MOST_DIGITS = 10
 _PAUSE = 0.5
+_RESOLVE = "/resolve/"
 _COMMIT = "X-Repo-Commit"
 Answer = TypeVar("Answer")
 
@@ -172,6 +173,16 @@ def asked(
 def commit_of(response: Any) -> str | None:
     """The commit that the Hub names in its answer, or in the redirect that led to it."""
     return next((one.headers[_COMMIT] for one in (*response.history, response) if _COMMIT in one.headers), None)
+
+
+def repository_of(response: Any, url: str) -> str:
+    """The id that the resolver's last address names: the Hub redirects the old id of a repository to its new one."""
+    from huggingface_hub import constants
+
+    addresses = [str(one.url) for one in (*response.history, response)]
+    paths = [urlsplit(address).path for address in addresses if _origin(address) == _origin(url)]
+    named = [path.partition(_RESOLVE)[0] for path in paths if _RESOLVE in path]
+    return named[-1].removeprefix(urlsplit(constants.ENDPOINT).path).lstrip("/") if named else ""
 
 
 def is_missing(response: Any, url: str) -> bool:

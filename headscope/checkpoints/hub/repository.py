@@ -21,6 +21,7 @@ from headscope.checkpoints.hub.http_limits import bounded_answers
 from headscope.checkpoints.hub.ranges import REQUEST_SECONDS, Beginning, RangeBytes, patiently
 from headscope.checkpoints.hub.whole_files import read_whole
 from headscope.checkpoints.manifest import CONFIG
+from headscope.checkpoints.reference import HubReference, parse_reference
 from headscope.checkpoints.sentence import MODULES
 from headscope.checkpoints.states.place import Place
 from headscope.checkpoints.unusual import Surroundings, without_config
@@ -91,11 +92,13 @@ class Repository:
 
     def __init__(self, access: HubAccess) -> None:
         self.commit = access.location.commit
+        self._id = access.repo
         self._access = access
         self._memory = access.location.hub.memory
         self._texts: dict[str, Future[bytes | None]] = {}
         self._opened: dict[str, ByteSource] = {}
         self._absent: set[str] = set()
+        self._listed: tuple[str, ...] | None = None
         self._lock = Lock()
         if self.commit is not None and access.location.names is not None:
             self._memory.keep((access.repo, self.commit), access.location.names)
@@ -120,8 +123,9 @@ class Repository:
 
     def names_at_hand(self) -> tuple[str, ...] | None:
         """See `Storage`."""
-        listed = self._memory.get((self._access.repo, self.commit)) if self.commit is not None else None
-        return None if listed is None else self._below(listed)
+        if self._listed is None and self.commit is not None:
+            self._listed = self._memory.get((self._access.repo, self.commit))
+        return None if self._listed is None else self._below(self._listed)
 
     def _below(self, listed: tuple[str, ...]) -> tuple[str, ...]:
         prefix = f"{self._access.location.subfolder}/" if self._access.location.subfolder else ""
@@ -191,6 +195,7 @@ class Repository:
         if found is None:
             return None
         self._pin(found.commit)
+        self._id = found.repo if is_id(found.repo) else self._id
         self._keep(name, found.content, len(found.content))
         return found.content
 
@@ -237,7 +242,7 @@ class Repository:
         from huggingface_hub import hf_hub_url
 
         subfolder = self._access.location.subfolder
-        return str(hf_hub_url(self._access.repo, name, subfolder=subfolder, revision=self._revision))
+        return str(hf_hub_url(self._id, name, subfolder=subfolder, revision=self._revision))
 
     def _cached(self, name: str) -> Path | None:
         """The file in the client's cache, where the commit is known: a branch may have moved on."""
@@ -281,6 +286,14 @@ def _whole(path: Path, name: str) -> bytes:
     if source.size > LARGEST_JSON:
         raise Malformed(f"{name} has {source.size} bytes, too many for what it should be", "check what the file is")
     return source.read_at(0, source.size)
+
+
+def is_id(name: Any) -> bool:
+    """Whether a name is a possible id of a repository."""
+    try:
+        return isinstance(name, str) and parse_reference(f"hf://{name}") == HubReference(name)
+    except HeadscopeError:
+        return False
 
 
 def is_plain(name: Any) -> bool:

@@ -2,16 +2,25 @@
 
 from dataclasses import dataclass
 
-from headscope.checkpoints.hub.ranges import Deadline, asked, commit_of, is_missing, patiently, pause_asked_for
+from headscope.checkpoints.hub.ranges import (
+    Deadline,
+    asked,
+    commit_of,
+    is_missing,
+    patiently,
+    pause_asked_for,
+    repository_of,
+)
 from headscope.errors import NetworkError
 
 
 @dataclass(frozen=True, slots=True)
 class WholeFile:
-    """The content of a file, and the commit that its server names, if it does."""
+    """The content of a file, the commit that its server names, if it does, and the id under which the Hub keeps it."""
 
     content: bytes
     commit: str | None
+    repo: str
 
 
 def read_whole(url: str, name: str, token: str | None, deadline: Deadline) -> WholeFile:
@@ -39,4 +48,4 @@ def _ask(url: str, name: str, token: str | None, deadline: Deadline) -> WholeFil
         if response.headers.get("Content-Encoding", "identity") != "identity":
             raise NetworkError(f"the server sent {name} in an encoding that was not asked for", "try again later")
         content = b"".join(response.iter_raw())
-        return WholeFile(content, commit_of(response))
+        return WholeFile(content, commit_of(response), repository_of(response, url))

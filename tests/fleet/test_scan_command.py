@@ -1,0 +1,197 @@
+"""`headscope scan` as people type it: rows that follow the published schema, summaries, exit codes, one sentence."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from pyarrow import dataset
+
+from headscope.api.scanning import run_scan
+from headscope.cli import main
+from headscope.cli.output import write_stdout
+from headscope.facts.scan import ScanRow, columns
+from tests import warm
+
+SCHEMAS = Path(__file__).parents[2] / "docs" / "schema"
+ROW = json.loads((SCHEMAS / "headscope-scan-1.0.schema.json").read_text())
+DOCUMENT = json.loads((SCHEMAS / "headscope-1.0.schema.json").read_text())
+MODELS = ("bert-base-uncased", "gpt2", "nosuch", os.fsdecode(b"bad\xffname"))
+STORED = ("bert-base-uncased", "gpt2", "nosuch", r"bad\udcffname")
+
+
+def scan(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    surroundings = os.environ | warm.offline()
+    command = [*warm.python(environment=surroundings), "-m", "headscope", "scan", *arguments, "--workers", "1"]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=surroundings)
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """One scan with a table of JSON lines and every summary."""
+    folder = tmp_path_factory.mktemp("scan")
+    summaries = [word for name in ("s.txt", "s.md", "s.html", "s.json") for word in ("--summary", name)]
+    return folder, scan(*MODELS, "-o", "rows.jsonl", *summaries, folder=folder)
+
+
+Ran = tuple[Path, subprocess.CompletedProcess[str]]
+
+
+def rows_in(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_every_row_of_a_scan_follows_the_published_schema(ran: Ran) -> None:
+    folder, done = ran
+    rows = rows_in(folder / "rows.jsonl")
+    assert sorted(row["reference"] for row in rows) == sorted(STORED), done.stderr
+    for row in rows:
+        jsonschema.validate(row, ROW)
+        assert list(row) == list(columns())
+    assert {row["verdict"] for row in rows} == {"passed", "failed", "not_determined"}
+
+
+@pytest.mark.parametrize(
+    "change", [{"verdict": "fine"}, {"new": "2"}, {"labels": None}, {"not_determined": "odd"}, {"more": 1}]
+)
+def test_a_wrong_row_does_not_follow_the_schema(ran: Ran, change: dict[str, Any]) -> None:
+    row = rows_in(ran[0] / "rows.jsonl")[0]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(row | change, ROW)
+
+
+def test_the_summary_is_on_stdout_and_in_every_file(ran: Ran) -> None:
+    folder, done = ran
+    assert done.returncode == 1
+    assert done.stderr == ""
+    assert done.stdout.startswith("4 checkpoints: 1 passed, 1 failed, 2 not determined\n")
+    assert (folder / "s.txt").read_text() == done.stdout
+    assert "| 1 | `GPT2ForSequenceClassification` |" in (folder / "s.md").read_text()
+    assert (folder / "s.html").read_text().startswith("<!DOCTYPE html>")
+    document = json.loads((folder / "s.json").read_text())
+    jsonschema.validate(document, DOCUMENT)
+    assert {one["name"]: one["count"] for one in document["verdicts"]} == Counter(
+        row["verdict"] for row in rows_in(folder / "rows.jsonl")
+    )
+
+
+def test_resume_examines_nothing_twice_and_sums_up_the_whole_table(ran: Ran, tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_bytes((ran[0] / "rows.jsonl").read_bytes())
+    done = scan(*MODELS, "-o", "rows.jsonl", "--resume", "--json", folder=tmp_path)
+    assert done.returncode == 1
+    document = json.loads(done.stdout)
+    jsonschema.validate(document, DOCUMENT)
+    assert (document["rows"], document["written"], document["skipped"]) == (4, 0, 4)
+    assert (tmp_path / "rows.jsonl").read_bytes() == (ran[0] / "rows.jsonl").read_bytes()
+
+
+def test_rows_on_stdout_leave_the_summary_to_stderr(tmp_path: Path) -> None:
+    done = scan("nosuch", "--json", folder=tmp_path)
+    assert done.returncode == 3
+    [row] = [json.loads(line) for line in done.stdout.splitlines()]
+    jsonschema.validate(row, ROW)
+    document = json.loads(done.stderr)
+    jsonschema.validate(document, DOCUMENT)
+    assert document["causes"] == [{"name": "offline", "count": 1}]
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
+def test_a_scan_that_is_killed_goes_on_where_it_was(tmp_path: Path, name: str) -> None:
+    models = tuple(f"nosuch-{number}" for number in range(60))
+    surroundings = os.environ | warm.offline()
+    command = [sys.executable, "-m", "headscope", "scan", "-o", name, "--workers", "1", *models]
+    table = tmp_path / name / "_rows-000001.jsonl" if name.endswith("parquet") else tmp_path / name
+    with subprocess.Popen(command, cwd=tmp_path, env=surroundings, stdout=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and not (table.exists() and table.stat().st_size):
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+    before = table.read_bytes()
+    assert before
+    done = scan(*models, "-o", name, "--resume", folder=tmp_path)
+    assert done.returncode == 3, done.stderr
+    if name.endswith("parquet"):
+        found = dataset.dataset(tmp_path / name, partitioning="hive").to_table(["reference"])["reference"].to_pylist()
+    else:
+        found = [row["reference"] for row in rows_in(table)]
+        whole = before.rpartition(b"\n")[0]
+        assert table.read_bytes().startswith(whole)
+    assert sorted(found) == sorted(models)
+
+
+# In this process
+
+
+def test_only_new_adds_no_second_row_of_a_commit(tmp_path: Path) -> None:
+    """Where the source doesn't tell the commit, it is known after the examination."""
+    for _ in range(2):
+        found = run_scan(["gpt2"], output=str(tmp_path / "rows.jsonl"), only_new=True, workers=0, offline=True)
+    assert [row["reference"] for row in rows_in(tmp_path / "rows.jsonl")] == ["gpt2"]
+    assert (found.rows, found.written, found.skipped) == (1, 0, 1)
+
+
+@pytest.mark.parametrize("reference", ["hf://gpt2", "https://huggingface.co/gpt2", "gpt2@main"])
+def test_a_reference_is_known_again_as_it_was_named(tmp_path: Path, reference: str) -> None:
+    for _ in range(2):
+        found = run_scan([reference], output=tmp_path / "rows.jsonl", resume=True, workers=0, offline=True)
+    assert [row["reference"] for row in rows_in(tmp_path / "rows.jsonl")] == [reference]
+    assert (found.written, found.skipped) == (0, 1)
+
+
+def test_a_scan_ends_where_nobody_reads_its_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    seen: list[ScanRow] = []
+
+    def write(row: ScanRow) -> bool:
+        seen.append(row)
+        return False
+
+    found = run_scan(["nosuch-1", "nosuch-2", "nosuch-3"], write=write, workers=0, offline=True)
+    assert len(seen) == found.rows == found.written == 1
+    assert found.skipped == 0
+
+
+def test_stdout_tells_that_nobody_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert write_stdout("a\n")
+        os.close(reader)
+        assert not write_stdout("b\n")
+
+
+WRONG = {
+    ("gpt2", "--summary", "s.pdf"): "--summary s.pdf: the format of a summary follows from the name of its file",
+    ("gpt2", "--summary", "none/s.md"): "--summary none/s.md: there is no folder none.",
+    ("gpt2", "--summary", "there.md"): "--summary there.md is a folder.",
+    ("gpt2", "-o", "a.json", "--summary", "./a.json"): "--summary a.json is the file of the rows",
+    ("gpt2", "--resume"): "rows on stdout can't be gone on with",
+    ("gpt2", "-o", "rows.csv"): "rows.csv: a table is written as JSON lines or as Parquet, not as .csv",
+    ("gpt2", "-o", "none/rows.jsonl"): "none/rows.jsonl can't be written: there is no folder none",
+    ("gpt2", "-o", "there.md", "--resume"): "there.md holds notes.txt, which isn't part of a scan's table",
+    ("gpt2", "-o", "picture.png", "--resume"): "line 1 of picture.png isn't a row of a scan",
+    ("gpt2", "-o", "picture.png"): "picture.png exists already",
+}
+
+
+@pytest.mark.parametrize("arguments", WRONG, ids=" ".join)
+def test_a_wrong_place_is_told_in_one_sentence_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there.md").mkdir()
+    (tmp_path / "there.md" / "notes.txt").write_text("mine")
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    assert main(["scan", *arguments, "--offline"]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    error, *rest = told.err.splitlines()
+    assert error == f"error: {WRONG[arguments]}"
+    assert len(rest) <= 1
+    assert all(line.startswith("hint: ") for line in rest)

@@ -1,0 +1,88 @@
+"""`headscope scan` of a Hub: what a listing names, at its commit, in few requests; later new commits alone."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headers_only import checkpoint_of, header_of
+from hub import COMMIT, MOVED, OWN_CACHE, Hub, Quota, serve
+
+AUTHOR = "team"
+NAMES = tuple(f"{AUTHOR}/bert-{number}" for number in range(5))
+
+
+def repositories() -> dict[str, dict[str, bytes]]:
+    base = checkpoint_of("bert", "BertForSequenceClassification")
+    assert base is not None
+    header, zeros = header_of(base)
+    found = {}
+    for number, name in enumerate(NAMES):
+        labels = {"id2label": {"0": f"no {number}", "1": "yes"}, "label2id": {f"no {number}": 0, "yes": 1}}
+        config = json.dumps(base.config | labels).encode()
+        found[name] = {"config.json": config, "model.safetensors": header + bytes(zeros)}
+    return found
+
+
+@pytest.fixture(scope="module")
+def files() -> dict[str, dict[str, bytes]]:
+    return repositories()
+
+
+def scanned(hub: Hub, folder: Path, *arguments: str) -> list[dict[str, Any]]:
+    """The rows that the table holds after a scan of its own process."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    settings = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(folder / "hf"), "HF_HUB_DISABLE_TELEMETRY": "1"}
+    command = [sys.executable, "-m", "headscope", "scan", *arguments, "-o", "rows.jsonl", "--workers", "2", "-q"]
+    done = subprocess.run(command, cwd=folder, env=kept | settings, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 3), done.stderr
+    return [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
+
+
+def requests_for(hub: Hub) -> Counter[str]:
+    """Requests to the resolver by repository, and those to the API."""
+    asked = [item for item in hub.log if item.origin == "hub" and not item.path.startswith(OWN_CACHE)]
+    return Counter(
+        "api" if item.path.startswith("/api/") else item.path.lstrip("/").partition("/resolve/")[0]
+        for item in asked
+        if not item.path.startswith("/api/agent")
+    )
+
+
+def test_a_listing_then_two_requests_a_checkpoint_and_new_commits_alone(
+    files: dict[str, dict[str, bytes]], tmp_path: Path
+) -> None:
+    with serve(Hub(repos=files, own_cache=True)) as hub:
+        rows = scanned(hub, tmp_path, "--author", AUTHOR)
+        assert sorted(row["reference"] for row in rows) == sorted(NAMES)
+        assert {(row["verdict"], row["commit"], row["new"]) for row in rows} == {("passed", COMMIT, 0)}
+        assert sorted(row["labels"][0] for row in rows) == [f"no {number}" for number in range(5)]
+        counts = requests_for(hub)
+        assert counts.pop("api") <= len(NAMES) / hub.page + 1, "a request for each page"
+        assert counts == dict.fromkeys(NAMES, 2)
+
+        hub.log.clear()
+        again = scanned(hub, tmp_path, "--author", AUTHOR, "--only-new")
+        assert len(again) == len(NAMES)
+        assert set(requests_for(hub)) == {"api"}
+
+        hub.head, hub.moved = MOVED, files
+        added = scanned(hub, tmp_path, "--search", NAMES[3], "--only-new")[len(NAMES) :]
+        assert [(row["reference"], row["commit"]) for row in added] == [(NAMES[3], MOVED)]
+
+
+def test_all_workers_stay_within_what_the_hub_allows(files: dict[str, dict[str, bytes]], tmp_path: Path) -> None:
+    """Five checkpoints of three requests each, and a Hub that allows six in four seconds."""
+    listed = tmp_path / "list.txt"
+    listed.write_text("\n".join(NAMES))
+    with serve(Hub(repos=files, own_cache=True, quota=Quota(6, seconds=4))) as hub:
+        rows = scanned(hub, tmp_path, "--from", str(listed))
+        assert [row["not_determined"] for row in rows] == [None] * len(NAMES)
+        assert hub.quota is not None
+        assert hub.quota.refused == 0
+        assert max(hub.quota.taken) <= 6
+        assert "api" not in requests_for(hub)

@@ -1,0 +1,152 @@
+"""The recipes around loads and saves, as they are printed, on checkpoints that bear the printed names."""
+
+import os
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import peft
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+
+import headscope
+from headscope.cli.app import main
+
+DOCS = Path(__file__).parents[2] / "docs"
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+LABELS = {"id2label": {0: "no", 1: "yes"}, "label2id": {"no": 0, "yes": 1}}
+TINY = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 37, "vocab_size": 99}
+
+
+def printed(page: str, heading: str, language: str) -> list[str]:
+    """The blocks of a language below a heading."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    section = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    found = [body for name, body in BLOCK.findall(section) if name == language]
+    assert found, f"{page} has no {language} block below {heading!r}"
+    return found
+
+
+def commands(page: str, heading: str) -> list[str]:
+    """The commands of headscope below a heading."""
+    lines = [line for body in printed(page, heading, "sh") for line in body.splitlines()]
+    return [line for line in lines if line.startswith("headscope ")]
+
+
+def run(command: str) -> int:
+    return main(shlex.split(os.path.expandvars(command))[1:])
+
+
+def save(folder: str) -> None:
+    BertForSequenceClassification(BertConfig(**TINY, **LABELS)).save_pretrained(folder)
+
+
+def adapt(folder: str) -> None:
+    """An adapter on `base`, with numbers that change something."""
+    save("base")
+    model = peft.get_peft_model(
+        BertForSequenceClassification.from_pretrained("base"),
+        peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"]),
+    )
+    for item in model.parameters():
+        if item.requires_grad:
+            nn.init.normal_(item)
+    model.save_pretrained(folder)
+
+
+def merge(folder: str) -> None:
+    model = BertForSequenceClassification.from_pretrained("base")
+    peft.PeftModel.from_pretrained(model, "adapter").merge_and_unload().save_pretrained(folder)
+
+
+def without_classifier(folder: str) -> None:
+    path = Path(folder, "model.safetensors")
+    left = {key: item for key, item in load_file(path).items() if "classifier" not in key}
+    save_file(left, path, metadata={"format": "pt"})
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CHECKPOINT", "trained")
+
+
+def lora() -> None:
+    adapt("path/to/adapter")
+
+
+def lora_lost() -> None:
+    """The head was trained, and `modules_to_save` was not given; the base model has none."""
+    BertForSequenceClassification(BertConfig(**TINY)).bert.save_pretrained("base")
+    model = BertForSequenceClassification.from_pretrained("base")
+    peft.get_peft_model(model, peft.LoraConfig(target_modules=["query"])).save_pretrained("path/to/adapter")
+
+
+def merged() -> None:
+    adapt("adapter")
+    merge("merged")
+
+
+def merged_lost() -> None:
+    merged()
+    BertForSequenceClassification.from_pretrained("base").save_pretrained("merged")
+
+
+def trained() -> None:
+    save("trained")
+
+
+def trained_lost() -> None:
+    trained()
+    without_classifier("trained")
+
+
+def pushed() -> None:
+    save("model")
+
+
+def pushed_lost() -> None:
+    pushed()
+    without_classifier("model")
+
+
+RECIPES = [
+    ("recipes.md", "After LoRA", lora, lora_lost),
+    ("recipes.md", "After a merge", merged, merged_lost),
+    ("verify.md", "In CI, before a push to the Hub", trained, trained_lost),
+    ("recipes.md", "Before a push to the Hub", pushed, pushed_lost),
+]
+
+
+@pytest.mark.parametrize(("page", "heading", "healthy", "lost"), RECIPES, ids=[item[1] for item in RECIPES])
+def test_the_printed_commands_pass_and_fail(
+    page: str, heading: str, healthy: Callable[[], None], lost: Callable[[], None]
+) -> None:
+    healthy()
+    assert {command: run(command) for command in commands(page, heading)} == dict.fromkeys(commands(page, heading), 0)
+    lost()
+    verifying = [command for command in commands(page, heading) if command.startswith("headscope verify")]
+    code = 3 if lost is lora_lost else 1  # PEFT itself refuses an adapter for a classifier that lacks the classifier
+    assert [run(command) for command in verifying] == [code] * len(verifying)
+
+
+def test_the_printed_training_passes(tmp_path: Path) -> None:
+    (code,) = printed("verify.md", "After a save", "py")
+    save("trained")
+    row = {"input_ids": torch.arange(9), "labels": torch.tensor(1)}
+    names: dict[str, Any] = {
+        "Trainer": Trainer,
+        "headscope": headscope,
+        "model": BertForSequenceClassification.from_pretrained("trained"),
+        "args": TrainingArguments("out", max_steps=2, save_steps=1, report_to=[], use_cpu=True, disable_tqdm=True),
+        "rows": [row] * 8,
+    }
+    exec(code, names)
+    (callback,) = (item for item in names["trainer"].callback_handler.callbacks if hasattr(item, "saves"))
+    assert [item.verdict.value for item in (*callback.saves, callback.trained)] == ["passed"] * 4
+    assert Path("final/model.safetensors").is_file()
