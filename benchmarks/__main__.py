@@ -9,6 +9,7 @@ from benchmarks import (
     bench_inspect_7b,
     bench_inspect_70b,
     bench_inspect_bert,
+    bench_ray,
     bench_repeat,
     bench_requests,
     bench_save,
@@ -33,6 +34,7 @@ BENCHMARKS = {
     "scan": bench_scan,
     "7b": bench_inspect_7b,
     "70b": bench_inspect_70b,
+    "ray": bench_ray,
 }
 
 

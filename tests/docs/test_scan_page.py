@@ -41,3 +41,17 @@ def test_the_page_works_from_its_beginning_to_its_end(folder: Path) -> None:
     assert {path.name for path in folder.iterdir()} >= {"heads.jsonl", "all.jsonl", "summary.html", "summary.md"}
     assert len((folder / "all.jsonl").read_text(encoding="utf-8").splitlines()) == 4
     assert len((folder / "heads.jsonl").read_text(encoding="utf-8").splitlines()) == 3
+
+
+@pytest.mark.parametrize("package", ["ray", "dask"])
+def test_the_example_of_an_engine_gives_what_its_comments_say(package: str, folder: Path) -> None:
+    pytest.importorskip(package)
+    shown = [body for language, body in BLOCK.findall(PAGE.read_text(encoding="utf-8")) if language == "python3"]
+    (body,) = (one for one in shown if f"import {package}" in one)
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    quiet = {"RAY_worker_niceness": "0", "RAY_USAGE_STATS_ENABLED": "0", "DASK_SCHEDULER": "threads"}
+    surroundings = os.environ | warm.offline() | quiet | {"PYTHONPATH": path}
+    ran = subprocess.run(
+        [sys.executable, "-c", checked(body)], cwd=folder, env=surroundings, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr

@@ -1,9 +1,11 @@
 """What headscope relies on in other projects without a promise: each surface fails here by its name when it moves."""
 
 import ast
+import logging
 import re
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 from typing import ClassVar
 
@@ -23,6 +25,7 @@ from headscope.upstream import accelerate as accelerate_surface
 from headscope.upstream import deepspeed as deepspeed_surface
 from headscope.upstream import hub as hub_surface
 from headscope.upstream import lightning as lightning_surface
+from headscope.upstream import ray as ray_surface
 from headscope.upstream import sentence_transformers as sentence_surface
 from headscope.upstream import setfit as setfit_surface
 from headscope.upstream import sharded as sharded_surface
@@ -346,3 +349,24 @@ def test_deepspeed_calls_its_engine_by_that_name() -> None:
     nn.Module.__init__(engine)
     engine.module = bert()
     assert deepspeed_surface.inside_engine(engine) is engine.module
+
+
+def test_ray_data_has_our_settings_and_a_handler_for_the_screen() -> None:
+    ray = ray_surface.imported() if pytest.importorskip("ray.data") else None
+    context = ray.data.DataContext.get_current()
+    assert [name for name in ray_surface._SETTINGS if not hasattr(context, name)] == []
+    with ray_surface._silenced(ray):
+        screens = [one for one in logging.getLogger("ray.data").handlers if isinstance(one, logging.StreamHandler)]
+        assert screens
+        assert all(screen.level > logging.CRITICAL for screen in screens)
+        assert context.enable_progress_bars is False
+    assert all(screen.level <= logging.INFO for screen in screens)
+    assert context.enable_progress_bars is True
+
+
+def test_ray_names_files_by_dataset_write_and_task() -> None:
+    names = pytest.importorskip("ray.data.datasource")
+    made = names.FilenameProvider(dataset_uuid="03521Gx8uxtsPbdnXVGoAO", file_format="parquet")
+    stem = made.get_filename_for_task(uuid.uuid4().hex, 7).removesuffix(".parquet")
+    assert ray_surface.FILE.fullmatch(f"{stem}-0.parquet")
+    assert not ray_surface.FILE.fullmatch("part-000001.parquet")

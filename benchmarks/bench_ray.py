@@ -1,0 +1,62 @@
+"""The same scan by Ray and by the local pool, on this machine: a few snapshots, from start to exit."""
+
+import os
+import shutil
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from benchmarks.goals import Goal, print_results, run_alone, slowdown
+from benchmarks.timing import PYTHON, ROOT, WORK, Command, measure
+
+ROUNDS = 2
+_CHECKPOINTS = 200
+_WORKERS = "2"
+_PRIORITY = "RAY_worker_niceness"
+# A scan ends with 1 where a checkpoint fails, and these may: what counts is that every row is there.
+_SCAN = """
+import shutil, sys
+from headscope.api.scanning import run_scan
+
+engine, folder, output, workers = sys.argv[1:]
+shutil.rmtree(output, ignore_errors=True)
+found = run_scan([], folders=[folder], output=output, engine=engine, workers=int(workers), offline=True)
+assert found.rows == {count}, found
+"""
+
+
+def measure_goals(rounds: int) -> list[Goal]:
+    """Prints the measurement; it promises nothing, as Ray is not there to be faster on one machine."""
+    place = WORK / "ray"
+    folder = _snapshots(place / "snapshots")
+    if find_spec("ray") is None:
+        print('Ray is not installed: pip install "headscope[ray]"')
+        return []
+    # Ray gives its workers a low priority, which says nothing about Ray on a machine that does something else too.
+    os.environ[_PRIORITY] = "0"
+    try:
+        ray, local = measure([_scan(engine, folder, place) for engine in ("ray", "local")], rounds)
+    finally:
+        del os.environ[_PRIORITY]
+    goals = [Goal("scan by Ray, over the local pool", slowdown(ray, local))]
+    print_results(f"Scan of {_CHECKPOINTS} snapshots by {_WORKERS} workers", (ray, local), goals)
+    return goals
+
+
+def _scan(engine: str, folder: Path, place: Path) -> Command:
+    code = _SCAN.replace("{count}", str(_CHECKPOINTS))
+    return Command(engine, (PYTHON, "-c", code, engine, str(folder), str(place / f"{engine}.parquet"), _WORKERS))
+
+
+def _snapshots(folder: Path) -> Path:
+    """Copies of the bundled snapshots: a few structures, each many times."""
+    bundled = sorted((ROOT / "headscope" / "checkpoints" / "bundled").glob("*.json"))
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for number in range(_CHECKPOINTS):
+        shutil.copy(bundled[number % len(bundled)], folder / f"{number:04}.json")
+    return folder
+
+
+if __name__ == "__main__":
+    sys.exit(run_alone(measure_goals, ROUNDS))
