@@ -12,7 +12,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
@@ -66,7 +66,7 @@ def write_with_ray(  # noqa: PLR0917  in the order of what happens
     """
     with upstream.running() as ray, _cleaned(ray) as name, _called(watched):
         count = workers or max(1, int(_A_CPU * ray.cluster_resources().get("CPU", 1)))
-        with upstream.failing_as("the table holds every block that was done; see Ray's logs, and scan the rest"):
+        with upstream.failing_as("see Ray's logs; --resume goes on with the rows that a local folder holds"):
             ray.data.from_arrow(_blocks(wanted, count)).map_batches(
                 Scanner,
                 batch_format="pyarrow",
@@ -141,8 +141,9 @@ def _cleaned(ray: Any) -> Iterator[str]:
     try:
         yield name
     finally:
-        ends = [upstream.on_node(ray, _remove, node, name) for node in upstream.nodes(ray)]
-        ray.wait(ends, num_returns=len(ends), timeout=_CLEANING_SECONDS)
+        with suppress(Exception):  # a cluster that is gone leaves nothing to clean, and has been told of already
+            ends = [upstream.on_node(ray, _remove, node, name) for node in upstream.nodes(ray)]
+            ray.wait(ends, num_returns=len(ends), timeout=_CLEANING_SECONDS)
 
 
 @contextmanager

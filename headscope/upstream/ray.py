@@ -127,15 +127,19 @@ def _silenced(ray: Any) -> Iterator[None]:
 
 @contextmanager
 def failing_as(hint: str) -> Iterator[None]:
-    """Raises HeadscopeError for whatever Ray raises inside, with the cause that it names and `hint`."""
+    """Raises HeadscopeError for whatever Ray raises inside, with the cause that it names and `hint`.
+
+    A HeadscopeError of a task is raised as it was: Ray's own error is of that class too, but without its fields.
+    """
     import ray.exceptions
 
     try:
         yield
-    except HeadscopeError:
-        raise
     except (ray.exceptions.RayError, OSError, RuntimeError, ValueError) as err:
-        raise HeadscopeError(f"Ray could not finish the scan: {first_line(root(err))}", hint) from err
+        cause = root(err)
+        if isinstance(cause, HeadscopeError):
+            raise cause from err
+        raise HeadscopeError(f"Ray could not finish the scan: {first_line(cause)}", hint) from err
 
 
 def root(err: BaseException) -> BaseException:

@@ -19,7 +19,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from transformers import AutoConfig, AutoModelForCausalLM, BertConfig, BertForMaskedLM, BertForSequenceClassification
 
-from headscope.errors import Unsupported
+from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.model import catalogue, pretraining_siblings
 from headscope.upstream import accelerate as accelerate_surface
 from headscope.upstream import deepspeed as deepspeed_surface
@@ -370,3 +370,18 @@ def test_ray_names_files_by_dataset_write_and_task() -> None:
     stem = made.get_filename_for_task(uuid.uuid4().hex, 7).removesuffix(".parquet")
     assert ray_surface.FILE.fullmatch(f"{stem}-0.parquet")
     assert not ray_surface.FILE.fullmatch("part-000001.parquet")
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "sentence"),
+    [
+        (ZeroDivisionError("seven\nand a half"), HeadscopeError, "Ray could not finish the scan: seven"),
+        (UsageError("a worker can't be started", "make room"), UsageError, "a worker can't be started"),
+    ],
+)
+def test_ray_tells_what_a_task_raised(raised: Exception, kind: type[HeadscopeError], sentence: str) -> None:
+    exceptions = pytest.importorskip("ray.exceptions")
+    with pytest.raises(HeadscopeError) as caught, ray_surface.failing_as("look at its logs"):
+        raise exceptions.RayTaskError("f", "Traceback ...", raised).as_instanceof_cause()
+    assert type(caught.value) is kind
+    assert caught.value.message == sentence
