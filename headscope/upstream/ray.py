@@ -10,7 +10,8 @@ import os
 import re
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 from typing import Any
 
 from headscope.errors import HeadscopeError, UsageError
@@ -115,7 +116,12 @@ def _silenced(ray: Any) -> Iterator[None]:
             setattr(context, name, _SETTINGS[name])
         for screen in screens:
             screen.setLevel(_SILENT)
-        with warnings.catch_warnings():
+        # A thread of Ray prints the loss of a node to stdout, where the report belongs.
+        with (
+            Path(os.devnull).open("w", encoding="utf-8") as nowhere,
+            redirect_stdout(nowhere),
+            warnings.catch_warnings(),
+        ):
             warnings.simplefilter("ignore")
             yield
     finally:
