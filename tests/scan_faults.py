@@ -55,7 +55,7 @@ class Slow(Target):
     __slots__ = ()
 
     def request(self, template: Request) -> Request:
-        time.sleep(0.5)
+        time.sleep(1)
         return Target.request(self, template)
 
 
