@@ -192,6 +192,9 @@ def run_scan(
         raise UsageError(f"engine must be {' or '.join(ENGINES)}, not {engine!r}", "write engine='local'")
     sources = [map(_target, references), listed_targets(listed) if listed else (), *map(found_below, folders)]
     if on_hub:
+        if output is not None:  # what is wrong with OUT is told before the Hub is asked for pages of models
+            with (open_shared_table if engine == "ray" else open_table)(output, go_on=resume or only_new):
+                pass
         sources.append(targets_on_hub(plan.template.location.hub, **on_hub))
     targets = list(without_repeats(chain.from_iterable(sources)))
     if not targets:
@@ -403,8 +406,30 @@ def _limits(seconds: float, memory: float | None) -> Limits:
 @contextmanager
 def _shared_folder() -> Iterator[Path]:
     """A folder in which workers keep the structures that they know, for one another."""
-    folder = Path(tempfile.mkdtemp(prefix="headscope-"))
+    _remove_orphans()
+    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+_PREFIX = "headscope-scan-"
+
+
+def _remove_orphans() -> None:
+    """Removes the folders of scans that were killed: their processes are gone."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
+        number = folder.name.removeprefix(_PREFIX).partition("-")[0]
+        if number.isdigit() and os.name == "posix" and not _runs(int(number)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # another user's
+        return True
+    return True

@@ -1,8 +1,12 @@
 """A checkpoint that hangs, crashes or fills the memory costs itself alone, and no worker outlives its scan."""
 
 import multiprocessing
+import os
+import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from scan_faults import Dies, Fills, Hangs, Leaves, Raises
@@ -52,11 +56,8 @@ def test_no_worker_is_left_where_nobody_reads_on() -> None:
     assert multiprocessing.active_children() == []
 
 
-def test_a_script_without_a_main_guard_runs_once(tmp_path: object) -> None:
-    import subprocess
-    from pathlib import Path
-
-    script = Path(str(tmp_path), "script.py")
+def test_a_script_without_a_main_guard_runs_once(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
     script.write_text(
         "print('begun')\nimport headscope\n"
         "print([row.class_name for row in headscope.scan(['gpt2'], workers=1, offline=True)])\n",
@@ -82,3 +83,13 @@ def test_rows_say_what_inspect_says() -> None:
         assert row.labels == report.model.labels
         assert set(row.findings) == {finding.id for finding in report.findings}
         assert row.profile == report.profile
+
+
+def test_the_folders_of_killed_scans_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    orphan, own = f"headscope-scan-{int(ended.stdout)}-a", f"headscope-scan-{os.getpid()}-b"
+    for name in (orphan, own, "headscope-scan-notes"):
+        (tmp_path / name).mkdir()
+    list(headscope.scan(["gpt2"], workers=1, offline=True))
+    assert {path.name for path in tmp_path.iterdir()} == {own, "headscope-scan-notes"}
