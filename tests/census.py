@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headers_only import Checkpoint, checkpoint_of, class_names, header_of, variants
+from headers_only import Checkpoint, checkpoint_of, class_names, header_of, labelled, variants
 from hub import Answer, Hub, serve
 
 _LATENCY = 0.05
@@ -65,18 +65,15 @@ class Faults:
 
 
 def population(count: int, seed: int) -> Iterator[Checkpoint]:
-    """So many checkpoints, of one class of each family, in turn."""
+    """So many checkpoints, of one class of each family: most differ in their labels, some in what they hold."""
     families = list({model_type: (model_type, name) for model_type, name in class_names()}.values())
     bases = [found for found in (checkpoint_of(*family) for family in families) if found is not None]
     draw = random.Random(seed)
-    made = 0
-    while True:
-        for base in bases:
-            for one in variants(base, draw):
-                if made == count:
-                    return
-                made += 1
-                yield one
+    for number, base in enumerate(bases):
+        first, last = count * number // len(bases), count * (number + 1) // len(bases)
+        kinds = list(variants(base, draw))
+        yield from (kinds * last)[: min(len(kinds), last - first)]
+        yield from (labelled(base, draw, f"labels {more}") for more in range(len(kinds), last - first))
 
 
 def repositories(checkpoints: Iterator[Checkpoint]) -> dict[str, dict[str, Any]]:

@@ -99,9 +99,9 @@ def variants(checkpoint: Checkpoint, draw: random.Random) -> Iterator[Checkpoint
     """What files of one class differ in: names, labels, versions; dtypes, prefixes, tensors that lack or are extra."""
     yield checkpoint
     for number in range(3):
-        yield _labelled(checkpoint, draw, f"labels {number}")
+        yield labelled(checkpoint, draw, f"labels {number}")
     yield _changed(checkpoint, "named", _name_or_path=f"me/model-{draw.random()}", transformers_version="4.30.1")
-    yield _labelled(_changed(checkpoint, "", transformers_version="5.1.0"), draw, "labels and version")
+    yield labelled(_changed(checkpoint, "", transformers_version="5.1.0"), draw, "labels and version")
     yield _contradicting(checkpoint, draw)
     yield replace(
         checkpoint,
@@ -126,7 +126,7 @@ def _with_tensors(checkpoint: Checkpoint, what: str, tensors: dict[str, tuple[st
     return replace(checkpoint, name=f"{checkpoint.name}, {what}", tensors=tensors)
 
 
-def _labelled(checkpoint: Checkpoint, draw: random.Random, what: str) -> Checkpoint:
+def labelled(checkpoint: Checkpoint, draw: random.Random, what: str) -> Checkpoint:
     """Named labels, as many as before: the configuration says two where it says nothing."""
     count = len(checkpoint.config.get("id2label") or "ab")
     names = [f"{draw.choice(('joy', 'LABEL_', 'é', 'a b', '0'))}{number}" for number in range(count)]
