@@ -29,7 +29,7 @@ from hub import Answer, Hub, serve
 
 _LATENCY = 0.05
 _OF_THE_NETWORK = ("seconds", "requests", "bytes_read")
-_FAULTS = (429, 503, 0)
+_FAULTS = (503, 0, 503, 0, 503, 0, 500, 0, 429)  # after a 429 all workers wait
 _KINDS = ("named", "contradicting labels", "half")
 
 
@@ -62,7 +62,8 @@ class Faults:
             self.failed.discard(path)
             return None
         self.failed.add(path)
-        return _FAULTS[draw % len(_FAULTS)], {"Retry-After": "1"} if draw % len(_FAULTS) == 0 else {}, b""
+        status = _FAULTS[zlib.crc32(path.encode()) % len(_FAULTS)]
+        return status, {"Retry-After": "1"} if status == 429 else {}, b""
 
 
 def population(count: int, seed: int) -> Iterator[Checkpoint]:

@@ -16,7 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from headscope.api.checking import read_profile
-from headscope.api.options import ProfileName, SeverityName, make_request, read_selection, refuses_unknown
+from headscope.api.options import (
+    ProfileName,
+    SeverityName,
+    given_options,
+    make_request,
+    read_selection,
+    refuses_unknown,
+)
 from headscope.checks import RULES, Ignore
 from headscope.errors import HeadscopeError, UsageError
 from headscope.examination.request import Request
@@ -35,7 +42,7 @@ from headscope.fleet.target import on_hub as targets_on_hub
 
 @refuses_unknown
 def scan(
-    references: Iterable[str | PathLike[str] | Target],
+    checkpoints: Iterable[str | PathLike[str] | Target],
     *,
     workers: int | None = None,
     profile: ProfileName | None = None,
@@ -54,11 +61,11 @@ def scan(
 ) -> Iterator[ScanRow]:
     """Examines many checkpoints, as `inspect` examines each, and yields one row for each, as they are done.
 
-    What checkpoints of one structure share (class, configuration, tensor shapes) is examined once. The references are
-    read as they are needed, so a generator may name thousands.
+    What checkpoints of one structure share (class, configuration, tensor shapes) is examined once. `checkpoints` is
+    read as it is needed, so a generator may name thousands.
 
     Args:
-        references: What `inspect` takes, in any number; what is named twice is examined once.
+        checkpoints: What `inspect` takes, in any number; what is named twice is examined once.
         workers: Number of processes (default: two per core, as some wait for the network); 0 examines in this process,
             without limits.
         profile: What the findings are weighed for, `training` or `inference` (default: training for a checkpoint with
@@ -77,9 +84,9 @@ def scan(
         memory_limit: Memory that one checkpoint may take, in GiB of address space beside the libraries (on Linux);
             None for no limit.
 
-    Yields:
-        A row for each checkpoint, in the order in which they are done. One that can't be examined is a row too:
-        `verdict` is not determined, `not_determined` the cause in a word, `reason` the sentence.
+    Returns:
+        An iterator over the rows: one for each checkpoint, in the order in which they are done. One that can't be
+        examined is a row too: `verdict` is not determined, `not_determined` the cause in a word, `reason` the sentence.
 
     Raises:
         UsageError: An option is unknown or has an invalid value.
@@ -90,7 +97,7 @@ def scan(
         >>> [(row.class_name, row.pooling_kind, row.new_in_head) for row in rows]
         [('BertForSequenceClassification', 'first_token', 2), ('RobertaForSequenceClassification', 'first_token', 4)]
     """
-    return _plan_of(locals()).rows(map(_target, references))
+    return _plan_of(locals()).rows(map(_target, checkpoints))
 
 
 _OF_REQUESTS = ("num_labels", "task", "revision", "cache_dir", "token", "offline", "timeout")
@@ -311,7 +318,22 @@ def _is_known(target: Target, table: Table | SharedTable | None, *, resume: bool
     return only_new and table.known.holds_commit(target.reference, target.commit)
 
 
-def scan_batch(batch: Mapping[str, Any], **options: Any) -> dict[str, list[Any]]:
+@refuses_unknown
+def scan_batch(
+    batch: Mapping[str, Iterable[Any]],
+    *,
+    profile: ProfileName | None = None,
+    rules: str | Iterable[str] = (),
+    ignore: str | Iterable[str | Ignore] = (),
+    fail_on: SeverityName = "error",
+    num_labels: int | None = None,
+    task: str | None = None,
+    revision: str | None = None,
+    cache_dir: str | PathLike[str] | None = None,
+    token: str | None = None,
+    offline: bool = False,
+    timeout: float | None = None,
+) -> dict[str, list[Any]]:
     """The rows of one batch as columns, for Ray Data, Dask, Spark or Beam: a plain function of its arguments.
 
     The batch is examined in this process, without limits. What its checkpoints share with earlier batches (class,
@@ -321,7 +343,17 @@ def scan_batch(batch: Mapping[str, Any], **options: Any) -> dict[str, list[Any]]
     Args:
         batch: Columns by name, such as a dictionary, a pandas DataFrame or an Arrow table; `reference` holds the
             checkpoints, as `scan` takes them.
-        options: Those of `scan`, but for `workers`, `time_limit` and `memory_limit`.
+        profile: What the findings are weighed for, `training` or `inference` (default: as for `scan`).
+        rules: Rules to ask, such as `HS1` or `"HS101,HS202"` (default: all).
+        ignore: Rules not to count.
+        fail_on: Severity from which a finding fails a checkpoint.
+        num_labels: Number of classes (default: from each config).
+        task: A task such as `token-classification` (default: from each checkpoint).
+        revision: Branch, tag or commit on the Hub (default: `main`).
+        cache_dir: The Hub's cache folder (default: `$HF_HUB_CACHE`).
+        token: Access token (default: `$HF_TOKEN` or the stored login).
+        offline: Make no network requests.
+        timeout: Time limit for the Hub requests of one checkpoint, in seconds (default: 120).
 
     Returns:
         The columns of the table, each a list with one value per checkpoint, in the order of the batch.
@@ -335,6 +367,7 @@ def scan_batch(batch: Mapping[str, Any], **options: Any) -> dict[str, list[Any]]
         >>> rows["pooling_kind"]
         ['last_non_pad_token', 'first_token']
     """
+    options = given_options(locals(), "batch")
     references = _references(batch)
     kept = _kept_for(options)
     targets = without_repeats(map(_target, references))
@@ -362,14 +395,10 @@ class _Kept:
 
 
 _KEPT = Memory()
-_WITHOUT_POOL = ("workers", "time_limit", "memory_limit")
 
 
 def _kept_for(options: Mapping[str, Any]) -> _Kept:
     """What is kept for these options of `scan`. Raises UsageError."""
-    for name in _WITHOUT_POOL:
-        if name in options:
-            raise UsageError(f"{name} is an option of scan, and scan_batch starts no workers", "leave it out")
     key = repr(sorted(options.items()))
     kept = _KEPT.get(key)
     if not isinstance(kept, _Kept):

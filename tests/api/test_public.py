@@ -65,13 +65,15 @@ def test_it_exports_its_functions_and_the_types_of_their_results() -> None:
         "forward",
         "heads",
         "inspect",
+        "scan",
+        "scan_batch",
         "snapshot",
         "verify",
         "verify_save",
     ]
     assert sorted(FUNCTIONS) == functions
     results = {str(inspect.signature(function).return_annotation) for function in FUNCTIONS.values()}
-    assert results <= {*headscope.__all__, *facts.__all__, "str"}
+    assert results <= {*headscope.__all__, *facts.__all__, "str", "Iterator[ScanRow]", "dict[str, list[Any]]"}
     assert dir(headscope) == sorted(headscope.__all__)
     assert headscope.errors is errors
     assert headscope.facts is facts
