@@ -12,8 +12,8 @@ from headscope import errors
 from headscope.api import options
 
 FUNCTIONS = (
-    "inspect", "diff_weights", "check", "verify", "verify_save", "compare", "forward", "heads", "scan", "scan_batch", "snapshot", "diagram",
-    "environment",
+    "inspect", "diff_weights", "check", "verify", "verify_save", "compare", "forward", "heads", "scan", "scan_batch",
+    "snapshot", "diagram", "environment",
 )  # fmt: skip
 _RESULTS = ("Examination", "Checked", "Verified", "Compared", "Forwarded", "Heads", "Snapshot")
 _WIDTH = 110
