@@ -29,6 +29,7 @@ STORED = ("bert-base-uncased", "gpt2", "nosuch", r"bad\udcffname")
 
 def scan(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     surroundings = os.environ | warm.offline()
+    surroundings.pop("COLUMNS", None)
     command = [*warm.python(environment=surroundings), "-m", "headscope", "scan", *arguments, "--workers", "1"]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=surroundings)
 
