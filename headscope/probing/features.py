@@ -174,7 +174,8 @@ def _padding_holds(reader: Reader, texts: Texts, lengths: Array) -> bool:
 
 
 def _is_close(one: torch.Tensor, other: torch.Tensor, tolerance: float) -> bool:
-    scale = max(float(one.abs().max()), 1.0)
+    finite = one[one.isfinite()]
+    scale = max(float(finite.abs().max()), 1.0) if finite.numel() else 1.0
     return bool(torch.allclose(one, other, rtol=0, atol=tolerance * scale, equal_nan=True))
 
 
@@ -222,7 +223,7 @@ def _run(reader: Reader, texts: Texts) -> _Batch:
     encoded, mask = _encoded(reader, texts)
     try:
         with quiet(), torch.inference_mode(), _tapped(reader) as taps:
-            output = reader.model(**encoded, output_hidden_states=True)
+            output = reader.model(**encoded, **_without_cache(reader), output_hidden_states=True)
             return _read(reader, output, encoded["input_ids"], mask, taps)
     except (HeadscopeError, torch.OutOfMemoryError):
         raise
@@ -232,6 +233,11 @@ def _run(reader: Reader, texts: Texts) -> _Batch:
             f"{type(reader.model).__name__} fails on the texts: {type(err).__name__}: {told}",
             "see whether `headscope forward --text` runs one of them",
         ) from err
+
+
+def _without_cache(reader: Reader) -> dict[str, bool]:
+    """A decoder keeps the keys and values of every layer for the next token, unless it is asked not to."""
+    return {"use_cache": False} if "use_cache" in reader.takes else {}
 
 
 def _encoded(reader: Reader, texts: Texts) -> tuple[dict[str, torch.Tensor], torch.Tensor]:

@@ -227,8 +227,8 @@ def _facts(result: ProbeResult) -> Iterator[RenderableType]:
 
 def _method(result: ProbeResult) -> str:
     return (
-        f"logistic regression on standardised vectors, {result.folds} folds, strength chosen inside them, seed {result.seed}; "
-        "intervals are bootstraps over the texts"
+        f"logistic regression on standardised vectors, {result.folds} folds, strength chosen inside them, seed "
+        f"{result.seed}; intervals are bootstraps over the texts"
     )
 
 
