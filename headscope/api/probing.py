@@ -97,10 +97,19 @@ def probe(
         HeadscopeError: The checkpoint or the data can't be read, scikit-learn is not installed, or the model fails.
 
     Example:
+        >>> from pathlib import Path
         >>> import headscope
-        >>> result = headscope.probe("my-classifier", data="rows.csv", text_column="text", label_column="label")
-        >>> result.candidate(result.best).mean > 0.5
-        True
+        >>> from transformers import BertConfig, BertModel, BertTokenizer
+        >>> words = "[PAD] [UNK] [CLS] [SEP] [MASK] good bad a b c d e f".split()
+        >>> BertModel(BertConfig(hidden_size=12, num_hidden_layers=2, vocab_size=len(words))).save_pretrained("saved")
+        >>> _ = BertTokenizer(vocab={word: number for number, word in enumerate(words)}).save_pretrained("saved")
+        >>> rows = [f"{label} {one} {two},{label}" for label in ("good", "bad") for one in "abcdef" for two in "abcdef"]
+        >>> _ = Path("rows.csv").write_text("\\n".join(["text,label", *rows]))
+        >>> result = headscope.probe("saved", data="rows.csv", text_column="text", label_column="label")
+        >>> result.candidate(result.best).mean
+        1.0
+        >>> result.head_input.classifier
+        'classifier'
     """
     options = given_options(locals(), *_OF_PROBE)
     if is_in_memory(reference):

@@ -26,7 +26,6 @@ def is_alarm(seed: int) -> bool:
     return compare_best(scored, "v0", scored.correct[:, 0], trial).verdict is Standing.BETTER
 
 
-@pytest.mark.slow
 def test_one_run_in_twenty_finds_a_difference_where_there_is_none() -> None:
     alarms = sum(is_alarm(seed) for seed in range(RUNS))
     assert stats.binomtest(alarms, RUNS, 0.05).pvalue > 0.01, f"{alarms} of {RUNS}"
