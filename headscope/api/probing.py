@@ -203,7 +203,7 @@ def _usable(rows: Sequence[Sampled], facts: DataFacts, plan: _Plan) -> _Texts:
     filled = [row for row in rows if any(text.strip() for text in row.texts)]
     distinct = Counter(label for label, _ in {(spelled(row.label), row.texts) for row in filled})
     names = [item.label for item in facts.classes]
-    small = [name for name in names if 0 < distinct[name] < plan.folds]
+    small = [name for name in names if distinct[name] < plan.folds]
     classes = tuple(name for name in names if distinct[name] >= plan.folds)
     used = [row for row in filled if spelled(row.label) in classes]
     if len(classes) < 2:  # noqa: PLR2004

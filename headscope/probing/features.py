@@ -104,9 +104,13 @@ def extract_features(
     lengths = token_lengths(reader, texts)
     lent = _lend_pad_token(reader, texts)
     padded = not lent and _padding_holds(reader, texts, lengths)
+    size = 1 if getattr(reader.model.config, "pad_token_id", 0) is None else batch_size  # no token is left to lend
     store = _Store(folder, len(texts))
+    cut = int((lengths >= reader.tokenizer.model_max_length).sum())
+    if cut:
+        store.note(f"{counted(cut, 'text')} with {lengths.max():,} tokens, the most that the model takes: may be cut")
     started, done = time.monotonic(), 0
-    for rows in _batches(lengths, batch_size, padded=padded):
+    for rows in _batches(lengths, size, padded=padded):
         for some, batch in _run_all(reader, texts, rows, store):
             store.write(some, batch)
         done += len(rows)

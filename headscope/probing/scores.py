@@ -25,15 +25,21 @@ _TOLERANCE = 1e-3
 _MOST_STEPS = 500
 _BLOCK = 500
 _EVEN = 1e-9
+_OLDEST = (1, 9)
 _ROUNDING = 1e-5
 
 
 def check_installed() -> None:
-    """Raises Unsupported where scikit-learn is not installed."""
+    """Raises Unsupported where scikit-learn is not installed, or is older than what probe was written for."""
     try:
-        import sklearn  # noqa: F401
+        import sklearn
     except ImportError as err:
         raise Unsupported("probe needs scikit-learn, which is not installed", 'pip install "headscope[probe]"') from err
+    if tuple(int(part) for part in sklearn.__version__.split(".")[:2]) < _OLDEST:
+        raise Unsupported(
+            f"probe needs scikit-learn {'.'.join(map(str, _OLDEST))} or newer, and {sklearn.__version__} is installed",
+            'pip install --upgrade "headscope[probe]"',
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,6 +153,13 @@ def test_pairs_of_texts_are_encoded_as_pairs(tmp_path: Path) -> None:
     np.testing.assert_allclose(features.scores, logits, rtol=0, atol=1e-5)
 
 
+def test_texts_that_fill_the_model_are_counted(tmp_path: Path) -> None:
+    folder = tiny.save(tmp_path / "bert", "bert")
+    long = (" ".join(["w10"] * 60),)
+    features = extracted("bert", folder, tmp_path / "features", 8, [*TEXTS, long])
+    assert features.notes == ("1 text with 40 tokens, the most that the model takes: may be cut",)
+
+
 def test_too_large_a_batch_is_halved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tiny.save(tmp_path / "bert", "bert")
     expected = extracted("bert", folder, tmp_path / "whole", 16)

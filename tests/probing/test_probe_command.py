@@ -90,6 +90,17 @@ def test_weights_that_the_checkpoint_lacks_are_named_and_drawn_from_the_seed(tmp
     assert "checkpoint" not in {item.name for item in once.baselines}
 
 
+def test_the_result_shows_itself(result: ProbeResult) -> None:
+    assert " is best: " in str(result).splitlines()[0]
+    assert repr(result).startswith("<headscope probe of ")
+    assert "layer (0: the embeddings)" in result._repr_html_()  # type: ignore[attr-defined]
+
+
+def test_classes_that_the_sample_misses_are_told(folder: Path, tmp_path: Path) -> None:
+    data = write_csv(tmp_path / "rows.csv", [*ROWS, ("word1 word2", "rare")])
+    assert "1 class with fewer than 3 different texts left out: rare" in probed(folder, data, limit=30).notes
+
+
 def test_vectors_are_kept_in_a_folder_that_is_asked_for(folder: Path, rows: Path, tmp_path: Path) -> None:
     import numpy as np
 
