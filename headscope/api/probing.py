@@ -151,7 +151,9 @@ class _Plan:
         for name, least in _FEWEST.items():
             value = getattr(self, name)
             if type(value) is not int or not least <= value < _MOST_SEED:
-                raise UsageError(f"{name} must be a whole number from {least}, not {value!r}", "correct it")
+                raise UsageError(
+                    f"{name} must be a whole number from {least}, not {value!r}", f"leave {name} out for its default"
+                )
         if self.device == "meta":
             raise UsageError("probe runs the real weights, and the device is meta", "give cpu or cuda")
 

@@ -27,7 +27,7 @@ from headscope.errors import ExitCode, UsageError
 if TYPE_CHECKING:
     from headscope.api import DeviceName
 
-_LABELLED = "Labelled texts"
+_LABELLED = "Labelled data"
 _SCORES = "Scores"
 _RUN = "The pass over the texts"
 
