@@ -13,9 +13,9 @@ from headscope.api import options
 
 FUNCTIONS = (
     "inspect", "diff_weights", "check", "verify", "verify_save", "compare", "forward", "heads", "scan", "scan_batch",
-    "snapshot", "diagram", "environment",
+    "probe", "snapshot", "diagram", "environment",
 )  # fmt: skip
-_RESULTS = ("Examination", "Checked", "Verified", "Compared", "Forwarded", "Heads", "Snapshot")
+_RESULTS = ("Examination", "Checked", "Verified", "Compared", "Forwarded", "Probed", "Heads", "Snapshot")
 _WIDTH = 110
 _NAMES_OF_VALUES = ("ProfileName", "SeverityName", "DrawingName", "DeviceName")
 

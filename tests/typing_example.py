@@ -48,6 +48,13 @@ def labelled_data(model: str, module: nn.Module, file: Path) -> list[int]:
     return [item.rows for checked in (result, again) if checked.data for item in checked.data.classes]
 
 
+def best_vector(model: str, file: Path) -> tuple[str, float]:
+    """Which vector to classify."""
+    result = headscope.probe(model, data=file, text_column="text", label_column="label", limit=500, seed=1, folds=3)
+    assert_type(result, headscope.Probed)
+    return result.best, result.candidate(result.best).mean
+
+
 def frozen_weights(module: nn.Module) -> tuple[str, ...]:
     """A module with what only a module has."""
     from torch import optim

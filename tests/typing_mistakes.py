@@ -37,6 +37,7 @@ headscope.forward(CHECKPOINT, device="gpu")  # E: call-overload forward
 headscope.forward(CHECKPOINT, texts="a")  # E: call-overload forward
 headscope.snapshot(CHECKPOINT)  # E: call-arg output
 headscope.snapshot(CHECKPOINT, "out.json", num_labels=3)  # E: call-arg num_labels
+headscope.probe(CHECKPOINT, data="rows.csv", text_column="text")  # E: call-arg label_column
 headscope.heads(pooling=3)  # E: arg-type pooling
 headscope.heads(patern="bert")  # E: call-arg patern
 headscope.diagram(headscope.inspect(CHECKPOINT), "png")  # E: arg-type diagram

@@ -7,9 +7,10 @@ from headscope.api.drawing import diagram
 from headscope.api.forward_pass import forward
 from headscope.api.inspection import inspect
 from headscope.api.options import DeviceName, DrawingName, ProfileName, SeverityName
+from headscope.api.probing import probe
 from headscope.api.save_verification import verify_save
 from headscope.api.scanning import scan, scan_batch
-from headscope.api.shown import Checked, Compared, Examination, Forwarded, Heads, Snapshot, Verified
+from headscope.api.shown import Checked, Compared, Examination, Forwarded, Heads, Probed, Snapshot, Verified
 from headscope.api.snapshots import snapshot
 from headscope.api.verification import verify
 from headscope.api.weight_diff import diff_weights
@@ -27,6 +28,7 @@ __all__ = [
     "Forwarded",
     "Heads",
     "Ignore",
+    "Probed",
     "ProfileName",
     "Progress",
     "Request",
@@ -42,6 +44,7 @@ __all__ = [
     "forward",
     "heads",
     "inspect",
+    "probe",
     "scan",
     "scan_batch",
     "snapshot",

@@ -11,6 +11,7 @@ from headscope.facts.atlas import HeadEntry
 from headscope.facts.check import CheckResult
 from headscope.facts.comparison import Comparison
 from headscope.facts.forward import ForwardReport
+from headscope.facts.probe import ProbeResult
 from headscope.facts.verification import VerifyResult
 
 if TYPE_CHECKING:
@@ -69,6 +70,12 @@ class Forwarded(Shown, ForwardReport):
 
 class Verified(Shown, VerifyResult):
     """The result of `verify`."""
+
+    __slots__ = ()
+
+
+class Probed(Shown, ProbeResult):
+    """The result of `probe`."""
 
     __slots__ = ()
 

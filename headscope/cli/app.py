@@ -23,6 +23,7 @@ from headscope.cli.heads import heads
 from headscope.cli.inspect import inspect
 from headscope.cli.options import with_option_groups
 from headscope.cli.output import CLOSED, FULL, discard, unwritten, write_stderr
+from headscope.cli.probe import probe
 from headscope.cli.scan import scan
 from headscope.cli.snapshot import snapshot
 from headscope.cli.verify import verify
@@ -39,6 +40,7 @@ _COMMANDS: dict[str, Callable[..., int]] = {
     "explain": explain,
     "verify": verify,
     "scan": scan,
+    "probe": probe,
     "snapshot": snapshot,
     "env": env,
 }

@@ -31,6 +31,23 @@ def sample_rows(source: Source, data: DataFacts, count: int) -> tuple[Sampled, .
     return tuple(_chosen_rows(source, data, chosen))
 
 
+def sample_in_proportion(source: Source, data: DataFacts, count: int, seed: int) -> tuple[Sampled, ...]:
+    """Up to `count` rows of single labels, of each class as large a share as it has in the file; all where they fit.
+
+    A cell without a text is an empty text. Raises UsageError for other cells that are no texts.
+    """
+    total = sum(item.rows for item in data.classes)
+    shares = [min(count, total) * item.rows / total for item in data.classes]
+    quotas = [int(share) for share in shares]
+    by_remainder = sorted(range(len(shares)), key=lambda place: (quotas[place] - shares[place], place))
+    for place in by_remainder[: min(count, total) - sum(quotas)]:
+        quotas[place] += 1
+    draw = random.Random(seed)
+    classes = zip(data.classes, quotas, strict=True)
+    chosen = {item.label: frozenset(draw.sample(range(item.rows), quota)) for item, quota in classes}
+    return tuple(_chosen_rows(source, data, chosen, missing=""))
+
+
 def _spread(data: DataFacts, count: int) -> dict[str, frozenset[int]]:
     usable = data.rows - data.missing
     return {"": frozenset(random.Random(_SEED).sample(range(usable), min(count, usable)))}
@@ -52,7 +69,10 @@ def _by_class(data: DataFacts, count: int) -> dict[str, frozenset[int]]:
     return {item.label: frozenset(draw.sample(range(item.rows), quotas[item.label])) for item in data.classes}
 
 
-def _chosen_rows(source: Source, data: DataFacts, chosen: dict[str, frozenset[int]]) -> Iterator[Sampled]:
+def _chosen_rows(
+    source: Source, data: DataFacts, chosen: dict[str, frozenset[int]], missing: str | None = None
+) -> Iterator[Sampled]:
+    """The rows with these ordinal numbers within their class; `missing` stands for a cell that holds nothing."""
     seen: Counter[str] = Counter()
     width = len(data.label_columns)
     for row in source.read((*data.label_columns, *data.text_columns)):
@@ -61,7 +81,8 @@ def _chosen_rows(source: Source, data: DataFacts, chosen: dict[str, frozenset[in
             continue
         key = spelled(label) if data.kind in _BY_CLASS else ""
         if seen[key] in chosen.get(key, frozenset()):
-            yield Sampled(_texts(row[width:], source, data.text_columns), label)
+            cells = [missing if cell is None else cell for cell in row[width:]]
+            yield Sampled(_texts(cells, source, data.text_columns), label)
         seen[key] += 1
 
 

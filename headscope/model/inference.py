@@ -56,10 +56,11 @@ def encode_texts(place: Location, texts: tuple[str, ...], pairs: tuple[str, ...]
     """Texts, or pairs of texts, as a padded batch of the checkpoint's own tokenizer."""
     if pairs and len(pairs) != len(texts):
         raise UsageError(f"{len(pairs)} --text-pair for {len(texts)} --text", "give as many of the one as of the other")
-    return _encoded(_tokenizer(place), texts, pairs)
+    return _encoded(open_tokenizer(place), texts, pairs)
 
 
-def _tokenizer(place: Location) -> Any:
+def open_tokenizer(place: Location) -> Any:
+    """The checkpoint's own tokenizer. Raises Unsupported where there is none."""
     tokenizer = _tool("AutoTokenizer", place, "a tokenizer")
     if len(tokenizer) <= len(set(tokenizer.all_special_ids)):  # Transformers makes an empty one where there is none
         raise Unsupported(
@@ -81,7 +82,7 @@ def _encoded(tokenizer: Any, texts: tuple[str, ...], pairs: tuple[str, ...]) -> 
 
 
 _BATCH = 16
-_NO_LIMIT = 1_000_000
+NO_LIMIT = 1_000_000
 """Tokenizers that know no limit name a huge one."""
 
 
@@ -92,8 +93,8 @@ def predict_texts(
 
     Raises Unsupported where the weights or the tokenizer cannot be loaded, or the forward fails.
     """
-    tokenizer, model = _tokenizer(place), load_model(choice, place, device)
-    _limit_length(tokenizer, model)
+    tokenizer, model = open_tokenizer(place), load_model(choice, place, device)
+    limit_length(tokenizer, model)
     size = _BATCH if tokenizer.pad_token is not None and _pads(model) else 1
     rows: list[torch.Tensor] = []
     for start in range(0, len(texts), size):
@@ -118,15 +119,15 @@ def _truncated(tokenizer: Any, texts: tuple[str, ...], pairs: tuple[str, ...]) -
     with quiet():
         given = tokenizer(
             list(texts), list(pairs) or None, return_tensors="pt", padding=padding,
-            truncation=tokenizer.model_max_length < _NO_LIMIT,
+            truncation=tokenizer.model_max_length < NO_LIMIT,
         )  # fmt: skip
     return dict(given)
 
 
-def _limit_length(tokenizer: Any, model: PreTrainedModel) -> None:
+def limit_length(tokenizer: Any, model: PreTrainedModel) -> None:
     """The model's own limit, for a tokenizer that names none; some families keep two positions for themselves."""
     most = getattr(model.config, "max_position_embeddings", None)
-    if tokenizer.model_max_length >= _NO_LIMIT and isinstance(most, int) and most > 2:  # noqa: PLR2004
+    if tokenizer.model_max_length >= NO_LIMIT and isinstance(most, int) and most > 2:  # noqa: PLR2004
         tokenizer.model_max_length = most - 2
 
 

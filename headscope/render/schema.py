@@ -20,6 +20,7 @@ from headscope.facts.comparison import Comparison
 from headscope.facts.environment import Surroundings
 from headscope.facts.forward import ForwardReport, SeenStage
 from headscope.facts.plain import json_name
+from headscope.facts.probe import ProbeResult
 from headscope.facts.scan import SCAN_SCHEMA, Cause, ScanRow, ScanSummary
 from headscope.facts.verification import VerifyResult
 from headscope.facts.weight_inventory import WeightInventory
@@ -34,7 +35,7 @@ _PLAIN = {str: "string", int: "integer", bool: "boolean", float: "number", NoneT
 
 def build_schema() -> Schema:
     """The schema of all documents: one of `inspect`, `diff-weights`, `check`, `forward`,
-    `heads`, `snapshot`, `env`, or an error."""
+    `heads`, `probe`, `snapshot`, `env`, or an error."""
     definitions: dict[str, Schema] = {}
     documents = {
         "inspect": _for_command(_object_of(Report, definitions), "inspect"),
@@ -46,6 +47,7 @@ def build_schema() -> Schema:
         "verify-save": _for_command(_object_of(VerifyResult, definitions), "verify-save"),
         "forward": _forward(definitions),
         "heads": _heads(definitions),
+        "probe": _for_command(_object_of(ProbeResult, definitions), "probe"),
         "scan": _scan(definitions),
         "explain": _explain(),
         "explain-list": _explain_list(),

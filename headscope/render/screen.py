@@ -12,6 +12,7 @@ from headscope.facts.check import CheckResult
 from headscope.facts.comparison import Comparison
 from headscope.facts.counting import counted
 from headscope.facts.forward import ForwardReport
+from headscope.facts.probe import ProbeResult
 from headscope.facts.verification import VerifyResult
 from headscope.render.check import check_screen, verdict_of
 from headscope.render.compare import compare_screen, compare_verdict
@@ -20,6 +21,7 @@ from headscope.render.diff import diff_screen
 from headscope.render.forward import forward_screen
 from headscope.render.heads import heads_screen
 from headscope.render.inspect import inspect_screen
+from headscope.render.probe import probe_answer, probe_screen
 from headscope.render.safe import safe
 from headscope.render.verdict import tell_verdict
 from headscope.render.verification import verification_screen, verification_verdict
@@ -38,6 +40,8 @@ def result_screen(result: Any) -> RenderableType:  # noqa: PLR0911 - one for eac
             return compare_screen(result)
         case VerifyResult():
             return verification_screen(result)
+        case ProbeResult():
+            return probe_screen(result)
         case ForwardReport():
             return forward_screen(result)
         case Report():
@@ -70,6 +74,8 @@ def _line(result: Any) -> str:  # noqa: PLR0911
         case Comparison():
             names = ", ".join(safe(report.checkpoint.reference) for report in result.reports)
             return f"compare of {names}: {plain_text(compare_verdict(result)).strip()}"
+        case ProbeResult():
+            return f"probe of {safe(result.reference)}: {probe_answer(result)}"
         case ForwardReport():
             name = safe(result.checkpoint.reference)
             return f"forward of {name}: logits {axes_of(result.logits_shape)} on {safe(result.device)}"

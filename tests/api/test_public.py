@@ -65,6 +65,7 @@ def test_it_exports_its_functions_and_the_types_of_their_results() -> None:
         "forward",
         "heads",
         "inspect",
+        "probe",
         "scan",
         "scan_batch",
         "snapshot",

@@ -1,0 +1,408 @@
+"""`probe`: which vector of a checkpoint classifies labelled texts best."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headscope.api.options import DeviceName, given_options, make_request, read_names, read_path, refuses_unknown
+from headscope.api.shown import Probed
+from headscope.checks.data import fit_classes
+from headscope.errors import Unsupported, UsageError
+from headscope.examination.checkpoint import examine
+from headscope.examination.in_memory import is_in_memory
+from headscope.examination.labelled import DataRequest, read_labelled
+from headscope.examination.loading import choose_class
+from headscope.examination.reading import loadable
+from headscope.examination.request import Progress, Request
+from headscope.facts import CheckpointKind, CheckpointManifest, Report, Task, Unavailable
+from headscope.facts.counting import counted, few_of
+from headscope.facts.environment import tool_version
+from headscope.facts.labelled import DataFacts, LabelKind
+from headscope.facts.probe import Baseline, BaselineKind, HeadInput, Metric, ProbeClass, Vector
+from headscope.facts.report import find_missing
+
+if TYPE_CHECKING:
+    from headscope.labelled import Sampled
+    from headscope.probing.features import Array, Features
+    from headscope.probing.scores import Trial
+
+
+@refuses_unknown
+def probe(
+    reference: str | PathLike[str],
+    *,
+    data: str | PathLike[str],
+    text_column: str | Iterable[str],
+    label_column: str,
+    split: str | None = None,
+    limit: int = 2000,
+    folds: int = 5,
+    seed: int = 0,
+    device: DeviceName = "cpu",
+    batch_size: int = 32,
+    features: str | PathLike[str] | None = None,
+    model_class: str | None = None,
+    revision: str | None = None,
+    subfolder: str | None = None,
+    variant: str | None = None,
+    cache_dir: str | PathLike[str] | None = None,
+    token: str | None = None,
+    offline: bool = False,
+    trust_remote_code: bool = False,
+    timeout: float | None = None,
+    progress: Progress | None = None,
+) -> Probed:
+    """Scores every vector that a classifier of texts could read, on labelled texts, and says which is best.
+
+    headscope runs the real model once over the texts. It scores each vector with a cross-validated logistic regression
+    on standardised features, whose strength is chosen inside the folds. Needs scikit-learn:
+    `pip install "headscope[probe]"`.
+
+    Args:
+        reference: A Hub ID, `id@revision`, an `hf://` URI, a Hub URL, or a local folder or weight file.
+        data: Labelled texts: a csv, tsv, jsonl or parquet file, or a folder that `datasets` saved.
+        text_column: The column of the texts; two for pairs.
+        label_column: The column of the labels, one for each text.
+        split: The split of a folder that holds several.
+        limit: Largest number of rows to use; of more, a sample with the same share of each class.
+        folds: Number of folds of the cross-validation.
+        seed: Seed of the sample, the folds, the bootstrap, the tests, and weights that the checkpoint lacks.
+        device: Where the model runs: `cpu`, `cuda`, `cuda:0` or `mps`.
+        batch_size: Number of texts that run together.
+        features: Folder for the vectors, which are kept there as `.npy` files (default: a temporary folder).
+        model_class: A class of Transformers, such as `BertForSequenceClassification`.
+        revision: Branch, tag or commit on the Hub (default: `main`).
+        subfolder: Folder inside the repository or the local folder.
+        variant: Variant of the weight files, such as `fp16` for `model.fp16.safetensors`.
+        cache_dir: The Hub's cache folder (default: `$HF_HUB_CACHE`).
+        token: Access token for gated and private repositories (default: `$HF_TOKEN` or the stored login).
+        offline: Make no network requests.
+        trust_remote_code: Run model code that comes with the checkpoint.
+        timeout: Total time limit for Hub requests, in seconds (default: 120).
+        progress: Called with a short sentence before each step.
+
+    Returns:
+        The candidates with their scores (0 to 1) and intervals, the baselines, the name of the best candidate, and how
+        it compares with the head of the class and with TF-IDF.
+
+    Raises:
+        UsageError: An option is unknown or has an invalid value, or the data don't have two classes of texts.
+        HeadscopeError: The checkpoint or the data can't be read, scikit-learn is not installed, or the model fails.
+
+    Example:
+        >>> from pathlib import Path
+        >>> import headscope
+        >>> from transformers import BertConfig, BertModel, BertTokenizer
+        >>> words = "[PAD] [UNK] [CLS] [SEP] [MASK] good bad a b c d e f".split()
+        >>> BertModel(BertConfig(hidden_size=12, num_hidden_layers=2, vocab_size=len(words))).save_pretrained("saved")
+        >>> _ = BertTokenizer(vocab={word: number for number, word in enumerate(words)}).save_pretrained("saved")
+        >>> rows = [f"{label} {one} {two},{label}" for label in ("good", "bad") for one in "abcdef" for two in "abcdef"]
+        >>> _ = Path("rows.csv").write_text("\\n".join(["text,label", *rows]))
+        >>> result = headscope.probe("saved", data="rows.csv", text_column="text", label_column="label")
+        >>> result.candidate(result.best).mean
+        1.0
+        >>> result.head_input.classifier
+        'classifier'
+    """
+    options = given_options(locals(), *_OF_PROBE)
+    if is_in_memory(reference):
+        raise UsageError(
+            "probe needs a tokenizer, and a model in memory has none", "save the model, and give its folder"
+        )
+    plan = _Plan(limit, folds, seed, device, batch_size)
+    from headscope.probing.scores import check_installed
+
+    check_installed()
+    request = make_request(reference, options)
+    if request.model_class is None:
+        request = replace(request, task=Task.SEQUENCE_CLASSIFICATION.value)
+    texts = _read_texts(data, text_column, label_column, split, plan)
+    folder = read_path(features, "features")
+    return _probe(request, texts, plan, folder, progress or (lambda sentence: None))
+
+
+_OF_PROBE = (
+    "reference", "data", "text_column", "label_column", "split", "limit", "folds", "seed", "device", "batch_size",
+    "features", "progress",
+)  # fmt: skip
+_FEWEST = {"limit": 10, "folds": 2, "seed": 0, "batch_size": 1}
+_MOST_SEED = 2**32
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How the texts are read and scored."""
+
+    limit: int
+    folds: int
+    seed: int
+    device: str
+    batch_size: int
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for a number that makes no sense."""
+        for name, least in _FEWEST.items():
+            value = getattr(self, name)
+            if type(value) is not int or not least <= value < _MOST_SEED:
+                raise UsageError(
+                    f"{name} must be a whole number from {least}, not {value!r}", f"leave {name} out for its default"
+                )
+        if self.device == "meta":
+            raise UsageError("probe runs the real weights, and the device is meta", "give cpu or cuda")
+
+
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """Labelled texts to score on. `labels` are places in `classes`; equal texts have the same number in `groups`."""
+
+    facts: DataFacts
+    texts: tuple[tuple[str, ...], ...]
+    labels: Array
+    groups: Array
+    classes: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+_OF_CLASSES = (LabelKind.INTEGERS, LabelKind.TEXTS, LabelKind.BOOLEANS)
+
+
+def _read_texts(
+    data: str | PathLike[str], text_column: str | Iterable[str], label_column: str, split: str | None, plan: _Plan
+) -> _Texts:
+    """The texts that are used. Raises UsageError where fewer than two classes are left."""
+    if not isinstance(label_column, str):
+        raise UsageError("probe reads one label for each text, so one column of labels", "give label_column one name")
+    columns = (text_column,) if isinstance(text_column, str) else read_names(text_column, "text_column")
+    if not columns:
+        raise UsageError("data was given without the column of its texts", "add --text-column COLUMN")
+    request = DataRequest(read_path(data, "data") or "", (label_column,), columns, split)
+    facts = read_labelled(request).facts
+    if facts.kind not in _OF_CLASSES:
+        raise Unsupported(
+            f"{label_column!r} of {facts.file} holds {facts.kind.value}, and probe scores one class for each text",
+            "write each label as a name or a whole number",
+        )
+    from headscope.labelled import open_data, sample_in_proportion
+
+    rows = sample_in_proportion(open_data(facts.file, split), facts, plan.limit, plan.seed)
+    return _usable(rows, facts, plan)
+
+
+def _usable(rows: Sequence[Sampled], facts: DataFacts, plan: _Plan) -> _Texts:
+    """The rows with a text, of classes with a text for each fold; what is left out is noted."""
+    import numpy as np
+
+    from headscope.labelled.tally import spelled
+
+    total = sum(item.rows for item in facts.classes)
+    filled = [row for row in rows if any(text.strip() for text in row.texts)]
+    distinct = Counter(label for label, _ in {(spelled(row.label), row.texts) for row in filled})
+    names = [item.label for item in facts.classes]
+    small = [name for name in names if distinct[name] < plan.folds]
+    classes = tuple(name for name in names if distinct[name] >= plan.folds)
+    used = [row for row in filled if spelled(row.label) in classes]
+    if len(classes) < 2:  # noqa: PLR2004
+        raise UsageError(
+            _no_classes(facts, plan, classes, small), "give texts of at least two classes, or fewer --folds"
+        )
+    places, texts = {name: place for place, name in enumerate(classes)}, tuple(row.texts for row in used)
+    numbers: dict[tuple[str, ...], int] = {}
+    groups = [numbers.setdefault(text, len(numbers)) for text in texts]
+    notes = [
+        f"{len(rows):,} of {total:,} labelled rows were sampled, with the same share of each class"
+        if len(rows) < total else "",
+        f"{counted(len(rows) - len(filled), 'row')} without a text left out" if len(filled) < len(rows) else "",
+        f"{counted(len(small), 'class', 'classes')} with fewer than {plan.folds} different texts left out: "
+        f"{few_of(small)}"
+        if small else "",
+        f"{counted(len(texts) - len(numbers), 'repeated text')} kept in the fold of the first"
+        if len(numbers) < len(texts) else "",
+    ]  # fmt: skip
+    labels = np.array([places[spelled(row.label)] for row in used])
+    return _Texts(facts, texts, labels, np.array(groups), classes, tuple(note for note in notes if note))
+
+
+def _no_classes(facts: DataFacts, plan: _Plan, classes: tuple[str, ...], small: list[str]) -> str:
+    column = facts.label_columns[0]
+    if len(facts.classes) < 2:  # noqa: PLR2004
+        return f"{column!r} of {facts.file} has one class, {facts.classes[0].label!r}" if facts.classes else (
+            f"{column!r} of {facts.file} has no labels"
+        )  # fmt: skip
+    left = f"only {classes[0]!r} has" if classes else "no class has"
+    return f"{left} {plan.folds} different texts or more, one for each fold" + (
+        f" (too few: {few_of(small)})" if small else ""
+    )
+
+
+_KINDS = {
+    CheckpointKind.ADAPTER: "a PEFT adapter, which headscope does not load into its base model",
+    CheckpointKind.SNAPSHOT: "a snapshot, which holds no weights",
+}
+
+
+def _probe(request: Request, texts: _Texts, plan: _Plan, folder: str | None, tell: Progress) -> Probed:
+    examined = examine("probe", request, tell)
+    report, manifest = examined.report, examined.manifest
+    _check_checkpoint(request, manifest, report)
+    choice = examined.choice or choose_class(request, manifest)
+    from headscope.probing.candidates import classifier_of, compare_best, list_vectors, score_of_choice, score_vectors
+    from headscope.probing.features import extract_features, open_reader
+    from headscope.probing.scores import make_trial
+
+    classifier = classifier_of(report.head)
+    name = classifier if isinstance(classifier, str) else ""
+    tell(f"loading {manifest.bytes_total / 1e9:.2f} GB of weights")
+    reader = open_reader(choice, loadable(request, manifest), plan.device, name, plan.seed)
+    with _folder(folder) as place:
+        features = extract_features(reader, texts.texts, place, batch_size=plan.batch_size, tell=tell)
+        del reader
+        vectors, head = list_vectors(features), _head_input(report, name, features)
+        trial = make_trial(texts.labels, texts.groups, plan.folds, plan.seed)
+        new = {Vector.HEAD: head.new if head else (), Vector.POOLER: _new_pooler(report)}
+        scored = score_vectors(vectors, trial, new, tell)
+        tell("scoring the baselines")
+        baselines, right, gaps = _baselines(texts, trial, report, features)
+    columns = {item.name: scored.correct[:, place] for place, item in enumerate(scored.candidates)}
+    against = {name: columns[name] for name in (Vector.HEAD.value,) if name in columns} | right
+    lost = (classifier,) if isinstance(classifier, Unavailable) else ()
+    return Probed(
+        tool_version=tool_version(),
+        reference=request.reference,
+        data=texts.facts.file,
+        texts=len(texts.texts),
+        available=sum(item.rows for item in texts.facts.classes),
+        distinct=int(texts.groups.max()) + 1,
+        classes=tuple(ProbeClass(label, int((texts.labels == at).sum())) for at, label in enumerate(texts.classes)),
+        folds=plan.folds,
+        seed=plan.seed,
+        device=plan.device,
+        padded=features.padded,
+        layers=features.layers - 1,
+        candidates=scored.candidates,
+        baselines=baselines,
+        best=scored.candidates[scored.best].name,
+        head=Vector.HEAD.value if head else None,
+        selected=score_of_choice(scored, trial),
+        versus=tuple(compare_best(scored, name, correct, trial) for name, correct in against.items()),
+        head_input=head,
+        left_out=(*features.left_out, *gaps),
+        notes=(*texts.notes, *_note_on_base(report), *features.notes),
+        not_determined=(*lost, *features.not_determined),
+    )
+
+
+def _check_checkpoint(request: Request, manifest: CheckpointManifest, report: Report) -> None:
+    """Raises Unsupported for a checkpoint without weights of its own, and for another task."""
+    if manifest.kind in _KINDS:
+        raise Unsupported(
+            f"{request.reference} is {_KINDS[manifest.kind]}, so there are no vectors to score",
+            "give the folder or the Hub ID of a whole checkpoint",
+        )
+    if report.model.task is not Task.SEQUENCE_CLASSIFICATION:
+        raise Unsupported(
+            f"probe scores vectors of whole texts, and {report.model.class_name} is for {report.model.task.value}",
+            "leave out --model-class, or name a class for sequence classification",
+        )
+
+
+@contextmanager
+def _folder(given: str | None) -> Iterator[Path]:
+    """The folder for the vectors: the caller's, made where it isn't there, or one that is removed again."""
+    if given is None:
+        with tempfile.TemporaryDirectory(prefix="headscope-probe-", ignore_cleanup_errors=True) as name:
+            yield Path(name)
+        return
+    place = Path(given)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        strangers = sorted(item.name for item in place.iterdir() if item.suffix != ".npy")
+    except OSError as err:
+        raise UsageError(f"--features {given} cannot be used: {err.strerror}", "name a folder") from err
+    if strangers:
+        raise UsageError(f"--features {given} holds other files: {few_of(strangers)}", "name an empty folder")
+    for item in place.glob("*.npy"):
+        item.unlink()
+    yield place
+
+
+def _new_names(report: Report) -> tuple[str, ...]:
+    missing = find_missing(report)
+    return (*missing.head, *missing.elsewhere)
+
+
+def _head_input(report: Report, classifier: str, features: Features) -> HeadInput | None:
+    """What the head reads; None where the pass did not see it."""
+    from headscope.probing.candidates import stages_before
+
+    if report.head is None or (Vector.HEAD, None) not in features.parts:
+        return None
+    passed = stages_before(report.head, classifier)
+    new = tuple(name for name in find_missing(report).head if name in passed)
+    return HeadInput(report.model.class_name, report.head.pooling.kind.value, classifier, new)
+
+
+def _new_pooler(report: Report) -> tuple[str, ...]:
+    """The weights of the base model's pooler that the checkpoint doesn't give."""
+    new = (*report.weights.new, *(item.parameter for item in report.weights.mismatched))
+    return tuple(name for name in new if "pooler" in name.split("."))
+
+
+def _note_on_base(report: Report) -> tuple[str, ...]:
+    """A warning where the hidden states themselves come from weights that no checkpoint gave."""
+    missing = find_missing(report).elsewhere
+    if not missing:
+        return ()
+    lost = f"{counted(len(missing), 'weight')} of the base model: {few_of(missing)}"
+    return (f"the checkpoint lacks {lost}; every score depends on random numbers",)
+
+
+def _baselines(
+    texts: _Texts, trial: Trial, report: Report, features: Features
+) -> tuple[tuple[Baseline, ...], dict[str, Array], tuple[Unavailable, ...]]:
+    """The baselines; for those that the best is compared with, which texts they got right; and those that are not."""
+    from headscope.probing.scores import interval, predict_from_words, predict_majority
+
+    found = {BaselineKind.MAJORITY: predict_majority(trial)}
+    gaps = []
+    words = predict_from_words([" ".join(text) for text in texts.texts], trial)
+    if words is None:
+        gaps.append(Unavailable(BaselineKind.TFIDF.value, "the texts hold no words of two letters or more"))
+    else:
+        found[BaselineKind.TFIDF] = words.classes
+    own = _own_predictions(texts, report, features)
+    if isinstance(own, Unavailable):
+        gaps.append(own)
+    else:
+        found[BaselineKind.CHECKPOINT] = own
+    right = {kind: (classes == texts.labels).astype(float) for kind, classes in found.items()}
+    scores = {kind: interval(correct, trial) for kind, correct in right.items()}
+    listed = tuple(Baseline(kind, Metric.ACCURACY, item.mean, item.low, item.high) for kind, item in scores.items())
+    compared = {kind.value: correct for kind, correct in right.items() if kind is not BaselineKind.MAJORITY}
+    return listed, compared, tuple(gaps)
+
+
+def _own_predictions(texts: _Texts, report: Report, features: Features) -> Array | Unavailable:
+    """The classes that the checkpoint itself predicts, as places in the data's classes; -1 for any other class."""
+    import numpy as np
+
+    def missing(reason: str) -> Unavailable:
+        return Unavailable(BaselineKind.CHECKPOINT.value, reason)
+
+    if _new_names(report):
+        return missing("the checkpoint's head is not trained: weights that its scores depend on are newly initialized")
+    model = report.model
+    if model.num_labels < 2 or model.problem_type in ("regression", "multi_label_classification"):  # noqa: PLR2004
+        return missing("the checkpoint's head does not choose one of several classes")
+    fitted = {item.label: item.model_class for item in fit_classes(texts.facts, model).classes}
+    places = {fitted[label]: place for place, label in enumerate(texts.classes) if fitted.get(label) is not None}
+    if len(places) < len(texts.classes):
+        return missing("not every label of the data is a class of the checkpoint")
+    predicted = features.scores.argmax(1)
+    return np.array([places.get(int(number), -1) for number in predicted])

@@ -1,0 +1,177 @@
+"""`headscope probe MODEL --data FILE`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from headscope.cli.check import Split
+from headscope.cli.options import (
+    CacheDir,
+    Model,
+    ModelClass,
+    Offline,
+    Output,
+    Revision,
+    Subfolder,
+    Timeout,
+    Token,
+    TrustRemoteCode,
+    Variant,
+)
+from headscope.cli.output import check_output, write_report
+from headscope.cli.progress import telling_progress
+from headscope.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from headscope.api import DeviceName
+
+_LABELLED = "Labelled data"
+_SCORES = "Scores"
+_RUN = "The pass over the texts"
+
+Data = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        metavar="FILE",
+        help="Labelled texts: csv, tsv, jsonl, parquet, or a folder that `datasets` saved.",
+        rich_help_panel=_LABELLED,
+    ),
+]
+TextColumns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--text-column",
+        metavar="COLUMN",
+        help="The column of the texts; repeat it for pairs.",
+        rich_help_panel=_LABELLED,
+    ),
+]
+LabelColumn = Annotated[
+    str | None,
+    typer.Option("--label-column", metavar="COLUMN", help="The column of the labels.", rich_help_panel=_LABELLED),
+]
+Limit = Annotated[
+    int,
+    typer.Option(
+        "--limit",
+        metavar="N",
+        help="Largest number of rows to use; of more, a sample with the same share of each class.",
+        rich_help_panel=_LABELLED,
+    ),
+]
+Folds = Annotated[
+    int,
+    typer.Option("--folds", metavar="N", help="Number of folds of the cross-validation.", rich_help_panel=_SCORES),
+]
+Seed = Annotated[
+    int,
+    typer.Option(
+        "--seed",
+        metavar="N",
+        help="Seed of the sample, the folds, the bootstrap and the tests.",
+        rich_help_panel=_SCORES,
+    ),
+]
+Device = Annotated[
+    str, typer.Option("--device", metavar="DEVICE", help="Where the model runs: cpu, cuda, ...", rich_help_panel=_RUN)
+]
+BatchSize = Annotated[
+    int, typer.Option("--batch-size", metavar="N", help="Number of texts that run together.", rich_help_panel=_RUN)
+]
+FeaturesFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--features",
+        metavar="DIR",
+        help="Keep the vectors in DIR, as .npy files (default: a temporary folder).",
+        rich_help_panel=_RUN,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Which texts the vectors are scored on."""
+
+    data: Data = None
+    text_column: TextColumns = None
+    label_column: LabelColumn = None
+    split: Split = None
+    limit: Limit = 2000
+
+    def keywords(self) -> dict[str, Any]:
+        """The keyword arguments of the api. Raises UsageError without data or their columns."""
+        for option, value in (
+            ("--data FILE", self.data),
+            ("--text-column COLUMN", self.text_column),
+            ("--label-column COLUMN", self.label_column),
+        ):
+            if not value:
+                raise UsageError("probe scores vectors on labelled texts.", f"Add {option}.")
+        names = ("data", "text_column", "label_column", "split", "limit")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How the vectors are read and scored."""
+
+    folds: Folds = 5
+    seed: Seed = 0
+    device: Device = "cpu"
+    batch_size: BatchSize = 32
+    features: FeaturesFolder = None
+
+    def keywords(self) -> dict[str, Any]:
+        """The keyword arguments of the api."""
+        return {
+            "folds": self.folds,
+            "seed": self.seed,
+            "device": cast("DeviceName", self.device),  # PyTorch may know others, and says so
+            "batch_size": self.batch_size,
+            "features": self.features,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """The checkpoint and how to reach it."""
+
+    model: Model
+    model_class: ModelClass = None
+    trust_remote_code: TrustRemoteCode = False
+    revision: Revision = None
+    subfolder: Subfolder = None
+    variant: Variant = None
+    cache_dir: CacheDir = None
+    token: Token = None
+    offline: Offline = False
+    timeout: Timeout = None
+
+    def keywords(self) -> dict[str, Any]:
+        """The keyword arguments of the api. Raises UsageError for no time at all."""
+        if self.timeout is not None and self.timeout <= 0:
+            raise UsageError(f"--timeout must be more than 0 seconds, not {self.timeout:g}.", "Leave it out for 120.")
+        names = (
+            "model_class", "trust_remote_code", "revision", "subfolder", "variant", "cache_dir", "token", "offline",
+            "timeout",
+        )  # fmt: skip
+        return {name: getattr(self, name) for name in names}
+
+
+def probe(place: Place, labelled: Labelled, scores: Scores, output: Output) -> int:
+    """Score every vector that a classifier could read on labelled texts, and say which is best."""
+    check_output(output.output)
+    texts = labelled.keywords()
+    with telling_progress(output.quiet) as tell:
+        from headscope import api
+
+        result = api.probe(place.model, progress=tell, **texts, **scores.keywords(), **place.keywords())
+    from headscope.render.probe import probe_document, probe_screen, probe_verdict
+
+    screen = probe_verdict if output.quiet else probe_screen
+    write_report(output, lambda: screen(result), lambda: probe_document(result))
+    return ExitCode.UNDETERMINED if result.not_determined else ExitCode.OK

@@ -1,0 +1,186 @@
+"""Which vector of a checkpoint classifies labelled texts best: each candidate's score, and what the scores come to."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from headscope.facts.checkpoint import Unavailable
+from headscope.facts.plain import to_dict
+from headscope.facts.report import SCHEMA_VERSION
+
+
+class Vector(StrEnum):
+    """How one vector is made of a text's hidden states.
+
+    Padding is never read. `first_token`, `last_non_pad_token` and `eos_token` are one position; `masked_mean` and `max`
+    are taken over all tokens of the text, special tokens included; `mean_and_max` is both, one behind the other.
+    `first_last_mean` averages the means of layer 1 and of the last layer; `last_four_concat` and `last_four_average`
+    read the first token of the last four layers. `pooler` is the output of the base model's own pooler, and `head` what
+    enters the classifier of the checkpoint's class.
+    """
+
+    FIRST_TOKEN = "first_token"
+    MASKED_MEAN = "masked_mean"
+    LAST_NON_PAD_TOKEN = "last_non_pad_token"
+    EOS_TOKEN = "eos_token"
+    MAX = "max"
+    MEAN_AND_MAX = "mean_and_max"
+    FIRST_LAST_MEAN = "first_last_mean"
+    LAST_FOUR_CONCAT = "last_four_concat"
+    LAST_FOUR_AVERAGE = "last_four_average"
+    POOLER = "pooler"
+    HEAD = "head"
+
+
+class Metric(StrEnum):
+    """What a score is: `accuracy` is the share of texts whose class is predicted, each by a fold that never saw it."""
+
+    ACCURACY = "accuracy"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One vector and its score; `low` and `high` are the 95% interval of a bootstrap over the texts.
+
+    `layer` is the index of the hidden states (0: the embeddings); None for vectors of several layers or of none.
+    `new` are weights on the way to the vector that the checkpoint doesn't give. `same_as` names an earlier candidate
+    with the same numbers.
+    """
+
+    name: str
+    layer: int | None
+    pooling: Vector
+    metric: Metric
+    mean: float
+    low: float
+    high: float
+    size: int
+    new: tuple[str, ...] = ()
+    same_as: str | None = None
+
+
+class BaselineKind(StrEnum):
+    """What a vector has to beat.
+
+    `majority`: the most frequent class; `tfidf`: logistic regression on the words of the texts; `checkpoint`: the
+    checkpoint's own predictions.
+    """
+
+    MAJORITY = "majority"
+    TFIDF = "tfidf"
+    CHECKPOINT = "checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """The score of a baseline on the same texts."""
+
+    name: BaselineKind
+    metric: Metric
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """The score of the choice itself: each fold is predicted with the vector that was best on the other folds.
+
+    `best` of the candidates was chosen by the scores that are shown for it, so its own score is a little too good. This
+    one is not. `names` are the vectors that were chosen, fold by fold.
+    """
+
+    mean: float
+    low: float
+    high: float
+    names: tuple[str, ...]
+
+
+class Standing(StrEnum):
+    """How the best vector compares: `better`, `not_better`, or `undecided`, which is "cannot be told apart"."""
+
+    BETTER = "better"
+    NOT_BETTER = "not_better"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, slots=True)
+class Versus:
+    """The best vector against another score, on the same texts.
+
+    `difference` is how much better it is, with a 95% interval (bootstrap over pairs). `p_value` is the probability that
+    the best of as many candidates is so much better if none differs from `against`: a sign-flip test of pairs, with
+    the largest of all differences as its statistic. So the choice among the candidates is accounted for.
+    """
+
+    against: str
+    difference: float
+    low: float
+    high: float
+    p_value: float
+    verdict: Standing
+
+
+@dataclass(frozen=True, slots=True)
+class HeadInput:
+    """What the head of the class reads: its pooling, and the module whose input is the candidate `head`."""
+
+    class_name: str
+    pooling: str
+    classifier: str
+    new: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeClass:
+    """A class of the data and how many texts of it were used."""
+
+    label: str
+    texts: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """Which vector classifies the texts best: the candidates, the baselines, and what is certain about the best.
+
+    `available` counts the labelled rows of the file, `texts` those that were used. `best` and `head` are names of
+    candidates; `head` is None where the input of the head could not be determined. `left_out` says which candidates
+    this model or these texts don't have.
+    """
+
+    tool_version: str
+    reference: str
+    data: str
+    texts: int
+    available: int
+    distinct: int
+    classes: tuple[ProbeClass, ...]
+    folds: int
+    seed: int
+    device: str
+    padded: bool
+    layers: int
+    candidates: tuple[Candidate, ...]
+    baselines: tuple[Baseline, ...]
+    best: str
+    head: str | None
+    selected: Selected
+    versus: tuple[Versus, ...]
+    head_input: HeadInput | None = None
+    left_out: tuple[Unavailable, ...] = ()
+    notes: tuple[str, ...] = ()
+    not_determined: tuple[Unavailable, ...] = ()
+    schema_version: str = SCHEMA_VERSION
+    command: str = "probe"
+
+    def candidate(self, name: str) -> Candidate:
+        """The candidate of a name."""
+        return next(item for item in self.candidates if item.name == name)
+
+    def against(self, name: str) -> Versus | None:
+        """The comparison of the best with a candidate or a baseline; None where there is none."""
+        return next((item for item in self.versus if item.against == name), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as plain JSON values."""
+        return to_dict(self)

@@ -1,0 +1,236 @@
+"""The screen of `probe`: the answer in a sentence, the scores, and the curve over the layers."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from headscope.facts import PoolingKind
+from headscope.facts.counting import counted, few_of
+from headscope.facts.probe import Baseline, BaselineKind, Candidate, ProbeResult, Standing, Vector, Versus
+from headscope.render.document import Document, opening
+from headscope.render.lines import Paragraph, align
+from headscope.render.palette import QUIET, STRONG, TONE, Tone
+from headscope.render.safe import label, safe
+from headscope.render.words import POOLING
+
+_MARGIN = 12
+_HEIGHT = 9
+_MOST_COLUMNS = 64
+_WIDEST_STEP = 4
+_FEWEST_LAYERS = 2
+_CURVES = {Vector.FIRST_TOKEN: "F", Vector.MASKED_MEAN: "M", Vector.LAST_NON_PAD_TOKEN: "L"}
+_SEVERAL = "*"
+VECTORS = {
+    Vector.FIRST_TOKEN: "first token",
+    Vector.MASKED_MEAN: "mean over tokens",
+    Vector.LAST_NON_PAD_TOKEN: "last token",
+    Vector.EOS_TOKEN: "end-of-sequence token",
+    Vector.MAX: "maximum over tokens",
+    Vector.MEAN_AND_MAX: "mean and maximum over tokens",
+    Vector.FIRST_LAST_MEAN: "mean over tokens of layer 1 and the last",
+    Vector.LAST_FOUR_CONCAT: "first tokens of the last four layers, concatenated",
+    Vector.LAST_FOUR_AVERAGE: "first tokens of the last four layers, averaged",
+    Vector.POOLER: "output of the pooler",
+    Vector.HEAD: "input of the head",
+}
+_BASELINES = {
+    BaselineKind.MAJORITY: "most frequent class",
+    BaselineKind.TFIDF: "TF-IDF and logistic regression",
+    BaselineKind.CHECKPOINT: "predictions of the checkpoint itself",
+}
+
+
+def probe_document(result: ProbeResult) -> Document:
+    """The document of `probe`."""
+    return {**opening("probe"), **result.to_dict()}
+
+
+def probe_answer(result: ProbeResult) -> str:
+    """The answer in one to three sentences: what `-q` shows."""
+    return " ".join(filter(None, (_on_head(result), _on_words(result))))
+
+
+def _on_head(result: ProbeResult) -> str:
+    best = result.candidate(result.best)
+    said = f"{_capital(name_of(best))} is best: {_score(best)}"
+    if result.head is None or result.head_input is None:
+        return f"{said}."
+    head = result.candidate(result.head)
+    if result.best in (head.name, head.same_as):
+        return f"{said}. The head of {safe(result.head_input.class_name)} reads it."
+    versus = result.against(head.name)
+    told = f"{said}; the head of {safe(result.head_input.class_name)} reads {_read_by(result)}: {head.mean:.3f}."
+    return told if versus is None else f"{told} {_difference(versus, len(result.candidates))}"
+
+
+def _read_by(result: ProbeResult) -> str:
+    """What the head reads, in words."""
+    assert result.head_input is not None
+    kind = PoolingKind(result.head_input.pooling)
+    words = POOLING[kind] if kind not in (PoolingKind.OTHER, PoolingKind.CONCAT, PoolingKind.NONE) else "another vector"
+    article = "" if words.startswith(("another", "mean", "maximum", "all")) else "the "
+    return f"{article}{words}"
+
+
+def _difference(versus: Versus, candidates: int) -> str:
+    how = f"p = {chance(versus.p_value)}, paired, corrected for the choice among {candidates}"
+    if versus.verdict is Standing.BETTER:
+        return f"The difference is real ({how})."
+    return f"They cannot be told apart ({how})."
+
+
+def _on_words(result: ProbeResult) -> str:
+    """Whether any vector is worth more than the words of the texts."""
+    versus = result.against(BaselineKind.TFIDF.value)
+    words = next((item for item in result.baselines if item.name is BaselineKind.TFIDF), None)
+    if versus is None or words is None or versus.verdict is Standing.BETTER:
+        return ""
+    if versus.verdict is Standing.NOT_BETTER:
+        return f"Nothing beats TF-IDF with logistic regression: {words.mean:.3f}."
+    return f"The best and TF-IDF ({words.mean:.3f}) cannot be told apart (p = {chance(versus.p_value)})."
+
+
+def chance(value: float) -> str:
+    """A probability with as many digits as it needs."""
+    return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"  # noqa: PLR2004
+
+
+def name_of(candidate: Candidate) -> str:
+    """A candidate in words: `mean over tokens of layer 11`."""
+    words = VECTORS[candidate.pooling]
+    return words if candidate.layer is None else f"{words} of layer {candidate.layer}"
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def _score(item: Candidate | Baseline) -> str:
+    return f"{item.mean:.3f} ({item.low:.3f} to {item.high:.3f})"
+
+
+def probe_verdict(result: ProbeResult) -> RenderableType:
+    """The answer alone."""
+    return Paragraph(Text(probe_answer(result), TONE[_tone(result)]))
+
+
+def _tone(result: ProbeResult) -> Tone:
+    words = result.against(BaselineKind.TFIDF.value)
+    return Tone.GOOD if words is None or words.verdict is Standing.BETTER else Tone.WARNING
+
+
+def probe_screen(result: ProbeResult) -> RenderableType:
+    """The whole result."""
+    return Group(probe_verdict(result), Text(), *_table(result), *_curve(result.candidates), Text(), *_facts(result))
+
+
+def _table(result: ProbeResult) -> Iterator[Text]:
+    """Each pooling once, at its best layer, with the baselines between; the best first."""
+    shown = {id(item): item for item in map(_best_of, _by_pooling(result.candidates))}
+    shown |= {id(item): item for item in result.candidates if item.name in (result.best, result.head)}
+    rows: list[Candidate | Baseline] = [*shown.values(), *result.baselines]
+    rows.sort(key=lambda item: -item.mean)
+    titles = ("accuracy", "95% interval", "vector (at its best layer), or baseline", "size")
+    lines = [[label(title, QUIET) for title in titles], *(_row(item, result) for item in rows)]
+    yield from align(lines, right=frozenset({0, 3}))
+
+
+def _by_pooling(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
+    groups: dict[Vector, list[Candidate]] = {}
+    for item in candidates:
+        groups.setdefault(item.pooling, []).append(item)
+    return list(groups.values())
+
+
+def _best_of(candidates: list[Candidate]) -> Candidate:
+    return max(candidates, key=lambda item: item.mean)
+
+
+def _row(item: Candidate | Baseline, result: ProbeResult) -> list[Text]:
+    span = label(f"{item.low:.3f} to {item.high:.3f}", QUIET)
+    if isinstance(item, Baseline):
+        return [label(f"{item.mean:.3f}"), span, label(_BASELINES[item.name], QUIET), Text()]
+    words = name_of(item)
+    if item.same_as is not None:
+        words += f" (the same numbers as {item.same_as})"
+    if item.new:
+        words += " (through newly initialized weights)"
+    style = STRONG if item.name == result.best else ""
+    return [label(f"{item.mean:.3f}", style), span, label(words, style), label(str(item.size), QUIET)]
+
+
+def _curve(candidates: Sequence[Candidate]) -> Iterator[Text]:
+    """First token, mean and last token over the layers, as letters in a plot."""
+    points = [item for item in candidates if item.pooling in _CURVES and item.layer is not None]
+    layers = sorted({item.layer for item in points if item.layer is not None})
+    if len(layers) < _FEWEST_LAYERS:
+        return
+    every = -(-len(layers) // _MOST_COLUMNS)
+    step = max(1, min(_WIDEST_STEP, _MOST_COLUMNS // len(layers)))
+    column = {layer: place // every * step for place, layer in enumerate(layers) if place % every == 0}
+    low, high = min(item.mean for item in points), max(item.mean for item in points)
+    grid = [[" "] * (max(column.values()) + 1) for _ in range(_HEIGHT)]
+    for item in points:
+        if item.layer in column:
+            line = grid[round((high - item.mean) / (high - low or 1) * (_HEIGHT - 1))]
+            at = column[item.layer]
+            line[at] = _CURVES[item.pooling] if line[at] in (" ", _CURVES[item.pooling]) else _SEVERAL
+    yield Text()
+    for number, line in enumerate(grid):
+        value = high - (high - low) * number / (_HEIGHT - 1)
+        edge = f"{value:.3f} ┤" if number in (0, _HEIGHT // 2, _HEIGHT - 1) else "      │"
+        yield Text(f"{edge} {''.join(line)}".rstrip(), overflow="fold")
+    yield Text(f"      └{'─' * (max(column.values()) + 2)}", overflow="fold")
+    yield Text(f"        {_ticks(column)}", overflow="fold")
+    kinds = [kind for kind in _CURVES if any(item.pooling is kind for item in points)]
+    named = ", ".join(f"{_CURVES[kind]} {VECTORS[kind]}" for kind in kinds)
+    yield label(f"        layer (0: the embeddings); {named}, {_SEVERAL} several", QUIET)
+
+
+def _ticks(column: dict[int, int]) -> str:
+    """The numbers of the layers below their columns, as far as they have room."""
+    line = ""
+    for layer, at in column.items():
+        if not line or at > len(line):
+            line = f"{line:<{at}}{layer}"
+    return line
+
+
+def _facts(result: ProbeResult) -> Iterator[RenderableType]:
+    chosen = result.selected
+    yield _line(
+        "expect",
+        f"{chosen.mean:.3f} ({chosen.low:.3f} to {chosen.high:.3f}) on new texts: the vector chosen without the texts "
+        "it is scored on. The score of the best is a little too good, because it was chosen by that score",
+    )
+    sizes = sorted(result.classes, key=lambda item: -item.texts)
+    yield _line(
+        "texts",
+        f"{counted(result.texts, 'text')} of {safe(result.data)} in {counted(len(sizes), 'class', 'classes')}: "
+        f"{few_of(f'{safe(item.label)} {item.texts:,}' for item in sizes)}",
+    )
+    yield _line("method", _method(result))
+    if result.head_input is not None and result.head_input.new:
+        yield _line(
+            "head",
+            f"its input passes newly initialized weights ({safe(few_of(result.head_input.new))}): its score is that of "
+            "a random map, before any training",
+        )
+    for note in result.notes:
+        yield _line("note", safe(note))
+    for gap in result.left_out:
+        yield _line("left out", f"{safe(gap.what)}: {safe(gap.reason)}")
+    for gap in result.not_determined:
+        yield _line("open", f"not determined: {safe(gap.what)}: {safe(gap.reason)}")
+
+
+def _method(result: ProbeResult) -> str:
+    return (
+        f"logistic regression on standardised vectors, {result.folds} folds, strength chosen inside them, seed "
+        f"{result.seed}; intervals are bootstraps over the texts"
+    )
+
+
+def _line(name: str, body: str) -> Paragraph:
+    return Paragraph(label(body), Text(name, STRONG), _MARGIN)

@@ -1,0 +1,31 @@
+"""False alarms of the whole way from vectors to the verdict, where no vector is better than the head's (slow)."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+
+from scipy import stats
+
+from headscope.facts.probe import Standing, Vector
+from headscope.probing.candidates import Vectors, compare_best, score_vectors
+from headscope.probing.scores import make_trial
+
+RUNS = 100
+
+
+def is_alarm(seed: int) -> bool:
+    """Four vectors and the head's: the same signal in each, and noise of its own."""
+    draw = np.random.default_rng(seed)
+    labels = draw.integers(0, 2, 80)
+    signal = np.where(labels, 1.0, -1.0)[:, None] + draw.normal(size=(80, 1))
+    made = [np.hstack([signal, np.zeros((80, 3))]) + draw.normal(size=(80, 4)) for _ in range(5)]
+    vectors = [Vectors(f"v{at}", None, Vector.MAX, lambda given=given: given) for at, given in enumerate(made)]
+    trial = make_trial(labels, np.arange(80), 3, seed)
+    scored = score_vectors(vectors, trial, {}, lambda step: None)
+    return compare_best(scored, "v0", scored.correct[:, 0], trial).verdict is Standing.BETTER
+
+
+def test_one_run_in_twenty_finds_a_difference_where_there_is_none() -> None:
+    alarms = sum(is_alarm(seed) for seed in range(RUNS))
+    assert stats.binomtest(alarms, RUNS, 0.05).pvalue > 0.01, f"{alarms} of {RUNS}"

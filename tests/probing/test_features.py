@@ -1,0 +1,204 @@
+"""The stored vectors against a plain forward of each text alone, under any batching and padding side."""
+
+import shutil
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from probing import tiny
+
+import headscope
+from headscope.errors import Unsupported
+from headscope.facts.probe import Vector
+from headscope.probing.candidates import classifier_of, list_vectors
+from headscope.probing.features import Features, Reader, extract_features
+from tests.families import FAMILIES
+
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "bert": ("bert", {}),
+    "roberta": ("roberta", {}),
+    "distilbert": ("distilbert", {}),
+    "albert": ("albert", {}),
+    "electra": ("electra", {}),
+    "deberta-v2": ("deberta-v2", {}),
+    "modernbert": ("modernbert", {}),
+    "xlnet, left": ("xlnet", {"side": "left"}),
+    "bert, left": ("bert", {"side": "left"}),
+    "gpt2, right": ("gpt2", {}),
+    "gpt2, left": ("gpt2", {"side": "left"}),
+    "gpt2 without a pad token": ("gpt2", {"pads": False}),
+    "llama, right": ("llama", {}),
+    "llama, left": ("llama", {"side": "left"}),
+    "llama without a pad token": ("llama", {"pads": False}),
+    "qwen2, left, with an end": ("qwen2", {"side": "left", "eos": True}),
+    "mistral, right": ("mistral", {}),
+    "bart": ("bart", {"eos": True}),
+    "t5": ("t5", {"eos": True}),
+}
+TEXTS = tiny.texts(23)
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    name, options = CASES[request.param]
+    return name, tiny.save(tmp_path_factory.mktemp("model"), name, **options)
+
+
+def extracted(name: str, folder: Path, place: Path, size: int, texts: Any = TEXTS) -> Features:
+    model, tokenizer = tiny.load(folder, name)
+    classifier = classifier_of(headscope.inspect(folder, task="sequence-classification").head)
+    assert isinstance(classifier, str)
+    place.mkdir()
+    reader = Reader(model, tokenizer, torch.device("cpu"), classifier)
+    return extract_features(reader, texts, place, batch_size=size, tell=lambda step: None)
+
+
+def plain(model: Any, tokenizer: Any, text: str) -> dict[tuple[Vector, int | None], torch.Tensor]:
+    """What each vector is, from one text alone: nothing is padded, so every position is a token of it."""
+    ids = tokenizer(text, return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        output = model(input_ids=ids, output_hidden_states=True)
+        base = getattr(model, model.base_model_prefix)
+        own = base(input_ids=ids) if "pooler" in dict(base.named_children()) else None
+    states = output.hidden_states if "hidden_states" in output else output.encoder_hidden_states
+    found: dict[tuple[Vector, int | None], torch.Tensor] = {}
+    for layer, state in enumerate(states):
+        assert state.shape[:2] == ids.shape
+        found[Vector.FIRST_TOKEN, layer] = state[0, 0]
+        found[Vector.MASKED_MEAN, layer] = state[0].mean(0)
+        found[Vector.LAST_NON_PAD_TOKEN, layer] = state[0, -1]
+    found[Vector.MAX, len(states) - 1] = states[-1][0].max(0).values
+    if tokenizer.eos_token_id is not None:
+        found[Vector.EOS_TOKEN, len(states) - 1] = states[-1][0, (ids[0] == tokenizer.eos_token_id).nonzero()[-1, 0]]
+    if own is not None and own.get("pooler_output") is not None:
+        found[Vector.POOLER, None] = own.pooler_output[0]
+    found[Vector.HEAD, None] = output.logits[0]
+    return found
+
+
+def test_vectors_equal_those_of_each_text_alone_under_any_batch_size(case: tuple[str, Path], tmp_path: Path) -> None:
+    name, folder = case
+    model, tokenizer = tiny.load(folder, name)
+    expected = [plain(model, tokenizer, text) for (text,) in TEXTS]
+    for size in (1, 4, 64):
+        features = extracted(name, folder, tmp_path / str(size), size)
+        assert features.not_determined == ()
+        assert set(features.parts) == set(expected[0])
+        for part, stored in features.parts.items():
+            wanted = np.stack([row[part].numpy() for row in expected])
+            if part[0] is Vector.HEAD:  # the classifier makes the logits of it
+                continue
+            np.testing.assert_allclose(stored, wanted, rtol=0, atol=1e-5, err_msg=f"{part} in batches of {size}")
+        logits = np.stack([row[Vector.HEAD, None].numpy() for row in expected])
+        np.testing.assert_allclose(features.scores, logits, rtol=0, atol=1e-5)
+
+
+def test_the_input_of_the_head_times_the_classifier_is_the_logits(case: tuple[str, Path], tmp_path: Path) -> None:
+    name, folder = case
+    model, tokenizer = tiny.load(folder, name)
+    features = extracted(name, folder, tmp_path / "features", 8)
+    layers = [module for module in model.modules() if isinstance(module, torch.nn.Linear) and module.out_features == 3]
+    (classifier,) = layers
+    given = torch.from_numpy(np.asarray(features.parts[Vector.HEAD, None]))
+    with torch.no_grad():
+        ids = [tokenizer(text, return_tensors="pt")["input_ids"] for (text,) in TEXTS]
+        logits = torch.cat([model(input_ids=row).logits for row in ids])
+        torch.testing.assert_close(classifier(given), logits, rtol=0, atol=1e-4)
+
+
+def test_texts_are_padded_only_where_padding_changes_nothing(tmp_path: Path) -> None:
+    """GPT-2 counts positions from the left, padding included: on the left it moves them."""
+    for name, side, padded in (("bert", "right", True), ("gpt2", "right", True), ("gpt2", "left", False)):
+        folder = tiny.save(tmp_path / f"{name}-{side}", name, side=side)
+        assert extracted(name, folder, tmp_path / f"{name}-{side}-features", 8).padded is padded
+
+
+def test_the_head_of_a_decoder_reads_the_last_token_and_that_of_an_encoder_the_pooler(tmp_path: Path) -> None:
+    for name, vector, at in (("llama", Vector.LAST_NON_PAD_TOKEN, 2), ("bert", Vector.POOLER, None)):
+        features = extracted(name, tiny.save(tmp_path / name, name), tmp_path / f"{name}-features", 8)
+        np.testing.assert_array_equal(features.parts[Vector.HEAD, None], features.parts[vector, at])
+
+
+def test_vectors_of_several_layers_are_made_of_the_stored_ones(tmp_path: Path) -> None:
+    model = FAMILIES["bert"].build("BertForSequenceClassification", num_hidden_layers=5, num_labels=3)
+    folder = tiny.save(tmp_path / "bert", "bert")
+    model.save_pretrained(folder)
+    features = extracted("bert", folder, tmp_path / "features", 8)
+    loaded, tokenizer = tiny.load(folder, "bert")
+    made = {item.pooling: item.make() for item in list_vectors(features)}
+    for row, (text,) in enumerate(TEXTS):
+        with torch.no_grad():
+            states = loaded(**tokenizer(text, return_tensors="pt"), output_hidden_states=True).hidden_states
+        first = [state[0, 0] for state in states]
+        wanted = {
+            Vector.LAST_FOUR_CONCAT: torch.cat(first[-4:]),
+            Vector.LAST_FOUR_AVERAGE: torch.stack(first[-4:]).mean(0),
+            Vector.FIRST_LAST_MEAN: (states[1][0].mean(0) + states[-1][0].mean(0)) / 2,
+            Vector.MEAN_AND_MAX: torch.cat([states[-1][0].mean(0), states[-1][0].max(0).values]),
+        }
+        for vector, value in wanted.items():
+            np.testing.assert_allclose(made[vector][row], value, rtol=0, atol=1e-5, err_msg=vector.value)
+
+
+def test_pairs_of_texts_are_encoded_as_pairs(tmp_path: Path) -> None:
+    folder = tiny.save(tmp_path / "bert", "bert")
+    pairs = [(one[0], two[0]) for one, two in pairwise(TEXTS)]
+    features = extracted("bert", folder, tmp_path / "features", 4, pairs)
+    model, tokenizer = tiny.load(folder, "bert")
+    with torch.no_grad():
+        logits = torch.cat([model(**tokenizer(*pair, return_tensors="pt")).logits for pair in pairs])
+    np.testing.assert_allclose(features.scores, logits, rtol=0, atol=1e-5)
+
+
+def test_texts_that_fill_the_model_are_counted(tmp_path: Path) -> None:
+    folder = tiny.save(tmp_path / "bert", "bert")
+    long = (" ".join(["w10"] * 60),)
+    features = extracted("bert", folder, tmp_path / "features", 8, [*TEXTS, long])
+    assert features.notes == ("1 text with 40 tokens, the most that the model takes: may be cut",)
+
+
+def test_too_large_a_batch_is_halved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tiny.save(tmp_path / "bert", "bert")
+    expected = extracted("bert", folder, tmp_path / "whole", 16)
+    forward = type(tiny.load(folder, "bert")[0]).forward
+
+    def small(self: Any, input_ids: torch.Tensor, **given: Any) -> Any:
+        if len(input_ids) > 3:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return forward(self, input_ids=input_ids, **given)
+
+    monkeypatch.setattr("transformers.BertForSequenceClassification.forward", small)
+    model, tokenizer = tiny.load(folder, "bert")
+    (tmp_path / "halves").mkdir()
+    reader = Reader(model, tokenizer, torch.device("cpu"))
+    reader.takes = frozenset({"input_ids", "attention_mask", "token_type_ids"})
+    features = extract_features(reader, TEXTS, tmp_path / "halves", batch_size=16, tell=lambda step: None)
+    assert "too little memory for 16 texts" in features.notes[0]
+    for part, stored in features.parts.items():
+        np.testing.assert_allclose(stored, expected.parts[part], rtol=0, atol=1e-5)
+
+
+def test_vectors_with_nan_are_named_and_the_others_kept(tmp_path: Path) -> None:
+    folder = tiny.save(tmp_path / "bert", "bert")
+    model, _ = tiny.load(folder, "bert")
+    with torch.no_grad():
+        model.bert.pooler.dense.bias[0] = float("nan")
+    model.save_pretrained(folder)
+    features = extracted("bert", folder, tmp_path / "some", 8)
+    assert {gap.what for gap in features.not_determined} == {"pooler", "head"}
+    assert "23 texts of 23 gave NaN" in features.not_determined[0].reason
+    with torch.no_grad():
+        model.bert.embeddings.LayerNorm.bias[0] = float("nan")
+    model.save_pretrained(folder)
+    with pytest.raises(Unsupported, match="no vector can be scored"):
+        extracted("bert", folder, tmp_path / "none", 8)
+
+
+def test_a_full_disk_is_told_before_the_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tiny.save(tmp_path / "bert", "bert")
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: shutil._ntuple_diskusage(10, 9, 1))  # type: ignore[attr-defined]
+    with pytest.raises(Unsupported, match=r"23 texts need .* GB free"):
+        extracted("bert", folder, tmp_path / "features", 8)

@@ -1,0 +1,104 @@
+"""The sentences of `probe`, one for each way that the scores can fall out."""
+
+from dataclasses import replace
+
+import pytest
+
+from headscope.facts.probe import (
+    Baseline,
+    BaselineKind,
+    Candidate,
+    HeadInput,
+    Metric,
+    ProbeClass,
+    ProbeResult,
+    Selected,
+    Standing,
+    Vector,
+    Versus,
+)
+from headscope.render.console import plain_text
+from headscope.render.probe import probe_answer, probe_screen
+
+MEAN = Candidate("masked_mean-11", 11, Vector.MASKED_MEAN, Metric.ACCURACY, 0.912, 0.897, 0.925, 768)
+HEAD = Candidate("head", None, Vector.HEAD, Metric.ACCURACY, 0.874, 0.86, 0.89, 768)
+WORDS = Baseline(BaselineKind.TFIDF, Metric.ACCURACY, 0.85, 0.83, 0.87)
+REAL = Versus("head", 0.038, 0.02, 0.05, 0.002, Standing.BETTER)
+BEATS_WORDS = Versus("tfidf", 0.062, 0.04, 0.08, 0.0001, Standing.BETTER)
+RESULT = ProbeResult(
+    tool_version="0",
+    reference="model",
+    data="rows.csv",
+    texts=2000,
+    available=5000,
+    distinct=2000,
+    classes=(ProbeClass("a", 1500), ProbeClass("b", 500)),
+    folds=5,
+    seed=0,
+    device="cpu",
+    padded=True,
+    layers=12,
+    candidates=(MEAN, HEAD),
+    baselines=(WORDS,),
+    best="masked_mean-11",
+    head="head",
+    selected=Selected(0.905, 0.89, 0.92, ("masked_mean-11",) * 5),
+    versus=(REAL, BEATS_WORDS),
+    head_input=HeadInput("BertForSequenceClassification", "first_token", "classifier"),
+)
+BEST = "Mean over tokens of layer 11 is best: 0.912 (0.897 to 0.925)"
+READS = f"{BEST}; the head of BertForSequenceClassification reads the first token: 0.874."
+HOW = "paired, corrected for the choice among 2"
+ANSWERS = {
+    "real": (RESULT, f"{READS} The difference is real (p = 0.002, {HOW})."),
+    "undecided": (
+        replace(RESULT, versus=(replace(REAL, p_value=0.31, verdict=Standing.UNDECIDED), BEATS_WORDS)),
+        f"{READS} They cannot be told apart (p = 0.31, {HOW}).",
+    ),
+    "words are better": (
+        replace(RESULT, versus=(REAL, replace(BEATS_WORDS, p_value=1.0, verdict=Standing.NOT_BETTER))),
+        f"{READS} The difference is real (p = 0.002, {HOW}). Nothing beats TF-IDF with logistic regression: 0.850.",
+    ),
+    "words are as good": (
+        replace(RESULT, versus=(REAL, replace(BEATS_WORDS, p_value=0.2, verdict=Standing.UNDECIDED))),
+        f"{READS} The difference is real (p = 0.002, {HOW}). The best and TF-IDF (0.850) cannot be told apart "
+        "(p = 0.20).",
+    ),
+    "the head reads the best": (
+        replace(RESULT, candidates=(MEAN, replace(HEAD, same_as="masked_mean-11"))),
+        f"{BEST}. The head of BertForSequenceClassification reads it.",
+    ),
+    "no head": (replace(RESULT, candidates=(MEAN,), head=None, head_input=None, versus=(BEATS_WORDS,)), f"{BEST}."),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_the_answer_says_what_the_numbers_say(name: str) -> None:
+    result, sentence = ANSWERS[name]
+    assert probe_answer(result) == sentence
+
+
+@pytest.mark.parametrize("layers", [2, 7, 25, 80, 200])
+def test_the_curve_fits_any_depth(layers: int) -> None:
+    curve = tuple(
+        replace(MEAN, name=f"{kind.value}-{layer}", layer=layer, pooling=kind, mean=0.5 + 0.4 * layer / layers)
+        for kind in (Vector.FIRST_TOKEN, Vector.MASKED_MEAN)
+        for layer in range(layers)
+    )
+    screen = plain_text(probe_screen(replace(RESULT, candidates=(*curve, HEAD), best=curve[-1].name)), 100)
+    plot = [line for line in screen.splitlines() if "│" in line or "┤" in line]
+    assert len(plot) == 9
+    assert max(map(len, plot)) <= 80
+    assert sum(line.count("*") for line in plot) >= min(layers, 3) - 1
+
+
+def test_hostile_names_reach_the_screen_as_text() -> None:
+    hostile = replace(
+        RESULT,
+        data="rows\x1b[31m.csv",
+        classes=(ProbeClass("a\x9b", 1500), ProbeClass("[bold]", 500)),
+        notes=("\x1b]8",),
+    )
+    screen = plain_text(probe_screen(hostile), 100)
+    assert not {"\x1b", "\x9b"} & set(screen)
+    assert "[bold]" in screen
