@@ -242,7 +242,10 @@ def test_the_document_is_valid_and_has_the_names_of_the_contract(
     assert (document["best"], document["head"]) == (result.best, "head")
 
 
-def test_the_answer_comes_first(folder: Path, rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_answer_comes_first(
+    folder: Path, rows: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)  # in a pipe, lines stay whole
     assert main(command(folder, rows)) == 0
     screen = capsys.readouterr().out
     assert " is best: " in screen.splitlines()[0]
