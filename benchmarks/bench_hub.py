@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.checkpoints import LLAMA_8B, LLAMA_70B, bert_base, sparse_llama
-from benchmarks.goals import Goal, Ratio, print_goals, run_alone
+from benchmarks.goals import Goal, exact, print_goals, run_alone
 from benchmarks.timing import PYTHON, ROOT, WORK
 
 ROUNDS = 3
@@ -67,17 +67,13 @@ def _measure(name: str, folder: Path, rounds: int, rate: float) -> list[Goal]:
     ours, theirs = (_read(name, folder, tool, needed, rounds) for tool in ("headscope", "huggingface_hub"))
     _print(f"{name}, download (at {rate / 1e6:.0f} MB/s)", "", full, needed, full / rate)
     goals = [
-        Goal(f"bytes for {name}, over config + index + headers", _exact(ours.sent / needed), 1.3),
-        Goal(f"bytes for {name}, over huggingface_hub's", _exact(ours.sent / theirs.sent), 1.0),
+        Goal(f"bytes for {name}, over config + index + headers", exact(ours.sent / needed), 1.3),
+        Goal(f"bytes for {name}, over huggingface_hub's", exact(ours.sent / theirs.sent), 1.0),
     ]
     is_sharded = (folder / "model.safetensors.index.json").exists()
     if is_sharded:  # of one file the client asks three times in all, and never for the configuration
-        goals.append(Goal(f"seconds for {name}, over huggingface_hub's", _exact(ours.seconds / theirs.seconds), 1.1))
+        goals.append(Goal(f"seconds for {name}, over huggingface_hub's", exact(ours.seconds / theirs.seconds), 1.1))
     return goals
-
-
-def _exact(value: float) -> Ratio:
-    return Ratio(value, value, value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.goals import Goal, Ratio, print_goals, run_alone
+from benchmarks.goals import Goal, exact, print_goals, run_alone
 from benchmarks.timing import PYTHON, ROOT, WORK
 
 ROUNDS = 1
@@ -60,16 +60,10 @@ def measure_goals(rounds: int) -> list[Goal]:
             found = _traffic(command, files, listed=name.endswith("from a listing"))
             print(f"  {name:<34}{command:<9}{found}", flush=True)
             if command == "inspect" and name in _MOST:
-                goals.append(
-                    Goal(f"requests for {name}, over {_MOST[name]}", _exact(found.resolver / _MOST[name]), 1.0)
-                )
-                goals.append(Goal(f"API requests for {name}, plus 1", _exact(found.api + 1), 1.0))
+                goals.append(Goal(f"requests for {name}, over {_MOST[name]}", exact(found.resolver / _MOST[name]), 1.0))
+                goals.append(Goal(f"API requests for {name}, plus 1", exact(found.api + 1), 1.0))
     print_goals(goals)
     return goals
-
-
-def _exact(value: float) -> Ratio:
-    return Ratio(value, value, value)
 
 
 def _kinds() -> dict[str, dict[str, Files]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.checkpoints import bert_base
-from benchmarks.goals import Goal, Ratio, print_goals, run_alone
+from benchmarks.goals import Goal, Ratio, exact, print_goals, run_alone
 from benchmarks.timing import PYTHON, ROOT, WORK
 
 ROUNDS = 3
@@ -109,10 +109,10 @@ def _growth() -> list[Goal]:
     exponent = _slope([math.log(size) for size, _, _ in found], [math.log(seconds) for _, seconds, _ in found])
     peaks = [peak for _, _, peak in found]
     return [
-        Goal("exponent of the cost against N", Ratio(exponent, exponent, exponent), 1.05),
+        Goal("exponent of the cost against N", exact(exponent), 1.05),
         Goal(
             f"peak memory at {_SIZES[-1]:,} over {_SIZES[0]:,} snapshots",
-            _ratio([peaks[-1] / peaks[0]]),
+            exact(peaks[-1] / peaks[0]),
             1.1,
         ),
     ]

@@ -49,6 +49,11 @@ class Goal:
         return f"{verdict:<6}  {bound:<14}  {self.ratio.value:>6.2f}x {span:<14}  {self.what}"
 
 
+def exact(value: float) -> Ratio:
+    """A ratio that was counted, or is the same in every round."""
+    return Ratio(value, value, value)
+
+
 def slowdown(sample: Sample, baseline: Sample) -> Ratio | None:
     """How many times the baseline's median seconds `sample` takes; the span is that of the ratio round by round."""
     if not (sample.runs and baseline.runs):

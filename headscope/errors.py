@@ -40,6 +40,11 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
     return f"did you mean {near[0]}?" if near else otherwise
 
 
+def first_line(err: BaseException) -> str:
+    """What an error says, in one line."""
+    return (str(err).strip().splitlines() or [type(err).__name__])[0]
+
+
 class UsageError(HeadscopeError):
     """The request itself cannot be carried out: an unknown class, a label count of zero."""
 

@@ -14,7 +14,7 @@ from headscope.examination.checkpoint import examine
 from headscope.examination.environment import environment
 from headscope.examination.in_memory import is_in_memory
 from headscope.examination.loading import choose_class
-from headscope.examination.reading import loadable, read_checkpoint
+from headscope.examination.reading import WITHOUT_WEIGHTS, loadable, read_checkpoint
 from headscope.examination.request import Progress, Request
 from headscope.facts import CheckpointKind, CheckpointManifest, Report
 from headscope.facts.environment import tool_version
@@ -244,8 +244,8 @@ def _no_numbers(material: Material, request: Request) -> UsageError:
         kind = read_checkpoint(request, None).kind
     except HeadscopeError:
         kind = CheckpointKind.HUB
-    if kind in _WITHOUT_WEIGHTS:
-        hint = f"{request.reference} is {_WITHOUT_WEIGHTS[kind]}: {_WHOLE}, and add --device cpu"
+    if kind in WITHOUT_WEIGHTS:
+        hint = f"{request.reference} is {WITHOUT_WEIGHTS[kind]}: {_WHOLE}, and add --device cpu"
     return UsageError(f"{material.kinds()[0]} needs real weights, and the device is meta", hint)
 
 
@@ -271,19 +271,13 @@ def _gigabytes(manifest: CheckpointManifest) -> str:
     return f"{manifest.bytes_total / 1e9:.2f} GB"
 
 
-_WITHOUT_WEIGHTS = {
-    CheckpointKind.ADAPTER: "a PEFT adapter, which headscope does not load into its base model",
-    CheckpointKind.SNAPSHOT: "a snapshot, which holds no weights",
-}
-
-
 _WHOLE = "give the folder or the Hub id of a whole checkpoint"
 
 
 def _place(request: Request, manifest: CheckpointManifest) -> Location:
     if manifest.kind not in (CheckpointKind.LOCAL, CheckpointKind.HUB):
         raise Unsupported(
-            f"{request.reference} is {_WITHOUT_WEIGHTS.get(manifest.kind, manifest.kind.value)}",
+            f"{request.reference} is {WITHOUT_WEIGHTS.get(manifest.kind, manifest.kind.value)}",
             f"{_WHOLE}, or leave out --device",
         )
     return loadable(request, manifest)

@@ -19,9 +19,9 @@ from headscope.examination.checkpoint import examine
 from headscope.examination.in_memory import is_in_memory
 from headscope.examination.labelled import DataRequest, read_labelled
 from headscope.examination.loading import choose_class
-from headscope.examination.reading import loadable
+from headscope.examination.reading import WITHOUT_WEIGHTS, loadable
 from headscope.examination.request import Progress, Request
-from headscope.facts import CheckpointKind, CheckpointManifest, Report, Task, Unavailable
+from headscope.facts import CheckpointManifest, Report, Task, Unavailable
 from headscope.facts.counting import counted, few_of
 from headscope.facts.environment import tool_version
 from headscope.facts.labelled import DataFacts, LabelKind
@@ -241,12 +241,6 @@ def _no_classes(facts: DataFacts, plan: _Plan, classes: tuple[str, ...], small: 
     )
 
 
-_KINDS = {
-    CheckpointKind.ADAPTER: "a PEFT adapter, which headscope does not load into its base model",
-    CheckpointKind.SNAPSHOT: "a snapshot, which holds no weights",
-}
-
-
 def _probe(request: Request, texts: _Texts, plan: _Plan, folder: str | None, tell: Progress) -> Probed:
     examined = examine("probe", request, tell)
     report, manifest = examined.report, examined.manifest
@@ -300,9 +294,9 @@ def _probe(request: Request, texts: _Texts, plan: _Plan, folder: str | None, tel
 
 def _check_checkpoint(request: Request, manifest: CheckpointManifest, report: Report) -> None:
     """Raises Unsupported for a checkpoint without weights of its own, and for another task."""
-    if manifest.kind in _KINDS:
+    if manifest.kind in WITHOUT_WEIGHTS:
         raise Unsupported(
-            f"{request.reference} is {_KINDS[manifest.kind]}, so there are no vectors to score",
+            f"{request.reference} is {WITHOUT_WEIGHTS[manifest.kind]}, so there are no vectors to score",
             "give the folder or the Hub ID of a whole checkpoint",
         )
     if report.model.task is not Task.SEQUENCE_CLASSIFICATION:

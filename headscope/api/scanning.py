@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
-from inspect import signature
 from itertools import chain
 from os import PathLike
 from pathlib import Path
@@ -28,16 +25,17 @@ from headscope.checks import RULES, Ignore
 from headscope.errors import HeadscopeError, UsageError
 from headscope.examination.request import Request
 from headscope.examination.structure import ReportMemory
-from headscope.facts.location import Memory
 from headscope.facts.scan import ScanRow, ScanSummary, Tally, columns
 from headscope.fleet.output import Known
 from headscope.fleet.parquet import RowFolder
 from headscope.fleet.pool import MEMORY, SECONDS, Limits, Work, memory_for, scan_here, scan_in_pool
 from headscope.fleet.row import Asked
+from headscope.fleet.scratch import shared_folder
 from headscope.fleet.table import SharedTable, Table, open_shared_table, open_table
 from headscope.fleet.target import Target, found_below, without_repeats
 from headscope.fleet.target import listed as listed_targets
 from headscope.fleet.target import on_hub as targets_on_hub
+from headscope.recent import Recent
 
 
 @refuses_unknown
@@ -100,16 +98,6 @@ def scan(
     return _plan_of(locals()).rows(map(_target, checkpoints))
 
 
-_OF_REQUESTS = ("num_labels", "task", "revision", "cache_dir", "token", "offline", "timeout")
-_OF_PLANS = ("profile", "rules", "ignore", "fail_on", "workers", "time_limit", "memory_limit")
-
-
-def _plan_of(arguments: Mapping[str, Any]) -> _Plan:
-    """The plan that the arguments of `scan` make. Raises UsageError."""
-    given = {name: arguments[name] for name in _OF_REQUESTS if arguments[name]}
-    return _plan(**{name: arguments[name] for name in _OF_PLANS}, given=given)
-
-
 @dataclass(frozen=True, slots=True)
 class _Plan:
     """How a scan examines each checkpoint, and with how many workers."""
@@ -130,23 +118,28 @@ class _Plan:
         if self.workers == 0:
             yield from scan_here(once, self.work)
             return
-        with _shared_folder() as folder:
+        with shared_folder() as folder:
             yield from scan_in_pool(once, self.work.sharing(folder), self.workers, self.limits)
 
 
-def _plan(  # noqa: PLR0917  in the order of the options
-    profile: str | None,
-    rules: str | Iterable[str],
-    ignore: str | Iterable[str | Ignore],
-    fail_on: str,
-    workers: int | None,
-    time_limit: float,
-    memory_limit: float | None,
-    given: Mapping[str, Any],
-) -> _Plan:
-    """The plan that options make. Raises UsageError."""
-    asked = Asked(read_profile(profile) if profile else None, read_selection(rules, ignore, fail_on))
-    return _Plan(make_request("", dict(given)), asked, _count(workers), _limits(time_limit, memory_limit))
+_OF_REQUESTS = ("num_labels", "task", "revision", "cache_dir", "token", "offline", "timeout")
+
+
+def _plan_of(arguments: Mapping[str, Any], **given: Any) -> _Plan:
+    """The plan that the arguments of `scan` make; `given` are those of the requests, if they are apart.
+
+    Raises UsageError.
+    """
+    profile = arguments["profile"]
+    return _Plan(
+        template=make_request("", given_options(given or {name: arguments.get(name) for name in _OF_REQUESTS})),
+        asked=Asked(
+            read_profile(profile) if profile else None,
+            read_selection(arguments["rules"], arguments["ignore"], arguments["fail_on"]),
+        ),
+        workers=_count(arguments["workers"]),
+        limits=_limits(arguments["time_limit"], arguments["memory_limit"]),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +186,7 @@ def run_scan(
 
     Raises UsageError for options and files that can't be used, and HeadscopeError where the table can't be written.
     """
-    start = time.perf_counter()
-    plan = _plan(profile, rules, ignore, fail_on, workers, time_limit, memory_limit, given)
+    plan, start = _plan_of(locals(), **given), time.perf_counter()
     if engine not in ENGINES:
         raise UsageError(f"engine must be {' or '.join(ENGINES)}, not {engine!r}", "write engine='local'")
     sources = [map(_target, references), listed_targets(listed) if listed else (), *map(found_below, folders)]
@@ -367,9 +359,9 @@ def scan_batch(
         >>> rows["pooling_kind"]
         ['last_non_pad_token', 'first_token']
     """
-    options = given_options(locals(), "batch")
+    plan = _plan_of(locals() | {"workers": 0, "time_limit": SECONDS, "memory_limit": None})
     references = _references(batch)
-    kept = _kept_for(options)
+    kept = _kept_for(plan.work)
     targets = without_repeats(map(_target, references))
     rows = {row.reference: row.to_dict() for row in scan_here(targets, kept.work, kept.memory)}
     found = [rows[reference] for reference in references]
@@ -394,20 +386,15 @@ class _Kept:
     memory: ReportMemory
 
 
-_KEPT = Memory()
+_KEPT = Recent()
 
 
-def _kept_for(options: Mapping[str, Any]) -> _Kept:
-    """What is kept for these options of `scan`. Raises UsageError."""
-    key = repr(sorted(options.items()))
-    kept = _KEPT.get(key)
-    if not isinstance(kept, _Kept):
-        scan((), **options, workers=0)  # refuses what is unknown or invalid
-        given = signature(scan).bind((), **options)
-        given.apply_defaults()
-        work = _plan_of(given.arguments).work
+def _kept_for(work: Work) -> _Kept:
+    """What is kept for work with these options."""
+    kept: _Kept | None = _KEPT.get(work)
+    if kept is None:
         kept = _Kept(work, memory_for(work))
-        _KEPT.keep(key, kept)
+        _KEPT.keep(work, kept)
     return kept
 
 
@@ -430,35 +417,3 @@ def _limits(seconds: float, memory: float | None) -> Limits:
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
             raise UsageError(f"{name} must be a number above 0, not {value!r}", f"write {name}=60")
     return Limits(float(seconds), None if memory is None else int(memory * 1024**3))
-
-
-@contextmanager
-def _shared_folder() -> Iterator[Path]:
-    """A folder in which workers keep the structures that they know, for one another."""
-    _remove_orphans()
-    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-_PREFIX = "headscope-scan-"
-
-
-def _remove_orphans() -> None:
-    """Removes the folders of scans that were killed: their processes are gone."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
-        number = folder.name.removeprefix(_PREFIX).partition("-")[0]
-        if number.isdigit() and os.name == "posix" and not _runs(int(number)):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _runs(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # another user's
-        return True
-    return True

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from headscope.cli.check import Split
+from headscope.cli.check import Split, TextColumns
 from headscope.cli.options import (
     CacheDir,
     Model,
@@ -37,15 +37,6 @@ Data = Annotated[
         "--data",
         metavar="FILE",
         help="Labelled texts: csv, tsv, jsonl, parquet, or a folder that `datasets` saved.",
-        rich_help_panel=_LABELLED,
-    ),
-]
-TextColumns = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--text-column",
-        metavar="COLUMN",
-        help="The column of the texts; repeat it for pairs.",
         rich_help_panel=_LABELLED,
     ),
 ]

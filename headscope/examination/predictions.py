@@ -9,9 +9,9 @@ from headscope.checks.data import has_ids, is_regression
 from headscope.errors import Unsupported
 from headscope.examination.labelled import Labelled
 from headscope.examination.loading import choose_class
-from headscope.examination.reading import loadable
+from headscope.examination.reading import WITHOUT_WEIGHTS, loadable
 from headscope.examination.request import Progress, Request
-from headscope.facts import CheckpointKind, ModelFacts, Task, Unavailable
+from headscope.facts import ModelFacts, Task, Unavailable
 from headscope.facts.labelled import DataFacts, LabelKind, Order, Pairing, Predictions
 from headscope.facts.report import find_missing
 
@@ -88,19 +88,13 @@ def _has_order(data: DataFacts) -> bool:
     return any(item.model_class is not None for item in data.classes)
 
 
-_KINDS = {
-    CheckpointKind.ADAPTER: "a PEFT adapter, which headscope does not load into its base model",
-    CheckpointKind.SNAPSHOT: "a snapshot, which holds no weights",
-}
-
-
 def _scores(examined: Examined, request: Request, device: str, rows: Sequence[Sampled]) -> Any:
     from headscope.model.inference import check_device, predict_texts
 
     manifest = examined.manifest
-    if manifest.kind in _KINDS:
+    if manifest.kind in WITHOUT_WEIGHTS:
         raise Unsupported(
-            f"{request.reference} is {_KINDS[manifest.kind]}, so headscope can't predict with it",
+            f"{request.reference} is {WITHOUT_WEIGHTS[manifest.kind]}, so headscope can't predict with it",
             "give the folder or the Hub ID of a whole checkpoint, or leave out --predict",
         )
     where = check_device(device)

@@ -66,6 +66,13 @@ def own_first_token(request: Request, manifest: CheckpointManifest) -> FirstToke
     return read_first_token(Path(place.reference, place.subfolder or ""))
 
 
+WITHOUT_WEIGHTS = {
+    CheckpointKind.ADAPTER: "a PEFT adapter, which headscope does not load into its base model",
+    CheckpointKind.SNAPSHOT: "a snapshot, which holds no weights",
+}
+"""The kinds of checkpoints whose weights are not run, and why."""
+
+
 @dataclass(frozen=True)
 class StoredFiles:
     """A place with weights, the checkpoint's own or its adapter's, and the manifest of what lies there."""

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import OrderedDict
 from dataclasses import dataclass, replace
-from threading import Lock
-from typing import Any
+from typing import Any, cast
 
 from headscope.examination.assembly import checkpoint_facts
 from headscope.examination.cache import Cache, key_of, versions_key
@@ -21,6 +19,7 @@ from headscope.examination.request import Request
 from headscope.facts import CheckpointManifest, Report
 from headscope.facts.check import BuiltFacts
 from headscope.model.labels import are_placeholders
+from headscope.recent import Recent
 
 _MOST_STRUCTURES = 96
 # A class (Inkling2) reads whether a version is written, none reads which.
@@ -52,6 +51,7 @@ def structure_of(manifest: CheckpointManifest, request: Request, *parts: object)
     """The structure of a checkpoint as a request wants it examined; `parts` are what else the report depends on."""
     asked = (request.num_labels, request.labels, request.task, request.model_class)
     config = manifest.config
+    has_numbers = "label2id" in config
     labels = None if request.num_labels is not None or request.labels else _plain_labels(config)
     if isinstance(config.get(_VERSION), str):
         config[_VERSION] = ""
@@ -73,7 +73,7 @@ def structure_of(manifest: CheckpointManifest, request: Request, *parts: object)
             [(tensor.key, tensor.dtype, tensor.shape, tensor.file) for tensor in manifest.tensors],
             [file.name for file in manifest.files],
             [repr(part) for part in (*rest, *asked, *parts, *own)],
-            None if labels is None else "label2id" in manifest.config,
+            None if labels is None else has_numbers,
         ]
     )
     return Structure(hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40], labels)
@@ -96,35 +96,11 @@ def _plain_labels(config: dict[str, Any]) -> tuple[str, ...] | None:
     return labels
 
 
-class Structures:
-    """The structures that a process has examined; the one not used for the longest time goes first.
-
-    Threads may share it.
-    """
+class Structures(Recent):
+    """The structures that a process has examined: a `Remembered` by the key of each."""
 
     def __init__(self, most: int = _MOST_STRUCTURES) -> None:
-        self._most = most
-        self._known: OrderedDict[str, Remembered] = OrderedDict()
-        self._lock = Lock()
-
-    def __len__(self) -> int:
-        return len(self._known)
-
-    def find(self, key: str) -> Remembered | None:
-        """What is known of a structure, or None."""
-        with self._lock:
-            found = self._known.get(key)
-            if found is not None:
-                self._known.move_to_end(key)
-            return found
-
-    def keep(self, key: str, remembered: Remembered) -> None:
-        """Remembers a structure in place of the one that was not used for the longest time."""
-        with self._lock:
-            self._known[key] = remembered
-            self._known.move_to_end(key)
-            while len(self._known) > self._most:
-                self._known.popitem(last=False)
+        super().__init__(most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +117,15 @@ class ReportMemory:
 
     def find(self, structure: Structure, manifest: CheckpointManifest, *, verified: bool) -> Remembered | None:
         """What is known and true of this checkpoint, with the effect of padding if it is wanted; None otherwise."""
-        known = self.structures.find(structure.key) if self.structures is not None else None
-        if known is None or not _serves(known, manifest, verified):
-            known = self.cache.load(Remembered, structure.key)
-            if known is not None and self.structures is not None:
-                self.structures.keep(structure.key, known)
-        return known if known is not None and _serves(known, manifest, verified) else None
+        known = self.structures.get(structure.key) if self.structures is not None else None
+        if known is not None and _serves(known, manifest, verified):
+            return cast(Remembered, known)
+        stored = self.cache.load(Remembered, structure.key)
+        if stored is None or not _serves(stored, manifest, verified):
+            return None
+        if self.structures is not None:
+            self.structures.keep(structure.key, stored)
+        return stored
 
     def keep(
         self, structure: Structure, manifest: CheckpointManifest, report: Report, built: BuiltFacts, *, verified: bool
@@ -160,7 +139,7 @@ class ReportMemory:
 
 
 def _serves(known: Remembered, manifest: CheckpointManifest, verified: bool) -> bool:
-    return (known.verified or not verified) and known.owner in ("", _owner(manifest) if known.owner else "")
+    return (known.verified or not verified) and (not known.owner or known.owner == _owner(manifest))
 
 
 def _owner(manifest: CheckpointManifest) -> str:

@@ -1,41 +1,9 @@
 """Which checkpoint is meant, and how the Hub is reached: one value, handed on whole."""
 
-from collections import OrderedDict
-from collections.abc import Hashable
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Any
 
-_MOST_KEPT = 64
-
-
-class Memory:
-    """What readings have learnt that cannot change, such as a file at a commit, for those that follow.
-
-    It holds the entries that were used last. A copy in another process begins empty.
-    """
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
-        self._lock = Lock()
-
-    def __reduce__(self) -> tuple[type["Memory"], tuple[()]]:
-        return Memory, ()
-
-    def get(self, key: Hashable) -> Any:
-        """What was kept under a key, or None."""
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-            return self._kept.get(key)
-
-    def keep(self, key: Hashable, value: Any) -> None:
-        """Keeps a value in the place of one that was not used for long."""
-        with self._lock:
-            self._kept[key] = value
-            self._kept.move_to_end(key)
-            while len(self._kept) > _MOST_KEPT:
-                self._kept.popitem(last=False)
+from headscope.recent import Recent
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +11,8 @@ class HubOptions:
     """How the Hub is reached. `timeout` is in seconds, for all requests together.
 
     `budget` is a file in which processes share what the Hub says of its limits (see `SharedBudget`); None for a process
-    that is alone.
+    that is alone. `memory` is what readings have learnt that cannot change, such as a file at a commit, for those that
+    follow.
     """
 
     cache_dir: str | None = None
@@ -51,7 +20,7 @@ class HubOptions:
     offline: bool = False
     timeout: float | None = None
     budget: str | None = None
-    memory: Memory = field(default_factory=Memory, repr=False, compare=False, metadata={"stored": False})
+    memory: Recent = field(default_factory=Recent, repr=False, compare=False, metadata={"stored": False})
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from pathlib import Path, PurePath
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
-from headscope.errors import HeadscopeError, UsageError
+from headscope.errors import HeadscopeError, UsageError, first_line
 from headscope.facts.check import Verdict
 from headscope.facts.scan import SCAN_SCHEMA, ScanRow, columns
 from headscope.fleet.output import ANOTHER, Known, Row, RowFile, Seen, lines_of, lock
@@ -316,4 +316,4 @@ def _check_schema(found: pyarrow.Schema, path: PurePath) -> None:
 def _told(err: Exception) -> str:
     """What the system said, in one line."""
     told = err.strerror if isinstance(err, OSError) and err.errno else ""
-    return told or (str(err).strip().splitlines() or [type(err).__name__])[0]
+    return told or first_line(err)

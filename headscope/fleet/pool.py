@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -31,6 +32,8 @@ MEMORY = 8 * 1024**3
 _AHEAD = 2
 # A worker is replaced now and then: libraries that are imported, one a family, are never given back.
 _MOST_TASKS = 2_000
+# The executor's own thread may be about to note the exit code of a worker, which only one thread is told.
+_UNTIL_KNOWN = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +112,7 @@ class Crew:
             return replace(row, seconds=self._limits.seconds)
         except BrokenProcessPool:
             self._dismiss(worker)
-            way = _way_of_ending(worker.process.exitcode)
+            way = _way_of_ending(_exit_code(worker.process))
             return unread(target.reference, Cause.CRASH, f"its worker process ended: {way}")
         except Exception as err:  # a row that can't be sent back
             return unread(target.reference, Cause.CRASH, f"{type(err).__name__}: {err}")
@@ -168,6 +171,14 @@ def _start(work: Work, limits: Limits) -> _Worker:
             "there may be too little memory: use fewer --workers; rows that were written stay",
         ) from err
     return _Worker(pool, next(process for process in active_children() if process.pid == number))
+
+
+def _exit_code(process: BaseProcess) -> int | None:
+    """The exit code of a process that ended. Its executor waits for it too, and who comes second must look again."""
+    last = time.monotonic() + _UNTIL_KNOWN
+    while process.exitcode is None and time.monotonic() < last:
+        time.sleep(0.005)
+    return process.exitcode
 
 
 def _way_of_ending(code: int | None) -> str:

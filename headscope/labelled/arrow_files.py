@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from headscope.errors import Malformed, Unsupported, UsageError, did_you_mean
+from headscope.errors import Malformed, Unsupported, UsageError, did_you_mean, first_line
 from headscope.labelled.rows import Row, Source, check_columns
 
 _BATCH = 1_024
@@ -199,5 +199,4 @@ def _pyarrow(name: str) -> None:
 
 
 def _broken(name: str, kind: str, err: Exception) -> Malformed:
-    told = (str(err).strip().splitlines() or [type(err).__name__])[0]
-    return Malformed(f"{name} is not a valid {kind} file: {told}", "download it or save it again")
+    return Malformed(f"{name} is not a valid {kind} file: {first_line(err)}", "download it or save it again")

@@ -9,7 +9,7 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
-from headscope.errors import HeadscopeError, NotFound, Unsupported, UsageError
+from headscope.errors import HeadscopeError, NotFound, Unsupported, UsageError, first_line
 from headscope.facts.location import Location
 from headscope.model.model_request import Choice
 from headscope.model.quiet import quiet
@@ -101,15 +101,7 @@ def predict_texts(
         batch = texts[start : start + size]
         pairs = tuple(item[1] for item in batch if len(item) > 1)
         encoded = _truncated(tokenizer, tuple(item[0] for item in batch), pairs)
-        try:
-            with quiet(), torch.no_grad():
-                scores = model(**{name: value.to(device) for name, value in encoded.items()}).logits
-        except Exception as err:  # whatever a model raises on these inputs
-            told = (str(err).strip().splitlines() or [""])[0]
-            raise Unsupported(
-                f"{choice.cls.__name__} fails on the texts: {type(err).__name__}: {told}",
-                "see whether `headscope forward --text` runs one of them",
-            ) from err
+        scores = run_texts(model, {name: value.to(device) for name, value in encoded.items()}).logits
         rows.append(scores.detach().float().cpu())
     return torch.cat(rows)
 
@@ -122,6 +114,21 @@ def _truncated(tokenizer: Any, texts: tuple[str, ...], pairs: tuple[str, ...]) -
             truncation=tokenizer.model_max_length < NO_LIMIT,
         )  # fmt: skip
     return dict(given)
+
+
+def run_texts(model: PreTrainedModel, encoded: Mapping[str, torch.Tensor], **options: bool) -> Any:
+    """What a model returns for encoded texts, without gradients.
+
+    Raises Unsupported where the model fails on them, with the model's own error as its cause.
+    """
+    try:
+        with quiet(), torch.inference_mode():
+            return model(**encoded, **options)
+    except Exception as err:  # whatever a model raises on these inputs
+        raise Unsupported(
+            f"{type(model).__name__} fails on the texts: {type(err).__name__}: {first_line(err)}",
+            "see whether `headscope forward --text` runs one of them",
+        ) from err
 
 
 def limit_length(tokenizer: Any, model: PreTrainedModel) -> None:

@@ -13,6 +13,7 @@ from headscope.facts import UnusedGroup
 from headscope.model.catalogue import siblings_with_heads
 from headscope.model.quiet import quiet
 from headscope.model.reduced_config import shallow_config
+from headscope.recent import Recent
 from headscope.upstream.torch import on_meta
 
 _BASE = "base model"
@@ -52,9 +53,9 @@ def describe_unused(model: PreTrainedModel, unused: tuple[str, ...]) -> tuple[Un
     return tuple(UnusedGroup(tuple(keys), word, classes) for (word, classes), keys in groups.items())
 
 
-_known: dict[tuple[type[PreTrainedModel], str], tuple[_Owner, ...]] = {}
-_MOST_KNOWN = 8
-"""One examination loads a checkpoint several times: under other keys, as other classes."""
+_KNOWN = Recent(most=8)
+"""Owners by class and configuration: one examination loads a checkpoint several times, under other keys, as other
+classes."""
 
 
 def _owners_of(cls: type[PreTrainedModel], shallow: Any) -> tuple[_Owner, ...]:
@@ -63,11 +64,11 @@ def _owners_of(cls: type[PreTrainedModel], shallow: Any) -> tuple[_Owner, ...]:
         key = cls, shallow.to_json_string(use_diff=False)
     except Exception:  # a configuration may hold what no JSON can
         return tuple(_owners(cls, shallow))
-    if key not in _known:
-        if len(_known) >= _MOST_KNOWN:
-            _known.clear()
-        _known[key] = tuple(_owners(cls, shallow))
-    return _known[key]
+    found: tuple[_Owner, ...] | None = _KNOWN.get(key)
+    if found is None:
+        found = tuple(_owners(cls, shallow))
+        _KNOWN.keep(key, found)
+    return found
 
 
 def _owners(cls: type[PreTrainedModel], shallow: Any) -> Iterator[_Owner]:

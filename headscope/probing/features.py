@@ -16,12 +16,12 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from headscope.errors import HeadscopeError, Unsupported, UsageError
+from headscope.errors import Unsupported, UsageError
 from headscope.facts import Unavailable
 from headscope.facts.counting import counted
 from headscope.facts.location import Location
 from headscope.facts.probe import Vector
-from headscope.model.inference import NO_LIMIT, check_device, limit_length, load_model, open_tokenizer
+from headscope.model.inference import NO_LIMIT, check_device, limit_length, load_model, open_tokenizer, run_texts
 from headscope.model.model_request import Choice
 from headscope.model.quiet import quiet
 from headscope.trace.base import base_module
@@ -208,7 +208,9 @@ def _run_all(reader: Reader, texts: Texts, rows: Array, store: _Store) -> Iterat
     """The batch, or its halves where the device has too little memory for it."""
     try:
         batch = _run(reader, [texts[row] for row in rows])
-    except torch.OutOfMemoryError as err:
+    except (Unsupported, torch.OutOfMemoryError) as err:
+        if not isinstance(err.__cause__ or err, torch.OutOfMemoryError):
+            raise
         if len(rows) == 1:
             raise Unsupported(
                 f"{reader.device} has too little memory for one text", "give --device cpu, or shorter texts"
@@ -225,18 +227,9 @@ def _run_all(reader: Reader, texts: Texts, rows: Array, store: _Store) -> Iterat
 def _run(reader: Reader, texts: Texts) -> _Batch:
     """One forward, and everything that is read from it. Raises Unsupported where the model fails."""
     encoded, mask = _encoded(reader, texts)
-    try:
-        with quiet(), torch.inference_mode(), _tapped(reader) as taps:
-            output = reader.model(**encoded, **_without_cache(reader), output_hidden_states=True)
-            return _read(reader, output, encoded["input_ids"], mask, taps)
-    except (HeadscopeError, torch.OutOfMemoryError):
-        raise
-    except Exception as err:  # whatever a model raises on these inputs
-        told = (str(err).strip().splitlines() or [""])[0]
-        raise Unsupported(
-            f"{type(reader.model).__name__} fails on the texts: {type(err).__name__}: {told}",
-            "see whether `headscope forward --text` runs one of them",
-        ) from err
+    with torch.inference_mode(), _tapped(reader) as taps:
+        output = run_texts(reader.model, encoded, **_without_cache(reader), output_hidden_states=True)
+        return _read(reader, output, encoded["input_ids"], mask, taps)
 
 
 def _without_cache(reader: Reader) -> dict[str, bool]:

@@ -14,7 +14,7 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from headscope.errors import HeadscopeError, UsageError
+from headscope.errors import HeadscopeError, UsageError, first_line
 
 FILE = re.compile(r"(?:[0-9A-Za-z]+_)?[0-9a-f]{32}_\d{6,}-\d+\.parquet")
 """The names of the files that `Dataset.write_parquet` writes: dataset, write, task, number of the file."""
@@ -153,11 +153,6 @@ def root(err: BaseException) -> BaseException:
     while (cause := getattr(err, "cause", None) or err.__cause__) is not None and cause is not err:
         err = cause
     return err
-
-
-def first_line(err: BaseException) -> str:
-    """What an error says, in one line."""
-    return (str(err).strip().splitlines() or [type(err).__name__])[0]
 
 
 def nodes(ray: Any) -> tuple[str, ...]:

@@ -56,7 +56,7 @@ def test_what_a_process_keeps_is_bounded_and_other_options_keep_their_own() -> N
     assert counts == [[5], [2], [5], [2]]
     kept = structure.Structures()
     for number in range(1_000):
-        kept.keep(str(number), object())  # type: ignore[arg-type]
+        kept.keep(str(number), object())
     assert len(kept) < 100
 
 
@@ -66,8 +66,8 @@ def test_threads_share_what_is_kept() -> None:
     def use(own: int) -> None:
         try:
             for number in range(20_000):
-                kept.keep(str(number % 5), object())  # type: ignore[arg-type]
-                kept.find(str((number + own) % 5))
+                kept.keep(str(number % 5), object())
+                kept.get(str((number + own) % 5))
         except KeyError as err:
             failures.append(err)
 

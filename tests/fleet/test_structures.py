@@ -96,7 +96,7 @@ def test_a_proof_is_shown_only_where_it_was_asked_for(tmp_path: Path) -> None:
 def test_the_structure_that_was_not_used_for_longest_goes_first() -> None:
     kept = Structures(most=2)
     for key in ("a", "b"):
-        kept.keep(key, key)  # type: ignore[arg-type]
-    kept.find("a")
-    kept.keep("c", "c")  # type: ignore[arg-type]
-    assert [kept.find(key) for key in ("a", "b", "c")] == ["a", None, "c"]
+        kept.keep(key, key)
+    kept.get("a")
+    kept.keep("c", "c")
+    assert [kept.get(key) for key in ("a", "b", "c")] == ["a", None, "c"]
