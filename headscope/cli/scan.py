@@ -1,7 +1,9 @@
 """`headscope scan MODEL... -o OUT`."""
 
 import gc
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -223,7 +225,7 @@ def scan(sources: Sources, hub: Hub, rules: Rules, table: Table, work: Work) -> 
 
     check_summaries(table.summary or (), table.place)
     given = vars(hub) | {name: value for name, value in vars(work).items() if value is not None}
-    with _progress(table.quiet) as done:
+    with _ended_by_sigterm(), _progress(table.quiet) as done:
         found = run_scan(
             sources.models or (),
             listed=sources.listed,
@@ -244,6 +246,23 @@ def scan(sources: Sources, hub: Hub, rules: Rules, table: Table, work: Work) -> 
         write_file(path, _FORMATS[path.suffix.lower()](found))
     _show(found, table)
     return exit_code_of(one.name for one in found.verdicts)
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """A scheduler's SIGTERM ends the workers and removes what they share, as any other exit does."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
+        yield
+        return
+
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def write_line(row: "ScanRow") -> bool:

@@ -127,6 +127,38 @@ def test_a_scan_that_is_killed_goes_on_where_it_was(tmp_path: Path, name: str) -
     assert sorted(found) == sorted(models)
 
 
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_a_scan_and_its_workers_and_leaves_no_folder(tmp_path: Path, sent: int, code: int) -> None:
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    models = tuple(f"nosuch-{number}" for number in range(400))
+    command = [sys.executable, "-m", "headscope", "scan", "-o", "rows.jsonl", "--workers", "1", *models]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=os.environ | warm.offline() | {"TMPDIR": str(scratch)}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    ) as process:  # fmt: skip
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and not (tmp_path / "rows.jsonl").exists():
+            time.sleep(0.005)
+        process.send_signal(sent)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == code, told
+    assert told in ("", "error: interrupted\n")
+    assert not list(scratch.glob("headscope-scan-*"))
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and _has_processes(process.pid):  # the workers are of the same session
+        time.sleep(0.01)
+    assert not _has_processes(process.pid)
+
+
+def _has_processes(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 # In this process
 
 
