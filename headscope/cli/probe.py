@@ -1,6 +1,7 @@
 """`headscope probe MODEL --data FILE`."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -30,6 +31,16 @@ if TYPE_CHECKING:
 _LABELLED = "Labelled data"
 _SCORES = "Scores"
 _RUN = "The pass over the texts"
+
+
+class Precision(StrEnum):
+    """What the model runs in."""
+
+    auto = "auto"
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+
 
 Data = Annotated[
     str | None,
@@ -81,6 +92,15 @@ FeaturesFolder = Annotated[
         rich_help_panel=_RUN,
     ),
 ]
+Dtype = Annotated[
+    Precision,
+    typer.Option(
+        "--dtype",
+        help="Number format of the model. auto: float32 on the CPU; elsewhere the checkpoint's half precision, if it "
+        "changes no vector of sample texts.",
+        rich_help_panel=_RUN,
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -114,6 +134,7 @@ class Scores:
     seed: Seed = 0
     device: Device = "cpu"
     batch_size: BatchSize = 32
+    dtype: Dtype = Precision.auto
     features: FeaturesFolder = None
 
     def keywords(self) -> dict[str, Any]:
@@ -123,6 +144,7 @@ class Scores:
             "seed": self.seed,
             "device": cast("DeviceName", self.device),  # PyTorch may know others, and says so
             "batch_size": self.batch_size,
+            "dtype": self.dtype.value,
             "features": self.features,
         }
 

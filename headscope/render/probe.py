@@ -7,7 +7,17 @@ from rich.text import Text
 
 from headscope.facts import PoolingKind
 from headscope.facts.counting import counted, few_of
-from headscope.facts.probe import Baseline, BaselineKind, Candidate, ProbeResult, Standing, Vector, Versus
+from headscope.facts.probe import (
+    Baseline,
+    BaselineKind,
+    Candidate,
+    Precision,
+    ProbeResult,
+    Standing,
+    Vector,
+    VectorNumbers,
+    Versus,
+)
 from headscope.render.document import Document, opening
 from headscope.render.lines import Paragraph, align
 from headscope.render.palette import QUIET, STRONG, TONE, Tone
@@ -211,6 +221,7 @@ def _facts(result: ProbeResult) -> Iterator[RenderableType]:
         f"{few_of(f'{safe(item.label)} {item.texts:,}' for item in sizes)}",
     )
     yield _line("method", _method(result))
+    yield from _numbers(result)
     if result.head_input is not None and result.head_input.new:
         yield _line(
             "head",
@@ -223,6 +234,50 @@ def _facts(result: ProbeResult) -> Iterator[RenderableType]:
         yield _line("left out", f"{safe(gap.what)}: {safe(gap.reason)}")
     for gap in result.not_determined:
         yield _line("open", f"not determined: {safe(gap.what)}: {safe(gap.reason)}")
+
+
+def _numbers(result: ProbeResult) -> Iterator[RenderableType]:
+    """What the pass over the texts shows: the best vector, the first token of its layer, the dtype."""
+    found = result.numbers
+    if found is None:
+        return
+    numbers = next((item for item in found.vectors if item.name == result.best), None)
+    if numbers is not None:
+        yield _line("vectors", f"{_of_numbers(numbers, result.candidate(result.best).size)}")
+    sink = max(found.layers, key=lambda item: item.first_share, default=None)
+    if sink is not None:
+        least = min(found.layers, key=lambda item: item.cosine_without)
+        yield _line(
+            "first token",
+            f"at most {sink.first_share:.0%} of the norms of a text's tokens (layer {sink.layer}); leaving it out "
+            f"of the mean keeps a cosine of at least {least.cosine_without:.3f} (layer {least.layer})",
+        )
+    if found.reused:
+        yield _line("reused", "the vectors are those of an earlier run with the same checkpoint, texts and options")
+    if found.precision.dtype != found.precision.stored or found.precision.tolerance is not None:
+        yield _line("dtype", _precision(found.precision))
+
+
+def _of_numbers(numbers: VectorNumbers, size: int) -> str:
+    """What the numbers of the best vector look like."""
+    alike = "not determined (a vector is zero)" if numbers.anisotropy is None else f"{numbers.anisotropy:.3f}"
+    dead = f"{numbers.dead:,} of {counted(size, 'dimension')} the same for every text"
+    padding = "" if numbers.padding is None else f"; padding changes it by {numbers.padding:.1g} of its largest number"
+    return f"the best: mean cosine between two texts {alike}; {dead}{padding}"
+
+
+def _precision(found: Precision) -> str:
+    said = f"{found.dtype}; the weights are stored in {found.stored}"
+    if found.tolerance is None:
+        return said if found.dtype == "float32" else f"{said}; not compared with float32, which needs too much memory"
+    change = "numbers that are not finite" if found.change is None else f"{found.change:.1%} at most"
+    half = found.dtype if found.dtype != "float32" else found.stored
+    held = found.change is not None and found.change <= found.tolerance
+    verdict = "within" if held else "more than"
+    return (
+        f"{said}; {half} changes the vectors of {counted(found.texts, 'sample text')} against float32 by {change}, "
+        f"{verdict} the {found.tolerance:.0%} allowed"
+    )
 
 
 def _method(result: ProbeResult) -> str:
