@@ -137,13 +137,34 @@ def probe_screen(result: ProbeResult) -> RenderableType:
 
 def _table(result: ProbeResult) -> Iterator[Text]:
     """Each pooling once, at its best layer, with the baselines between; the best first."""
-    shown = {id(item): item for item in map(_best_of, _by_pooling(result.candidates))}
-    shown |= {id(item): item for item in result.candidates if item.name in (result.best, result.head)}
-    rows: list[Candidate | Baseline] = [*shown.values(), *result.baselines]
-    rows.sort(key=lambda item: -item.mean)
+    rows = rows_of(result)
     titles = ("accuracy", "95% interval", "vector (at its best layer), or baseline", "size")
     lines = [[label(title, QUIET) for title in titles], *(_row(item, result) for item in rows)]
     yield from align(lines, right=frozenset({0, 3}))
+
+
+def rows_of(result: ProbeResult) -> list[Candidate | Baseline]:
+    """What the table shows, the best first."""
+    shown = {id(item): item for item in map(_best_of, _by_pooling(result.candidates))}
+    shown |= {id(item): item for item in result.candidates if item.name in (result.best, result.head)}
+    return sorted([*shown.values(), *result.baselines], key=lambda item: -item.mean)
+
+
+def words_of(item: Candidate | Baseline) -> str:
+    """A row of the table in words."""
+    if isinstance(item, Baseline):
+        return _BASELINES[item.name]
+    words = name_of(item)
+    if item.same_as is not None:
+        words += f" (the same numbers as {item.same_as})"
+    return f"{words} (through newly initialized weights)" if item.new else words
+
+
+def facts_of(result: ProbeResult) -> Iterator[tuple[str, str]]:
+    """The lines below the table: a word, and what it says."""
+    for line in _facts(result):
+        if isinstance(line, Paragraph):
+            yield line.margin.plain, line.body.plain
 
 
 def _by_pooling(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
@@ -160,12 +181,8 @@ def _best_of(candidates: list[Candidate]) -> Candidate:
 def _row(item: Candidate | Baseline, result: ProbeResult) -> list[Text]:
     span = label(f"{item.low:.3f} to {item.high:.3f}", QUIET)
     if isinstance(item, Baseline):
-        return [label(f"{item.mean:.3f}"), span, label(_BASELINES[item.name], QUIET), Text()]
-    words = name_of(item)
-    if item.same_as is not None:
-        words += f" (the same numbers as {item.same_as})"
-    if item.new:
-        words += " (through newly initialized weights)"
+        return [label(f"{item.mean:.3f}"), span, label(words_of(item), QUIET), Text()]
+    words = words_of(item)
     style = STRONG if item.name == result.best else ""
     return [label(f"{item.mean:.3f}", style), span, label(words, style), label(str(item.size), QUIET)]
 
