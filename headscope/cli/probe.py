@@ -53,15 +53,39 @@ Data = Annotated[
     ),
 ]
 LabelColumn = Annotated[
-    str | None,
-    typer.Option("--label-column", metavar="COLUMN", help="The column of the labels.", rich_help_panel=_LABELLED),
+    list[str] | None,
+    typer.Option(
+        "--label-column",
+        metavar="COLUMN",
+        help="The column of the labels; repeat it for columns of 0 and 1, one for each class.",
+        rich_help_panel=_LABELLED,
+    ),
+]
+
+
+class Labels(StrEnum):
+    """What the labels are."""
+
+    single = "single-label"
+    multi = "multi-label"
+    regression = "regression"
+
+
+Task = Annotated[
+    Labels | None,
+    typer.Option(
+        "--task",
+        help="What the labels are (default: lists and several columns are multi-label, numbers with fractions are "
+        "regression).",
+        rich_help_panel=_LABELLED,
+    ),
 ]
 Limit = Annotated[
     int,
     typer.Option(
         "--limit",
         metavar="N",
-        help="Largest number of rows to use; of more, a sample with the same share of each class.",
+        help="Largest number of rows to use; of more, a sample drawn with the seed, with the same share of each class.",
         rich_help_panel=_LABELLED,
     ),
 ]
@@ -117,6 +141,7 @@ class Labelled:
     data: Data = None
     text_column: TextColumns = None
     label_column: LabelColumn = None
+    task: Task = None
     split: Split = None
     limit: Limit = 2000
 
@@ -130,7 +155,7 @@ class Labelled:
             if not value:
                 raise UsageError("probe scores vectors on labelled texts.", f"Add {option}.")
         names = ("data", "text_column", "label_column", "split", "limit")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in names} | {"task": self.task.value if self.task else None}
 
 
 @dataclass(frozen=True)

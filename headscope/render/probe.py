@@ -8,12 +8,20 @@ from rich.text import Text
 from headscope.facts import PoolingKind
 from headscope.facts.counting import counted, few_of
 from headscope.facts.probe import (
+    Advised,
     Baseline,
     BaselineKind,
     Candidate,
+    LabelFacts,
+    Metric,
+    Opinion,
+    OpinionKind,
     Precision,
     ProbeResult,
+    Problem,
     Standing,
+    Start,
+    StartingLoss,
     Vector,
     VectorNumbers,
     Versus,
@@ -46,9 +54,21 @@ VECTORS = {
 }
 _BASELINES = {
     BaselineKind.MAJORITY: "most frequent class",
-    BaselineKind.TFIDF: "TF-IDF and logistic regression",
+    BaselineKind.MEAN: "mean of the numbers",
+    BaselineKind.EVERY_LABEL: "every class for every text",
+    BaselineKind.TFIDF: "TF-IDF and a linear model",
     BaselineKind.CHECKPOINT: "predictions of the checkpoint itself",
 }
+METRICS = {Metric.ACCURACY: "accuracy", Metric.MACRO_F1: "macro F1", Metric.R2: "R2"}
+_OPINIONS = {OpinionKind.LOGME: "LogME", OpinionKind.KNN: "5 nearest neighbours"}
+_METHODS = {
+    Problem.SINGLE_LABEL: "logistic regression",
+    Problem.MULTI_LABEL: "logistic regression for each class",
+    Problem.REGRESSION: "ridge regression",
+}
+_ADVICE = {Advised.YES: "yes", Advised.NO: "no", Advised.OPEN: "not determined"}
+_SUSPECTS = 5
+_UNEVEN = 3
 
 
 def probe_document(result: ProbeResult) -> Document:
@@ -63,7 +83,7 @@ def probe_answer(result: ProbeResult) -> str:
 
 def _on_head(result: ProbeResult) -> str:
     best = result.candidate(result.best)
-    said = f"{_capital(name_of(best))} is best: {_score(best)}"
+    said = f"{_capital(name_of(best))} is best: {METRICS[best.metric]} {_score(best)}"
     if result.head is None or result.head_input is None:
         return f"{said}."
     head = result.candidate(result.head)
@@ -97,7 +117,7 @@ def _on_words(result: ProbeResult) -> str:
     if versus is None or words is None or versus.verdict is Standing.BETTER:
         return ""
     if versus.verdict is Standing.NOT_BETTER:
-        return f"Nothing beats TF-IDF with logistic regression: {words.mean:.3f}."
+        return f"Nothing beats TF-IDF with a linear model: {words.mean:.3f}."
     return f"The best and TF-IDF ({words.mean:.3f}) cannot be told apart (p = {chance(versus.p_value)})."
 
 
@@ -138,9 +158,11 @@ def probe_screen(result: ProbeResult) -> RenderableType:
 def _table(result: ProbeResult) -> Iterator[Text]:
     """Each pooling once, at its best layer, with the baselines between; the best first."""
     rows = rows_of(result)
-    titles = ("accuracy", "95% interval", "vector (at its best layer), or baseline", "size")
+    second = next((item.metric for item in rows[0].others), None)
+    more = (METRICS[second],) if second else ()
+    titles = (METRICS[rows[0].metric], "95% interval", *more, "vector (at its best layer), or baseline", "size")
     lines = [[label(title, QUIET) for title in titles], *(_row(item, result) for item in rows)]
-    yield from align(lines, right=frozenset({0, 3}))
+    yield from align(lines, right=frozenset({0, len(titles) - 1} | ({2} if more else set())))
 
 
 def rows_of(result: ProbeResult) -> list[Candidate | Baseline]:
@@ -180,11 +202,12 @@ def _best_of(candidates: list[Candidate]) -> Candidate:
 
 def _row(item: Candidate | Baseline, result: ProbeResult) -> list[Text]:
     span = label(f"{item.low:.3f} to {item.high:.3f}", QUIET)
+    more = [label(f"{score.mean:.3f}", QUIET) for score in item.others]
     if isinstance(item, Baseline):
-        return [label(f"{item.mean:.3f}"), span, label(words_of(item), QUIET), Text()]
+        return [label(f"{item.mean:.3f}"), span, *more, label(words_of(item), QUIET), Text()]
     words = words_of(item)
     style = STRONG if item.name == result.best else ""
-    return [label(f"{item.mean:.3f}", style), span, label(words, style), label(str(item.size), QUIET)]
+    return [label(f"{item.mean:.3f}", style), span, *more, label(words, style), label(str(item.size), QUIET)]
 
 
 def _curve(candidates: Sequence[Candidate]) -> Iterator[Text]:
@@ -231,12 +254,15 @@ def _facts(result: ProbeResult) -> Iterator[RenderableType]:
         f"{chosen.mean:.3f} ({chosen.low:.3f} to {chosen.high:.3f}) on new texts: the vector chosen without the texts "
         "it is scored on. The score of the best is a little too good, because it was chosen by that score",
     )
-    sizes = sorted(result.classes, key=lambda item: -item.texts)
-    yield _line(
-        "texts",
-        f"{counted(result.texts, 'text')} of {safe(result.data)} in {counted(len(sizes), 'class', 'classes')}: "
-        f"{few_of(f'{safe(item.label)} {item.texts:,}' for item in sizes)}",
-    )
+    if result.opinions:
+        yield _line("opinions", "; ".join(_opinion(item, result) for item in result.opinions))
+    yield _line("texts", f"{counted(result.texts, 'text')} of {safe(result.data)}{_in_classes(result)}")
+    if result.labels is not None:
+        yield from _on_labels(result.labels)
+    if result.start is not None:
+        yield _line("start", _on_start(result.start, result.problem))
+    if result.probe_first is not None:
+        yield _line("head first", f"{_ADVICE[result.probe_first.advised]}: {safe(result.probe_first.reason)}")
     yield _line("method", _method(result))
     yield from _numbers(result)
     if result.head_input is not None and result.head_input.new:
@@ -297,9 +323,75 @@ def _precision(found: Precision) -> str:
     )
 
 
+def _opinion(item: Opinion, result: ProbeResult) -> str:
+    """Which candidate another score prefers, and how its ranks agree."""
+    if item.best == result.best:
+        said = f"{_OPINIONS[item.name]} prefers the same vector"
+    else:
+        said = f"{_OPINIONS[item.name]} prefers the {name_of(result.candidate(item.best))}"
+    if item.rank_correlation is None:
+        return said
+    return f"{said} (rank correlation of all candidates {item.rank_correlation:.2f})"
+
+
+def _in_classes(result: ProbeResult) -> str:
+    sizes = sorted(result.classes, key=lambda item: -item.texts)
+    if result.problem is Problem.REGRESSION:
+        numbers = result.labels.numbers if result.labels else None
+        if numbers is None:
+            return ""
+        return (
+            f" with numbers from {numbers.lowest:g} to {numbers.highest:g} (mean {numbers.mean:.4g}, standard "
+            f"deviation {numbers.deviation:.4g})"
+        )
+    several = ", any number of them for a text" if result.problem is Problem.MULTI_LABEL else ""
+    ratio = result.labels.ratio if result.labels else None
+    uneven = f"; the largest is {ratio:.3g} times the smallest" if ratio is not None and ratio >= _UNEVEN else ""
+    shown = few_of(f"{safe(item.label)} {item.texts:,}" for item in sizes)
+    return f" in {counted(len(sizes), 'class', 'classes')}{several}: {shown}{uneven}"
+
+
+def _on_labels(labels: LabelFacts) -> Iterator[RenderableType]:
+    if labels.contradicting:
+        first = labels.contradictions[0]
+        yield _line(
+            "check",
+            f"{counted(labels.contradicting, 'text')} with different labels; the first: rows "
+            f"{', '.join(str(row) for row in first.rows)} ({safe(few_of(first.labels))}): {safe(first.text)}",
+        )
+    if labels.suspects:
+        yield _line(
+            "suspects",
+            "the rows that the best vector predicts worst may be labelled wrongly (--json has "
+            f"{len(labels.suspects)}):",
+        )
+        for item in labels.suspects[:_SUSPECTS]:
+            told = f"row {item.row:,}: {safe(item.given)}, predicted {safe(item.predicted)}: {safe(item.text)}"
+            yield _line("", told)
+
+
+def _on_start(start: StartingLoss, problem: Problem) -> str:
+    """The loss before the first step, beside that of a head that knows nothing."""
+    guess = {
+        Problem.SINGLE_LABEL: "the logarithm of the number of classes",
+        Problem.MULTI_LABEL: "the logarithm of 2",
+        Problem.REGRESSION: "the variance of the numbers",
+    }[problem]
+    head = "a new head" if start.new_head else "the checkpoint's head"
+    stand = {
+        Start.FRESH: "as large as",
+        Start.BELOW: "clearly below",
+        Start.ABOVE: "clearly above",
+    }[start.standing]
+    return (
+        f"loss {start.loss:.3f} with {head}, before any training: {stand} the {start.uninformed:.3f} of a head that "
+        f"knows nothing ({guess})"
+    )
+
+
 def _method(result: ProbeResult) -> str:
     return (
-        f"logistic regression on standardised vectors, {result.folds} folds, strength chosen inside them, seed "
+        f"{_METHODS[result.problem]} on standardised vectors, {result.folds} folds, strength chosen inside them, seed "
         f"{result.seed}; intervals are bootstraps over the texts"
     )
 

@@ -8,7 +8,7 @@ from headscope.facts.probe import Baseline, Candidate, ProbeResult, Vector
 from headscope.render.diagram.markup import element, escaped, lines, opening
 from headscope.render.diagram.page import page
 from headscope.render.plots import STYLE
-from headscope.render.probe import VECTORS, facts_of, name_of, probe_answer, rows_of, words_of
+from headscope.render.probe import METRICS, VECTORS, facts_of, name_of, probe_answer, rows_of, words_of
 from headscope.render.safe import safe
 
 FORMATS = ("svg", "html")
@@ -135,7 +135,7 @@ def _said(result: ProbeResult) -> str:
 
 
 def _metric(result: ProbeResult) -> str:
-    return result.candidates[0].metric.value.replace("_", " ")
+    return METRICS[result.candidates[0].metric]
 
 
 def _curves(result: ProbeResult) -> tuple[list[str], float]:
