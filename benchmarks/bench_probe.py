@@ -24,14 +24,14 @@ def reader(layers, size, inner_size):
     inner = Tokenizer(models.WordLevel(words, unk_token="w1"))
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="w0", unk_token="w1", model_max_length=512)
-    config = BertConfig(num_hidden_layers=layers, hidden_size=size, num_attention_heads=12, intermediate_size=inner_size)
-    model = BertForSequenceClassification(config).eval()
+    sizes = {"num_hidden_layers": layers, "hidden_size": size, "intermediate_size": inner_size}
+    model = BertForSequenceClassification(BertConfig(num_attention_heads=12, **sizes)).eval()
     return Reader(model, tokenizer, torch.device("cpu"), "classifier")
 
 def texts(count, longest):
     draw = random.Random(0)
-    rows = [[f"w{draw.randrange(2, 30_000)}" for _ in range(draw.randint(max(longest // 8, 1), longest))] for _ in range(count)]
-    return [(" ".join(row),) for row in rows]
+    sizes = [draw.randint(max(longest // 8, 1), longest) for _ in range(count)]
+    return [(" ".join(f"w{draw.randrange(2, 30_000)}" for _ in range(size)),) for size in sizes]
 
 def features(reader, given):
     with tempfile.TemporaryDirectory() as folder:
