@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from math import prod
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 from headscope.api.options import DeviceName, given_options, make_request, read_names, read_path, refuses_unknown
 from headscope.api.shown import Probed
-from headscope.checks.data import fit_classes
 from headscope.errors import Unsupported, UsageError
-from headscope.examination.checkpoint import examine
+from headscope.examination.checkpoint import Examined, examine
 from headscope.examination.in_memory import is_in_memory
 from headscope.examination.labelled import DataRequest, read_labelled
 from headscope.examination.loading import choose_class
@@ -24,14 +24,34 @@ from headscope.examination.request import Progress, Request
 from headscope.facts import CheckpointManifest, Report, Task, Unavailable
 from headscope.facts.counting import counted, few_of
 from headscope.facts.environment import tool_version
-from headscope.facts.labelled import DataFacts, LabelKind
-from headscope.facts.probe import Baseline, BaselineKind, HeadInput, Metric, ProbeClass, Vector
+from headscope.facts.labelled import DataFacts
+from headscope.facts.probe import (
+    Baseline,
+    BaselineKind,
+    HeadInput,
+    Loading,
+    ProbeClass,
+    ProbeFirst,
+    Problem,
+    StartingLoss,
+    Vector,
+)
 from headscope.facts.report import find_missing
 
 if TYPE_CHECKING:
-    from headscope.labelled import Sampled
-    from headscope.probing.features import Array, Features
+    from headscope.labelled import Source as Labelled
+    from headscope.model.model_request import Choice
+    from headscope.probing.comparison import Rated, Scored
+    from headscope.probing.opening import Source
+    from headscope.probing.rows import Rows
     from headscope.probing.scores import Trial
+    from headscope.probing.store import Features
+
+DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
+"""The dtypes that the model may run in."""
+
+ProbeTask = Literal["single-label", "multi-label", "regression"]
+"""What the labels of `probe` are."""
 
 
 @refuses_unknown
@@ -40,7 +60,8 @@ def probe(
     *,
     data: str | PathLike[str],
     text_column: str | Iterable[str],
-    label_column: str,
+    label_column: str | Iterable[str],
+    task: ProbeTask | None = None,
     split: str | None = None,
     limit: int = 2000,
     folds: int = 5,
@@ -48,6 +69,7 @@ def probe(
     device: DeviceName = "cpu",
     batch_size: int = 32,
     features: str | PathLike[str] | None = None,
+    dtype: DtypeName = "auto",
     model_class: str | None = None,
     revision: str | None = None,
     subfolder: str | None = None,
@@ -61,22 +83,27 @@ def probe(
 ) -> Probed:
     """Scores every vector that a classifier of texts could read, on labelled texts, and says which is best.
 
-    headscope runs the real model once over the texts. It scores each vector with a cross-validated logistic regression
-    on standardised features, whose strength is chosen inside the folds. Needs scikit-learn:
+    headscope runs the real model once over the texts. It scores each vector with a cross-validated linear model on
+    standardised features, whose strength is chosen inside the folds: logistic regression for classes, one for each
+    class where a text can have several, and ridge for numbers. Needs scikit-learn:
     `pip install "headscope[probe]"`.
 
     Args:
         reference: A Hub ID, `id@revision`, an `hf://` URI, a Hub URL, or a local folder or weight file.
         data: Labelled texts: a csv, tsv, jsonl or parquet file, or a folder that `datasets` saved.
         text_column: The column of the texts; two for pairs.
-        label_column: The column of the labels, one for each text.
+        label_column: The column of the labels; several for columns of 0 and 1, one for each class.
+        task: `single-label`, `multi-label` or `regression` (default: from the labels).
         split: The split of a folder that holds several.
         limit: Largest number of rows to use; of more, a sample with the same share of each class.
         folds: Number of folds of the cross-validation.
         seed: Seed of the sample, the folds, the bootstrap, the tests, and weights that the checkpoint lacks.
         device: Where the model runs: `cpu`, `cuda`, `cuda:0` or `mps`.
         batch_size: Number of texts that run together.
-        features: Folder for the vectors, which are kept there as `.npy` files (default: a temporary folder).
+        features: Folder for the vectors, which are kept there as `.npy` files (default: a temporary folder). The next
+            run uses them if the checkpoint, the texts, the options and the versions are the same.
+        dtype: `float32`, `bfloat16` or `float16`; `auto` is float32 on the CPU, and elsewhere the checkpoint's half
+            precision if it changes no vector of sample texts.
         model_class: A class of Transformers, such as `BertForSequenceClassification`.
         revision: Branch, tag or commit on the Hub (default: `main`).
         subfolder: Folder inside the repository or the local folder.
@@ -89,11 +116,11 @@ def probe(
         progress: Called with a short sentence before each step.
 
     Returns:
-        The candidates with their scores (0 to 1) and intervals, the baselines, the name of the best candidate, and how
+        The candidates with their scores and intervals, the baselines, the name of the best candidate, and how
         it compares with the head of the class and with TF-IDF.
 
     Raises:
-        UsageError: An option is unknown or has an invalid value, or the data don't have two classes of texts.
+        UsageError: An option is unknown or has an invalid value, or the labels leave nothing to predict.
         HeadscopeError: The checkpoint or the data can't be read, scikit-learn is not installed, or the model fails.
 
     Example:
@@ -116,21 +143,22 @@ def probe(
         raise UsageError(
             "probe needs a tokenizer, and a model in memory has none", "save the model, and give its folder"
         )
-    plan = _Plan(limit, folds, seed, device, batch_size)
+    asked = _problem(task)
+    plan = _Plan(limit, folds, seed, device, batch_size, dtype)
     from headscope.probing.scores import check_installed
 
     check_installed()
     request = make_request(reference, options)
     if request.model_class is None:
         request = replace(request, task=Task.SEQUENCE_CLASSIFICATION.value)
-    texts = _read_texts(data, text_column, label_column, split, plan)
+    given = _count_labels(data, text_column, label_column, split, asked)
     folder = read_path(features, "features")
-    return _probe(request, texts, plan, folder, progress or (lambda sentence: None))
+    return _probe(request, given, plan, folder, progress or (lambda sentence: None))
 
 
 _OF_PROBE = (
-    "reference", "data", "text_column", "label_column", "split", "limit", "folds", "seed", "device", "batch_size",
-    "features", "progress",
+    "reference", "data", "text_column", "label_column", "task", "split", "limit", "folds", "seed", "device",
+    "batch_size", "features", "dtype", "progress",
 )  # fmt: skip
 _FEWEST = {"limit": 10, "folds": 2, "seed": 0, "batch_size": 1}
 _MOST_SEED = 2**32
@@ -145,6 +173,7 @@ class _Plan:
     seed: int
     device: str
     batch_size: int
+    dtype: str = "auto"
 
     def __post_init__(self) -> None:
         """Raises UsageError for a number that makes no sense."""
@@ -156,140 +185,224 @@ class _Plan:
                 )
         if self.device == "meta":
             raise UsageError("probe runs the real weights, and the device is meta", "give cpu or cuda")
+        if self.dtype not in get_args(DtypeName):
+            raise UsageError(f"no such dtype: {self.dtype!r}", f"dtypes: {', '.join(get_args(DtypeName))}")
+
+
+_TASKS = {
+    "single-label": Problem.SINGLE_LABEL,
+    "multi-label": Problem.MULTI_LABEL,
+    "regression": Problem.REGRESSION,
+}
+
+
+def _problem(task: ProbeTask | None) -> Problem | None:
+    if task is not None and task not in _TASKS:
+        raise UsageError(f"no such task for probe: {task!r}", f"tasks: {', '.join(_TASKS)}")
+    return None if task is None else _TASKS[task]
 
 
 @dataclass(frozen=True, slots=True)
-class _Texts:
-    """Labelled texts to score on. `labels` are places in `classes`; equal texts have the same number in `groups`."""
+class _Data:
+    """Labelled data that were counted, and the problem that was asked for."""
 
     facts: DataFacts
-    texts: tuple[tuple[str, ...], ...]
-    labels: Array
-    groups: Array
-    classes: tuple[str, ...]
-    notes: tuple[str, ...]
+    source: Labelled
+    asked: Problem | None
 
 
-_OF_CLASSES = (LabelKind.INTEGERS, LabelKind.TEXTS, LabelKind.BOOLEANS)
-
-
-def _read_texts(
-    data: str | PathLike[str], text_column: str | Iterable[str], label_column: str, split: str | None, plan: _Plan
-) -> _Texts:
-    """The texts that are used. Raises UsageError where fewer than two classes are left."""
-    if not isinstance(label_column, str):
-        raise UsageError("probe reads one label for each text, so one column of labels", "give label_column one name")
+def _count_labels(
+    data: str | PathLike[str],
+    text_column: str | Iterable[str],
+    label_column: str | Iterable[str],
+    split: str | None,
+    asked: Problem | None,
+) -> _Data:
+    """What stands in the columns of the labels. Raises UsageError for columns that are not there."""
     columns = (text_column,) if isinstance(text_column, str) else read_names(text_column, "text_column")
+    labels = (label_column,) if isinstance(label_column, str) else read_names(label_column, "label_column")
     if not columns:
         raise UsageError("data was given without the column of its texts", "add --text-column COLUMN")
-    request = DataRequest(read_path(data, "data") or "", (label_column,), columns, split)
+    request = DataRequest(read_path(data, "data") or "", labels, columns, split)
+    from headscope.labelled import open_data
+    from headscope.probing.rows import check_numbers
+
+    if asked is Problem.REGRESSION and len(labels) == 1:
+        check_numbers(open_data(request.file, split), labels[0])
     facts = read_labelled(request).facts
-    if facts.kind not in _OF_CLASSES:
-        raise Unsupported(
-            f"{label_column!r} of {facts.file} holds {facts.kind.value}, and probe scores one class for each text",
-            "write each label as a name or a whole number",
-        )
-    from headscope.labelled import open_data, sample_in_proportion
-
-    rows = sample_in_proportion(open_data(facts.file, split), facts, plan.limit, plan.seed)
-    return _usable(rows, facts, plan)
+    return _Data(facts, open_data(facts.file, split), asked)
 
 
-def _usable(rows: Sequence[Sampled], facts: DataFacts, plan: _Plan) -> _Texts:
-    """The rows with a text, of classes with a text for each fold; what is left out is noted."""
-    import numpy as np
-
-    from headscope.labelled.tally import spelled
-
-    total = sum(item.rows for item in facts.classes)
-    filled = [row for row in rows if any(text.strip() for text in row.texts)]
-    distinct = Counter(label for label, _ in {(spelled(row.label), row.texts) for row in filled})
-    names = [item.label for item in facts.classes]
-    small = [name for name in names if distinct[name] < plan.folds]
-    classes = tuple(name for name in names if distinct[name] >= plan.folds)
-    used = [row for row in filled if spelled(row.label) in classes]
-    if len(classes) < 2:  # noqa: PLR2004
-        raise UsageError(
-            _no_classes(facts, plan, classes, small), "give texts of at least two classes, or fewer --folds"
-        )
-    places, texts = {name: place for place, name in enumerate(classes)}, tuple(row.texts for row in used)
-    numbers: dict[tuple[str, ...], int] = {}
-    groups = [numbers.setdefault(text, len(numbers)) for text in texts]
-    notes = [
-        f"{len(rows):,} of {total:,} labelled rows were sampled, with the same share of each class"
-        if len(rows) < total else "",
-        f"{counted(len(rows) - len(filled), 'row')} without a text left out" if len(filled) < len(rows) else "",
-        f"{counted(len(small), 'class', 'classes')} with fewer than {plan.folds} different texts left out: "
-        f"{few_of(small)}"
-        if small else "",
-        f"{counted(len(texts) - len(numbers), 'repeated text')} kept in the fold of the first"
-        if len(numbers) < len(texts) else "",
-    ]  # fmt: skip
-    labels = np.array([places[spelled(row.label)] for row in used])
-    return _Texts(facts, texts, labels, np.array(groups), classes, tuple(note for note in notes if note))
-
-
-def _no_classes(facts: DataFacts, plan: _Plan, classes: tuple[str, ...], small: list[str]) -> str:
-    column = facts.label_columns[0]
-    if len(facts.classes) < 2:  # noqa: PLR2004
-        return f"{column!r} of {facts.file} has one class, {facts.classes[0].label!r}" if facts.classes else (
-            f"{column!r} of {facts.file} has no labels"
-        )  # fmt: skip
-    left = f"only {classes[0]!r} has" if classes else "no class has"
-    return f"{left} {plan.folds} different texts or more, one for each fold" + (
-        f" (too few: {few_of(small)})" if small else ""
-    )
-
-
-def _probe(request: Request, texts: _Texts, plan: _Plan, folder: str | None, tell: Progress) -> Probed:
-    examined = examine("probe", request, tell)
+def _probe(request: Request, data: _Data, plan: _Plan, folder: str | None, tell: Progress) -> Probed:
+    request, examined, texts = _examined(request, data, plan, tell)
     report, manifest = examined.report, examined.manifest
-    _check_checkpoint(request, manifest, report)
     choice = examined.choice or choose_class(request, manifest)
-    from headscope.probing.candidates import classifier_of, compare_best, list_vectors, score_of_choice, score_vectors
-    from headscope.probing.features import extract_features, open_reader
+    from headscope.probing.candidates import classifier_of, list_vectors
+    from headscope.probing.comparison import compare_best, hear_opinions, score_of_choice, score_vectors
+    from headscope.probing.label_facts import describe_labels
+    from headscope.probing.numbers import feature_numbers
     from headscope.probing.scores import make_trial
+    from headscope.probing.start import outputs_of
 
     classifier = classifier_of(report.head)
     name = classifier if isinstance(classifier, str) else ""
-    tell(f"loading {manifest.bytes_total / 1e9:.2f} GB of weights")
-    reader = open_reader(choice, loadable(request, manifest), plan.device, name, plan.seed)
     with _folder(folder) as place:
-        features = extract_features(reader, texts.texts, place, batch_size=plan.batch_size, tell=tell)
-        del reader
+        source = _source(request, examined, choice, name, plan)
+        features = _features(request, manifest, source, texts, plan, _Place(place, folder is not None), tell)
         vectors, head = list_vectors(features), _head_input(report, name, features)
-        trial = make_trial(texts.labels, texts.groups, plan.folds, plan.seed)
+        trial = make_trial(texts.labels, texts.groups, plan.folds, plan.seed, texts.problem)
         new = {Vector.HEAD: head.new if head else (), Vector.POOLER: _new_pooler(report)}
         scored = score_vectors(vectors, trial, new, tell)
         tell("scoring the baselines")
-        baselines, right, gaps = _baselines(texts, trial, report, features)
-    columns = {item.name: scored.correct[:, place] for place, item in enumerate(scored.candidates)}
-    against = {name: columns[name] for name in (Vector.HEAD.value,) if name in columns} | right
+        numbers = feature_numbers(vectors, features)
+        outputs = outputs_of(texts, report.model)
+        rivals, gaps = _rivals(texts, trial, report, features, outputs)
+    place_of_head = scored.place(Vector.HEAD.value)
+    against = {} if place_of_head is None else {Vector.HEAD.value: scored.rated[place_of_head]}
+    against |= {kind.value: rated for kind, rated in rivals.items() if kind in _COMPARED}
+    versus = tuple(compare_best(scored, name, rated, trial) for name, rated in against.items())
+    is_new = _is_new(report, name)
+    start = _start(texts, trial, features, outputs, is_new=is_new)
     lost = (classifier,) if isinstance(classifier, Unavailable) else ()
     return Probed(
         tool_version=tool_version(),
         reference=request.reference,
         data=texts.facts.file,
         texts=len(texts.texts),
-        available=sum(item.rows for item in texts.facts.classes),
+        available=texts.available,
         distinct=int(texts.groups.max()) + 1,
-        classes=tuple(ProbeClass(label, int((texts.labels == at).sum())) for at, label in enumerate(texts.classes)),
+        classes=_sizes(texts),
         folds=plan.folds,
         seed=plan.seed,
         device=plan.device,
         padded=features.padded,
         layers=features.layers - 1,
         candidates=scored.candidates,
-        baselines=baselines,
+        baselines=tuple(_baseline(kind, rated) for kind, rated in rivals.items()),
         best=scored.candidates[scored.best].name,
         head=Vector.HEAD.value if head else None,
         selected=score_of_choice(scored, trial),
-        versus=tuple(compare_best(scored, name, correct, trial) for name, correct in against.items()),
+        versus=versus,
+        problem=texts.problem,
+        opinions=hear_opinions(scored.candidates),
+        labels=describe_labels(texts, scored.rated[scored.best].values, scored.losses[scored.best]),
+        start=start,
+        probe_first=_probe_first(scored, rivals, trial, start, head, is_new=is_new),
         head_input=head,
         left_out=(*features.left_out, *gaps),
         notes=(*texts.notes, *_note_on_base(report), *features.notes),
         not_determined=(*lost, *features.not_determined),
+        numbers=numbers,
+        loading=_loading(request, source),
     )
+
+
+def _source(request: Request, examined: Examined, choice: Choice, classifier: str, plan: _Plan) -> Source:
+    """Where the model comes from; its stored dtype is that of most of its numbers."""
+    from headscope.probing.opening import Source
+
+    sizes: Counter[str] = Counter()
+    for tensor in examined.manifest.tensors:
+        sizes[tensor.dtype] += prod(tensor.shape)
+    stored = sizes.most_common(1)[0][0] if sizes else "float32"
+    place = loadable(request, examined.manifest)
+    return Source(choice, place, stored, classifier, plan.seed, _new_names(examined.report))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The folder of the vectors, and whether they are kept there."""
+
+    folder: Path
+    is_kept: bool
+
+
+def _features(  # noqa: PLR0917  a step of `_probe`, all of whose names it uses
+    request: Request,
+    manifest: CheckpointManifest,
+    source: Source,
+    texts: Rows,
+    plan: _Plan,
+    place: _Place,
+    tell: Progress,
+) -> Features:
+    """The vectors of an earlier run with everything the same, or those of a pass over the texts."""
+    from headscope.probing.features import extract_features
+    from headscope.probing.opening import open_reader
+    from headscope.probing.origin import origin_of
+    from headscope.probing.store import keep_manifest, read_kept
+
+    if place.is_kept:
+        origin = origin_of(request, manifest, texts.texts, _options(request, source, plan))
+        kept = read_kept(place.folder, origin)
+        if not isinstance(kept, str):
+            tell(f"using the vectors in {place.folder}")
+            return kept
+        _clear(place.folder)
+    tell(f"loading {manifest.bytes_total / 1e9:.2f} GB of weights")
+    reader = open_reader(source, plan.device, plan.dtype, texts.texts)
+    found = extract_features(reader, texts.texts, place.folder, batch_size=plan.batch_size, tell=tell)
+    if place.is_kept:
+        keep_manifest(place.folder, origin, found)
+        found = found.with_note(f"the vectors in {place.folder} were computed again: {kept}") if kept else found
+    return found
+
+
+def _options(request: Request, source: Source, plan: _Plan) -> dict[str, str]:
+    """What the vectors depend on beside the checkpoint and the texts, by name."""
+    return {
+        "class": f"{source.choice.cls.__name__} {source.choice.config.num_labels} {source.classifier}",
+        "remote code": str(request.trust_remote_code),
+        "seed": str(plan.seed),
+        "device": plan.device,
+        "dtype": plan.dtype,
+        "batch size": str(plan.batch_size),
+    }
+
+
+def _loading(request: Request, source: Source) -> Loading:
+    place, choice = source.place, source.choice
+    return Loading(
+        reference=place.reference,
+        revision=place.commit or place.revision,
+        subfolder=place.subfolder,
+        model_class=choice.cls.__name__,
+        encoder_decoder=bool(getattr(choice.config, "is_encoder_decoder", False)),
+        remote_code=bool(request.trust_remote_code),
+    )
+
+
+def _examined(request: Request, data: _Data, plan: _Plan, tell: Progress) -> tuple[Request, Examined, Rows]:
+    """The checkpoint and the rows; a head that the checkpoint doesn't give has an output for each class of the data."""
+    from headscope.probing.candidates import classifier_of
+    from headscope.probing.rows import problem_of, read_rows
+
+    examined = examine("probe", request, tell)
+    _check_checkpoint(request, examined.manifest, examined.report)
+    problem = problem_of(data.facts, examined.report.model, data.asked)
+    rows = read_rows(data.source, data.facts, problem, limit=plan.limit, folds=plan.folds, seed=plan.seed)
+    outputs = len(rows.classes) or 1
+    classifier = classifier_of(examined.report.head)
+    is_other = examined.report.model.num_labels != outputs
+    if is_other and isinstance(classifier, str) and _is_new(examined.report, classifier):
+        request = replace(request, num_labels=outputs)
+        examined = examine("probe", request, tell)
+    return request, examined, rows
+
+
+def _is_new(report: Report, classifier: str) -> bool:
+    """Whether the checkpoint doesn't give the weights of the classifier."""
+    return bool(classifier) and any(name.startswith(f"{classifier}.") for name in find_missing(report).head)
+
+
+def _sizes(texts: Rows) -> tuple[ProbeClass, ...]:
+    if texts.problem is Problem.REGRESSION:
+        return ()
+    is_several = texts.problem is Problem.MULTI_LABEL
+    counts = [
+        int((texts.labels[:, at] if is_several else texts.labels == at).sum()) for at in range(len(texts.classes))
+    ]
+    return tuple(ProbeClass(label, count) for label, count in zip(texts.classes, counts, strict=True))
 
 
 def _check_checkpoint(request: Request, manifest: CheckpointManifest, report: Report) -> None:
@@ -316,14 +429,27 @@ def _folder(given: str | None) -> Iterator[Path]:
     place = Path(given)
     try:
         place.mkdir(parents=True, exist_ok=True)
-        strangers = sorted(item.name for item in place.iterdir() if item.suffix != ".npy")
+        strangers = sorted(item.name for item in place.iterdir() if not _is_ours(item))
     except OSError as err:
         raise UsageError(f"--features {given} cannot be used: {err.strerror}", "name a folder") from err
     if strangers:
         raise UsageError(f"--features {given} holds other files: {few_of(strangers)}", "name an empty folder")
-    for item in place.glob("*.npy"):
-        item.unlink()
     yield place
+
+
+def _is_ours(path: Path) -> bool:
+    from headscope.probing.store import is_our_file
+
+    return path.is_file() and is_our_file(path.name)
+
+
+def _clear(folder: Path) -> None:
+    """Removes the vectors of an earlier run, what they were made of first."""
+    from headscope.probing.store import MANIFEST
+
+    (folder / MANIFEST).unlink(missing_ok=True)
+    for item in [item for item in folder.iterdir() if _is_ours(item)]:
+        item.unlink()
 
 
 def _new_names(report: Report) -> tuple[str, ...]:
@@ -357,46 +483,79 @@ def _note_on_base(report: Report) -> tuple[str, ...]:
     return (f"the checkpoint lacks {lost}; every score depends on random numbers",)
 
 
-def _baselines(
-    texts: _Texts, trial: Trial, report: Report, features: Features
-) -> tuple[tuple[Baseline, ...], dict[str, Array], tuple[Unavailable, ...]]:
-    """The baselines; for those that the best is compared with, which texts they got right; and those that are not."""
-    from headscope.probing.scores import interval, predict_from_words, predict_majority
+_CONSTANT = {
+    Problem.SINGLE_LABEL: BaselineKind.MAJORITY,
+    Problem.MULTI_LABEL: BaselineKind.EVERY_LABEL,
+    Problem.REGRESSION: BaselineKind.MEAN,
+}
+_COMPARED = (BaselineKind.TFIDF, BaselineKind.CHECKPOINT)
 
-    found = {BaselineKind.MAJORITY: predict_majority(trial)}
-    gaps = []
+
+def _rivals(
+    texts: Rows, trial: Trial, report: Report, features: Features, outputs: tuple[int, ...] | Unavailable
+) -> tuple[dict[BaselineKind, Rated], tuple[Unavailable, ...]]:
+    """The baselines with their scores, and those that are not."""
+    from headscope.probing.comparison import rate
+    from headscope.probing.scores import predict_constant, predict_from_words
+    from headscope.probing.start import predictions_of
+
+    found, gaps = {_CONSTANT[texts.problem]: predict_constant(trial)}, []
     words = predict_from_words([" ".join(text) for text in texts.texts], trial)
     if words is None:
         gaps.append(Unavailable(BaselineKind.TFIDF.value, "the texts hold no words of two letters or more"))
     else:
-        found[BaselineKind.TFIDF] = words.classes
-    own = _own_predictions(texts, report, features)
-    if isinstance(own, Unavailable):
-        gaps.append(own)
-    else:
-        found[BaselineKind.CHECKPOINT] = own
-    right = {kind: (classes == texts.labels).astype(float) for kind, classes in found.items()}
-    scores = {kind: interval(correct, trial) for kind, correct in right.items()}
-    listed = tuple(Baseline(kind, Metric.ACCURACY, item.mean, item.low, item.high) for kind, item in scores.items())
-    compared = {kind.value: correct for kind, correct in right.items() if kind is not BaselineKind.MAJORITY}
-    return listed, compared, tuple(gaps)
-
-
-def _own_predictions(texts: _Texts, report: Report, features: Features) -> Array | Unavailable:
-    """The classes that the checkpoint itself predicts, as places in the data's classes; -1 for any other class."""
-    import numpy as np
-
-    def missing(reason: str) -> Unavailable:
-        return Unavailable(BaselineKind.CHECKPOINT.value, reason)
-
+        found[BaselineKind.TFIDF] = words.values
     if _new_names(report):
-        return missing("the checkpoint's head is not trained: weights that its scores depend on are newly initialized")
-    model = report.model
-    if model.num_labels < 2 or model.problem_type in ("regression", "multi_label_classification"):  # noqa: PLR2004
-        return missing("the checkpoint's head does not choose one of several classes")
-    fitted = {item.label: item.model_class for item in fit_classes(texts.facts, model).classes}
-    places = {fitted[label]: place for place, label in enumerate(texts.classes) if fitted.get(label) is not None}
-    if len(places) < len(texts.classes):
-        return missing("not every label of the data is a class of the checkpoint")
-    predicted = features.scores.argmax(1)
-    return np.array([places.get(int(number), -1) for number in predicted])
+        reason = "the checkpoint's head is not trained: weights that its scores depend on are newly initialized"
+        gaps.append(Unavailable(BaselineKind.CHECKPOINT.value, reason))
+    elif isinstance(outputs, Unavailable):
+        gaps.append(outputs)
+    else:
+        found[BaselineKind.CHECKPOINT] = predictions_of(texts, features.scores, outputs)
+    return dict(zip(found, rate(list(found.values()), trial), strict=True)), tuple(gaps)
+
+
+def _baseline(kind: BaselineKind, rated: Rated) -> Baseline:
+    main = rated.main
+    return Baseline(kind, main.metric, main.mean, main.low, main.high, rated.scores[1:])
+
+
+def _start(
+    texts: Rows,
+    trial: Trial,
+    features: Features,
+    outputs: tuple[int, ...] | Unavailable,
+    *,
+    is_new: bool,
+) -> StartingLoss | None:
+    """The loss that training starts with; a new head has an output for each class, in any order."""
+    from headscope.probing.start import starting_loss
+
+    if is_new and features.scores.shape[1] == (len(texts.classes) or 1):
+        outputs = tuple(range(len(texts.classes) or 1))
+    if isinstance(outputs, Unavailable):
+        return None
+    return starting_loss(texts, trial, features.scores, outputs, new_head=is_new)
+
+
+def _probe_first(
+    scored: Scored,
+    rivals: dict[BaselineKind, Rated],
+    trial: Trial,
+    start: StartingLoss | None,
+    head: HeadInput | None,
+    *,
+    is_new: bool,
+) -> ProbeFirst:
+    from headscope.probing.comparison import compare_one
+    from headscope.probing.start import advise_probe_first
+
+    place = scored.place(Vector.HEAD.value)
+    kinds = (_CONSTANT[trial.problem], BaselineKind.TFIDF)
+    knows, words = (
+        None if place is None or kind not in rivals else compare_one(scored, place, kind.value, rivals[kind], trial)
+        for kind in kinds
+    )
+    return advise_probe_first(
+        start, new_head=is_new, knows=knows, words=words, random_input=bool(head is not None and head.new)
+    )

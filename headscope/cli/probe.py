@@ -1,6 +1,7 @@
 """`headscope probe MODEL --data FILE`."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -20,16 +21,27 @@ from headscope.cli.options import (
     TrustRemoteCode,
     Variant,
 )
-from headscope.cli.output import check_output, write_report
+from headscope.cli.output import check_output, write_report, write_text
 from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from headscope.api import DeviceName
+    from headscope.facts.probe import ProbeResult
 
 _LABELLED = "Labelled data"
 _SCORES = "Scores"
 _RUN = "The pass over the texts"
+
+
+class Precision(StrEnum):
+    """What the model runs in."""
+
+    auto = "auto"
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+
 
 Data = Annotated[
     str | None,
@@ -41,15 +53,39 @@ Data = Annotated[
     ),
 ]
 LabelColumn = Annotated[
-    str | None,
-    typer.Option("--label-column", metavar="COLUMN", help="The column of the labels.", rich_help_panel=_LABELLED),
+    list[str] | None,
+    typer.Option(
+        "--label-column",
+        metavar="COLUMN",
+        help="The column of the labels; repeat it for columns of 0 and 1, one for each class.",
+        rich_help_panel=_LABELLED,
+    ),
+]
+
+
+class Labels(StrEnum):
+    """What the labels are."""
+
+    single = "single-label"
+    multi = "multi-label"
+    regression = "regression"
+
+
+Task = Annotated[
+    Labels | None,
+    typer.Option(
+        "--task",
+        help="What the labels are (default: lists and several columns are multi-label, numbers with fractions are "
+        "regression).",
+        rich_help_panel=_LABELLED,
+    ),
 ]
 Limit = Annotated[
     int,
     typer.Option(
         "--limit",
         metavar="N",
-        help="Largest number of rows to use; of more, a sample with the same share of each class.",
+        help="Largest number of rows to use; of more, a sample drawn with the seed, with the same share of each class.",
         rich_help_panel=_LABELLED,
     ),
 ]
@@ -81,6 +117,21 @@ FeaturesFolder = Annotated[
         rich_help_panel=_RUN,
     ),
 ]
+Dtype = Annotated[
+    Precision,
+    typer.Option(
+        "--dtype",
+        help="Number format of the model. auto: float32 on the CPU; elsewhere the checkpoint's half precision, if it "
+        "changes no vector of sample texts.",
+        rich_help_panel=_RUN,
+    ),
+]
+Code = Annotated[
+    bool,
+    typer.Option(
+        "--code", help="Write a Python module with a classifier on the best vector.", rich_help_panel="Output"
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -90,6 +141,7 @@ class Labelled:
     data: Data = None
     text_column: TextColumns = None
     label_column: LabelColumn = None
+    task: Task = None
     split: Split = None
     limit: Limit = 2000
 
@@ -103,7 +155,7 @@ class Labelled:
             if not value:
                 raise UsageError("probe scores vectors on labelled texts.", f"Add {option}.")
         names = ("data", "text_column", "label_column", "split", "limit")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in names} | {"task": self.task.value if self.task else None}
 
 
 @dataclass(frozen=True)
@@ -114,6 +166,7 @@ class Scores:
     seed: Seed = 0
     device: Device = "cpu"
     batch_size: BatchSize = 32
+    dtype: Dtype = Precision.auto
     features: FeaturesFolder = None
 
     def keywords(self) -> dict[str, Any]:
@@ -123,6 +176,7 @@ class Scores:
             "seed": self.seed,
             "device": cast("DeviceName", self.device),  # PyTorch may know others, and says so
             "batch_size": self.batch_size,
+            "dtype": self.dtype.value,
             "features": self.features,
         }
 
@@ -153,16 +207,45 @@ class Place:
         return {name: getattr(self, name) for name in names}
 
 
-def probe(place: Place, labelled: Labelled, scores: Scores, output: Output) -> int:
+def probe(place: Place, labelled: Labelled, scores: Scores, output: Output, code: Code = False) -> int:
     """Score every vector that a classifier could read on labelled texts, and say which is best."""
     check_output(output.output)
+    drawing = _drawing_of(output.output)
+    kinds = [
+        kind
+        for kind, is_asked in (("--code", code), ("JSON", output.is_json), (f"-o {output.output}", drawing))
+        if is_asked
+    ]
+    if len(kinds) > 1:
+        raise UsageError(f"{kinds[0]} and {kinds[1]} are different formats.", "Leave one of them out.")
     texts = labelled.keywords()
     with telling_progress(output.quiet) as tell:
         from headscope import api
 
         result = api.probe(place.model, progress=tell, **texts, **scores.keywords(), **place.keywords())
+    _write(result, output, code=code, drawing=drawing)
+    return ExitCode.UNDETERMINED if result.not_determined else ExitCode.OK
+
+
+def _drawing_of(path: Path | None) -> str:
+    """The format of a picture that the suffix of a file says, "" for text."""
+    suffix = path.suffix.lower().removeprefix(".") if path is not None else ""
+    return {"svg": "svg", "html": "html", "htm": "html"}.get(suffix, "")
+
+
+def _write(result: "ProbeResult", output: Output, *, code: bool, drawing: str) -> None:
+    """Writes the answer as text, JSON, a module, or a picture in the format `drawing`."""
+    if code:
+        from headscope.render.probe_code import probe_code
+
+        write_text(output.output, probe_code(result))
+        return
+    if drawing:
+        from headscope.render.probe_picture import probe_picture
+
+        write_text(output.output, probe_picture(result, drawing))
+        return
     from headscope.render.probe import probe_document, probe_screen, probe_verdict
 
     screen = probe_verdict if output.quiet else probe_screen
     write_report(output, lambda: screen(result), lambda: probe_document(result))
-    return ExitCode.UNDETERMINED if result.not_determined else ExitCode.OK

@@ -32,10 +32,39 @@ class Vector(StrEnum):
     HEAD = "head"
 
 
+class Problem(StrEnum):
+    """What the labels are, in the words of Transformers' `problem_type`.
+
+    `single_label_classification`: one class for each text; `multi_label_classification`: any number of classes;
+    `regression`: a number.
+    """
+
+    SINGLE_LABEL = "single_label_classification"
+    MULTI_LABEL = "multi_label_classification"
+    REGRESSION = "regression"
+
+
 class Metric(StrEnum):
-    """What a score is: `accuracy` is the share of texts whose class is predicted, each by a fold that never saw it."""
+    """What a score is; each text is predicted by a fold that never saw it.
+
+    `accuracy`: the share of texts whose class is predicted; `macro_f1`: F1 of each class, averaged over the classes;
+    `r2`: the share of the variance of the numbers that is predicted, which is below 0 for predictions worse than their
+    mean.
+    """
 
     ACCURACY = "accuracy"
+    MACRO_F1 = "macro_f1"
+    R2 = "r2"
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A score with the 95% interval of a bootstrap over the texts."""
+
+    metric: Metric
+    mean: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +73,11 @@ class Candidate:
 
     `layer` is the index of the hidden states (0: the embeddings); None for vectors of several layers or of none.
     `new` are weights on the way to the vector that the checkpoint doesn't give. `same_as` names an earlier candidate
-    with the same numbers.
+    with the same numbers. `others` are further scores of the same predictions.
+
+    `logme` and `knn` are second opinions, which choose nothing: the logarithm of the maximum evidence of a Bayesian
+    linear model, a text and a label (LogME, higher is better), and the main score of predicting the label of the
+    nearest training texts.
     """
 
     name: str
@@ -57,16 +90,40 @@ class Candidate:
     size: int
     new: tuple[str, ...] = ()
     same_as: str | None = None
+    others: tuple[Score, ...] = ()
+    logme: float | None = None
+    knn: float | None = None
+
+
+class OpinionKind(StrEnum):
+    """A second opinion on the candidates."""
+
+    LOGME = "logme"
+    KNN = "knn"
+
+
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    """How a second opinion ranks the candidates: the one that it likes best, and Spearman's correlation of the ranks.
+
+    `rank_correlation` is with the main score; None where there are fewer than three candidates, or all are alike.
+    """
+
+    name: OpinionKind
+    best: str
+    rank_correlation: float | None
 
 
 class BaselineKind(StrEnum):
     """What a vector has to beat.
 
-    `majority`: the most frequent class; `tfidf`: logistic regression on the words of the texts; `checkpoint`: the
-    checkpoint's own predictions.
+    `majority`: the most frequent class; `mean`: the mean of the numbers; `every_label`: all classes for every text;
+    `tfidf`: a linear model on the words of the texts; `checkpoint`: the checkpoint's own predictions.
     """
 
     MAJORITY = "majority"
+    MEAN = "mean"
+    EVERY_LABEL = "every_label"
     TFIDF = "tfidf"
     CHECKPOINT = "checkpoint"
 
@@ -80,6 +137,7 @@ class Baseline:
     mean: float
     low: float
     high: float
+    others: tuple[Score, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +198,177 @@ class ProbeClass:
 
 
 @dataclass(frozen=True, slots=True)
+class VectorNumbers:
+    """What the numbers of one candidate look like over all texts.
+
+    `anisotropy` is the mean cosine between the vectors of two texts, None where a vector is zero. `dead` counts the
+    dimensions that have the same value for every text. `padding` is how much padding changes the vectors of the
+    shortest and of the longest text, relative to their largest number; None where it was not measured.
+    """
+
+    name: str
+    anisotropy: float | None
+    dead: int
+    padding: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LayerNumbers:
+    """What the first token of a text is worth in one layer, averaged over the texts of two tokens or more.
+
+    `first_share` is the norm of its hidden state over the sum of the norms of all tokens of the text. `cosine_without`
+    is the cosine between the mean over the tokens and the mean without the first.
+    """
+
+    layer: int
+    first_share: float
+    cosine_without: float
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """The dtype that the model ran in.
+
+    `stored` is that of the checkpoint's weights. `change` is the largest change of a vector of `texts` sample texts
+    against float32, relative to its largest number, and `tolerance` what is allowed; None where nothing was compared.
+    """
+
+    dtype: str
+    stored: str
+    change: float | None = None
+    tolerance: float | None = None
+    texts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureNumbers:
+    """What the pass over the texts shows, beside the scores.
+
+    `fewest_tokens` and `most_tokens` are those of a text before it is cut; None for images and sounds. `truncated`
+    counts the texts with more than `max_tokens`, which is None where neither the tokenizer nor the model names a limit.
+    `reused` says that the vectors are those of an earlier run.
+    """
+
+    vectors: tuple[VectorNumbers, ...]
+    layers: tuple[LayerNumbers, ...]
+    precision: Precision
+    fewest_tokens: int | None = None
+    most_tokens: int | None = None
+    max_tokens: int | None = None
+    truncated: int = 0
+    reused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """How the model was loaded: what `from_pretrained` takes."""
+
+    reference: str
+    revision: str | None
+    subfolder: str | None
+    model_class: str
+    encoder_decoder: bool = False
+    remote_code: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The numbers of a regression."""
+
+    lowest: float
+    highest: float
+    mean: float
+    deviation: float
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """A text that stands in the data with different labels. `rows` are row numbers of the file, from 1."""
+
+    text: str
+    labels: tuple[str, ...]
+    rows: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A row whose label may be wrong: the best vector predicts another with confidence.
+
+    `row` is its number in the file, from 1; `loss` is its cross-entropy or squared error, out of fold.
+    """
+
+    row: int
+    text: str
+    given: str
+    predicted: str
+    loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class LabelFacts:
+    """What the labels of the texts that were used look like.
+
+    `ratio` is the number of texts of the largest class for each text of the smallest; None for numbers. `numbers` are
+    those of a regression. `repeated` counts texts that stand in the data again; `contradicting` counts texts with
+    different labels, and `contradictions` are the first of them. `suspects` are the rows with the largest losses that
+    are predicted wrongly (in regression: the largest losses), the largest first.
+    """
+
+    ratio: float | None
+    numbers: Numbers | None
+    repeated: int
+    contradicting: int
+    contradictions: tuple[Contradiction, ...]
+    suspects: tuple[Suspect, ...]
+
+
+class Start(StrEnum):
+    """A loss beside the loss of a head that knows nothing: `fresh` is as large, `below` and `above` clearly differ."""
+
+    FRESH = "fresh"
+    BELOW = "below"
+    ABOVE = "above"
+
+
+@dataclass(frozen=True, slots=True)
+class StartingLoss:
+    """The loss with which training would start, on the texts, with a 95% interval.
+
+    `uninformed` is the loss of a head that knows nothing: the logarithm of the number of classes, of 2 for several
+    labels, and the variance of the numbers in regression. `new_head` says that the head was drawn for these classes.
+    """
+
+    loss: float
+    low: float
+    high: float
+    uninformed: float
+    standing: Start
+    new_head: bool
+
+
+class Advised(StrEnum):
+    """Whether something is advised; `open` is "not determined"."""
+
+    YES = "yes"
+    NO = "no"
+    OPEN = "open"
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeFirst:
+    """Whether to train the head alone before the whole model (linear probing, then fine-tuning), and why."""
+
+    advised: Advised
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ProbeResult:
     """Which vector classifies the texts best: the candidates, the baselines, and what is certain about the best.
 
     `available` counts the labelled rows of the file, `texts` those that were used. `best` and `head` are names of
-    candidates; `head` is None where the input of the head could not be determined. `left_out` says which candidates
+    candidates; `head` is None where the input of the head could not be determined. `start` is None where the head's
+    outputs don't stand for the labels; `probe_first` says what follows for training. `left_out` says which candidates
     this model or these texts don't have.
     """
 
@@ -166,10 +390,17 @@ class ProbeResult:
     head: str | None
     selected: Selected
     versus: tuple[Versus, ...]
+    problem: Problem = Problem.SINGLE_LABEL
+    opinions: tuple[Opinion, ...] = ()
+    labels: LabelFacts | None = None
+    start: StartingLoss | None = None
+    probe_first: ProbeFirst | None = None
     head_input: HeadInput | None = None
     left_out: tuple[Unavailable, ...] = ()
     notes: tuple[str, ...] = ()
     not_determined: tuple[Unavailable, ...] = ()
+    numbers: FeatureNumbers | None = None
+    loading: Loading | None = None
     schema_version: str = SCHEMA_VERSION
     command: str = "probe"
 

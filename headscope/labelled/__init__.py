@@ -2,7 +2,16 @@
 
 from headscope.labelled.opening import open_data
 from headscope.labelled.rows import Row, Source
-from headscope.labelled.sample import Sampled, sample_in_proportion, sample_rows
+from headscope.labelled.sample import Sampled, sample_in_proportion, sample_rows, sample_spread
 from headscope.labelled.tally import tally_labels
 
-__all__ = ["Row", "Sampled", "Source", "open_data", "sample_in_proportion", "sample_rows", "tally_labels"]
+__all__ = [
+    "Row",
+    "Sampled",
+    "Source",
+    "open_data",
+    "sample_in_proportion",
+    "sample_rows",
+    "sample_spread",
+    "tally_labels",
+]

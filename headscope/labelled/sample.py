@@ -3,7 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headscope.errors import UsageError
@@ -19,10 +19,11 @@ _LONGEST_TEXT = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """A row: its texts (one, or a pair), and its label; for several label columns a list of 0 and 1."""
+    """A row: its texts (one, or a pair), its label (for several label columns a list of 0 and 1), its number from 1."""
 
     texts: tuple[str, ...]
     label: Label
+    row: int = 0
 
 
 def sample_rows(source: Source, data: DataFacts, count: int) -> tuple[Sampled, ...]:
@@ -48,6 +49,17 @@ def sample_in_proportion(source: Source, data: DataFacts, count: int, seed: int)
     return tuple(_chosen_rows(source, data, chosen, missing=""))
 
 
+def sample_spread(source: Source, data: DataFacts, count: int, seed: int) -> tuple[Sampled, ...]:
+    """Up to `count` rows with numbers or several labels; all where they fit.
+
+    A cell without a text is an empty text. Raises UsageError for other cells that are no texts.
+    """
+    usable = data.rows - data.missing
+    chosen = frozenset(random.Random(seed).sample(range(usable), min(count, usable)))
+    plain = replace(data, kind=LabelKind.NUMBERS)
+    return tuple(_chosen_rows(source, plain, {"": chosen}, missing="", keeps_ignored=True))
+
+
 def _spread(data: DataFacts, count: int) -> dict[str, frozenset[int]]:
     usable = data.rows - data.missing
     return {"": frozenset(random.Random(_SEED).sample(range(usable), min(count, usable)))}
@@ -70,19 +82,24 @@ def _by_class(data: DataFacts, count: int) -> dict[str, frozenset[int]]:
 
 
 def _chosen_rows(
-    source: Source, data: DataFacts, chosen: dict[str, frozenset[int]], missing: str | None = None
+    source: Source,
+    data: DataFacts,
+    chosen: dict[str, frozenset[int]],
+    missing: str | None = None,
+    *,
+    keeps_ignored: bool = False,
 ) -> Iterator[Sampled]:
     """The rows with these ordinal numbers within their class; `missing` stands for a cell that holds nothing."""
     seen: Counter[str] = Counter()
     width = len(data.label_columns)
-    for row in source.read((*data.label_columns, *data.text_columns)):
+    for number, row in enumerate(source.read((*data.label_columns, *data.text_columns)), 1):
         label = _label(row[:width], source, data)
-        if label is None or is_ignored(label):
+        if label is None or (is_ignored(label) and not keeps_ignored):
             continue
         key = spelled(label) if data.kind in _BY_CLASS else ""
         if seen[key] in chosen.get(key, frozenset()):
             cells = [missing if cell is None else cell for cell in row[width:]]
-            yield Sampled(_texts(cells, source, data.text_columns), label)
+            yield Sampled(_texts(cells, source, data.text_columns), label, number)
         seen[key] += 1
 
 

@@ -1,9 +1,11 @@
-"""How well vectors predict classes: cross-validated logistic regression, intervals, and tests of pairs. Seeded."""
+"""How well vectors predict labels: cross-validated linear models, intervals, and tests of pairs. Seeded."""
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +13,18 @@ from typing import Any
 import numpy as np
 
 from headscope.errors import Unsupported
+from headscope.facts.probe import Problem
+from headscope.probing.measures import MAIN, Measure, flags
+from headscope.probing.solvers import (
+    Matrices,
+    Weights,
+    as_they_are,
+    fit_logistic,
+    fit_ridge,
+    rotate,
+    sigmoid_loss,
+    softmax_loss,
+)
 
 Array = np.ndarray[Any, Any]
 
@@ -18,15 +32,20 @@ STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1)
 """Values of `C` that the inner folds choose from, for standardised features."""
 WORD_STRENGTHS = (0.1, 1.0, 10.0, 100.0)
 """The same for TF-IDF, whose rows have length 1."""
+RIDGES = (1.0, 10.0, 100.0, 1e3, 1e4)
+"""Values of `alpha` that the inner folds choose from in regression, for standardised features."""
+WORD_RIDGES = (0.01, 0.1, 1.0, 10.0)
 INNER_FOLDS = 3
+NEIGHBOURS = 5
 RESAMPLES = 2000
 FLIPS = 9999
-_TOLERANCE = 1e-3
-_MOST_STEPS = 500
+SWAPS = 1999
 _BLOCK = 500
+_MOST_DRAWN = 4_000_000
 _EVEN = 1e-9
 _OLDEST = (1, 9)
 _ROUNDING = 1e-5
+_TWO = 2
 
 
 def check_installed() -> None:
@@ -53,54 +72,98 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What all candidates are scored on: the class of each row, rows that are equal texts, the folds, and the seed."""
+    """What all candidates are scored on: the labels, rows that are equal texts, the folds, and the seed.
+
+    `labels` are the class of each row, a row of 0 and 1 for several labels, or a number; `classes` counts the classes.
+    """
 
     labels: Array
     groups: Array
     folds: tuple[Fold, ...]
     seed: int
+    problem: Problem = Problem.SINGLE_LABEL
+    classes: int = 0
+
+    @property
+    def measure(self) -> Measure:
+        """What candidates are compared by."""
+        return MAIN[self.problem]
+
+    def score(self, predicted: Array, rows: Array) -> float:
+        """The main score on some rows."""
+        return self.measure.score(predicted, self.labels[rows], self.classes)
 
 
-def make_trial(labels: Array, groups: Array, count: int, seed: int) -> Trial:
-    """The folds for rows of these classes; rows of one group stay together."""
-    return Trial(labels, groups, make_folds(labels, groups, count, seed), seed)
+def make_trial(labels: Array, groups: Array, count: int, seed: int, problem: Problem = Problem.SINGLE_LABEL) -> Trial:
+    """The folds for rows with these labels; rows of one group stay together."""
+    if problem is Problem.SINGLE_LABEL:
+        classes = int(labels.max()) + 1
+    else:
+        classes = labels.shape[1] if problem is Problem.MULTI_LABEL else 0
+    folds = make_folds(strata(labels, problem), groups, count, seed)
+    return Trial(labels, groups, folds, seed, problem, classes)
 
 
-def make_folds(labels: Array, groups: Array, count: int, seed: int) -> tuple[Fold, ...]:
-    """Stratified folds in which rows of one group stay together, the same for the same seed."""
-    from sklearn.model_selection import StratifiedGroupKFold
+def strata(labels: Array, problem: Problem) -> Array | None:
+    """A class for each row, of which each fold gets its share: of several labels the rarest; None for numbers."""
+    if problem is Problem.REGRESSION:
+        return None
+    if problem is Problem.SINGLE_LABEL:
+        return labels
+    order = np.argsort(labels.sum(0), kind="stable")
+    has_any = labels.any(1)
+    found: Array = np.where(has_any, order[labels[:, order].argmax(1)], labels.shape[1])
+    return found
+
+
+def make_folds(classes: Array | None, groups: Array, count: int, seed: int) -> tuple[Fold, ...]:
+    """Folds with their share of each class in which rows of one group stay together, the same for the same seed."""
+    from sklearn.model_selection import GroupKFold, StratifiedGroupKFold
 
     def split(rows: Array, parts: int) -> Iterator[tuple[Array, Array]]:
+        if classes is None:
+            yield from GroupKFold(parts, shuffle=True, random_state=seed).split(rows, groups=groups[rows])
+            return
         splitter = StratifiedGroupKFold(parts, shuffle=True, random_state=seed)
-        yield from splitter.split(rows, labels[rows], groups[rows])
+        yield from splitter.split(rows, classes[rows], groups[rows])
 
-    with _quiet():
+    with one_thread():
         return tuple(
             Fold(train, test, tuple(split(train, min(INNER_FOLDS, count))))
-            for train, test in split(np.arange(len(labels)), count)
+            for train, test in split(np.arange(len(groups)), count)
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """A class for each row, from the fold that did not see it; `inner` is the inner folds' score for each fold."""
+    """What is predicted for each row by the fold that did not see it, and the loss of it.
 
-    classes: Array
+    `inner` is the inner folds' score for each fold; `near` what the nearest training rows predict, or None.
+    """
+
+    values: Array
+    losses: Array
     inner: tuple[float, ...]
+    near: Array | None = None
 
 
 def predict_from_vectors(vectors: Array, trial: Trial) -> Predicted:
-    """Logistic regression on standardised features. The means, the scales and the strength are of the training rows."""
+    """A linear model on standardised features. The means, the scales and the strength are of the training rows."""
     from sklearn.preprocessing import StandardScaler
 
-    def features(fold: Fold) -> tuple[Any, Any]:
+    def predict(fold: Fold) -> _Part:
         train, test = vectors[fold.train].astype(np.float64), vectors[fold.test].astype(np.float64)
         constant = _is_constant(train)
         train[:, constant] = test[:, constant] = 0
         scaler = StandardScaler().fit(train)
-        return scaler.transform(train), scaler.transform(test)
+        rotated = rotate(scaler.transform(train), scaler.transform(test))
+        near = _predict_from_neighbours(rotated, fold, trial)
+        if trial.problem is Problem.REGRESSION:
+            return _ridge(rotated, fold, trial, near)
+        small = Matrices(rotated.train.astype(np.float32), rotated.test.astype(np.float32), rotated.sizes)
+        return _logistic(small, fold, trial, STRENGTHS, near)
 
-    return _predict(features, trial, STRENGTHS)
+    return _joined(predict, trial)
 
 
 def _is_constant(train: Array) -> Array:
@@ -113,48 +176,151 @@ def _is_constant(train: Array) -> Array:
 
 
 def predict_from_words(texts: Sequence[str], trial: Trial) -> Predicted | None:
-    """Logistic regression on TF-IDF of words and pairs of words; None where the texts hold no word."""
+    """A linear model on TF-IDF of words and pairs of words; None where the texts hold no word."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    def features(fold: Fold) -> tuple[Any, Any]:
+    def predict(fold: Fold) -> _Part:
         counter = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
         train = counter.fit_transform([texts[row] for row in fold.train])
-        return train, counter.transform([texts[row] for row in fold.test])
+        test = counter.transform([texts[row] for row in fold.test])
+        if trial.problem is Problem.REGRESSION:
+            return _sparse_ridge(train, test, fold, trial)
+        return _logistic(as_they_are(train, test), fold, trial, WORD_STRENGTHS)
 
     try:
-        return _predict(features, trial, WORD_STRENGTHS)
+        return _joined(predict, trial)
     except ValueError as err:
         if "empty vocabulary" in str(err):
             return None
         raise
 
 
-def _predict(features: Any, trial: Trial, strengths: Sequence[float]) -> Predicted:
-    from sklearn.linear_model import LogisticRegressionCV
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """`Predicted` for the test rows of one fold."""
 
-    classes, inner = np.empty_like(trial.labels), []
-    with _quiet():
-        for fold in trial.folds:
-            train, test = features(fold)
-            model = LogisticRegressionCV(
-                Cs=list(strengths), cv=list(fold.inner), l1_ratios=(0,), scoring="accuracy",
-                use_legacy_attributes=False, tol=_TOLERANCE, max_iter=_MOST_STEPS,
-            ).fit(train, trial.labels[fold.train])  # fmt: skip
-            classes[fold.test] = model.predict(test)
-            inner.append(float(np.asarray(model.scores_).mean(0).max()))
-    return Predicted(classes, tuple(inner))
+    values: Array
+    losses: Array
+    inner: float
+    near: Array | None = None
 
 
-def predict_majority(trial: Trial) -> Array:
-    """The most frequent class of each fold's training rows."""
-    classes = np.empty_like(trial.labels)
+def _joined(predict: Callable[[Fold], _Part], trial: Trial) -> Predicted:
+    """The parts of all folds, each on one thread and as many at once as there are cores."""
+    with one_thread(), ThreadPoolExecutor(min(_cores(), len(trial.folds))) as pool:
+        parts = list(pool.map(predict, trial.folds))
+    values, losses = np.empty_like(trial.labels), np.empty(len(trial.labels))
+    near = np.empty_like(trial.labels) if parts[0].near is not None else None
+    for fold, part in zip(trial.folds, parts, strict=True):
+        values[fold.test], losses[fold.test] = part.values, part.losses
+        if near is not None:
+            near[fold.test] = part.near
+    return Predicted(values, losses, tuple(part.inner for part in parts), near)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _logistic(
+    given: Matrices, fold: Fold, trial: Trial, strengths: Sequence[float], near: Array | None = None
+) -> _Part:
+    """Logistic regression of one fold; for several labels one for each label, all with the same strength."""
+    labels = trial.labels[fold.train]
+    is_softmax = trial.problem is Problem.SINGLE_LABEL and trial.classes > _TWO
+    loss = softmax_loss if is_softmax else sigmoid_loss
+    targets = _targets(labels, trial)
+    scores = np.zeros((len(strengths), len(fold.inner)))
+    starts: list[Weights | None] = [None] * len(strengths)
+    for column, (train, test) in enumerate(fold.inner):
+        matrix, held = given.train[train], given.train[test]
+        weights: Weights | None = None
+        sizes = given.sizes * (len(train) / len(labels))
+        for row, strength in enumerate(strengths):
+            weights = fit_logistic(matrix, targets[train], strength, sizes=sizes, loss=loss, start=weights)
+            scores[row, column] = trial.score(_decide(weights(held), trial), fold.train[test])
+            starts[row] = weights
+    best = int(scores.mean(1).argmax())
+    model = fit_logistic(given.train, targets, strengths[best], sizes=given.sizes, loss=loss, start=starts[best])
+    found = model(given.test)
+    losses = _losses(found.astype(np.float64), _targets(trial.labels[fold.test], trial), is_softmax=is_softmax)
+    return _Part(_decide(found, trial), losses, float(scores.mean(1).max()), near)
+
+
+def _targets(labels: Array, trial: Trial) -> Array:
+    """A column for each output of the model: one for two classes."""
+    table = flags(labels, trial.classes)
+    return table[:, 1:] if trial.problem is Problem.SINGLE_LABEL and trial.classes <= _TWO else table
+
+
+def _decide(scores: Array, trial: Trial) -> Array:
+    if trial.problem is Problem.MULTI_LABEL:
+        return (scores > 0).astype(int)
+    chosen: Array = scores.argmax(1) if trial.classes > _TWO else (scores[:, 0] > 0).astype(int)
+    return chosen
+
+
+def _losses(scores: Array, targets: Array, *, is_softmax: bool) -> Array:
+    """The cross-entropy of each row; for several labels their mean."""
+    if is_softmax:
+        shifted = scores - scores.max(1, keepdims=True)
+        losses: Array = np.log(np.exp(shifted).sum(1)) - (shifted * targets).sum(1)
+        return losses
+    each = np.maximum(scores, 0) - scores * targets + np.log1p(np.exp(-np.abs(scores)))
+    mean: Array = each.mean(1)
+    return mean
+
+
+def _ridge(given: Matrices, fold: Fold, trial: Trial, near: Array | None) -> _Part:
+    labels = trial.labels[fold.train][:, None]
+    scores = np.zeros((len(RIDGES), len(fold.inner)))
+    for column, (train, test) in enumerate(fold.inner):
+        for row, weights in enumerate(fit_ridge(given.train[train], labels[train], RIDGES)):
+            scores[row, column] = trial.score(weights(given.train[test])[:, 0], fold.train[test])
+    best = int(scores.mean(1).argmax())
+    found = fit_ridge(given.train, labels, RIDGES[best : best + 1])[0](given.test)[:, 0]
+    return _Part(found, (found - trial.labels[fold.test]) ** 2, float(scores.mean(1).max()), near)
+
+
+def _sparse_ridge(train: Any, test: Any, fold: Fold, trial: Trial) -> _Part:
+    from sklearn.linear_model import Ridge
+    from sklearn.model_selection import GridSearchCV
+
+    search = GridSearchCV(Ridge(), {"alpha": list(WORD_RIDGES)}, cv=list(fold.inner), scoring="r2")
+    search.fit(train, trial.labels[fold.train])
+    found = search.predict(test)
+    return _Part(found, (found - trial.labels[fold.test]) ** 2, float(search.best_score_))
+
+
+def _predict_from_neighbours(given: Matrices, fold: Fold, trial: Trial) -> Array:
+    """What most of the nearest training rows have; in regression their mean. Rotating changes no neighbour."""
+    from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+
+    kind = KNeighborsRegressor if trial.problem is Problem.REGRESSION else KNeighborsClassifier
+    model = kind(min(NEIGHBOURS, len(fold.train)), algorithm="brute")
+    found: Array = model.fit(given.train, trial.labels[fold.train]).predict(given.test)
+    return found
+
+
+def predict_constant(trial: Trial) -> Array:
+    """The most frequent class of each fold's training rows; of numbers their mean; of several labels every label.
+
+    No other constant has a better score.
+    """
+    found = np.empty_like(trial.labels)
     for fold in trial.folds:
-        classes[fold.test] = np.bincount(trial.labels[fold.train]).argmax()
-    return classes
+        given = trial.labels[fold.train]
+        if trial.problem is Problem.REGRESSION:
+            found[fold.test] = given.mean()
+        elif trial.problem is Problem.MULTI_LABEL:
+            found[fold.test] = 1
+        else:
+            found[fold.test] = np.bincount(given).argmax()
+    return found
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """One thread, so that the sums and with them the numbers are the same everywhere; and no warnings.
 
     What scikit-learn warns of is expected here: a fit that stops at the most steps, and classes smaller than the folds.
@@ -177,14 +343,39 @@ class Interval:
 
 def interval(values: Array, trial: Trial) -> Interval:
     """The mean of one value a row, and the percentiles of its bootstrap, which draws whole groups."""
-    sums, sizes = _by_group(values[:, None], trial.groups)[:, 0], np.bincount(trial.groups)
-    draw = np.random.default_rng(trial.seed)
-    means = []
-    for _ in range(RESAMPLES // _BLOCK):
-        counts = draw.multinomial(len(sums), np.full(len(sums), 1 / len(sums)), size=_BLOCK)
-        means.append((counts @ sums) / (counts @ sizes))
-    low, high = np.percentile(np.concatenate(means), (2.5, 97.5))
-    return Interval(float(values.mean()), float(low), float(high))
+    pair = np.stack([values, np.ones(len(values))], 1)
+    drawn = resample(((pair, lambda sums: sums[..., 0] / sums[..., 1]),), trial)
+    return between(float(values.mean()), drawn[:, 0])
+
+
+Value = Callable[[Array], Array]
+
+
+def resample(scores: Sequence[tuple[Array, Value]], trial: Trial) -> Array:
+    """The bootstrap of several scores on the same draws of whole groups: a row for each draw, a column for each score.
+
+    A score is a row of numbers for each text, and what their sums come to.
+    """
+    sums = [_by_group(parts, trial.groups) for parts, _ in scores]
+    table = np.hstack(sums)
+    ends = np.cumsum([part.shape[1] for part in sums])
+    draw, size = np.random.default_rng(trial.seed), len(table)
+    block = max(1, min(_BLOCK, _MOST_DRAWN // size))
+    blocks = []
+    for start in range(0, RESAMPLES, block):
+        turns = min(block, RESAMPLES - start)
+        picked = draw.integers(0, size, (turns, size)) + np.arange(turns)[:, None] * size
+        counts = np.bincount(picked.ravel(), minlength=turns * size).reshape(turns, size)
+        totals = counts.astype(float) @ table
+        parts = np.split(totals, ends[:-1], 1)
+        blocks.append(np.stack([value(part) for part, (_, value) in zip(parts, scores, strict=True)], 1))
+    return np.concatenate(blocks)
+
+
+def between(mean: float, drawn: Array) -> Interval:
+    """A score with the 95% interval of its bootstrap."""
+    low, high = np.percentile(drawn, (2.5, 97.5))
+    return Interval(mean, float(low), float(high))
 
 
 def chance_of_best(differences: Array, groups: Array, seed: int) -> float:
@@ -206,6 +397,30 @@ def chance_of_best(differences: Array, groups: Array, seed: int) -> float:
         signs = draw.integers(0, 2, size=(min(_BLOCK, FLIPS - start), len(sums))) * 2.0 - 1.0
         as_large += int(((signs @ sums).max(1) >= observed - _EVEN).sum())
     return (1 + as_large) / (1 + FLIPS)
+
+
+def chance_of_best_swapped(found: Sequence[Array], other: Array, value: Value, trial: Trial) -> float:
+    """`chance_of_best` for a score that is no mean of the rows: the predictions themselves are exchanged, text by text.
+
+    `found` and `other` are the rows of numbers that the scores follow from.
+    """
+    given = _by_group(other, trial.groups)
+    moved = [given - _by_group(parts, trial.groups) for parts in found]
+    differ = np.flatnonzero(sum(np.abs(part).sum(1) for part in moved) > 0)
+    totals, rival = [parts.sum(0) for parts in found], other.sum(0)
+    observed = max(float(value(total) - value(rival)) for total in totals)
+    if observed <= 0:
+        return 1.0
+    draw = np.random.default_rng(trial.seed)
+    as_large = 0
+    for start in range(0, SWAPS, _BLOCK):
+        swapped = draw.integers(0, 2, size=(min(_BLOCK, SWAPS - start), len(differ))).astype(float)
+        largest = np.full(len(swapped), -np.inf)
+        for part, total in zip(moved, totals, strict=True):
+            change = swapped @ part[differ]
+            largest = np.maximum(largest, value(total + change) - value(rival - change))
+        as_large += int((largest >= observed - _EVEN).sum())
+    return (1 + as_large) / (1 + SWAPS)
 
 
 def _by_group(values: Array, groups: Array) -> Array:

@@ -7,7 +7,25 @@ from rich.text import Text
 
 from headscope.facts import PoolingKind
 from headscope.facts.counting import counted, few_of
-from headscope.facts.probe import Baseline, BaselineKind, Candidate, ProbeResult, Standing, Vector, Versus
+from headscope.facts.probe import (
+    Advised,
+    Baseline,
+    BaselineKind,
+    Candidate,
+    LabelFacts,
+    Metric,
+    Opinion,
+    OpinionKind,
+    Precision,
+    ProbeResult,
+    Problem,
+    Standing,
+    Start,
+    StartingLoss,
+    Vector,
+    VectorNumbers,
+    Versus,
+)
 from headscope.render.document import Document, opening
 from headscope.render.lines import Paragraph, align
 from headscope.render.palette import QUIET, STRONG, TONE, Tone
@@ -36,9 +54,21 @@ VECTORS = {
 }
 _BASELINES = {
     BaselineKind.MAJORITY: "most frequent class",
-    BaselineKind.TFIDF: "TF-IDF and logistic regression",
+    BaselineKind.MEAN: "mean of the numbers",
+    BaselineKind.EVERY_LABEL: "every class for every text",
+    BaselineKind.TFIDF: "TF-IDF and a linear model",
     BaselineKind.CHECKPOINT: "predictions of the checkpoint itself",
 }
+METRICS = {Metric.ACCURACY: "accuracy", Metric.MACRO_F1: "macro F1", Metric.R2: "R2"}
+_OPINIONS = {OpinionKind.LOGME: "LogME", OpinionKind.KNN: "5 nearest neighbours"}
+_METHODS = {
+    Problem.SINGLE_LABEL: "logistic regression",
+    Problem.MULTI_LABEL: "logistic regression for each class",
+    Problem.REGRESSION: "ridge regression",
+}
+_ADVICE = {Advised.YES: "yes", Advised.NO: "no", Advised.OPEN: "not determined"}
+_SUSPECTS = 5
+_UNEVEN = 3
 
 
 def probe_document(result: ProbeResult) -> Document:
@@ -53,7 +83,7 @@ def probe_answer(result: ProbeResult) -> str:
 
 def _on_head(result: ProbeResult) -> str:
     best = result.candidate(result.best)
-    said = f"{_capital(name_of(best))} is best: {_score(best)}"
+    said = f"{_capital(name_of(best))} is best: {METRICS[best.metric]} {_score(best)}"
     if result.head is None or result.head_input is None:
         return f"{said}."
     head = result.candidate(result.head)
@@ -87,7 +117,7 @@ def _on_words(result: ProbeResult) -> str:
     if versus is None or words is None or versus.verdict is Standing.BETTER:
         return ""
     if versus.verdict is Standing.NOT_BETTER:
-        return f"Nothing beats TF-IDF with logistic regression: {words.mean:.3f}."
+        return f"Nothing beats TF-IDF with a linear model: {words.mean:.3f}."
     return f"The best and TF-IDF ({words.mean:.3f}) cannot be told apart (p = {chance(versus.p_value)})."
 
 
@@ -127,13 +157,36 @@ def probe_screen(result: ProbeResult) -> RenderableType:
 
 def _table(result: ProbeResult) -> Iterator[Text]:
     """Each pooling once, at its best layer, with the baselines between; the best first."""
+    rows = rows_of(result)
+    second = next((item.metric for item in rows[0].others), None)
+    more = (METRICS[second],) if second else ()
+    titles = (METRICS[rows[0].metric], "95% interval", *more, "vector (at its best layer), or baseline", "size")
+    lines = [[label(title, QUIET) for title in titles], *(_row(item, result) for item in rows)]
+    yield from align(lines, right=frozenset({0, len(titles) - 1} | ({2} if more else set())))
+
+
+def rows_of(result: ProbeResult) -> list[Candidate | Baseline]:
+    """What the table shows, the best first."""
     shown = {id(item): item for item in map(_best_of, _by_pooling(result.candidates))}
     shown |= {id(item): item for item in result.candidates if item.name in (result.best, result.head)}
-    rows: list[Candidate | Baseline] = [*shown.values(), *result.baselines]
-    rows.sort(key=lambda item: -item.mean)
-    titles = ("accuracy", "95% interval", "vector (at its best layer), or baseline", "size")
-    lines = [[label(title, QUIET) for title in titles], *(_row(item, result) for item in rows)]
-    yield from align(lines, right=frozenset({0, 3}))
+    return sorted([*shown.values(), *result.baselines], key=lambda item: -item.mean)
+
+
+def words_of(item: Candidate | Baseline) -> str:
+    """A row of the table in words."""
+    if isinstance(item, Baseline):
+        return _BASELINES[item.name]
+    words = name_of(item)
+    if item.same_as is not None:
+        words += f" (the same numbers as {item.same_as})"
+    return f"{words} (through newly initialized weights)" if item.new else words
+
+
+def facts_of(result: ProbeResult) -> Iterator[tuple[str, str]]:
+    """The lines below the table: a word, and what it says."""
+    for line in _facts(result):
+        if isinstance(line, Paragraph):
+            yield line.margin.plain, line.body.plain
 
 
 def _by_pooling(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
@@ -149,15 +202,12 @@ def _best_of(candidates: list[Candidate]) -> Candidate:
 
 def _row(item: Candidate | Baseline, result: ProbeResult) -> list[Text]:
     span = label(f"{item.low:.3f} to {item.high:.3f}", QUIET)
+    more = [label(f"{score.mean:.3f}", QUIET) for score in item.others]
     if isinstance(item, Baseline):
-        return [label(f"{item.mean:.3f}"), span, label(_BASELINES[item.name], QUIET), Text()]
-    words = name_of(item)
-    if item.same_as is not None:
-        words += f" (the same numbers as {item.same_as})"
-    if item.new:
-        words += " (through newly initialized weights)"
+        return [label(f"{item.mean:.3f}"), span, *more, label(words_of(item), QUIET), Text()]
+    words = words_of(item)
     style = STRONG if item.name == result.best else ""
-    return [label(f"{item.mean:.3f}", style), span, label(words, style), label(str(item.size), QUIET)]
+    return [label(f"{item.mean:.3f}", style), span, *more, label(words, style), label(str(item.size), QUIET)]
 
 
 def _curve(candidates: Sequence[Candidate]) -> Iterator[Text]:
@@ -204,13 +254,17 @@ def _facts(result: ProbeResult) -> Iterator[RenderableType]:
         f"{chosen.mean:.3f} ({chosen.low:.3f} to {chosen.high:.3f}) on new texts: the vector chosen without the texts "
         "it is scored on. The score of the best is a little too good, because it was chosen by that score",
     )
-    sizes = sorted(result.classes, key=lambda item: -item.texts)
-    yield _line(
-        "texts",
-        f"{counted(result.texts, 'text')} of {safe(result.data)} in {counted(len(sizes), 'class', 'classes')}: "
-        f"{few_of(f'{safe(item.label)} {item.texts:,}' for item in sizes)}",
-    )
+    if result.opinions:
+        yield _line("opinions", "; ".join(_opinion(item, result) for item in result.opinions))
+    yield _line("texts", f"{counted(result.texts, 'text')} of {safe(result.data)}{_in_classes(result)}")
+    if result.labels is not None:
+        yield from _on_labels(result.labels)
+    if result.start is not None:
+        yield _line("start", _on_start(result.start, result.problem))
+    if result.probe_first is not None:
+        yield _line("head first", f"{_ADVICE[result.probe_first.advised]}: {safe(result.probe_first.reason)}")
     yield _line("method", _method(result))
+    yield from _numbers(result)
     if result.head_input is not None and result.head_input.new:
         yield _line(
             "head",
@@ -225,9 +279,119 @@ def _facts(result: ProbeResult) -> Iterator[RenderableType]:
         yield _line("open", f"not determined: {safe(gap.what)}: {safe(gap.reason)}")
 
 
+def _numbers(result: ProbeResult) -> Iterator[RenderableType]:
+    """What the pass over the texts shows: the best vector, the first token of its layer, the dtype."""
+    found = result.numbers
+    if found is None:
+        return
+    numbers = next((item for item in found.vectors if item.name == result.best), None)
+    if numbers is not None:
+        yield _line("vectors", f"{_of_numbers(numbers, result.candidate(result.best).size)}")
+    sink = max(found.layers, key=lambda item: item.first_share, default=None)
+    if sink is not None:
+        least = min(found.layers, key=lambda item: item.cosine_without)
+        yield _line(
+            "first token",
+            f"at most {sink.first_share:.0%} of the norms of a text's tokens (layer {sink.layer}); leaving it out "
+            f"of the mean keeps a cosine of at least {least.cosine_without:.3f} (layer {least.layer})",
+        )
+    if found.reused:
+        yield _line("reused", "the vectors are those of an earlier run with the same checkpoint, texts and options")
+    if found.precision.dtype != found.precision.stored or found.precision.tolerance is not None:
+        yield _line("dtype", _precision(found.precision))
+
+
+def _of_numbers(numbers: VectorNumbers, size: int) -> str:
+    """What the numbers of the best vector look like."""
+    alike = "not determined (a vector is zero)" if numbers.anisotropy is None else f"{numbers.anisotropy:.3f}"
+    dead = f"{numbers.dead:,} of {counted(size, 'dimension')} the same for every text"
+    padding = "" if numbers.padding is None else f"; padding changes it by {numbers.padding:.1g} of its largest number"
+    return f"the best: mean cosine between two texts {alike}; {dead}{padding}"
+
+
+def _precision(found: Precision) -> str:
+    said = f"{found.dtype}; the weights are stored in {found.stored}"
+    if found.tolerance is None:
+        return said if found.dtype == "float32" else f"{said}; not compared with float32, which needs too much memory"
+    change = "numbers that are not finite" if found.change is None else f"{found.change:.1%} at most"
+    half = found.dtype if found.dtype != "float32" else found.stored
+    held = found.change is not None and found.change <= found.tolerance
+    verdict = "within" if held else "more than"
+    return (
+        f"{said}; {half} changes the vectors of {counted(found.texts, 'sample text')} against float32 by {change}, "
+        f"{verdict} the {found.tolerance:.0%} allowed"
+    )
+
+
+def _opinion(item: Opinion, result: ProbeResult) -> str:
+    """Which candidate another score prefers, and how its ranks agree."""
+    if item.best == result.best:
+        said = f"{_OPINIONS[item.name]} prefers the same vector"
+    else:
+        said = f"{_OPINIONS[item.name]} prefers the {name_of(result.candidate(item.best))}"
+    if item.rank_correlation is None:
+        return said
+    return f"{said} (rank correlation of all candidates {item.rank_correlation:.2f})"
+
+
+def _in_classes(result: ProbeResult) -> str:
+    sizes = sorted(result.classes, key=lambda item: -item.texts)
+    if result.problem is Problem.REGRESSION:
+        numbers = result.labels.numbers if result.labels else None
+        if numbers is None:
+            return ""
+        return (
+            f" with numbers from {numbers.lowest:g} to {numbers.highest:g} (mean {numbers.mean:.4g}, standard "
+            f"deviation {numbers.deviation:.4g})"
+        )
+    several = ", any number of them for a text" if result.problem is Problem.MULTI_LABEL else ""
+    ratio = result.labels.ratio if result.labels else None
+    uneven = f"; the largest is {ratio:.3g} times the smallest" if ratio is not None and ratio >= _UNEVEN else ""
+    shown = few_of(f"{safe(item.label)} {item.texts:,}" for item in sizes)
+    return f" in {counted(len(sizes), 'class', 'classes')}{several}: {shown}{uneven}"
+
+
+def _on_labels(labels: LabelFacts) -> Iterator[RenderableType]:
+    if labels.contradicting:
+        first = labels.contradictions[0]
+        yield _line(
+            "check",
+            f"{counted(labels.contradicting, 'text')} with different labels; the first: rows "
+            f"{', '.join(str(row) for row in first.rows)} ({safe(few_of(first.labels))}): {safe(first.text)}",
+        )
+    if labels.suspects:
+        yield _line(
+            "suspects",
+            "the rows that the best vector predicts worst may be labelled wrongly (--json has "
+            f"{len(labels.suspects)}):",
+        )
+        for item in labels.suspects[:_SUSPECTS]:
+            told = f"row {item.row:,}: {safe(item.given)}, predicted {safe(item.predicted)}: {safe(item.text)}"
+            yield _line("", told)
+
+
+def _on_start(start: StartingLoss, problem: Problem) -> str:
+    """The loss before the first step, beside that of a head that knows nothing."""
+    guess = {
+        Problem.SINGLE_LABEL: "the logarithm of the number of classes",
+        Problem.MULTI_LABEL: "the logarithm of 2",
+        Problem.REGRESSION: "the variance of the numbers",
+    }[problem]
+    head = "a new head" if start.new_head else "the checkpoint's head"
+    stand = {
+        Start.FRESH: "as large as",
+        Start.BELOW: "clearly below",
+        Start.ABOVE: "clearly above",
+    }[start.standing]
+    return (
+        f"loss {start.loss:.3f} with {head}, before any training: {stand} the {start.uninformed:.3f} of a head that "
+        f"knows nothing ({guess})"
+    )
+
+
 def _method(result: ProbeResult) -> str:
     return (
-        f"logistic regression on standardised vectors, {result.folds} folds, strength chosen inside them, seed "
+        f"{_METHODS[result.problem]} on standardised vectors, {result.folds} folds, strength chosen inside them, seed "
         f"{result.seed}; intervals are bootstraps over the texts"
     )
 

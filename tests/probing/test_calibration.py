@@ -8,7 +8,8 @@ pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 from scipy import stats
 
 from headscope.facts.probe import Standing, Vector
-from headscope.probing.candidates import Vectors, compare_best, score_vectors
+from headscope.probing.candidates import Vectors
+from headscope.probing.comparison import compare_best, score_vectors
 from headscope.probing.scores import make_trial
 
 RUNS = 100
@@ -23,7 +24,7 @@ def is_alarm(seed: int) -> bool:
     vectors = [Vectors(f"v{at}", None, Vector.MAX, lambda given=given: given) for at, given in enumerate(made)]
     trial = make_trial(labels, np.arange(80), 3, seed)
     scored = score_vectors(vectors, trial, {}, lambda step: None)
-    return compare_best(scored, "v0", scored.correct[:, 0], trial).verdict is Standing.BETTER
+    return compare_best(scored, "v0", scored.rated[0], trial).verdict is Standing.BETTER
 
 
 def test_one_run_in_twenty_finds_a_difference_where_there_is_none() -> None:

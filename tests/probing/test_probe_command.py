@@ -153,10 +153,6 @@ def few_rows(folder: Path, place: Path) -> dict[str, Any]:
     return {"data": write_csv(place / "few.csv", [*ROWS[:1], ("b", "neutral"), ("c", "neutral"), ("d", "neutral")])}
 
 
-def numbers(folder: Path, place: Path) -> dict[str, Any]:
-    return {"data": write_csv(place / "numbers.csv", [(text, at / 7) for at, (text, _) in enumerate(ROWS)])}
-
-
 def empty(folder: Path, place: Path) -> dict[str, Any]:
     return {"data": write_csv(place / "empty.csv", [(" ", label) for _, label in ROWS])}
 
@@ -183,7 +179,6 @@ BAD: dict[str, tuple[Callable[[Path, Path], dict[str, Any]], str]] = {
     "no such text": (lambda folder, place: {"text_column": "txt"}, "has no column 'txt'"),
     "one class": (one_class, "has one class, 'yes'"),
     "few rows": (few_rows, "only 'neutral' has 3 different texts or more, one for each fold (too few: negative)"),
-    "numbers": (numbers, "holds numbers, and probe scores one class for each text"),
     "empty texts": (empty, "no class has 3 different texts or more"),
     "a snapshot": (snapshot, "a snapshot, which holds no weights"),
     "no tokenizer": (without_tokenizer, "tokenizer"),
@@ -197,7 +192,7 @@ BAD: dict[str, tuple[Callable[[Path, Path], dict[str, Any]], str]] = {
     "limit": (lambda folder, place: {"limit": "many"}, "limit must be a whole number from 10, not 'many'"),
     "meta": (lambda folder, place: {"device": "meta"}, "the device is meta"),
     "device": (lambda folder, place: {"device": "gpu"}, "no such device: gpu"),
-    "labels": (lambda folder, place: {"label_column": ("a", "b")}, "one column of labels"),
+    "labels": (lambda folder, place: {"label_column": ("a", "b")}, "has no column 'a'"),
 }
 
 

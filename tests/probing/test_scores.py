@@ -1,5 +1,7 @@
 """The scores against scikit-learn and SciPy run plainly, and the tests of pairs against simulations."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -13,9 +15,9 @@ from sklearn.model_selection import GridSearchCV, StratifiedGroupKFold
 from sklearn.preprocessing import StandardScaler
 
 from headscope.errors import Unsupported
-from headscope.facts.probe import Candidate, Metric, Standing, Vector
-from headscope.probing.candidates import Scored, compare_best, score_of_choice, score_vectors
+from headscope.facts.probe import Standing, Vector
 from headscope.probing.candidates import Vectors as Vectors_
+from headscope.probing.comparison import Scored, compare_best, score_of_choice, score_vectors
 from headscope.probing.scores import (
     STRENGTHS,
     WORD_STRENGTHS,
@@ -25,9 +27,9 @@ from headscope.probing.scores import (
     check_installed,
     interval,
     make_trial,
+    predict_constant,
     predict_from_vectors,
     predict_from_words,
-    predict_majority,
 )
 
 
@@ -55,7 +57,7 @@ def test_predictions_are_those_of_scikit_learn_run_plainly() -> None:
         search = GridSearchCV(LogisticRegression(max_iter=1000), {"C": list(STRENGTHS)}, cv=list(inner))
         search.fit(scaler.transform(vectors[train].astype(np.float64)), labels[train])
         expected[test] = search.predict(scaler.transform(vectors[test].astype(np.float64)))
-    assert (found.classes == expected).mean() >= 0.99
+    assert (found.values == expected).mean() >= 0.99
     assert 0.5 < (expected == labels).mean() < 0.95
 
 
@@ -74,7 +76,7 @@ def test_words_are_scored_as_scikit_learn_scores_them() -> None:
         search = GridSearchCV(LogisticRegression(max_iter=1000), {"C": list(WORD_STRENGTHS)}, cv=list(fold.inner))
         search.fit(train, labels[fold.train])
         expected[fold.test] = search.predict(words.transform([texts[row] for row in fold.test]))
-    assert (found.classes == expected).mean() >= 0.99
+    assert (found.values == expected).mean() >= 0.99
 
 
 def test_the_majority_is_that_of_the_training_rows() -> None:
@@ -82,7 +84,7 @@ def test_the_majority_is_that_of_the_training_rows() -> None:
     trial = single(labels, 3)
     for fold in trial.folds:
         plain = DummyClassifier(strategy="most_frequent").fit(fold.train[:, None], labels[fold.train])
-        assert (predict_majority(trial)[fold.test] == plain.predict(fold.test[:, None])).all()
+        assert (predict_constant(trial)[fold.test] == plain.predict(fold.test[:, None])).all()
 
 
 def test_equal_texts_stay_in_one_fold_inside_and_outside() -> None:
@@ -100,9 +102,9 @@ def test_equal_texts_stay_in_one_fold_inside_and_outside() -> None:
 def test_the_same_seed_gives_the_same_numbers() -> None:
     vectors, labels = data(90, 8, seed=2)
     first, second = (predict_from_vectors(vectors, single(labels, 3)) for _ in range(2))
-    assert (first.classes == second.classes).all()
+    assert (first.values == second.values).all()
     assert first.inner == second.inner
-    right = (first.classes == labels).astype(float)
+    right = (first.values == labels).astype(float)
     assert interval(right, single(labels)) == interval(right, single(labels))
 
 
@@ -112,7 +114,7 @@ def test_features_that_differ_by_rounding_only_are_not_blown_up() -> None:
     vectors = np.full((120, 4), 3.0, np.float32) + (labels * 1e-6)[:, None].astype(np.float32)
     assert len(np.unique(vectors)) == 2
     found = predict_from_vectors(vectors, single(labels))
-    assert abs((found.classes == labels).mean() - 0.5) < 0.15
+    assert abs((found.values == labels).mean() - 0.5) < 0.15
 
 
 def test_the_interval_is_the_bootstrap_of_scipy() -> None:
@@ -163,11 +165,11 @@ def test_a_difference_that_is_there_is_found_and_the_choice_is_scored_without_it
     scored = candidates([bad, good], labels)
     assert scored.candidates[scored.best].name == "v1"
     trial = single(labels, 3)
-    versus = compare_best(scored, "v0", scored.correct[:, 0], trial)
+    versus = compare_best(scored, "v0", scored.rated[0], trial)
     assert versus.verdict is Standing.BETTER
     assert versus.p_value <= 0.001
     assert versus.low > 0.2
-    assert compare_best(scored, "v1", scored.correct[:, 1], trial).verdict is Standing.NOT_BETTER
+    assert compare_best(scored, "v1", scored.rated[1], trial).verdict is Standing.NOT_BETTER
     chosen = score_of_choice(scored, trial)
     assert chosen.names == ("v1",) * 3
     assert chosen.mean == scored.candidates[1].mean
@@ -190,10 +192,9 @@ def test_a_candidate_with_the_numbers_of_another_is_named() -> None:
     vectors, labels = data(60, 4, seed=0)
     both = [Vectors_("a", 2, Vector.MAX, lambda: vectors), Vectors_("head", None, Vector.HEAD, lambda: vectors + 1e-7)]
     scored = score_vectors(both, single(labels, 3), {Vector.HEAD: ("dense.weight",)}, lambda step: None)
-    low, high = scored.candidates[0].low, scored.candidates[0].high
-    mean = scored.candidates[0].mean
-    assert scored.candidates[1] == Candidate(
-        "head", None, Vector.HEAD, Metric.ACCURACY, mean, low, high, 4, ("dense.weight",), "a"
+    first = scored.candidates[0]
+    assert scored.candidates[1] == replace(
+        first, name="head", layer=None, pooling=Vector.HEAD, new=("dense.weight",), same_as="a"
     )
 
 
