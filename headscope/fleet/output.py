@@ -142,11 +142,15 @@ class RowFile:
             raise UsageError(f"the last line of {self.path} isn't a row of a scan", ANOTHER)
 
 
+def leads_to_stream(path: Path) -> bool:
+    """Whether a path is a pipe or a device."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
 def _open(path: Path) -> int:
     """The descriptor of a file, which is made if need be, or of a pipe or device. Raises UsageError."""
     try:
-        is_stream = path.exists() and not path.is_file() and not path.is_dir()
-        access = os.O_WRONLY if is_stream else os.O_RDWR | os.O_CREAT
+        access = os.O_WRONLY if leads_to_stream(path) else os.O_RDWR | os.O_CREAT
         return os.open(path, access | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o666)
     except FileNotFoundError as err:
         raise UsageError(f"{path} can't be written: there is no folder {path.parent}", "make the folder first") from err

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from families import FAMILIES
-from hub import COMMIT, MOVED, OWN_CACHE, Hub, Request, serve
+from hub import COMMIT, MOVED, OWN_CACHE, Answer, Hub, Request, serve
 from safetensors.torch import save
 from saving import FORMATS
 
@@ -151,6 +151,19 @@ def test_a_listing_ends_where_it_is_limited(hub: Hub, tmp_path: Path) -> None:
     found = listed(hub, tmp_path, author="someone", limit=2)
     assert len(found) == 2
     assert sum(path == "/api/models" for path in of_hub(hub)) == 1
+
+
+def test_a_listing_whose_next_page_is_itself_ends(hub: Hub, tmp_path: Path) -> None:
+    page = [{"id": f"someone/model-{number}", "sha": COMMIT, "siblings": []} for number in range(500)]
+
+    def answer(origin: str, method: str, path: str) -> Answer | None:
+        again = {"Link": f'<{hub.endpoint}/api/models>; rel="next"', "Content-Type": "application/json"}
+        return (200, again, json.dumps(page).encode()) if path == "/api/models" else None
+
+    hub.answer = answer
+    (found,) = listed(hub, tmp_path, author="someone")
+    assert found == {"error": "the Hub's listing repeats itself"}
+    assert sum(path == "/api/models" for path in of_hub(hub)) < 10
 
 
 def test_all_that_is_read_is_of_one_commit(hub: Hub, one_file: dict[str, bytes], tmp_path: Path) -> None:

@@ -134,6 +134,10 @@ FOREIGN = {
     "truth for a number": ROW.replace(b'"new": 0', b'"new": true') + b"\n",
     "an unknown verdict": ROW.replace(b'"passed"', b'"fine"') + b"\n",
     "a number of 5,000 digits": ROW.replace(b'"new": 0', b'"new": ' + b"9" * 5_000) + b"\n",
+    "a number that no float can hold": ROW.replace(b'"seconds": 0.0', b'"seconds": 1' + b"0" * 400) + b"\n",
+    "an endless time": ROW.replace(b'"seconds": 0.0', b'"seconds": Infinity') + b"\n",
+    "no number": ROW.replace(b'"seconds": 0.0', b'"seconds": NaN') + b"\n",
+    "a text that UTF-8 can't hold": ROW.replace(b'"reference": "a"', b'"reference": "\\ud800"') + b"\n",
     "deep nesting": b"[" * 100_000 + b"\n",
     "UTF-16": ROW.decode().encode("utf-16") + b"\n",
 }

@@ -17,7 +17,7 @@ from headscope.checkpoints.hub.offline import why_offline
 from headscope.checkpoints.hub.reading import reaching
 from headscope.checkpoints.hub.repository import is_id, is_plain
 from headscope.checkpoints.reference import HubReference, parse_reference
-from headscope.errors import NotFound
+from headscope.errors import NetworkError, NotFound
 from headscope.facts.location import HubOptions, Location
 
 _LISTING = "the listing"
@@ -26,6 +26,8 @@ _COMMIT = re.compile(r"[0-9a-f]{40,64}")
 _MOST_OF_AUTHOR = 2000
 _MISSING = 404
 _LARGEST_PAGE = 5 * LARGEST_JSON
+_MOST_REPEATED = 2_000
+"""Entries in a row without a new model: two of the Hub's longest pages, as models move between pages meanwhile."""
 Item = TypeVar("Item")
 
 
@@ -68,10 +70,18 @@ def _searched(hub: HubOptions, **wanted: Any) -> Iterator[ListedModel]:
     def ask() -> Iterator[Any]:
         return iter(HfApi(token=hub.token).list_models(**wanted, expand=["sha", "siblings"]))
 
+    known: set[str] = set()
+    repeated = 0
     for info in _reached(hub, ask):
         model = _model(info)
-        if model is not None:
-            yield model
+        if model is None or model.repo in known:
+            repeated += 1
+            if repeated > _MOST_REPEATED:
+                raise NetworkError("the Hub's listing repeats itself", "see whether HF_ENDPOINT is a Hub")
+            continue
+        repeated = 0
+        known.add(model.repo)
+        yield model
 
 
 def _of_collection(hub: HubOptions, slug: str) -> Iterator[ListedModel]:
