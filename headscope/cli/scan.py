@@ -19,7 +19,7 @@ from headscope.cli.check import FailOn, IgnoreRules, ProfileName, Select, exit_c
 from headscope.cli.options import CacheDir, Format, NumLabels, Offline, Quiet, Revision, TaskName, Timeout, Token
 from headscope.cli.output import check_output, print_screen, write_file, write_stderr, write_stdout
 from headscope.cli.progress import is_watched
-from headscope.errors import UsageError
+from headscope.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from headscope.api.scanning import Progressed
@@ -246,6 +246,7 @@ def scan(sources: Sources, hub: Hub, rules: Rules, table: Table, work: Work) -> 
 
     check_summaries(table.summary or (), table.place, sources.listed)
     given = vars(hub) | {name: value for name, value in vars(work).items() if value is not None}
+    stdout = RowsOnStdout()
     with _ended_by_sigterm(), _progress(table.quiet) as done:
         found = run_scan(
             sources.models or (),
@@ -253,7 +254,7 @@ def scan(sources: Sources, hub: Hub, rules: Rules, table: Table, work: Work) -> 
             folders=sources.folder or (),
             on_hub=sources.on_hub(),
             output=table.place,
-            write=None if table.place else write_line,
+            write=None if table.place else stdout.write,
             resume=table.resume,
             only_new=table.only_new,
             profile=rules.profile.value if rules.profile else None,
@@ -266,7 +267,11 @@ def scan(sources: Sources, hub: Hub, rules: Rules, table: Table, work: Work) -> 
     for path in table.summary or ():
         write_file(path, _FORMATS[path.suffix.lower()](found))
     _show(found, table)
-    return exit_code_of(one.name for one in found.verdicts)
+    code = exit_code_of(one.name for one in found.verdicts)
+    if not stdout.is_cut:
+        return code
+    write_stderr("The reader of stdout closed it, so the scan ended early; name a file with -o.\n")
+    return code or ExitCode.UNDETERMINED
 
 
 @contextmanager
@@ -286,11 +291,17 @@ def _ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def write_line(row: "ScanRow") -> bool:
-    """Writes a row to stdout; False where nobody reads it any more."""
-    import json
+class RowsOnStdout:
+    """The rows on stdout; `is_cut` where its reader closed it before the last one."""
 
-    return write_stdout(json.dumps(row.to_dict()) + "\n")
+    is_cut = False
+
+    def write(self, row: "ScanRow") -> bool:
+        """Writes a row; False where nobody reads it any more."""
+        import json
+
+        self.is_cut = not write_stdout(json.dumps(row.to_dict()) + "\n")
+        return not self.is_cut
 
 
 def check_summaries(paths: Sequence[Path], table: str | None, listed: str | None = None) -> None:

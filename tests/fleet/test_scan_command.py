@@ -207,6 +207,21 @@ def test_a_pipe_takes_the_rows_of_a_listing(tmp_path: Path, monkeypatch: pytest.
     assert [json.loads(line)["reference"] for line in read] == ["nosuch-1", "nosuch-2"]
 
 
+def test_a_scan_whose_reader_leaves_is_not_green() -> None:
+    """The checkpoint that passes is examined; the row of the one that isn't there, nobody would see."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    surroundings = os.environ | warm.offline()
+    command = [*warm.python(environment=surroundings), "-m", "headscope", "scan", "bert-base-uncased", "nosuch"]
+    done = subprocess.run(
+        [*command, "--workers", "1"], stdout=writer, stderr=subprocess.PIPE, text=True, check=False, env=surroundings
+    )
+    os.close(writer)
+    assert done.stderr.startswith("1 checkpoint: 1 passed\n")
+    assert done.stderr.endswith("The reader of stdout closed it, so the scan ended early; name a file with -o.\n")
+    assert done.returncode == 3
+
+
 def test_stdout_tells_that_nobody_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
     reader, writer = os.pipe()
     with os.fdopen(writer, "w") as stream:
