@@ -221,7 +221,7 @@ def run_scan(
     if not targets:
         raise _nothing_to_scan(listed, folders, on_hub=bool(on_hub))
     if (resume or only_new) and output is None:
-        raise UsageError("rows on stdout can't be gone on with", "name a file with -o")
+        raise UsageError("a table on stdout can't be continued", "name a file with -o")
     tally = Tally()
     asked = _Scan(plan, targets, tally, resume=resume, only_new=only_new, progress=progress)
     written, skipped = asked.on_ray(output, workers) if engine == "ray" else asked.here(output, write)

@@ -100,7 +100,7 @@ class RowFolder:
         if (parts or journals or half) and not go_on:
             raise UsageError(
                 f"{self.path} exists already",
-                f"add --resume to go on with it, --only-new to add new commits; or {ANOTHER}",
+                f"add --resume to continue it or --only-new to add new commits; or {ANOTHER}",
             )
         for path in half:
             path.unlink(missing_ok=True)

@@ -77,7 +77,7 @@ def open_shared_table(name: str | Path | None, *, go_on: bool = False, seen: See
         raise UsageError("the workers of a Ray cluster write no rows to stdout", hint)
     if "://" in str(name):
         if go_on:
-            raise UsageError(f"{name} can't be gone on with: only local folders can", "name another folder")
+            raise UsageError(f"{name} can't be continued: only local folders can", "name another folder")
         return RemoteFolder(str(name))
     if not _is_folder(name):
         raise UsageError(f"the workers of a Ray cluster write Parquet, and {name} is one file", hint)

@@ -166,6 +166,27 @@ def test_a_listing_whose_next_page_is_itself_ends(hub: Hub, tmp_path: Path) -> N
     assert sum(path == "/api/models" for path in of_hub(hub)) < 10
 
 
+def test_a_listed_name_that_cannot_be_an_id_is_not_left_out(hub: Hub, tmp_path: Path) -> None:
+    """Nor is it taken for a path of this machine."""
+    names = ("../..", "/", "someone/model-", "someone/\x1b[31m", "someone/model-0")
+
+    def answer(origin: str, method: str, path: str) -> Answer | None:
+        page = json.dumps([{"id": name, "sha": COMMIT, "siblings": None} for name in names])
+        return (200, {"Content-Type": "application/json"}, page.encode()) if path == "/api/models" else None
+
+    hub.answer = answer
+    *unread, found = listed(hub, tmp_path, author="someone")
+    assert [item["reference"] for item in unread] == [f"hf://{name}" for name in names[:-1]]
+    assert all("names no model" in item["error"] for item in unread), unread
+    assert (found["reference"], found["commit"]) == ("someone/model-0", COMMIT)
+
+
+def test_a_listing_that_is_nested_too_deeply_is_one_sentence(hub: Hub, tmp_path: Path) -> None:
+    hub.answer = lambda origin, method, path: (200, {}, b"[" * 100_000) if path == "/api/models" else None
+    (found,) = listed(hub, tmp_path, author="someone")
+    assert found == {"error": "the Hub's answer on the listing cannot be understood (RecursionError)"}
+
+
 def test_all_that_is_read_is_of_one_commit(hub: Hub, one_file: dict[str, bytes], tmp_path: Path) -> None:
     """The repository moves between the first request and the second."""
     hub.moved["someone/model-0"] = {

@@ -284,7 +284,7 @@ def test_a_named_pipe_takes_rows_and_gives_them_to_its_reader(tmp_path: Path) ->
     with subprocess.Popen(["cat", str(path)], stdout=subprocess.PIPE, text=True) as reader:
         written(path, "a", "b")
         assert [json.loads(line)["reference"] for line in reader.communicate(timeout=20)[0].splitlines()] == ["a", "b"]
-    with pytest.raises(UsageError, match="is a pipe or a device, which holds no rows to go on with"):
+    with pytest.raises(UsageError, match="is a pipe or a device, which holds no rows to continue"):
         open_with_a_reader(path)
 
 

@@ -33,7 +33,10 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class ListedModel:
-    """A model as a listing names it: its id, and its commit and files where the listing tells these."""
+    """A model as a listing names it: its id, and its commit and files where the listing tells these.
+
+    An id that is none on the Hub is kept too: whoever reads the model finds out, and no model is left out.
+    """
 
     repo: str
     commit: str | None = None
@@ -41,8 +44,9 @@ class ListedModel:
 
     def location(self, hub: HubOptions | None = None) -> Location:
         """What to read of it: the files that were listed, at the commit that was listed."""
-        is_hidden = not isinstance(parse_reference(self.repo), HubReference)  # by a folder of the same name
-        reference = f"{_URI}{self.repo}" if is_hidden else self.repo
+        # A folder of the same name would hide it, and what isn't an id must not be taken for a path.
+        is_plain_id = is_id(self.repo) and isinstance(parse_reference(self.repo), HubReference)
+        reference = self.repo if is_plain_id else f"{_URI}{self.repo}"
         return Location(reference, commit=self.commit, names=self.names, hub=hub or HubOptions())
 
 
@@ -91,7 +95,8 @@ def _of_collection(hub: HubOptions, slug: str) -> Iterator[ListedModel]:
     def ask() -> Iterator[Any]:
         return iter(HfApi(token=hub.token).get_collection(slug).items)
 
-    found = [item.item_id for item in _reached(hub, ask, slug) if item.item_type == "model" and is_id(item.item_id)]
+    models = (item.item_id for item in _reached(hub, ask, slug) if item.item_type == "model")
+    found = [one for one in models if isinstance(one, str)]
     listed: dict[str, dict[str, ListedModel]] = {}
     for repo in dict.fromkeys(found):
         author = repo.rpartition("/")[0]
@@ -140,10 +145,10 @@ def _access(hub: HubOptions) -> HubAccess:
 
 
 def _model(info: Any) -> ListedModel | None:
-    """A model out of a page; None for an entry without a possible id."""
-    if not is_id(info.id):
+    """A model out of a page; None for an entry without a name."""
+    if not isinstance(info.id, str):
         return None
     listed = info.siblings
-    if not isinstance(info.sha, str) or not _COMMIT.fullmatch(info.sha) or listed is None:
+    if not is_id(info.id) or not isinstance(info.sha, str) or not _COMMIT.fullmatch(info.sha) or listed is None:
         return ListedModel(info.id)
     return ListedModel(info.id, info.sha, tuple(name for one in listed if is_plain(name := one.rfilename)))
