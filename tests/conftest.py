@@ -27,17 +27,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     They run in the order of `slow.txt`, which begins with the longest.
     """
-    root = Path(__file__).parents[1]
-    slow = {root / name: keeps_first for name, keeps_first in slow_files().items()}
+    root, slow = Path(__file__).parents[1], slow_tests()
     kept = set()
     for item in items:
-        if item.path in slow:
-            function = item.path, getattr(item, "originalname", item.name)
-            if slow[item.path] and function not in kept:
+        file = item.path.relative_to(root).as_posix() if item.path.is_relative_to(root) else str(item.path)
+        function = f"{file}::{getattr(item, 'originalname', item.name)}"
+        keeps_first = slow.get(function, slow.get(file))
+        if keeps_first is not None:
+            if keeps_first and function not in kept:
                 kept.add(function)
             else:
                 item.add_marker("slow")
-    order = {path: at for at, path in enumerate(slow)}
+    order = {root / name: at for at, name in enumerate(slow)}
     items.sort(key=lambda item: order.get(item.path, len(order)))
 
 
@@ -48,8 +49,8 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(10_000, 20, 10)
 
 
-def slow_files() -> dict[str, bool]:
-    """The files in `slow.txt`, and whether the first case of each of their tests is not slow."""
+def slow_tests() -> dict[str, bool]:
+    """The files and tests in `slow.txt`, and whether the first case of each test is not slow."""
     lines = Path(__file__).with_name("slow.txt").read_text(encoding="utf-8").splitlines()
     parts = (line.partition(" ") for line in lines if line and not line.startswith("#"))
     return {name: word == "first" for name, _, word in parts}

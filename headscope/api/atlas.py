@@ -253,14 +253,14 @@ def _first_trace(cls: Any, target: _Target) -> _First:
 
 
 def _trace_shapes(cls: Any, config: Any, task: Task) -> tuple[HeadTrace, Shapes]:
-    from headscope.model.reduced_config import shallow_twin
+    from headscope.model.reduced_config import shallow_twins
     from headscope.trace import trace_head
     from headscope.upstream.torch import on_meta
 
     with on_meta():
         model = cls(config)
     shapes = _shapes_of(model)
-    return trace_head(model, task, _token_names(config), verify=True, twin=lambda: shallow_twin(model)), shapes
+    return trace_head(model, task, _token_names(config), verify=True, twins=lambda: shallow_twins(model)), shapes
 
 
 def _shapes_of(model: Any) -> Shapes:

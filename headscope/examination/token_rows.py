@@ -26,7 +26,7 @@ def trace_token_rows(skeleton: PreTrainedModel, choice: Choice) -> tuple[HeadTra
     """
 
     from headscope.model.quiet import quiet
-    from headscope.model.reduced_config import shallow_twin
+    from headscope.model.reduced_config import shallow_twins
     from headscope.model.token_rows import with_few_tokens
     from headscope.trace import TokenNames, trace_head
     from headscope.upstream.torch import on_meta
@@ -41,7 +41,7 @@ def trace_token_rows(skeleton: PreTrainedModel, choice: Choice) -> tuple[HeadTra
         raise Unsupported(f"{cls.__name__} cannot be made with {size} tokens: {type(err).__name__}: {err}", "") from err
     model.train(False)
     with quiet():
-        trace = trace_head(model, choice.task, names, verify=True, twin=lambda: shallow_twin(model))
+        trace = trace_head(model, choice.task, names, verify=True, twins=lambda: shallow_twins(model))
     whole = int(choice.config.get_text_config().vocab_size)
     _check_shapes(model, skeleton, trace, {size: whole})
     return _told(trace, choice, size, whole), small

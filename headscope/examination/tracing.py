@@ -33,7 +33,7 @@ def trace_checkpoint(
     """
     from headscope.examination.token_rows import trace_token_rows
     from headscope.model.quiet import quiet
-    from headscope.model.reduced_config import shallow_twin
+    from headscope.model.reduced_config import shallow_twins
     from headscope.model.tokenizers import special_tokens_of
     from headscope.trace import TokenNames, trace_head
 
@@ -47,7 +47,7 @@ def trace_checkpoint(
     names = TokenNames(own.token if own else family.first, family.eos, is_own=own is not None)
     try:
         with quiet():
-            trace = trace_head(skeleton, choice.task, names, verify=True, twin=lambda: shallow_twin(skeleton))
+            trace = trace_head(skeleton, choice.task, names, verify=True, twins=lambda: shallow_twins(skeleton))
     except Unsupported as err:
         found = traced_with_numbers(skeleton, choice, names, err)
         if found is None:

@@ -1,10 +1,11 @@
 """Smaller copies of configurations: heads do not depend on depth, vocabulary or number of experts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from headscope.model.quiet import quiet
 from headscope.upstream.torch import on_meta
@@ -33,15 +34,73 @@ def shallow_config(config: Any, depth: int = 1) -> Any:
     return shallow
 
 
-def shallow_twin(model: PreTrainedModel) -> PreTrainedModel | None:
-    """A skeleton of the same class and configuration with one layer; None where the class makes none."""
-    try:
-        with quiet(), on_meta():
-            twin = type(model)(shallow_config(model.config))
-    except Exception:  # whatever a foreign constructor raises: a pattern of layers that must be whole
-        return None
-    twin.train(False)
-    return twin
+def shallow_twins(model: PreTrainedModel) -> tuple[PreTrainedModel, ...]:
+    """Skeletons of the same class and configuration with fewer layers, the smallest first.
+
+    One has a single layer. Where a list names the kind of each layer, one has the first layer of each kind, and one the
+    first two: they may share weights. Those that the class does not make are left out.
+    """
+    config = model.config
+    twins = []
+    for smaller in (
+        shallow_config,
+        partial(_with_first_of_each_kind, count=1),
+        partial(_with_first_of_each_kind, count=2),
+    ):
+        try:
+            with quiet(), on_meta():
+                twins.append(type(model)(smaller(config)))
+        except Exception:  # whatever a foreign constructor raises: a pattern of layers that must be whole
+            continue
+        twins[-1].train(False)
+    return tuple(sorted(twins, key=lambda twin: sum(1 for _ in twin.modules())))
+
+
+def _with_first_of_each_kind(config: Any, count: int) -> Any:
+    """A copy cut behind the layer by which each kind has appeared `count` times.
+
+    Raises ValueError where no list names the kind of each layer, or each of them is needed.
+    """
+    cut = deepcopy(config)
+    changed = [_cut(part, count) for part in _nested(cut)]
+    if not any(changed):
+        raise ValueError("no pattern of layers to shorten")
+    return cut
+
+
+def _nested(config: Any) -> Iterator[Any]:
+    """A configuration and those inside it."""
+    yield config
+    for value in tuple(vars(config).values()):
+        if isinstance(value, PreTrainedConfig):
+            yield from _nested(value)
+
+
+def _cut(config: Any, count: int) -> bool:
+    """Lowers the depth of one configuration, and cuts its lists of a value for each layer; whether it did."""
+    lists = {name: value for name, value in vars(config).items() if isinstance(value, list | tuple)}
+    for name in DEPTHS:
+        depth = getattr(config, name, None)
+        kinds = {of: value for of, value in lists.items() if len(value) == depth}
+        if (
+            type(depth) is not int
+            or not kinds
+            or any(_is_list_of_sizes(value) and max(value) > 1 for value in kinds.values())
+        ):
+            continue
+        kept = max(_until_each_appeared(value, count) for value in kinds.values())
+        if kept < depth:
+            for of, value in kinds.items():
+                setattr(config, of, value[:kept])
+            setattr(config, name, kept)
+            return True
+    return False
+
+
+def _until_each_appeared(kinds: Sequence[Any], count: int) -> int:
+    """How many of the first items hold each value `count` times, or as often as it appears."""
+    places = ([at for at, other in enumerate(kinds) if other == kind] for kind in kinds)
+    return max(1 + found[:count][-1] for found in places)
 
 
 def reduced_config(config: Any) -> Any:

@@ -37,9 +37,9 @@ class Execution:
     """What one forward ran. `logits` are the score tensors; `loss` is None where the forward gave none.
 
     `others` are the score tensors of other heads, by name. `reads_problem_type` says whether the forward read that
-    field of the configuration for its loss; None where it computed none. `has_lent_token` says that headscope set a
-    pad token for this run, without which it fails. `draws_from` names a generator outside PyTorch from which a forward
-    that is not of Transformers drew; "" where it drew from none.
+    field of the configuration for its loss; None where it computed none. `fails_without_pad` is how the run fails
+    without the pad token that headscope set for it; "" where it set none. `draws_from` names a generator outside
+    PyTorch from which a forward that is not of Transformers drew; "" where it drew from none.
     """
 
     model: nn.Module
@@ -50,8 +50,13 @@ class Execution:
     notes: tuple[str, ...] = ()
     others: tuple[tuple[str, torch.Tensor], ...] = ()
     reads_problem_type: bool | None = None
-    has_lent_token: bool = False
+    fails_without_pad: str = ""
     draws_from: str = ""
+
+    @property
+    def has_lent_token(self) -> bool:
+        """Whether headscope set a pad token for this run."""
+        return bool(self.fails_without_pad)
 
     @cached_property
     def names(self) -> ModelNames:
@@ -60,32 +65,41 @@ class Execution:
 
 
 def run_forward(
-    model: nn.Module, probe: Probe, *, hint: str, lend: bool = True, output: str | None = None
+    model: nn.Module,
+    probe: Probe,
+    *,
+    hint: str,
+    lend: bool = True,
+    output: str | None = None,
+    fails_without_pad: str = "",
 ) -> Execution:
     """The one way to run a forward: of a skeleton or of real weights, on a probe or on somebody's inputs.
 
     `model` is left as it was. Labels are passed where it takes them. With `lend`, a model without a pad token gets one
-    for the length of the run, and a note says so. `output` names the scores where the forward returns several. Raises
-    Unsupported, with `hint`, where the forward fails (`SystemExit` is a failure, `KeyboardInterrupt` passes), and where
-    it returns no scores.
+    for the length of the run, and a note says so. `fails_without_pad` is how another run of this class and
+    configuration failed without one: then the run with one comes first. `output` names the scores where the forward
+    returns several. Raises Unsupported, with `hint`, where the forward fails (`SystemExit` is a failure,
+    `KeyboardInterrupt` passes), and where it returns no scores.
     """
     probe = replace(probe, inputs=_moved(probe.inputs, model), labels=_moved(probe.labels, model))
     failure: BaseException | None = None
     for attempt in _with_other_labels(probe, model):
+        expected = _run_padded(model, attempt, output, fails_without_pad) if lend and fails_without_pad else None
+        if expected is not None:
+            return expected
         execution = _attempt(model, attempt, output)
         if isinstance(execution, Execution):
             return execution
         failure = execution
         # Only after a failure: a model that runs without a pad token is shown as it is, with no setting that its user
         # lacks.
-        padded = _run_padded(model, attempt, output)
+        padded = _run_padded(model, attempt, output, _sentence(failure))
         if padded is None:
             continue
         if not lend:
             hint = "set pad_token_id in config.json to the tokenizer's pad token, or give one input at a time"
             break
-        note = f"{_NO_PAD_TOKEN} ({_sentence(failure)}); {_lent(model)}"
-        return replace(padded, notes=(note,), has_lent_token=True)
+        return padded
     assert failure is not None
     if isinstance(failure, HeadscopeError):
         raise failure
@@ -111,6 +125,7 @@ def run_on_probe(
     hint: str,
     output: str | None = None,
     with_labels: bool = True,
+    fails_without_pad: str = "",
 ) -> Execution:
     """The forward on a probe batch; where it fails on texts alone and takes images too, on texts with images.
 
@@ -119,7 +134,8 @@ def run_on_probe(
 
     def attempt(*, with_image: bool) -> Execution:
         probe = build_probe(model, task, avoid, turn, with_image=with_image)
-        return run_forward(model, probe if with_labels else replace(probe, labels={}), hint=hint, output=output)
+        asked = probe if with_labels else replace(probe, labels={})
+        return run_forward(model, asked, hint=hint, output=output, fails_without_pad=fails_without_pad)
 
     try:
         return attempt(with_image=False)
@@ -156,13 +172,23 @@ def _attempt(
         return err
 
 
-def _run_padded(model: nn.Module, probe: Probe, output: str | None) -> Execution | None:
-    """The run with a pad token that the model does not have; None where that is not what was missing."""
+def _run_padded(model: nn.Module, probe: Probe, output: str | None, failure: str) -> Execution | None:
+    """The run with a pad token that the model does not have; None where that is not what was missing.
+
+    `failure` is how a run without it failed.
+    """
     token = _token_to_lend(model)
     if token is None or "input_ids" not in probe.inputs:
         return None
     execution = _attempt(model, _with_padding(probe, token), output, token)
-    return execution if isinstance(execution, Execution) else None
+    if not isinstance(execution, Execution):
+        return None
+    return replace(execution, notes=(f"{_NO_PAD_TOKEN} ({failure}); {_lent(model)}",), fails_without_pad=failure)
+
+
+def lacks_pad_token(model: nn.Module) -> bool:
+    """Whether a model of texts has no pad token, so that its forward may fail without one."""
+    return bool(_without_pad_token(model))
 
 
 def _token_to_lend(model: nn.Module) -> int | None:

@@ -1,8 +1,9 @@
 """The head trace: everything that one shape-only run of a model tells about its head."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 
 from torch import nn
 from transformers import PreTrainedModel
@@ -14,7 +15,14 @@ from headscope.trace.axes import has_ambiguous_batch
 from headscope.trace.base import base_module, declared_base
 from headscope.trace.branches import other_paths
 from headscope.trace.cuts import cuts_of_longer_texts, unreached_cuts
-from headscope.trace.execution import Execution, is_shape_only, meta_copy, run_forward, run_on_probe
+from headscope.trace.execution import (
+    Execution,
+    is_shape_only,
+    lacks_pad_token,
+    meta_copy,
+    run_forward,
+    run_on_probe,
+)
 from headscope.trace.formula import Formula
 from headscope.trace.head_slice import HeadSlice, locate_head
 from headscope.trace.loss import observed_loss
@@ -26,8 +34,11 @@ from headscope.trace.rows import read_rows, with_rows
 from headscope.trace.stages import Step, place_of
 
 Run = Callable[[nn.Module, int, frozenset[int]], Execution]
-Twin = Callable[[], nn.Module | None]
+Twins = Callable[[], Iterable[nn.Module]]
+"""Makes smaller models of the same class and configuration, the smallest first."""
 _TRIES = 4
+_DEEP = 4
+"""So many times the modules of its twin: then a run of the twin is worth one of the model that is known to fail."""
 _HINT = "its head path cannot be traced; the weight status does not depend on it"
 
 
@@ -38,25 +49,48 @@ def trace_head(
     *,
     verify: bool = False,
     output: str | None = None,
-    twin: Twin | None = None,
+    twins: Twins | None = None,
 ) -> HeadTrace:
     """Runs `model` (on the meta device) on a probe batch and reads its head off the recorded operations.
 
-    A second run, with other sizes, shows what follows from the model alone; `twin` makes a smaller model of the same
-    class and configuration for it, or None. Real weights take no part in it. With `verify` the head is replayed on
-    random numbers and its gradients are held against the pooling. `output` names the scores where the forward returns
-    several. Raises Unsupported where the forward fails or returns no scores. The model is left as it was.
+    A second run, with other sizes, shows what follows from the model alone; `twins` makes smaller models of the same
+    class and configuration for it, of which the first that runs is taken. Real weights take no part in it. With
+    `verify` the head is replayed on random numbers and its gradients are held against the pooling. `output` names the
+    scores where the forward returns several. Raises Unsupported where the forward fails or returns no scores. The model
+    is left as it was.
     """
 
-    def execute(subject: nn.Module, turn: int, taken: frozenset[int]) -> Execution:
-        assert isinstance(subject, PreTrainedModel)
-        return run_on_probe(subject, task, taken, turn, hint=_HINT, output=output)
+    failure = ""
 
-    return read_head(model, execute, tokens or TokenNames(), twin=twin, verify=verify)
+    def execute(subject: nn.Module, turn: int, taken: frozenset[int]) -> Execution:
+        nonlocal failure
+        assert isinstance(subject, PreTrainedModel)
+        execution = run_on_probe(subject, task, taken, turn, hint=_HINT, output=output, fails_without_pad=failure)
+        failure = execution.fails_without_pad
+        return execution
+
+    made = None if twins is None else cache(lambda: tuple(twins()))
+    if made is not None and lacks_pad_token(model):
+        _first_to_run(_much_smaller(model, made()), lambda small: execute(small, 0, frozenset()))
+    return read_head(model, execute, tokens or TokenNames(), twins=made, verify=verify)
+
+
+def _much_smaller(model: nn.Module, twins: Iterable[nn.Module]) -> Iterable[nn.Module]:
+    most = sum(1 for _ in model.modules()) / _DEEP
+    return (twin for twin in twins if sum(1 for _ in twin.modules()) < most)
+
+
+def _first_to_run(models: Iterable[nn.Module], run: Callable[[nn.Module], object]) -> nn.Module | None:
+    """The first of the models that runs."""
+    for model in models:
+        with suppress(Unsupported):
+            run(model)
+            return model
+    return None
 
 
 def read_head(
-    model: nn.Module, run: Run, tokens: TokenNames, *, twin: Twin | None = None, verify: bool = False
+    model: nn.Module, run: Run, tokens: TokenNames, *, twins: Twins | None = None, verify: bool = False
 ) -> HeadTrace:
     """The head trace of a model, from several runs of it: see `agreement`.
 
@@ -72,12 +106,15 @@ def read_head(
         return seen[-1]
 
     first = look(model, 0)
-    small = twin() if twin is not None and len(first.head.hidden) == 1 else meta_copy(model)
+    small: nn.Module | None = None
 
     def again(turn: int) -> Look:
-        if turn == 1 and small is not None:
-            with suppress(Unsupported):
-                return look(small, turn)
+        nonlocal small
+        if turn == 1:
+            others = twins() if twins is not None and len(first.head.hidden) == 1 else _copies_on_meta(model)
+            small = _first_to_run(others, lambda other: look(other, turn))
+            if small is not None:
+                return seen[-1]
         return look(model, turn)
 
     agreed = agree(first, again, verify=verify)
@@ -91,7 +128,13 @@ def read_head(
     if not type(model).__module__.startswith("transformers."):
         gaps = tuple(other_paths(model, first.execution, first.head.base))
         agreed = replace(agreed, gaps=(*agreed.gaps, *gaps))
-    return _head_trace(first, agreed, tokens, verify=verify)
+    alike = (item for item in seen if item.execution.model is small and item.pooling.rule == first.pooling.rule)
+    return _head_trace(first, next(alike, first), agreed, tokens, verify=verify)
+
+
+def _copies_on_meta(model: nn.Module) -> Iterable[nn.Module]:
+    copied = meta_copy(model)
+    return () if copied is None else (copied,)
 
 
 def _note_on_one_text(look: Look, tokens: TokenNames) -> tuple[str, ...]:
@@ -134,7 +177,8 @@ def _refuse_nested(head: HeadSlice) -> None:
         raise Unsupported(f"{place_of(made)} makes a nested tensor, and headscope reads only tensors with sizes", _HINT)
 
 
-def _head_trace(first: Look, agreed: Agreement, tokens: TokenNames, *, verify: bool) -> HeadTrace:
+def _head_trace(first: Look, cheap: Look, agreed: Agreement, tokens: TokenNames, *, verify: bool) -> HeadTrace:
+    """The trace of the first run; what further runs are to show is seen on the model of `cheap`."""
     execution, head, steps = first.execution, first.head, first.steps
     base, stages, formula = head.base, agreed.stages, agreed.formula
     names = execution.names
@@ -160,7 +204,7 @@ def _head_trace(first: Look, agreed: Agreement, tokens: TokenNames, *, verify: b
         unused_modules=_unused_modules(execution, head, names),
         notes=(
             *execution.notes,
-            *_note_on_one_text(first, tokens),
+            *_note_on_one_text(cheap, tokens),
             *_notes_on_others(execution),
             *_note_on_formula(formula, stages),
         ),

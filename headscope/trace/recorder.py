@@ -173,7 +173,8 @@ class Recorder(TorchFunctionMode):
         # PyTorch gives an iterator here, in which no tensor can be seen: what the loop takes out would have no maker.
         if name == "__iter__" and args[0].dim():
             return iter(self.__torch_function__(torch.Tensor.unbind, types, (args[0], 0)))
-        memory, operands = self.graph.memory, tensors_in((args, {**kwargs, "out": None}))
+        memory = self.graph.memory
+        operands = tensors_in((args, {**kwargs, "out": None}) if kwargs else args)
         is_stale = name not in _BY_SHAPE and self._reads_stale(name, args, operands)
         targets = _targets(name, args, kwargs)
         for tensor in targets:

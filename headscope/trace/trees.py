@@ -13,6 +13,7 @@ from headscope.upstream.torch import tree_leaves, tree_map
 
 _EMPTY = {int, float, bool, str, complex, slice, type(None), type(Ellipsis), torch.dtype, torch.device, torch.layout}
 """Types that hold no tensor."""
+_TENSORS = {torch.Tensor, torch.nn.Parameter}
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
@@ -24,11 +25,11 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
 
 def map_tensors(function: Callable[[torch.Tensor], Any], value: Any) -> Any:
     """Nested arguments with `function` applied to each tensor."""
-    if isinstance(value, torch.Tensor):
-        return function(value)
     kind = type(value)
     if kind in _EMPTY:
         return value
+    if isinstance(value, torch.Tensor):
+        return function(value)
     if kind is tuple:
         return tuple([map_tensors(function, item) for item in value])
     if kind is list:
@@ -39,15 +40,18 @@ def map_tensors(function: Callable[[torch.Tensor], Any], value: Any) -> Any:
 
 
 def _collect(value: Any, found: list[torch.Tensor]) -> None:
-    if isinstance(value, torch.Tensor):
-        found.append(value)
-        return
     kind = type(value)
     if kind is tuple or kind is list:
         for item in value:
-            _collect(item, found)
+            inner = type(item)  # most items are plain: no call for each
+            if inner in _TENSORS:
+                found.append(item)
+            elif inner not in _EMPTY:
+                _collect(item, found)
     elif kind is dict:
         for item in value.values():
             _collect(item, found)
+    elif isinstance(value, torch.Tensor):
+        found.append(value)
     elif kind not in _EMPTY:
         found.extend(leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor))

@@ -16,7 +16,7 @@ _HEADS = ("num_attention_heads", "n_heads", "n_head", "num_heads", "encoder_atte
 _DEPTHS = (
     "num_hidden_layers", "n_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers", "num_decoder_layers",
 )  # fmt: skip
-_LAYERS = 2
+_LAYERS = 1
 _LISTS = ("conv_dim", "tdnn_dim", "feat_extract_conv_dim")
 """Widths of the layers that read a sound, and of those that pool it."""
 _MOST_PARAMETERS = 60_000_000

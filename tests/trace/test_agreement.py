@@ -159,7 +159,7 @@ def test_a_twin_of_one_layer_confirms_a_deep_model_without_a_third_run(monkeypat
     from transformers import BertConfig, BertForSequenceClassification
 
     from headscope.facts import Task
-    from headscope.model.reduced_config import shallow_twin
+    from headscope.model.reduced_config import shallow_twins
     from headscope.trace import head, trace_head
 
     depths: list[int] = []
@@ -172,9 +172,61 @@ def test_a_twin_of_one_layer_confirms_a_deep_model_without_a_third_run(monkeypat
     config = BertConfig(vocab_size=90, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=20)
     with torch.device("meta"):
         model = BertForSequenceClassification(config)
-    traced = trace_head(model, Task.SEQUENCE_CLASSIFICATION, twin=lambda: shallow_twin(model))
+    traced = trace_head(model, Task.SEQUENCE_CLASSIFICATION, twins=lambda: shallow_twins(model))
     assert depths == [3, 1]
     assert (traced.pooling.kind, traced.not_determined) == (K.FIRST_TOKEN, ())
+
+
+def test_a_deep_model_that_needs_a_pad_token_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That it fails without one is seen on its twin."""
+    from transformers import GPT2Config, GPT2ForSequenceClassification
+
+    from headscope.facts import Task
+    from headscope.model.reduced_config import shallow_twins
+    from headscope.trace import execution, trace_head
+
+    ran: list[tuple[int, int | None]] = []
+    attempt = execution._attempt
+
+    def counted(model: Any, probe: Any, output: Any, token: int | None = None) -> Any:
+        ran.append((len(model.transformer.h), token))
+        return attempt(model, probe, output, token)
+
+    monkeypatch.setattr(execution, "_attempt", counted)
+    with torch.device("meta"):
+        model = GPT2ForSequenceClassification(GPT2Config(vocab_size=90, n_embd=32, n_layer=8, n_head=4))
+    alone = trace_head(model, Task.SEQUENCE_CLASSIFICATION)
+    assert (8, None) in ran
+    ran.clear()
+    traced = trace_head(model, Task.SEQUENCE_CLASSIFICATION, twins=lambda: shallow_twins(model))
+    assert [run for run in ran if run[0] == 8] == [(8, 89)]
+    assert "ValueError: Cannot handle batch sizes > 1 if no padding token is defined" in traced.notes[0]
+    assert (traced.notes, traced.pooling, traced.formula) == (alone.notes, alone.pooling, alone.formula)
+
+
+def test_the_twin_of_a_hybrid_has_a_layer_of_each_kind() -> None:
+    from transformers import (
+        Qwen3NextConfig,
+        Qwen3NextForSequenceClassification,
+        ZambaConfig,
+        ZambaForSequenceClassification,
+    )
+
+    from headscope.model.reduced_config import shallow_twins
+
+    def depths(cls: Any, config: Any, kinds: str) -> list[tuple[int, set[str]]]:
+        with torch.device("meta"):
+            model = cls(config)
+        return [(len(twin.model.layers), set(getattr(twin.config, kinds))) for twin in shallow_twins(model)]
+
+    narrow = {"vocab_size": 90, "hidden_size": 32, "intermediate_size": 20, "num_attention_heads": 4}
+    hybrid = Qwen3NextConfig(**narrow, num_hidden_layers=16, num_experts=4, moe_intermediate_size=8)
+    both = {"linear_attention", "full_attention"}
+    assert (4, both) in depths(Qwen3NextForSequenceClassification, hybrid, "layer_types")
+    # Layers that share weights with the first of their kind need one more to share them with.
+    found = depths(ZambaForSequenceClassification, ZambaConfig(vocab_size=90, hidden_size=32), "layers_block_type")
+    assert min(found)[0] < ZambaConfig().num_hidden_layers / 4
+    assert min(found)[1] == set(ZambaConfig().layers_block_type)
 
 
 @pytest.fixture(name="look", scope="module")
