@@ -39,9 +39,10 @@ def read(location):
 
 found = []
 for line in sys.stdin:
-    hub = HubOptions()
+    words = json.loads(line)
+    hub = HubOptions(timeout=words.get("timeout"))
     try:
-        found += [read(location) for location in located(json.loads(line), hub)]
+        found += [read(location) for location in located(words, hub)]
     except HeadscopeError as err:
         found.append({"error": err.message})
 print(json.dumps(found))
@@ -72,8 +73,8 @@ def read(hub: Hub, home: Path, **location: Any) -> dict[str, Any]:
     return found
 
 
-def listed(hub: Hub, home: Path, **listing: Any) -> list[dict[str, Any]]:
-    return run(READ, hub.endpoint, home, [json.dumps({"listing": listing})])
+def listed(hub: Hub, home: Path, *, timeout: float | None = None, **listing: Any) -> list[dict[str, Any]]:
+    return run(READ, hub.endpoint, home, [json.dumps({"listing": listing, "timeout": timeout})])
 
 
 def asked(hub: Hub) -> list[Request]:
@@ -164,6 +165,23 @@ def test_a_listing_whose_next_page_is_itself_ends(hub: Hub, tmp_path: Path) -> N
     (found,) = listed(hub, tmp_path, author="someone")
     assert found == {"error": "the Hub's listing repeats itself"}
     assert sum(path == "/api/models" for path in of_hub(hub)) < 10
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_listing_is_not_waited_for_without_end(status: int, hub: Hub, tmp_path: Path) -> None:
+    """The client of the Hub would sleep for a day."""
+    hub.answer = lambda origin, method, path: (status, {"Retry-After": "86400"}, b"") if path == "/api/models" else None
+    (found,) = listed(hub, tmp_path, author="someone")
+    assert found == {"error": "the Hub asks to wait 86400 s, longer than the time that is left"}
+
+
+def test_the_pause_that_the_hub_asks_for_is_not_the_time_of_a_listing(hub: Hub, tmp_path: Path) -> None:
+    refused = iter((True, False))
+    hub.page = 1000
+    hub.answer = lambda origin, method, path: (
+        (429, {"Retry-After": "6"}, b"") if path == "/api/models" and next(refused, False) else None
+    )
+    assert len(listed(hub, tmp_path, author="someone", timeout=5)) == 5
 
 
 def test_a_listed_name_that_cannot_be_an_id_is_not_left_out(hub: Hub, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Any, Protocol
 
 from headscope.checkpoints.hub.budget import SharedBudget, kind_of
-from headscope.checkpoints.hub.ranges import Deadline
+from headscope.checkpoints.hub.ranges import Deadline, pause_asked_for
 from headscope.errors import NetworkError
 from headscope.upstream.hub import event_hooks, library_of
 
@@ -45,13 +45,16 @@ def bounded_answers(deadline: Clock, limit: int) -> Iterator[None]:
 
 
 @contextmanager
-def limited_requests(budget: SharedBudget, deadline: Deadline) -> Iterator[list[str]]:
+def limited_requests(budget: SharedBudget, deadline: Deadline, *, client_waits: bool = False) -> Iterator[list[str]]:
     """The methods of the requests that the Hub's client makes in this context, with redirects and repetitions.
 
     Each waits for its turn in the budget, as long as the deadline lets it, and each answer tells what is left of it.
     A thread of its own belongs to it where it runs in a copy of the context; requests of other threads are neither
-    counted, nor limited, nor refused. Raises NetworkError for an answer whose commit or entity tag could not be part of
-    a path: the client makes paths of its cache from them.
+    counted, nor limited, nor refused.
+
+    With `client_waits` the client repeats requests by itself, and sleeps as long as a server asks it to: as long as the
+    deadline lets it. Raises NetworkError for an answer whose commit or entity tag could not be part of a path: the
+    client makes paths of its cache from them.
     """
     from huggingface_hub import constants
 
@@ -73,6 +76,9 @@ def limited_requests(budget: SharedBudget, deadline: Deadline) -> Iterator[list[
             kind = kind_of(str(response.url), constants.ENDPOINT)
             if kind is not None:
                 budget.learn(kind, response.status_code, response.headers)
+            wait = pause_asked_for(response) if client_waits else None
+            if wait is not None and wait.pause is not None:
+                deadline.pause(wait.pause)
             _check(response)
 
     own = {"request": note, "response": check}

@@ -5,7 +5,7 @@ A page of a listing is one request for many models. What is read of them afterwa
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ from headscope.checkpoints.hub.access import HubAccess, access_to
 from headscope.checkpoints.hub.errors import understood
 from headscope.checkpoints.hub.http_limits import bounded_answers
 from headscope.checkpoints.hub.offline import why_offline
+from headscope.checkpoints.hub.ranges import Deadline
 from headscope.checkpoints.hub.reading import reaching
 from headscope.checkpoints.hub.repository import is_id, is_plain
 from headscope.checkpoints.reference import HubReference, parse_reference
@@ -140,8 +141,9 @@ def _reached(hub: HubOptions, ask: Callable[[], Iterator[Item]], collection: str
 
 
 def _access(hub: HubOptions) -> HubAccess:
-    """How a page is reached, with a deadline for it alone."""
-    return access_to(HubReference(_LISTING), Location(_LISTING, hub=hub))
+    """How a page is reached, with a deadline for it alone, in which a pause that the Hub asks for doesn't count."""
+    access = access_to(HubReference(_LISTING), Location(_LISTING, hub=hub))
+    return replace(access, deadline=Deadline(access.deadline.seconds, patient=True))
 
 
 def _model(info: Any) -> ListedModel | None:

@@ -75,5 +75,5 @@ def _manifest(access: HubAccess, storage: Repository, config: str) -> Checkpoint
 def reaching(access: HubAccess) -> Iterator[None]:
     """For readings of a repository beside its manifest: the client's errors as ours, and no answer that makes paths."""
     budget = budget_of(access.location.hub)
-    with translated(access.repo, access.revision), limited_requests(budget, access.deadline):
+    with translated(access.repo, access.revision), limited_requests(budget, access.deadline, client_waits=True):
         yield
