@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from math import prod
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from headscope.api.options import DeviceName, given_options, make_request, read_names, read_path, refuses_unknown
 from headscope.api.shown import Probed
@@ -27,6 +29,7 @@ from headscope.facts.probe import (
     Baseline,
     BaselineKind,
     HeadInput,
+    Loading,
     ProbeClass,
     ProbeFirst,
     Problem,
@@ -36,11 +39,16 @@ from headscope.facts.probe import (
 from headscope.facts.report import find_missing
 
 if TYPE_CHECKING:
-    from headscope.labelled import Source
+    from headscope.labelled import Source as DataSource
+    from headscope.model.model_request import Choice
     from headscope.probing.comparison import Rated, Scored
-    from headscope.probing.features import Features
+    from headscope.probing.opening import Source
     from headscope.probing.rows import Rows
     from headscope.probing.scores import Trial
+    from headscope.probing.store import Features
+
+DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
+"""The dtypes that the model may run in."""
 
 ProbeTask = Literal["single-label", "multi-label", "regression"]
 """What the labels of `probe` are."""
@@ -61,6 +69,7 @@ def probe(
     device: DeviceName = "cpu",
     batch_size: int = 32,
     features: str | PathLike[str] | None = None,
+    dtype: DtypeName = "auto",
     model_class: str | None = None,
     revision: str | None = None,
     subfolder: str | None = None,
@@ -91,7 +100,10 @@ def probe(
         seed: Seed of the sample, the folds, the bootstrap, the tests, and weights that the checkpoint lacks.
         device: Where the model runs: `cpu`, `cuda`, `cuda:0` or `mps`.
         batch_size: Number of texts that run together.
-        features: Folder for the vectors, which are kept there as `.npy` files (default: a temporary folder).
+        features: Folder for the vectors, which are kept there as `.npy` files (default: a temporary folder). The next
+            run uses them if the checkpoint, the texts, the options and the versions are the same.
+        dtype: `float32`, `bfloat16` or `float16`; `auto` is float32 on the CPU, and elsewhere the checkpoint's half
+            precision if it changes no vector of sample texts.
         model_class: A class of Transformers, such as `BertForSequenceClassification`.
         revision: Branch, tag or commit on the Hub (default: `main`).
         subfolder: Folder inside the repository or the local folder.
@@ -132,7 +144,7 @@ def probe(
             "probe needs a tokenizer, and a model in memory has none", "save the model, and give its folder"
         )
     asked = _problem(task)
-    plan = _Plan(limit, folds, seed, device, batch_size)
+    plan = _Plan(limit, folds, seed, device, batch_size, dtype)
     from headscope.probing.scores import check_installed
 
     check_installed()
@@ -146,7 +158,7 @@ def probe(
 
 _OF_PROBE = (
     "reference", "data", "text_column", "label_column", "task", "split", "limit", "folds", "seed", "device",
-    "batch_size", "features", "progress",
+    "batch_size", "features", "dtype", "progress",
 )  # fmt: skip
 _FEWEST = {"limit": 10, "folds": 2, "seed": 0, "batch_size": 1}
 _MOST_SEED = 2**32
@@ -161,6 +173,7 @@ class _Plan:
     seed: int
     device: str
     batch_size: int
+    dtype: str = "auto"
 
     def __post_init__(self) -> None:
         """Raises UsageError for a number that makes no sense."""
@@ -172,6 +185,8 @@ class _Plan:
                 )
         if self.device == "meta":
             raise UsageError("probe runs the real weights, and the device is meta", "give cpu or cuda")
+        if self.dtype not in get_args(DtypeName):
+            raise UsageError(f"no such dtype: {self.dtype!r}", f"dtypes: {', '.join(get_args(DtypeName))}")
 
 
 _TASKS = {
@@ -192,7 +207,7 @@ class _Data:
     """Labelled data that were counted, and the problem that was asked for."""
 
     facts: DataFacts
-    source: Source
+    source: DataSource
     asked: Problem | None
 
 
@@ -224,18 +239,16 @@ def _probe(request: Request, data: _Data, plan: _Plan, folder: str | None, tell:
     choice = examined.choice or choose_class(request, manifest)
     from headscope.probing.candidates import classifier_of, list_vectors
     from headscope.probing.comparison import compare_best, hear_opinions, score_of_choice, score_vectors
-    from headscope.probing.features import extract_features, open_reader
     from headscope.probing.label_facts import describe_labels
+    from headscope.probing.numbers import feature_numbers
     from headscope.probing.scores import make_trial
     from headscope.probing.start import outputs_of
 
     classifier = classifier_of(report.head)
     name = classifier if isinstance(classifier, str) else ""
-    tell(f"loading {manifest.bytes_total / 1e9:.2f} GB of weights")
-    reader = open_reader(choice, loadable(request, manifest), plan.device, name, plan.seed)
     with _folder(folder) as place:
-        features = extract_features(reader, texts.texts, place, batch_size=plan.batch_size, tell=tell)
-        del reader
+        source = _source(request, examined, choice, name, plan)
+        features = _features(request, manifest, source, texts, plan, _Place(place, folder is not None), tell)
         vectors, head = list_vectors(features), _head_input(report, name, features)
         trial = make_trial(texts.labels, texts.groups, plan.folds, plan.seed, texts.problem)
         new = {Vector.HEAD: head.new if head else (), Vector.POOLER: _new_pooler(report)}
@@ -243,6 +256,7 @@ def _probe(request: Request, data: _Data, plan: _Plan, folder: str | None, tell:
         tell("scoring the baselines")
         outputs = outputs_of(texts, report.model)
         rivals, gaps = _rivals(texts, trial, report, features, outputs)
+        numbers = feature_numbers(vectors, features)
     place_of_head = scored.place(Vector.HEAD.value)
     against = {} if place_of_head is None else {Vector.HEAD.value: scored.rated[place_of_head]}
     against |= {kind.value: rated for kind, rated in rivals.items() if kind in _COMPARED}
@@ -278,6 +292,83 @@ def _probe(request: Request, data: _Data, plan: _Plan, folder: str | None, tell:
         left_out=(*features.left_out, *gaps),
         notes=(*texts.notes, *_note_on_base(report), *features.notes),
         not_determined=(*lost, *features.not_determined),
+        numbers=numbers,
+        loading=_loading(request, source),
+    )
+
+
+def _source(request: Request, examined: Examined, choice: Choice, classifier: str, plan: _Plan) -> Source:
+    """Where the model comes from; its stored dtype is that of most of its numbers."""
+    from headscope.probing.opening import Source
+
+    sizes: Counter[str] = Counter()
+    for tensor in examined.manifest.tensors:
+        sizes[tensor.dtype] += prod(tensor.shape)
+    stored = sizes.most_common(1)[0][0] if sizes else "float32"
+    place = loadable(request, examined.manifest)
+    return Source(choice, place, stored, classifier, plan.seed, _new_names(examined.report))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The folder of the vectors, and whether they are kept there."""
+
+    folder: Path
+    is_kept: bool
+
+
+def _features(  # noqa: PLR0917  a step of `_probe`, all of whose names it uses
+    request: Request,
+    manifest: CheckpointManifest,
+    source: Source,
+    texts: Rows,
+    plan: _Plan,
+    place: _Place,
+    tell: Progress,
+) -> Features:
+    """The vectors of an earlier run with everything the same, or those of a pass over the texts."""
+    from headscope.probing.features import extract_features
+    from headscope.probing.opening import open_reader
+    from headscope.probing.origin import origin_of
+    from headscope.probing.store import keep_manifest, read_kept
+
+    if place.is_kept:
+        origin = origin_of(request, manifest, texts.texts, _options(request, source, plan))
+        kept = read_kept(place.folder, origin)
+        if not isinstance(kept, str):
+            tell(f"using the vectors in {place.folder}")
+            return kept
+        _clear(place.folder)
+    tell(f"loading {manifest.bytes_total / 1e9:.2f} GB of weights")
+    reader = open_reader(source, plan.device, plan.dtype, texts.texts)
+    found = extract_features(reader, texts.texts, place.folder, batch_size=plan.batch_size, tell=tell)
+    if place.is_kept:
+        keep_manifest(place.folder, origin, found)
+        found = found.with_note(f"the vectors in {place.folder} were computed again: {kept}") if kept else found
+    return found
+
+
+def _options(request: Request, source: Source, plan: _Plan) -> dict[str, str]:
+    """What the vectors depend on beside the checkpoint and the texts, by name."""
+    return {
+        "class": f"{source.choice.cls.__name__} {source.choice.config.num_labels} {source.classifier}",
+        "remote code": str(request.trust_remote_code),
+        "seed": str(plan.seed),
+        "device": plan.device,
+        "dtype": plan.dtype,
+        "batch size": str(plan.batch_size),
+    }
+
+
+def _loading(request: Request, source: Source) -> Loading:
+    place, choice = source.place, source.choice
+    return Loading(
+        reference=place.reference,
+        revision=place.commit or place.revision,
+        subfolder=place.subfolder,
+        model_class=choice.cls.__name__,
+        encoder_decoder=bool(getattr(choice.config, "is_encoder_decoder", False)),
+        remote_code=bool(request.trust_remote_code),
     )
 
 
@@ -338,14 +429,27 @@ def _folder(given: str | None) -> Iterator[Path]:
     place = Path(given)
     try:
         place.mkdir(parents=True, exist_ok=True)
-        strangers = sorted(item.name for item in place.iterdir() if item.suffix != ".npy")
+        strangers = sorted(item.name for item in place.iterdir() if not _is_ours(item))
     except OSError as err:
         raise UsageError(f"--features {given} cannot be used: {err.strerror}", "name a folder") from err
     if strangers:
         raise UsageError(f"--features {given} holds other files: {few_of(strangers)}", "name an empty folder")
-    for item in place.glob("*.npy"):
-        item.unlink()
     yield place
+
+
+def _is_ours(path: Path) -> bool:
+    from headscope.probing.store import is_our_file
+
+    return path.is_file() and is_our_file(path.name)
+
+
+def _clear(folder: Path) -> None:
+    """Removes the vectors of an earlier run, what they were made of first."""
+    from headscope.probing.store import MANIFEST
+
+    (folder / MANIFEST).unlink(missing_ok=True)
+    for item in [item for item in folder.iterdir() if _is_ours(item)]:
+        item.unlink()
 
 
 def _new_names(report: Report) -> tuple[str, ...]:

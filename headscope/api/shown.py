@@ -79,6 +79,12 @@ class Probed(Shown, ProbeResult):
 
     __slots__ = ()
 
+    def code(self) -> str:
+        """A Python module with a classifier on the best vector."""
+        from headscope.render.probe_code import probe_code
+
+        return probe_code(self)
+
 
 class Heads(Shown, tuple[HeadEntry, ...]):
     """The result of `heads`: the entries, in order."""

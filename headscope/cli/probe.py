@@ -21,16 +21,27 @@ from headscope.cli.options import (
     TrustRemoteCode,
     Variant,
 )
-from headscope.cli.output import check_output, write_report
+from headscope.cli.output import check_output, write_report, write_text
 from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from headscope.api import DeviceName
+    from headscope.facts.probe import ProbeResult
 
 _LABELLED = "Labelled data"
 _SCORES = "Scores"
 _RUN = "The pass over the texts"
+
+
+class Precision(StrEnum):
+    """What the model runs in."""
+
+    auto = "auto"
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+
 
 Data = Annotated[
     str | None,
@@ -106,6 +117,21 @@ FeaturesFolder = Annotated[
         rich_help_panel=_RUN,
     ),
 ]
+Dtype = Annotated[
+    Precision,
+    typer.Option(
+        "--dtype",
+        help="Number format of the model. auto: float32 on the CPU; elsewhere the checkpoint's half precision, if it "
+        "changes no vector of sample texts.",
+        rich_help_panel=_RUN,
+    ),
+]
+Code = Annotated[
+    bool,
+    typer.Option(
+        "--code", help="Write a Python module with a classifier on the best vector.", rich_help_panel="Output"
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -140,6 +166,7 @@ class Scores:
     seed: Seed = 0
     device: Device = "cpu"
     batch_size: BatchSize = 32
+    dtype: Dtype = Precision.auto
     features: FeaturesFolder = None
 
     def keywords(self) -> dict[str, Any]:
@@ -149,6 +176,7 @@ class Scores:
             "seed": self.seed,
             "device": cast("DeviceName", self.device),  # PyTorch may know others, and says so
             "batch_size": self.batch_size,
+            "dtype": self.dtype.value,
             "features": self.features,
         }
 
@@ -179,16 +207,28 @@ class Place:
         return {name: getattr(self, name) for name in names}
 
 
-def probe(place: Place, labelled: Labelled, scores: Scores, output: Output) -> int:
+def probe(place: Place, labelled: Labelled, scores: Scores, output: Output, code: Code = False) -> int:
     """Score every vector that a classifier could read on labelled texts, and say which is best."""
     check_output(output.output)
+    if code and output.is_json:
+        raise UsageError("--code writes Python, and JSON was asked for.", "Leave one of them out.")
     texts = labelled.keywords()
     with telling_progress(output.quiet) as tell:
         from headscope import api
 
         result = api.probe(place.model, progress=tell, **texts, **scores.keywords(), **place.keywords())
+    _write(result, output, code=code)
+    return ExitCode.UNDETERMINED if result.not_determined else ExitCode.OK
+
+
+def _write(result: "ProbeResult", output: Output, *, code: bool) -> None:
+    """Writes the answer as text, JSON or a module."""
+    if code:
+        from headscope.render.probe_code import probe_code
+
+        write_text(output.output, probe_code(result))
+        return
     from headscope.render.probe import probe_document, probe_screen, probe_verdict
 
     screen = probe_verdict if output.quiet else probe_screen
     write_report(output, lambda: screen(result), lambda: probe_document(result))
-    return ExitCode.UNDETERMINED if result.not_determined else ExitCode.OK

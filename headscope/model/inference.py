@@ -28,8 +28,13 @@ def check_device(name: str) -> torch.device:
     return device
 
 
-def load_model(choice: Choice, place: Location, device: torch.device) -> PreTrainedModel:
-    """The model with its real weights on `device`. Raises Unsupported where they cannot be loaded."""
+def load_model(
+    choice: Choice, place: Location, device: torch.device, dtype: torch.dtype | None = None
+) -> PreTrainedModel:
+    """The model with its real weights on `device`, in the checkpoint's dtype or another.
+
+    Raises Unsupported where they cannot be loaded.
+    """
     try:
         with quiet():
             loaded: Any = choice.cls.from_pretrained(
@@ -38,6 +43,7 @@ def load_model(choice: Choice, place: Location, device: torch.device) -> PreTrai
                 # As `inspect` does: a head of another shape is reported, and its scores are those of new weights.
                 ignore_mismatched_sizes=True,
                 variant=place.variant,
+                dtype="auto" if dtype is None else dtype,
                 **place.keywords(),
             )
         model: PreTrainedModel = loaded.to(device).train(False)

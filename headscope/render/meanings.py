@@ -214,6 +214,46 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "probe_first": "Whether to train the head alone before the whole model.",
         "head_input": "What the head of the class reads; null where its input could not be determined.",
         "left_out": "Candidates and baselines that this model or these texts don't have.",
+        "numbers": "What the pass over the texts shows beside the scores.",
+        "loading": "How the model was loaded.",
+    },
+    "FeatureNumbers": {
+        "vectors": "What the numbers of each candidate look like.",
+        "layers": "What the first token is worth in each layer; empty for images, sounds and texts of one token.",
+        "precision": "The dtype that the model ran in.",
+        "fewest_tokens": "Tokens of the shortest text; null for images and sounds.",
+        "most_tokens": "Tokens of the longest text before it is cut; null for images and sounds.",
+        "max_tokens": "The most tokens that the model takes; null where no limit is known.",
+        "truncated": "How many texts have more tokens than that, and were cut.",
+        "reused": "Whether the vectors are those of an earlier run.",
+    },
+    "VectorNumbers": {
+        "name": "The name of the candidate.",
+        "anisotropy": "The mean cosine between the vectors of two texts; null where a vector is zero.",
+        "dead": "How many dimensions have the same value for every text.",
+        "padding": "The largest change of the vectors of the shortest and the longest text by padding, relative to "
+        "their largest number; null where it was not measured.",
+    },
+    "LayerNumbers": {
+        "layer": "The index of the hidden states; 0 is the embeddings.",
+        "first_share": "The norm of the first token over the sum of the norms of all tokens, averaged over the texts.",
+        "cosine_without": "The cosine between the mean over the tokens and the mean without the first, averaged.",
+    },
+    "Precision": {
+        "dtype": "The dtype that the model ran in.",
+        "stored": "The dtype of most of the stored weights.",
+        "change": "The largest change of a vector of the sample texts against float32, relative to its largest number; "
+        "null where nothing was compared, or numbers became infinite.",
+        "tolerance": "How much change is allowed; null where nothing was compared.",
+        "texts": "How many sample texts were compared.",
+    },
+    "Loading": {
+        "reference": "What `from_pretrained` was given.",
+        "revision": "The commit, or the revision that was asked for; null for a folder.",
+        "subfolder": "The folder inside the repository; null for none.",
+        "model_class": "The class.",
+        "encoder_decoder": "Whether the model has an encoder, whose layers the candidates are of, and a decoder.",
+        "remote_code": "Whether code of the checkpoint was run.",
     },
     "ProbeClass": {"label": "The label.", "texts": "How many texts with it were used."},
     "Candidate": {

@@ -16,12 +16,14 @@ from headscope.facts.probe import (
     Metric,
     Opinion,
     OpinionKind,
+    Precision,
     ProbeResult,
     Problem,
     Standing,
     Start,
     StartingLoss,
     Vector,
+    VectorNumbers,
     Versus,
 )
 from headscope.render.document import Document, opening
@@ -245,6 +247,7 @@ def _facts(result: ProbeResult) -> Iterator[RenderableType]:
     if result.probe_first is not None:
         yield _line("head first", f"{_ADVICE[result.probe_first.advised]}: {safe(result.probe_first.reason)}")
     yield _line("method", _method(result))
+    yield from _numbers(result)
     if result.head_input is not None and result.head_input.new:
         yield _line(
             "head",
@@ -322,6 +325,50 @@ def _on_start(start: StartingLoss, problem: Problem) -> str:
     return (
         f"loss {start.loss:.3f} with {head}, before any training: {stand} the {start.uninformed:.3f} of a head that "
         f"knows nothing ({guess})"
+    )
+
+
+def _numbers(result: ProbeResult) -> Iterator[RenderableType]:
+    """What the pass over the texts shows: the best vector, the first token of its layer, the dtype."""
+    found = result.numbers
+    if found is None:
+        return
+    numbers = next((item for item in found.vectors if item.name == result.best), None)
+    if numbers is not None:
+        yield _line("vectors", f"{_of_numbers(numbers, result.candidate(result.best).size)}")
+    sink = max(found.layers, key=lambda item: item.first_share, default=None)
+    if sink is not None:
+        least = min(found.layers, key=lambda item: item.cosine_without)
+        yield _line(
+            "first token",
+            f"at most {sink.first_share:.0%} of the norms of a text's tokens (layer {sink.layer}); leaving it out "
+            f"of the mean keeps a cosine of at least {least.cosine_without:.3f} (layer {least.layer})",
+        )
+    if found.reused:
+        yield _line("reused", "the vectors are those of an earlier run with the same checkpoint, texts and options")
+    if found.precision.dtype != found.precision.stored or found.precision.tolerance is not None:
+        yield _line("dtype", _precision(found.precision))
+
+
+def _of_numbers(numbers: VectorNumbers, size: int) -> str:
+    """What the numbers of the best vector look like."""
+    alike = "not determined (a vector is zero)" if numbers.anisotropy is None else f"{numbers.anisotropy:.3f}"
+    dead = f"{numbers.dead:,} of {counted(size, 'dimension')} the same for every text"
+    padding = "" if numbers.padding is None else f"; padding changes it by {numbers.padding:.1g} of its largest number"
+    return f"the best: mean cosine between two texts {alike}; {dead}{padding}"
+
+
+def _precision(found: Precision) -> str:
+    said = f"{found.dtype}; the weights are stored in {found.stored}"
+    if found.tolerance is None:
+        return said if found.dtype == "float32" else f"{said}; not compared with float32, which needs too much memory"
+    change = "numbers that are not finite" if found.change is None else f"{found.change:.1%} at most"
+    half = found.dtype if found.dtype != "float32" else found.stored
+    held = found.change is not None and found.change <= found.tolerance
+    verdict = "within" if held else "more than"
+    return (
+        f"{said}; {half} changes the vectors of {counted(found.texts, 'sample text')} against float32 by {change}, "
+        f"{verdict} the {found.tolerance:.0%} allowed"
     )
 
 

@@ -14,7 +14,8 @@ import headscope
 from headscope.errors import Unsupported
 from headscope.facts.probe import Vector
 from headscope.probing.candidates import classifier_of, list_vectors
-from headscope.probing.features import Features, Reader, extract_features
+from headscope.probing.features import Reader, extract_features
+from headscope.probing.store import Features
 from tests.families import FAMILIES
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -102,7 +103,7 @@ def test_the_input_of_the_head_times_the_classifier_is_the_logits(case: tuple[st
     features = extracted(name, folder, tmp_path / "features", 8)
     layers = [module for module in model.modules() if isinstance(module, torch.nn.Linear) and module.out_features == 3]
     (classifier,) = layers
-    given = torch.from_numpy(np.asarray(features.parts[Vector.HEAD, None]))
+    given = torch.from_numpy(np.array(features.parts[Vector.HEAD, None]))
     with torch.no_grad():
         ids = [tokenizer(text, return_tensors="pt")["input_ids"] for (text,) in TEXTS]
         logits = torch.cat([model(input_ids=row).logits for row in ids])
@@ -157,7 +158,7 @@ def test_texts_that_fill_the_model_are_counted(tmp_path: Path) -> None:
     folder = tiny.save(tmp_path / "bert", "bert")
     long = (" ".join(["w10"] * 60),)
     features = extracted("bert", folder, tmp_path / "features", 8, [*TEXTS, long])
-    assert features.notes == ("1 text with 40 tokens, the most that the model takes: may be cut",)
+    assert features.notes == ("1 text of 24 (4.2%) longer than the 40 tokens that the model takes: cut",)
 
 
 def test_too_large_a_batch_is_halved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

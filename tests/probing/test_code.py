@@ -1,0 +1,156 @@
+"""The module that probe prints: it runs, its vectors are those of the candidate, and it learns."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from probing import tiny
+from probing.test_features import TEXTS, extracted
+
+from headscope.facts.probe import (
+    Candidate,
+    HeadInput,
+    Loading,
+    Metric,
+    ProbeClass,
+    ProbeResult,
+    Selected,
+    Vector,
+)
+from headscope.probing.candidates import Vectors, list_vectors
+from headscope.render.probe_code import probe_code
+
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "bert": ("bert", {}),
+    "roberta": ("roberta", {}),
+    "distilbert": ("distilbert", {}),
+    "gpt2, left": ("gpt2", {"side": "left"}),
+    "llama without a pad token": ("llama", {"pads": False}),
+    "qwen2 with an end": ("qwen2", {"side": "left", "eos": True}),
+    "xlnet": ("xlnet", {"side": "left"}),
+    "bart": ("bart", {"eos": True}),
+    "t5": ("t5", {"eos": True}),
+}
+LABELS = ("a", 'b"\n', "\u202e")
+
+
+def result(folder: Path, name: str, item: Vectors, layers: int, classifier: str = "classifier") -> ProbeResult:
+    size = item.make().shape[1]
+    best = Candidate(item.name, item.layer, item.pooling, Metric.ACCURACY, 0.9, 0.8, 1.0, size)
+    is_head = item.pooling is Vector.HEAD
+    model, _ = tiny.load(folder, name)
+    return ProbeResult(
+        tool_version="1", reference=str(folder), data="rows.csv", texts=9, available=9, distinct=9,
+        classes=tuple(ProbeClass(label, 3) for label in LABELS), folds=3, seed=0, device="cpu", padded=True,
+        layers=layers, candidates=(best,), baselines=(), best=best.name, head="head" if is_head else None,
+        selected=Selected(0.9, 0.8, 1.0, ()), versus=(),
+        head_input=HeadInput(type(model).__name__, "first_token", classifier) if is_head else None,
+        loading=Loading(str(folder), None, None, type(model).__name__, model.config.is_encoder_decoder),
+    )  # fmt: skip
+
+
+def imported(text: str, place: Path) -> Any:
+    place.write_text(text, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(place.stem, place)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_features_of_the_module_are_those_of_the_candidate(name: str, tmp_path: Path) -> None:
+    family, options = CASES[name]
+    folder = tiny.save(tmp_path / "model", family, **options)
+    features = extracted(family, folder, tmp_path / "features", 8)
+    texts = [text for (text,) in TEXTS]
+    seen = set()
+    for number, item in enumerate(list_vectors(features)):
+        if item.pooling is Vector.HEAD or (item.layer not in (None, 1, features.layers - 1)):
+            continue
+        seen.add(item.pooling)
+        module = imported(probe_code(result(folder, family, item, features.layers - 1)), tmp_path / f"m{number}.py")
+        model = module.Classifier().eval()
+        with torch.no_grad():
+            made = model.features(**module.encode(module.load_tokenizer(), texts))
+            scores = model(**module.encode(module.load_tokenizer(), texts))["logits"]
+        np.testing.assert_allclose(made, item.make(), rtol=0, atol=1e-5, err_msg=item.name)
+        assert scores.shape == (len(texts), 3)
+    assert {Vector.FIRST_TOKEN, Vector.MASKED_MEAN, Vector.LAST_NON_PAD_TOKEN, Vector.MAX, Vector.MEAN_AND_MAX} <= seen
+    assert (Vector.EOS_TOKEN in seen) is bool(options.get("eos"))
+
+
+@pytest.mark.parametrize(("name", "classifier"), [("bert", "classifier"), ("roberta", "classifier.out_proj")])
+def test_the_class_itself_is_advised_where_its_head_reads_the_best(name: str, classifier: str, tmp_path: Path) -> None:
+    folder = tiny.save(tmp_path / "model", name)
+    features = extracted(name, folder, tmp_path / "features", 8)
+    head = next(item for item in list_vectors(features) if item.pooling is Vector.HEAD)
+    given = result(folder, name, head, features.layers - 1, classifier)
+    text = probe_code(given)
+    assert f"import {type(tiny.load(folder, name)[0]).__name__}" in text.replace("AutoTokenizer, ", "")
+    module = imported(text, tmp_path / "own.py")
+    model = module.Classifier().eval()
+    with torch.no_grad():
+        inputs = module.encode(module.load_tokenizer(), [text for (text,) in TEXTS])
+        np.testing.assert_allclose(model.features(**inputs), head.make(), rtol=0, atol=1e-5)
+        np.testing.assert_allclose(model(**inputs)["logits"], features.scores, rtol=0, atol=1e-5)
+    twin = replace(given.candidates[0], name="pooler", pooling=Vector.POOLER)
+    both = replace(given, best="pooler", candidates=(twin, replace(given.candidates[0], same_as="pooler")))
+    assert probe_code(both) == text
+
+
+def test_the_vectors_of_four_layers(tmp_path: Path) -> None:
+    from tests.families import FAMILIES
+
+    folder = tiny.save(tmp_path / "model", "bert")
+    FAMILIES["bert"].build("BertForSequenceClassification", num_hidden_layers=5, num_labels=3).save_pretrained(folder)
+    features = extracted("bert", folder, tmp_path / "features", 8)
+    several = (Vector.FIRST_LAST_MEAN, Vector.LAST_FOUR_CONCAT, Vector.LAST_FOUR_AVERAGE)
+    found = [item for item in list_vectors(features) if item.pooling in several]
+    assert [item.pooling for item in found] == [*several]
+    for item in found:
+        module = imported(probe_code(result(folder, "bert", item, 5)), tmp_path / f"{item.name}.py")
+        with torch.no_grad():
+            made = module.Classifier().eval().features(**module.encode(module.load_tokenizer(), [t for (t,) in TEXTS]))
+        np.testing.assert_allclose(made, item.make(), rtol=0, atol=1e-5, err_msg=item.name)
+
+
+def test_the_module_learns_and_runs_alone(tmp_path: Path) -> None:
+    folder = tiny.save(tmp_path / "model", "bert")
+    features = extracted("bert", folder, tmp_path / "features", 8)
+    item = next(item for item in list_vectors(features) if item.name == "masked_mean-1")
+    text = probe_code(result(folder, "bert", item, 2))
+    module = imported(text, tmp_path / "advised.py")
+    assert module.LABELS == LABELS
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\u202e]", text)
+    torch.manual_seed(0)
+    model = module.Classifier()
+    texts, labels = [f"w{11 + place % 3} w20 w21" for place in range(24)], [place % 3 for place in range(24)]
+    before = model.base.embeddings.word_embeddings.weight[11].clone()
+    assert module.train(model, [texts], labels, epochs=25, batch=8, rate=1e-2) < 0.3
+    assert not torch.equal(before, model.base.embeddings.word_embeddings.weight[11])
+    with torch.no_grad():
+        assert model(**module.encode(module.load_tokenizer(), texts))["logits"].argmax(1).tolist() == labels
+    ran = subprocess.run(
+        [sys.executable, tmp_path / "advised.py"], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert ran.stdout == "Classifier: the scores have the shape (2, 3); `train` trains it\n"
+
+
+def test_pairs_are_encoded_as_pairs(tmp_path: Path) -> None:
+    folder = tiny.save(tmp_path / "model", "bert")
+    pairs = [(one[0], two[0]) for one, two in zip(TEXTS[1:], TEXTS, strict=False)]
+    features = extracted("bert", folder, tmp_path / "features", 8, pairs)
+    item = next(item for item in list_vectors(features) if item.name == "first_token-2")
+    module = imported(probe_code(result(folder, "bert", item, 2)), tmp_path / "pairs.py")
+    with torch.no_grad():
+        inputs = module.encode(module.load_tokenizer(), *zip(*pairs, strict=True))
+        np.testing.assert_allclose(module.Classifier().eval().features(**inputs), item.make(), rtol=0, atol=1e-5)

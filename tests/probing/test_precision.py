@@ -1,0 +1,111 @@
+"""Half precision: used where sample texts have the vectors of float32, said and given up where they don't."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from probing import tiny
+from transformers import AutoConfig, BertForSequenceClassification
+
+from headscope.facts import Task
+from headscope.facts.location import Location
+from headscope.model.model_request import Choice
+from headscope.probing import opening
+from headscope.probing.features import Reader, run_batch
+from headscope.probing.opening import HALF_TOLERANCE, Source, open_reader
+
+TEXTS = tiny.texts(23)
+
+
+def source(folder: Path, stored: str = "bfloat16", **changes: Any) -> Source:
+    choice = Choice(BertForSequenceClassification, Task.SEQUENCE_CLASSIFICATION, AutoConfig.from_pretrained(folder))
+    return Source(choice, Location(str(folder)), stored, "classifier", **changes)
+
+
+def in_half(given: Source, *, may_refuse: bool) -> Reader:
+    """As `auto` does on a GPU: PyTorch's CPU computes in bfloat16 too."""
+    tokenizer = opening.open_tokenizer(given.place)
+    return opening._in_half(given, tokenizer, torch.device("cpu"), torch.bfloat16, TEXTS, may_refuse=may_refuse)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tiny.save(tmp_path / "bert", "bert")
+
+
+def test_auto_is_float32_on_the_cpu(folder: Path) -> None:
+    BertForSequenceClassification.from_pretrained(folder).to(torch.bfloat16).save_pretrained(folder)
+    reader = open_reader(source(folder), "cpu", "auto", TEXTS)
+    assert reader.model.dtype is torch.float32
+    assert (reader.precision.dtype, reader.precision.stored, reader.precision.change) == ("float32", "bfloat16", None)
+
+
+def test_half_precision_is_compared_with_float32_on_sample_texts(folder: Path) -> None:
+    reader = in_half(source(folder), may_refuse=True)
+    assert reader.model.dtype is torch.bfloat16
+    found = reader.precision
+    assert (found.dtype, found.tolerance, found.texts) == ("bfloat16", HALF_TOLERANCE, 8)
+    wide, tokenizer = tiny.load(folder, "bert")
+    narrow = BertForSequenceClassification.from_pretrained(folder, dtype=torch.bfloat16).eval()
+    lengths = [len(tokenizer(text)["input_ids"]) for (text,) in TEXTS]
+    order = np.argsort(lengths, kind="stable")
+    sample = [TEXTS[order[place]][0] for place in np.linspace(0, len(order) - 1, 8).round().astype(int)]
+    changes = []
+    for text in sample:
+        with torch.no_grad():
+            one, other = (
+                model(**tokenizer(text, return_tensors="pt"), output_hidden_states=True) for model in (wide, narrow)
+            )
+        means = [
+            (a[0].mean(0), b[0].float().mean(0)) for a, b in zip(one.hidden_states, other.hidden_states, strict=True)
+        ]
+        firsts = [(a[0, 0], b[0, 0].float()) for a, b in zip(one.hidden_states, other.hidden_states, strict=True)]
+        pairs = [*means, *firsts, (one.logits[0], other.logits[0].float())]
+        changes.append(max(float((a - b).abs().max() / a.abs().max()) for a, b in pairs))
+    assert found.change is not None
+    assert max(changes) <= found.change * 1.001
+    assert found.change < 10 * max(changes)
+
+
+def test_auto_gives_half_precision_up_where_vectors_change(folder: Path) -> None:
+    model = BertForSequenceClassification.from_pretrained(folder)
+    with torch.no_grad():  # differences that bfloat16 rounds away, made large again
+        model.bert.embeddings.LayerNorm.bias += 200
+    model.save_pretrained(folder)
+    given = source(folder)
+    refused = in_half(given, may_refuse=True)
+    assert refused.model.dtype is torch.float32
+    assert refused.precision.dtype == "float32"
+    assert refused.precision.change is not None
+    assert refused.precision.change > HALF_TOLERANCE
+    asked = in_half(given, may_refuse=False)
+    assert (asked.model.dtype, asked.precision.dtype) == (torch.bfloat16, "bfloat16")
+    assert asked.precision.change == refused.precision.change
+
+
+def test_weights_that_were_drawn_are_the_same_in_both(folder: Path) -> None:
+    """Another dtype draws other numbers from one seed."""
+    model = BertForSequenceClassification.from_pretrained(folder)
+    kept = {name: value for name, value in model.bert.state_dict().items() if "pooler" not in name}
+    model.bert.save_pretrained(folder, state_dict=kept)
+    new = ("bert.pooler.dense.weight", "bert.pooler.dense.bias", "classifier.weight", "classifier.bias")
+    reader = in_half(source(folder, new=new), may_refuse=True)
+    assert reader.precision.change is not None
+    assert reader.precision.change < HALF_TOLERANCE
+
+
+def test_without_memory_for_float32_half_precision_is_used_and_not_compared(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = run_batch
+
+    def short(reader: Reader, texts: Any) -> Any:
+        if reader.model.dtype is torch.float32:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return whole(reader, texts)
+
+    monkeypatch.setattr(opening, "run_batch", short)
+    reader = in_half(source(folder), may_refuse=True)
+    assert (reader.precision.dtype, reader.precision.tolerance) == ("bfloat16", None)

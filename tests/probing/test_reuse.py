@@ -1,0 +1,164 @@
+"""Vectors of an earlier run: used if everything is the same, computed again with the reason otherwise."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+
+from labelled.trained import save, texts, untrained, write_csv
+
+import headscope
+from headscope.errors import HeadscopeError
+from headscope.facts.probe import ProbeResult
+from headscope.probing import features
+
+NAMES = ("negative", "positive")
+ROWS = [(text, NAMES[place % 2]) for place, (text, _) in enumerate(texts(3, 30))]
+
+
+class Place:
+    """A checkpoint, labelled rows and a folder of vectors that may be changed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.model, self.rows, self.kept = folder / "model", folder / "rows.csv", folder / "kept"
+
+    def run(self, **options: Any) -> ProbeResult:
+        given = {"text_column": "text", "label_column": "label", "folds": 2, "limit": 20, "features": self.kept}
+        return headscope.probe(self.model, data=self.rows, **(given | options))
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, ProbeResult]:
+    place = Place(tmp_path_factory.mktemp("first"))
+    save(untrained(NAMES), place.model, NAMES)
+    write_csv(place.rows, ROWS)
+    return place, place.run()
+
+
+@pytest.fixture
+def place(first: tuple[Place, ProbeResult], tmp_path: Path) -> Place:
+    """A copy of the first run's files."""
+    copied = Place(tmp_path)
+    shutil.copytree(first[0].model, copied.model)
+    shutil.copytree(first[0].kept, copied.kept)
+    shutil.copy(first[0].rows, copied.rows)
+    return copied
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of texts of each pass of the model."""
+    found: list[int] = []
+    whole = features.extract_features
+
+    def counted(reader: Any, given: Any, *rest: Any, **options: Any) -> Any:
+        found.append(len(given))
+        return whole(reader, given, *rest, **options)
+
+    monkeypatch.setattr(features, "extract_features", counted)
+    return found
+
+
+def test_the_same_run_again_uses_the_vectors(first: tuple[Place, ProbeResult], place: Place, passes: list[int]) -> None:
+    again = place.run()
+    assert passes == []
+    assert again.numbers is not None
+    assert first[1].numbers is not None
+    assert (again.numbers.reused, first[1].numbers.reused) == (True, False)
+    assert again.candidates == first[1].candidates
+    assert again.numbers.vectors == first[1].numbers.vectors
+    assert again.numbers.layers == first[1].numbers.layers
+    assert again.baselines == first[1].baselines
+    assert place.run(folds=3).numbers.reused  # type: ignore[union-attr]  # folds change the scores, not the vectors
+
+
+def other_weights(place: Place) -> dict[str, Any]:
+    model = untrained(NAMES)
+    with torch.no_grad():
+        model.bert.pooler.dense.bias[0] += 1
+    model.save_pretrained(place.model)
+    return {}
+
+
+def other_text(place: Place) -> dict[str, Any]:
+    write_csv(place.rows, [(f"{text} more", label) for text, label in ROWS])
+    return {}
+
+
+def another_limit_of_tokens(place: Place) -> dict[str, Any]:
+    path = place.model / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"model_max_length": 3}))
+    return {}
+
+
+def a_pass_that_was_killed(place: Place) -> dict[str, Any]:
+    (place.kept / "features.json").unlink()
+    return {}
+
+
+def another_number(place: Place) -> dict[str, Any]:
+    stored = np.load(place.kept / "masked_mean-1.npy", mmap_mode="r+")
+    stored[0, 0] += 1
+    stored.flush()
+    return {}
+
+
+def a_damaged_manifest(place: Place) -> dict[str, Any]:
+    (place.kept / "features.json").write_text('{"origin": [')
+    return {}
+
+
+def a_foreign_manifest(place: Place) -> dict[str, Any]:
+    path = place.kept / "features.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"parts": [["../../model", 1]]}))
+    return {}
+
+
+CHANGES: dict[str, tuple[Callable[[Place], dict[str, Any]], str]] = {
+    "weights": (other_weights, "checkpoint changed"),
+    "data": (other_text, "texts changed"),
+    "limit": (lambda place: {"limit": 16}, "texts changed"),
+    "seed": (lambda place: {"seed": 1}, "texts, seed changed"),
+    "truncation": (another_limit_of_tokens, "checkpoint changed"),
+    "dtype": (lambda place: {"dtype": "bfloat16"}, "dtype changed"),
+    "batch size": (lambda place: {"batch_size": 5}, "batch size changed"),
+    "killed": (a_pass_that_was_killed, "the run that wrote them did not finish"),
+    "number": (another_number, "masked_mean-1.npy is not the file that was written"),
+    "damaged": (a_damaged_manifest, "features.json is damaged"),
+    "foreign": (a_foreign_manifest, "features.json is damaged"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_whatever_changed_the_vectors_are_computed_again(name: str, place: Place, passes: list[int]) -> None:
+    change, reason = CHANGES[name]
+    found = place.run(**change(place))
+    assert len(passes) == 1
+    assert f"the vectors in {place.kept} were computed again: {reason}" in found.notes
+    assert found.numbers is not None
+    assert not found.numbers.reused
+
+
+def test_a_pass_that_fails_leaves_nothing_to_use(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*given: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("headscope.probing.features._run_all", stop)
+    with pytest.raises(KeyboardInterrupt):
+        place.run(batch_size=7)
+    assert not (place.kept / "features.json").exists()
+
+
+def test_files_that_headscope_did_not_write_are_left_alone(place: Place) -> None:
+    (place.kept / "mine.npy").write_bytes(b"mine")
+    with pytest.raises(HeadscopeError, match=r"holds other files: mine\.npy"):
+        place.run(seed=1)
+    assert (place.kept / "mine.npy").read_bytes() == b"mine"
+    assert (place.kept / "head.npy").is_file()
