@@ -39,7 +39,7 @@ from headscope.facts.probe import (
 from headscope.facts.report import find_missing
 
 if TYPE_CHECKING:
-    from headscope.labelled import Source as DataSource
+    from headscope.labelled import Source as Labelled
     from headscope.model.model_request import Choice
     from headscope.probing.comparison import Rated, Scored
     from headscope.probing.opening import Source
@@ -207,7 +207,7 @@ class _Data:
     """Labelled data that were counted, and the problem that was asked for."""
 
     facts: DataFacts
-    source: DataSource
+    source: Labelled
     asked: Problem | None
 
 
@@ -254,9 +254,9 @@ def _probe(request: Request, data: _Data, plan: _Plan, folder: str | None, tell:
         new = {Vector.HEAD: head.new if head else (), Vector.POOLER: _new_pooler(report)}
         scored = score_vectors(vectors, trial, new, tell)
         tell("scoring the baselines")
+        numbers = feature_numbers(vectors, features)
         outputs = outputs_of(texts, report.model)
         rivals, gaps = _rivals(texts, trial, report, features, outputs)
-        numbers = feature_numbers(vectors, features)
     place_of_head = scored.place(Vector.HEAD.value)
     against = {} if place_of_head is None else {Vector.HEAD.value: scored.rated[place_of_head]}
     against |= {kind.value: rated for kind, rated in rivals.items() if kind in _COMPARED}

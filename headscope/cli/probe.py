@@ -210,23 +210,40 @@ class Place:
 def probe(place: Place, labelled: Labelled, scores: Scores, output: Output, code: Code = False) -> int:
     """Score every vector that a classifier could read on labelled texts, and say which is best."""
     check_output(output.output)
-    if code and output.is_json:
-        raise UsageError("--code writes Python, and JSON was asked for.", "Leave one of them out.")
+    drawing = _drawing_of(output.output)
+    kinds = [
+        kind
+        for kind, is_asked in (("--code", code), ("JSON", output.is_json), (f"-o {output.output}", drawing))
+        if is_asked
+    ]
+    if len(kinds) > 1:
+        raise UsageError(f"{kinds[0]} and {kinds[1]} are different formats.", "Leave one of them out.")
     texts = labelled.keywords()
     with telling_progress(output.quiet) as tell:
         from headscope import api
 
         result = api.probe(place.model, progress=tell, **texts, **scores.keywords(), **place.keywords())
-    _write(result, output, code=code)
+    _write(result, output, code=code, drawing=drawing)
     return ExitCode.UNDETERMINED if result.not_determined else ExitCode.OK
 
 
-def _write(result: "ProbeResult", output: Output, *, code: bool) -> None:
-    """Writes the answer as text, JSON or a module."""
+def _drawing_of(path: Path | None) -> str:
+    """The format of a picture that the suffix of a file says, "" for text."""
+    suffix = path.suffix.lower().removeprefix(".") if path is not None else ""
+    return {"svg": "svg", "html": "html", "htm": "html"}.get(suffix, "")
+
+
+def _write(result: "ProbeResult", output: Output, *, code: bool, drawing: str) -> None:
+    """Writes the answer as text, JSON, a module, or a picture in the format `drawing`."""
     if code:
         from headscope.render.probe_code import probe_code
 
         write_text(output.output, probe_code(result))
+        return
+    if drawing:
+        from headscope.render.probe_picture import probe_picture
+
+        write_text(output.output, probe_picture(result, drawing))
         return
     from headscope.render.probe import probe_document, probe_screen, probe_verdict
 

@@ -198,6 +198,80 @@ class ProbeClass:
 
 
 @dataclass(frozen=True, slots=True)
+class VectorNumbers:
+    """What the numbers of one candidate look like over all texts.
+
+    `anisotropy` is the mean cosine between the vectors of two texts, None where a vector is zero. `dead` counts the
+    dimensions that have the same value for every text. `padding` is how much padding changes the vectors of the
+    shortest and of the longest text, relative to their largest number; None where it was not measured.
+    """
+
+    name: str
+    anisotropy: float | None
+    dead: int
+    padding: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LayerNumbers:
+    """What the first token of a text is worth in one layer, averaged over the texts of two tokens or more.
+
+    `first_share` is the norm of its hidden state over the sum of the norms of all tokens of the text. `cosine_without`
+    is the cosine between the mean over the tokens and the mean without the first.
+    """
+
+    layer: int
+    first_share: float
+    cosine_without: float
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """The dtype that the model ran in.
+
+    `stored` is that of the checkpoint's weights. `change` is the largest change of a vector of `texts` sample texts
+    against float32, relative to its largest number, and `tolerance` what is allowed; None where nothing was compared.
+    """
+
+    dtype: str
+    stored: str
+    change: float | None = None
+    tolerance: float | None = None
+    texts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureNumbers:
+    """What the pass over the texts shows, beside the scores.
+
+    `fewest_tokens` and `most_tokens` are those of a text before it is cut; None for images and sounds. `truncated`
+    counts the texts with more than `max_tokens`, which is None where neither the tokenizer nor the model names a limit.
+    `reused` says that the vectors are those of an earlier run.
+    """
+
+    vectors: tuple[VectorNumbers, ...]
+    layers: tuple[LayerNumbers, ...]
+    precision: Precision
+    fewest_tokens: int | None = None
+    most_tokens: int | None = None
+    max_tokens: int | None = None
+    truncated: int = 0
+    reused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """How the model was loaded: what `from_pretrained` takes."""
+
+    reference: str
+    revision: str | None
+    subfolder: str | None
+    model_class: str
+    encoder_decoder: bool = False
+    remote_code: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Numbers:
     """The numbers of a regression."""
 
@@ -286,80 +360,6 @@ class ProbeFirst:
 
     advised: Advised
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class VectorNumbers:
-    """What the numbers of one candidate look like over all texts.
-
-    `anisotropy` is the mean cosine between the vectors of two texts, None where a vector is zero. `dead` counts the
-    dimensions that have the same value for every text. `padding` is how much padding changes the vectors of the
-    shortest and of the longest text, relative to their largest number; None where it was not measured.
-    """
-
-    name: str
-    anisotropy: float | None
-    dead: int
-    padding: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class LayerNumbers:
-    """What the first token of a text is worth in one layer, averaged over the texts of two tokens or more.
-
-    `first_share` is the norm of its hidden state over the sum of the norms of all tokens of the text. `cosine_without`
-    is the cosine between the mean over the tokens and the mean without the first.
-    """
-
-    layer: int
-    first_share: float
-    cosine_without: float
-
-
-@dataclass(frozen=True, slots=True)
-class Precision:
-    """The dtype that the model ran in.
-
-    `stored` is that of the checkpoint's weights. `change` is the largest change of a vector of `texts` sample texts
-    against float32, relative to its largest number, and `tolerance` what is allowed; None where nothing was compared.
-    """
-
-    dtype: str
-    stored: str
-    change: float | None = None
-    tolerance: float | None = None
-    texts: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class FeatureNumbers:
-    """What the pass over the texts shows, beside the scores.
-
-    `fewest_tokens` and `most_tokens` are those of a text before it is cut; None for images and sounds. `truncated`
-    counts the texts with more than `max_tokens`, which is None where neither the tokenizer nor the model names a limit.
-    `reused` says that the vectors are those of an earlier run.
-    """
-
-    vectors: tuple[VectorNumbers, ...]
-    layers: tuple[LayerNumbers, ...]
-    precision: Precision
-    fewest_tokens: int | None = None
-    most_tokens: int | None = None
-    max_tokens: int | None = None
-    truncated: int = 0
-    reused: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Loading:
-    """How the model was loaded: what `from_pretrained` takes."""
-
-    reference: str
-    revision: str | None
-    subfolder: str | None
-    model_class: str
-    encoder_decoder: bool = False
-    remote_code: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,9 +46,9 @@ VECTORS = {
     Vector.EOS_TOKEN: "end-of-sequence token",
     Vector.MAX: "maximum over tokens",
     Vector.MEAN_AND_MAX: "mean and maximum over tokens",
-    Vector.FIRST_LAST_MEAN: "mean over tokens of layer 1 and the last",
-    Vector.LAST_FOUR_CONCAT: "first tokens of the last four layers, concatenated",
-    Vector.LAST_FOUR_AVERAGE: "first tokens of the last four layers, averaged",
+    Vector.FIRST_LAST_MEAN: "mean over tokens, layers 1 and last",
+    Vector.LAST_FOUR_CONCAT: "first token, last 4 layers, joined",
+    Vector.LAST_FOUR_AVERAGE: "first token, last 4 layers, averaged",
     Vector.POOLER: "output of the pooler",
     Vector.HEAD: "input of the head",
 }
@@ -60,7 +60,7 @@ _BASELINES = {
     BaselineKind.CHECKPOINT: "predictions of the checkpoint itself",
 }
 METRICS = {Metric.ACCURACY: "accuracy", Metric.MACRO_F1: "macro F1", Metric.R2: "R2"}
-_OPINIONS = {OpinionKind.LOGME: "LogME", OpinionKind.KNN: "5 nearest neighbours"}
+_OPINIONS = {OpinionKind.LOGME: "LogME", OpinionKind.KNN: "kNN"}
 _METHODS = {
     Problem.SINGLE_LABEL: "logistic regression",
     Problem.MULTI_LABEL: "logistic regression for each class",
@@ -157,15 +157,36 @@ def probe_screen(result: ProbeResult) -> RenderableType:
 
 def _table(result: ProbeResult) -> Iterator[Text]:
     """Each pooling once, at its best layer, with the baselines between; the best first."""
-    shown = {id(item): item for item in map(_best_of, _by_pooling(result.candidates))}
-    shown |= {id(item): item for item in result.candidates if item.name in (result.best, result.head)}
-    rows: list[Candidate | Baseline] = [*shown.values(), *result.baselines]
-    rows.sort(key=lambda item: -item.mean)
+    rows = rows_of(result)
     second = next((item.metric for item in rows[0].others), None)
     more = (METRICS[second],) if second else ()
-    titles = (METRICS[rows[0].metric], "95% interval", *more, "vector (at its best layer), or baseline", "size")
+    titles = (METRICS[rows[0].metric], "95% interval", *more, "size", "vector at its best layer, or baseline")
     lines = [[label(title, QUIET) for title in titles], *(_row(item, result) for item in rows)]
-    yield from align(lines, right=frozenset({0, len(titles) - 1} | ({2} if more else set())))
+    yield from align(lines, right=frozenset({0, 2, 3} if more else {0, 2}))
+
+
+def rows_of(result: ProbeResult) -> list[Candidate | Baseline]:
+    """What the table shows, the best first."""
+    shown = {id(item): item for item in map(_best_of, _by_pooling(result.candidates))}
+    shown |= {id(item): item for item in result.candidates if item.name in (result.best, result.head)}
+    return sorted([*shown.values(), *result.baselines], key=lambda item: -item.mean)
+
+
+def words_of(item: Candidate | Baseline) -> str:
+    """A row of the table in words."""
+    if isinstance(item, Baseline):
+        return _BASELINES[item.name]
+    words = name_of(item)
+    if item.same_as is not None:
+        words += f" (same as {item.same_as})"
+    return f"{words} (new weights)" if item.new else words
+
+
+def facts_of(result: ProbeResult) -> Iterator[tuple[str, str]]:
+    """The lines below the table: a word, and what it says."""
+    for line in _facts(result):
+        if isinstance(line, Paragraph):
+            yield line.margin.plain, line.body.plain
 
 
 def _by_pooling(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
@@ -183,14 +204,10 @@ def _row(item: Candidate | Baseline, result: ProbeResult) -> list[Text]:
     span = label(f"{item.low:.3f} to {item.high:.3f}", QUIET)
     more = [label(f"{score.mean:.3f}", QUIET) for score in item.others]
     if isinstance(item, Baseline):
-        return [label(f"{item.mean:.3f}"), span, *more, label(_BASELINES[item.name], QUIET), Text()]
-    words = name_of(item)
-    if item.same_as is not None:
-        words += f" (the same numbers as {item.same_as})"
-    if item.new:
-        words += " (through newly initialized weights)"
+        return [label(f"{item.mean:.3f}"), span, *more, Text(), label(words_of(item), QUIET)]
+    words = words_of(item)
     style = STRONG if item.name == result.best else ""
-    return [label(f"{item.mean:.3f}", style), span, *more, label(words, style), label(str(item.size), QUIET)]
+    return [label(f"{item.mean:.3f}", style), span, *more, label(str(item.size), QUIET), label(words, style)]
 
 
 def _curve(candidates: Sequence[Candidate]) -> Iterator[Text]:
@@ -262,6 +279,50 @@ def _facts(result: ProbeResult) -> Iterator[RenderableType]:
         yield _line("open", f"not determined: {safe(gap.what)}: {safe(gap.reason)}")
 
 
+def _numbers(result: ProbeResult) -> Iterator[RenderableType]:
+    """What the pass over the texts shows: the best vector, the first token of its layer, the dtype."""
+    found = result.numbers
+    if found is None:
+        return
+    numbers = next((item for item in found.vectors if item.name == result.best), None)
+    if numbers is not None:
+        yield _line("vectors", f"{_of_numbers(numbers, result.candidate(result.best).size)}")
+    sink = max(found.layers, key=lambda item: item.first_share, default=None)
+    if sink is not None:
+        least = min(found.layers, key=lambda item: item.cosine_without)
+        yield _line(
+            "first token",
+            f"at most {sink.first_share:.0%} of the norms of a text's tokens (layer {sink.layer}); leaving it out "
+            f"of the mean keeps a cosine of at least {least.cosine_without:.3f} (layer {least.layer})",
+        )
+    if found.reused:
+        yield _line("reused", "the vectors are those of an earlier run with the same checkpoint, texts and options")
+    if found.precision.dtype != found.precision.stored or found.precision.tolerance is not None:
+        yield _line("dtype", _precision(found.precision))
+
+
+def _of_numbers(numbers: VectorNumbers, size: int) -> str:
+    """What the numbers of the best vector look like."""
+    alike = "not determined (a vector is zero)" if numbers.anisotropy is None else f"{numbers.anisotropy:.3f}"
+    dead = f"{numbers.dead:,} of {counted(size, 'dimension')} the same for every text"
+    padding = "" if numbers.padding is None else f"; padding changes it by {numbers.padding:.1g} of its largest number"
+    return f"the best: mean cosine between two texts {alike}; {dead}{padding}"
+
+
+def _precision(found: Precision) -> str:
+    said = f"{found.dtype}; the weights are stored in {found.stored}"
+    if found.tolerance is None:
+        return said if found.dtype == "float32" else f"{said}; not compared with float32, which needs too much memory"
+    change = "numbers that are not finite" if found.change is None else f"{found.change:.1%} at most"
+    half = found.dtype if found.dtype != "float32" else found.stored
+    held = found.change is not None and found.change <= found.tolerance
+    verdict = "within" if held else "more than"
+    return (
+        f"{said}; {half} changes the vectors of {counted(found.texts, 'sample text')} against float32 by {change}, "
+        f"{verdict} the {found.tolerance:.0%} allowed"
+    )
+
+
 def _opinion(item: Opinion, result: ProbeResult) -> str:
     """Which candidate another score prefers, and how its ranks agree."""
     if item.best == result.best:
@@ -325,50 +386,6 @@ def _on_start(start: StartingLoss, problem: Problem) -> str:
     return (
         f"loss {start.loss:.3f} with {head}, before any training: {stand} the {start.uninformed:.3f} of a head that "
         f"knows nothing ({guess})"
-    )
-
-
-def _numbers(result: ProbeResult) -> Iterator[RenderableType]:
-    """What the pass over the texts shows: the best vector, the first token of its layer, the dtype."""
-    found = result.numbers
-    if found is None:
-        return
-    numbers = next((item for item in found.vectors if item.name == result.best), None)
-    if numbers is not None:
-        yield _line("vectors", f"{_of_numbers(numbers, result.candidate(result.best).size)}")
-    sink = max(found.layers, key=lambda item: item.first_share, default=None)
-    if sink is not None:
-        least = min(found.layers, key=lambda item: item.cosine_without)
-        yield _line(
-            "first token",
-            f"at most {sink.first_share:.0%} of the norms of a text's tokens (layer {sink.layer}); leaving it out "
-            f"of the mean keeps a cosine of at least {least.cosine_without:.3f} (layer {least.layer})",
-        )
-    if found.reused:
-        yield _line("reused", "the vectors are those of an earlier run with the same checkpoint, texts and options")
-    if found.precision.dtype != found.precision.stored or found.precision.tolerance is not None:
-        yield _line("dtype", _precision(found.precision))
-
-
-def _of_numbers(numbers: VectorNumbers, size: int) -> str:
-    """What the numbers of the best vector look like."""
-    alike = "not determined (a vector is zero)" if numbers.anisotropy is None else f"{numbers.anisotropy:.3f}"
-    dead = f"{numbers.dead:,} of {counted(size, 'dimension')} the same for every text"
-    padding = "" if numbers.padding is None else f"; padding changes it by {numbers.padding:.1g} of its largest number"
-    return f"the best: mean cosine between two texts {alike}; {dead}{padding}"
-
-
-def _precision(found: Precision) -> str:
-    said = f"{found.dtype}; the weights are stored in {found.stored}"
-    if found.tolerance is None:
-        return said if found.dtype == "float32" else f"{said}; not compared with float32, which needs too much memory"
-    change = "numbers that are not finite" if found.change is None else f"{found.change:.1%} at most"
-    half = found.dtype if found.dtype != "float32" else found.stored
-    held = found.change is not None and found.change <= found.tolerance
-    verdict = "within" if held else "more than"
-    return (
-        f"{said}; {half} changes the vectors of {counted(found.texts, 'sample text')} against float32 by {change}, "
-        f"{verdict} the {found.tolerance:.0%} allowed"
     )
 
 

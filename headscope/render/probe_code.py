@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from headscope.facts.probe import Candidate, ProbeResult, Vector
+from headscope.facts.probe import Candidate, ProbeResult, Problem, Vector
 from headscope.render.probe import name_of
 
 _FIRST = '''
@@ -103,6 +103,7 @@ class Classifier(nn.Module):
         self.model = {model_class}.from_pretrained(
             CHECKPOINT,
             num_labels=len(LABELS),
+            problem_type="{problem}",
             id2label=names,
             label2id={{name: place for place, name in names.items()}},
             ignore_mismatched_sizes=True,
@@ -129,7 +130,7 @@ class Classifier(nn.Module):
 '''
 _MAIN = '''
 def train(
-    model: Classifier, columns: Sequence[Sequence[str]], labels: Sequence[int], epochs: int = 3, batch: int = 16,
+    model: Classifier, columns: Sequence[Sequence[str]], labels: Sequence[Any], epochs: int = 3, batch: int = 16,
     rate: float = 2e-5,
 ) -> float:
     """Trains all weights on labelled texts and returns the loss of the last batch. `columns` are as for `encode`."""
@@ -139,7 +140,7 @@ def train(
     for _ in range(epochs):
         for rows in torch.randperm(len(labels)).split(batch):
             inputs = encode(tokenizer, *([column[row] for row in rows] for column in columns))
-            loss = model(**inputs, labels=torch.tensor([labels[row] for row in rows]))["loss"]
+            loss = model(**inputs, labels=TARGETS)["loss"]
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -176,7 +177,7 @@ def _custom_head(result: ProbeResult, best: Candidate) -> Iterator[str]:
     yield from _constants(result)
     layer = result.layers if best.layer is None else best.layer
     yield f"LAYER = {layer}  # 0: the embeddings\n" if "LAYER" in call else ""
-    yield f"LOSS = {_loss(result)}\n\n"
+    yield f"LOSS = {_LOSSES[result.problem]}\n\n"
     yield from (f"{function}\n" for function in functions)
     yield f"{_TOKENIZER}\n"
     yield '\nclass Classifier(nn.Module):\n    """Scores of texts, from one vector of each."""\n\n'
@@ -187,7 +188,7 @@ def _custom_head(result: ProbeResult, best: Candidate) -> Iterator[str]:
     yield "        self.end = load_tokenizer().eos_token_id\n" if best.pooling is Vector.EOS_TOKEN else ""
     yield f'{_SIGNATURE}        """The vector of each text: {name_of(best)}."""\n'
     yield _POOLER if best.pooling is Vector.POOLER else _OF_LAYER.format(call=call)
-    yield f"{_RUN}{_FORWARD}\n{_MAIN}"
+    yield f"{_RUN}{_FORWARD}\n{_main(result)}"
 
 
 def _own_class(result: ProbeResult) -> Iterator[str]:
@@ -201,7 +202,7 @@ def _own_class(result: ProbeResult) -> Iterator[str]:
     yield f"\nimport torch\nfrom torch import nn\nfrom transformers import {names}\n\n"
     yield from _constants(result)
     yield f"LAST_LAYER = {result.head_input.classifier!r}\n\n"
-    yield f"{_TOKENIZER}\n{_OWN_HEAD.format(model_class=auto)}\n{_MAIN}"
+    yield f"{_TOKENIZER}\n{_OWN_HEAD.format(model_class=auto, problem=result.problem.value)}\n{_main(result)}"
 
 
 def _constants(result: ProbeResult) -> Iterator[str]:
@@ -215,10 +216,22 @@ def _constants(result: ProbeResult) -> Iterator[str]:
     limit = result.numbers.max_tokens if result.numbers is not None else None
     yield f"CHECKPOINT = {reference!r}\n"
     yield f"LOADING: dict[str, Any] = {options!r}\n"
-    yield f"LABELS = {tuple(item.label for item in result.classes)!r}\n"
+    yield f"LABELS = {tuple(item.label for item in result.classes) or ('value',)!r}\n"
     yield f"MAX_TOKENS: int | None = {limit}\n"
     yield 'EXAMPLE = ["A first text.", "A second, longer text."]\n'
 
 
-def _loss(result: ProbeResult) -> str:
-    return "nn.functional.cross_entropy"
+def _main(result: ProbeResult) -> str:
+    return _MAIN.replace("TARGETS", _TARGETS[result.problem])
+
+
+_LOSSES = {
+    Problem.SINGLE_LABEL: "nn.functional.cross_entropy",
+    Problem.MULTI_LABEL: "nn.functional.binary_cross_entropy_with_logits",
+    Problem.REGRESSION: "nn.functional.mse_loss",
+}
+_TARGETS = {
+    Problem.SINGLE_LABEL: "torch.tensor([labels[row] for row in rows])",
+    Problem.MULTI_LABEL: "torch.tensor([[float(mark) for mark in labels[row]] for row in rows])",
+    Problem.REGRESSION: "torch.tensor([[float(labels[row])] for row in rows])",
+}

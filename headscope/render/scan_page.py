@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from headscope.facts.check import Verdict
 from headscope.facts.scan import Count, RuleCount, ScanSummary
 from headscope.render.diagram.markup import element, escaped, lines
+from headscope.render.diagram.page import page
 from headscope.render.diagram.picture import Tint
 from headscope.render.plots import ACCENT, STYLE, Bar, bars_svg, columns_svg
 from headscope.render.safe import safe
@@ -20,7 +21,6 @@ from headscope.render.scan import (
 
 _MOST = 15
 _TINTS = {Verdict.PASSED: Tint.LOADED, Verdict.FAILED: Tint.MISMATCHED, Verdict.NOT_DETERMINED: Tint.UNKNOWN}
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _STYLE = f"""\
 {STYLE}body {{ margin: 0 auto; padding: 16px; max-width: 1180px; background: var(--ground); color: var(--ink);
   font: 14px/1.45 system-ui, sans-serif }}
@@ -40,32 +40,16 @@ p.soft, td.soft {{ color: var(--soft) }}
 
 def scan_html(found: ScanSummary) -> str:
     """The page."""
-    title = escaped(safe(verdict_sentence(found)))
-    return (
-        lines(
-            (
-                "<!DOCTYPE html>",
-                '<html lang="en">',
-                "<head>",
-                '<meta charset="utf-8">',
-                f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
-                '<meta name="viewport" content="width=device-width, initial-scale=1">',
-                f"<title>headscope scan: {title}</title>",
-                f"<style>\n{_STYLE}</style>",
-                "</head>",
-                "<body>",
-                "<main>",
-                "<h1>headscope scan</h1>",
-                f"<p><strong>{title}</strong></p>",
-                *_sections(found),
-                *(f'<p class="soft">{escaped(sentence)}</p>' for sentence in effort_sentences(found)),
-                "</main>",
-                "</body>",
-                "</html>",
-            )
-        )
-        + "\n"
+    sentence = safe(verdict_sentence(found))
+    body = (
+        "<main>",
+        "<h1>headscope scan</h1>",
+        f"<p><strong>{escaped(sentence)}</strong></p>",
+        *_sections(found),
+        *(f'<p class="soft">{escaped(sentence)}</p>' for sentence in effort_sentences(found)),
+        "</main>",
     )
+    return page(f"headscope scan: {sentence}", _STYLE, body)
 
 
 def _sections(found: ScanSummary) -> Iterator[str]:

@@ -21,6 +21,7 @@ from headscope.facts.probe import (
     Metric,
     ProbeClass,
     ProbeResult,
+    Problem,
     Selected,
     Vector,
 )
@@ -143,6 +144,29 @@ def test_the_module_learns_and_runs_alone(tmp_path: Path) -> None:
         [sys.executable, tmp_path / "advised.py"], capture_output=True, text=True, check=True, timeout=120
     )
     assert ran.stdout == "Classifier: the scores have the shape (2, 3); `train` trains it\n"
+
+
+def train_on(problem: Problem, pooling: Vector, tmp_path: Path) -> tuple[float, float]:
+    """The losses of the first and of the last batch of a module for a problem."""
+    folder = tiny.save(tmp_path / "model", "bert")
+    features = extracted("bert", folder, tmp_path / "features", 8)
+    item = next(item for item in list_vectors(features) if item.pooling is pooling)
+    classes = () if problem is Problem.REGRESSION else tuple(ProbeClass(label, 3) for label in LABELS)
+    given = replace(result(folder, "bert", item, 2), problem=problem, classes=classes)
+    module = imported(probe_code(given), tmp_path / "advised.py")
+    texts = [f"w{11 + place % 3} w20 w21" for place in range(24)]
+    marks = [[place % 3 == 0, place % 3 > 0, False] for place in range(24)]
+    labels = marks if problem is Problem.MULTI_LABEL else [place % 3 - 1.5 for place in range(24)]
+    torch.manual_seed(0)
+    model = module.Classifier()
+    return tuple(module.train(model, [texts], labels, epochs=epochs, batch=24, rate=5e-3) for epochs in (1, 30))
+
+
+@pytest.mark.parametrize("pooling", [Vector.MASKED_MEAN, Vector.HEAD])
+@pytest.mark.parametrize("problem", [Problem.REGRESSION, Problem.MULTI_LABEL])
+def test_numbers_and_several_labels_are_learnt_too(problem: Problem, pooling: Vector, tmp_path: Path) -> None:
+    first, last = train_on(problem, pooling, tmp_path)
+    assert last < first / 3
 
 
 def test_pairs_are_encoded_as_pairs(tmp_path: Path) -> None:

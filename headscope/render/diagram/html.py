@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from headscope.render.diagram.markup import element, escaped, lines
+from headscope.render.diagram.markup import element, escaped
+from headscope.render.diagram.page import page
 from headscope.render.diagram.picture import Kind, Node, Picture
 from headscope.render.diagram.svg import svg_element
 
@@ -37,42 +38,23 @@ POINTED  }
 _POINTED = (
     "    body:has(.to-{id}:hover) #about-{id}, body:has(.to-{id}:focus-visible) #about-{id} {{ display: block }}\n"
 )
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def html_text(picture: Picture) -> str:
     """The page."""
     pointed = "".join(_POINTED.format(id=node.id) for node in picture.nodes)
-    title = escaped(f"Classification head of {picture.title}")
-    return (
-        lines(
-            (
-                "<!DOCTYPE html>",
-                '<html lang="en">',
-                "<head>",
-                '<meta charset="utf-8">',
-                f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
-                '<meta name="viewport" content="width=device-width, initial-scale=1">',
-                f"<title>{title}</title>",
-                f"<style>\n{_STYLE.replace('POINTED', pointed)}</style>",
-                "</head>",
-                "<body>",
-                "<main>",
-                svg_element(picture, linked=True),
-                "</main>",
-                "<aside>",
-                '<p class="hint">Point at a box, or reach it with the Tab key, to see what is known of it.</p>',
-                "<h1>What is known of each box</h1>",
-                *(_section(node) for node in picture.nodes),
-                *(f"<p>{escaped(notice)}</p>" for notice in picture.notices),
-                "</aside>",
-                "</body>",
-                "</html>",
-                "",
-            )
-        )
-        + "\n"
+    body = (
+        "<main>",
+        svg_element(picture, linked=True),
+        "</main>",
+        "<aside>",
+        '<p class="hint">Point at a box, or reach it with the Tab key, to see what is known of it.</p>',
+        "<h1>What is known of each box</h1>",
+        *(_section(node) for node in picture.nodes),
+        *(f"<p>{escaped(notice)}</p>" for notice in picture.notices),
+        "</aside>",
     )
+    return page(f"Classification head of {picture.title}", _STYLE.replace("POINTED", pointed), body)
 
 
 def _section(node: Node) -> str:
