@@ -46,9 +46,9 @@ VECTORS = {
     Vector.EOS_TOKEN: "end-of-sequence token",
     Vector.MAX: "maximum over tokens",
     Vector.MEAN_AND_MAX: "mean and maximum over tokens",
-    Vector.FIRST_LAST_MEAN: "mean over tokens of layer 1 and the last",
-    Vector.LAST_FOUR_CONCAT: "first tokens of the last four layers, concatenated",
-    Vector.LAST_FOUR_AVERAGE: "first tokens of the last four layers, averaged",
+    Vector.FIRST_LAST_MEAN: "mean over tokens, layers 1 and last",
+    Vector.LAST_FOUR_CONCAT: "first token, last 4 layers, joined",
+    Vector.LAST_FOUR_AVERAGE: "first token, last 4 layers, averaged",
     Vector.POOLER: "output of the pooler",
     Vector.HEAD: "input of the head",
 }
@@ -60,7 +60,7 @@ _BASELINES = {
     BaselineKind.CHECKPOINT: "predictions of the checkpoint itself",
 }
 METRICS = {Metric.ACCURACY: "accuracy", Metric.MACRO_F1: "macro F1", Metric.R2: "R2"}
-_OPINIONS = {OpinionKind.LOGME: "LogME", OpinionKind.KNN: "5 nearest neighbours"}
+_OPINIONS = {OpinionKind.LOGME: "LogME", OpinionKind.KNN: "kNN"}
 _METHODS = {
     Problem.SINGLE_LABEL: "logistic regression",
     Problem.MULTI_LABEL: "logistic regression for each class",
@@ -160,9 +160,9 @@ def _table(result: ProbeResult) -> Iterator[Text]:
     rows = rows_of(result)
     second = next((item.metric for item in rows[0].others), None)
     more = (METRICS[second],) if second else ()
-    titles = (METRICS[rows[0].metric], "95% interval", *more, "vector (at its best layer), or baseline", "size")
+    titles = (METRICS[rows[0].metric], "95% interval", *more, "size", "vector at its best layer, or baseline")
     lines = [[label(title, QUIET) for title in titles], *(_row(item, result) for item in rows)]
-    yield from align(lines, right=frozenset({0, len(titles) - 1} | ({2} if more else set())))
+    yield from align(lines, right=frozenset({0, 2, 3} if more else {0, 2}))
 
 
 def rows_of(result: ProbeResult) -> list[Candidate | Baseline]:
@@ -178,8 +178,8 @@ def words_of(item: Candidate | Baseline) -> str:
         return _BASELINES[item.name]
     words = name_of(item)
     if item.same_as is not None:
-        words += f" (the same numbers as {item.same_as})"
-    return f"{words} (through newly initialized weights)" if item.new else words
+        words += f" (same as {item.same_as})"
+    return f"{words} (new weights)" if item.new else words
 
 
 def facts_of(result: ProbeResult) -> Iterator[tuple[str, str]]:
@@ -204,10 +204,10 @@ def _row(item: Candidate | Baseline, result: ProbeResult) -> list[Text]:
     span = label(f"{item.low:.3f} to {item.high:.3f}", QUIET)
     more = [label(f"{score.mean:.3f}", QUIET) for score in item.others]
     if isinstance(item, Baseline):
-        return [label(f"{item.mean:.3f}"), span, *more, label(words_of(item), QUIET), Text()]
+        return [label(f"{item.mean:.3f}"), span, *more, Text(), label(words_of(item), QUIET)]
     words = words_of(item)
     style = STRONG if item.name == result.best else ""
-    return [label(f"{item.mean:.3f}", style), span, *more, label(words, style), label(str(item.size), QUIET)]
+    return [label(f"{item.mean:.3f}", style), span, *more, label(str(item.size), QUIET), label(words, style)]
 
 
 def _curve(candidates: Sequence[Candidate]) -> Iterator[Text]:
