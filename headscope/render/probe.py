@@ -300,7 +300,7 @@ def _numbers(result: ProbeResult) -> Iterator[RenderableType]:
         )
     if found.reused:
         yield _line("reused", "the vectors are those of an earlier run with the same checkpoint, texts and options")
-    if found.precision.dtype != found.precision.stored or found.precision.tolerance is not None:
+    if {found.precision.dtype, found.precision.stored} != {"float32"} or found.precision.tolerance is not None:
         yield _line("dtype", _precision(found.precision))
 
 
