@@ -12,6 +12,7 @@ from headscope.facts.probe import (
     Baseline,
     BaselineKind,
     Candidate,
+    Input,
     LabelFacts,
     Metric,
     Opinion,
@@ -33,6 +34,7 @@ from headscope.render.safe import label, safe
 from headscope.render.words import POOLING
 
 _MARGIN = 12
+_NOUNS = {Input.TEXT: "text", Input.IMAGE: "image", Input.AUDIO: "sound"}
 _HEIGHT = 9
 _MOST_COLUMNS = 64
 _WIDEST_STEP = 4
@@ -256,7 +258,8 @@ def _facts(result: ProbeResult) -> Iterator[RenderableType]:
     )
     if result.opinions:
         yield _line("opinions", "; ".join(_opinion(item, result) for item in result.opinions))
-    yield _line("texts", f"{counted(result.texts, 'text')} of {safe(result.data)}{_in_classes(result)}")
+    kind = _NOUNS[result.loading.input if result.loading else Input.TEXT]
+    yield _line(f"{kind}s", f"{counted(result.texts, kind)} of {safe(result.data)}{_in_classes(result)}")
     if result.labels is not None:
         yield from _on_labels(result.labels)
     if result.start is not None:
