@@ -51,9 +51,9 @@ docs-check: $(VENV)/.dev
 	$(BIN)/python scripts/write_pictures.py --check
 	$(BIN)/python scripts/write_changes.py --check
 
-## docs: the site, without network; a broken link is an error (but not with --quiet, which counts no warnings)
+## docs: the site, without network; a broken link is an error
 docs: $(VENV)/.dev
-	$(BIN)/python -m mkdocs build --strict
+	$(BIN)/python scripts/build_site.py
 
 check: lint types floors docs-check docs test-all
 
@@ -65,7 +65,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) .matrix build dist site .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .matrix build dist site .cache .pytest_cache .mypy_cache .ruff_cache
 
 $(VENV)/.python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "headscope needs Python 3.11 or newer; name one with PYTHON=")'

@@ -92,7 +92,23 @@ def _checkpoint(name: str, config: Any, model: Any) -> Checkpoint:
         tied.add(id(tensor))
         tensors[key] = (_NAMES[str(tensor.dtype).removeprefix("torch.")], tuple(tensor.shape))
     settings = json.loads(config.to_json_string(use_diff=True)) | {"architectures": [name]}
-    return Checkpoint(name, settings, tensors)
+    return Checkpoint(name, _of_few_layers(settings, type(config)().to_dict()), tensors)
+
+
+def _of_few_layers(settings: dict[str, Any], default: dict[str, Any]) -> dict[str, Any]:
+    """The settings without what speaks of layers that were cut: they would contradict themselves when read."""
+    found = {key: value for key, value in settings.items() if key not in ("out_features", "out_indices", "stage_names")}
+    before, now = default.get("num_hidden_layers", default.get("num_layers")), found.get("num_hidden_layers")
+    if now is None:
+        now = found.get("num_layers", before)
+    for key, value in found.items():
+        if isinstance(value, dict) and isinstance(default.get(key), dict):
+            found[key] = _of_few_layers(value, default[key])
+        elif isinstance(value, list) and len(value) == before and before != now:
+            found[key] = value[:now]
+    if "attention_types" in found:  # GPT-Neo: kinds, and how often they are repeated
+        found["attention_types"] = [[["global", "local"], 1]]
+    return found
 
 
 def variants(checkpoint: Checkpoint, draw: random.Random) -> Iterator[Checkpoint]:

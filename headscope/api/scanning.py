@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
@@ -26,12 +28,13 @@ from headscope.errors import HeadscopeError, UsageError
 from headscope.examination.request import Request
 from headscope.examination.structure import ReportMemory
 from headscope.facts.scan import ScanRow, ScanSummary, Tally, columns
+from headscope.facts.tasks import parse_task
 from headscope.fleet.output import Known
 from headscope.fleet.parquet import RowFolder
 from headscope.fleet.pool import MEMORY, SECONDS, Limits, Work, memory_for, scan_here, scan_in_pool
 from headscope.fleet.row import Asked
 from headscope.fleet.scratch import shared_folder
-from headscope.fleet.table import SharedTable, Table, open_shared_table, open_table
+from headscope.fleet.table import SharedTable, Table, is_stream, open_shared_table, open_table
 from headscope.fleet.target import Target, found_below, without_repeats
 from headscope.fleet.target import listed as listed_targets
 from headscope.fleet.target import on_hub as targets_on_hub
@@ -63,7 +66,7 @@ def scan(
     read as it is needed, so a generator may name thousands.
 
     Args:
-        checkpoints: What `inspect` takes, in any number; what is named twice is examined once.
+        checkpoints: What `inspect` takes, in any number; a name that comes twice is examined once.
         workers: Number of processes (default: two per core, as some wait for the network); 0 examines in this process,
             without limits.
         profile: What the findings are weighed for, `training` or `inference` (default: training for a checkpoint with
@@ -78,7 +81,8 @@ def scan(
         token: Access token (default: `$HF_TOKEN` or the stored login).
         offline: Make no network requests.
         timeout: Time limit for the Hub requests of one checkpoint, in seconds (default: 120).
-        time_limit: Wall time that one checkpoint may take, in seconds; then its worker is replaced.
+        time_limit: Wall time that one checkpoint may take, in seconds; then its worker is replaced (`math.inf` for no
+            limit).
         memory_limit: Memory that one checkpoint may take, in GiB of address space beside the libraries (on Linux);
             None for no limit.
 
@@ -95,7 +99,10 @@ def scan(
         >>> [(row.class_name, row.pooling_kind, row.new_in_head) for row in rows]
         [('BertForSequenceClassification', 'first_token', 2), ('RobertaForSequenceClassification', 'first_token', 4)]
     """
-    return _plan_of(locals()).rows(map(_target, checkpoints))
+    plan = _plan_of(locals())
+    if isinstance(checkpoints, str | PathLike) or not isinstance(checkpoints, Iterable):
+        raise UsageError(f"checkpoints must be several, not {checkpoints!r}", 'write scan(["gpt2"])')
+    return plan.rows(map(_target, checkpoints))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +138,10 @@ def _plan_of(arguments: Mapping[str, Any], **given: Any) -> _Plan:
     Raises UsageError.
     """
     profile = arguments["profile"]
+    template = make_request("", given_options(given or {name: arguments.get(name) for name in _OF_REQUESTS}))
+    _check_template(template)
     return _Plan(
-        template=make_request("", given_options(given or {name: arguments.get(name) for name in _OF_REQUESTS})),
+        template=template,
         asked=Asked(
             read_profile(profile) if profile else None,
             read_selection(arguments["rules"], arguments["ignore"], arguments["fail_on"]),
@@ -140,6 +149,17 @@ def _plan_of(arguments: Mapping[str, Any], **given: Any) -> _Plan:
         workers=_count(arguments["workers"]),
         limits=_limits(arguments["time_limit"], arguments["memory_limit"]),
     )
+
+
+def _check_template(template: Request) -> None:
+    """Raises UsageError for an option that would make a useless row of every checkpoint."""
+    count, seconds = template.num_labels, template.location.hub.timeout
+    if template.task is not None:
+        parse_task(template.task)
+    if count is not None and count < 1:
+        raise UsageError(f"the number of labels must be at least 1, not {count}", "1 means regression")
+    if seconds is not None:
+        _check_positive("the timeout", seconds, "give seconds, such as 120")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +172,7 @@ class Progressed:
 
 
 ENGINES = ("local", "ray")
+_MOST_MEMORY = 2**62
 _MISCOUNTED = (
     "name a folder that every node can write; where there are too many rows, keep the last one of each reference"
 )
@@ -189,25 +210,33 @@ def run_scan(
     plan, start = _plan_of(locals(), **given), time.perf_counter()
     if engine not in ENGINES:
         raise UsageError(f"engine must be {' or '.join(ENGINES)}, not {engine!r}", "write engine='local'")
-    sources = [map(_target, references), listed_targets(listed) if listed else (), *map(found_below, folders)]
+    folders = tuple(folders)
+    sources = [map(_target, references), () if listed is None else listed_targets(listed), *map(found_below, folders)]
     if on_hub:
-        if output is not None:  # what is wrong with OUT is told before the Hub is asked for pages of models
+        if output is not None and not is_stream(output):  # told before the Hub is asked for pages of models
             with (open_shared_table if engine == "ray" else open_table)(output, go_on=resume or only_new):
                 pass
-        sources.append(targets_on_hub(plan.template.location.hub, **on_hub))
+        sources.append(targets_on_hub(plan.template.location, **on_hub))
     targets = list(without_repeats(chain.from_iterable(sources)))
     if not targets:
-        raise UsageError(
-            "there is nothing to scan", "name models, or a source such as --from FILE, --folder or --author"
-        )
+        raise _nothing_to_scan(listed, folders, on_hub=bool(on_hub))
     if (resume or only_new) and output is None:
-        raise UsageError("rows on stdout can't be gone on with", "name a file with -o")
+        raise UsageError("a table on stdout can't be continued", "name a file with -o")
     tally = Tally()
     asked = _Scan(plan, targets, tally, resume=resume, only_new=only_new, progress=progress)
     written, skipped = asked.on_ray(output, workers) if engine == "ray" else asked.here(output, write)
     seconds = time.perf_counter() - start
     names = {rule.id: (rule.name, rule.title) for rule in RULES.values()}
     return tally.summary(written=written, skipped=skipped, seconds=seconds, rules=names)
+
+
+def _nothing_to_scan(listed: str | None, folders: Sequence[str], *, on_hub: bool) -> UsageError:
+    """Which sources were empty."""
+    empty = [] if listed is None else [f"{'stdin' if listed == '-' else listed} lists no models"]
+    empty += [f"{folder} holds no config.json beside weights, no adapter and no snapshot" for folder in folders]
+    empty += ["the listing of the Hub names no models"] if on_hub else []
+    told = f"there is nothing to scan: {'; '.join(empty)}" if empty else "there is nothing to scan"
+    return UsageError(told, "name models, or a source such as --from FILE, --folder or --author")
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +261,8 @@ class _Scan:
     def here(self, output: str | Path | None, write: Callable[[ScanRow], bool] | None) -> tuple[int, int]:
         """By worker processes of this machine."""
         written, undetermined = 0, 0
-        with open_table(output, go_on=self.goes_on, seen=self.tally.add) if output else nullcontext() as table:
+        opened = nullcontext() if output is None else open_table(output, go_on=self.goes_on, seen=self.tally.add)
+        with opened as table:
             wanted = self._wanted(table)
             skipped = len(self.targets) - len(wanted)
             with closing(self.plan.rows(wanted)) as rows:
@@ -374,6 +404,8 @@ def _references(batch: Mapping[str, Any]) -> list[str]:
         column = batch["reference"]
     except (KeyError, IndexError, TypeError) as err:
         raise UsageError("the batch has no column `reference`", "name the column of the checkpoints so") from err
+    if isinstance(column, str):
+        raise UsageError("the column `reference` is one text", 'write {"reference": ["gpt2"]}')
     values = column.to_pylist() if hasattr(column, "to_pylist") else column
     return [str(value) if isinstance(value, str | PathLike) else "" for value in values]
 
@@ -413,7 +445,14 @@ def _count(workers: int | None) -> int:
 
 
 def _limits(seconds: float, memory: float | None) -> Limits:
-    for name, value in (("time_limit", seconds), ("memory_limit", memory)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
-            raise UsageError(f"{name} must be a number above 0, not {value!r}", f"write {name}=60")
-    return Limits(float(seconds), None if memory is None else int(memory * 1024**3))
+    """The limits; a number that is too large for the system to count is none. Raises UsageError."""
+    _check_positive("the time limit", seconds, f"give seconds, such as {SECONDS:g}")
+    if memory is not None:
+        _check_positive("the memory limit", memory, "give GiB, such as 8")
+    wanted = math.inf if memory is None else memory * 1024**3
+    return Limits(float(min(seconds, threading.TIMEOUT_MAX)), int(wanted) if wanted < _MOST_MEMORY else None)
+
+
+def _check_positive(name: str, value: object, hint: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise UsageError(f"{name} must be a number above 0, not {value!r}", hint)

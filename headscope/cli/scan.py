@@ -1,7 +1,10 @@
 """`headscope scan MODEL... -o OUT`."""
 
 import gc
+import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +19,7 @@ from headscope.cli.check import FailOn, IgnoreRules, ProfileName, Select, exit_c
 from headscope.cli.options import CacheDir, Format, NumLabels, Offline, Quiet, Revision, TaskName, Timeout, Token
 from headscope.cli.output import check_output, print_screen, write_file, write_stderr, write_stdout
 from headscope.cli.progress import is_watched
-from headscope.errors import UsageError
+from headscope.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from headscope.api.scanning import Progressed
@@ -33,12 +36,14 @@ Models = Annotated[
 From = Annotated[
     str | None,
     typer.Option(
-        "--from", metavar="FILE", help="A text file with one model a line; - is stdin.", rich_help_panel=_SOURCES
+        "--from", metavar="FILE", help="A text file with one model per line; - is stdin.", rich_help_panel=_SOURCES
     ),
 ]
 Folder = Annotated[
     list[str] | None,
-    typer.Option("--folder", metavar="DIR", help="Every checkpoint and snapshot below DIR.", rich_help_panel=_SOURCES),
+    typer.Option(
+        "--folder", metavar="DIR", help="Every checkpoint and snapshot below DIR; repeatable.", rich_help_panel=_SOURCES
+    ),
 ]
 Author = Annotated[
     str | None,
@@ -56,7 +61,7 @@ Filter = Annotated[
 Search = Annotated[
     str | None,
     typer.Option(
-        "--search", metavar="TEXT", help="Models on the Hub with TEXT in their ids.", rich_help_panel=_SOURCES
+        "--search", metavar="TEXT", help="Models on the Hub with TEXT in their IDs.", rich_help_panel=_SOURCES
     ),
 ]
 Collection = Annotated[
@@ -69,7 +74,9 @@ Limit = Annotated[
 ]
 For = Annotated[
     ProfileName | None,
-    typer.Option("--for", metavar="PROFILE", help="training or inference; else what each checkpoint is ready for."),
+    typer.Option(
+        "--for", metavar="PROFILE", help="training or inference (default: what each checkpoint is ready for)."
+    ),
 ]
 Out = Annotated[
     str | None,
@@ -94,11 +101,11 @@ SummaryFormat = Annotated[Format, typer.Option("--format", help="How to show the
 SummaryJson = Annotated[bool, typer.Option("--json", help="Short for --format json.", rich_help_panel=_TABLE)]
 Resume = Annotated[
     bool,
-    typer.Option("--resume", help="Go on with OUT: skip the models that it holds.", rich_help_panel=_TABLE),
+    typer.Option("--resume", help="Continue OUT: skip the models that it holds.", rich_help_panel=_TABLE),
 ]
 OnlyNew = Annotated[
     bool,
-    typer.Option("--only-new", help="Go on with OUT: skip the commits that it holds.", rich_help_panel=_TABLE),
+    typer.Option("--only-new", help="Continue OUT: skip the commits that it holds.", rich_help_panel=_TABLE),
 ]
 
 
@@ -118,18 +125,24 @@ EngineName = Annotated[
     ),
 ]
 Workers = Annotated[
-    int | None, typer.Option("--workers", metavar="N", min=1, help="Processes; else two a core.", rich_help_panel=_WORK)
+    int | None,
+    typer.Option(
+        "--workers", metavar="N", min=1, help="Number of processes (default: two per core).", rich_help_panel=_WORK
+    ),
 ]
 TimeLimit = Annotated[
     float | None,
     typer.Option(
-        "--time-limit", metavar="SECONDS", help="For one checkpoint, in all; else 300.", rich_help_panel=_WORK
+        "--time-limit", metavar="SECONDS", help="Time limit for one checkpoint (default: 300).", rich_help_panel=_WORK
     ),
 ]
 MemoryLimit = Annotated[
     float | None,
     typer.Option(
-        "--memory-limit", metavar="GIB", help="For one checkpoint, beside the libraries; else 8.", rich_help_panel=_WORK
+        "--memory-limit",
+        metavar="GIB",
+        help="Memory limit for one checkpoint, without the libraries (default: 8).",
+        rich_help_panel=_WORK,
     ),
 ]
 
@@ -149,6 +162,7 @@ class Sources:
 
     def on_hub(self) -> dict[str, Any] | None:
         """What a listing of the Hub should name; None where none was asked for. Raises UsageError."""
+        self._check_values()
         searched = {"author": self.author, "filters": self.filters, "search": self.search}
         given = {name: value for name, value in searched.items() if value}
         if self.collection and given:
@@ -158,6 +172,15 @@ class Sources:
         if self.limit and not given:
             raise UsageError("--limit is for models from the Hub.", "Add --author, --filter, --search or --collection.")
         return given | {"limit": self.limit} if given else None
+
+    def _check_values(self) -> None:
+        """Raises UsageError for an empty value, such as that of a shell variable that isn't set: a lost source."""
+        one = {"--from": self.listed, "--author": self.author, "--search": self.search, "--collection": self.collection}
+        many = {"--folder": self.folder or (), "--filter": self.filters or ()}
+        values = {option: [value] for option, value in one.items()} | many
+        for option in values:
+            if "" in values[option]:
+                raise UsageError(f"The value of {option} is empty.", f"Leave out {option}, or give it a value.")
 
 
 @dataclass(frozen=True)
@@ -221,16 +244,17 @@ def scan(sources: Sources, hub: Hub, rules: Rules, table: Table, work: Work) -> 
     gc.enable()  # unlike the other commands, this one runs for hours
     from headscope.api.scanning import run_scan
 
-    check_summaries(table.summary or (), table.place)
+    check_summaries(table.summary or (), table.place, sources.listed)
     given = vars(hub) | {name: value for name, value in vars(work).items() if value is not None}
-    with _progress(table.quiet) as done:
+    stdout = RowsOnStdout()
+    with _ended_by_sigterm(), _progress(table.quiet) as done:
         found = run_scan(
             sources.models or (),
             listed=sources.listed,
             folders=sources.folder or (),
             on_hub=sources.on_hub(),
             output=table.place,
-            write=None if table.place else write_line,
+            write=None if table.place else stdout.write,
             resume=table.resume,
             only_new=table.only_new,
             profile=rules.profile.value if rules.profile else None,
@@ -243,26 +267,59 @@ def scan(sources: Sources, hub: Hub, rules: Rules, table: Table, work: Work) -> 
     for path in table.summary or ():
         write_file(path, _FORMATS[path.suffix.lower()](found))
     _show(found, table)
-    return exit_code_of(one.name for one in found.verdicts)
+    code = exit_code_of(one.name for one in found.verdicts)
+    if not stdout.is_cut:
+        return code
+    write_stderr("The reader of stdout closed it, so the scan ended early; name a file with -o.\n")
+    return code or ExitCode.UNDETERMINED
 
 
-def write_line(row: "ScanRow") -> bool:
-    """Writes a row to stdout; False where nobody reads it any more."""
-    import json
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """A scheduler's SIGTERM ends the workers and removes what they share, as any other exit does."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
+        yield
+        return
 
-    return write_stdout(json.dumps(row.to_dict()) + "\n")
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
-def check_summaries(paths: Sequence[Path], table: str | None) -> None:
-    """Raises UsageError where a summary can't be written: told before the work, not after it."""
+class RowsOnStdout:
+    """The rows on stdout; `is_cut` where its reader closed it before the last one."""
+
+    is_cut = False
+
+    def write(self, row: "ScanRow") -> bool:
+        """Writes a row; False where nobody reads it any more."""
+        import json
+
+        self.is_cut = not write_stdout(json.dumps(row.to_dict()) + "\n")
+        return not self.is_cut
+
+
+def check_summaries(paths: Sequence[Path], table: str | None, listed: str | None = None) -> None:
+    """Raises UsageError where a summary can't be written, or would replace rows or the list of models."""
+    rows = None if table is None else Path(os.path.realpath(table))
     for path in paths:
+        target = Path(os.path.realpath(path))
         if path.suffix.lower() not in _FORMATS:
             raise UsageError(
                 f"--summary {path}: the format of a summary follows from the name of its file",
                 f"end the name in {', '.join(list(_FORMATS)[:-1])} or {list(_FORMATS)[-1]}",
             )
-        if table is not None and path.absolute() == Path(table).absolute():
+        if target == rows:
             raise UsageError(f"--summary {path} is the file of the rows", "name another file")
+        if rows in target.parents:
+            raise UsageError(f"--summary {path} is in the folder of the rows", "name a file in another folder")
+        if listed is not None and target == Path(os.path.realpath(listed)):
+            raise UsageError(f"--summary {path} is the list of models", "name another file")
         check_output(path, "--summary")
 
 

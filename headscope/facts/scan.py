@@ -1,5 +1,6 @@
 """One line of a scan: a checkpoint's identity, its head, and the verdict, flat for tables."""
 
+import sys
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping
@@ -106,13 +107,20 @@ def is_row(value: object) -> bool:
 
 def _fits(value: object, hint: Any) -> bool:
     if get_origin(hint) is tuple:
-        return isinstance(value, list) and all(isinstance(item, str) for item in value)
+        return isinstance(value, list) and all(isinstance(item, str) and _is_text(item) for item in value)
     if isinstance(hint, EnumType):
         return isinstance(value, str) and value in _values(hint)
     allowed = get_args(hint) or (hint,)
-    return (
-        type(value) in allowed or (type(value) is int and float in allowed) or (value is None and NoneType in allowed)
-    )
+    if float in allowed and isinstance(value, int | float) and not isinstance(value, bool):
+        return abs(value) <= sys.float_info.max  # NaN isn't
+    if isinstance(value, str) and not _is_text(value):
+        return False
+    return type(value) in allowed or (value is None and NoneType in allowed)
+
+
+def _is_text(value: str) -> bool:
+    """Whether UTF-8 can hold a text, as it can all that a row is written with."""
+    return storable(value) == value
 
 
 def _values(kind: Any) -> set[str]:

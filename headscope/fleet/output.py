@@ -49,7 +49,7 @@ class Known:
 class RowFile:
     """A file of JSON lines that grows by whole rows, whatever ends the process; one process at a time writes it.
 
-    A pipe or a device takes rows too, and has nothing to go on with.
+    A pipe or a device takes rows too, and has nothing to continue.
     """
 
     def __init__(self, path: Path, *, go_on: bool = False, seen: Seen | None = None) -> None:
@@ -63,7 +63,7 @@ class RowFile:
         try:
             self._is_stream = not stat.S_ISREG(os.fstat(self._file).st_mode)
             if self._is_stream and go_on:
-                raise UsageError(f"{path} is a pipe or a device, which holds no rows to go on with", "name a file")
+                raise UsageError(f"{path} is a pipe or a device, which holds no rows to continue", "name a file")
             if not self._is_stream:
                 self._lock()
                 self._take_up(go_on, seen)
@@ -114,7 +114,7 @@ class RowFile:
         if size and not go_on:
             raise UsageError(
                 f"{self.path} exists already",
-                f"add --resume to go on with it, --only-new to add new commits; or {ANOTHER}",
+                f"add --resume to continue it or --only-new to add new commits; or {ANOTHER}",
             )
         with os.fdopen(os.dup(self._file), "rb") as stream:
             stream.seek(0)
@@ -142,11 +142,15 @@ class RowFile:
             raise UsageError(f"the last line of {self.path} isn't a row of a scan", ANOTHER)
 
 
+def leads_to_stream(path: Path) -> bool:
+    """Whether a path is a pipe or a device."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
 def _open(path: Path) -> int:
     """The descriptor of a file, which is made if need be, or of a pipe or device. Raises UsageError."""
     try:
-        is_stream = path.exists() and not path.is_file() and not path.is_dir()
-        access = os.O_WRONLY if is_stream else os.O_RDWR | os.O_CREAT
+        access = os.O_WRONLY if leads_to_stream(path) else os.O_RDWR | os.O_CREAT
         return os.open(path, access | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o666)
     except FileNotFoundError as err:
         raise UsageError(f"{path} can't be written: there is no folder {path.parent}", "make the folder first") from err

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from headscope.errors import HeadscopeError, UsageError, first_line
 from headscope.facts.check import Verdict
-from headscope.facts.scan import SCAN_SCHEMA, ScanRow, columns
+from headscope.facts.scan import SCAN_SCHEMA, ScanRow, columns, is_row
 from headscope.fleet.output import ANOTHER, Known, Row, RowFile, Seen, lines_of, lock
 from headscope.upstream.ray import FILE as RAY_FILE
 
@@ -100,7 +100,7 @@ class RowFolder:
         if (parts or journals or half) and not go_on:
             raise UsageError(
                 f"{self.path} exists already",
-                f"add --resume to go on with it, --only-new to add new commits; or {ANOTHER}",
+                f"add --resume to continue it or --only-new to add new commits; or {ANOTHER}",
             )
         for path in half:
             path.unlink(missing_ok=True)
@@ -298,8 +298,11 @@ def rows_of_part(path: PurePath, source: Any) -> Iterator[Row]:
         with parquet.ParquetFile(source) as file:
             _check_schema(file.schema_arrow, path)
             for batch in file.iter_batches(batch_size=1_024):
-                for row in batch.to_pylist():
-                    yield {name: row.get(name, verdict) for name in columns()}
+                for values in batch.to_pylist():
+                    row = {name: values.get(name, verdict) for name in columns()}
+                    if not is_row(row):
+                        raise UsageError(f"{path} has a row that isn't a row of a scan", ANOTHER)
+                    yield row
     except (pyarrow.ArrowException, OSError) as err:
         raise UsageError(f"{path} can't be read: {_told(err)}", ANOTHER) from err
 

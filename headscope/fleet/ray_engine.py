@@ -66,7 +66,7 @@ def write_with_ray(  # noqa: PLR0917  in the order of what happens
     """
     with upstream.running() as ray, _cleaned(ray) as name, _called(watched):
         count = workers or max(1, int(_A_CPU * ray.cluster_resources().get("CPU", 1)))
-        with upstream.failing_as("see Ray's logs; --resume goes on with the rows that a local folder holds"):
+        with upstream.failing_as("see Ray's logs; --resume continues a local folder"):
             ray.data.from_arrow(_blocks(wanted, count)).map_batches(
                 Scanner,
                 batch_format="pyarrow",

@@ -14,7 +14,7 @@ from headscope.upstream.ray import FILE
 
 
 class RemoteFolder:
-    """A folder with a URL. It holds nothing at the start of a scan: rows in it can't be gone on with."""
+    """A folder with a URL. It holds nothing at the start of a scan: it can't be continued."""
 
     def __init__(self, url: str) -> None:
         """Looks at the folder. Raises UsageError where it can't be reached, or holds something."""
@@ -29,7 +29,7 @@ class RemoteFolder:
         if found:
             raise UsageError(
                 f"{url} holds files already",
-                "name another folder; --resume and --only-new go on with local folders only",
+                "name another folder; --resume and --only-new continue local folders only",
             )
 
     def __enter__(self) -> RemoteFolder:

@@ -6,36 +6,70 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from headscope.errors import HeadscopeError
+
 _PREFIX = "headscope-scan-"
+_LOCK = "in-use"
 
 
 @contextmanager
 def shared_folder() -> Iterator[Path]:
-    """A folder in which workers keep the structures that they know, for one another."""
-    _remove_orphans()
-    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+    """A folder in which workers keep the structures that they know, for one another.
+
+    Raises HeadscopeError where no temporary folder can be made.
+    """
+    try:
+        _remove_orphans()
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        lock = _new_lock(folder)
+    except OSError as err:
+        raise HeadscopeError(
+            f"a temporary folder can't be made: {err.strerror}", "set TMPDIR to a folder with free space"
+        ) from err
     try:
         yield folder
     finally:
+        os.close(lock)
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _new_lock(folder: Path) -> int:
+    """The descriptor of the folder's lock, which gets its name only after it is taken: nobody finds it free before."""
+    unnamed = folder / f"{_LOCK}-soon"
+    lock = os.open(unnamed, os.O_RDWR | os.O_CREAT, 0o600)
+    _is_taken(lock)
+    if os.name == "posix":  # elsewhere there are no locks, and no renaming of open files
+        unnamed.rename(folder / _LOCK)
+    return lock
+
+
 def _remove_orphans() -> None:
-    """Removes the folders of scans that were killed: their processes are gone."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
-        number = folder.name.removeprefix(_PREFIX).partition("-")[0]
-        if number.isdigit() and os.name == "posix" and not _runs(int(number)):
-            shutil.rmtree(folder, ignore_errors=True)
+    """Removes the folders of scans that were killed: their locks are free.
+
+    A lock tells more than the number of a process: scans in other containers or on other machines can use the same
+    folder for temporary files.
+    """
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError):  # a folder of another user, or of a scan that is just ending
+            lock = os.open(folder / _LOCK, os.O_RDWR)
+            try:
+                if _is_taken(lock):
+                    shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)
 
 
-def _runs(process: int) -> bool:
+def _is_taken(lock: int) -> bool:
+    """Whether this process now has the lock, which it keeps until it closes the file."""
     try:
-        os.kill(process, 0)
-    except ProcessLookupError:
+        import fcntl
+    except ImportError:  # Windows
         return False
-    except OSError:  # another user's
-        return True
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # another process has it, or the file system has no locks
+        return False
     return True

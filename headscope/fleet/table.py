@@ -10,7 +10,7 @@ from typing import Any, Protocol, Self
 
 from headscope.errors import UsageError
 from headscope.facts.scan import ScanRow
-from headscope.fleet.output import Known, Row, RowFile, Seen, lines_of
+from headscope.fleet.output import Known, Row, RowFile, Seen, leads_to_stream, lines_of
 from headscope.fleet.parquet import RowFolder, rows_in
 from headscope.fleet.remote import RemoteFolder
 
@@ -56,7 +56,7 @@ def open_table(name: str | Path, *, go_on: bool = False, seen: Seen | None = Non
 
     With `go_on` it may hold rows already, and `seen` is called with each. Raises UsageError where it can't be written.
     """
-    path = Path(name)
+    path = _path_of(name)
     if _is_folder(name):
         return RowFolder(path, go_on=go_on, seen=seen)
     if path.suffix.lower() in _OTHERS:
@@ -77,11 +77,23 @@ def open_shared_table(name: str | Path | None, *, go_on: bool = False, seen: See
         raise UsageError("the workers of a Ray cluster write no rows to stdout", hint)
     if "://" in str(name):
         if go_on:
-            raise UsageError(f"{name} can't be gone on with: only local folders can", "name another folder")
+            raise UsageError(f"{name} can't be continued: only local folders can", "name another folder")
         return RemoteFolder(str(name))
     if not _is_folder(name):
         raise UsageError(f"the workers of a Ray cluster write Parquet, and {name} is one file", hint)
-    return RowFolder(Path(name), go_on=go_on, seen=seen)
+    return RowFolder(_path_of(name), go_on=go_on, seen=seen)
+
+
+def is_stream(name: str | Path) -> bool:
+    """Whether a table of this name is a pipe or a device, which can be opened for one scan only."""
+    return not _is_folder(name) and leads_to_stream(Path(name))
+
+
+def _path_of(name: str | Path) -> Path:
+    """The path of a table. Raises UsageError for an empty name: `Path("")` is the folder that the command runs in."""
+    if not str(name):
+        raise UsageError("the name of the table is empty", "name a file with -o")
+    return Path(name)
 
 
 def read_rows(name: str | Path) -> Iterator[Row]:

@@ -6,17 +6,18 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from headscope.errors import NotFound, UsageError
 from headscope.examination.request import Request
-from headscope.facts.location import HubOptions
+from headscope.facts.location import Location
 
 _LONGEST_LINE = 10_000
 _SNAPSHOT = b'"headscope-snapshot"'
-_WEIGHTS = re.compile(r".*\.safetensors|pytorch_model.*\.bin(\.index\.json)?")
+_WEIGHTS = re.compile(r"(.*\.safetensors|pytorch_model.*\.bin)(\.index\.json)?|tf_model.*\.h5|flax_model.*\.msgpack")
 _MODULE = re.compile(r"\d+_\w+")  # the folders of sentence-transformers' modules, `2_Dense`
 
 
@@ -38,51 +39,50 @@ class Target:
 
 
 def without_repeats(targets: Iterable[Target]) -> Iterator[Target]:
-    """Each checkpoint once, at its first place."""
-    seen: set[tuple[str, str | None]] = set()
+    """Each name once, at its first place; a name without a commit is the same as with any."""
+    seen: dict[str, set[str | None]] = {}
     for target in targets:
-        key = (target.reference, target.commit)
-        if key not in seen:
-            seen.add(key)
+        commits = seen.setdefault(target.reference, set())
+        if not commits or (target.commit is not None and commits.isdisjoint((None, target.commit))):
             yield target
+        commits.add(target.commit)
 
 
-def on_hub(hub: HubOptions, **wanted: Any) -> Iterator[Target]:
-    """The models that a listing of the Hub names; `wanted` is as for `listed_models`.
+def on_hub(template: Location, **wanted: Any) -> Iterator[Target]:
+    """The models that a listing of the Hub names, to be read as the template; `wanted` is as for `listed_models`.
 
-    Raises Offline, NotFound for an unknown collection, or NetworkError.
+    A listing tells the commit and the files of the main branch, so a target has neither where the template asks for a
+    revision. Raises Offline, NotFound for an unknown collection, or NetworkError.
     """
     from headscope.checkpoints import listed_models
 
-    for model in listed_models(hub, **wanted):
-        place = model.location(hub)
-        yield Target(place.reference, place.commit, place.names)
+    for model in listed_models(template.hub, **wanted):
+        place = model.location(template.hub)
+        is_main = template.revision is None
+        yield Target(place.reference, place.commit, place.names) if is_main else Target(place.reference)
 
 
 def listed(file: str) -> Iterator[Target]:
     """The checkpoints that a text file lists, one a line; `-` is stdin. Empty lines and comments (`#`) are left out.
 
-    Raises NotFound or UsageError for a file that is no such list, with the number of the line.
+    Raises NotFound or UsageError for a file that isn't such a list, with the number of the line.
     """
     name = "stdin" if file == "-" else file
+    hint = "name a text file with one model per line, or - for stdin"
     try:
-        stream = sys.stdin.buffer if file == "-" else Path(file).open("rb")  # noqa: SIM115  closed below
+        with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as stream:
+            for number, line in enumerate(iter(lambda: stream.readline(_LONGEST_LINE + 1), b""), 1):
+                reference = _reference(line, name, number)
+                if reference:
+                    yield Target(reference)
     except FileNotFoundError as err:
-        raise NotFound(f"{file} does not exist", "name a text file with one model a line, or - for stdin") from err
+        raise NotFound(f"{name} does not exist", hint) from err
     except OSError as err:
-        raise UsageError(f"{file} can't be read: {err.strerror}", "name a text file with one model a line") from err
-    try:
-        for number, line in enumerate(iter(lambda: stream.readline(_LONGEST_LINE + 1), b""), 1):
-            reference = _reference(line, name, number)
-            if reference:
-                yield Target(reference)
-    finally:
-        if file != "-":
-            stream.close()
+        raise UsageError(f"{name} can't be read: {err.strerror}", hint) from err
 
 
 def _reference(line: bytes, name: str, number: int) -> str:
-    hint = "write one model a line: a Hub ID or a path"
+    hint = "write one model per line: a Hub ID or a path"
     if len(line) > _LONGEST_LINE:
         raise UsageError(f"line {number} of {name} is longer than {_LONGEST_LINE:,} bytes", hint)
     try:
@@ -98,23 +98,26 @@ def _reference(line: bytes, name: str, number: int) -> str:
 def found_below(folder: str) -> Iterator[Target]:
     """The checkpoints and snapshots at and below a folder, in the order of their paths; links to folders are left out.
 
-    Raises NotFound where there is no such folder, and UsageError for one that can't be listed.
+    A folder below it that can't be listed is a target too: a scan that left it out would look complete. Raises NotFound
+    where there is no such folder, and UsageError where it can't be listed.
     """
-    root = Path(folder)
-    if not root.is_dir():
+    if not Path(folder).is_dir():
         raise NotFound(f"{folder} is not a folder", "name a folder that holds checkpoints")
+    closed: list[str] = []
 
-    def refuse(err: OSError) -> None:
+    def note(err: OSError) -> None:
         if err.filename == folder:
             raise UsageError(f"{folder} can't be listed: {err.strerror}", "check its permissions") from err
+        closed.append(err.filename)
 
-    for place, below, files in os.walk(folder, onerror=refuse):
+    for place, below, files in os.walk(folder, onerror=note):
         below[:] = sorted(name for name in below if not name.startswith(".") and not _is_module(name, files))
         if _is_checkpoint(files):
             yield Target(place)
         for name in sorted(files):
             if name.endswith(".json") and _is_snapshot(Path(place, name)):
                 yield Target(str(Path(place, name)))
+    yield from map(Target, closed)
 
 
 def _is_module(name: str, beside: list[str]) -> bool:
@@ -128,6 +131,8 @@ def _is_checkpoint(files: list[str]) -> bool:
 
 def _is_snapshot(file: Path) -> bool:
     try:
+        if not file.is_file():  # to open a pipe is to wait for its writer
+            return False
         with file.open("rb") as stream:
             return _SNAPSHOT in stream.read(200)
     except OSError:

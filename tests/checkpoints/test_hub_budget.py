@@ -196,6 +196,26 @@ def test_a_limit_that_makes_no_sense_is_bounded(headers: dict[str, str], tmp_pat
     assert clock.pauses[-1] < 610
 
 
+def test_a_limit_of_thousands_of_digits_says_nothing(tmp_path: Path) -> None:
+    budget, clock = SharedBudget(tmp_path / "budget"), Clock()
+    budget.take("resolvers", clock)
+    budget.learn("resolvers", 200, {"RateLimit": f'"resolvers";r={"9" * 5_000};t=1'})
+    budget.take("resolvers", clock)
+    assert clock.pauses == []
+
+
+@pytest.mark.parametrize(("status", "said"), [(200, limits(0, 300)), (429, {"Retry-After": "300"})])
+def test_a_clock_that_is_set_back_makes_nobody_wait(
+    status: int, said: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budget, clock, now = SharedBudget(tmp_path / "budget"), Clock(), time.time()
+    budget.take("resolvers", clock)
+    budget.learn("resolvers", status, said)
+    monkeypatch.setattr(time, "time", lambda: now - 86_400)
+    budget.take("resolvers", clock)
+    assert clock.pauses == []
+
+
 def test_a_file_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be used"):
         SharedBudget(tmp_path / "nowhere" / "budget").take("resolvers", Clock())

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from families import FAMILIES
-from hub import COMMIT, MOVED, OWN_CACHE, Hub, Request, serve
+from hub import COMMIT, MOVED, OWN_CACHE, Answer, Hub, Request, serve
 from safetensors.torch import save
 from saving import FORMATS
 
@@ -151,6 +151,40 @@ def test_a_listing_ends_where_it_is_limited(hub: Hub, tmp_path: Path) -> None:
     found = listed(hub, tmp_path, author="someone", limit=2)
     assert len(found) == 2
     assert sum(path == "/api/models" for path in of_hub(hub)) == 1
+
+
+def test_a_listing_whose_next_page_is_itself_ends(hub: Hub, tmp_path: Path) -> None:
+    page = [{"id": f"someone/model-{number}", "sha": COMMIT, "siblings": []} for number in range(500)]
+
+    def answer(origin: str, method: str, path: str) -> Answer | None:
+        again = {"Link": f'<{hub.endpoint}/api/models>; rel="next"', "Content-Type": "application/json"}
+        return (200, again, json.dumps(page).encode()) if path == "/api/models" else None
+
+    hub.answer = answer
+    (found,) = listed(hub, tmp_path, author="someone")
+    assert found == {"error": "the Hub's listing repeats itself"}
+    assert sum(path == "/api/models" for path in of_hub(hub)) < 10
+
+
+def test_a_listed_name_that_cannot_be_an_id_is_not_left_out(hub: Hub, tmp_path: Path) -> None:
+    """Nor is it taken for a path of this machine."""
+    names = ("../..", "/", "someone/model-", "someone/\x1b[31m", "someone/model-0")
+
+    def answer(origin: str, method: str, path: str) -> Answer | None:
+        page = json.dumps([{"id": name, "sha": COMMIT, "siblings": None} for name in names])
+        return (200, {"Content-Type": "application/json"}, page.encode()) if path == "/api/models" else None
+
+    hub.answer = answer
+    *unread, found = listed(hub, tmp_path, author="someone")
+    assert [item["reference"] for item in unread] == [f"hf://{name}" for name in names[:-1]]
+    assert all("names no model" in item["error"] for item in unread), unread
+    assert (found["reference"], found["commit"]) == ("someone/model-0", COMMIT)
+
+
+def test_a_listing_that_is_nested_too_deeply_is_one_sentence(hub: Hub, tmp_path: Path) -> None:
+    hub.answer = lambda origin, method, path: (200, {}, b"[" * 100_000) if path == "/api/models" else None
+    (found,) = listed(hub, tmp_path, author="someone")
+    assert found == {"error": "the Hub's answer on the listing cannot be understood (RecursionError)"}
 
 
 def test_all_that_is_read_is_of_one_commit(hub: Hub, one_file: dict[str, bytes], tmp_path: Path) -> None:

@@ -155,4 +155,4 @@ def test_the_exit_codes_that_are_documented_are_those_there_are() -> None:
 
 @pytest.mark.parametrize("page", [path for path in PAGES if path.parent.name == "docs"], ids=lambda path: path.name)
 def test_every_page_is_in_the_contents(page: Path) -> None:
-    assert f": {page.name}\n" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert f'= "{page.name}" }}' in (ROOT / "zensical.toml").read_text(encoding="utf-8")

@@ -134,6 +134,10 @@ FOREIGN = {
     "truth for a number": ROW.replace(b'"new": 0', b'"new": true') + b"\n",
     "an unknown verdict": ROW.replace(b'"passed"', b'"fine"') + b"\n",
     "a number of 5,000 digits": ROW.replace(b'"new": 0', b'"new": ' + b"9" * 5_000) + b"\n",
+    "a number that no float can hold": ROW.replace(b'"seconds": 0.0', b'"seconds": 1' + b"0" * 400) + b"\n",
+    "an endless time": ROW.replace(b'"seconds": 0.0', b'"seconds": Infinity') + b"\n",
+    "no number": ROW.replace(b'"seconds": 0.0', b'"seconds": NaN') + b"\n",
+    "a text that UTF-8 can't hold": ROW.replace(b'"reference": "a"', b'"reference": "\\ud800"') + b"\n",
     "deep nesting": b"[" * 100_000 + b"\n",
     "UTF-16": ROW.decode().encode("utf-16") + b"\n",
 }
@@ -280,7 +284,7 @@ def test_a_named_pipe_takes_rows_and_gives_them_to_its_reader(tmp_path: Path) ->
     with subprocess.Popen(["cat", str(path)], stdout=subprocess.PIPE, text=True) as reader:
         written(path, "a", "b")
         assert [json.loads(line)["reference"] for line in reader.communicate(timeout=20)[0].splitlines()] == ["a", "b"]
-    with pytest.raises(UsageError, match="is a pipe or a device, which holds no rows to go on with"):
+    with pytest.raises(UsageError, match="is a pipe or a device, which holds no rows to continue"):
         open_with_a_reader(path)
 
 

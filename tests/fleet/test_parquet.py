@@ -19,7 +19,7 @@ from headscope.errors import HeadscopeError, UsageError
 from headscope.facts.check import Verdict
 from headscope.facts.scan import ScanRow, columns
 from headscope.fleet.output import RowFile
-from headscope.fleet.parquet import RowFolder
+from headscope.fleet.parquet import RowFolder, schema
 from headscope.fleet.table import open_table, read_rows
 
 TEXTS = ("reference", "commit", "revision", "kind", "format", "model_type", "class", "task", "pooling_kind", "formula",
@@ -306,6 +306,14 @@ def other_columns(path: Path) -> None:
     parquet.write_table(table, path / "verdict=passed" / "part-000001.parquet")
 
 
+def no_reference(path: Path) -> None:
+    folder = path / "verdict=passed"
+    folder.mkdir(parents=True)
+    values = {name: value for name, value in row("a").to_dict().items() if name != "verdict"}
+    table = pyarrow.Table.from_pylist([values, values | {"reference": None, "seconds": None}], schema=schema())
+    parquet.write_table(table, folder / "part-000001.parquet")
+
+
 def broken_part(path: Path) -> None:
     written(path, range(1))
     part = path / "verdict=passed" / "part-000001.parquet"
@@ -329,6 +337,7 @@ BAD = {
     foreign_schema: "part-000001.parquet isn't part of a scan's table",
     later_schema: "has rows of schema '2.0', and this headscope writes schema '1.0'",
     other_columns: "hasn't the columns of schema '1.0'",
+    no_reference: "part-000001.parquet has a row that isn't a row of a scan",
     broken_part: "part-000001.parquet can't be read: ",
     empty_part: "part-000001.parquet can't be read: ",
     foreign_journal: "_rows-000001.jsonl isn't a row of a scan",

@@ -1,7 +1,7 @@
 """A checkpoint that hangs, crashes or fills the memory costs itself alone, and no worker outlives its scan."""
 
+import math
 import multiprocessing
-import os
 import subprocess
 import sys
 import tempfile
@@ -13,8 +13,10 @@ from scan_faults import Dies, Fills, Hangs, Leaves, Raises
 
 import headscope
 from headscope.api.options import make_request
+from headscope.errors import HeadscopeError
 from headscope.fleet.pool import Limits, Work, scan_in_pool
 from headscope.fleet.row import Asked
+from headscope.fleet.scratch import shared_folder
 from headscope.fleet.target import Target
 
 SNAPSHOTS = ("bert-base-uncased", "gpt2", "roberta-base", "distilbert-base-uncased")
@@ -85,11 +87,37 @@ def test_rows_say_what_inspect_says() -> None:
         assert row.profile == report.profile
 
 
+KILLED = """
+import os, signal, sys, tempfile
+from headscope.fleet.scratch import shared_folder
+
+tempfile.tempdir = sys.argv[1]
+with shared_folder() as folder:
+    print(folder, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
 def test_the_folders_of_killed_scans_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not those of scans that run: not even where their processes can't be seen, as in another container."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
-    orphan, own = f"headscope-scan-{int(ended.stdout)}-a", f"headscope-scan-{os.getpid()}-b"
-    for name in (orphan, own, "headscope-scan-notes"):
-        (tmp_path / name).mkdir()
-    list(headscope.scan(["gpt2"], workers=1, offline=True))
-    assert {path.name for path in tmp_path.iterdir()} == {own, "headscope-scan-notes"}
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, text=True, check=False)
+    orphan = Path(ended.stdout.strip())
+    assert orphan.is_dir(), ended.stderr
+    (tmp_path / "headscope-scan-notes").mkdir()
+    with shared_folder() as running, shared_folder() as other:
+        assert {path.name for path in tmp_path.iterdir()} == {running.name, other.name, "headscope-scan-notes"}
+    assert {path.name for path in tmp_path.iterdir()} == {"headscope-scan-notes"}
+
+
+def test_without_a_place_for_temporary_files_one_sentence_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(HeadscopeError, match=r"^a temporary folder can't be made: No such file or directory$"):
+        list(headscope.scan(["gpt2"], workers=1, offline=True))
+
+
+def test_limits_may_be_endless() -> None:
+    rows = headscope.scan(["nosuch"], workers=1, offline=True, time_limit=math.inf, memory_limit=math.inf)
+    assert [row.not_determined for row in rows] == ["offline"]

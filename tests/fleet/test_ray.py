@@ -112,7 +112,7 @@ class TestWithRay:
 
     @pytest.mark.parametrize("option", ["resume", "only_new"])
     def test_a_url_can_not_be_gone_on_with(self, ray: Any, option: str, tmp_path: Path) -> None:
-        with pytest.raises(UsageError, match="can't be gone on with: only local folders can"):
+        with pytest.raises(UsageError, match="can't be continued: only local folders can"):
             on_ray(["gpt2"], f"file://{tmp_path}/rows", **{option: True})
 
     def test_its_table_is_that_of_the_local_pool(self, cluster: Any, tmp_path: Path) -> None:

@@ -8,16 +8,19 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import jsonschema
 import pytest
 from pyarrow import dataset
 
+from headscope.api import scanning
 from headscope.api.scanning import run_scan
 from headscope.cli import main
 from headscope.cli.output import write_stdout
 from headscope.facts.scan import ScanRow, columns
+from headscope.fleet.target import Target
 from tests import warm
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schema"
@@ -127,6 +130,38 @@ def test_a_scan_that_is_killed_goes_on_where_it_was(tmp_path: Path, name: str) -
     assert sorted(found) == sorted(models)
 
 
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_a_scan_and_its_workers_and_leaves_no_folder(tmp_path: Path, sent: int, code: int) -> None:
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    models = tuple(f"nosuch-{number}" for number in range(400))
+    command = [sys.executable, "-m", "headscope", "scan", "-o", "rows.jsonl", "--workers", "1", *models]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=os.environ | warm.offline() | {"TMPDIR": str(scratch)}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    ) as process:  # fmt: skip
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and not (tmp_path / "rows.jsonl").exists():
+            time.sleep(0.005)
+        process.send_signal(sent)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == code, told
+    assert told in ("", "error: interrupted\n")
+    assert not list(scratch.glob("headscope-scan-*"))
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and _has_processes(process.pid):  # the workers are of the same session
+        time.sleep(0.01)
+    assert not _has_processes(process.pid)
+
+
+def _has_processes(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 # In this process
 
 
@@ -158,6 +193,35 @@ def test_a_scan_ends_where_nobody_reads_its_rows(capsys: pytest.CaptureFixture[s
     assert found.skipped == 0
 
 
+def test_a_pipe_takes_the_rows_of_a_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table that is opened twice ends the pipe for its reader before the first row."""
+    monkeypatch.setattr(scanning, "targets_on_hub", lambda *_, **__: iter((Target("nosuch-1"), Target("nosuch-2"))))
+    pipe, read = tmp_path / "rows", list[str]()
+    os.mkfifo(pipe)
+    reader = Thread(target=lambda: read.extend(pipe.read_text().splitlines()), daemon=True)
+    options: dict[str, Any] = {"on_hub": {"author": "team"}, "output": pipe, "workers": 0, "offline": True}
+    writer = Thread(target=lambda: scanning.run_scan((), **options), daemon=True)
+    reader.start()
+    writer.start()
+    reader.join(60)
+    assert [json.loads(line)["reference"] for line in read] == ["nosuch-1", "nosuch-2"]
+
+
+def test_a_scan_whose_reader_leaves_is_not_green() -> None:
+    """The checkpoint that passes is examined; the row of the one that isn't there, nobody would see."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    surroundings = os.environ | warm.offline()
+    command = [*warm.python(environment=surroundings), "-m", "headscope", "scan", "bert-base-uncased", "nosuch"]
+    done = subprocess.run(
+        [*command, "--workers", "1"], stdout=writer, stderr=subprocess.PIPE, text=True, check=False, env=surroundings
+    )
+    os.close(writer)
+    assert done.stderr.startswith("1 checkpoint: 1 passed\n")
+    assert done.stderr.endswith("The reader of stdout closed it, so the scan ended early; name a file with -o.\n")
+    assert done.returncode == 3
+
+
 def test_stdout_tells_that_nobody_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
     reader, writer = os.pipe()
     with os.fdopen(writer, "w") as stream:
@@ -172,12 +236,28 @@ WRONG = {
     ("gpt2", "--summary", "none/s.md"): "--summary none/s.md: there is no folder none.",
     ("gpt2", "--summary", "there.md"): "--summary there.md is a folder.",
     ("gpt2", "-o", "a.json", "--summary", "./a.json"): "--summary a.json is the file of the rows",
-    ("gpt2", "--resume"): "rows on stdout can't be gone on with",
+    ("gpt2", "--resume"): "a table on stdout can't be continued",
     ("gpt2", "-o", "rows.csv"): "rows.csv: a table is written as JSON lines or as Parquet, not as .csv",
     ("gpt2", "-o", "none/rows.jsonl"): "none/rows.jsonl can't be written: there is no folder none",
     ("gpt2", "-o", "there.md", "--resume"): "there.md holds notes.txt, which isn't part of a scan's table",
     ("gpt2", "-o", "picture.png", "--resume"): "line 1 of picture.png isn't a row of a scan",
     ("gpt2", "-o", "picture.png"): "picture.png exists already",
+    ("gpt2", "-o", "a.json", "--summary", "there.md/../a.json"): "--summary there.md/../a.json is the file of the rows",
+    ("gpt2", "-o", "a.parquet", "--summary", "a.parquet/s.md"): "--summary a.parquet/s.md is in the folder of the rows",
+    ("--from", "list.txt", "--summary", "./list.txt"): "--summary list.txt is the list of models",
+    ("gpt2", "-o", ""): "the name of the table is empty",
+    ("gpt2", "--from", ""): "The value of --from is empty.",
+    ("gpt2", "--folder", ""): "The value of --folder is empty.",
+    ("gpt2", "--author", ""): "The value of --author is empty.",
+    ("gpt2", "--task", "bogus"): "no such task: bogus",
+    ("gpt2", "--num-labels", "0"): "the number of labels must be at least 1, not 0",
+    ("gpt2", "--timeout", "-1"): "the timeout must be a number above 0, not -1.0",
+    ("gpt2", "--time-limit", "nan"): "the time limit must be a number above 0, not nan",
+    ("gpt2", "--memory-limit", "0"): "the memory limit must be a number above 0, not 0.0",
+    ("--folder", "there.md"): (
+        "there is nothing to scan: there.md holds no config.json beside weights, no adapter and no snapshot"
+    ),
+    ("--from", "list.txt"): "there is nothing to scan: list.txt lists no models",
 }
 
 
@@ -189,6 +269,7 @@ def test_a_wrong_place_is_told_in_one_sentence_before_the_work(
     (tmp_path / "there.md").mkdir()
     (tmp_path / "there.md" / "notes.txt").write_text("mine")
     (tmp_path / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    (tmp_path / "list.txt").write_text("# none yet\n")
     assert main(["scan", *arguments, "--offline"]) == 2
     told = capsys.readouterr()
     assert told.out == ""

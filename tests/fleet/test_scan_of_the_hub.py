@@ -75,6 +75,14 @@ def test_a_listing_then_two_requests_a_checkpoint_and_new_commits_alone(
         assert [(row["reference"], row["commit"]) for row in added] == [(NAMES[3], MOVED)]
 
 
+def test_a_listing_and_a_revision_examine_that_revision(files: dict[str, dict[str, bytes]], tmp_path: Path) -> None:
+    """A listing tells the commit of the main branch, which is another one by now; a name and a listing are one row."""
+    with serve(Hub(repos=files, moved=files, head=MOVED)) as hub:
+        rows = scanned(hub, tmp_path, "--author", AUTHOR, "--limit", "2", NAMES[0], "--revision", "v1")
+    found = sorted((row["reference"], row["commit"], row["revision"]) for row in rows)
+    assert found == [(name, COMMIT, "v1") for name in NAMES[:2]]
+
+
 def test_all_workers_stay_within_what_the_hub_allows(files: dict[str, dict[str, bytes]], tmp_path: Path) -> None:
     """Five checkpoints of three requests each, and a Hub that allows six in four seconds."""
     listed = tmp_path / "list.txt"

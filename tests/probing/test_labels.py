@@ -16,7 +16,11 @@ from labelled.trained import save, texts, trained, untrained, write_csv
 import headscope
 from headscope.cli.app import main
 from headscope.errors import HeadscopeError
+from headscope.facts.labelled import DataFacts, LabelKind
 from headscope.facts.probe import Advised, BaselineKind, Metric, OpinionKind, ProbeResult, Problem, Start
+from headscope.probing.label_facts import describe_labels
+from headscope.probing.rows import Rows
+from headscope.probing.scores import make_trial, predict_from_vectors
 
 NAMES = ("negative", "neutral", "positive")
 ROWS = [(text, NAMES[place]) for text, place in texts(3, 60)]
@@ -79,11 +83,8 @@ def test_labels_against_the_head_start_above(known: Path, tmp_path: Path) -> Non
 
 
 def test_contradictions_repeats_and_suspects_are_rows_of_the_file(known: Path, tmp_path: Path) -> None:
-    wrong = 7
-    given = [
-        (text, NAMES[(NAMES.index(label) + 1) % 3] if at == wrong else label) for at, (text, label) in enumerate(ROWS)
-    ]
-    given = [("", "neutral"), *given, given[3], (given[5][0], "positive" if given[5][1] != "positive" else "neutral")]
+    other = "positive" if ROWS[5][1] != "positive" else "neutral"
+    given = [("", "neutral"), *ROWS, ROWS[3], (ROWS[5][0], other)]
     result = probed(known, write_csv(tmp_path / "rows.csv", given))
     labels = result.labels
     assert labels is not None
@@ -93,12 +94,28 @@ def test_contradictions_repeats_and_suspects_are_rows_of_the_file(known: Path, t
     assert set(labels.contradictions[0].labels) == {given[6][1], given[-1][1]}
     counts = [sum(label == name for text, label in given if text) for name in NAMES]
     assert labels.ratio == pytest.approx(max(counts) / min(counts))
-    assert wrong + 2 in {item.row for item in labels.suspects}
     assert [item.loss for item in labels.suspects] == sorted((item.loss for item in labels.suspects), reverse=True)
     for item in labels.suspects:
         text, label = given[item.row - 1]
         assert (item.given, item.predicted != label) == (label, True)
         assert text.startswith(item.text.removesuffix("..."))
+
+
+def test_a_wrong_label_is_the_first_suspect() -> None:
+    """On a vector that tells the classes apart, with one label turned round."""
+    draw = np.random.default_rng(0)
+    labels = np.arange(80) % 2
+    vectors = (labels[:, None] * 4 + draw.normal(size=(80, 3))).astype(np.float32)
+    labels[33] = 1 - labels[33]
+    trial = make_trial(labels, np.arange(80), 4, 0)
+    found = predict_from_vectors(vectors, trial)
+    facts = DataFacts("rows.csv", "csv", None, 80, ("label",), ("text",), LabelKind.TEXTS, ())
+    numbers = tuple(range(101, 181))
+    rows = Rows(facts, Problem.SINGLE_LABEL, (("a text",),) * 80, labels, np.arange(80), numbers, ("no", "yes"), ())
+    suspect = describe_labels(rows, found.values, found.losses).suspects[0]
+    given, told = ("yes", "no") if labels[33] else ("no", "yes")
+    assert (suspect.row, suspect.given, suspect.predicted) == (134, given, told)
+    assert suspect.loss > 1
 
 
 def numbered(count: int = 60) -> list[tuple[str, Any]]:

@@ -56,11 +56,15 @@ class _Window:
     sent: tuple[float, ...] = ()
 
     def at(self, now: float) -> "_Window":
-        """What is still true: a window that is over tells nothing of the next, and some answers never come."""
+        """What is still true: a window that is over tells nothing of the next, and some answers never come.
+
+        What lies further ahead than any answer can say is from before the clock was set back.
+        """
         awaited = tuple(begun for begun in self.sent if 0 <= now - begun < REQUEST_SECONDS + _PROBE_SECONDS)
-        known = self.left is not None and now < self.ends
+        known = self.left is not None and 0 < self.ends - now <= LONGEST_PAUSE + _ROUNDING
         closed = self.closed if self.closed - now <= LONGEST_PAUSE else 0.0
-        return replace(self, left=self.left if known else None, closed=closed, sent=awaited)
+        free = self.free if self.free - now <= _UNLIMITED_SECONDS else 0.0
+        return replace(self, left=self.left if known else None, closed=closed, free=free, sent=awaited)
 
     def wait(self, now: float, *, one_ahead: bool) -> float:
         """Seconds until a request may be made, 0 for now, or until it is worth to look again.
@@ -96,10 +100,13 @@ class _Window:
 
 
 def _said(headers: Any) -> tuple[int, int] | None:
-    """What is left, and for how many seconds, as the Hub says."""
+    """What is left, and for how many seconds, as the Hub says; None where it doesn't, or in numbers that can't be."""
     from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]  # exported lazily
 
-    found = parse_ratelimit_headers(headers)
+    try:
+        found = parse_ratelimit_headers(headers)
+    except ValueError:  # thousands of digits
+        return None
     return None if found is None else (found.remaining, min(found.reset_in_seconds, int(LONGEST_PAUSE)))
 
 

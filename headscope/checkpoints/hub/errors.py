@@ -20,7 +20,7 @@ def understood(repo: str) -> Iterator[None]:
         yield
     except HFValidationError:
         raise
-    except (ValueError, TypeError, AttributeError, KeyError) as err:
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as err:
         raise NetworkError(
             f"the Hub's answer on {repo} cannot be understood ({type(err).__name__})",
             "see whether HF_ENDPOINT is a Hub",

@@ -35,7 +35,7 @@ _HOOKS = Lock()
 def bounded_answers(deadline: Clock, limit: int) -> Iterator[None]:
     """Within the block, and in its thread, the client's answers come in time and have at most `limit` bytes.
 
-    Raises NetworkError where one does not; only inside of `watched_requests`.
+    Raises NetworkError where one does not; only inside of `limited_requests`.
     """
     before = _BOUNDS.set((deadline, limit))
     try:

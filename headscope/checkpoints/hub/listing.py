@@ -17,7 +17,7 @@ from headscope.checkpoints.hub.offline import why_offline
 from headscope.checkpoints.hub.reading import reaching
 from headscope.checkpoints.hub.repository import is_id, is_plain
 from headscope.checkpoints.reference import HubReference, parse_reference
-from headscope.errors import NotFound
+from headscope.errors import NetworkError, NotFound
 from headscope.facts.location import HubOptions, Location
 
 _LISTING = "the listing"
@@ -26,12 +26,17 @@ _COMMIT = re.compile(r"[0-9a-f]{40,64}")
 _MOST_OF_AUTHOR = 2000
 _MISSING = 404
 _LARGEST_PAGE = 5 * LARGEST_JSON
+_MOST_REPEATED = 2_000
+"""Entries in a row without a new model: two of the Hub's longest pages, as models move between pages meanwhile."""
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
 class ListedModel:
-    """A model as a listing names it: its id, and its commit and files where the listing tells these."""
+    """A model as a listing names it: its id, and its commit and files where the listing tells these.
+
+    An id that is none on the Hub is kept too: whoever reads the model finds out, and no model is left out.
+    """
 
     repo: str
     commit: str | None = None
@@ -39,8 +44,9 @@ class ListedModel:
 
     def location(self, hub: HubOptions | None = None) -> Location:
         """What to read of it: the files that were listed, at the commit that was listed."""
-        is_hidden = not isinstance(parse_reference(self.repo), HubReference)  # by a folder of the same name
-        reference = f"{_URI}{self.repo}" if is_hidden else self.repo
+        # A folder of the same name would hide it, and what isn't an id must not be taken for a path.
+        is_plain_id = is_id(self.repo) and isinstance(parse_reference(self.repo), HubReference)
+        reference = self.repo if is_plain_id else f"{_URI}{self.repo}"
         return Location(reference, commit=self.commit, names=self.names, hub=hub or HubOptions())
 
 
@@ -68,10 +74,18 @@ def _searched(hub: HubOptions, **wanted: Any) -> Iterator[ListedModel]:
     def ask() -> Iterator[Any]:
         return iter(HfApi(token=hub.token).list_models(**wanted, expand=["sha", "siblings"]))
 
+    known: set[str] = set()
+    repeated = 0
     for info in _reached(hub, ask):
         model = _model(info)
-        if model is not None:
-            yield model
+        if model is None or model.repo in known:
+            repeated += 1
+            if repeated > _MOST_REPEATED:
+                raise NetworkError("the Hub's listing repeats itself", "see whether HF_ENDPOINT is a Hub")
+            continue
+        repeated = 0
+        known.add(model.repo)
+        yield model
 
 
 def _of_collection(hub: HubOptions, slug: str) -> Iterator[ListedModel]:
@@ -81,7 +95,8 @@ def _of_collection(hub: HubOptions, slug: str) -> Iterator[ListedModel]:
     def ask() -> Iterator[Any]:
         return iter(HfApi(token=hub.token).get_collection(slug).items)
 
-    found = [item.item_id for item in _reached(hub, ask, slug) if item.item_type == "model" and is_id(item.item_id)]
+    models = (item.item_id for item in _reached(hub, ask, slug) if item.item_type == "model")
+    found = [one for one in models if isinstance(one, str)]
     listed: dict[str, dict[str, ListedModel]] = {}
     for repo in dict.fromkeys(found):
         author = repo.rpartition("/")[0]
@@ -130,10 +145,10 @@ def _access(hub: HubOptions) -> HubAccess:
 
 
 def _model(info: Any) -> ListedModel | None:
-    """A model out of a page; None for an entry without a possible id."""
-    if not is_id(info.id):
+    """A model out of a page; None for an entry without a name."""
+    if not isinstance(info.id, str):
         return None
     listed = info.siblings
-    if not isinstance(info.sha, str) or not _COMMIT.fullmatch(info.sha) or listed is None:
+    if not is_id(info.id) or not isinstance(info.sha, str) or not _COMMIT.fullmatch(info.sha) or listed is None:
         return ListedModel(info.id)
     return ListedModel(info.id, info.sha, tuple(name for one in listed if is_plain(name := one.rfilename)))

@@ -1,0 +1,79 @@
+// The atlas can be filtered and sorted; without this script its tables are as they are written.
+"use strict";
+
+function build(page) {
+  const tables = [...page.querySelectorAll("table")].filter((table) =>
+    table.tHead && table.tHead.rows[0].cells[0].textContent.trim() === "class" && table.tBodies[0]);
+  if (tables.length < 2 || page.querySelector(".table-tools")) return;
+
+  const heading = (table) => {
+    let above = table.closest(".md-typeset__scrollwrap") || table;
+    while (above && above.tagName !== "H2") above = above.previousElementSibling;
+    return above;
+  };
+  const sections = tables.map((table) => ({ table, heading: heading(table), rows: [...table.tBodies[0].rows] }));
+  const kindOf = (row) => row.cells[1] ? row.cells[1].textContent.split(":")[0].trim() : "";
+  const kinds = [...new Set(sections.flatMap((one) => one.rows.map(kindOf)))].filter(Boolean).sort();
+  const tasks = sections.map((one) => one.heading && one.heading.firstChild.textContent.trim());
+
+  const tools = document.createElement("form");
+  tools.className = "table-tools";
+  tools.setAttribute("role", "search");
+  const text = Object.assign(document.createElement("input"), { type: "search", placeholder: "Class, formula or parameter" });
+  text.setAttribute("aria-label", "Class, formula or parameter");
+  const choice = (label, values) => {
+    const found = document.createElement("select");
+    found.setAttribute("aria-label", label);
+    found.append(new Option(`Every ${label}`, ""), ...values.map((value) => new Option(value, value)));
+    return found;
+  };
+  const task = choice("task", tasks.filter(Boolean));
+  const pooling = choice("pooling", kinds);
+  const count = document.createElement("output");
+  tools.append(text, task, pooling, count);
+  const first = sections[0].heading || sections[0].table;
+  first.before(tools);
+  tools.addEventListener("submit", (event) => event.preventDefault());
+
+  const filter = () => {
+    const words = text.value.toLowerCase().split(/\s+/).filter(Boolean);
+    let shown = 0;
+    sections.forEach((one, at) => {
+      let some = 0;
+      for (const row of one.rows) {
+        const fits = (!task.value || task.value === tasks[at]) && (!pooling.value || pooling.value === kindOf(row)) &&
+          words.every((word) => row.textContent.toLowerCase().includes(word));
+        row.hidden = !fits;
+        some += fits ? 1 : 0;
+      }
+      const whole = one.table.closest(".md-typeset__scrollwrap") || one.table;
+      whole.hidden = some === 0;
+      if (one.heading) one.heading.hidden = some === 0;
+      shown += some;
+    });
+    count.textContent = `${shown} of ${sections.reduce((sum, one) => sum + one.rows.length, 0)} classes`;
+  };
+  [text, task, pooling].forEach((field) => field.addEventListener("input", filter));
+  sections.forEach(sortable);
+  filter();
+}
+
+function sortable(section) {
+  [...section.table.tHead.rows[0].cells].forEach((cell, at) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...cell.childNodes);
+    cell.append(button);
+    button.addEventListener("click", () => {
+      const order = cell.getAttribute("aria-sort") === "ascending" ? "descending" : "ascending";
+      for (const other of cell.parentNode.cells) other.removeAttribute("aria-sort");
+      cell.setAttribute("aria-sort", order);
+      const value = (row) => row.cells[at] ? row.cells[at].textContent : "";
+      const sorted = [...section.rows].sort((one, other) => value(one).localeCompare(value(other), "en", { numeric: true }));
+      section.table.tBodies[0].append(...(order === "ascending" ? sorted : sorted.reverse()));
+    });
+  });
+}
+
+const start = () => document.querySelectorAll("article").forEach(build);
+if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start); else start();

@@ -1,0 +1,116 @@
+"""Builds the site with Zensical; adds each page as Markdown and llms.txt; finds links that lead nowhere.
+
+    python scripts/build_site.py [--project DIR]
+
+Zensical checks links between pages. It doesn't check pictures and other files, so those are checked here. Exits with 1
+where a link leads nowhere, or where Zensical has a complaint.
+"""
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+ROOT = Path(__file__).resolve().parent.parent
+_COLORS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class _Links(HTMLParser):
+    """The links of a page to files of the site, and the places in it that links may name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.names: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name in ("href", "src") and value is not None:
+                self.links.append(value)
+            elif name in ("id", "name") and value:
+                self.names.add(value)
+
+
+def dead_links(site: Path) -> Iterator[str]:
+    """Every link of a page to a file or a place that isn't there, as "page: link"."""
+    pages = {path: _read(path) for path in sorted(site.rglob("*.html"))}
+    for path, page in pages.items():
+        if path.name == "404.html":  # its links are those of the site's root
+            continue
+        for link in page.links:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            target = target / "index.html" if target.is_dir() else target
+            known = pages.get(target)
+            if not target.exists() or (parts.fragment and known and unquote(parts.fragment) not in known.names):
+                yield f"{path.relative_to(site)}: {link}"
+
+
+def _read(path: Path) -> _Links:
+    links = _Links()
+    links.feed(path.read_text(encoding="utf-8"))
+    return links
+
+
+def pages_of(contents: list[dict[str, Any]], section: str = "") -> Iterator[tuple[str, str, str]]:
+    """Section, title and file of every page, in the order of the site's contents."""
+    for entry in contents:
+        for title, inside in entry.items():
+            if isinstance(inside, str):
+                yield section, title, inside
+            else:
+                yield from pages_of(inside, title)
+
+
+def write_llms(site: Path, project: dict[str, Any]) -> None:
+    """llms.txt: what the project is, and a link to the Markdown of every page."""
+    lines = [f"# {project['site_name']}", "", f"> {project['site_description']}"]
+    last = ""
+    for section, title, name in pages_of(project["nav"]):
+        if section != last:
+            lines += ["", f"## {section}", ""]
+            last = section
+        lines.append(f"- [{title}]({name})")
+    (site / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def build(project: Path) -> int:
+    """The exit code."""
+    settings = tomllib.loads((project / "zensical.toml").read_text(encoding="utf-8"))["project"]
+    site, docs = project / settings["site_dir"], project / settings["docs_dir"]
+    shutil.rmtree(site, ignore_errors=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "zensical", "build", "--strict", "--clean"],
+        cwd=project, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        said = done.stdout + done.stderr.partition("Traceback")[0]
+        print(_COLORS.sub("", said), file=sys.stderr)
+        return 1
+    for page in docs.rglob("*.md"):
+        shutil.copy(page, site / page.relative_to(docs))
+    write_llms(site, settings)
+    dead = list(dead_links(site))
+    for link in dead:
+        print(f"{link} leads nowhere", file=sys.stderr)
+    print(f"{sum(1 for _ in site.rglob('*.html'))} pages in {site}")
+    return 1 if dead else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--project", type=Path, default=ROOT, help="a folder with zensical.toml and docs")
+    return build(parser.parse_args().project)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
