@@ -29,6 +29,7 @@ from headscope.facts.probe import (
     Baseline,
     BaselineKind,
     HeadInput,
+    Input,
     Loading,
     ProbeClass,
     ProbeFirst,
@@ -59,7 +60,9 @@ def probe(
     reference: str | PathLike[str],
     *,
     data: str | PathLike[str],
-    text_column: str | Iterable[str],
+    text_column: str | Iterable[str] = (),
+    image_column: str | None = None,
+    audio_column: str | None = None,
     label_column: str | Iterable[str],
     task: ProbeTask | None = None,
     split: str | None = None,
@@ -92,6 +95,8 @@ def probe(
         reference: A Hub ID, `id@revision`, an `hf://` URI, a Hub URL, or a local folder or weight file.
         data: Labelled texts: a csv, tsv, jsonl or parquet file, or a folder that `datasets` saved.
         text_column: The column of the texts; two for pairs.
+        image_column: Instead of texts, the column of images: paths relative to the data, or files in the cells.
+        audio_column: Instead of texts, the column of 16-bit WAV files.
         label_column: The column of the labels; several for columns of 0 and 1, one for each class.
         task: `single-label`, `multi-label` or `regression` (default: from the labels).
         split: The split of a folder that holds several.
@@ -149,15 +154,42 @@ def probe(
 
     check_installed()
     request = make_request(reference, options)
+    input, column = _input(text_column, image_column, audio_column)
     if request.model_class is None:
-        request = replace(request, task=Task.SEQUENCE_CLASSIFICATION.value)
-    given = _count_labels(data, text_column, label_column, split, asked)
+        request = replace(request, task=_TASK_OF[input].value)
+    given = _count_labels(data, column, label_column, split, asked, input)
     folder = read_path(features, "features")
-    return _probe(request, given, plan, folder, progress or (lambda sentence: None))
+    with tempfile.TemporaryDirectory(prefix="headscope-files-", ignore_cleanup_errors=True) as files:
+        return _probe(request, given, plan, folder, Path(files), progress or (lambda sentence: None))
+
+
+def _input(
+    text_column: str | Iterable[str], image_column: str | None, audio_column: str | None
+) -> tuple[Input, str | Iterable[str]]:
+    """What is classified, and its column. Raises UsageError unless one kind was named."""
+    columns = {Input.TEXT: text_column, Input.IMAGE: image_column, Input.AUDIO: audio_column}
+    given = {kind: column for kind, column in columns.items() if column}
+    if len(given) > 1:
+        raise UsageError(f"columns of {' and of '.join(given)} were given", "give one kind of them")
+    for kind, column in given.items():
+        if kind is not Input.TEXT and not isinstance(column, str):
+            raise UsageError(f"{kind.value}_column must be a name, not {column!r}", "give one column")
+        return kind, column
+    raise UsageError(
+        "data was given without the column of its texts", "add --text-column, --image-column or --audio-column COLUMN"
+    )
+
+
+_TASK_OF = {
+    Input.TEXT: Task.SEQUENCE_CLASSIFICATION,
+    Input.IMAGE: Task.IMAGE_CLASSIFICATION,
+    Input.AUDIO: Task.AUDIO_CLASSIFICATION,
+}
 
 
 _OF_PROBE = (
-    "reference", "data", "text_column", "label_column", "task", "split", "limit", "folds", "seed", "device",
+    "reference", "data", "text_column", "image_column", "audio_column", "label_column", "task", "split",
+    "limit", "folds", "seed", "device",
     "batch_size", "features", "dtype", "progress",
 )  # fmt: skip
 _FEWEST = {"limit": 10, "folds": 2, "seed": 0, "batch_size": 1}
@@ -204,25 +236,25 @@ def _problem(task: ProbeTask | None) -> Problem | None:
 
 @dataclass(frozen=True, slots=True)
 class _Data:
-    """Labelled data that were counted, and the problem that was asked for."""
+    """Labelled data that were counted, the problem that was asked for, and what is classified."""
 
     facts: DataFacts
     source: Labelled
     asked: Problem | None
+    input: Input = Input.TEXT
 
 
-def _count_labels(
+def _count_labels(  # noqa: PLR0917  a step of `probe`, all of whose names it uses
     data: str | PathLike[str],
     text_column: str | Iterable[str],
     label_column: str | Iterable[str],
     split: str | None,
     asked: Problem | None,
+    input: Input,
 ) -> _Data:
     """What stands in the columns of the labels. Raises UsageError for columns that are not there."""
     columns = (text_column,) if isinstance(text_column, str) else read_names(text_column, "text_column")
     labels = (label_column,) if isinstance(label_column, str) else read_names(label_column, "label_column")
-    if not columns:
-        raise UsageError("data was given without the column of its texts", "add --text-column COLUMN")
     request = DataRequest(read_path(data, "data") or "", labels, columns, split)
     from headscope.labelled import open_data
     from headscope.probing.rows import check_numbers
@@ -230,10 +262,17 @@ def _count_labels(
     if asked is Problem.REGRESSION and len(labels) == 1:
         check_numbers(open_data(request.file, split), labels[0])
     facts = read_labelled(request).facts
-    return _Data(facts, open_data(facts.file, split), asked)
+    source = open_data(facts.file, split)
+    if input is not Input.TEXT:
+        from headscope.probing.media import with_names
+
+        source = with_names(source, columns[0])
+    return _Data(facts, source, asked, input)
 
 
-def _probe(request: Request, data: _Data, plan: _Plan, folder: str | None, tell: Progress) -> Probed:
+def _probe(  # noqa: PLR0917  a step of `probe`, all of whose names it uses
+    request: Request, data: _Data, plan: _Plan, folder: str | None, files: Path, tell: Progress
+) -> Probed:
     request, examined, texts = _examined(request, data, plan, tell)
     report, manifest = examined.report, examined.manifest
     choice = examined.choice or choose_class(request, manifest)
@@ -247,8 +286,9 @@ def _probe(request: Request, data: _Data, plan: _Plan, folder: str | None, tell:
     classifier = classifier_of(report.head)
     name = classifier if isinstance(classifier, str) else ""
     with _folder(folder) as place:
-        source = _source(request, examined, choice, name, plan)
-        features = _features(request, manifest, source, texts, plan, _Place(place, folder is not None), tell)
+        source = replace(_source(request, examined, choice, name, plan), input=data.input)
+        given = _files_of(data, texts, files)
+        features = _features(request, manifest, source, given, plan, _Place(place, folder is not None), tell)
         vectors, head = list_vectors(features), _head_input(report, name, features)
         trial = make_trial(texts.labels, texts.groups, plan.folds, plan.seed, texts.problem)
         new = {Vector.HEAD: head.new if head else (), Vector.POOLER: _new_pooler(report)}
@@ -256,7 +296,7 @@ def _probe(request: Request, data: _Data, plan: _Plan, folder: str | None, tell:
         tell("scoring the baselines")
         numbers = feature_numbers(vectors, features)
         outputs = outputs_of(texts, report.model)
-        rivals, gaps = _rivals(texts, trial, report, features, outputs)
+        rivals, gaps = _rivals(texts, trial, report, features, outputs, data.input)
     place_of_head = scored.place(Vector.HEAD.value)
     against = {} if place_of_head is None else {Vector.HEAD.value: scored.rated[place_of_head]}
     against |= {kind.value: rated for kind, rated in rivals.items() if kind in _COMPARED}
@@ -297,6 +337,18 @@ def _probe(request: Request, data: _Data, plan: _Plan, folder: str | None, tell:
     )
 
 
+def _files_of(data: _Data, texts: Rows, folder: Path) -> tuple[tuple[str, ...], ...]:
+    """The texts, or the paths of the images or sounds."""
+    if data.input is Input.TEXT:
+        return texts.texts
+    from headscope.labelled import open_data
+    from headscope.probing.media import written
+
+    source = open_data(texts.facts.file, texts.facts.split)
+    names = [name for (name,) in texts.texts]
+    return tuple((path,) for path in written(source, texts.facts.text_columns[0], names, folder))
+
+
 def _source(request: Request, examined: Examined, choice: Choice, classifier: str, plan: _Plan) -> Source:
     """Where the model comes from; its stored dtype is that of most of its numbers."""
     from headscope.probing.opening import Source
@@ -321,7 +373,7 @@ def _features(  # noqa: PLR0917  a step of `_probe`, all of whose names it uses
     request: Request,
     manifest: CheckpointManifest,
     source: Source,
-    texts: Rows,
+    texts: tuple[tuple[str, ...], ...],
     plan: _Plan,
     place: _Place,
     tell: Progress,
@@ -333,15 +385,16 @@ def _features(  # noqa: PLR0917  a step of `_probe`, all of whose names it uses
     from headscope.probing.store import keep_manifest, read_kept
 
     if place.is_kept:
-        origin = origin_of(request, manifest, texts.texts, _options(request, source, plan))
+        are_files = source.input is not Input.TEXT
+        origin = origin_of(request, manifest, texts, _options(request, source, plan), are_files=are_files)
         kept = read_kept(place.folder, origin)
         if not isinstance(kept, str):
             tell(f"using the vectors in {place.folder}")
             return kept
         _clear(place.folder)
     tell(f"loading {manifest.bytes_total / 1e9:.2f} GB of weights")
-    reader = open_reader(source, plan.device, plan.dtype, texts.texts)
-    found = extract_features(reader, texts.texts, place.folder, batch_size=plan.batch_size, tell=tell)
+    reader = open_reader(source, plan.device, plan.dtype, texts)
+    found = extract_features(reader, texts, place.folder, batch_size=plan.batch_size, tell=tell)
     if place.is_kept:
         keep_manifest(place.folder, origin, found)
         found = found.with_note(f"the vectors in {place.folder} were computed again: {kept}") if kept else found
@@ -369,6 +422,7 @@ def _loading(request: Request, source: Source) -> Loading:
         model_class=choice.cls.__name__,
         encoder_decoder=bool(getattr(choice.config, "is_encoder_decoder", False)),
         remote_code=bool(request.trust_remote_code),
+        input=source.input,
     )
 
 
@@ -378,7 +432,7 @@ def _examined(request: Request, data: _Data, plan: _Plan, tell: Progress) -> tup
     from headscope.probing.rows import problem_of, read_rows
 
     examined = examine("probe", request, tell)
-    _check_checkpoint(request, examined.manifest, examined.report)
+    _check_checkpoint(request, examined.manifest, examined.report, data.input)
     problem = problem_of(data.facts, examined.report.model, data.asked)
     rows = read_rows(data.source, data.facts, problem, limit=plan.limit, folds=plan.folds, seed=plan.seed)
     outputs = len(rows.classes) or 1
@@ -405,17 +459,19 @@ def _sizes(texts: Rows) -> tuple[ProbeClass, ...]:
     return tuple(ProbeClass(label, count) for label, count in zip(texts.classes, counts, strict=True))
 
 
-def _check_checkpoint(request: Request, manifest: CheckpointManifest, report: Report) -> None:
+def _check_checkpoint(request: Request, manifest: CheckpointManifest, report: Report, input: Input) -> None:
     """Raises Unsupported for a checkpoint without weights of its own, and for another task."""
     if manifest.kind in WITHOUT_WEIGHTS:
         raise Unsupported(
             f"{request.reference} is {WITHOUT_WEIGHTS[manifest.kind]}, so there are no vectors to score",
             "give the folder or the Hub ID of a whole checkpoint",
         )
-    if report.model.task is not Task.SEQUENCE_CLASSIFICATION:
+    task = _TASK_OF[input]
+    if report.model.task is not task:
+        whole = {Input.TEXT: "texts", Input.IMAGE: "images", Input.AUDIO: "sounds"}[input]
         raise Unsupported(
-            f"probe scores vectors of whole texts, and {report.model.class_name} is for {report.model.task.value}",
-            "leave out --model-class, or name a class for sequence classification",
+            f"probe scores vectors of whole {whole}, and {report.model.class_name} is for {report.model.task.value}",
+            f"leave out --model-class, or name a class for {task.value.replace('-', ' ')}",
         )
 
 
@@ -491,8 +547,8 @@ _CONSTANT = {
 _COMPARED = (BaselineKind.TFIDF, BaselineKind.CHECKPOINT)
 
 
-def _rivals(
-    texts: Rows, trial: Trial, report: Report, features: Features, outputs: tuple[int, ...] | Unavailable
+def _rivals(  # noqa: PLR0917  a step of `_probe`, all of whose names it uses
+    texts: Rows, trial: Trial, report: Report, features: Features, outputs: tuple[int, ...] | Unavailable, input: Input
 ) -> tuple[dict[BaselineKind, Rated], tuple[Unavailable, ...]]:
     """The baselines with their scores, and those that are not."""
     from headscope.probing.comparison import rate
@@ -500,10 +556,12 @@ def _rivals(
     from headscope.probing.start import predictions_of
 
     found, gaps = {_CONSTANT[texts.problem]: predict_constant(trial)}, []
-    words = predict_from_words([" ".join(text) for text in texts.texts], trial)
-    if words is None:
+    words = predict_from_words([" ".join(text) for text in texts.texts], trial) if input is Input.TEXT else None
+    if input is not Input.TEXT:
+        gaps.append(Unavailable(BaselineKind.TFIDF.value, f"the rows are {input.value} files, not texts"))
+    elif words is None:
         gaps.append(Unavailable(BaselineKind.TFIDF.value, "the texts hold no words of two letters or more"))
-    else:
+    if words is not None:
         found[BaselineKind.TFIDF] = words.values
     if _new_names(report):
         reason = "the checkpoint's head is not trained: weights that its scores depend on are newly initialized"

@@ -43,6 +43,24 @@ class Precision(StrEnum):
     float16 = "float16"
 
 
+ImageColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--image-column",
+        metavar="COLUMN",
+        help="Instead of texts: the column of images, as paths relative to FILE or as `datasets` saved them.",
+        rich_help_panel=_LABELLED,
+    ),
+]
+AudioColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--audio-column",
+        metavar="COLUMN",
+        help="Instead of texts: the column of 16-bit WAV files.",
+        rich_help_panel=_LABELLED,
+    ),
+]
 Data = Annotated[
     str | None,
     typer.Option(
@@ -140,6 +158,8 @@ class Labelled:
 
     data: Data = None
     text_column: TextColumns = None
+    image_column: ImageColumn = None
+    audio_column: AudioColumn = None
     label_column: LabelColumn = None
     task: Task = None
     split: Split = None
@@ -149,13 +169,16 @@ class Labelled:
         """The keyword arguments of the api. Raises UsageError without data or their columns."""
         for option, value in (
             ("--data FILE", self.data),
-            ("--text-column COLUMN", self.text_column),
+            ("--text-column COLUMN", self.text_column or self.image_column or self.audio_column),
             ("--label-column COLUMN", self.label_column),
         ):
             if not value:
                 raise UsageError("probe scores vectors on labelled texts.", f"Add {option}.")
-        names = ("data", "text_column", "label_column", "split", "limit")
-        return {name: getattr(self, name) for name in names} | {"task": self.task.value if self.task else None}
+        names = ("data", "image_column", "audio_column", "label_column", "split", "limit")
+        return {name: getattr(self, name) for name in names} | {
+            "text_column": self.text_column or (),
+            "task": self.task.value if self.task else None,
+        }
 
 
 @dataclass(frozen=True)
@@ -210,6 +233,9 @@ class Place:
 def probe(place: Place, labelled: Labelled, scores: Scores, output: Output, code: Code = False) -> int:
     """Score every vector that a classifier could read on labelled texts, and say which is best."""
     check_output(output.output)
+    texts = labelled.keywords()
+    if code and not labelled.text_column:
+        raise UsageError("--code writes modules for texts.", "Leave it out for images and sounds.")
     drawing = _drawing_of(output.output)
     kinds = [
         kind
@@ -218,7 +244,6 @@ def probe(place: Place, labelled: Labelled, scores: Scores, output: Output, code
     ]
     if len(kinds) > 1:
         raise UsageError(f"{kinds[0]} and {kinds[1]} are different formats.", "Leave one of them out.")
-    texts = labelled.keywords()
     with telling_progress(output.quiet) as tell:
         from headscope import api
 

@@ -44,6 +44,14 @@ class Problem(StrEnum):
     REGRESSION = "regression"
 
 
+class Input(StrEnum):
+    """What is classified."""
+
+    TEXT = "text"
+    IMAGE = "image"
+    AUDIO = "audio"
+
+
 class Metric(StrEnum):
     """What a score is; each text is predicted by a fold that never saw it.
 
@@ -269,6 +277,7 @@ class Loading:
     model_class: str
     encoder_decoder: bool = False
     remote_code: bool = False
+    input: Input = Input.TEXT
 
 
 @dataclass(frozen=True, slots=True)

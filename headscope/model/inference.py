@@ -1,7 +1,7 @@
 """Real models and real inputs: weights on a device; texts, pictures and sounds through the checkpoint's own tools."""
 
 import wave
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -151,25 +151,53 @@ def _pads(model: PreTrainedModel) -> bool:
 
 def encode_image(place: Location, path: str) -> Mapping[str, Any]:
     """A picture through the checkpoint's own image processor."""
+    return image_encoder(place)(path)
+
+
+def image_encoder(place: Location) -> Callable[[str], Mapping[str, Any]]:
+    """What makes the tensors of a picture. Raises Unsupported without Pillow or an image processor."""
     try:
         from PIL import Image  # type: ignore[import-not-found,unused-ignore]  # optional
     except ImportError as err:
         raise Unsupported("reading a picture needs Pillow, which is not installed", "pip install pillow") from err
-    try:
-        picture = Image.open(path).convert("RGB")
-    except OSError as err:
-        raise NotFound(f"{path} is no picture that can be read: {err}", "give a PNG or JPEG file") from err
-    return dict(_tool("AutoImageProcessor", place, "an image processor")(images=picture, return_tensors="pt"))
+    processor = _tool("AutoImageProcessor", place, "an image processor")
+
+    def encode(path: str) -> Mapping[str, Any]:
+        try:
+            picture = Image.open(path).convert("RGB")
+        except OSError as err:
+            raise NotFound(f"{path} is no picture that can be read: {err}", "give a PNG or JPEG file") from err
+        return dict(processor(images=picture, return_tensors="pt"))
+
+    return encode
 
 
 def encode_audio(place: Location, path: str) -> Mapping[str, Any]:
     """A WAV file of 16-bit samples through the checkpoint's own feature extractor; channels are averaged."""
+    return audio_encoder(place)(path)
+
+
+def audio_encoder(place: Location) -> Callable[[str], Mapping[str, Any]]:
+    """What makes the tensors of a WAV file. Raises Unsupported without a feature extractor."""
     extractor = _tool("AutoFeatureExtractor", place, "a feature extractor")
-    samples, rate = read_wave(path)
-    wanted = getattr(extractor, "sampling_rate", rate)
-    if wanted != rate:
-        raise Unsupported(f"{path} has {rate} samples a second, and the model takes {wanted}", "resample the file")
-    return dict(extractor(samples.numpy(), sampling_rate=rate, return_tensors="pt"))
+
+    def encode(path: str) -> Mapping[str, Any]:
+        samples, rate = read_wave(path)
+        wanted = getattr(extractor, "sampling_rate", rate)
+        if wanted != rate:
+            raise Unsupported(f"{path} has {rate} samples a second, and the model takes {wanted}", "resample the file")
+        return dict(extractor(samples.numpy(), sampling_rate=rate, return_tensors="pt"))
+
+    return encode
+
+
+def count_frames(path: str) -> int:
+    """How many frames a WAV file has. Raises NotFound for a file that is not one."""
+    try:
+        with wave.open(str(Path(path))) as file:
+            return int(file.getnframes())
+    except (OSError, EOFError, wave.Error) as err:
+        raise NotFound(f"{path} is not a WAV file: {err}", "give a 16-bit WAV file") from err
 
 
 def read_wave(path: str) -> tuple[torch.Tensor, int]:

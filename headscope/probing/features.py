@@ -20,7 +20,8 @@ from headscope.facts.counting import counted
 from headscope.facts.probe import Precision, Vector
 from headscope.model.inference import NO_LIMIT, run_texts
 from headscope.model.quiet import quiet
-from headscope.probing.pooled import Part, Pooled, all_vectors, at, pool_tokens
+from headscope.probing.media import Media
+from headscope.probing.pooled import Part, Pooled, all_vectors, at, pool_positions, pool_tokens
 from headscope.probing.store import Array, Features, Store, Tokens
 from headscope.trace.base import base_module
 
@@ -37,13 +38,17 @@ _SECOND = 1.0
 
 @dataclass(slots=True)
 class Reader:
-    """A model with its tokenizer, and the module whose input is that of the head ("" where it is not known)."""
+    """A model with its tokenizer, and the module whose input is that of the head ("" where it is not known).
+
+    `media` makes the tensors where the rows are paths of images or sounds, and no tokenizer is needed.
+    """
 
     model: PreTrainedModel
     tokenizer: Any
     device: torch.device
     classifier: str = ""
     precision: Precision = Precision("float32", "float32")  # noqa: RUF009  frozen
+    media: Media | None = None
     takes: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -65,6 +70,8 @@ def extract_features(
     and the longest text. Otherwise only texts of equal length do, without any padding: so a model that reads padding
     gives the vectors that it gives for each text alone.
     """
+    if reader.media is not None:
+        return _extract_media(reader, reader.media, texts, folder, batch_size=batch_size, tell=tell)
     uncut = token_lengths(reader, texts)
     lengths = uncut if reader.limit is None else np.minimum(uncut, reader.limit)
     lent = _lend_pad_token(reader, texts)
@@ -90,6 +97,22 @@ def extract_features(
         tokens=Tokens(int(uncut.min()), int(uncut.max()), reader.limit, cut),
         precision=reader.precision,
     )
+
+
+def _extract_media(
+    reader: Reader, media: Media, files: Texts, folder: Path, *, batch_size: int, tell: Callable[[str], None]
+) -> Features:
+    """One pass over images or sounds. Sounds of different lengths share no batch, so there is no padding."""
+    store = Store(folder, len(files))
+    started, done = time.monotonic(), 0
+    for rows in _batches(media.lengths([path for (path,) in files]), batch_size, padded=False):
+        for some, batch in _run_all(reader, files, rows, store):
+            store.write(some, batch.pooled, batch.scores)
+            store.layers = max(store.layers, batch.layers)
+        done += len(rows)
+        tell(_progress(done, len(files), time.monotonic() - started).replace("texts", "files"))
+    store.keep_first_if_constant(f"the first position of {type(reader.model).__name__} is a part of the input")
+    return store.finished(padded=False, several=None, effects={}, tokens=None, precision=reader.precision)
 
 
 def token_lengths(reader: Reader, texts: Texts) -> Array:
@@ -209,7 +232,7 @@ class Batch:
 def _run_all(reader: Reader, texts: Texts, rows: Array, store: Store) -> Iterator[tuple[Array, Batch]]:
     """The batch, or its halves where the device has too little memory for it."""
     try:
-        batch = _run(reader, [texts[row] for row in rows])
+        batches = list(_run_together(reader, texts, rows))
     except (Unsupported, torch.OutOfMemoryError) as err:
         if not isinstance(err.__cause__ or err, torch.OutOfMemoryError):
             raise
@@ -218,7 +241,7 @@ def _run_all(reader: Reader, texts: Texts, rows: Array, store: Store) -> Iterato
                 f"{reader.device} has too little memory for one text", "give --device cpu, or shorter texts"
             ) from err
     else:
-        yield rows, batch
+        yield from batches
         return
     store.note(f"{reader.device} had too little memory for {len(rows)} texts at once: smaller batches were run")
     middle = len(rows) // 2
@@ -226,9 +249,29 @@ def _run_all(reader: Reader, texts: Texts, rows: Array, store: Store) -> Iterato
     yield from _run_all(reader, texts, rows[middle:], store)
 
 
+def _run_together(reader: Reader, texts: Texts, rows: Array) -> Iterator[tuple[Array, Batch]]:
+    """One batch; several where the tensors of images or sounds have different shapes."""
+    if reader.media is None:
+        yield rows, _run(reader, [texts[row] for row in rows])
+        return
+    for places, tensors in reader.media.batches([texts[row][0] for row in rows]):
+        yield rows[places], _run_tensors(reader, tensors)
+
+
+def _run_tensors(reader: Reader, tensors: dict[str, torch.Tensor]) -> Batch:
+    given = {
+        name: value.to(reader.device, reader.model.dtype if value.is_floating_point() else None)
+        for name, value in tensors.items() if name in reader.takes
+    }  # fmt: skip
+    with torch.inference_mode(), _tapped(reader) as taps:
+        output = run_texts(reader.model, given, output_hidden_states=True)
+        states = _states(reader, output)
+        return Batch(_with_taps(reader, pool_positions(states), output, taps), output.logits, len(states))
+
+
 def run_batch(reader: Reader, texts: Texts) -> Batch:
-    """The vectors of some texts. Raises Unsupported where the model fails."""
-    return _run(reader, texts)
+    """The vectors of some texts, images or sounds of one shape. Raises Unsupported where the model fails."""
+    return next(batch for _, batch in _run_together(reader, texts, np.arange(len(texts))))
 
 
 def _run(reader: Reader, texts: Texts) -> Batch:
@@ -304,8 +347,9 @@ def _tapped(reader: Reader) -> Iterator[_Taps]:
 
 def _with_taps(reader: Reader, pooled: Pooled, output: Any, taps: _Taps) -> Pooled:
     """The vectors with those of the pooler and of the head's input."""
-    if taps.pooled is not None and taps.pooled.dim() == 2:  # noqa: PLR2004  a row for each text
-        pooled.parts[Vector.POOLER, None] = taps.pooled
+    row = None if taps.pooled is None else taps.pooled.flatten(1) if taps.pooled.shape[2:] == (1, 1) else taps.pooled
+    if row is not None and row.dim() == 2:  # noqa: PLR2004  a row for each text
+        pooled.parts[Vector.POOLER, None] = row
     else:
         pooled.absent["pooler"] = f"the base model inside {type(reader.model).__name__} has no pooler"
     head = _head_input(taps, output.logits) if reader.classifier else None

@@ -65,11 +65,15 @@ def _suspects(rows: Rows, predicted: Array, losses: Array) -> tuple[Suspect, ...
             row=rows.numbers[place],
             text=_text(rows, place),
             given=rows.named(rows.labels[place]),
-            predicted=rows.named(predicted[place]),
+            predicted=_predicted(rows, predicted[place]),
             loss=float(losses[place]),
         )
         for place in order
     )
+
+
+def _predicted(rows: Rows, value: Any) -> str:
+    return f"{float(value):.4g}" if rows.problem is Problem.REGRESSION else rows.named(value)
 
 
 def _text(rows: Rows, place: int) -> str:

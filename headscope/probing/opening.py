@@ -13,10 +13,18 @@ from transformers import PreTrainedModel
 
 from headscope.errors import Unsupported
 from headscope.facts.location import Location
-from headscope.facts.probe import Precision
-from headscope.model.inference import check_device, limit_length, load_model, open_tokenizer
+from headscope.facts.probe import Input, Precision
+from headscope.model.inference import (
+    audio_encoder,
+    check_device,
+    image_encoder,
+    limit_length,
+    load_model,
+    open_tokenizer,
+)
 from headscope.model.model_request import Choice
 from headscope.probing.features import Reader, Texts, largest_change, run_batch, token_lengths
+from headscope.probing.media import Media
 from headscope.probing.pooled import Part
 
 AUTO = "auto"
@@ -40,6 +48,7 @@ class Source:
     classifier: str = ""
     seed: int = 0
     new: tuple[str, ...] = ()
+    input: Input = Input.TEXT
 
 
 def open_reader(source: Source, device: str, dtype: str, texts: Texts) -> Reader:
@@ -50,7 +59,7 @@ def open_reader(source: Source, device: str, dtype: str, texts: Texts) -> Reader
     tokenizer, or the weights cannot be loaded.
     """
     where = check_device(device)
-    tokenizer = open_tokenizer(source.place)
+    tokenizer = open_tokenizer(source.place) if source.input is Input.TEXT else _ENCODERS[source.input](source.place)
     of_its_own = source.stored if where.type != "cpu" and source.stored in _HALF else "float32"
     wanted = DTYPES[of_its_own if dtype == AUTO else dtype]
     if wanted is torch.float32:
@@ -107,8 +116,13 @@ def _reader(source: Source, tokenizer: Any, where: torch.device, dtype: torch.dt
     with torch.random.fork_rng():
         torch.manual_seed(source.seed)
         model = load_model(source.choice, source.place, where, dtype)
+    if source.input is not Input.TEXT:
+        return Reader(model, None, where, source.classifier, media=Media(source.input, tokenizer))
     limit_length(tokenizer, model)
     return Reader(model, tokenizer, where, source.classifier)
+
+
+_ENCODERS = {Input.IMAGE: image_encoder, Input.AUDIO: audio_encoder}
 
 
 def _try(make: Any) -> Any:
@@ -123,6 +137,8 @@ def _try(make: Any) -> Any:
 
 def _sample(reader: Reader, texts: Texts) -> Sequence[tuple[str, ...]]:
     """Texts from the shortest to the longest, as different in length as there are."""
+    if reader.media is not None:
+        return list(dict.fromkeys(texts))[:_SAMPLE]
     order = np.argsort(token_lengths(reader, texts), kind="stable")
     places = np.unique(np.linspace(0, len(order) - 1, _SAMPLE).round().astype(int))
     return [texts[order[place]] for place in places]

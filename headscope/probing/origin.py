@@ -17,18 +17,24 @@ _LARGEST_BESIDE = 64 * 2**20
 
 
 def origin_of(
-    request: Request, manifest: CheckpointManifest, texts: Sequence[tuple[str, ...]], options: dict[str, str]
+    request: Request,
+    manifest: CheckpointManifest,
+    texts: Sequence[tuple[str, ...]],
+    options: dict[str, str],
+    *,
+    are_files: bool = False,
 ) -> Origin:
-    """The origin of the vectors of these texts; `options` say by name what else they depend on."""
+    """The origin of the vectors of these texts, or files; `options` say by name what else they depend on."""
     if manifest.kind is CheckpointKind.HUB and not manifest.commit:
         return Origin(unknown="the commit of the checkpoint is not known")
     try:
         checkpoint = manifest.commit or _digest_of_folder(request, manifest)
+        given = [(_digest_of_file(Path(path)),) for (path,) in texts] if are_files else texts
     except OSError as err:
-        return Origin(unknown=f"the files of the checkpoint cannot be compared: {err.strerror}")
+        return Origin(unknown=f"the files of the checkpoint or of the data cannot be read: {err.strerror}")
     parts = {
         "checkpoint": f"{checkpoint} {request.location.subfolder or ''} {request.location.variant or ''}",
-        "texts": _digest_of_texts(texts),
+        "texts": _digest_of_texts(given),
         "versions": hashlib.sha256(repr(versions_key()).encode()).hexdigest()[:40],
     }
     return Origin(parts | options)
@@ -47,10 +53,13 @@ def _digest_of_folder(request: Request, manifest: CheckpointManifest) -> str:
     folder = Path(place.reference, place.subfolder or "")
     found = hashlib.blake2b(digest_size=20)
     for path in sorted({*(folder / file.name for file in manifest.files), *_beside(folder)}):
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=20)).hexdigest()
-        found.update(f"{path.name} {digest}\n".encode("utf-8", "backslashreplace"))
+        found.update(f"{path.name} {_digest_of_file(path)}\n".encode("utf-8", "backslashreplace"))
     return found.hexdigest()
+
+
+def _digest_of_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=20)).hexdigest()
 
 
 def _beside(folder: Path) -> Iterator[Path]:

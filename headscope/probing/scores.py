@@ -157,10 +157,10 @@ def predict_from_vectors(vectors: Array, trial: Trial) -> Predicted:
         train[:, constant] = test[:, constant] = 0
         scaler = StandardScaler().fit(train)
         rotated = rotate(scaler.transform(train), scaler.transform(test))
-        near = _predict_from_neighbours(rotated, fold, trial)
+        small = Matrices(rotated.train.astype(np.float32), rotated.test.astype(np.float32), rotated.sizes)
+        near = _predict_from_neighbours(small, fold, trial)
         if trial.problem is Problem.REGRESSION:
             return _ridge(rotated, fold, trial, near)
-        small = Matrices(rotated.train.astype(np.float32), rotated.test.astype(np.float32), rotated.sizes)
         return _logistic(small, fold, trial, STRENGTHS, near)
 
     return _joined(predict, trial)

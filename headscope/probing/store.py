@@ -220,6 +220,16 @@ class Store:
         )
         return Features({part: _opened(self._path(part)) for part in parts}, _opened(self._path(None)), seen)
 
+    def keep_first_if_constant(self, reason: str) -> None:
+        """Gives the first position up where it is not a token of its own: one is the same for all inputs in layer 0."""
+        first, mean = (self._files.get((vector, 0)) for vector in (Vector.FIRST_TOKEN, Vector.MASKED_MEAN))
+        if first is not None and mean is not None and _is_constant(first) and not _is_constant(mean):
+            return
+        self._files = {
+            part: stored for part, stored in self._files.items() if not part or part[0] is not Vector.FIRST_TOKEN
+        }
+        self._absent["first_token"] = reason
+
     def _averages(self, several: Array | None) -> Sequence[LayerNumbers]:
         if several is None or not several.any():
             return ()
@@ -228,6 +238,11 @@ class Store:
             for layer, (shares, cosines) in sorted(self._of_layers.items())
             if np.isfinite(shares[several]).all() and np.isfinite(cosines[several]).all()
         ]
+
+
+def _is_constant(stored: Array) -> bool:
+    """Whether all rows are the same, as far as batches of different sizes round alike."""
+    return bool(np.allclose(stored, stored[:1], rtol=0, atol=1e-5 * float(np.abs(stored[:1]).max() or 1)))
 
 
 def _opened(path: Path) -> Array:

@@ -254,6 +254,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "model_class": "The class.",
         "encoder_decoder": "Whether the model has an encoder, whose layers the candidates are of, and a decoder.",
         "remote_code": "Whether code of the checkpoint was run.",
+        "input": "What is classified.",
     },
     "ProbeClass": {"label": "The label.", "texts": "How many texts with it were used."},
     "Candidate": {

@@ -12,6 +12,7 @@ from headscope.facts.probe import (
     Baseline,
     BaselineKind,
     Candidate,
+    Input,
     LabelFacts,
     Metric,
     Opinion,
@@ -33,6 +34,7 @@ from headscope.render.safe import label, safe
 from headscope.render.words import POOLING
 
 _MARGIN = 12
+_NOUNS = {Input.TEXT: "text", Input.IMAGE: "image", Input.AUDIO: "sound"}
 _HEIGHT = 9
 _MOST_COLUMNS = 64
 _WIDEST_STEP = 4
@@ -46,9 +48,9 @@ VECTORS = {
     Vector.EOS_TOKEN: "end-of-sequence token",
     Vector.MAX: "maximum over tokens",
     Vector.MEAN_AND_MAX: "mean and maximum over tokens",
-    Vector.FIRST_LAST_MEAN: "mean over tokens of layer 1 and the last",
-    Vector.LAST_FOUR_CONCAT: "first tokens of the last four layers, concatenated",
-    Vector.LAST_FOUR_AVERAGE: "first tokens of the last four layers, averaged",
+    Vector.FIRST_LAST_MEAN: "mean over tokens, layers 1 and last",
+    Vector.LAST_FOUR_CONCAT: "first token, last 4 layers, joined",
+    Vector.LAST_FOUR_AVERAGE: "first token, last 4 layers, averaged",
     Vector.POOLER: "output of the pooler",
     Vector.HEAD: "input of the head",
 }
@@ -60,7 +62,7 @@ _BASELINES = {
     BaselineKind.CHECKPOINT: "predictions of the checkpoint itself",
 }
 METRICS = {Metric.ACCURACY: "accuracy", Metric.MACRO_F1: "macro F1", Metric.R2: "R2"}
-_OPINIONS = {OpinionKind.LOGME: "LogME", OpinionKind.KNN: "5 nearest neighbours"}
+_OPINIONS = {OpinionKind.LOGME: "LogME", OpinionKind.KNN: "kNN"}
 _METHODS = {
     Problem.SINGLE_LABEL: "logistic regression",
     Problem.MULTI_LABEL: "logistic regression for each class",
@@ -160,9 +162,9 @@ def _table(result: ProbeResult) -> Iterator[Text]:
     rows = rows_of(result)
     second = next((item.metric for item in rows[0].others), None)
     more = (METRICS[second],) if second else ()
-    titles = (METRICS[rows[0].metric], "95% interval", *more, "vector (at its best layer), or baseline", "size")
+    titles = (METRICS[rows[0].metric], "95% interval", *more, "size", "vector at its best layer, or baseline")
     lines = [[label(title, QUIET) for title in titles], *(_row(item, result) for item in rows)]
-    yield from align(lines, right=frozenset({0, len(titles) - 1} | ({2} if more else set())))
+    yield from align(lines, right=frozenset({0, 2, 3} if more else {0, 2}))
 
 
 def rows_of(result: ProbeResult) -> list[Candidate | Baseline]:
@@ -178,8 +180,8 @@ def words_of(item: Candidate | Baseline) -> str:
         return _BASELINES[item.name]
     words = name_of(item)
     if item.same_as is not None:
-        words += f" (the same numbers as {item.same_as})"
-    return f"{words} (through newly initialized weights)" if item.new else words
+        words += f" (same as {item.same_as})"
+    return f"{words} (new weights)" if item.new else words
 
 
 def facts_of(result: ProbeResult) -> Iterator[tuple[str, str]]:
@@ -204,10 +206,10 @@ def _row(item: Candidate | Baseline, result: ProbeResult) -> list[Text]:
     span = label(f"{item.low:.3f} to {item.high:.3f}", QUIET)
     more = [label(f"{score.mean:.3f}", QUIET) for score in item.others]
     if isinstance(item, Baseline):
-        return [label(f"{item.mean:.3f}"), span, *more, label(words_of(item), QUIET), Text()]
+        return [label(f"{item.mean:.3f}"), span, *more, Text(), label(words_of(item), QUIET)]
     words = words_of(item)
     style = STRONG if item.name == result.best else ""
-    return [label(f"{item.mean:.3f}", style), span, *more, label(words, style), label(str(item.size), QUIET)]
+    return [label(f"{item.mean:.3f}", style), span, *more, label(str(item.size), QUIET), label(words, style)]
 
 
 def _curve(candidates: Sequence[Candidate]) -> Iterator[Text]:
@@ -256,7 +258,8 @@ def _facts(result: ProbeResult) -> Iterator[RenderableType]:
     )
     if result.opinions:
         yield _line("opinions", "; ".join(_opinion(item, result) for item in result.opinions))
-    yield _line("texts", f"{counted(result.texts, 'text')} of {safe(result.data)}{_in_classes(result)}")
+    kind = _NOUNS[result.loading.input if result.loading else Input.TEXT]
+    yield _line(f"{kind}s", f"{counted(result.texts, kind)} of {safe(result.data)}{_in_classes(result)}")
     if result.labels is not None:
         yield from _on_labels(result.labels)
     if result.start is not None:
@@ -297,7 +300,7 @@ def _numbers(result: ProbeResult) -> Iterator[RenderableType]:
         )
     if found.reused:
         yield _line("reused", "the vectors are those of an earlier run with the same checkpoint, texts and options")
-    if found.precision.dtype != found.precision.stored or found.precision.tolerance is not None:
+    if {found.precision.dtype, found.precision.stored} != {"float32"} or found.precision.tolerance is not None:
         yield _line("dtype", _precision(found.precision))
 
 

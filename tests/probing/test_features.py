@@ -38,6 +38,13 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral, right": ("mistral", {}),
     "bart": ("bart", {"eos": True}),
     "t5": ("t5", {"eos": True}),
+    "xlm-roberta": ("xlm-roberta", {}),
+    "mpnet": ("mpnet", {}),
+    "convbert": ("convbert", {}),
+    "roformer": ("roformer", {}),
+    "gpt-neox, left": ("gpt-neox", {"side": "left"}),
+    "opt": ("opt", {}),
+    "bloom, left": ("bloom", {"side": "left"}),
 }
 TEXTS = tiny.texts(23)
 

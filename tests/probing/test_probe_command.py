@@ -249,6 +249,15 @@ def test_the_answer_comes_first(
     assert len(capsys.readouterr().out.splitlines()) <= 3
 
 
+def test_a_module_and_a_picture_are_written(folder: Path, rows: Path, tmp_path: Path, result: ProbeResult) -> None:
+    assert main(command(folder, rows, "--code", "-q", "-o", str(tmp_path / "advised.py"))) == 0
+    text = (tmp_path / "advised.py").read_text()
+    compile(text, "advised.py", "exec")
+    assert text == result.code()  # type: ignore[attr-defined]
+    assert main(command(folder, rows, "-q", "-o", str(tmp_path / "scores.svg"))) == 0
+    assert (tmp_path / "scores.svg").read_text().startswith("<svg ")
+
+
 def test_data_are_asked_for(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", str(folder)]) == 2
     assert "Add --data FILE" in capsys.readouterr().err

@@ -8,9 +8,26 @@ import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from tests.families import FAMILIES
+from tests.families import FAMILIES as SHARED
+from tests.families import Family
 
 WORDS = 99
+_SIZES = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+_WIDE = _SIZES | {"intermediate_size": 37, "max_position_embeddings": 64}
+_OWN = (
+    Family("mpnet", "MPNetConfig", _WIDE, "MPNetModel", "MPNetForMaskedLM", "MPNetForSequenceClassification"),
+    Family("convbert", "ConvBertConfig", _WIDE | {"embedding_size": 32}, "ConvBertModel", "ConvBertForMaskedLM",
+           "ConvBertForSequenceClassification"),
+    Family("gpt-neox", "GPTNeoXConfig", _WIDE, "GPTNeoXModel", "GPTNeoXForCausalLM",
+           "GPTNeoXForSequenceClassification"),
+    Family("opt", "OPTConfig", _SIZES | {"ffn_dim": 37, "max_position_embeddings": 64, "word_embed_proj_dim": 32},
+           "OPTModel", "OPTForCausalLM", "OPTForSequenceClassification"),
+    Family("bloom", "BloomConfig", {"vocab_size": 99, "hidden_size": 32, "n_layer": 2, "n_head": 4}, "BloomModel",
+           "BloomForCausalLM", "BloomForSequenceClassification"),
+    Family("roformer", "RoFormerConfig", _WIDE | {"embedding_size": 32}, "RoFormerModel", "RoFormerForMaskedLM",
+           "RoFormerForSequenceClassification"),
+)  # fmt: skip
+FAMILIES = SHARED | {family.name: family for family in _OWN}
 _CLS, _SEP, _UNKNOWN = 7, 8, 9
 
 

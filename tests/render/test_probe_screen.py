@@ -5,15 +5,26 @@ from dataclasses import replace
 import pytest
 
 from headscope.facts.probe import (
+    Advised,
     Baseline,
     BaselineKind,
     Candidate,
+    Contradiction,
     HeadInput,
+    LabelFacts,
     Metric,
+    Numbers,
+    Opinion,
+    OpinionKind,
     ProbeClass,
+    ProbeFirst,
     ProbeResult,
+    Problem,
     Selected,
     Standing,
+    Start,
+    StartingLoss,
+    Suspect,
     Vector,
     Versus,
 )
@@ -46,7 +57,7 @@ RESULT = ProbeResult(
     versus=(REAL, BEATS_WORDS),
     head_input=HeadInput("BertForSequenceClassification", "first_token", "classifier"),
 )
-BEST = "Mean over tokens of layer 11 is best: 0.912 (0.897 to 0.925)"
+BEST = "Mean over tokens of layer 11 is best: accuracy 0.912 (0.897 to 0.925)"
 READS = f"{BEST}; the head of BertForSequenceClassification reads the first token: 0.874."
 HOW = "paired, corrected for the choice among 2"
 ANSWERS = {
@@ -57,7 +68,7 @@ ANSWERS = {
     ),
     "words are better": (
         replace(RESULT, versus=(REAL, replace(BEATS_WORDS, p_value=1.0, verdict=Standing.NOT_BETTER))),
-        f"{READS} The difference is real (p = 0.002, {HOW}). Nothing beats TF-IDF with logistic regression: 0.850.",
+        f"{READS} The difference is real (p = 0.002, {HOW}). Nothing beats TF-IDF with a linear model: 0.850.",
     ),
     "words are as good": (
         replace(RESULT, versus=(REAL, replace(BEATS_WORDS, p_value=0.2, verdict=Standing.UNDECIDED))),
@@ -102,3 +113,41 @@ def test_hostile_names_reach_the_screen_as_text() -> None:
     screen = plain_text(probe_screen(hostile), 100)
     assert not {"\x1b", "\x9b"} & set(screen)
     assert "[bold]" in screen
+
+
+def test_what_the_labels_say_is_shown_and_shown_as_text() -> None:
+    suspect = Suspect(17, "a \x1b[31mtext", "a", "b\x9b", 3.5)
+    told = replace(
+        RESULT,
+        labels=LabelFacts(3.0, None, 2, 1, (Contradiction("[bold]twice", ("a", "b"), (4, 9)),), (suspect,)),
+        start=StartingLoss(2.5, 2.4, 2.6, 0.693, Start.ABOVE, new_head=False),
+        probe_first=ProbeFirst(Advised.OPEN, "the vector that the head reads was not scored"),
+        opinions=(Opinion(OpinionKind.LOGME, "head", -0.25), Opinion(OpinionKind.KNN, "masked_mean-11", None)),
+    )
+    screen = " ".join(plain_text(probe_screen(told), 100).split())
+    assert "rows 4, 9 (a, b): [bold]twice" in screen
+    assert "row 17: a, predicted b" in screen
+    assert not {"\x1b", "\x9b"} & set(screen)
+    assert "loss 2.500 with the checkpoint's head, before any training: clearly above the 0.693" in screen
+    assert "head first not determined: the vector that the head reads was not scored" in screen
+    assert "LogME prefers the input of the head (rank correlation of all candidates -0.25)" in screen
+    assert "kNN prefers the same vector" in screen
+    assert "a 1,500, b 500; the largest is 3 times the smallest" in screen
+
+
+def test_a_regression_is_shown_with_its_numbers() -> None:
+    score = replace(MEAN, metric=Metric.R2)
+    numbers = Numbers(-1.5, 20.0, 7.25, 3.0)
+    told = replace(
+        RESULT,
+        problem=Problem.REGRESSION,
+        candidates=(score, replace(HEAD, metric=Metric.R2)),
+        baselines=(replace(WORDS, metric=Metric.R2),),
+        classes=(),
+        labels=LabelFacts(None, numbers, 0, 0, (), ()),
+    )
+    screen = " ".join(plain_text(probe_screen(told), 100).split())
+    assert "is best: R2 0.912" in screen
+    assert "with numbers from -1.5 to 20 (mean 7.25, standard deviation 3)" in screen
+    assert "ridge regression on standardised vectors" in screen
+    assert "logistic" not in screen
