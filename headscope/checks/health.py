@@ -165,20 +165,20 @@ def not_determined(classifier: str, reason: str) -> HeadHealth:
 def _by_values(blank: HeadHealth, weight: MatrixStatistics) -> HeadHealth | None:
     """Classes that no input can tell apart."""
     name, count = weight.name, weight.classes
-    if count > 1 and (len(weight.duplicate_rows) == count - 1 or _spread_between(weight) < _SAME**2):
-        reason = f"all {count} rows of {name} are the same, so no input changes the order of the classes"
-    elif len(weight.dead_rows) == count and weight.features > 1:
+    if len(weight.dead_rows) == count and weight.features > 1:
         reason = f"every row of {name} holds one number throughout"
+    elif count > 1 and (len(weight.duplicate_rows) == count - 1 or _are_same(weight)):
+        reason = f"all {count} rows of {name} are the same, so no input changes the order of the classes"
     else:
         return None
     return replace(blank, verdict=HealthVerdict.COLLAPSED, confidence=1.0, basis=HealthBasis.VALUES, reasons=(reason,))
 
 
-def _spread_between(weight: MatrixStatistics) -> float:
-    """The part of the squared numbers that differs between the rows."""
-    if weight.mean_row is None or weight.cosine is None:
-        return 1.0
-    return 1 - min(1.0, weight.mean_row**2) if weight.cosine > 0.9 else 1.0  # noqa: PLR2004  nearly parallel
+def _are_same(weight: MatrixStatistics) -> bool:
+    """Whether the rows point the same way and are of the same length, to one part in a thousand."""
+    if weight.mean_row is None or weight.rows_z is None:
+        return False
+    return 1 - min(1.0, weight.mean_row) < _SAME**2 and weight.rows_z < _FITS
 
 
 def _by_draw(blank: HeadHealth, weight: MatrixStatistics, signs: Signs) -> HeadHealth | None:

@@ -147,7 +147,8 @@ def _fresh_by_status(report: Report, weight: HeadParameter) -> HeadHealth:
     whose = "neither the adapter nor its base model gives" if report.adapter is not None else "the checkpoint lacks"
     if weight.status is ParameterStatus.MISMATCHED:
         stored = _size(weight.checkpoint_shape or ())
-        reason = f"the checkpoint has {stored} for {weight.name} and the model {_size(weight.shape)}: every load initializes it"
+        sizes = f"{stored} for {weight.name}, and the model {_size(weight.shape)}"
+        reason = f"the checkpoint has {sizes}: every load initializes it"
     else:
         reason = f"{whose} {weight.name}: every load initializes it"
     return HeadHealth(HealthVerdict.FRESH, 1.0, HealthBasis.STATUS, (reason,), weight.name)
