@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, overload
 
@@ -36,6 +37,7 @@ def inspect(
     timeout: float | None = None,
     cache: bool = False,
     verify: bool = False,
+    health: bool = False,
     progress: Progress | None = None,
 ) -> Examination: ...
 @overload
@@ -50,6 +52,7 @@ def inspect(
     loaded_from: str | PathLike[str] | None = None,
     loading_info: Mapping[str, Any] | None = None,
     verify: bool = False,
+    health: bool = False,
     progress: Progress | None = None,
 ) -> Examination: ...
 @refuses_unknown
@@ -72,6 +75,7 @@ def inspect(
     timeout: float | None = None,
     cache: bool = False,
     verify: bool = False,
+    health: bool = False,
     example_inputs: Any = None,
     output: str | None = None,
     loaded_from: str | PathLike[str] | None = None,
@@ -100,6 +104,7 @@ def inspect(
         timeout: Total time limit for Hub requests, in seconds (default: 120).
         cache: Read and write the report cache.
         verify: Report how the gradients of the head agree with the traced pooling, and what padding changes.
+        health: Report whether the classifier was ever trained, from its own numbers: `report.health`.
         example_inputs: What the module's `forward` takes: a mapping of arguments, a tensor, or several in order, with a
             batch axis of at least 1. Models of Transformers don't need it. For a module only.
         output: Name of the scores to examine if `forward` returns several. For a module only.
@@ -133,4 +138,11 @@ def inspect(
     from headscope.examination.findings import with_findings
 
     request = make_request(reference, options)
-    return shown(with_findings(examine("inspect", request, progress), request))
+    examined = examine("inspect", request, progress)
+    report = with_findings(examined, request)
+    if request.health:
+        from headscope.examination.health import health_of_checkpoint
+
+        (progress or (lambda sentence: None))("reading the classifier")
+        report = replace(report, health=health_of_checkpoint(examined, request))
+    return shown(report)

@@ -30,7 +30,7 @@ _Result = TypeVar("_Result")
 
 _OF_MODULES = ("example_inputs", "labels", "task", "output", "loaded_from", "loading_info", "offline")
 _OF_TRAINING = ("optimizer",)
-_OF_INSPECTION = ("verify",)
+_OF_INSPECTION = ("verify", "health")
 _OF_WEIGHTS = ("labels", "task", "loaded_from", "loading_info", "offline")
 _KNOWN = {
     "inspect": (*_OF_MODULES, *_OF_INSPECTION),

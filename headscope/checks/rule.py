@@ -7,6 +7,7 @@ from typing import Any
 from headscope.facts import CheckpointKind, Finding, Head, HeadParameter, ParameterStatus, Profile, Severity
 from headscope.facts.check import Subject
 from headscope.facts.counting import few_of
+from headscope.facts.head import classifier_weight
 from headscope.facts.tasks import WITHOUT_CLASSES
 from headscope.facts.weights import stored_classes
 
@@ -115,10 +116,7 @@ def unknown_outside(subject: Subject) -> list[str]:
 
 def classifier_of(subject: Subject) -> HeadParameter | None:
     """The weight that makes the class scores: the matrix of the last stage that has one; None without parameters."""
-    live = {item.name: item for item in live_parameters(subject)}
-    stages = [stage for stage in head_of(subject).stages if any(name in live for name in stage.parameters)]
-    owned = [live[name] for stage in stages[-1:] for name in stage.parameters if name in live]
-    return max(owned, key=lambda item: len(item.shape), default=None)
+    return classifier_weight(head_of(subject))
 
 
 def reshaped_classes(subject: Subject) -> dict[str, int]:

@@ -1,14 +1,10 @@
 """Rules on the numbers in the head: read from the file, a few kilobytes of each tensor."""
 
-from headscope.checks.rule import Findings, Rule, at, classifier_of, rule
-from headscope.facts import ParameterStatus, Severity
+from headscope.checks.rule import Findings, NotApplicable, NotKnown, Rule, at, classifier_of, rule
+from headscope.facts import HealthBasis, HealthVerdict, ParameterStatus, Severity
 from headscope.facts.check import Subject, TensorValues
 from headscope.facts.counting import few_of
 
-# A sample of 256 numbers has a spread within 13% of the true one (three times 1/sqrt(2n)), so a fresh classifier is
-# within this. Training moves it further, but a little training may not: hence a note and no more.
-_CLOSE = 0.15
-_ENOUGH = 256
 _STORED = (ParameterStatus.LOADED, ParameterStatus.TIED)
 
 
@@ -52,23 +48,23 @@ def _is_matrix(item: TensorValues, subject: Subject) -> bool:
 @rule("HS502", "looks-untrained", "The classifier looks as if it was never trained", Severity.NOTE, needs=("values",))
 def looks_untrained(this: Rule, subject: Subject) -> Findings:
     """A classifier that the checkpoint gives, and whose numbers are those of a fresh initialisation."""
-    last, spread = classifier_of(subject), subject.built.initializer_range
-    values = {item.name: item for item in subject.values or ()}
-    if last is None or not spread or last.name not in values:
+    health = subject.health
+    if health is None:  # without values, which the rule needs
         return
-    weight = values[last.name]
-    bias = values.get(f"{last.name.rpartition('.')[0]}.bias")
-    zero_bias = bias is None or bias.zeros == bias.sampled
-    close = abs(weight.std - spread) <= _CLOSE * spread and abs(weight.mean) <= _CLOSE * spread
-    if close and zero_bias and weight.sampled >= _ENOUGH:
-        stored = last.status in _STORED
-        claim = f"{last.name} {'is in the checkpoint, but' if stored else 'looks untrained:'} its spread"
-        yield this.find(
-            Severity.NOTE,
-            f"{claim} {weight.std:.4f} is that of initializer_range {spread}"
-            + (", and its bias is zero." if bias is not None else "."),
-            "If it was trained, little has changed; compare it with the base checkpoint."
-            if stored
-            else "If it was trained, little has changed since the initialization.",
-            (last.name,),
-        )
+    if health.verdict is HealthVerdict.NOT_DETERMINED:
+        because = "; ".join(health.reasons[:1])
+        raise (NotKnown if health.basis is HealthBasis.STATISTICS else NotApplicable)(because)
+    if health.verdict is not HealthVerdict.FRESH or health.basis is HealthBasis.STATUS:
+        return
+    last = classifier_of(subject)
+    stored = last is not None and last.status in _STORED
+    sure = f" ({health.confidence:.0%} confidence)" if health.basis is HealthBasis.STATISTICS else ""
+    yield this.find(
+        Severity.NOTE,
+        f"{health.classifier} {'is in the checkpoint, but it' if stored else ''} looks untrained{sure}: "
+        f"{'; '.join(health.reasons[:2])}.".replace("  ", " "),
+        "If it was trained, little has changed; compare it with the base checkpoint."
+        if stored
+        else "If it was trained, little has changed since the initialization.",
+        (health.classifier,),
+    )

@@ -10,9 +10,18 @@ from headscope.cli.progress import telling_progress
 
 Verify = Annotated[bool, typer.Option("--verify", help="Show the proof of the pooling, and what padding does.")]
 
+Health = Annotated[
+    bool, typer.Option("--health", help="Show whether the classifier was ever trained, from its own numbers.")
+]
 
-def inspect(
-    wanted: Wanted, source: Source, output: Output, verify: Verify = False, exit_code: FailOnMissing = False
+
+def inspect(  # noqa: PLR0917  Typer passes them by name
+    wanted: Wanted,
+    source: Source,
+    output: Output,
+    verify: Verify = False,
+    health: Health = False,
+    exit_code: FailOnMissing = False,
 ) -> int:
     """The head of a classifier: its operations, shapes, weights, pooling, labels and loss."""
     check_output(output.output)
@@ -20,7 +29,7 @@ def inspect(
     with telling_progress(output.quiet) as tell:
         from headscope import api
 
-        report = api.inspect(source.model, progress=tell, verify=verify, **source.keywords(), **options)
+        report = api.inspect(source.model, progress=tell, verify=verify, health=health, **source.keywords(), **options)
     from headscope import render
 
     screen = render.inspect_verdict if output.quiet else render.inspect_screen

@@ -19,6 +19,8 @@ from headscope.examination.tokens import tokens_of
 from headscope.examination.tracing import Traced, trace_checkpoint
 from headscope.facts import CheckpointManifest, Report
 from headscope.facts.check import BuiltFacts
+from headscope.facts.head import classifier_weight
+from headscope.facts.health import InitialSpread
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -89,4 +91,13 @@ def _examine(
     traced = tracer(loaded.model, choice) if tracer else Traced(None)
     report = assemble(command, manifest, choice, loaded, traced, diagnose(choice, manifest, loaded))
     built = with_purpose(built_facts(choice.config), manifest, is_reranker=bool(choice.rows))
+    built = replace(built, initial=_initial(loaded.model, report, built))
     return Examined(report, manifest, built, choice, loaded.model, "")
+
+
+def _initial(skeleton: PreTrainedModel, report: Report, built: BuiltFacts) -> InitialSpread | None:
+    """What the class puts into a fresh classifier."""
+    from headscope.model.initialisation import initial_spread
+
+    weight = classifier_weight(report.head) if report.head else None
+    return None if weight is None else initial_spread(skeleton, weight.name, built.initializer_range)

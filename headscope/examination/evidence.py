@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headscope.errors import HeadscopeError
 from headscope.examination.cache import open_cache, state_of
@@ -24,7 +24,11 @@ from headscope.facts import (
     WeightsFormat,
 )
 from headscope.facts.check import Evidence, Subject, TensorValues, TokenizerFacts
+from headscope.facts.health import HeadHealth
 from headscope.facts.tasks import TEXT_TASKS
+
+if TYPE_CHECKING:
+    import torch
 
 # For NaN, zeros and a spread, some thousands of numbers do, and from the Hub they are what costs.
 _LOCAL_BYTES = 16_000_000
@@ -45,6 +49,7 @@ def gather(examined: Examined, request: Request, profile: Profile) -> Subject:
         wanted_labels=request.labels,
         unknown=evidence.unknown,
         inapplicable=evidence.inapplicable,
+        health=evidence.health,
     )
 
 
@@ -57,15 +62,27 @@ def _evidence(examined: Examined, request: Request) -> Evidence:
         return known
     unknown: list[Unavailable] = []
     inapplicable: list[Unavailable] = []
+    tokenizer = read_tokenizer(examined.report, examined.manifest, request, unknown, inapplicable)
+    whole: dict[str, torch.Tensor] = {}
+    values = _values(examined, request, unknown, inapplicable, whole)
     evidence = Evidence(
-        tokenizer=read_tokenizer(examined.report, examined.manifest, request, unknown, inapplicable),
-        values=_values(examined, request, unknown, inapplicable),
+        tokenizer=tokenizer,
+        values=values,
         unknown=tuple(unknown),
         inapplicable=tuple(inapplicable),
+        health=_health(examined, whole) if values else None,
     )
     if not unknown:
         cache.save(key, evidence)
     return evidence
+
+
+def _health(examined: Examined, whole: Mapping[str, torch.Tensor]) -> HeadHealth:
+    """What the numbers of the classifier show, of those that were read anyway."""
+    from headscope.examination.health import health_of_tensors
+
+    otherwise = "check read its beginning only; inspect --health reads it whole"
+    return health_of_tensors(examined.report, whole, examined.built.initial, otherwise)
 
 
 def _state_of_files(examined: Examined, request: Request) -> str:
@@ -127,9 +144,13 @@ def _token(value: Any) -> str | None:
 
 
 def _values(
-    examined: Examined, request: Request, unknown: list[Unavailable], inapplicable: list[Unavailable]
+    examined: Examined,
+    request: Request,
+    unknown: list[Unavailable],
+    inapplicable: list[Unavailable],
+    whole: dict[str, torch.Tensor],
 ) -> tuple[TensorValues, ...] | None:
-    """Statistics of the stored tensors of the head that are loaded as they are."""
+    """Statistics of the stored tensors of the head that are loaded as they are; those read whole go into `whole`."""
     report = examined.report
     given = [item for item in report.head.tensors if _is_given(item)] if report.head else []
     if not given:
@@ -137,7 +158,7 @@ def _values(
         return None
     try:
         opened = open_stored_files(request, examined.manifest)
-        measured = tuple(value for place in opened for value in _measured(place, given, inapplicable))
+        measured = tuple(value for place in opened for value in _measured(place, given, inapplicable, whole))
     except HeadscopeError as err:
         unknown.append(Unavailable("values", f"they could not be read: {err.message}"))
         return None
@@ -151,10 +172,13 @@ def _is_given(item: HeadParameter) -> bool:
 
 
 def _measured(
-    place: StoredFiles, given: Sequence[HeadParameter], inapplicable: list[Unavailable]
+    place: StoredFiles,
+    given: Sequence[HeadParameter],
+    inapplicable: list[Unavailable],
+    whole: dict[str, torch.Tensor],
 ) -> Iterator[TensorValues]:
     from headscope.checkpoints import path_in, read_first_bytes
-    from headscope.model.values import stored_values, values_of
+    from headscope.model.values import stored_tensors, stored_values, values_of, whole_tensor
 
     by_file: dict[str, list[tuple[HeadParameter, TensorHeader]]] = {}
     for item in given:
@@ -168,6 +192,9 @@ def _measured(
         if place.manifest.format is WeightsFormat.SAFETENSORS:
             limit = _LOCAL_BYTES if place.sidecar.reads_cheaply else _REMOTE_BYTES
             for key, data in read_first_bytes(place.sidecar, file, keys, limit).items():
+                tensor = whole_tensor(data, dtypes[key], shapes[keys[key]])
+                if tensor is not None:
+                    whole[keys[key]] = tensor
                 found = values_of(keys[key], data, dtypes[key], shapes[keys[key]])
                 if found is not None:
                     yield found
@@ -177,3 +204,4 @@ def _measured(
             inapplicable.append(Unavailable("values", "the numbers in a pickle on the Hub are not read"))
             continue
         yield from stored_values(path, keys, shapes)
+        whole |= {keys[key]: tensor for key, tensor in stored_tensors(path, keys).items()}

@@ -42,6 +42,7 @@ from headscope.facts import (
 from headscope.facts.check import BuiltFacts
 from headscope.facts.counting import counted, verb
 from headscope.facts.environment import tool_version
+from headscope.facts.health import HeadHealth, InitialSpread
 from headscope.upstream.peft import plain_name
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def inspect_module(
     labels: tuple[str, ...] = (),
     task: str | None = None,
     verify: bool = False,
+    health: bool = False,
     output: str | None = None,
     loaded_from: str | None = None,
     loading_info: Mapping[str, Any] | None = None,
@@ -78,10 +80,40 @@ def inspect_module(
 
     `example_inputs` is what its `forward` takes (a mapping, a tensor, or several in order); a model of Transformers
     needs none. `output` names the scores to examine where the forward returns several. Weights are compared with the
-    checkpoint that the model was loaded from, as in `check`. Raises Unsupported where the forward fails or gives no
-    scores.
+    checkpoint that the model was loaded from, as in `check`. With `health`, what the numbers of the classifier show.
+    Raises Unsupported where the forward fails or gives no scores.
     """
     seen = see(module, example_inputs=example_inputs, labels=labels, task=task, verify=verify, output=output)
+    report = _compared(seen, loaded_from=loaded_from, loading_info=loading_info, offline=offline)
+    return replace(report, health=live_health(seen, report)) if health else report
+
+
+def live_health(seen: Seen, report: Report) -> HeadHealth:
+    """What the numbers of the classifier in memory show."""
+    from headscope.examination.health import health_of_module
+    from headscope.facts.head import classifier_weight
+
+    if seen.unwrapped.is_sharded:
+        from headscope.checks.health import not_determined
+
+        return not_determined("", "the parameters are sharded: no process holds their whole numbers")
+    weight = classifier_weight(report.head) if report.head else None
+    return health_of_module(seen.unwrapped.module, report, _initial_of(seen, weight))
+
+
+def _initial_of(seen: Seen, weight: HeadParameter | None) -> InitialSpread | None:
+    """What the class of the model gives a fresh classifier, if the classifier is that of the class."""
+    from headscope.model.initialisation import initial_spread
+
+    origin, prefix = seen.unwrapped.origin, seen.unwrapped.prefix
+    if weight is None or not weight.name.startswith(prefix):
+        return None
+    stated = built_facts(getattr(origin, "config", None)).initializer_range
+    return initial_spread(origin, plain_name(weight.name.removeprefix(prefix)), stated)
+
+
+def _compared(seen: Seen, *, loaded_from: str | None, loading_info: Mapping[str, Any] | None, offline: bool) -> Report:
+    """The report with the statuses of the weights and the findings, where a checkpoint is known."""
     if loading_info is not None:
         return _with_findings(seen, with_info(seen, loading_info), None)
     origin = find_origin(seen.unwrapped, seen.task, loaded_from=loaded_from, offline=offline)

@@ -23,6 +23,7 @@ class Request:
     adapter: str | None = None
     trust_remote_code: bool = False
     verify: bool = False
+    health: bool = False
     cache: bool = False
     tokens: tuple[str, ...] = ()
 

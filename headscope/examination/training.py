@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.examination.configuration import config_facts
 from headscope.examination.evidence import read_tokenizer
-from headscope.examination.live import Seen, config_of, live_facts, resized_in, see, with_info, with_origin
+from headscope.examination.live import Seen, config_of, live_facts, live_health, resized_in, see, with_info, with_origin
 from headscope.examination.origin import Origin, find_origin
 from headscope.facts import Profile, Report, Unavailable
 from headscope.facts.check import LiveFacts, Subject, TensorValues, TokenizerFacts
@@ -61,6 +61,7 @@ def live_subject(
         found = replace(subject, report=with_info(seen, loading_info))
     else:
         found = _with_statuses(subject, seen, loaded_from=loaded_from, offline=offline)
+    found = replace(found, health=live_health(seen, found.report))
     return replace(found, unknown=(*found.unknown, _SHARDED)) if seen.unwrapped.is_sharded else found
 
 

@@ -33,6 +33,7 @@ from headscope.facts.head import (
     UnusedModule,
     Verification,
 )
+from headscope.facts.health import HeadHealth, HealthBasis, HealthVerdict
 from headscope.facts.repaired import Repaired
 from headscope.facts.report import (
     SCHEMA_VERSION,
@@ -71,8 +72,11 @@ __all__ = [
     "ForwardReport",
     "Head",
     "HeadEntry",
+    "HeadHealth",
     "HeadParameter",
     "HeadTrace",
+    "HealthBasis",
+    "HealthVerdict",
     "HiddenSource",
     "Ignored",
     "LabelScore",

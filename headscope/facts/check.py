@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Any
 
 from headscope.facts.checkpoint import Unavailable
+from headscope.facts.health import HeadHealth, InitialSpread
 from headscope.facts.labelled import DataFacts
 from headscope.facts.plain import to_dict
 from headscope.facts.report import SCHEMA_VERSION, Finding, Profile, Report
@@ -41,6 +42,7 @@ class BuiltFacts:
     checkpoint was made for where that is no classifier: `language model`, `base model`,
     `sentence embedder`, `sparse encoder`.
     `trained_for` is the task of the class that its configuration names, None where it names no classification class.
+    `initial` is what the class's own initialization gives the classifier, None where that is not known.
     """
 
     num_labels: int
@@ -51,6 +53,7 @@ class BuiltFacts:
     padding_side: str = "right"
     kind: str | None = None
     trained_for: Task | None = None
+    initial: InitialSpread | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,7 @@ class Evidence:
     values: tuple[TensorValues, ...] | None
     unknown: tuple[Unavailable, ...]
     inapplicable: tuple[Unavailable, ...]
+    health: HeadHealth | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,8 @@ class Subject:
     `tokenizer`, `values` and `live` are None where there are none; then `unknown` (it should have been there and could
     not be read) or `inapplicable` (the checkpoint is of a kind that has none) names it with a reason.
     `wanted_num_labels` and `wanted_labels` are what the user asked for. `data` are the labels of the user's own data;
-    without them the rules that need them are not asked.
+    without them the rules that need them are not asked. `health` is what the numbers of the classifier show, None where
+    they were not read.
     """
 
     report: Report
@@ -127,6 +132,7 @@ class Subject:
     unknown: tuple[Unavailable, ...] = ()
     inapplicable: tuple[Unavailable, ...] = ()
     data: DataFacts | None = None
+    health: HeadHealth | None = None
 
 
 @dataclass(frozen=True, slots=True)

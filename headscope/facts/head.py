@@ -236,3 +236,11 @@ class Head:
     def tensors(self) -> tuple[HeadParameter, ...]:
         """Everything that a checkpoint has to give the head: its parameters, then its buffers."""
         return (*self.parameters, *self.buffers)
+
+
+def classifier_weight(head: Head) -> HeadParameter | None:
+    """The weight that makes the class scores: the matrix of the last stage that has one; None without parameters."""
+    live = {item.name: item for item in head.parameters if item.live}
+    stages = [stage for stage in head.stages if any(name in live for name in stage.parameters)]
+    owned = [live[name] for stage in stages[-1:] for name in stage.parameters if name in live]
+    return max(owned, key=lambda item: len(item.shape), default=None)

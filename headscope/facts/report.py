@@ -8,6 +8,7 @@ from headscope.facts.adapter import AdapterFacts
 from headscope.facts.checkpoint import CheckpointFacts, Unavailable
 from headscope.facts.environment import Environment
 from headscope.facts.head import Head
+from headscope.facts.health import HeadHealth
 from headscope.facts.plain import to_dict
 from headscope.facts.repaired import Repaired
 from headscope.facts.tasks import Task
@@ -108,7 +109,7 @@ class Report:
 
     `profile` is what the findings are weighed for; None where no rule was asked. `repaired` is what the checkpoint
     would give after a repair of its keys, None for one that needs none: every other field is about the checkpoint as
-    `from_pretrained` loads it.
+    `from_pretrained` loads it. `health` says whether the classifier was trained; None where nobody asked.
     """
 
     tool_version: str
@@ -124,6 +125,7 @@ class Report:
     adapter: AdapterFacts | None = None
     profile: Profile | None = None
     repaired: Repaired | None = None
+    health: HeadHealth | None = None
     schema_version: str = SCHEMA_VERSION
 
     def to_dict(self) -> dict[str, Any]:

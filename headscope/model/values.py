@@ -22,6 +22,14 @@ def values_of(name: str, data: bytes, dtype: str, shape: tuple[int, ...]) -> Ten
     return _measured(name, elements, shape)
 
 
+def whole_tensor(data: bytes, dtype: str, shape: tuple[int, ...]) -> torch.Tensor | None:
+    """A stored tensor of floats, where `data` is all of it; None otherwise."""
+    kind = getattr(torch, dtype, None)
+    if not isinstance(kind, torch.dtype) or not kind.is_floating_point or len(data) != math.prod(shape) * kind.itemsize:
+        return None
+    return torch.frombuffer(bytearray(data), dtype=kind).reshape(shape) if data else None
+
+
 def stored_values(path: Path, names: dict[str, str], shapes: dict[str, tuple[int, ...]]) -> tuple[TensorValues, ...]:
     """Statistics of tensors of a PyTorch file on this machine; `names` leads from keys to parameter names.
 

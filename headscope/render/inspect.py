@@ -9,7 +9,10 @@ from headscope.facts import (
     CheckpointFacts,
     Finding,
     Head,
+    HeadHealth,
     HeadParameter,
+    HealthBasis,
+    HealthVerdict,
     ModelFacts,
     PaddingEffect,
     PickledHead,
@@ -33,6 +36,7 @@ from headscope.render.stages import fate_of
 from headscope.render.tree import tree_of
 from headscope.render.verdict import verdict_screen
 from headscope.render.words import (
+    HEALTH,
     POOLING,
     SENTENCE_POOLING,
     SOURCE,
@@ -40,6 +44,7 @@ from headscope.render.words import (
     loss_of,
     place_of,
     share_of,
+    share_of_one,
     size_of,
 )
 
@@ -199,6 +204,50 @@ def _matrix_sentence(matrix: HeadParameter, report: Report) -> str:
     if matrix.quantised is not None:
         sentence = f"{matrix.name} is {inner} x {outer}, {width:,} x {classes:,}, packed as {matrix.quantised}"
     return f"{sentence}; not vocabulary x {outer}" if report.model.task in TEXT_TASKS else sentence
+
+
+def _health(report: Report) -> Facts:
+    """Whether the classifier was trained: the verdict, then what speaks for it, a line each."""
+    health = report.health
+    if health is None:
+        return
+    body = label(HEALTH[health.verdict], TONE[_HEALTH_TONES[health.verdict]])
+    if health.confidence is not None and health.basis is HealthBasis.STATISTICS:
+        body.append(f" ({share_of_one(health.confidence)} confidence)", "default")
+    first = f": {health.reasons[0]}" if health.verdict is HealthVerdict.NOT_DETERMINED else ""
+    body.append(safe(first or (f": {health.classifier}" if health.classifier else "")), "default")
+    yield "health", body
+    for reason in health.reasons[1:] if first else health.reasons:
+        yield "", label(f"- {reason}")
+    geometry = _geometry(health)
+    if geometry:
+        yield "", label(f"- {geometry}", QUIET)
+
+
+_HEALTH_TONES = {
+    HealthVerdict.FRESH: Tone.WARNING,
+    HealthVerdict.BRIEFLY_TRAINED: Tone.GOOD,
+    HealthVerdict.TRAINED: Tone.GOOD,
+    HealthVerdict.COLLAPSED: Tone.ERROR,
+    HealthVerdict.NOT_DETERMINED: Tone.WARNING,
+}
+
+
+def _geometry(health: HeadHealth) -> str:
+    """The rows in numbers, each with what a fresh draw gives; and where the mean row proves less."""
+    weight = health.weight
+    if weight is None or weight.mean_row is None or weight.mean_row_expected is None or weight.cosine is None:
+        return ""
+    numbers = (
+        f"mean row {weight.mean_row:.3f} of a row (fresh {weight.mean_row_expected:.3f}), mean cosine of rows "
+        f"{weight.cosine:+.3f} (fresh 0, least {weight.cosine_least:+.3f})"
+    )
+    held = {
+        True: "",
+        False: "; the loss is not a softmax over the rows, so training may move the mean row too",
+        None: "; the loss is not known, so training may move the mean row too",
+    }
+    return numbers + held[health.mean_row_applies]
 
 
 def _unused(report: Report) -> Facts:
@@ -375,6 +424,6 @@ def _finding(finding: Finding) -> Text:
 
 
 _SECTIONS: tuple[Callable[[Report], Facts], ...] = (
-    _model, _pooling, _labels, _parameters, _unused, _beside, _checkpoint, _pipeline, _score_heads, _adapter,
+    _model, _pooling, _labels, _parameters, _health, _unused, _beside, _checkpoint, _pipeline, _score_heads, _adapter,
     _repaired, _notices, _findings,
 )  # fmt: skip

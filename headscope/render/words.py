@@ -2,7 +2,16 @@
 
 from collections.abc import Sequence
 
-from headscope.facts import CheckpointKind, CheckpointManifest, Evidence, ModelFacts, PoolingKind, Shape, Task
+from headscope.facts import (
+    CheckpointKind,
+    CheckpointManifest,
+    Evidence,
+    HealthVerdict,
+    ModelFacts,
+    PoolingKind,
+    Shape,
+    Task,
+)
 from headscope.facts.counting import counted
 from headscope.render.safe import safe
 
@@ -37,10 +46,23 @@ def share_of(part: int, whole: int) -> str:
     return f"{percent:.0f}%" if percent >= 10 else f"{percent:.2g}%"  # noqa: PLR2004 - two digits
 
 
+def share_of_one(part: float) -> str:
+    """A probability as a percentage that never rounds up to certainty: `97%`, `99.9%`."""
+    return f"{part:.0%}" if part < 0.985 else f"{min(part, 0.999):.1%}"  # noqa: PLR2004  from here a digit more
+
+
 def place_of(evidence: Evidence) -> str:
     """Where an operation was seen, if known: `select at transformers/models/bert/modeling_bert.py:460`."""
     return f"{evidence.operation} at {evidence.file}:{evidence.line}" if evidence.file else evidence.operation
 
+
+HEALTH = {
+    HealthVerdict.FRESH: "Fresh, never trained",
+    HealthVerdict.BRIEFLY_TRAINED: "Trained, at least briefly",
+    HealthVerdict.TRAINED: "Trained",
+    HealthVerdict.COLLAPSED: "Collapsed",
+    HealthVerdict.NOT_DETERMINED: "Not determined",
+}
 
 POOLING = {
     PoolingKind.FIRST_TOKEN: "first token",

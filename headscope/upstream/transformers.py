@@ -80,6 +80,14 @@ def is_filled(parameter: torch.Tensor) -> bool:
     return bool(getattr(parameter, _LOADED, False))
 
 
+def initialize(model: PreTrainedModel, part: nn.Module) -> None:
+    """Initializes a module without marks as the loader initializes one of `model` that the checkpoint does not fill.
+
+    Every class has `_init_weights`, which is private. Raises whatever it raises.
+    """
+    model._init_weights(part)  # type: ignore[no-untyped-call]  # upstream has no annotations
+
+
 def was_loaded(module: nn.Module) -> bool:
     """Whether `from_pretrained` made a model: its conversions are left on it, or its marks on the parameters."""
     return hasattr(module, _CONVERTED) or any(map(is_filled, module.parameters()))

@@ -373,7 +373,7 @@ FAULTS: tuple[Case, ...] = (
     fault("HS501", "one-row", saved("vit", edit=first_row("classifier.weight", 0.5))),
     fault("HS501", "training", saved("gpt2", edit=filled("score.weight", value=float("nan"))), "training"),
     fault("HS502", "bert", saved("bert", edit=fresh("classifier.weight", "classifier.bias"), **WIDE)),
-    fault("HS502", "llama", saved("llama", edit=fresh("score.weight", None), hidden_size=96, head_dim=24)),
+    fault("HS502", "llama", saved("llama", edit=fresh("score.weight", None), hidden_size=256, head_dim=64)),
     fault("HS502", "vit", saved("vit", edit=fresh("classifier.weight", "classifier.bias"), **WIDE)),
 )
 

@@ -11,7 +11,7 @@ import pytest
 
 from headscope.checks import RULES, judge
 from headscope.checks.judgement import fingerprint, unused_ignores
-from headscope.checks.rule import NotKnown, classifier_of, rule
+from headscope.checks.rule import NotApplicable, NotKnown, classifier_of, rule
 from headscope.checks.selection import Ignore, Selection, select
 from headscope.errors import UsageError
 from headscope.facts import (
@@ -61,6 +61,7 @@ from headscope.facts.check import (
     Verdict,
 )
 from headscope.facts.counting import few_of
+from headscope.facts.health import HeadHealth, HealthBasis, HealthVerdict
 from headscope.facts.labelled import DataClass, DataFacts, Fit, LabelKind, Order, Predictions
 from tests.reports import ENVIRONMENT
 
@@ -350,12 +351,11 @@ def test_weights_of_another_shape_are_an_error_unless_it_is_the_class_count() ->
 
 
 def test_a_classifier_without_a_checkpoint_is_not_said_to_be_in_one() -> None:
-    values_of = (values(CLASSIFIER, std=0.02, sampled=500, count=500),)
     stored = head(parameter(CLASSIFIER))
-    (found,) = findings("HS502", subject(values=values_of, built=FRESH, head=stored))
+    (found,) = findings("HS502", subject(health=health(), head=stored))
     assert "is in the checkpoint" in found.message
-    (found,) = findings("HS502", subject(values=values_of, built=FRESH, head=head(parameter(CLASSIFIER, UNKNOWN))))
-    assert found.message.startswith(f"{CLASSIFIER} looks untrained: its spread 0.0200 is that of")
+    (found,) = findings("HS502", subject(health=health(), head=head(parameter(CLASSIFIER, UNKNOWN))))
+    assert found.message.startswith(f"{CLASSIFIER} looks untrained")
     assert "checkpoint" not in found.message + found.remedy
 
 
@@ -761,44 +761,35 @@ def test_broken_numbers() -> None:
     assert severities("HS501", values=(values("elsewhere", zeros=500),)) == SILENT
 
 
-FRESH = BuiltFacts(3, 100, 0, initializer_range=0.02)
+def health(verdict: HealthVerdict = HealthVerdict.FRESH, **changes: Any) -> HeadHealth:
+    basis = HealthBasis.STATISTICS
+    return replace(HeadHealth(verdict, 0.97, basis, ("its bias is zero", "its spread fits"), CLASSIFIER), **changes)
 
 
-@pytest.mark.parametrize(
-    ("changes", "bias", "is_found"),
-    [
-        ({"std": 0.02}, {"zeros": 500}, True),
-        ({"std": 0.0229}, {"zeros": 500}, True),
-        ({"std": 0.0171}, {"zeros": 500}, True),
-        ({"std": 0.0231}, {"zeros": 500}, False),
-        ({"std": 0.0169}, {"zeros": 500}, False),
-        ({"std": 0.02, "mean": 0.0031}, {"zeros": 500}, False),
-        ({"std": 0.02, "mean": -0.0031}, {"zeros": 500}, False),
-        ({"std": 0.02, "mean": -0.0029}, {"zeros": 500}, True),
-        ({"std": 0.02}, {"zeros": 499}, False),
-        ({"std": 0.02}, None, True),
-        ({"std": 0.02, "sampled": 256}, None, True),
-        ({"std": 0.02, "sampled": 255}, None, False),
-    ],
-)
-def test_numbers_of_a_fresh_initialisation(
-    changes: dict[str, Any], bias: dict[str, Any] | None, is_found: bool
-) -> None:
-    given = (values(CLASSIFIER, **changes), *(() if bias is None else (values(BIAS, **bias),)))
-    assert severities("HS502", values=given, built=FRESH) == (([NOTE], [NOTE]) if is_found else SILENT)
+@pytest.mark.parametrize("verdict", HealthVerdict)
+def test_only_a_fresh_classifier_looks_untrained(verdict: HealthVerdict) -> None:
+    if verdict is HealthVerdict.NOT_DETERMINED:
+        with pytest.raises(NotKnown, match="its bias is zero"):
+            findings("HS502", subject(health=health(verdict, confidence=None)))
+        return
+    found = ([NOTE], [NOTE]) if verdict is HealthVerdict.FRESH else SILENT
+    assert severities("HS502", health=health(verdict)) == found
 
 
-def test_what_a_fresh_initialisation_is_said_of() -> None:
-    fresh = values(CLASSIFIER, std=0.02)
-    (found,) = findings("HS502", subject(values=(fresh, values(BIAS, zeros=500)), built=FRESH))
-    assert found.message.endswith("its spread 0.0200 is that of initializer_range 0.02, and its bias is zero.")
+def test_what_is_said_of_a_fresh_classifier() -> None:
+    (found,) = findings("HS502", subject(health=health()))
+    assert found.message.endswith("looks untrained (97% confidence): its bias is zero; its spread fits.")
     assert found.parameters == (CLASSIFIER,)
-    (found,) = findings("HS502", subject(values=(fresh,), built=FRESH))
-    assert found.message.endswith("initializer_range 0.02.")
-    assert severities("HS502", values=(fresh,)) == SILENT
-    assert severities("HS502", values=(values(DENSE, std=0.02),), built=FRESH) == SILENT
-    assert severities("HS502", values=None, built=FRESH) == SILENT
-    assert severities("HS502", values=(fresh,), built=FRESH, head=head(stages=())) == SILENT
+    (found,) = findings("HS502", subject(health=health(basis=HealthBasis.DRAW)))
+    assert "confidence" not in found.message
+
+
+def test_a_classifier_that_the_checkpoint_lacks_is_told_by_other_rules() -> None:
+    assert severities("HS502", health=health(basis=HealthBasis.STATUS, confidence=1.0)) == SILENT
+    assert severities("HS502", health=None) == SILENT
+    with pytest.raises(NotApplicable, match="quantised"):
+        unread = health(HealthVerdict.NOT_DETERMINED, basis=HealthBasis.NONE, reasons=("quantised",))
+        findings("HS502", subject(health=unread))
 
 
 def test_frozen_weights_of_the_head() -> None:

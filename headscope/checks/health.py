@@ -1,0 +1,312 @@
+"""From the statistics of a classifier to whether it was trained; docs/health.md says how the numbers were found."""
+
+import math
+from dataclasses import dataclass, replace
+
+from headscope.facts.counting import counted
+from headscope.facts.health import (
+    BiasStatistics,
+    HeadHealth,
+    HealthBasis,
+    HealthVerdict,
+    InitialSpread,
+    MatrixStatistics,
+)
+
+ENOUGH = 0.9
+"""The calibrated probability from which a verdict is given."""
+LITTLE = 0.25
+"""A weight that moved by less than this part of its initial size counts as briefly trained."""
+SURE = 0.999
+_ON_GRID = 4.5
+_WHOLE = 0.95
+_SAME = 1e-3
+_ORTHOGONAL = 1e-5
+_FITS = 4.0
+_UNIFORM = 1.8
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """What the probabilities are made of, from the statistics.
+
+    `bias_moved`: a bias is not where it begins; `bias_zero`: it is exactly zero. `outside`: a uniform draw with numbers
+    beyond its bounds; `inside`: one without. `departure` is log(1 + z) for the largest z of the rows, the columns, the
+    mean row, the spectrum and the shape of the distribution; `distance` the same for the spread and the nearest known
+    initialization. `off_grid`: numbers in float32 that are not a draw of PyTorch on the CPU. `size` is the logarithm of
+    the part by which the weight seems to have changed.
+    """
+
+    bias_moved: bool
+    bias_zero: bool
+    outside: bool
+    inside: bool
+    departure: float
+    distance: float
+    off_grid: bool
+    size: float
+
+    @property
+    def of_change(self) -> tuple[float, ...]:
+        """The terms of the first model: whether the classifier changed at all."""
+        return (
+            self.bias_moved,
+            self.bias_zero,
+            self.outside,
+            self.inside,
+            self.departure,
+            self.distance,
+            self.off_grid,
+        )
+
+    @property
+    def of_size(self) -> tuple[float, ...]:
+        """The terms of the second model: whether it changed by more than a little."""
+        return (self.size, self.departure, self.distance)
+
+
+def signs_of(weight: MatrixStatistics, bias: BiasStatistics | None, initial: InitialSpread | None) -> Signs:
+    """The signs that the statistics of a classifier give."""
+    is_default = _is_default(weight)
+    return Signs(
+        bias_moved=bias is not None and bias.zeros < bias.count and not _may_be_drawn(bias, initial, is_default),
+        bias_zero=bias is not None and bias.zeros == bias.count,
+        outside=is_default and weight.largest > _bound(weight) * (1 + _rounding(weight.dtype)),
+        inside=is_default and weight.largest <= _bound(weight) * (1 + _rounding(weight.dtype)),
+        departure=math.log1p(max(departures(weight).values())),
+        distance=math.log1p(abs(weight.scheme_z)),
+        off_grid=weight.draw_z is not None and weight.draw_z < _ON_GRID,
+        size=math.log(max(_change(weight), 0.01)),
+    )
+
+
+def departures(weight: MatrixStatistics) -> dict[str, float]:
+    """How far each statistic that doesn't depend on the initial spread is from that of a fresh draw."""
+    found = {
+        "the mean row": weight.mean_row_z,
+        "the spread of the rows' norms": weight.rows_z,
+        "the spread of the columns' norms": weight.columns_z,
+        "the distribution of the numbers": weight.shape_z,
+    }
+    top = weight.spectrum.top_z
+    return {name: abs(z) for name, z in found.items() if z is not None} | {
+        "the largest singular value": max(0.0, top) if top is not None else 0.0
+    }
+
+
+def _is_default(weight: MatrixStatistics) -> bool:
+    """Whether a weight looks like the uniform draw of PyTorch's default for a linear layer, or one near it."""
+    count = weight.classes * weight.features
+    spread = math.log(weight.spread / (_bound(weight) / math.sqrt(3))) / math.sqrt(0.8 / (4 * count))
+    shape = (weight.kurtosis - _UNIFORM) / math.sqrt(1.45 / count)
+    return abs(spread) < _FITS and abs(shape) < _FITS
+
+
+def _bound(weight: MatrixStatistics) -> float:
+    return 1 / math.sqrt(weight.features)
+
+
+def _rounding(dtype: str) -> float:
+    return {"bfloat16": 2**-8, "float16": 2**-11}.get(dtype, 1e-6)
+
+
+def _may_be_drawn(bias: BiasStatistics, initial: InitialSpread | None, is_default: bool) -> bool:
+    """Whether a bias that is not zero may be as initialized."""
+    begins_at_zero = initial is not None and initial.bias == 0
+    return bias.is_constant or (bias.is_drawn and (is_default or not begins_at_zero))
+
+
+def _change(weight: MatrixStatistics) -> float:
+    """About how far the weight moved, in parts of its initial size, as far as its mean row and its spread show it."""
+    classes, features = weight.classes, weight.features
+    found = 0.0
+    if weight.mean_row_z is not None:
+        found = abs(weight.mean_row_z) * math.sqrt(classes / (2 * features * (classes - 1)))
+    spread = weight.spread_z if weight.spread_z is not None else weight.scheme_z
+    return max(found, abs(spread) * math.sqrt(max(weight.kurtosis - 1, 0.5) / (4 * classes * features)))
+
+
+CHANGED = (-0.4633, (5.8491, -7.1101, 3.6705, -1.4126, 0.9672, 0.1375, 1.2584))
+FAR = (-0.706, (0.9457, 1.4715, 0.4796))
+"""Constant and factors of two logistic models: scripts/calibrate_health.py fits them to benchmarks/health_heads.csv."""
+
+
+def probability(model: tuple[float, tuple[float, ...]], terms: tuple[float, ...]) -> float:
+    """The probability that a logistic model gives."""
+    constant, factors = model
+    score = constant + sum(factor * term for factor, term in zip(factors, terms, strict=True))
+    return 1 / (1 + math.exp(-max(-50.0, min(50.0, score))))
+
+
+def judge_numbers(
+    weight: MatrixStatistics, bias: BiasStatistics | None, initial: InitialSpread | None, mean_row_applies: bool | None
+) -> HeadHealth:
+    """The verdict on a classifier of finite numbers that are not all zero."""
+    blank = HeadHealth(
+        HealthVerdict.NOT_DETERMINED,
+        None,
+        HealthBasis.NONE,
+        (),
+        weight.name,
+        mean_row_applies=mean_row_applies,
+        weight=weight,
+        bias=bias,
+    )
+    signs = signs_of(weight, bias, initial)
+    found = _by_values(blank, weight) or _by_draw(blank, weight, signs) or _by_statistics(blank, signs, initial)
+    return replace(found, reasons=(*found.reasons, *_remarks(weight)))
+
+
+def not_determined(classifier: str, reason: str) -> HeadHealth:
+    """A verdict that can't be given, with the reason."""
+    return HeadHealth(HealthVerdict.NOT_DETERMINED, None, HealthBasis.NONE, (reason,), classifier)
+
+
+def _by_values(blank: HeadHealth, weight: MatrixStatistics) -> HeadHealth | None:
+    """Classes that no input can tell apart."""
+    name, count = weight.name, weight.classes
+    if len(weight.dead_rows) == count and weight.features > 1:
+        reason = f"every row of {name} holds one number throughout"
+    elif count > 1 and (len(weight.duplicate_rows) == count - 1 or _are_same(weight)):
+        reason = f"all {count} rows of {name} are the same, so no input changes the order of the classes"
+    else:
+        return None
+    return replace(blank, verdict=HealthVerdict.COLLAPSED, confidence=1.0, basis=HealthBasis.VALUES, reasons=(reason,))
+
+
+def _are_same(weight: MatrixStatistics) -> bool:
+    """Whether the rows point the same way and are of the same length, to one part in a thousand."""
+    if weight.mean_row is None or weight.rows_z is None:
+        return False
+    return 1 - min(1.0, weight.mean_row) < _SAME**2 and weight.rows_z < _FITS
+
+
+def _by_draw(blank: HeadHealth, weight: MatrixStatistics, signs: Signs) -> HeadHealth | None:
+    """Numbers that are those of a draw: nothing, or next to nothing, has changed them since."""
+    drawn = _drawn(weight)
+    if not drawn:
+        return None
+    if not drawn.startswith(weight.name):
+        return replace(blank, reasons=(drawn,))
+    if signs.bias_moved:
+        return replace(blank, reasons=(f"{drawn}, but its bias is not: only the bias was trained, or code set it",))
+    return replace(blank, verdict=HealthVerdict.FRESH, confidence=SURE, basis=HealthBasis.DRAW, reasons=(drawn,))
+
+
+def _drawn(weight: MatrixStatistics) -> str:
+    """What shows that a weight is an untouched draw, or that a part of it is; "" where nothing does."""
+    if weight.draw_z is not None and weight.draw_z >= _ON_GRID:
+        if weight.draw_share * (1 + 2 / weight.draw_z) >= _WHOLE:  # two standard deviations of a test of this strength
+            return f"{weight.name} is as PyTorch's {weight.draw}_ draws it on the CPU, to the last bits"
+        return (
+            f"about {weight.draw_share:.0%} of {weight.name} is as PyTorch's {weight.draw}_ draws it, and the rest has "
+            "changed: some rows are new, or the training was too short to change every number"
+        )
+    top = weight.spectrum.largest
+    if (
+        1 < weight.classes <= weight.features
+        and weight.scheme == "orthogonal"
+        and top[0] - top[-1] < _ORTHOGONAL * top[0]
+        and abs(weight.cosine or 0.0) < _ORTHOGONAL
+    ):
+        return f"{weight.name} has exactly orthonormal rows, as an orthogonal initialization leaves them"
+    return ""
+
+
+def _by_statistics(blank: HeadHealth, signs: Signs, initial: InitialSpread | None) -> HeadHealth:
+    assert blank.weight is not None
+    changed = probability(CHANGED, signs.of_change)
+    far = changed * probability(FAR, signs.of_size)
+    verdict, confidence = verdict_of(signs, changed, far)
+    reasons = _evidence(signs, blank.weight, blank.bias, initial)
+    return replace(
+        blank,
+        verdict=verdict,
+        confidence=round(min(confidence, SURE), 3) if verdict is not HealthVerdict.NOT_DETERMINED else None,
+        basis=HealthBasis.STATISTICS,
+        reasons=reasons if verdict is not HealthVerdict.NOT_DETERMINED else (_why_open(changed), *reasons),
+        fresh=round(1 - changed, 4),
+        briefly_trained=round(changed - far, 4),
+        trained=round(far, 4),
+    )
+
+
+def verdict_of(signs: Signs, changed: float, far: float) -> tuple[HealthVerdict, float]:
+    """The verdict for the probabilities that a classifier changed at all and that it changed far, with its own.
+
+    `briefly_trained` claims no more than that it changed, so what speaks for `trained` speaks for it too. An unknown
+    initial spread alone shows no training: any code may draw random numbers of any size.
+    """
+    is_shown = signs.bias_moved or signs.outside or signs.departure >= math.log1p(_FITS)
+    if far >= ENOUGH and is_shown:
+        return HealthVerdict.TRAINED, far
+    if changed >= ENOUGH and is_shown:
+        return HealthVerdict.BRIEFLY_TRAINED, changed
+    if 1 - changed >= ENOUGH:
+        return HealthVerdict.FRESH, 1 - changed
+    return HealthVerdict.NOT_DETERMINED, 0.0
+
+
+def _why_open(changed: float) -> str:
+    if changed < 0.75:  # noqa: PLR2004  up to here a fresh head is as usual as a trained one
+        return "a fresh classifier looks like this, and so does one that training has hardly changed"
+    return "it is probably trained, but a fresh classifier can look like this"
+
+
+def _evidence(
+    signs: Signs, weight: MatrixStatistics, bias: BiasStatistics | None, initial: InitialSpread | None
+) -> tuple[str, ...]:
+    return tuple(
+        sentence
+        for sentence in (_of_bias(signs, bias, initial), _of_spread(weight), _of_rows(weight), _of_bounds(signs))
+        if sentence
+    )
+
+
+def _of_bias(signs: Signs, bias: BiasStatistics | None, initial: InitialSpread | None) -> str:
+    if bias is None:
+        return "there is no bias, which would show the first steps"
+    if signs.bias_zero:
+        return f"{bias.name} is exactly zero, and the first training step would change it"
+    if signs.bias_moved:
+        begins = "where it began at zero" if initial is not None and initial.bias == 0 else "which no usual draw gives"
+        return f"{bias.name} is up to {bias.largest:.2g}, {begins}"
+    if bias.is_constant:
+        return f"{bias.name} holds {bias.largest:.2g} throughout, as code sets it"
+    return f"{bias.name} may be a draw of PyTorch's default for a linear layer"
+
+
+def _of_spread(weight: MatrixStatistics) -> str:
+    """The spread against that of the class's own initialization, or against the nearest usual one."""
+    if weight.spread_z is not None and weight.initial_spread is not None:
+        fits = "fits" if abs(weight.spread_z) < _FITS else "is far from"
+        text = f"its spread {weight.spread:.4g} {fits} the class's own initialization ({weight.initial_spread:.4g})"
+        if abs(weight.spread_z) < _FITS or abs(weight.scheme_z) >= _FITS:
+            return text
+        return f"{text}, but fits {weight.scheme}"
+    if abs(weight.scheme_z) < _FITS:
+        return f"the initial spread is not known; its spread {weight.spread:.4g} fits {weight.scheme}"
+    return f"the initial spread is not known; its spread {weight.spread:.4g} fits no usual initialization"
+
+
+def _of_rows(weight: MatrixStatistics) -> str:
+    """The statistic that is farthest from a fresh draw."""
+    found = departures(weight)
+    name = max(found, key=lambda item: found[item])
+    if found[name] < _FITS:
+        return "rows, columns and singular values are those of independent random numbers"
+    return f"{name} is {found[name]:.1f} standard deviations from a fresh draw"
+
+
+def _of_bounds(signs: Signs) -> str:
+    return "its numbers exceed the bounds of the uniform draw that they otherwise fit" if signs.outside else ""
+
+
+def _remarks(weight: MatrixStatistics) -> tuple[str, ...]:
+    """Rows that are dead or duplicates, in a classifier that is not collapsed as a whole."""
+    remarks = []
+    if 0 < len(weight.dead_rows) < weight.classes and weight.features > 1:
+        remarks.append(f"{counted(len(weight.dead_rows), 'row')} of it hold one number throughout")
+    if 0 < len(weight.duplicate_rows) < weight.classes - 1:
+        remarks.append(f"{counted(len(weight.duplicate_rows), 'row')} of it repeat an earlier row")
+    return tuple(remarks)

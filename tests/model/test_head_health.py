@@ -1,0 +1,417 @@
+"""Whether a classifier was trained: statistics against plain NumPy and SciPy, verdicts on heads made here, and gaps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from scipy import stats
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    BertConfig,
+    BertForSequenceClassification,
+    BertModel,
+    LlamaConfig,
+    LlamaForSequenceClassification,
+    PreTrainedModel,
+)
+
+import headscope
+from headscope.checks.health import judge_numbers, signs_of, verdict_of
+from headscope.errors import UsageError
+from headscope.facts import HealthBasis, HealthVerdict
+from headscope.facts.health import HeadHealth, InitialSpread
+from headscope.model.head_statistics import bias_statistics, matrix_statistics
+from headscope.model.initialisation import initial_spread
+from tests.saving import save_sharded_safetensors, save_torch_legacy, save_torch_zip
+
+FRESH, BRIEFLY, TRAINED = HealthVerdict.FRESH, HealthVerdict.BRIEFLY_TRAINED, HealthVerdict.TRAINED
+COLLAPSED, OPEN = HealthVerdict.COLLAPSED, HealthVerdict.NOT_DETERMINED
+WIDTH = 128
+REAL = Path(__file__).parents[3] / "shared" / "real" / "checkpoints"
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(7)
+
+
+def bert(**changes: Any) -> BertForSequenceClassification:
+    sizes = {"num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 60}
+    return BertForSequenceClassification(BertConfig(**({"hidden_size": WIDTH, "num_labels": 3} | sizes | changes)))
+
+
+def llama(**changes: Any) -> LlamaForSequenceClassification:
+    sizes = {"num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 60}
+    return LlamaForSequenceClassification(
+        LlamaConfig(hidden_size=WIDTH, num_labels=3, pad_token_id=0, **(sizes | changes))
+    )
+
+
+def train(head: nn.Linear, steps: int, rate: float) -> None:
+    """The classifier alone, on clusters of features."""
+    centres = torch.randn(head.out_features, head.in_features)
+    optimizer = torch.optim.AdamW(head.parameters(), rate)
+    for _ in range(steps):
+        labels = torch.randint(head.out_features, (32,))
+        optimizer.zero_grad()
+        features = centres[labels] + torch.randn(32, head.in_features)
+        loss: Any = nn.functional.cross_entropy(head(features), labels)
+        loss.backward()
+        optimizer.step()
+
+
+def health_of(folder: Path, **options: Any) -> HeadHealth:
+    found = headscope.inspect(folder, health=True, **options).health
+    assert found is not None
+    return found
+
+
+def saved(model: PreTrainedModel, folder: Path) -> Path:
+    model.save_pretrained(folder)
+    return folder
+
+
+# Statistics
+
+
+def test_statistics_are_those_of_numpy_and_scipy() -> None:
+    matrix = torch.randn(5, 70) * 0.03
+    matrix[:, 3] *= 4
+    found = matrix_statistics("w", matrix, 0.02)
+    plain = matrix.double().numpy()
+    assert found.spread == pytest.approx(math.sqrt((plain**2).mean()))
+    assert found.largest == pytest.approx(np.abs(plain).max())
+    assert found.kurtosis == pytest.approx((plain**4).mean() / (plain**2).mean() ** 2)
+    lengths = np.linalg.norm(plain, axis=1)
+    assert found.mean_row == pytest.approx(np.linalg.norm(plain.mean(axis=0)) / lengths.mean())
+    units = plain / lengths[:, None]
+    cosines = (units @ units.T)[~np.eye(5, dtype=bool)]
+    assert found.cosine == pytest.approx(cosines.mean())
+    assert found.cosine_least == -0.25
+    singular = np.linalg.svd(plain, compute_uv=False)
+    assert found.spectrum.largest == pytest.approx(tuple(singular))
+    assert found.spectrum.effective_rank == pytest.approx(math.exp(stats.entropy(singular**2)))
+
+
+def test_the_mean_row_has_an_f_distribution() -> None:
+    found = []
+    for _ in range(300):
+        matrix = torch.randn(4, 60, dtype=torch.float64)
+        plain = matrix.numpy()
+        mean = plain.mean(axis=0)
+        ratio = (mean**2).sum() * 4 / 60 / (((plain - mean) ** 2).sum() / (3 * 60))
+        z = matrix_statistics("w", matrix, None).mean_row_z
+        assert z is not None
+        assert stats.norm.cdf(z) == pytest.approx(stats.f.cdf(ratio, 60, 180), abs=0.02)
+        found.append(z)
+    assert stats.kstest(found, "norm").pvalue > 1e-3
+
+
+@pytest.mark.parametrize(("classes", "features"), [(2, 64), (6, 384), (30, 64)])
+@pytest.mark.parametrize("draw", [nn.init.normal_, lambda w: nn.init.uniform_(w, -0.03, 0.03)])
+def test_fresh_statistics_are_standard_normal(draw: Callable[[Any], Any], classes: int, features: int) -> None:
+    every = [matrix_statistics("w", draw(torch.empty(classes, features)), None) for _ in range(80)]
+    for values in (
+        [item.mean_row_z for item in every],
+        [item.rows_z for item in every],
+        [item.columns_z for item in every],
+        [item.spectrum.top_z for item in every],
+    ):
+        numbers = [value for value in values if value is not None]
+        assert len(numbers) == 80
+        assert abs(np.mean(numbers)) < 0.6
+        assert np.std(numbers) < 1.6
+
+
+def test_softmax_training_leaves_the_mean_row_where_it_began() -> None:
+    head = nn.Linear(WIDTH, 5)
+    before = head.weight.detach().mean(dim=0).clone()
+    optimizer = torch.optim.SGD(head.parameters(), 0.1)
+    for _ in range(50):
+        loss: Any = nn.functional.cross_entropy(head(torch.randn(32, WIDTH)), torch.randint(5, (32,)))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert torch.allclose(head.weight.mean(dim=0), before, atol=1e-6)
+
+
+def test_dead_and_repeated_rows_are_listed() -> None:
+    matrix = torch.randn(5, 40)
+    matrix[3], matrix[4] = 0.5, matrix[1]
+    found = matrix_statistics("w", matrix, None)
+    assert (found.dead_rows, found.duplicate_rows) == ((3,), (4,))
+
+
+@pytest.mark.parametrize("kind", ["normal", "uniform"])
+def test_a_draw_of_pytorch_is_known_until_a_step_changes_it(kind: str) -> None:
+    weight = torch.empty(6, 256)
+    nn.init.normal_(weight, std=0.02) if kind == "normal" else nn.init.xavier_uniform_(weight)
+    found = matrix_statistics("w", weight, None)
+    assert (found.draw, found.draw_z is not None and found.draw_z > 8) == (kind, True)
+    changed = matrix_statistics("w", weight + 1e-6 * torch.randn(6, 256), None)
+    assert changed.draw_z is not None
+    assert changed.draw_z < 4
+    elsewhere = matrix_statistics("w", weight.double().mul(1 + 1e-3 * torch.rand(6, 256).double()).float(), None)
+    assert elsewhere.draw_z is not None
+    assert elsewhere.draw_z < 4
+    assert matrix_statistics("w", weight.bfloat16(), None).draw_z is None
+
+
+# What a class puts into a fresh classifier
+
+
+_SMALL: dict[str, Any] = {
+    "vocab_size": 60, "num_hidden_layers": 1, "encoder_layers": 1, "decoder_layers": 1, "num_decoder_layers": 1,
+    "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "intermediate_size": 32, "d_ff": 32, "num_labels": 3,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "weight"),
+    [
+        (AutoConfig.for_model("bert", hidden_size=48, initializer_range=0.05, **_SMALL), "classifier.weight"),
+        (AutoConfig.for_model("bart", d_model=64, init_std=0.04, **_SMALL), "classification_head.out_proj.weight"),
+        (
+            AutoConfig.for_model("roberta", hidden_size=48, initializer_range=0.03, **_SMALL),
+            "classifier.out_proj.weight",
+        ),
+        (AutoConfig.for_model("t5", d_model=64, num_layers=1, **_SMALL), "classification_head.out_proj.weight"),
+    ],
+)
+def test_the_initial_spread_is_that_of_the_class(config: Any, weight: str) -> None:
+    with torch.device("meta"):
+        skeleton = AutoModelForSequenceClassification.from_config(config)
+    state = torch.random.get_rng_state()
+    found = initial_spread(skeleton, weight, getattr(config, "initializer_range", None))
+    assert torch.equal(torch.random.get_rng_state(), state)
+    real = [AutoModelForSequenceClassification.from_config(config).get_parameter(weight) for _ in range(20)]
+    spread = float(torch.stack([item.detach() for item in real]).square().mean().sqrt())
+    assert found is not None
+    assert found.weight == pytest.approx(spread, rel=0.08)
+    assert found.bias == 0
+
+
+# Verdicts
+
+
+@pytest.mark.parametrize(
+    "scheme", ["xavier_uniform_", "xavier_normal_", "kaiming_uniform_", "orthogonal_", "zeros_", "odd"]
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("has_bias", [True, False])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_no_initialization_is_called_trained(scheme: str, dtype: torch.dtype, has_bias: bool, is_known: bool) -> None:
+    for classes, width in ((2, 64), (6, 256), (20, 128), (1, 512)):
+        weight = torch.empty(classes, width)
+        nn.init.normal_(weight, std=0.11) if scheme == "odd" else getattr(nn.init, scheme)(weight)
+        bias = bias_statistics("bias", torch.zeros(classes), width) if has_bias else None
+        initial = InitialSpread(0.02, 0.0 if has_bias else None) if is_known else None
+        judged = judge_numbers(matrix_statistics("weight", weight.to(dtype), initial and 0.02), bias, initial, True)
+        assert judged.verdict in (FRESH, OPEN), judged
+
+
+def test_a_default_linear_layer_is_not_called_trained_for_its_bias() -> None:
+    for _ in range(20):
+        head = nn.Linear(WIDTH, 4).to(torch.bfloat16)
+        bias = bias_statistics("bias", head.bias, WIDTH)
+        for initial in (None, InitialSpread(0.02, 0.0)):
+            judged = judge_numbers(matrix_statistics("weight", head.weight, None), bias, initial, None)
+            assert judged.verdict in (FRESH, OPEN), judged
+
+
+def test_a_bias_that_code_sets_is_not_training() -> None:
+    weight = torch.randn(4, WIDTH, dtype=torch.float64).mul(0.02).float()
+    bias = bias_statistics("bias", torch.full((4,), -4.6), WIDTH)
+    judged = judge_numbers(matrix_statistics("weight", weight, 0.02), bias, InitialSpread(0.02, 0.0), None)
+    assert judged.verdict is OPEN
+    untouched = nn.init.normal_(torch.empty(4, 512), std=0.02)
+    bias = bias_statistics("bias", torch.tensor([-4.6, -2.0, -4.0, 1.0]), 512)
+    judged = judge_numbers(matrix_statistics("weight", untouched, 0.02), bias, InitialSpread(0.02, 0.0), None)
+    assert judged.verdict is OPEN
+    assert "only the bias" in judged.reasons[0]
+
+
+@pytest.mark.parametrize("make", [bert, llama])
+def test_heads_of_checkpoints(make: Callable[..., Any], tmp_path: Path) -> None:
+    model = make()
+    head = model.classifier if make is bert else model.score
+    assert health_of(saved(model, tmp_path / "fresh")).verdict is FRESH
+    train(head, 300, 3e-3)
+    long = health_of(saved(model, tmp_path / "long"))
+    assert (long.verdict, long.basis) == (TRAINED, HealthBasis.STATISTICS)
+    assert long.confidence is not None
+    assert 0.9 <= long.confidence < 1
+    assert long.weight is not None
+    assert long.weight.mean_row_z is not None
+    assert long.weight.mean_row_z < -4
+    assert health_of(saved(model.to(torch.bfloat16), tmp_path / "half")).verdict is TRAINED
+
+
+def test_a_few_steps_show_in_the_bias_and_not_without_one(tmp_path: Path) -> None:
+    model = bert()
+    train(model.classifier, 20, 5e-5)
+    found = health_of(saved(model, tmp_path / "bert"))
+    assert (found.verdict, "began at zero" in found.reasons[0]) == (BRIEFLY, True)
+    other = llama()
+    train(other.score, 20, 2e-5)
+    found = health_of(saved(other.to(torch.bfloat16), tmp_path / "llama"))
+    assert (found.verdict, found.confidence) == (OPEN, None)
+    assert found.fresh is not None
+    assert found.trained is not None
+    assert found.fresh + (found.briefly_trained or 0) + found.trained == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        (lambda w: w.fill_(float("nan")), "NaN"),
+        (lambda w: w[0].fill_(float("inf")), "infinity"),
+        (lambda w: w.zero_(), "zeros only"),
+        (lambda w: w.copy_(w[:1].expand_as(w)), "rows"),
+        (lambda w: w.copy_(torch.tensor([[0.1], [0.2], [0.3]]).expand_as(w)), "one number"),
+    ],
+)
+def test_collapsed_heads(change: Callable[[torch.Tensor], Any], word: str, tmp_path: Path) -> None:
+    model = bert()
+    with torch.no_grad():
+        change(model.classifier.weight.copy_(model.classifier.weight.clone()))
+    found = health_of(saved(model, tmp_path))
+    assert (found.verdict, found.confidence) == (COLLAPSED, 1.0)
+    assert word in found.reasons[0]
+
+
+def test_a_classifier_that_the_load_makes_is_fresh_by_its_status(tmp_path: Path) -> None:
+    BertModel(bert().config).save_pretrained(tmp_path / "base")
+    found = health_of(tmp_path / "base", num_labels=3)
+    assert (found.verdict, found.basis, found.bytes_read) == (FRESH, HealthBasis.STATUS, 0)
+    assert "lacks classifier.weight" in found.reasons[0]
+    model = bert()
+    train(model.classifier, 100, 1e-3)
+    found = health_of(saved(model, tmp_path / "other"), num_labels=5)
+    assert (found.verdict, found.basis) == (FRESH, HealthBasis.STATUS)
+    assert "3x128" in found.reasons[0]
+    assert "5x128" in found.reasons[0]
+
+
+@pytest.mark.parametrize("save", [save_sharded_safetensors, save_torch_zip, save_torch_legacy])
+def test_every_format_gives_the_same_verdict(save: Callable[[Any, Path], None], tmp_path: Path) -> None:
+    model = bert()
+    train(model.classifier, 200, 3e-3)
+    plain = health_of(saved(model, tmp_path / "plain"))
+    (tmp_path / "other").mkdir()
+    save(model, tmp_path / "other")
+    found = health_of(tmp_path / "other")
+    assert (found.verdict, found.weight, found.bias) == (TRAINED, plain.weight, plain.bias)
+
+
+def test_only_the_classifier_is_read(tmp_path: Path) -> None:
+    found = health_of(saved(bert(), tmp_path))
+    assert found.bytes_read == 4 * (3 * WIDTH + 3)
+
+
+def test_losses_that_move_the_mean_row_are_said(tmp_path: Path) -> None:
+    assert health_of(saved(bert(problem_type="single_label_classification"), tmp_path / "a")).mean_row_applies is True
+    assert health_of(saved(bert(problem_type="multi_label_classification"), tmp_path / "b")).mean_row_applies is False
+    report = headscope.inspect(tmp_path / "b", health=True)
+    assert "not a softmax over the rows" in str(report)
+    one = health_of(saved(bert(num_labels=1), tmp_path / "c"))
+    assert one.mean_row_applies is False
+    assert one.weight is not None
+    assert (one.weight.mean_row, one.weight.cosine, one.weight.spectrum.top_z) == (None, None, None)
+
+
+# What is not determined
+
+
+def test_a_snapshot_holds_no_numbers(tmp_path: Path) -> None:
+    headscope.snapshot(saved(bert(), tmp_path / "model"), tmp_path / "snapshot.json")
+    found = health_of(tmp_path / "snapshot.json")
+    assert (found.verdict, found.reasons) == (OPEN, ("a snapshot holds no weights",))
+
+
+def test_other_dtypes_and_missing_biases(tmp_path: Path) -> None:
+    folder = saved(bert(), tmp_path)
+    state = load_file(folder / "model.safetensors")
+    rough = state["classifier.weight"].to(torch.float8_e4m3fn)
+    save_file(state | {"classifier.weight": rough}, folder / "model.safetensors", {"format": "pt"})
+    found = health_of(folder)
+    assert found.verdict is OPEN
+    assert "float8" in found.reasons[0]
+    save_file({name: item for name, item in state.items() if name != "classifier.bias"}, folder / "model.safetensors",
+              {"format": "pt"})  # fmt: skip
+    found = health_of(folder)
+    assert found.bias is None
+    assert found.verdict in (FRESH, OPEN)
+
+
+def test_a_large_classifier_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headscope.examination.health._LOCAL_BYTES", 1000)
+    found = health_of(saved(bert(), tmp_path))
+    assert (found.verdict, found.bytes_read) == (OPEN, 0)
+    assert "reads up to 1,000" in found.reasons[0]
+
+
+def test_an_unknown_spread_alone_is_no_training() -> None:
+    weight = matrix_statistics("weight", torch.randn(4, WIDTH, dtype=torch.float64).mul(0.33).float(), None)
+    signs = replace(signs_of(weight, None, None), distance=5.0)
+    assert verdict_of(signs, 0.99, 0.95)[0] is OPEN
+    assert verdict_of(replace(signs, bias_moved=True), 0.99, 0.95)[0] is TRAINED
+
+
+# Models in memory, and the surfaces
+
+
+def test_a_model_in_memory_is_judged_by_its_numbers() -> None:
+    model = bert()
+    assert health_in_memory(model).verdict is FRESH
+    train(model.classifier, 300, 3e-3)
+    before = model.classifier.weight.detach().clone()
+    assert health_in_memory(model).verdict is TRAINED
+    assert torch.equal(model.classifier.weight, before)
+    with torch.device("meta"):
+        empty = bert()
+    assert health_in_memory(empty).verdict is OPEN
+
+
+def health_in_memory(model: nn.Module) -> HeadHealth:
+    found = headscope.inspect(model, health=True).health
+    assert found is not None
+    return found
+
+
+def test_without_the_option_nothing_is_said(tmp_path: Path) -> None:
+    report = headscope.inspect(saved(bert(), tmp_path))
+    assert report.health is None
+    assert report.to_dict()["health"] is None
+    assert "health" not in str(report)
+    with pytest.raises(UsageError, match="heatlh"):
+        headscope.inspect(tmp_path, heatlh=True)  # type: ignore[call-overload]
+
+
+def test_hs502_is_found_where_the_verdict_is_fresh_and_not_where_it_is_trained(tmp_path: Path) -> None:
+    model = bert()
+    checked = headscope.check(saved(model, tmp_path / "fresh"), "inference", rules="HS502")
+    assert [item.id for item in checked.findings] == ["HS502"]
+    train(model.classifier, 300, 3e-3)
+    checked = headscope.check(saved(model, tmp_path / "long"), "inference", rules="HS502")
+    assert (checked.findings, checked.not_determined) == ((), ())
+    half = llama().to(torch.bfloat16)
+    checked = headscope.check(saved(half, tmp_path / "half"), "inference", rules="HS502")
+    assert checked.findings == ()
+    assert [item.what for item in checked.not_determined] == ["HS502 looks-untrained"]
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason="the real checkpoints are not there")
+def test_real_classifiers() -> None:
+    assert health_of(REAL / "tiny-bert", num_labels=2).basis is HealthBasis.STATUS
+    assert health_of(REAL / "tiny-modernbert-classifier").verdict is not TRAINED
