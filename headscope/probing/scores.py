@@ -241,8 +241,8 @@ def _logistic(
             scores[row, column] = trial.score(_decide(weights(held), trial), fold.train[test])
             starts[row] = weights
     best = int(scores.mean(1).argmax())
-    model = fit_logistic(given.train, targets, strengths[best], sizes=given.sizes, loss=loss, start=starts[best])
-    found = model(given.test)
+    fitted = fit_logistic(given.train, targets, strengths[best], sizes=given.sizes, loss=loss, start=starts[best])
+    found = fitted(given.test)
     losses = _losses(found.astype(np.float64), _targets(trial.labels[fold.test], trial), is_softmax=is_softmax)
     return _Part(_decide(found, trial), losses, float(scores.mean(1).max()), near)
 
