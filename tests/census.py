@@ -157,14 +157,14 @@ def rows_of(table: Path) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def disturbed(table: Path, listed: Path, endpoint: str, kills: int, seconds: float, *more: str) -> list[int]:
+def disturbed(table: Path, listed: Path, endpoint: str, kills: int, between: float, *more: str) -> list[int]:
     """A scan that is killed so often, at random moments, and resumed; how many rows there were at each kill."""
     draw = random.Random(kills)
     at = []
     for _ in range(kills):
         process = scan(table, listed, endpoint, "--resume", *more)
         try:
-            process.wait(seconds / (kills + 1) * draw.uniform(0.4, 1.2))
+            process.wait(between * draw.uniform(0.4, 1.2))
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -187,6 +187,8 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=5, help="answers of a hundred that fail")
     parser.add_argument("--workers", default="4")
     parser.add_argument("--place", type=Path, required=True)
+    parser.add_argument("--calm", type=Path, help="the rows of an earlier undisturbed scan of the same population")
+    parser.add_argument("--between", type=float, help="about how many seconds lie between two kills")
     parser.add_argument("--local", nargs="*", default=[], help="folders and snapshots to scan beside")
     given = parser.parse_args()
     given.place.mkdir(parents=True, exist_ok=True)
@@ -199,17 +201,16 @@ def main() -> int:
     listed.write_text("\n".join(wanted), encoding="utf-8")
     print(f"{len(wanted)} checkpoints are served", flush=True)
     options = ("--workers", given.workers, "-q")
-    begun = time.monotonic()
-    calm = given.place / "calm.jsonl"
-    scan(calm, listed, endpoint, *options).wait()
-    seconds = time.monotonic() - begun
+    calm, seconds = given.calm, 0.0
+    if calm is None:
+        begun = time.monotonic()
+        calm = given.place / "calm.jsonl"
+        scan(calm, listed, endpoint, *options).wait()
+        seconds = time.monotonic() - begun
     alone = rows_of(calm)
-    print(
-        f"undisturbed: {len(alone)} rows in {seconds:.0f} s ({len(alone) / seconds:.1f}/s): {verdicts(alone)}",
-        flush=True,
-    )
+    print(f"undisturbed: {len(alone)} rows in {seconds:.0f} s: {verdicts(alone)}", flush=True)
     killed = given.place / "killed.jsonl"
-    at = disturbed(killed, listed, endpoint, given.kills, seconds, *options)
+    at = disturbed(killed, listed, endpoint, given.kills, given.between or seconds / (given.kills + 1), *options)
     resumed = rows_of(killed)
     lost = [name for name in wanted if name not in resumed or name not in alone]
     twice = [name for name, rows in (*alone.items(), *resumed.items()) if len(rows) > 1]
