@@ -252,9 +252,8 @@ def verdicts(judged: Sequence[Judged]) -> dict[tuple[HealthVerdict, HealthVerdic
     return found
 
 
-def report(samples: Sequence[Sample]) -> str:
+def report(samples: Sequence[Sample], judged: Sequence[Judged]) -> str:
     """The measured part of the page."""
-    judged = held_out(samples)
     fresh = sum(item.steps == 0 for item in samples)
     lines = [
         f"{len(samples):,} heads, {fresh} of them fresh, in {len({item.fold for item in samples})} groups, each "
@@ -342,8 +341,9 @@ def main(arguments: list[str]) -> int:
     samples = read_samples()
     text = PAGE.read_text(encoding="utf-8")
     before, after = text.partition(_BEGIN)[0], text.partition(_END)[2]
-    fresh = f"{before}{_BEGIN}\n\n{report(samples)}\n{_END}{after}"
-    drawn = picture(held_out(samples))
+    judged = held_out(samples)
+    fresh = f"{before}{_BEGIN}\n\n{report(samples, judged)}\n{_END}{after}"
+    drawn = picture(judged)
     sys.stdout.write("\n".join(constants(samples)) + "\n")
     if (fit_changed(samples), fit_far(samples)) != (CHANGED, FAR):
         sys.stderr.write("headscope/checks/health.py has other constants\n")

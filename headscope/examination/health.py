@@ -148,9 +148,9 @@ def _fresh_by_status(report: Report, weight: HeadParameter) -> HeadHealth:
     if weight.status is ParameterStatus.MISMATCHED:
         stored = _size(weight.checkpoint_shape or ())
         sizes = f"{stored} for {weight.name}, and the model {_size(weight.shape)}"
-        reason = f"the checkpoint has {sizes}: every load initializes it"
+        reason = f"the checkpoint has {sizes}, so every load initializes it"
     else:
-        reason = f"{whose} {weight.name}: every load initializes it"
+        reason = f"{whose} {weight.name}, so every load initializes it"
     return HeadHealth(HealthVerdict.FRESH, 1.0, HealthBasis.STATUS, (reason,), weight.name)
 
 

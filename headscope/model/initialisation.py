@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from copy import copy, deepcopy
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 from headscope.facts.health import InitialSpread
 from headscope.model.head_statistics import known_schemes, spread_z
 from headscope.model.quiet import quiet
+from headscope.upstream.torch import with_child
 from headscope.upstream.transformers import initialize
 
 _MOST = 4_000_000
@@ -77,7 +78,7 @@ def _draws(skeleton: PreTrainedModel, path: str, count: int) -> Iterator[dict[st
                     reset()
             for part in (*fresh.modules(), *around):
                 initialize(skeleton, part)
-            yield {name: item.double().flatten().clone() for name, item in fresh.named_parameters(recurse=False)}
+            yield {name: item.flatten()[:_ENOUGH].double() for name, item in fresh.named_parameters(recurse=False)}
 
 
 def _around(skeleton: nn.Module, path: str, fresh: nn.Module) -> list[nn.Module]:
@@ -89,8 +90,6 @@ def _around(skeleton: nn.Module, path: str, fresh: nn.Module) -> list[nn.Module]
     inner = fresh
     names = path.split(".")
     for depth in range(len(names) - 1, -1, -1):
-        outer = copy(skeleton.get_submodule(".".join(names[:depth])))
-        outer.__dict__["_modules"] = dict(outer._modules) | {names[depth]: inner}
-        found.append(outer)
-        inner = outer
+        inner = with_child(skeleton.get_submodule(".".join(names[:depth])), names[depth], inner)
+        found.append(inner)
     return found

@@ -214,7 +214,8 @@ def _health(report: Report) -> Facts:
     body = label(HEALTH[health.verdict], TONE[_HEALTH_TONES[health.verdict]])
     if health.confidence is not None and health.basis is HealthBasis.STATISTICS:
         body.append(f" ({share_of_one(health.confidence)} confidence)", "default")
-    first = f": {health.reasons[0]}" if health.verdict is HealthVerdict.NOT_DETERMINED else ""
+    is_one_line = health.verdict is HealthVerdict.NOT_DETERMINED or health.basis is HealthBasis.STATUS
+    first = f": {health.reasons[0]}" if is_one_line else ""
     body.append(safe(first or (f": {health.classifier}" if health.classifier else "")), "default")
     yield "health", body
     for reason in health.reasons[1:] if first else health.reasons:

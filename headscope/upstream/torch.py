@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from copy import copy
 from threading import get_ident
 from typing import Any, cast
 from unittest.mock import patch
@@ -158,6 +159,13 @@ def parameters_of(module: nn.Module) -> dict[str, nn.Parameter | None]:
 def buffers_of(module: nn.Module) -> dict[str, torch.Tensor | None]:
     """The buffers of one module, by name; the dictionary itself."""
     return module._buffers
+
+
+def with_child(module: nn.Module, name: str, child: nn.Module) -> nn.Module:
+    """A shallow copy of a module with another child under a name; the module keeps its own."""
+    found = copy(module)
+    found.__dict__["_modules"] = dict(module._modules) | {name: child}
+    return found
 
 
 def is_persistent(module: nn.Module, name: str) -> bool:

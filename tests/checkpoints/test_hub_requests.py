@@ -52,6 +52,12 @@ import json, sys
 import headscope
 print(json.dumps([headscope.check(line.strip(), profile="training").to_dict() for line in sys.stdin]))
 """
+HEALTH = """
+import json, sys
+import headscope
+words = [line.strip() for line in sys.stdin]
+print(json.dumps([headscope.inspect("someone/model", health="health" in words, cache=False).to_dict()]))
+"""
 CONFIG = json.dumps({"model_type": "bert", "architectures": ["BertForSequenceClassification"]}).encode()
 
 
@@ -341,3 +347,21 @@ def test_a_check_by_id_says_what_the_check_of_the_folder_says(family: str, tmp_p
     paths = of_hub(hub)
     assert len(paths) == len(set(paths)) <= 4, paths
     assert not [path for path in paths if path.startswith("/api/")]
+
+
+def test_health_reads_the_classifier_and_no_more(tmp_path: Path) -> None:
+    model = FAMILIES["bert"].build("BertForSequenceClassification", vocab_size=4000, num_labels=3)
+    size = 4 * (model.classifier.weight.numel() + 3)
+    model.save_pretrained(tmp_path / "model")
+    files = {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()}
+    seen = {}
+    for words in ("plain", "health"):
+        with serve(Hub({"someone/model": files})) as hub:
+            (found,) = run(HEALTH, hub.endpoint, tmp_path / words, [words], warm.TORCH)
+            paths = of_hub(hub)
+            seen[words] = found, sorted(set(paths)), len(paths), hub.weight_bytes()
+    plain, health = seen["plain"], seen["health"]
+    assert (plain[0]["health"], health[0]["health"]["bytes_read"]) == (None, size)
+    assert health[1] == plain[1]
+    assert health[2] <= plain[2] + 1
+    assert health[3] - plain[3] <= 2 * size < len(files["model.safetensors"]) / 10

@@ -9,7 +9,17 @@ import pytest
 from reports import REPORTS, bert, gpt2, hostile, roberta
 from rich.console import Console, RenderableType
 
-from headscope.facts import Finding, Repaired, Report, Severity, WeightsFormat
+from headscope.facts import (
+    Finding,
+    HeadHealth,
+    HealthBasis,
+    HealthVerdict,
+    Repaired,
+    Report,
+    Severity,
+    WeightsFormat,
+)
+from headscope.facts.health import BiasStatistics, MatrixStatistics, Spectrum
 from headscope.render.console import WIDE, open_console, plain_text
 from headscope.render.diff import diff_screen
 from headscope.render.inspect import inspect_screen, inspect_verdict
@@ -83,9 +93,50 @@ def wrapped() -> Report:
     return replace(report, findings=(error,), repaired=repaired)
 
 
+def trained() -> Report:
+    """A classifier that training has moved far, by its statistics."""
+    weight = MatrixStatistics(
+        name="classifier.out_proj.weight", dtype="float32", classes=3, features=768, spread=0.0231, mean=-0.0004,
+        largest=0.0812, kurtosis=2.9, shape_z=-0.9, initial_spread=0.02, spread_z=9.8, scheme="normal(0.02)",
+        scheme_z=9.8, mean_row=0.412, mean_row_expected=0.577, mean_row_z=-11.4, cosine=-0.245, cosine_least=-0.5,
+        rows_z=1.2, columns_z=0.4, spectrum=Spectrum((0.83, 0.74, 0.45), 2.7, 5.1), draw="normal", draw_z=0.3,
+        draw_share=0.0,
+    )  # fmt: skip
+    bias = BiasStatistics("classifier.out_proj.bias", 0, 3, 0.0042, 0.0031, False)
+    reasons = (
+        "classifier.out_proj.bias is up to 0.0042, where it began at zero",
+        "its spread 0.0231 is far from the class's own initialization (0.02)",
+        "the mean row is 11.4 standard deviations from a fresh draw",
+    )
+    health = HeadHealth(
+        HealthVerdict.TRAINED, 0.987, HealthBasis.STATISTICS, reasons, weight.name, 0.001, 0.012, 0.987, True, weight,
+        bias, 9228,
+    )  # fmt: skip
+    return replace(roberta(), health=health)
+
+
+def fresh() -> Report:
+    """A classifier that the checkpoint lacks."""
+    reason = "the checkpoint lacks classifier.weight, so every load initializes it"
+    return replace(
+        bert(), health=HeadHealth(HealthVerdict.FRESH, 1.0, HealthBasis.STATUS, (reason,), "classifier.weight")
+    )
+
+
 @pytest.mark.parametrize("width", [80, 200])
 def test_a_repair_is_as_its_golden_file(width: int, same_as_golden: Callable[[Path, str], bool]) -> None:
     assert same_as_golden(GOLDEN / f"inspect-wrapped-{width}.txt", plain_text(inspect_screen(wrapped()), width))
+
+
+HEALTH = {"trained": trained, "fresh": fresh}
+
+
+@pytest.mark.parametrize("width", [80, 200])
+@pytest.mark.parametrize("name", HEALTH)
+def test_health_is_as_its_golden_file(name: str, width: int, same_as_golden: Callable[[Path, str], bool]) -> None:
+    text = plain_text(inspect_screen(HEALTH[name]()), width)
+    assert same_as_golden(GOLDEN / f"inspect-health-{name}-{width}.txt", text)
+    assert all(len(line) <= width for line in text.splitlines())
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 200])

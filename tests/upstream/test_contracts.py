@@ -66,6 +66,14 @@ def test_transformers_marks_what_its_loader_filled(tmp_path: Path) -> None:
     assert surface.name_and_commit(loaded.config) == (str(tmp_path), None)
 
 
+def test_transformers_initializes_a_module_as_its_constructor_does() -> None:
+    model = BertForSequenceClassification(BertConfig(**SMALL, initializer_range=0.5))
+    layer = torch.nn.Linear(400, 50)
+    surface.initialize(model, layer)
+    assert float(layer.weight.std()) == pytest.approx(0.5, rel=0.03)
+    assert not layer.bias.any()
+
+
 def test_transformers_declares_tied_weights() -> None:
     tied = surface.tied_names(BertForMaskedLM(BertConfig(**SMALL)))
     assert tied["cls.predictions.decoder.weight"] == "bert.embeddings.word_embeddings.weight"
@@ -123,6 +131,15 @@ def test_pytorch_describes_its_operators() -> None:
     assert torch_surface.name_of_overload(add) == "add"
     assert torch_surface.name_of_overload(torch.add) is None
     assert torch_surface.argument_names(add) == {"self": None, "other": None, "alpha": 1}
+
+
+def test_a_copy_of_a_module_takes_another_child() -> None:
+    module = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 4))
+    kept, other = module[1], nn.Linear(3, 5)
+    copied = torch_surface.with_child(module, "1", other)
+    assert copied(torch.zeros(1, 2)).shape == (1, 5)
+    assert list(copied.children()) == [module[0], other]
+    assert module[1] is kept
 
 
 def test_pytorch_knows_which_buffers_are_stored() -> None:
