@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from secrets import token_hex
 
 from headscope.errors import HeadscopeError
 
@@ -23,17 +24,25 @@ def shared_folder() -> Iterator[Path]:
     """
     try:
         _remove_orphans()
-        folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        lock = _new_lock(folder)
+        place = Path(tempfile.gettempdir())
     except OSError as err:
-        raise HeadscopeError(
-            f"a temporary folder can't be made: {err.strerror}", "set TMPDIR to a folder with free space"
-        ) from err
+        raise _no_folder(err) from err
+    folder, lock = place / f"{_PREFIX}{token_hex(8)}", None
     try:
+        try:
+            folder.mkdir(0o700)
+            lock = _new_lock(folder)
+        except OSError as err:
+            raise _no_folder(err) from err
         yield folder
-    finally:
-        os.close(lock)
+    finally:  # also after a signal that comes right behind the making of the folder
+        if lock is not None:
+            os.close(lock)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _no_folder(err: OSError) -> HeadscopeError:
+    return HeadscopeError(f"a temporary folder can't be made: {err.strerror}", "set TMPDIR to a folder with free space")
 
 
 def _new_lock(folder: Path) -> int:
