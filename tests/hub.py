@@ -120,13 +120,17 @@ class Hub:
         return sum(request.sent for request in self.log if request.path.endswith(LARGE) and request.method == "GET")
 
 
+_POLL = 0.01
+"""Seconds after which a server notices that it should stop; the standard library's half second is waited for in each test."""
+
+
 @contextmanager
 def serve(hub: Hub) -> Iterator[Hub]:
     """The hub and its CDN, each on a port of their own, until the block ends."""
     servers = [ThreadingHTTPServer(("127.0.0.1", 0), _handler(hub, origin)) for origin in ("hub", "cdn")]
     ports = [server.server_address[1] for server in servers]
     hub.endpoint, hub.cdn = f"http://127.0.0.1:{ports[0]}", f"http://localhost:{ports[1]}"  # two hosts, as in the world
-    threads = [threading.Thread(target=server.serve_forever, daemon=True) for server in servers]
+    threads = [threading.Thread(target=server.serve_forever, args=(_POLL,), daemon=True) for server in servers]
     for thread in threads:
         thread.start()
     try:

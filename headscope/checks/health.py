@@ -185,23 +185,19 @@ def _by_draw(blank: HeadHealth, weight: MatrixStatistics, signs: Signs) -> HeadH
     """Numbers that are those of a draw: nothing, or next to nothing, has changed them since."""
     drawn = _drawn(weight)
     if not drawn:
-        return None
-    if not drawn.startswith(weight.name):
-        return replace(blank, reasons=(drawn,))
+        part = _partly_drawn(weight)
+        return replace(blank, reasons=(part,)) if part else None
     if signs.bias_moved:
         return replace(blank, reasons=(f"{drawn}, but its bias is not: only the bias was trained, or code set it",))
     return replace(blank, verdict=HealthVerdict.FRESH, confidence=SURE, basis=HealthBasis.DRAW, reasons=(drawn,))
 
 
 def _drawn(weight: MatrixStatistics) -> str:
-    """What shows that a weight is an untouched draw, or that a part of it is; "" where nothing does."""
-    if weight.draw_z is not None and weight.draw_z >= _ON_GRID:
-        if weight.draw_share * (1 + 2 / weight.draw_z) >= _WHOLE:  # two standard deviations of a test of this strength
-            return f"{weight.name} is as PyTorch's {weight.draw}_ draws it on the CPU, to the last bits"
-        return (
-            f"about {weight.draw_share:.0%} of {weight.name} is as PyTorch's {weight.draw}_ draws it, and the rest has "
-            "changed: some rows are new, or the training was too short to change every number"
-        )
+    """What shows that a weight is an untouched draw; "" where nothing does."""
+    if _is_on_grid(weight):
+        margin = 1 + 2 / (weight.draw_z or 1)  # two standard deviations of a test of this strength
+        is_whole = weight.draw_share * margin >= _WHOLE
+        return f"{weight.name} is as PyTorch's {weight.draw}_ draws it on the CPU, to the last bits" if is_whole else ""
     top = weight.spectrum.largest
     if (
         1 < weight.classes <= weight.features
@@ -211,6 +207,20 @@ def _drawn(weight: MatrixStatistics) -> str:
     ):
         return f"{weight.name} has exactly orthonormal rows, as an orthogonal initialization leaves them"
     return ""
+
+
+def _partly_drawn(weight: MatrixStatistics) -> str:
+    """What shows that a part of a weight is an untouched draw, where the whole is not; "" where nothing does."""
+    if not _is_on_grid(weight):
+        return ""
+    return (
+        f"about {weight.draw_share:.0%} of {weight.name} is as PyTorch's {weight.draw}_ draws it, and the rest has "
+        "changed: some rows are new, or the training was too short to change every number"
+    )
+
+
+def _is_on_grid(weight: MatrixStatistics) -> bool:
+    return weight.draw_z is not None and weight.draw_z >= _ON_GRID
 
 
 def _by_statistics(blank: HeadHealth, signs: Signs, initial: InitialSpread | None) -> HeadHealth:

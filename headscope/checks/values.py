@@ -61,8 +61,8 @@ def looks_untrained(this: Rule, subject: Subject) -> Findings:
     sure = f" ({health.confidence:.0%} confidence)" if health.basis is HealthBasis.STATISTICS else ""
     yield this.find(
         Severity.NOTE,
-        f"{health.classifier} {'is in the checkpoint, but it' if stored else ''} looks untrained{sure}: "
-        f"{'; '.join(health.reasons[:2])}.".replace("  ", " "),
+        f"{health.classifier}{' is in the checkpoint, but it' if stored else ''} looks untrained{sure}: "
+        f"{'; '.join(health.reasons[:2])}.",
         "If it was trained, little has changed; compare it with the base checkpoint."
         if stored
         else "If it was trained, little has changed since the initialization.",

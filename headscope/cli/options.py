@@ -146,6 +146,12 @@ FailOnMissing = Annotated[
 ]
 
 
+def check_timeout(seconds: float | None) -> None:
+    """Raises UsageError for no time at all."""
+    if seconds is not None and seconds <= 0:
+        raise UsageError(f"--timeout must be more than 0 seconds, not {seconds:g}.", "Leave it out for 120.")
+
+
 @dataclass(frozen=True)
 class Reach:
     """How to reach a checkpoint."""
@@ -166,8 +172,7 @@ class Reach:
 
     def uncached(self) -> dict[str, Any]:
         """The keyword arguments for what is never cached. Raises UsageError for no time at all."""
-        if self.timeout is not None and self.timeout <= 0:
-            raise UsageError(f"--timeout must be more than 0 seconds, not {self.timeout:g}.", "Leave it out for 120.")
+        check_timeout(self.timeout)
         names = ("revision", "subfolder", "variant", "cache_dir", "token", "offline", "adapter", "timeout")
         return {name: getattr(self, name) for name in names}
 

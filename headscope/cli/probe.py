@@ -20,6 +20,7 @@ from headscope.cli.options import (
     Token,
     TrustRemoteCode,
     Variant,
+    check_timeout,
 )
 from headscope.cli.output import check_output, write_report, write_text
 from headscope.cli.progress import telling_progress
@@ -221,8 +222,7 @@ class Place:
 
     def keywords(self) -> dict[str, Any]:
         """The keyword arguments of the api. Raises UsageError for no time at all."""
-        if self.timeout is not None and self.timeout <= 0:
-            raise UsageError(f"--timeout must be more than 0 seconds, not {self.timeout:g}.", "Leave it out for 120.")
+        check_timeout(self.timeout)
         names = (
             "model_class", "trust_remote_code", "revision", "subfolder", "variant", "cache_dir", "token", "offline",
             "timeout",

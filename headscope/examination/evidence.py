@@ -178,7 +178,7 @@ def _measured(
     whole: dict[str, torch.Tensor],
 ) -> Iterator[TensorValues]:
     from headscope.checkpoints import path_in, read_first_bytes
-    from headscope.model.values import stored_tensors, stored_values, values_of, whole_tensor
+    from headscope.model.values import stored_tensors, values_of, values_of_tensor, whole_tensor
 
     by_file: dict[str, list[tuple[HeadParameter, TensorHeader]]] = {}
     for item in given:
@@ -203,5 +203,6 @@ def _measured(
         if path is None:
             inapplicable.append(Unavailable("values", "the numbers in a pickle on the Hub are not read"))
             continue
-        yield from stored_values(path, keys, shapes)
-        whole |= {keys[key]: tensor for key, tensor in stored_tensors(path, keys).items()}
+        for key, tensor in stored_tensors(path, keys).items():
+            whole[keys[key]] = tensor
+            yield values_of_tensor(keys[key], tensor, shapes[keys[key]])

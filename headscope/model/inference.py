@@ -137,6 +137,11 @@ def run_texts(model: PreTrainedModel, encoded: Mapping[str, torch.Tensor], **opt
         ) from err
 
 
+def lacked_memory(err: BaseException) -> bool:
+    """Whether an error, or the one behind it, says that the device has too little memory."""
+    return isinstance(err.__cause__ or err, torch.OutOfMemoryError)
+
+
 def limit_length(tokenizer: Any, model: PreTrainedModel) -> None:
     """The model's own limit, for a tokenizer that names none; some families keep two positions for themselves."""
     most = getattr(model.config, "max_position_embeddings", None)
@@ -217,8 +222,8 @@ def _tool(auto_class: str, place: Location, what: str) -> Any:
         with quiet():
             return getattr(transformers, auto_class).from_pretrained(place.reference, **place.keywords())
     except Exception as err:
-        lines = str(err).strip().splitlines() or [type(err).__name__]
         raise Unsupported(
-            f"{place.reference} has no {what.removeprefix('a ').removeprefix('an ')} that can be loaded: {lines[0]}",
+            f"{place.reference} has no {what.removeprefix('a ').removeprefix('an ')} that can be loaded: "
+            f"{first_line(err)}",
             f"put {what} beside the weights, or leave its input out",
         ) from err

@@ -40,20 +40,36 @@ def shallow_twins(model: PreTrainedModel) -> tuple[PreTrainedModel, ...]:
     One has a single layer. Where a list names the kind of each layer, one has the first layer of each kind, and one the
     first two: they may share weights. Those that the class does not make are left out.
     """
-    config = model.config
-    twins = []
-    for smaller in (
-        shallow_config,
-        partial(_with_first_of_each_kind, count=1),
-        partial(_with_first_of_each_kind, count=2),
-    ):
-        try:
-            with quiet(), on_meta():
-                twins.append(type(model)(smaller(config)))
-        except Exception:  # whatever a foreign constructor raises: a pattern of layers that must be whole
-            continue
-        twins[-1].train(False)
-    return tuple(sorted(twins, key=lambda twin: sum(1 for _ in twin.modules())))
+    single = _twin(model, shallow_config)
+    if single is not None and not _has_kinds(model.config) and _size(single) < _size(model):
+        return (single,)
+    of_kinds = (_twin(model, partial(_with_first_of_each_kind, count=count)) for count in (1, 2))
+    return tuple(sorted((twin for twin in (single, *of_kinds) if twin is not None), key=_size))
+
+
+def _twin(model: PreTrainedModel, smaller: Callable[[Any], Any]) -> PreTrainedModel | None:
+    try:
+        with quiet(), on_meta():
+            twin = type(model)(smaller(model.config))
+    except Exception:  # whatever a foreign constructor raises: a pattern of layers that must be whole
+        return None
+    twin.train(False)
+    return twin
+
+
+def _size(model: PreTrainedModel) -> int:
+    return sum(1 for _ in model.modules())
+
+
+def _has_kinds(config: Any) -> bool:
+    """Whether a list names layers of several kinds: then one layer is not enough."""
+    return any(
+        len(value) == getattr(part, name, None) and any(item != value[0] for item in value)
+        for part in _nested(config)
+        for value in vars(part).values()
+        if isinstance(value, list | tuple) and value
+        for name in DEPTHS
+    )
 
 
 def _with_first_of_each_kind(config: Any, count: int) -> Any:

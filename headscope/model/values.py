@@ -30,13 +30,9 @@ def whole_tensor(data: bytes, dtype: str, shape: tuple[int, ...]) -> torch.Tenso
     return torch.frombuffer(bytearray(data), dtype=kind).reshape(shape) if data else None
 
 
-def stored_values(path: Path, names: dict[str, str], shapes: dict[str, tuple[int, ...]]) -> tuple[TensorValues, ...]:
-    """Statistics of tensors of a PyTorch file on this machine; `names` leads from keys to parameter names.
-
-    Raises Malformed where PyTorch refuses it.
-    """
-    state = stored_tensors(path, names)
-    return tuple(_measured(name, state[key].flatten(), shapes[name]) for key, name in names.items())
+def values_of_tensor(name: str, tensor: torch.Tensor, shape: tuple[int, ...]) -> TensorValues:
+    """Statistics of a stored tensor that was read whole, under the name and the shape of its parameter."""
+    return _measured(name, tensor.flatten(), shape)
 
 
 def stored_tensors(path: Path, keys: Iterable[str]) -> dict[str, torch.Tensor]:

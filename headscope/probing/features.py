@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from headscope.errors import Unsupported, UsageError
 from headscope.facts.counting import counted
 from headscope.facts.probe import Precision, Vector
-from headscope.model.inference import NO_LIMIT, run_texts
+from headscope.model.inference import NO_LIMIT, lacked_memory, run_texts
 from headscope.model.quiet import quiet
 from headscope.probing.media import Media
 from headscope.probing.pooled import Part, Pooled, all_vectors, at, pool_positions, pool_tokens
@@ -83,13 +83,9 @@ def extract_features(
     if cut:
         share = f"{counted(cut, 'text')} of {len(texts):,} ({cut / len(texts):.1%})"
         store.note(f"{share} longer than the {reader.limit:,} tokens that the model takes: cut")
-    started, done = time.monotonic(), 0
-    for rows in _batches(lengths, size, padded=padded):
-        for some, batch in _run_all(reader, texts, rows, store):
-            store.write(some, batch.pooled, batch.scores)
-            store.layers = max(store.layers, batch.layers)
-        done += len(rows)
-        tell(_progress(done, len(texts), time.monotonic() - started))
+    _read_all(
+        reader, texts, _batches(lengths, size, padded=padded), store, lambda *so_far: tell(_progress("texts", *so_far))
+    )
     return store.finished(
         padded=padded,
         several=lengths > 1,
@@ -104,15 +100,23 @@ def _extract_media(
 ) -> Features:
     """One pass over images or sounds. Sounds of different lengths share no batch, so there is no padding."""
     store = Store(folder, len(files))
+    batches = _batches(media.lengths([path for (path,) in files]), batch_size, padded=False)
+    _read_all(reader, files, batches, store, lambda *so_far: tell(_progress("files", *so_far)))
+    store.keep_first_if_constant(f"the first position of {type(reader.model).__name__} is a part of the input")
+    return store.finished(padded=False, several=None, effects={}, tokens=None, precision=reader.precision)
+
+
+def _read_all(
+    reader: Reader, texts: Texts, batches: Iterator[Array], store: Store, tell: Callable[[int, int, float], None]
+) -> None:
+    """Runs the batches and stores their vectors; tells after each how many texts are done, of how many, since when."""
     started, done = time.monotonic(), 0
-    for rows in _batches(media.lengths([path for (path,) in files]), batch_size, padded=False):
-        for some, batch in _run_all(reader, files, rows, store):
+    for rows in batches:
+        for some, batch in _run_all(reader, texts, rows, store):
             store.write(some, batch.pooled, batch.scores)
             store.layers = max(store.layers, batch.layers)
         done += len(rows)
-        tell(_progress(done, len(files), time.monotonic() - started).replace("texts", "files"))
-    store.keep_first_if_constant(f"the first position of {type(reader.model).__name__} is a part of the input")
-    return store.finished(padded=False, several=None, effects={}, tokens=None, precision=reader.precision)
+        tell(done, len(texts), time.monotonic() - started)
 
 
 def token_lengths(reader: Reader, texts: Texts) -> Array:
@@ -234,7 +238,7 @@ def _run_all(reader: Reader, texts: Texts, rows: Array, store: Store) -> Iterato
     try:
         batches = list(_run_together(reader, texts, rows))
     except (Unsupported, torch.OutOfMemoryError) as err:
-        if not isinstance(err.__cause__ or err, torch.OutOfMemoryError):
+        if not lacked_memory(err):
             raise
         if len(rows) == 1:
             raise Unsupported(
@@ -377,8 +381,8 @@ def _head_input(taps: _Taps, logits: torch.Tensor) -> torch.Tensor | None:
     return entered if _is_close(left.float(), logits.float(), _SAME_SCORES) else None
 
 
-def _progress(done: int, total: int, seconds: float) -> str:
+def _progress(what: str, done: int, total: int, seconds: float) -> str:
     if seconds < _SECOND:
-        return f"reading {total:,} texts"
+        return f"reading {total:,} {what}"
     rate = done / seconds
-    return f"reading texts: {done:,} of {total:,}, {rate:,.0f} a second, {(total - done) / rate:,.0f} s left"
+    return f"reading {what}: {done:,} of {total:,}, {rate:,.0f} a second, {(total - done) / rate:,.0f} s left"

@@ -18,6 +18,7 @@ from headscope.model.inference import (
     audio_encoder,
     check_device,
     image_encoder,
+    lacked_memory,
     limit_length,
     load_model,
     open_tokenizer,
@@ -130,7 +131,7 @@ def _try(make: Any) -> Any:
     try:
         return make()
     except (Unsupported, torch.OutOfMemoryError) as err:
-        if isinstance(err.__cause__ or err, torch.OutOfMemoryError):
+        if lacked_memory(err):
             return None
         raise
 

@@ -10,7 +10,7 @@ from headscope.examination.cache import versions_key
 from headscope.examination.reading import loadable
 from headscope.examination.request import Request
 from headscope.facts import CheckpointKind, CheckpointManifest
-from headscope.probing.store import Origin
+from headscope.probing.store import Origin, digest_of_file
 
 _LARGEST_BESIDE = 64 * 2**20
 """Bytes of a file beside the weights that is read: a tokenizer's are smaller."""
@@ -29,7 +29,7 @@ def origin_of(
         return Origin(unknown="the commit of the checkpoint is not known")
     try:
         checkpoint = manifest.commit or _digest_of_folder(request, manifest)
-        given = [(_digest_of_file(Path(path)),) for (path,) in texts] if are_files else texts
+        given = [(digest_of_file(Path(path)),) for (path,) in texts] if are_files else texts
     except OSError as err:
         return Origin(unknown=f"the files of the checkpoint or of the data cannot be read: {err.strerror}")
     parts = {
@@ -53,13 +53,8 @@ def _digest_of_folder(request: Request, manifest: CheckpointManifest) -> str:
     folder = Path(place.reference, place.subfolder or "")
     found = hashlib.blake2b(digest_size=20)
     for path in sorted({*(folder / file.name for file in manifest.files), *_beside(folder)}):
-        found.update(f"{path.name} {_digest_of_file(path)}\n".encode("utf-8", "backslashreplace"))
+        found.update(f"{path.name} {digest_of_file(path)}\n".encode("utf-8", "backslashreplace"))
     return found.hexdigest()
-
-
-def _digest_of_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=20)).hexdigest()
 
 
 def _beside(folder: Path) -> Iterator[Path]:

@@ -266,7 +266,7 @@ def keep_manifest(folder: Path, origin: Origin, features: Features) -> None:
     body = {
         "origin": origin.parts,
         "parts": [[part[0].value, part[1]] for part in features.parts],
-        "files": {name: _digest(folder / f"{name}.npy") for name in files},
+        "files": {name: digest_of_file(folder / f"{name}.npy") for name in files},
         "seen": store(features.seen),
     }
     with suppress(OSError):  # the vectors are there; the next run makes them again
@@ -302,12 +302,13 @@ def _read(folder: Path, body: Any) -> Features | str:
     seen = restore(Seen, body["seen"])
     for name in (*map(name_of_part, parts), _SCORES):
         path = folder / f"{name}.npy"
-        if not path.is_file() or _digest(path) != body["files"][name]:
+        if not path.is_file() or digest_of_file(path) != body["files"][name]:
             return f"{name}.npy is not the file that was written"
     opened = {part: _opened(folder / f"{name_of_part(part)}.npy") for part in parts}
     return Features(opened, _opened(folder / f"{_SCORES}.npy"), seen, reused=True)
 
 
-def _digest(path: Path) -> str:
+def digest_of_file(path: Path) -> str:
+    """A digest of all bytes of a file. Raises OSError."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
