@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.warm.server import PAUSE, hurry
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="Rewrite golden files with what is made now.")
@@ -16,6 +18,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Every test examines anew; those of the cache itself switch it on."""
     os.environ["HEADSCOPE_NO_CACHE"] = "1"
+    os.environ.setdefault(PAUSE, "0.02")
+    hurry()
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # each worker is a core's: more threads cost a third of its time
     config.addinivalue_line("markers", "slow: left out by `make test`; see tests/slow.txt")
     config.stash[_SKIPPED] = []

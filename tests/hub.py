@@ -121,7 +121,7 @@ class Hub:
 
 
 _POLL = 0.01
-"""Seconds after which a server notices that it should stop; the standard library's half second is waited for in each test."""
+"""Seconds until a server notices that it should stop. The default is half a second, in each test."""
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import warm
+from tests.warm.server import without_settings
 
 pytestmark = pytest.mark.skipif(not warm.FORKS, reason="forks of a warm process need pidfd_open")
 SEEN = "import os, sys; print(os.getcwd(), os.environ['WARM'], sys.argv[1:], sys.stdin.read(), __name__, end='')"
@@ -57,6 +58,43 @@ def test_nothing_of_one_run_is_there_in_the_next(tmp_path: Path) -> None:
 def test_the_light_server_has_read_no_settings_of_the_hub(tmp_path: Path) -> None:
     look = "import sys; print(sorted({'torch', 'transformers', 'huggingface_hub'} & set(sys.modules)))"
     assert ran(warm.python(warm.LIGHT), ["-c", look], tmp_path)[1] == "[]\n"
+
+
+_SETTINGS = """
+import json, sys
+import transformers.modeling_utils, huggingface_hub.hf_api
+import huggingface_hub.utils._cache_manager, huggingface_hub.utils.tqdm
+from huggingface_hub import get_token
+from headscope.cli import main
+main(["env", "--json"])
+readers = ("huggingface_hub", "transformers.utils.hub", "transformers.dynamic_module_utils")
+plain = (str, int, float, bool, type(None))
+for name in sorted(name for name in sys.modules if name.startswith(readers)):
+    if "inference" not in name and "cli" not in name:
+        found = {key: value for key, value in vars(sys.modules[name]).items() if isinstance(value, plain)}
+        print(name, sorted((key, value) for key, value in found.items() if key not in ("SESSION_ID", "__cached__")))
+print(get_token(), huggingface_hub.hf_api.api.endpoint, huggingface_hub.constants.HF_HUB_OFFLINE)
+"""
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": "/tmp/nowhere", "HF_TOKEN": "hf_x", "HF_HUB_OFFLINE": "1"},
+        {"HF_HUB_CACHE": "/tmp/none", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_ETAG_TIMEOUT": "3"},
+    ],
+    ids=["none", "another Hub", "another cache"],
+)
+def test_a_fork_has_the_settings_of_the_hub_that_a_process_reads(settings: dict[str, str], tmp_path: Path) -> None:
+    environment = without_settings(dict(os.environ)) | settings
+    cold, fork = (
+        subprocess.run(
+            [*python, "-c", _SETTINGS], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        ).stdout.splitlines()
+        for python in ([sys.executable], warm.python(environment=environment))
+    )
+    assert [line for line in cold if line not in fork] == []
 
 
 def test_headscope_is_imported_anew_where_that_is_asked_for(tmp_path: Path) -> None:

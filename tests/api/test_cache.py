@@ -67,7 +67,7 @@ sys.exit(code)
 
 def in_process(*arguments: str) -> subprocess.CompletedProcess[str]:
     """A command in a process that has imported neither PyTorch nor Transformers before."""
-    command = [*warm.python(warm.LIGHT), "-c", PROCESS, *arguments]
+    command = [*warm.python(), "-c", PROCESS, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 

@@ -71,7 +71,7 @@ class World:
         settings = {"HF_ENDPOINT": self.hub.endpoint, "HF_HOME": str(home), "HF_HUB_DISABLE_TELEMETRY": "1"}
         clean = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
         ran = subprocess.run(
-            [*warm.python(warm.TORCH), "-m", "headscope", *arguments, "--json", "--no-cache"],
+            [*warm.python(), "-m", "headscope", *arguments, "--json", "--no-cache"],
             capture_output=True, text=True, check=False, timeout=300, env=clean | settings,
         )  # fmt: skip
         assert "Traceback" not in ran.stderr, ran.stderr

@@ -88,7 +88,7 @@ def snapshot(reference: str, endpoint: str, home: Path, *options: str, **environ
     clean = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     began = time.monotonic()
     ran = subprocess.run(
-        [*warm.python(warm.LIGHT), "-m", "headscope", "snapshot", reference, "-o", str(output), "--json", *options],
+        [*warm.python(), "-m", "headscope", "snapshot", reference, "-o", str(output), "--json", *options],
         capture_output=True, text=True, check=False, timeout=60, env=clean | settings | environment,
     )  # fmt: skip
     assert "Traceback" not in ran.stderr, ran.stderr
@@ -99,7 +99,7 @@ def snapshot(reference: str, endpoint: str, home: Path, *options: str, **environ
 def fetch(repo: str, endpoint: str, home: Path) -> None:
     """Downloads a model with the Hub's client, in a separate process."""
     settings = {"HF_ENDPOINT": endpoint, "HF_HOME": str(home / "hf"), "HF_HUB_DISABLE_XET": "1"}
-    subprocess.run([*warm.python(warm.LIGHT), "-c", FETCH, repo], check=True, env=os.environ | settings)
+    subprocess.run([*warm.python(), "-c", FETCH, repo], check=True, env=os.environ | settings)
 
 
 @pytest.mark.parametrize("name", ["safetensors", "sharded-safetensors", "torch-zip"])
@@ -121,7 +121,7 @@ def test_few_requests_are_made(name: str, most: int, hub: Hub, tmp_path: Path) -
 @pytest.mark.parametrize("headers", [{}, {"Retry-After": "1"}, {"RateLimit": '"api";r=0;t=1'}])
 def test_a_busy_server_is_asked_again(headers: dict[str, str], hub: Hub, tmp_path: Path) -> None:
     hub.busy, hub.busy_headers = 2, headers
-    ran = snapshot("someone/safetensors", hub.endpoint, tmp_path)
+    ran = snapshot("someone/safetensors", hub.endpoint, tmp_path, **{warm.PAUSE: ""})
     assert ran.code == 0, ran.answer
     assert ran.seconds > (2 if headers else 1)
 
@@ -149,9 +149,9 @@ def test_the_deadline_covers_the_pauses(hub: Hub, tmp_path: Path) -> None:
 
 def test_a_server_that_drips_is_given_up_in_time(hub: Hub, tmp_path: Path) -> None:
     hub.drip = 0.2
-    ran = snapshot("someone/safetensors", hub.endpoint, tmp_path, "--timeout", "4")
+    ran = snapshot("someone/safetensors", hub.endpoint, tmp_path, "--timeout", "2")
     assert (ran.code, ran.answer["error"]["code"]) == (3, "network")
-    assert "longer than 4 s" in ran.answer["error"]["message"]
+    assert "longer than 2 s" in ran.answer["error"]["message"]
     assert ran.seconds < 25
 
 
@@ -266,9 +266,7 @@ def test_the_token_goes_to_the_hub_and_not_to_the_store(hub: Hub, tmp_path: Path
 
 def test_cached_weights_are_read_where_they_are(hub: Hub, tmp_path: Path) -> None:
     settings = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_XET": "1"}
-    subprocess.run(
-        [*warm.python(warm.LIGHT), "-c", FETCH, "someone/safetensors"], check=True, env=os.environ | settings
-    )
+    subprocess.run([*warm.python(), "-c", FETCH, "someone/safetensors"], check=True, env=os.environ | settings)
     hub.log.clear()
     ran = snapshot("someone/safetensors", hub.endpoint, tmp_path)
     assert ran.code == 0
@@ -277,9 +275,7 @@ def test_cached_weights_are_read_where_they_are(hub: Hub, tmp_path: Path) -> Non
 
 def test_offline_reads_the_cache_and_says_so(hub: Hub, tmp_path: Path) -> None:
     settings = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_XET": "1"}
-    subprocess.run(
-        [*warm.python(warm.LIGHT), "-c", FETCH, "someone/safetensors"], check=True, env=os.environ | settings
-    )
+    subprocess.run([*warm.python(), "-c", FETCH, "someone/safetensors"], check=True, env=os.environ | settings)
     hub.log.clear()
     ran = snapshot("someone/safetensors", hub.endpoint, tmp_path, "--offline")
     assert (ran.code, hub.log) == (0, [])
@@ -321,9 +317,7 @@ def test_nothing_is_written_to_the_cache_which_may_be_closed(hub: Hub, tmp_path:
 
 def test_a_store_that_breaks_off_is_no_reason_to_drop_what_is_cached(hub: Hub, tmp_path: Path) -> None:
     settings = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_XET": "1"}
-    subprocess.run(
-        [*warm.python(warm.LIGHT), "-c", FETCH, "someone/safetensors"], check=True, env=os.environ | settings
-    )
+    subprocess.run([*warm.python(), "-c", FETCH, "someone/safetensors"], check=True, env=os.environ | settings)
     hub.answer = lambda where, method, path: (500, {}, b"") if "/resolve/" in path else None
     ran = snapshot("someone/safetensors", hub.endpoint, tmp_path)
     assert (ran.code, ran.snapshot["commit"]) == (0, COMMIT)
@@ -366,7 +360,7 @@ def test_what_check_reads_beside_the_weights_fails_in_a_sentence(
     clean = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     with serve(Hub({"someone/model": files}, answer=found)) as hub:
         ran = subprocess.run(
-            [*warm.python(warm.TORCH), "-m", "headscope", "check", "someone/model", "--for", "training", "--json"],
+            [*warm.python(), "-m", "headscope", "check", "someone/model", "--for", "training", "--json"],
             capture_output=True, text=True, check=False, timeout=120,
             env=clean | {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(tmp_path / "hf"), "HF_TOKEN": "hf_secret"},
         )  # fmt: skip
@@ -397,7 +391,7 @@ def test_verify_reads_the_head_of_a_repository_by_range(change: str, verdict: st
         (folder / name).write_bytes(content)
     settings = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_TELEMETRY": "1"}
     ran = subprocess.run(
-        [*warm.python(warm.TORCH), "-c", VERIFY, "someone/safetensors", str(folder), change],
+        [*warm.python(), "-c", VERIFY, "someone/safetensors", str(folder), change],
         capture_output=True, text=True, check=False, timeout=120, env=os.environ | settings,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr

@@ -55,7 +55,7 @@ def work(hub: Hub, home: Path, budget: str) -> list[list[Any]]:
     def run(number: int) -> list[list[Any]]:
         settings = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(home / "hf"), "HF_HUB_DISABLE_TELEMETRY": "1"}
         ran = subprocess.run(
-            [*warm.python(warm.LIGHT), "-c", WORKER, budget, *names[number::WORKERS]],
+            [*warm.python(), "-c", WORKER, budget, *names[number::WORKERS]],
             env=clean | settings, capture_output=True, text=True, check=False, timeout=200,
         )  # fmt: skip
         assert ran.returncode == 0, ran.stderr

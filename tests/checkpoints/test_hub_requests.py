@@ -61,12 +61,12 @@ print(json.dumps([headscope.inspect("someone/model", health="health" in words, c
 CONFIG = json.dumps({"model_type": "bert", "architectures": ["BertForSequenceClassification"]}).encode()
 
 
-def run(code: str, endpoint: str, home: Path, lines: list[str], preload: str = warm.LIGHT) -> list[dict[str, Any]]:
+def run(code: str, endpoint: str, home: Path, lines: list[str]) -> list[dict[str, Any]]:
     """What a script prints in a process of its own, whose client asks that Hub."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     settings = {"HF_ENDPOINT": endpoint, "HF_HOME": str(home / "hf"), "HF_HUB_DISABLE_TELEMETRY": "1"}
     ran = subprocess.run(
-        [*warm.python(preload), "-c", code], input="\n".join(lines), env=clean | settings, check=False,
+        [*warm.python(), "-c", code], input="\n".join(lines), env=clean | settings, check=False,
         capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
@@ -339,8 +339,8 @@ def test_a_check_by_id_says_what_the_check_of_the_folder_says(family: str, tmp_p
     model.save_pretrained(folder)
     (folder / "tokenizer_config.json").write_text('{"padding_side": "left"}')
     with serve(Hub({"someone/model": {path.name: path.read_bytes() for path in folder.iterdir()}})) as hub:
-        (by_id,) = run(CHECKS, hub.endpoint, tmp_path, ["someone/model"], warm.TORCH)
-        (local,) = run(CHECKS, hub.endpoint, tmp_path, [str(folder)], warm.TORCH)
+        (by_id,) = run(CHECKS, hub.endpoint, tmp_path, ["someone/model"])
+        (local,) = run(CHECKS, hub.endpoint, tmp_path, [str(folder)])
     for name in ("findings", "not_determined", "not_applicable", "rules"):
         ours, theirs = (json.dumps(item[name]).replace(str(folder), "someone/model") for item in (by_id, local))
         assert ours == theirs, name
@@ -357,7 +357,7 @@ def test_health_reads_the_classifier_and_no_more(tmp_path: Path) -> None:
     seen = {}
     for words in ("plain", "health"):
         with serve(Hub({"someone/model": files})) as hub:
-            (found,) = run(HEALTH, hub.endpoint, tmp_path / words, [words], warm.TORCH)
+            (found,) = run(HEALTH, hub.endpoint, tmp_path / words, [words])
             paths = of_hub(hub)
             seen[words] = found, sorted(set(paths)), len(paths), hub.weight_bytes()
     plain, health = seen["plain"], seen["health"]

@@ -59,9 +59,8 @@ def ask(tmp_path: Path) -> Iterator[Callable[..., Ran]]:
         with serve(Hub({REPO: files})) as hub:
             clean = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
             settings = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_TELEMETRY": "1"}
-            preload = warm.LIGHT if command == "snapshot" else warm.TORCH
             ran = subprocess.run(
-                [*warm.python(preload), "-m", "headscope", command, REPO, "--json", *written, *options],
+                [*warm.python(), "-m", "headscope", command, REPO, "--json", *written, *options],
                 capture_output=True, text=True, check=False, timeout=100, env=clean | settings,
             )  # fmt: skip
             assert "Traceback" not in ran.stderr, ran.stderr

@@ -104,7 +104,7 @@ def _silent(path: str) -> Answerer:
 
 _PICKLED = {"other.safetensors": b"", "pytorch_model.bin": b"\x80\x02N."}
 """A repository without model.safetensors: then the list of its files is asked for."""
-_QUICK = ("--timeout", "4")
+_QUICK = ("--timeout", "2")
 _PATIENT = ("--timeout", "15")
 _WEIGHTS_PART = "another part of model.safetensors"
 CASES: tuple[ServerCase, ...] = (
@@ -131,8 +131,8 @@ CASES: tuple[ServerCase, ...] = (
         options=_QUICK,
     ),
     ServerCase("the connection closed without an answer", NETWORK, (), of_store(lambda: (0, {}, b"")), options=_QUICK),
-    ServerCase("no answer at all", NETWORK, ("longer than 4 s",), of_store(asleep(30)), options=_QUICK),
-    ServerCase("one byte a second", NETWORK, ("longer than 4 s",), hub={"drip": 1.0}, options=_QUICK),
+    ServerCase("no answer at all", NETWORK, ("longer than 2 s",), of_store(asleep(30)), options=_QUICK),
+    ServerCase("one byte a second", NETWORK, ("longer than 2 s",), hub={"drip": 1.0}, options=_QUICK),
     ServerCase(
         "a pause of a day asked for", NETWORK, ("asks to wait",), of_store(lambda: (429, {"Retry-After": "86400"}, b""))
     ),

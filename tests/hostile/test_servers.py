@@ -32,7 +32,7 @@ def test_a_hostile_server_is_told_for_what_it_does(case: ServerCase, tmp_path: P
     with serve(Hub({REPO: files}, answer=case.answer, **case.hub)) as hub:
         began = time.monotonic()
         ran = subprocess.run(
-            [*warm.python(warm.LIGHT), "-m", "headscope", "snapshot", REPO, "-o", "out.json", "--json", *case.options],
+            [*warm.python(), "-m", "headscope", "snapshot", REPO, "-o", "out.json", "--json", *case.options],
             capture_output=True, text=True, check=False, timeout=_SECONDS, cwd=tmp_path,
             env=clean | settings | {"HF_ENDPOINT": hub.endpoint},
         )  # fmt: skip

@@ -22,9 +22,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from tests.warm.server import ANEW, FORKS, LIGHT, MODELS, TORCH, hub_settings
+from tests.warm.server import ANEW, FORKS, LIGHT, MODELS, PAUSE, settings_of, without_settings
 
-__all__ = ["FORKS", "LIGHT", "MODELS", "TORCH", "headscope_command", "interpreter", "offline", "python"]
+__all__ = ["FORKS", "LIGHT", "MODELS", "PAUSE", "headscope_command", "interpreter", "offline", "python"]
 
 _CLIENT, _SERVER = Path(__file__).with_name("client.py"), Path(__file__).with_name("server.py")
 _RUN_ID = "HEADSCOPE_TESTS_RUN"
@@ -33,19 +33,19 @@ _started: dict[Path, subprocess.Popen[bytes]] = {}
 
 
 def python(preload: str = MODELS, environment: Mapping[str, str] | None = None, *, anew: bool = False) -> list[str]:
-    """The words to write for `sys.executable`; the process must then run with the same settings of the Hub's client.
+    """The words to write for `sys.executable`; the process must then run with the same settings of Transformers.
+
+    Those of the Hub's client may differ from test to test, as the address of a server does: the fork reads them again.
 
     Args:
-        preload: `LIGHT`, what `headscope snapshot` imports, without the Hub's client; `TORCH`, PyTorch as well; or
-            `MODELS`, everything. The client reads its settings when it is imported: where they differ from test to
-            test, as the address of a server does, it is `LIGHT` or `TORCH`.
+        preload: `MODELS`, everything, or `LIGHT`, what `headscope snapshot` imports, without the Hub's client.
         environment: The environment of the process (default: that of the caller).
         anew: Import headscope in the fork, as the first import of a user does; only the libraries are warm.
     """
     if not FORKS:
         return [sys.executable]
     given = dict(os.environ if environment is None else environment)
-    settings = hub_settings(given) if preload == MODELS else {}
+    settings = settings_of(given) if preload == MODELS else {}
     key = json.dumps([preload, settings], sort_keys=True)
     if key not in _leases:
         _leases[key] = _lease(key, preload, settings)
@@ -53,7 +53,7 @@ def python(preload: str = MODELS, environment: Mapping[str, str] | None = None, 
 
 
 def offline() -> dict[str, str]:
-    """Settings of the Hub's client that make no requests and find nothing; all who use them share a server."""
+    """Settings of the Hub's client that make no requests and find nothing."""
     empty = str(_folder() / "empty-hub")
     return {"HF_HUB_OFFLINE": "1", "HF_HOME": empty, "HF_HUB_CACHE": empty}
 
@@ -113,9 +113,9 @@ def _connected(address: str) -> socket.socket | None:
 
 
 def _start(preload: str, settings: dict[str, str], lock: Path) -> str:
-    clean = {name: value for name, value in os.environ.items() if name not in hub_settings(dict(os.environ))}
+    environment = without_settings(dict(os.environ)) | settings
     server = subprocess.Popen(
-        [sys.executable, str(_SERVER), preload], cwd=_SERVER.parents[2], env=clean | settings,
+        [sys.executable, str(_SERVER), preload], cwd=_SERVER.parents[2], env=environment,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     _started[lock] = server

@@ -23,15 +23,18 @@ from pathlib import Path
 from typing import Any
 
 ANEW = "--anew"
-LIGHT, TORCH, MODELS = "light", "torch", "models"
+PAUSE = "HEADSCOPE_TESTS_PAUSE"
+"""Seconds before a request is repeated for the first time; empty for what users wait."""
+LIGHT, MODELS = "light", "models"
 FORKS = hasattr(os, "pidfd_open") and hasattr(socket, "send_fds")
-_HUB = ("HF_", "HUGGINGFACE_", "TRANSFORMERS_")
 _READERS = ("huggingface_hub", "hf_xet", "transformers", "accelerate", "peft", "tokenizers")
 """What reads the settings of the Hub when it is imported, or imports something that does."""
+_HUB = ("HF_", "HUGGINGFACE_")
+_OTHER = ("TRANSFORMERS_",)
 _SNAPSHOT = "snapshot bert-base-uncased --offline --no-cache -o {folder}/out.json"
 _CHECK = "check bert-base-uncased --for training --offline --no-cache --json"
-_SAMPLES = {LIGHT: _SNAPSHOT, TORCH: _SNAPSHOT, MODELS: _CHECK}
-_FIRST = {LIGHT: (), TORCH: ("torch",), MODELS: ("torch", "transformers.modeling_utils", "headscope.cli.app")}
+_SAMPLES = {LIGHT: _SNAPSHOT, MODELS: _CHECK}
+_FIRST = {LIGHT: (), MODELS: ("torch", "transformers.modeling_utils", "headscope.cli.app")}
 
 
 @dataclass(frozen=True)
@@ -45,16 +48,21 @@ class Request:
     streams: list[int]
 
 
-def hub_settings(environment: dict[str, str]) -> dict[str, str]:
-    """What the Hub's client reads when it is imported."""
-    return {name: value for name, value in environment.items() if name.startswith(_HUB)}
+def settings_of(environment: dict[str, str]) -> dict[str, str]:
+    """What Transformers reads when it is imported, and a fork can't change."""
+    return {name: value for name, value in environment.items() if name.startswith(_OTHER)}
+
+
+def without_settings(environment: dict[str, str]) -> dict[str, str]:
+    """An environment in which the Hub's client and Transformers have their defaults."""
+    return {name: value for name, value in environment.items() if not name.startswith((*_HUB, *_OTHER))}
 
 
 def preload(kind: str) -> None:
     """Imports what a sample command imports; the sample itself runs in a fork, so that nothing has run here."""
     for name in _FIRST[kind]:
         importlib.import_module(name)
-    closed = {MODELS: (), TORCH: _READERS, LIGHT: (*_READERS, "torch", "numpy")}[kind]
+    closed = {MODELS: (), LIGHT: (*_READERS, "torch", "numpy")}[kind]
     for name in _imported_by(_SAMPLES[kind]):
         if name not in sys.modules and name.partition(".")[0] not in closed:
             with closed_to(closed), suppress(Exception):  # it needs one of them, or was made at run time
@@ -176,7 +184,7 @@ def _received(connection: socket.socket) -> Request | None:
     return Request(asked["words"], asked["folder"], asked["environment"], tuple(asked["memory"]), list(streams))
 
 
-def take_over(request: Request, started_with: dict[str, str]) -> None:
+def take_over(request: Request) -> None:
     """Makes this fork what the caller's process would be."""
     for number, stream in enumerate(request.streams):
         os.dup2(stream, number)
@@ -184,13 +192,40 @@ def take_over(request: Request, started_with: dict[str, str]) -> None:
     for number, name in enumerate(("stdin", "stdout", "stderr")):  # the present ones know what the server's were
         vars(sys)[name] = vars(sys)[f"__{name}__"] = _stream(number, vars(sys)[name])
     os.chdir(request.folder)
-    if "huggingface_hub" in sys.modules and hub_settings(request.environment) != started_with:
-        raise SystemExit(f"the Hub's client was imported with {started_with}")
     os.environ.clear()
     os.environ.update(request.environment)
+    if "huggingface_hub" in sys.modules:
+        read_settings_again()
     resource.setrlimit(resource.RLIMIT_AS, request.memory)
+    hurry()
     given = [path for path in request.environment.get("PYTHONPATH", "").split(os.pathsep) if path]
     sys.path[1:1] = [path for path in given if path not in sys.path[1:]]  # the first entry is set by what is run
+
+
+def read_settings_again() -> None:
+    """Gives the Hub's client, and who copied from it, the settings that the environment has now."""
+    from huggingface_hub import HfApi, constants
+
+    before = dict(vars(constants))
+    now = vars(importlib.reload(constants))
+    changed = {name: value for name, value in before.items() if value != now.get(name) and not name.startswith("__")}
+    for module in [module for name, module in sys.modules.items() if name.partition(".")[0] in _READERS]:
+        for name, value in list(vars(module).items()):
+            if isinstance(value, HfApi):
+                value.endpoint = constants.ENDPOINT
+            elif name in changed and value == changed[name]:
+                setattr(module, name, now[name])
+            elif isinstance(value, str) and value.startswith(before["HF_HOME"]):
+                setattr(module, name, now["HF_HOME"] + value.removeprefix(before["HF_HOME"]))
+
+
+def hurry() -> None:
+    """Shortens the pauses after faults to what the environment asks for; those that a server asks for are kept."""
+    pause = os.environ.get(PAUSE)
+    if pause:
+        from headscope.checkpoints.hub import ranges
+
+        ranges._PAUSE = float(pause)
 
 
 def _stream(number: int, before: io.TextIOWrapper) -> io.TextIOWrapper:
@@ -287,12 +322,11 @@ def main() -> Request | None:
     preload(sys.argv[1])
     gc.collect()
     gc.freeze()  # forks share what is not touched
-    started_with = hub_settings(dict(os.environ))
     with listening() as listener:
         print(listener.getsockname(), flush=True)
         request = Server(listener).wait()
         if request is not None:
-            take_over(request, started_with)
+            take_over(request)
         return request
 
 
