@@ -27,7 +27,7 @@ _GENERATED_PART = re.compile(r"<!-- (?:below|written by)[^\n]*-->.*?(?=<!-- abov
 _FENCE = re.compile(r"^( *)(```|~~~).*?^\1\2 *$", re.DOTALL | re.MULTILINE)
 _INLINE = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
 _ADDRESS = re.compile(r"(?<=\])\([^)\s]*\)|<[^<>\n]*>|https?://\S+")
-_WORD = re.compile(r"(?<![\w.])[A-Za-z]+(?:'[a-z]+)?(?![\w(=])")
+_WORD = re.compile(r"(?<![\w.-])[A-Za-z]+(?:'[a-z]+)?(?![\w(=])")
 _OPEN = "{}"
 
 

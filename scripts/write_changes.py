@@ -92,7 +92,7 @@ def _differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[tuple[str
 
 
 def _is_read(head: dict[str, Any]) -> bool:
-    """Whether headscope recognises which positions a head reads, and prints its formula."""
+    """Whether headscope recognizes which positions a head reads, and prints its formula."""
     return head["kind"] != "other" and bool(head["formula"])
 
 

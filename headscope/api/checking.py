@@ -139,7 +139,7 @@ def check(
         ignore: Rules whose findings don't fail the check, written as in `rules`; an `Ignore` can also have a reason, a
             last day and a pattern of models.
         fail_on: The lowest severity that fails the check: `error`, `warning` or `note`.
-        data: Labelled data to compare with the classes: a csv, tsv, jsonl or parquet file, or a folder that
+        data: Labeled data to compare with the classes: a csv, tsv, jsonl or parquet file, or a folder that
             `datasets` saved.
         label_column: The column of the labels; several if each is one class, with cells of 0 and 1.
         text_column: The column of the texts; two for pairs. Needed for `predict` only.
@@ -217,7 +217,7 @@ def data_request(  # noqa: PLR0917  in the order of `_OF_DATA`
     predict: int | None,
     device: str | None,
 ) -> DataRequest | None:
-    """The request for labelled data that the options make; None without data. Raises UsageError for a contradiction."""
+    """The request for labeled data that the options make; None without data. Raises UsageError for a contradiction."""
     given = dict(zip(_OF_DATA, (data, label_column, text_column, split, predict, device), strict=True))
     if data is None:
         lost = next((name for name, value in given.items() if value), None)
@@ -256,7 +256,7 @@ def check_one(
     labelled: Labelled | None = None,
     memory: ReportMemory | None = None,
 ) -> Checked:
-    """The result for one checkpoint, with labelled data beside it; `memory` keeps what the next ones share."""
+    """The result for one checkpoint, with labeled data beside it; `memory` keeps what the next ones share."""
     examined = examine("check", replace(request, verify=True), progress, memory)
     (progress or (lambda sentence: None))("asking the rules")
     subject = gather(examined, request, profile)

@@ -353,7 +353,7 @@ def _untrained(report: Report) -> tuple[str, ...]:
     if not missing:
         return ()
     count = f"{len(missing):,} {'tensor of the head is' if len(missing) == 1 else 'tensors of the head are'}"
-    return (f"the scores mean nothing yet: {count} newly initialised at every load",)
+    return (f"the scores mean nothing yet: {count} newly initialized at every load",)
 
 
 def _made_up(observation: Observation) -> tuple[str, ...]:

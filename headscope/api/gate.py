@@ -52,7 +52,7 @@ def run_gate(
 ) -> GateResult:
     """The result for each model, in order. Of several, one that cannot be read becomes a result: not determined.
 
-    Raises a HeadscopeError where the only model, or the labelled data, cannot be read.
+    Raises a HeadscopeError where the only model, or the labeled data, cannot be read.
     """
     requests = [make_request(model, dict(options)) for model in models]
     labelled = read_labelled(data) if data else None

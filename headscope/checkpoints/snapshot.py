@@ -263,7 +263,7 @@ def read_bundled(reference: str, reason: str) -> CheckpointManifest | None:
 
 
 def _alias_ids() -> dict[str, str]:
-    """The ids under organisations that the bundled checkpoints moved to."""
+    """The ids under organizations that the bundled checkpoints moved to."""
     owners = {
         "google-bert/bert-base-uncased", "FacebookAI/roberta-base", "distilbert/distilbert-base-uncased",
         "distilbert/distilbert-base-uncased-finetuned-sst-2-english", "xlnet/xlnet-base-cased", "openai-community/gpt2",

@@ -1,4 +1,4 @@
-"""Rules on labelled data: whether their labels are the model's classes, in the model's order."""
+"""Rules on labeled data: whether their labels are the model's classes, in the model's order."""
 
 import re
 from collections.abc import Iterable, Sequence

@@ -66,7 +66,7 @@ def head_dtype(this: Rule, subject: Subject) -> Findings:
         yield this.find(
             at(subject, training=Severity.ERROR, inference=Severity.WARNING),
             f"Weights of the head are stored as {', '.join(dict.fromkeys(stored.values()))}: {few_of(packed)}.",
-            "Leave the head out of the quantisation (modules_to_not_convert or the like).",
+            "Leave the head out of the quantization (modules_to_not_convert or the like).",
             packed,
         )
     if half and subject.profile is Profile.TRAINING:
@@ -119,7 +119,7 @@ def other_head(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS404", "head-quantised", "The head is quantised")
+@rule("HS404", "head-quantised", "The head is quantized")
 def head_quantised(this: Rule, subject: Subject) -> Findings:
     """A head that is packed in few bits, or that would be when it is made."""
     facts = subject.report.model.quantization
@@ -134,15 +134,15 @@ def head_quantised(this: Rule, subject: Subject) -> Findings:
             at(subject, training=Severity.ERROR, inference=Severity.WARNING),
             f"{few_of(packed)} of the head is packed by {facts.method}: coarse scores, and nothing "
             "that can be trained.",
-            "Leave the head out of the quantisation (modules_to_not_convert, llm_int8_skip_modules).",
+            "Leave the head out of the quantization (modules_to_not_convert, llm_int8_skip_modules).",
             packed,
         )
     fresh = [item.name for item in live if item.status in NEW_AT_LOAD]
     if facts.method == "bitsandbytes" and facts.skips_head is False and fresh:
         yield this.find(
             at(subject, training=Severity.ERROR, inference=Severity.WARNING),
-            f"The settings leave {few_of(facts.skipped) or 'nothing'} unquantised and forget the head: "
-            f"{few_of(fresh)} is new, and would be made quantised.",
+            f"The settings leave {few_of(facts.skipped) or 'nothing'} unquantized and forget the head: "
+            f"{few_of(fresh)} is new, and would be made quantized.",
             "Add the head's module to llm_int8_skip_modules in the quantization_config.",
             fresh,
         )

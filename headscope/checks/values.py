@@ -47,7 +47,7 @@ def _is_matrix(item: TensorValues, subject: Subject) -> bool:
 
 @rule("HS502", "looks-untrained", "The classifier looks as if it was never trained", Severity.NOTE, needs=("values",))
 def looks_untrained(this: Rule, subject: Subject) -> Findings:
-    """A classifier that the checkpoint gives, and whose numbers are those of a fresh initialisation."""
+    """A classifier that the checkpoint gives, and whose numbers are those of a fresh initialization."""
     health = subject.health
     if health is None:  # without values, which the rule needs
         return

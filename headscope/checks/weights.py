@@ -64,7 +64,7 @@ def _missing_outside(this: Rule, subject: Subject, missing: tuple[str, ...]) -> 
     weights = subject.report.weights
     base = sum(1 for item in weights.parameters if item.in_base and not item.is_buffer)
     outside = f"{counted(len(missing), 'tensor')} outside the head"
-    message = f"{outside} {verb(len(missing))} newly initialised: {few_of(missing)}."
+    message = f"{outside} {verb(len(missing))} newly initialized: {few_of(missing)}."
     if is_in_memory(subject):
         was = verb(len(missing), "was", "were")
         message = f"{outside} {was} not loaded from the checkpoint: {few_of(missing)}."
@@ -102,7 +102,7 @@ def empty_placeholders(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS102", "head-new", "The head is newly initialised", needs=("origin",))
+@rule("HS102", "head-new", "The head is newly initialized", needs=("origin",))
 def head_new(this: Rule, subject: Subject) -> Findings:
     """Every weight of the head that the scores depend on is new."""
     live = live_of(subject)
@@ -172,7 +172,7 @@ def _is_untouched(subject: Subject, lost: list[HeadParameter]) -> bool:
     return bool(biases) and all(item.zeros == item.count for item in biases)
 
 
-@rule("HS103", "head-partly-new", "A part of the head is newly initialised", needs=("checkpoint",))
+@rule("HS103", "head-partly-new", "A part of the head is newly initialized", needs=("checkpoint",))
 def head_partly_new(this: Rule, subject: Subject) -> Findings:
     """Some weights of the head are the checkpoint's and some are new."""
     live = live_of(subject)
@@ -260,7 +260,7 @@ def unused_weights_new(this: Rule, subject: Subject) -> Findings:
     if idle:
         yield this.find(
             Severity.NOTE,
-            f"{few_of(idle)}: newly initialised, and without effect on the scores.",
+            f"{few_of(idle)}: newly initialized, and without effect on the scores.",
             "Nothing to do.",
             idle,
         )

@@ -116,7 +116,7 @@ def _why_not_its_numbers(weight: HeadParameter, *, is_loaded: bool) -> str:
     if weight.adapter is Carried.ADAPTED:
         return "the adapter changes its output, and only the weight below it could be read"
     if weight.quantised is not None:
-        return f"it is quantised ({weight.quantised}), which hides what training left"
+        return f"it is quantized ({weight.quantised}), which hides what training left"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Labelled data beside a model: read once, fitted to the classes of each model that is checked with them."""
+"""Labeled data beside a model: read once, fitted to the classes of each model that is checked with them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TEXTS = ("one text", "a pair of texts")
 
 @dataclass(frozen=True, slots=True)
 class DataRequest:
-    """Which labelled data to look at. `predict` is a number of rows to predict on `device`; None for no predictions."""
+    """Which labeled data to look at. `predict` is a number of rows to predict on `device`; None for no predictions."""
 
     file: str
     label_columns: tuple[str, ...]

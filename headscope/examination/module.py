@@ -170,8 +170,8 @@ def _check(module: nn.Module) -> None:
     packed = next((part for part in module.modules() if type(part).__module__.startswith(_QUANTISED)), None)
     if packed is not None:
         raise Unsupported(
-            f"{name} holds quantised layers ({_named(packed)}) whose weights are packed and not parameters",
-            "give the model before it is quantised",
+            f"{name} holds quantized layers ({_named(packed)}) whose weights are packed and not parameters",
+            "give the model before it is quantized",
         )
     if any(is_lazy(item) for item in (*module.parameters(), *module.buffers())):
         raise UsageError(f"{name} holds lazy parameters that have no shape yet", "run one forward pass first")

@@ -16,7 +16,7 @@ def tool_version() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Versions of everything whose behaviour the report depends on."""
+    """Versions of everything whose behavior the report depends on."""
 
     python: str
     torch: str

@@ -1,4 +1,4 @@
-"""Which vector of a checkpoint classifies labelled texts best: each candidate's score, and what the scores come to."""
+"""Which vector of a checkpoint classifies labeled texts best: each candidate's score, and what the scores come to."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -375,7 +375,7 @@ class ProbeFirst:
 class ProbeResult:
     """Which vector classifies the texts best: the candidates, the baselines, and what is certain about the best.
 
-    `available` counts the labelled rows of the file, `texts` those that were used. `best` and `head` are names of
+    `available` counts the labeled rows of the file, `texts` those that were used. `best` and `head` are names of
     candidates; `head` is None where the input of the head could not be determined. `start` is None where the head's
     outputs don't stand for the labels; `probe_first` says what follows for training. `left_out` says which candidates
     this model or these texts don't have.

@@ -62,7 +62,7 @@ class ParameterCounts:
 
 @dataclass(frozen=True, slots=True)
 class Quantisation:
-    """How a checkpoint is quantised; `head_quantised` is None where that could not be told.
+    """How a checkpoint is quantized; `head_quantised` is None where that could not be told.
 
     `skipped` are the modules that its settings leave alone; `skips_head` says whether the classifier is among them,
     None where the settings name none (then Transformers chooses).

@@ -8,7 +8,7 @@ class Where(StrEnum):
     """The rule that names the positions of a row.
 
     `index`: one fixed index, negative from the end. `range`: all from `index` up to `stop`. `by_row`: one position per
-    row, chosen by a rule that was not recognised. `each`: every position on its own, nothing is pooled.
+    row, chosen by a rule that was not recognized. `each`: every position on its own, nothing is pooled.
     """
 
     INDEX = "index"

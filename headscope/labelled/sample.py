@@ -1,4 +1,4 @@
-"""A sample of labelled rows: seeded, spread over the file, and with as many rows of each class as there are."""
+"""A sample of labeled rows: seeded, spread over the file, and with as many rows of each class as there are."""
 
 import random
 from collections import Counter

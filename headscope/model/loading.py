@@ -37,7 +37,7 @@ from headscope.upstream.transformers import LoadingInfo, load_on_meta, tied_name
 class Loaded:
     """A skeleton on the meta device and what loading the checkpoint did to it.
 
-    `notes` are sentences on the loading, `quantisation` the settings of a quantised checkpoint, `faults` what does not
+    `notes` are sentences on the loading, `quantisation` the settings of a quantized checkpoint, `faults` what does not
     fit in its adapter.
     """
 
@@ -60,7 +60,7 @@ def load_skeleton(choice: Choice, manifest: CheckpointManifest) -> Loaded:
 
 
 def _load_quantised(choice: Choice, manifest: CheckpointManifest, settings: dict[str, Any]) -> Loaded:
-    """The skeleton as if the weights had been stored unquantised, with the keys and formats that they really have."""
+    """The skeleton as if the weights had been stored unquantized, with the keys and formats that they really have."""
     plain = deepcopy(choice.config)
     # With it, the loader wants the package of the method and its kernels, and makes packed modules of other names.
     del plain.quantization_config

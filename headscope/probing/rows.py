@@ -1,4 +1,4 @@
-"""Labelled rows as they are scored: which problem their labels pose, and the texts, labels and groups that are used."""
+"""Labeled rows as they are scored: which problem their labels pose, and the texts, labels and groups that are used."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ALIKE = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Labelled texts to score on.
+    """Labeled texts to score on.
 
     `labels` are places in `classes`, rows of 0 and 1 with a column for each class, or numbers. Equal texts have the
     same number in `groups`; `numbers` are the rows of the file, from 1.
@@ -132,7 +132,7 @@ def read_rows(source: Source, facts: DataFacts, problem: Problem, *, limit: int,
     total = _labelled(facts, problem)
     share = ", with the same share of each class" if by_class else ""
     told = [
-        f"{len(sampled):,} of {total:,} labelled rows were sampled{share}" if len(sampled) < total else "",
+        f"{len(sampled):,} of {total:,} labeled rows were sampled{share}" if len(sampled) < total else "",
         f"{counted(facts.missing, 'row')} without a label left out" if facts.missing else "",
         f"{counted(len(sampled) - len(filled), 'row')} without a text left out" if len(filled) < len(sampled) else "",
         *notes,

@@ -29,11 +29,11 @@ from headscope.probing.solvers import (
 Array = np.ndarray[Any, Any]
 
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1)
-"""Values of `C` that the inner folds choose from, for standardised features."""
+"""Values of `C` that the inner folds choose from, for standardized features."""
 WORD_STRENGTHS = (0.1, 1.0, 10.0, 100.0)
 """The same for TF-IDF, whose rows have length 1."""
 RIDGES = (1.0, 10.0, 100.0, 1e3, 1e4)
-"""Values of `alpha` that the inner folds choose from in regression, for standardised features."""
+"""Values of `alpha` that the inner folds choose from in regression, for standardized features."""
 WORD_RIDGES = (0.01, 0.1, 1.0, 10.0)
 INNER_FOLDS = 3
 NEIGHBOURS = 5
@@ -148,7 +148,7 @@ class Predicted:
 
 
 def predict_from_vectors(vectors: Array, trial: Trial) -> Predicted:
-    """A linear model on standardised features. The means, the scales and the strength are of the training rows."""
+    """A linear model on standardized features. The means, the scales and the strength are of the training rows."""
     from sklearn.preprocessing import StandardScaler
 
     def predict(fold: Fold) -> _Part:
@@ -167,7 +167,7 @@ def predict_from_vectors(vectors: Array, trial: Trial) -> Predicted:
 
 
 def _is_constant(train: Array) -> Array:
-    """Features that differ by rounding only, which standardising would blow up: a decoder's first token, for one.
+    """Features that differ by rounding only, which standardizing would blow up: a decoder's first token, for one.
 
     Rounding depends on the shape of the batch, so on the length of a text, and may give its class away.
     """
@@ -293,7 +293,7 @@ def _sparse_ridge(train: Any, test: Any, fold: Fold, trial: Trial) -> _Part:
 
 
 def _predict_from_neighbours(given: Matrices, fold: Fold, trial: Trial) -> Array:
-    """What most of the nearest training rows have; in regression their mean. Rotating changes no neighbour."""
+    """What most of the nearest training rows have; in regression their mean. Rotating changes no neighbor."""
     from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
     kind = KNeighborsRegressor if trial.problem is Problem.REGRESSION else KNeighborsClassifier

@@ -9,7 +9,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "schema_version": "The version of the schema that the document follows.",
         "tool_version": "The version of headscope that wrote the document.",
         "command": "The command that wrote the document.",
-        "environment": "Versions of everything whose behaviour the document depends on.",
+        "environment": "Versions of everything whose behavior the document depends on.",
         "checkpoint": "Where the facts came from and how much was read for them.",
         "model": "The class that was built, and its classes, loss and sizes.",
         "not_determined": "What could not be determined, each with its reason: never to be read as fine.",
@@ -115,7 +115,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "not_applicable": "Rules that this kind of checkpoint gives nothing to look at, each with the reason.",
         "rules": "The ids of the rules that were asked.",
         "notices": "Sentences a reader must see, such as that a bundled snapshot stood in for the Hub.",
-        "data": "The labelled data that the classes were compared with; null without `--data`.",
+        "data": "The labeled data that the classes were compared with; null without `--data`.",
     },
     "DataFacts": {
         "file": "The file or folder, as typed.",
@@ -192,9 +192,9 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "reason": "Why the status is `unknown`, or what was found beside it.",
     },
     "probe": {
-        "data": "The file or folder of the labelled texts, as it was named.",
+        "data": "The file or folder of the labeled texts, as it was named.",
         "texts": "How many texts were used.",
-        "available": "How many labelled rows the data have.",
+        "available": "How many labeled rows the data have.",
         "distinct": "How many different texts were used; equal texts stay in one fold.",
         "classes": "The classes of the data, with the number of their texts.",
         "folds": "Number of folds of the cross-validation.",
@@ -473,11 +473,11 @@ OF_OBJECT: dict[str, dict[str, str]] = {
     "TensorFate": {
         "parameter": "The tensor's name in the source.",
         "shape": "Its shape in the source.",
-        "fate": "`carried`, `transformed` (transposed or quantised) or `lost`; `unknown` where it was not determined.",
+        "fate": "`carried`, `transformed` (transposed or quantized) or `lost`; `unknown` where it was not determined.",
         "name": "Its name in the export; empty where it was lost.",
         "stored_shape": "Its shape in the export.",
         "stored_dtype": "Its number format in the export.",
-        "how": "How it was recognised, and how it was transformed.",
+        "how": "How it was recognized, and how it was transformed.",
     },
     "AspectFate": {
         "what": "`classes`, `labels`, `pooling` or `operations`.",
@@ -583,7 +583,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "probability": "Its probability, or the score where there is no activation; null where it is not finite.",
     },
     "Mismatch": {
-        "parameter": "The parameter, which is newly initialised.",
+        "parameter": "The parameter, which is newly initialized.",
         "checkpoint_shape": "Its shape in the checkpoint.",
         "model_shape": "Its shape in the model.",
     },
@@ -601,7 +601,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "activation": "What makes scores probabilities: `softmax`, `sigmoid`, `none`, another, or `not determined`.",
         "parameters": "How many parameters there are, and where.",
         "dtype": "The number format of the parameters.",
-        "quantization": "How the checkpoint is quantised; null where it is not.",
+        "quantization": "How the checkpoint is quantized; null where it is not.",
         "padding_side": "The side on which the family's tokenizer pads by default; empty for other inputs than texts.",
     },
     "PaddingEffect": {
@@ -843,7 +843,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
     "WeightDiff": {
         "loaded": "How many parameters and buffers the checkpoint fills.",
         "new": "Parameters that the checkpoint does not give: Transformers' missing keys.",
-        "mismatched": "Parameters whose shape differs in the checkpoint: newly initialised.",
+        "mismatched": "Parameters whose shape differs in the checkpoint: newly initialized.",
         "unused": "Tensors of the checkpoint that nothing takes: Transformers' unexpected keys.",
         "tied": "Parameters that are the same tensor as another one.",
         "renamed": "Parameters that were filled from tensors of other names.",

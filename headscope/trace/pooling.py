@@ -179,7 +179,7 @@ def _compared(tensor: torch.Tensor, reading: Reading) -> set[int]:
 
 
 def _is_window(step: Step, entering: torch.Tensor, reading: Reading) -> bool:
-    """Whether a convolution computes each position from its neighbours too."""
+    """Whether a convolution computes each position from its neighbors too."""
     weight = step.last.kwargs.get("weight", step.last.args[1] if len(step.last.args) > 1 else None)
     if step.name not in _CONVOLUTIONS or not isinstance(weight, torch.Tensor):
         return False

@@ -201,7 +201,7 @@ def load_for_real(
 ) -> PreTrainedModel:
     """A model of `cls` in the memory of the machine, loaded by Transformers' own loader from a few tensors.
 
-    The rest of it is initialised at random; the random state is left as it was. Raises whatever the loader raises.
+    The rest of it is initialized at random; the random state is left as it was. Raises whatever the loader raises.
     """
     with torch.random.fork_rng(devices=[]):
         model: Any = cls.from_pretrained(

@@ -67,7 +67,7 @@ def _regular_size(path: Path, name: str) -> int:
 
 
 class RangeFile(io.RawIOBase):
-    """A byte source as a seekable binary file, read in blocks so that neighbouring reads are one.
+    """A byte source as a seekable binary file, read in blocks so that neighboring reads are one.
 
     A read of more than `largest` bytes at once is a ValueError.
     """

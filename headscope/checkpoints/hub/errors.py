@@ -39,7 +39,7 @@ def translated(repo: str, revision: str | None) -> Iterator[None]:
         raise
     except errors.GatedRepoError as err:
         raise Gated(
-            f"{repo} is gated: its licence has to be accepted", f"accept it at {page}, then `hf auth login`"
+            f"{repo} is gated: its license has to be accepted", f"accept it at {page}, then `hf auth login`"
         ) from err
     except errors.RepositoryNotFoundError as err:
         raise NotFound(
