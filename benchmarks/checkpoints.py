@@ -99,7 +99,7 @@ def sparse_llama(shape: LlamaShape, shard_bytes: int = SHARD_BYTES) -> Path:
 
 
 def llama_snapshot(shape: LlamaShape) -> Path:
-    """A snapshot file of a checkpoint of `shape`, written anew: it takes no time, and is never out of date."""
+    """A snapshot file of a checkpoint of `shape`, written again: it takes no time, and is never out of date."""
     names, shards = _named_shards(shape, SHARD_BYTES)
     manifest = CheckpointManifest(
         reference=shape.name,

@@ -1,4 +1,4 @@
-"""Writes the output of every `$ headscope` line in the docs anew: `write_questions.py`, or `--check` to compare."""
+"""Writes the output of every `$ headscope` line in the docs again: `write_questions.py`, or `--check` to compare."""
 
 import difflib
 import io

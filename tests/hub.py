@@ -121,7 +121,9 @@ class Hub:
 
 
 _POLL = 0.01
-"""Seconds after which a server notices that it should stop; the standard library's half second is waited for in each test."""
+"""Seconds after which a server notices that it should stop; the standard library's half second is waited for in each
+test.
+"""
 
 
 @contextmanager

@@ -282,7 +282,7 @@ def read_baseline(text: str, name: str) -> frozenset[tuple[str, str, tuple[str, 
         entries = json.loads(text)["findings"]
         return frozenset((str(item["reference"]), str(item["id"]), tuple(item["parameters"])) for item in entries)
     except (ValueError, KeyError, TypeError) as err:
-        raise UsageError(f"{name} is no baseline: {type(err).__name__}", "write one with --write-baseline") from err
+        raise UsageError(f"{name} is not a baseline: {type(err).__name__}", "write one with --write-baseline") from err
 
 
 def baseline_text(results: Sequence[CheckResult]) -> str:

@@ -133,7 +133,7 @@ def _examined(request: Request, progress: Progress | None, memory: ReportMemory)
     except Unsupported as err:
         contents = err.contents if isinstance(err.contents, WeightInventory) else None
         if contents is not None and contents.head is not None and contents.head.basis is not HeadBasis.CONFIG:
-            return contents  # another library's model is no export of a checkpoint
+            return contents  # another library's model is not an export of a checkpoint
         raise
 
 
@@ -318,7 +318,7 @@ def _why_unread(report: Report, item: HeadParameter) -> str:
 
 
 def _stored(place: StoredFiles, parameters: Sequence[HeadParameter]) -> dict[str, _Fingerprint]:
-    """Digests of the parameters that lie in this place; the dtype and shape go in."""
+    """Digests of the parameters that are in this place; the dtype and shape go in."""
     from headscope.checkpoints import read_first_bytes
 
     found = {}

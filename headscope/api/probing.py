@@ -252,7 +252,7 @@ def _count_labels(  # noqa: PLR0917  a step of `probe`, all of whose names it us
     asked: Problem | None,
     input: Input,
 ) -> _Data:
-    """What stands in the columns of the labels. Raises UsageError for columns that are not there."""
+    """What is in the columns of the labels. Raises UsageError for columns that are not there."""
     columns = (text_column,) if isinstance(text_column, str) else read_names(text_column, "text_column")
     labels = (label_column,) if isinstance(label_column, str) else read_names(label_column, "label_column")
     request = DataRequest(read_path(data, "data") or "", labels, columns, split)

@@ -11,7 +11,7 @@ from headscope.facts.environment import tool_version
 
 _NO_DATA = "no labeled data was given (--data)"
 _OPTIONAL = frozenset({"data", "predictions"})
-_NO_PREDICTIONS = "no predictions were asked for (--predict)"
+_NO_PREDICTIONS = "predictions need --predict"
 
 
 @dataclass(slots=True)

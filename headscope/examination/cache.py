@@ -69,7 +69,7 @@ class Cache:
         return found
 
     def save(self, key: str, fact: Any) -> None:
-        """Stores a fact, whole or not at all; that it cannot be stored is no failure."""
+        """Stores a fact, atomically; that it cannot be stored is not a failure."""
         if self._folder is None:
             return
         body = store(fact)

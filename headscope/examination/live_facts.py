@@ -74,7 +74,7 @@ def has_own_modules(module: PreTrainedModel) -> bool:
 
 
 def facts_in_memory(module: nn.Module) -> CheckpointFacts:
-    """What stands in a report in place of a checkpoint: nothing was read."""
+    """What is in a report instead of a checkpoint: nothing was read."""
     return CheckpointFacts(
         reference=type(module).__name__,
         kind=CheckpointKind.MEMORY,

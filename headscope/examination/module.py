@@ -46,7 +46,7 @@ class Unwrapped:
 
     @property
     def prefix(self) -> str:
-        """What stands before the names of `origin`."""
+        """What is before the names of `origin`."""
         return f"{self.scorer.path}." if self.scorer is not None and self.scorer.path else ""
 
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from headscope.checkpoints import Saved, SavedPart
 
 _SHARDED = "it is sharded over processes: no process holds its whole numbers"
-_PICKLED = "it lies in a pickle, whose numbers headscope does not compare"
+_PICKLED = "it is in a pickle, whose numbers headscope does not compare"
 _MAY_BE_MERGED = "an adapter is on the live model, and the save may hold it merged"
 _DTYPES = {"torch.float32": "F32", "torch.float16": "F16", "torch.bfloat16": "BF16", "torch.float64": "F64"}
 """The usual dtypes of a head, as safetensors names them."""
@@ -231,7 +231,7 @@ def _entry_in(header: str, key: str) -> dict[str, Any]:
 
 
 def _bytes_of(tensor: torch.Tensor) -> memoryview:
-    """The bytes of a tensor in memory, without a copy where it lies in one piece."""
+    """The bytes of a tensor in memory, without a copy where it is in one piece."""
     import torch
 
     data: memoryview = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data

@@ -215,7 +215,7 @@ def _tensors_of(module: nn.Module) -> Iterator[Own]:
 
 
 def _prompts_of(module: nn.Module) -> Iterator[Own]:
-    """The virtual tokens of PEFT's prompt methods, which stand beside the model."""
+    """The virtual tokens of PEFT's prompt methods, which are beside the model."""
     for part in module.modules():
         if callable(getattr(part, "get_base_model", None)) and "prompt_encoder" in dict(part.named_children()):
             for name, tensor in part.get_submodule("prompt_encoder").named_parameters(prefix=PROMPTS):
@@ -305,7 +305,7 @@ class Pairing:
         self._origins = {item.name: item for item in self._loaded.diff.parameters} if self._loaded else {}
 
     def _prefixes(self) -> tuple[str, str]:
-        """What stands before the names of a model that is not Transformers' own, and before the stored keys."""
+        """What is before the names of a model that is not Transformers' own, and before the stored keys."""
         names = [plain_name(name) for name in self.module.state_dict()]
         if not self._headers or any(name in self._headers for name in names) or is_of_transformers(self.module):
             return "", ""
@@ -641,7 +641,7 @@ def _judged(bare: TensorCheck, tensor: torch.Tensor, found: Difference) -> Tenso
     is_lost = found.overflows and not bare.is_buffer  # a mask of the smallest number may become infinite
     if found.cast and not is_lost:
         return replace(bare, status=TensorStatus.CAST, max_error=largest)
-    reason = "" if largest is not None else "finite numbers stand where the other has none"
+    reason = "" if largest is not None else "finite numbers are where the other has none"
     if found.cast:
         reason = f"it holds infinite numbers: those of the checkpoint are too large for {bare.dtype}"
     return replace(bare, status=TensorStatus.DIFFERENT, max_error=largest, reason=reason)

@@ -39,7 +39,7 @@ class BuiltFacts:
     """What the configuration is once Transformers has built it. Ids are token ids.
 
     `padding_side` is where the family's tokenizers pad unless they are told otherwise. `kind` is a word for what the
-    checkpoint was made for where that is no classifier: `language model`, `base model`,
+    checkpoint was made for where that is not a classifier: `language model`, `base model`,
     `sentence embedder`, `sparse encoder`.
     `trained_for` is the task of the class that its configuration names, None where it names no classification class.
     `initial` is what the class's own initialization gives the classifier, None where that is not known.

@@ -147,7 +147,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, order=True)
 class UnusedModule:
-    """A registered module that lies beside the head path: never executed, or executed without reaching the logits."""
+    """A registered module that is beside the head path: never executed, or executed without reaching the logits."""
 
     path: str
     module_class: str

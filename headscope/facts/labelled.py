@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class LabelKind(StrEnum):
-    """What stands in a column of labels.
+    """What is in a column of labels.
 
     `columns`: several columns, one for each class; `lists`: several labels in a cell, or one for each token.
     """

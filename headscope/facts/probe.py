@@ -292,7 +292,7 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """A text that stands in the data with different labels. `rows` are row numbers of the file, from 1."""
+    """A text that is in the data with different labels. `rows` are row numbers of the file, from 1."""
 
     text: str
     labels: tuple[str, ...]
@@ -318,7 +318,7 @@ class LabelFacts:
     """What the labels of the texts that were used look like.
 
     `ratio` is the number of texts of the largest class for each text of the smallest; None for numbers. `numbers` are
-    those of a regression. `repeated` counts texts that stand in the data again; `contradicting` counts texts with
+    those of a regression. `repeated` counts texts that are in the data again; `contradicting` counts texts with
     different labels, and `contradictions` are the first of them. `suspects` are the rows with the largest losses that
     are predicted wrongly (in regression: the largest losses), the largest first.
     """

@@ -142,7 +142,7 @@ class Missing:
 
 
 def find_missing(report: Report) -> Missing:
-    """The new and mismatched parameters in use; those beside every path to the logits are no loss."""
+    """The new and mismatched parameters in use; those beside every path to the logits don't count."""
     missing = (*report.weights.new, *(item.parameter for item in report.weights.mismatched))
     if report.head is None:
         return Missing((), missing)

@@ -173,7 +173,7 @@ def lock(descriptor: int, path: Path) -> None:
 
 
 def _rows(stream: BinaryIO, path: Path, seen: Seen) -> tuple[int, bytes]:
-    """Hands on every row, and returns how many bytes they take and what stands behind them. Raises UsageError."""
+    """Hands on every row, and returns how many bytes they take and what is behind them. Raises UsageError."""
     whole = 0
     for number, line in enumerate(iter(lambda: stream.readline(_LONGEST), b""), 1):
         if not line.endswith(b"\n") and len(line) < _LONGEST:

@@ -29,7 +29,7 @@ class Source:
 
 
 def check_columns(wanted: Sequence[str], columns: Sequence[str], name: str) -> None:
-    """Raises UsageError for a column that is not there, or stands there twice."""
+    """Raises UsageError for a column that is not there, or is there twice."""
     for column in wanted:
         if column not in columns:
             listed = f"columns: {list_of(map(shortened, columns), _SHOWN)}" if columns else "the file has no columns"

@@ -1,4 +1,4 @@
-"""What stands in a column of labels, counted row by row in bounded memory."""
+"""What is in a column of labels, counted row by row in bounded memory."""
 
 import math
 import re

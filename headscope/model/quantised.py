@@ -40,7 +40,7 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class Unpacked:
-    """A manifest with logical weights in place of packed ones, and what each of them stands for."""
+    """A manifest with logical weights instead of packed ones, and what each of them stands for."""
 
     manifest: CheckpointManifest
     packed: Mapping[str, Packed]
@@ -222,7 +222,7 @@ def _packed(name: str, shape: tuple[int, ...], keys: list[str], word: str, setti
 def _true_shape(name: str, elements: int, settings: _Settings) -> tuple[int, ...] | None:
     """The shape of a weight stored flat: the model's but for the first axis, which the count of elements gives.
 
-    None where the count fits no whole number of rows: then the shape cannot be told from headers.
+    None where the count fits no whole number of rows: then headers don't show the shape.
     """
     known = settings.shapes.get(_named(name, settings.shapes))
     if known is None:
@@ -252,7 +252,7 @@ def with_packed_names(diff: WeightDiff, unpacked: Unpacked) -> WeightDiff:
         replace(item, status=ParameterStatus.UNKNOWN) if item.name in unresolved else item for item in parameters
     )
     sentence = f"{counted(len(unresolved), 'tensor')} {verb(len(unresolved))}"
-    gap = Unavailable("quantized weights", f"{sentence} packed in a way that is not known")
+    gap = Unavailable("quantized weights", f"{sentence} packed in an unknown way")
     return replace(
         diff,
         new=tuple(name for name in diff.new if name not in unresolved),
@@ -296,14 +296,14 @@ def quantisation_facts(config: Mapping[str, Any], head: list[ParameterOrigin]) -
 
 
 def _skipped(config: Mapping[str, Any]) -> tuple[tuple[str, ...], bool]:
-    """The modules that the settings leave as they are, and whether the settings list any by themselves."""
+    """The modules that the settings skip, and whether the settings list any."""
     lists = [config[name] for name in _SKIP_LISTS if isinstance(config.get(name), list)]
     names = {name for found in lists for name in found if isinstance(name, str)}
     return tuple(sorted(names)), bool(lists)
 
 
 def _skips(names: tuple[str, ...], head: list[ParameterOrigin]) -> bool:
-    """Whether the last matrix of the head lies in one of the modules, or its path holds the name."""
+    """Whether the last matrix of the head is in one of the modules, or its path holds the name."""
     matrices = [item.name for item in head if len(item.shape) > 1]
     path = matrices[-1].rpartition(".")[0] if matrices else ""
     return any(path == name or f".{path}.".find(f".{name}.") >= 0 for name in names)

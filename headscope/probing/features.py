@@ -146,7 +146,7 @@ def _columns(texts: Texts) -> list[list[str]]:
 def _lend_pad_token(reader: Reader, texts: Texts) -> bool:
     """Names a pad token for a model without one, which refuses batches then; whether texts can't be padded.
 
-    It is a token that no text holds, so that the last token that is no padding is the last token.
+    It is a token that no text holds, so that the last token that is not padding is the last token.
     """
     if reader.tokenizer.pad_token is None or getattr(reader.model.config, "pad_token_id", 0) is None:
         used: set[int] = set()

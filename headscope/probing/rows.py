@@ -205,7 +205,7 @@ def _several(rows: Sequence[Sampled], facts: DataFacts, folds: int) -> _Read:
     if not kept:
         column = facts.label_columns[0]
         raise UsageError(
-            f"no label in {column!r} of {facts.file} stands at {folds} different texts and is missing at {folds}",
+            f"no label in {column!r} of {facts.file} is at {folds} different texts and is missing at {folds}",
             "give more texts of each label, or fewer --folds",
         )
     notes = _note_on(small, folds)

@@ -400,7 +400,8 @@ def chance_of_best(differences: Array, groups: Array, seed: int) -> float:
 
 
 def chance_of_best_swapped(found: Sequence[Array], other: Array, value: Value, trial: Trial) -> float:
-    """`chance_of_best` for a score that is no mean of the rows: the predictions themselves are exchanged, text by text.
+    """`chance_of_best` for a score that is not a mean of the rows: the predictions themselves are exchanged, text by
+    text.
 
     `found` and `other` are the rows of numbers that the scores follow from.
     """

@@ -43,7 +43,7 @@ class ChangedInputs:
         return self._with_padding_times(_LOUD), self._with_padding_times(-_LOUD)
 
     def depends_on(self, tensors: tuple[torch.Tensor, ...], at: int, axis: int) -> tuple[bool, ...]:
-        """For each row whether recorded tensors change where other numbers stand at one position of every row.
+        """For each row whether recorded tensors change where other numbers are at one position of every row.
 
         The numbers are changed in their sign and their size, which shows through a rounding and a comparison too.
         """

@@ -43,7 +43,7 @@ class Tokens:
     """The state of a tensor that still has its token axis, with what was done to its positions so far.
 
     `mixed`: a position already holds something of others; `kept`: the positions that are left (None after a slice
-    that is no run of positions); `sources`: which of the hidden states it holds, counted from 0. `window`: a
+    that is not a run of positions); `sources`: which of the hidden states it holds, counted from 0. `window`: a
     convolution over several positions that it went through. `decided`: it holds truth values or numbers made from them
     (`attention(h) > 0`); `chosen`: such values took positions out, or put others in their place.
     """

@@ -51,7 +51,7 @@ _POOLS = {
     "avg_pool1d": "mean", "avg_pool2d": "mean", "avg_pool3d": "mean", "sum": "sum", "max": "max",
     "adaptive_max_pool1d": "max", "adaptive_max_pool2d": "max", "max_pool1d": "max", "max_pool2d": "max",
 }  # fmt: skip
-# Beyond this a line is too long to read, and the stages stand beside it anyway.
+# Beyond this a line is too long to read, and the stages are beside it anyway.
 _LONGEST = 160
 
 

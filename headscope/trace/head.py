@@ -271,7 +271,7 @@ def _head_modules(steps: tuple[Step, ...], names: ModelNames, base: nn.Module | 
 
 
 def _topmost(path: str, prefix: str) -> str:
-    """The head module that `path` lies in: a direct child of the model, or of the base model."""
+    """The head module that `path` is in: a direct child of the model, or of the base model."""
     if not path or path == prefix:
         return ""
     if prefix and path.startswith(f"{prefix}."):

@@ -230,7 +230,7 @@ def _before_mask(execution: Execution, tensor: torch.Tensor, weighted: set[int])
         masked = [item for item, made_by in inputs if made_by in weighted and item.shape == tensor.shape]
         if len(masked) != 1 or len({made_by for _, made_by in inputs if made_by in weighted}) != 1:
             break
-        if any(isinstance(item, nn.Parameter) for item, _ in inputs):  # a learned scale is no mask
+        if any(isinstance(item, nn.Parameter) for item, _ in inputs):  # a learned scale is not a mask
             break
         # The mask is part of the pooling: hidden states that begin behind it would have no token rule to show.
         tensor = masked[0]

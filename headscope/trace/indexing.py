@@ -23,7 +23,7 @@ class Axes(Protocol):
 class Picked:
     """The position read in each row of the probe; `index` is the integer written in the source, if it is one.
 
-    `length` is the size of the axis: tokens of a text, or something else that stands in a row (patches, entities).
+    `length` is the size of the axis: tokens of a text, or something else that is in a row (patches, entities).
     """
 
     positions: tuple[int, ...]

@@ -48,7 +48,7 @@ Maker = Callable[[PreTrainedModel, Sizes, tuple[Row, ...], Task], Any]
 def text_config_of(config: Any) -> Any:
     """The part of a configuration that describes the text model, or the whole where that is none.
 
-    In families without such a part Transformers returns whatever stands under `text_config`, even a list or a text.
+    In families without such a part Transformers returns whatever is under `text_config`, even a list or a text.
     """
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     return text if hasattr(text, "to_dict") else config

@@ -128,7 +128,7 @@ _RULES: tuple[Callable[[Picked, Execution, TokenNames], Positions | None], ...] 
 
 
 def sliced_positions(operation: Operation, axes: TokenAxes, before: Positions) -> Positions | None:
-    """What is left of `before` after a slice along the token axis; None where it is no run of positions.
+    """What is left of `before` after a slice along the token axis; None where it is not a run of positions.
 
     `tensor[:, 1:]` of all positions is the range from 1; a second slice cuts further.
     """

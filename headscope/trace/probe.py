@@ -167,7 +167,7 @@ def integers(value: Any) -> Iterator[int]:
             yield value
         case dict():
             for name, item in value.items():
-                if name not in _LABEL_MAPS:  # a label's number is no size
+                if name not in _LABEL_MAPS:  # a label's number is not a size
                     yield from integers(item)
         case list() | tuple():
             for item in value:

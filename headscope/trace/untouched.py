@@ -104,7 +104,7 @@ def _tables_of(part: nn.Module) -> Iterator[dict[Any, Any]]:
 
 
 def _plain_tensors(parts: list[nn.Module]) -> tuple[torch.Tensor, ...]:
-    """Buffers and other tensors that modules hold and that are no parameters; those on meta have no values."""
+    """Buffers and other tensors that modules hold and that are not parameters; those on meta have no values."""
     held = (value for part in parts for table in _tables_of(part) for value in table.values())
     tensors = (value for value in held if isinstance(value, torch.Tensor) and not isinstance(value, nn.Parameter))
     return tuple({id(tensor): tensor for tensor in tensors if not tensor.is_meta}.values())

@@ -76,7 +76,7 @@ class _Unfilled(TorchFunctionMode):
 
 @contextmanager
 def on_meta() -> Iterator[None]:
-    """Models that are built inside lie on the meta device: they have shapes and no numbers."""
+    """Models that are built inside are on the meta device: they have shapes and no numbers."""
     with torch.device("meta"), _Unfilled():
         yield
 
@@ -103,7 +103,7 @@ def storage_id(tensor: torch.Tensor) -> int:
 
 
 def name_of_overload(func: Any) -> str | None:
-    """`add` for `torch.ops.aten.add.Tensor`; None for what is no operator of the dispatcher."""
+    """`add` for `torch.ops.aten.add.Tensor`; None for what is not an operator of the dispatcher."""
     if isinstance(func, torch._ops.OpOverload):
         return str(func._schema.name.rpartition("::")[2])
     return None

@@ -42,7 +42,7 @@ _ELEMENTWISE = frozenset({
     "Cast", "Identity", "ReduceMean", "Abs", "Clip", "MatMulInteger", "DynamicQuantizeLinear",
 })  # fmt: skip
 _COUNTING = ("int32", "int64", "bool")
-"""Formats of indices and shapes, which are no weights."""
+"""Formats of indices and shapes, which are not weights."""
 _QUANTISED = "quantized, transposed"
 """How MatMulInteger takes a matrix: as integers, inputs by outputs."""
 _SUBGRAPHS = frozenset({"If", "Loop", "Scan"})
@@ -122,7 +122,7 @@ def head_of_graph(graph: Graph) -> ExportHead:
 
 
 def _scores(graph: Graph) -> ExportValue | None:
-    """The output that holds the scores: `logits`, else the only one."""
+    """The output that holds the scores: `logits`, or the only one."""
     named = [item for item in graph.outputs if item.name == _SCORES]
     return named[0] if named else (graph.outputs[0] if len(graph.outputs) == 1 else None)
 
