@@ -90,7 +90,7 @@ def bert_base() -> Path:
 
 
 def sparse_llama(shape: LlamaShape, shard_bytes: int = SHARD_BYTES) -> Path:
-    """The folder of a checkpoint of `shape`, in shards of at most so many bytes, whose weights are holes."""
+    """The folder of a checkpoint of `shape`, in shards of at most that many bytes, whose weights are holes."""
     folder = WORK / (shape.name if shard_bytes == SHARD_BYTES else f"{shape.name}-{shard_bytes // 1_000_000}MB")
     if not (folder / "model.safetensors.index.json").exists():
         folder.mkdir(parents=True, exist_ok=True)

@@ -149,7 +149,7 @@ def _fields(definition: dict[str, Any]) -> Iterator[str]:
 
 
 def _rows(definition: dict[str, Any], inside: str) -> Iterator[str]:
-    """The fields of an object, and below each those of an object in it that has no name of its own."""
+    """The fields of an object, and below each those of an unnamed object in it."""
     required = definition.get("required", [])
     for name, field in definition.get("properties", {}).items():
         optional = "" if name in required else ", may be left out"
@@ -159,7 +159,7 @@ def _rows(definition: dict[str, Any], inside: str) -> Iterator[str]:
 
 
 def _type(field: dict[str, Any]) -> str:
-    """A type in words; an object that has a table of its own is linked."""
+    """A type in words; an object that has a table is linked."""
     for key, spell in _TYPES.items():
         if key in field:
             return spell(field[key])

@@ -128,7 +128,7 @@ def check(
     optimizer: torch.optim.Optimizer | None = None,
     progress: Progress | None = None,
 ) -> Checked:
-    """Runs the checks on a checkpoint, or on a model in memory, that is to be used for `profile`.
+    """Runs the checks on a checkpoint, or on a model in memory, for use in `profile`.
 
     Args:
         reference: A Hub ID, `id@revision`, an `hf://` URI, a Hub URL, a local folder or weight file, a PEFT adapter

@@ -109,7 +109,7 @@ def read_gate(
 ) -> Gate:
     """The gate that the nearest pyproject.toml at or above `folder` describes; what is given goes before it.
 
-    Raises UsageError for settings that cannot be meant.
+    Raises UsageError for invalid settings.
     """
     settings, place = _project_settings(folder)
     ignores = (*_ignores(settings.get("ignore", []), place), *(Ignore(name) for name in ignore or ()))

@@ -236,7 +236,7 @@ def _problem(task: ProbeTask | None) -> Problem | None:
 
 @dataclass(frozen=True, slots=True)
 class _Data:
-    """Labeled data that were counted, the problem that was asked for, and what is classified."""
+    """The counted labeled data, the requested problem, and what is classified."""
 
     facts: DataFacts
     source: Labelled
@@ -460,7 +460,7 @@ def _sizes(texts: Rows) -> tuple[ProbeClass, ...]:
 
 
 def _check_checkpoint(request: Request, manifest: CheckpointManifest, report: Report, input: Input) -> None:
-    """Raises Unsupported for a checkpoint without weights of its own, and for another task."""
+    """Raises Unsupported for a checkpoint without weights, and for another task."""
     if manifest.kind in WITHOUT_WEIGHTS:
         raise Unsupported(
             f"{request.reference} is {WITHOUT_WEIGHTS[manifest.kind]}, so there are no vectors to score",

@@ -21,7 +21,7 @@ _SAME_FUNCTION = {"addmm": "linear"}
 
 
 def compare_with_export(report: Report, reference: str, contents: WeightInventory) -> ExportComparison:
-    """The export beside the report of its source; what cannot be told is in `not_determined`."""
+    """The export beside the report of its source; what is unknown is in `not_determined`."""
     head, export = report.head, contents.head
     if head is None or export is None:
         whose = "the export" if head is not None else "the source"
@@ -41,7 +41,7 @@ def compare_with_export(report: Report, reference: str, contents: WeightInventor
 
 
 def _tensor_fates(head: Head, export: ExportHead) -> Iterator[TensorFate]:
-    """Each tensor of the source's head: by its name, else by its place among the layers and its shape."""
+    """Each tensor of the source's head: by its name, or by its place among the layers and its shape."""
     stored = {item.key: item for item in export.tensors}
     steps = {name: step for step in export.steps for name in step.tensors}
     placed = _by_place(head, export)

@@ -78,7 +78,7 @@ def health_of_module(module: nn.Module, report: Report, initial: InitialSpread |
 
 
 def _without_numbers(report: Report, *, is_loaded: bool) -> HeadHealth | tuple[HeadParameter, HeadParameter | None]:
-    """The verdict where no numbers are needed or none would help, else the classifier's weight and bias."""
+    """The verdict where no numbers are needed or none would help, otherwise the classifier's weight and bias."""
     weight = classifier_weight(report.head) if report.head is not None else None
     reason = _why_no_classifier(report) or ("the head has no parameters" if weight is None else "")
     if weight is None or reason or report.head is None:

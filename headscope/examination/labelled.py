@@ -60,7 +60,7 @@ Predict = Callable[[Labelled], Predictions | Unavailable]
 
 
 def with_data(subject: Subject, labelled: Labelled | None, predict: Predict | None = None) -> Subject:
-    """The subject with the data fitted to its classes, and with predictions where they were asked for."""
+    """The subject with the data fitted to its classes, and with predictions if they were requested."""
     if labelled is None:
         return subject
     fitted = replace(labelled, facts=fit_classes(labelled.facts, subject.report.model))

@@ -41,7 +41,9 @@ class Unwrapped:
 
     @property
     def origin(self) -> nn.Module:
-        """The part that `from_pretrained` may have loaded: the model of Transformers inside a scorer, else all."""
+        """The part that `from_pretrained` may have loaded: the model of Transformers inside a scorer, or the whole
+        module.
+        """
         return self.module if self.scorer is None else self.scorer.inside
 
     @property

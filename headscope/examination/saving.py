@@ -55,7 +55,7 @@ _LONGEST_HEADER = 20_000_000
 _ROUNDING = 8
 """How many times the rounding step of its dtype a weight may be off that was merged elsewhere."""
 _PIECE = 16_000_000
-"""The elements that are hashed at once."""
+"""How many elements are hashed at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class HeadMemory:
 def remember_head(module: nn.Module, report: Report, *, watches: bool = True) -> HeadMemory | None:
     """The head of `module` as it is now, whose trace a report holds; None for a report without one.
 
-    With `watches`, the numbers are remembered too, to tell later whether they changed.
+    With `watches`, the numbers are kept too, to see later whether they changed.
     """
     if report.head is None:
         return None
@@ -615,7 +615,7 @@ def _named_labels(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def moves_since(memory: HeadMemory, optimizer: Any = None) -> tuple[HeadMove, ...]:
-    """What training did to each parameter of a head since it was remembered."""
+    """What training did to each parameter of a head since it was recorded."""
     held = dict(memory.unwrapped.module.named_parameters(remove_duplicate=False))
     known = [name for name in memory.names if name in held and name in memory.digests]
     moves = [_move(name, held[name], memory, optimizer) for name in known]

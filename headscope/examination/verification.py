@@ -1,8 +1,8 @@
 """A loaded model held against the stored bytes of its checkpoint, tensor by tensor.
 
-The loader's own report is not asked: a loader that leaves a weight random and says nothing is what is to be found.
+The loader's own report isn't used: the point is to find a loader that leaves a weight random without reporting it.
 Names and shapes that are the same in model and file are a pair. Only what is left over is paired by running
-Transformers' loader on header-only tensors that remember the keys they came from.
+Transformers' loader on header-only tensors that track the keys they came from.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def _unused_adapter(pairing: Pairing) -> Iterator[Unavailable]:
     if held.is_disabled:
         yield Unavailable("adapter", "the model holds it disabled, so the scores are those of the base model")
     if len(held.active) > 1:
-        yield Unavailable("adapter", f"the model uses several adapters at once: {few_of(sorted(held.active))}")
+        yield Unavailable("adapter", f"several adapters are active: {few_of(sorted(held.active))}")
     wrong = [path for path, scale in held.scales.items() if not _is_scale(path, scale, pairing)]
     if wrong:
         reason = "the model multiplies the change by another factor than the adapter's configuration says"
@@ -418,7 +418,7 @@ class Pairing:
         return _Pair(headers, place, change or {}, is_converted)
 
     def converted(self, name: str, dtype: torch.dtype) -> torch.Tensor:
-        """A tensor as the loader makes it; all that it converts are made at once. Raises Unsupported."""
+        """A tensor as the loader makes it; all that it converts are made together. Raises Unsupported."""
         from headscope.model.conversion import check_size, converted
 
         if dtype not in self._converted:
@@ -682,7 +682,7 @@ def _from_pickle(place: Place, header: TensorHeader) -> torch.Tensor:
 
 
 def _against_merge(bare: TensorCheck, tensor: torch.Tensor, pair: _Pair, pairing: Pairing) -> TensorCheck:
-    """A weight against what PEFT would merge; where it is the base model's, the reason says so."""
+    """A weight against what PEFT would merge; where it is the base model's, the reason names that."""
     from headscope.model.numbers import compare, merge_lora
 
     assert pairing.adapter is not None and pairing.manifest.adapter is not None  # a change comes from an adapter

@@ -29,7 +29,7 @@ class Environment:
 class Settings:
     """The settings that decide where checkpoints come from.
 
-    `hf_endpoint` has any credentials masked; of the token only `token_set` is told.
+    `hf_endpoint` has any credentials masked; of the token, only `token_set` is reported.
     """
 
     platform: str

@@ -125,7 +125,7 @@ class Stage:
     """One executed operation of the head path.
 
     `module` is the module whose `forward` ran it ("" is the model itself); `functional` says that it is
-    no module of its own (a bare `torch.tanh`, `hidden[:, 0]`); `parameters` and `buffers` are full names; `detail` is a
+    not a module (a bare `torch.tanh`, `hidden[:, 0]`); `parameters` and `buffers` are full names; `detail` is a
     short reading of its arguments (`[:, 0]`, `p=0.1`). `inputs` says of each of `input_shapes` which stage made
     it: its index, or HIDDEN_STATES; empty where that is not known.
     """
@@ -156,7 +156,7 @@ class UnusedModule:
 
 @dataclass(frozen=True, slots=True)
 class HeadTrace:
-    """What running the model's own `forward` showed of its head; knows nothing of checkpoints.
+    """What running the model's own `forward` showed of its head; without any checkpoint.
 
     `live` are the names of all parameters and persistent buffers on a path to the logits; `parameters` and `buffers`
     are those of the head. `hidden_shape` is the shape of the hidden states that the head reads. `loss` is PyTorch's

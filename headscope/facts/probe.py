@@ -332,7 +332,7 @@ class LabelFacts:
 
 
 class Start(StrEnum):
-    """A loss beside the loss of a head that knows nothing: `fresh` is as large, `below` and `above` clearly differ."""
+    """A loss beside the loss of an untrained head: `fresh` is as large, `below` and `above` clearly differ."""
 
     FRESH = "fresh"
     BELOW = "below"
@@ -343,7 +343,7 @@ class Start(StrEnum):
 class StartingLoss:
     """The loss with which training would start, on the texts, with a 95% interval.
 
-    `uninformed` is the loss of a head that knows nothing: the logarithm of the number of classes, of 2 for several
+    `uninformed` is the loss of an untrained head: the logarithm of the number of classes, of 2 for several
     labels, and the variance of the numbers in regression. `new_head` says that the head was drawn for these classes.
     """
 

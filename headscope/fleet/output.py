@@ -30,7 +30,7 @@ class Known:
     commits: dict[str, set[str | None]] = field(default_factory=dict)
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Remembers a row of the table."""
+        """Notes a row of the table."""
         self.commits.setdefault(row["reference"], set()).add(row["commit"])
 
     def commits_of(self, reference: str) -> tuple[str, ...]:

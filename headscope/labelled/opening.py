@@ -36,7 +36,7 @@ def open_data(path: str, split: str | None = None) -> Source:
     if place.is_dir():
         return saved_dataset_source(place, name.rstrip("/"), split)
     if split is not None:
-        raise Unsupported(f"{name} is one file, and split {split!r} was asked for", "leave the split out")
+        raise Unsupported(f"{name} is a single file, so it has no split {split!r}", "leave the split out")
     start = _start(place, name)
     if start.startswith(_PARQUET):
         return parquet_source(place, name)

@@ -60,7 +60,7 @@ class Rows:
 
 
 def problem_of(facts: DataFacts, model: ModelFacts, asked: Problem | None) -> Problem:
-    """What the labels are: as asked, else by their kind, as `check --data` takes them.
+    """What the labels are: as requested, or by their kind, as in `check --data`.
 
     Numbers with fractions are a regression; whole numbers are classes, unless the checkpoint's config says regression.
     Raises UsageError for labels of another kind than asked.
@@ -74,7 +74,8 @@ def problem_of(facts: DataFacts, model: ModelFacts, asked: Problem | None) -> Pr
     if asked is not None:
         if facts.kind not in kinds[asked]:
             raise UsageError(
-                f"{asked.value} was asked for, and {column!r} of {facts.file} holds {facts.kind.value}", _HINTS[asked]
+                f"{column!r} of {facts.file} holds {facts.kind.value}, which don't fit --task {asked.value}",
+                _HINTS[asked],
             )
         if asked is Problem.SINGLE_LABEL and facts.kind is LabelKind.NUMBERS and not facts.is_whole:
             raise UsageError(
@@ -97,7 +98,7 @@ _HINTS = {
 
 
 def check_numbers(source: Source, column: str) -> None:
-    """Raises UsageError, with the row, for a label that is not a number where numbers were asked for."""
+    """Raises UsageError, with the row, for a label that is not a number where numbers are needed."""
     for number, (cell,) in enumerate(source.read((column,)), 1):
         label = read_label(cell, source, column)
         if isinstance(label, bool | str | tuple):

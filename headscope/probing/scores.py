@@ -206,7 +206,7 @@ class _Part:
 
 
 def _joined(predict: Callable[[Fold], _Part], trial: Trial) -> Predicted:
-    """The parts of all folds, each on one thread and as many at once as there are cores."""
+    """The parts of all folds, each on one thread, and as many in parallel as there are cores."""
     with one_thread(), ThreadPoolExecutor(min(_cores(), len(trial.folds))) as pool:
         parts = list(pool.map(predict, trial.folds))
     values, losses = np.empty_like(trial.labels), np.empty(len(trial.labels))

@@ -90,7 +90,7 @@ def keeps_equal_vectors(
 ) -> bool:
     """Whether each row of `after` is the vector that all claimed positions of `before` hold, as of a mean or a maximum.
 
-    `where` are the token axes of `before`. True as well where it can't be told: the positions hold different vectors,
+    `where` are the token axes of `before`. True as well if that is unknown: the positions hold different vectors,
     or the shapes don't let them be matched.
     """
     if not where or 0 in where or len(before) != len(claimed) or len(after) != len(claimed):

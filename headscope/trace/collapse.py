@@ -96,7 +96,7 @@ def collapse(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading
 
 
 def _joins_rows(step: Step, entering: torch.Tensor, reading: Reading) -> bool:
-    """Whether the positions of all rows are reduced at once, so that a row's score depends on its neighbors."""
+    """Whether the positions of all rows are reduced together, so that a row's score depends on its neighbors."""
     probe, output = reading.execution.probe, step.last.outputs[0]
     flat = probe.batch * probe.length
     if not flat or entering.shape[0] != flat or output.numel() == 0 or step.name not in {"mean", "sum", "max"}:

@@ -28,7 +28,7 @@ from headscope.upstream.torch import autocast_on_meta
 from headscope.upstream.transformers import watching
 
 _ONE_AT_A_TIME = RLock()
-"""A run puts the model into evaluation mode and back: two at once would each restore what the other set."""
+"""A run puts the model into evaluation mode and back: two in parallel would each restore what the other set."""
 _NO_PAD_TOKEN = "no pad token is set: a batch of more than one text fails"
 
 

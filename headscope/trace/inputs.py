@@ -100,7 +100,7 @@ def _attention_mask(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...],
     if sizes.length:
         mask = [[int(row.first <= at <= row.last) for at in range(sizes.length)] for row in rows]
         return torch.tensor(mask).reshape(*sizes.leading, sizes.length)
-    if task is Task.AUDIO_XVECTOR:  # it pools a batch with padding row by row; without padding all at once
+    if task is Task.AUDIO_XVECTOR:  # it pools a batch with padding row by row; without padding all together
         return None
     if model.main_input_name == "input_values" and not _is_spectrogram(model.config):
         return _right_padded(sizes.batch, _samples(model))

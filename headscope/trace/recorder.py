@@ -253,7 +253,7 @@ class Recorder(TorchFunctionMode):
         self.graph.stale.update(self.graph.producer(score) for score in scores if self.graph.memory.is_stale(score))
 
     def note_guess(self, is_branch: bool) -> None:
-        """Remembers where the forward branches on a value that does not exist here, or writes it into a real tensor."""
+        """Records where the forward branches on a value that does not exist here, or writes it into a real tensor."""
         self.graph.guesses.append(Guess(tuple(self._modules), *_user_line(sys._getframe(1)), is_branch))
 
     def enter_module(self, module: nn.Module, args: Any) -> None:

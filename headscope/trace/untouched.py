@@ -25,7 +25,7 @@ def untouched(model: nn.Module) -> Iterator[None]:
     values = [_Value(tensor, tensor.detach().clone()) for tensor in _plain_tensors(parts)]
     modes = [(part, part.training) for part in parts]
     for part in parts:
-        part.training = False  # not part.train(False): a class of its own may do more than that
+        part.training = False  # not part.train(False): a custom class may do more than that
     try:
         yield
     finally:

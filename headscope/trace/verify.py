@@ -55,7 +55,7 @@ def verify_pooling(  # noqa: PLR0917 - a pooling is held against that many facts
     """Whether the gradients of a replayed head agree with the pooling that was read from its operations.
 
     `tensors` are those of each part, before and after its token axis disappears: with them each part is held against
-    the gradients on its own, also where the others make no claim. `runs` are those of the head that were made already.
+    the gradients on its own, even if the others make no claim. `runs` are those of the head that were made already.
     """
     try:
         runs = runs or ChangedInputs(execution, head, axes, replay_head(execution, head))
@@ -225,8 +225,8 @@ def with_weighed_positions(
 ) -> Pooling:
     """A weighted sum with the positions whose weight is not zero, by its gradients: a mask may leave padding out.
 
-    The operations alone don't say so: a mask reaches the weights multiplied, added as a large negative number or filled
-    in. The pooling is returned as it is where it is not a single weighted sum over tokens, or where it cannot be
+    The operations alone don't show it: a mask reaches the weights multiplied, added as a large negative number or
+    filled in. The pooling is returned as it is where it is not a single weighted sum over tokens, or where it cannot be
     replayed.
     """
     if replay is None or pooling.kind is not PoolingKind.WEIGHTED:

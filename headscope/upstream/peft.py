@@ -145,7 +145,7 @@ def rows_of_tokens(module: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def add_adapters(fresh: Any, module: Any, names: Iterable[str]) -> None:
-    """Puts adapters on a fresh model as they are on `module`, from the settings that it remembers; no weights."""
+    """Puts adapters on a fresh model as they are on `module`, from the settings that it keeps; no weights."""
     for name in names:
         settings = getattr(module, "peft_config", {}).get(name)
         if settings is not None:

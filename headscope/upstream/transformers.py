@@ -154,7 +154,7 @@ def class_names_in_source() -> frozenset[str]:
 
 
 def config_classes() -> Mapping[str, Any]:
-    """Model type to configuration class, each imported when it is asked for."""
+    """Model type to configuration class, each imported when it is needed."""
     try:
         from transformers.models.auto.configuration_auto import CONFIG_MAPPING
     except ImportError as err:
