@@ -213,7 +213,7 @@ def run_scan(
     folders = tuple(folders)
     sources = [map(_target, references), () if listed is None else listed_targets(listed), *map(found_below, folders)]
     if on_hub:
-        if output is not None and not is_stream(output):  # fail before the Hub is asked to list models
+        if output is not None and not is_stream(output):  # fail before the Hub lists models
             with (open_shared_table if engine == "ray" else open_table)(output, go_on=resume or only_new):
                 pass
         sources.append(targets_on_hub(plan.template.location, **on_hub))

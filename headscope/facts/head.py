@@ -162,7 +162,7 @@ class HeadTrace:
     are those of the head. `hidden_shape` is the shape of the hidden states that the head reads. `loss` is PyTorch's
     name of the loss that ran on labels, `config_fields` are the configuration fields that the head's source reads.
     `notes` are sentences on what was observed (a forward that needs a pad token). `not_determined` says what could not
-    be told. `other_parameters` are those that only the scores of other heads depend on. `reads_problem_type` says
+    be determined. `other_parameters` are those that only the scores of other heads depend on. `reads_problem_type` says
     whether the forward reads that field of the configuration for its loss; None where it was not seen to compute one.
     `token_rows` are the few rows of a larger matrix that the scores are made of, None for scores of a whole matrix.
     """

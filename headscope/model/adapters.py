@@ -126,7 +126,7 @@ def _changed(module: str, tensors: Mapping[str, TensorHeader], names: Iterable[s
     """The parameters of a module that its tensors in an adapter change: all that PEFT would merge them into.
 
     LoRA leaves the bias alone unless it adds a bias (`lora_B.bias`); IA3 scales it with the module's output
-    (`ia3_l` of shape [out, 1]), and leaves it alone where it scales the input ([1, in]). Of a method that headscope
+    (`ia3_l` of shape [out, 1]), and leaves it alone where it scales the input ([1, in]). For a method that headscope
     doesn't know, all of the module's parameters count as changed.
     """
     own = [name for name in names if name.rpartition(".")[0] == module]

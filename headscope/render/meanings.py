@@ -21,7 +21,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "head": "The path from the hidden states to the logits; null where it could not be traced.",
         "findings": "What the rules found, as in `check`; empty where `profile` is null.",
         "adapter": "The PEFT adapter on top of the checkpoint; null where there is none.",
-        "profile": "What the findings are weighed for; null where no rule was asked.",
+        "profile": "What the findings are weighed for; null if no rule ran.",
         "health": "Whether the classifier was ever trained; null without `--health`.",
         "repaired": "What the checkpoint would give after its repair, which `from_pretrained` does not do; null if "
         "none is needed or its keys can't be read. All other fields show what `from_pretrained` really loads.",
@@ -30,7 +30,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "reference": "The checkpoint, as its source named it.",
         "verdict": "`passed`, `failed`, or `not_determined`; with the same rules as `check`.",
         "commit": "The commit on the Hub; null for a checkpoint on disk.",
-        "revision": "The branch, tag or commit that was asked for; null for a checkpoint on disk.",
+        "revision": "The requested branch, tag or commit; null for a checkpoint on disk.",
         "kind": "Where the checkpoint is: `hub`, `local`, `snapshot` or `adapter`.",
         "format": "The format of the weight files.",
         "model_type": "The model type in the configuration.",
@@ -50,7 +50,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "profile": "What the findings are weighed for.",
         "findings": "IDs of the rules that found something, errors first, each once.",
         "not_determined": "Why there is no verdict, in a word; null with a verdict.",
-        "reason": "Why there is no verdict, or the first finding of a failed checkpoint, as a sentence; else empty.",
+        "reason": "Why there is no verdict, or the first finding of a failed checkpoint, as a sentence; or empty.",
         "bytes_read": "Bytes read of the checkpoint.",
         "bytes_total": "Size of all its weight files in bytes.",
         "requests": "Number of requests to the Hub.",
@@ -109,11 +109,11 @@ OF_OBJECT: dict[str, dict[str, str]] = {
     },
     "check": {
         "profile": "What the findings are weighed for.",
-        "verdict": "`failed`: a finding reaches `--fail-on`; `not_determined`: one might have; else `passed`.",
+        "verdict": "`failed`: a finding reaches `--fail-on`; `not_determined`: one might; or `passed`.",
         "findings": "What the rules found, less what is ignored.",
         "ignored": "Findings that were ignored, each with the reason given for it.",
         "not_applicable": "Rules that this kind of checkpoint gives nothing to look at, each with the reason.",
-        "rules": "The ids of the rules that were asked.",
+        "rules": "The IDs of the rules that ran.",
         "notices": "Sentences a reader must see, such as that a bundled snapshot stood in for the Hub.",
         "data": "The labeled data that the classes were compared with; null without `--data`.",
     },
@@ -171,12 +171,12 @@ OF_OBJECT: dict[str, dict[str, str]] = {
     "verify": {
         "loader": "What loaded the model: a loader of `--with`, or `memory`.",
         "model": "The class of the loaded model.",
-        "verdict": "`failed`: a finding reaches `--fail-on`; `not_determined`: a tensor could not be compared; else "
+        "verdict": "`failed`: a finding reaches `--fail-on`; `not_determined`: a tensor could not be compared; or "
         "`passed`.",
         "tensors": "Every tensor that was compared, and those that only the checkpoint holds.",
         "findings": "What the rules of `verify` found, less what is ignored.",
         "ignored": "Findings that were ignored, each with the reason given for it.",
-        "rules": "The ids of the rules that were asked.",
+        "rules": "The IDs of the rules that ran.",
         "bytes_read": "The stored bytes that were read for the comparison.",
     },
     "TensorCheck": {
@@ -250,7 +250,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
     },
     "Loading": {
         "reference": "What `from_pretrained` was given.",
-        "revision": "The commit, or the revision that was asked for; null for a folder.",
+        "revision": "The commit, or the requested revision; null for a folder.",
         "subfolder": "The folder inside the repository; null for none.",
         "model_class": "The class.",
         "encoder_decoder": "Whether the model has an encoder, whose layers the candidates are of, and a decoder.",
@@ -314,7 +314,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "loss": "The mean loss of the head on the texts.",
         "low": "The lower end of its 95% interval (bootstrap over the texts).",
         "high": "The upper end of its 95% interval.",
-        "uninformed": "The loss of a head that knows nothing.",
+        "uninformed": "The loss of an untrained head.",
         "standing": "`fresh` (as large, within 10%), `below` or `above`.",
         "new_head": "Whether the head is new, drawn with an output for each class.",
     },
@@ -399,7 +399,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "method": "PEFT's name of the method, such as `LORA`.",
         "task_type": "PEFT's name of the task, such as `SEQ_CLS`; null where the adapter names none.",
         "base": "The reference of the base model that was examined.",
-        "base_revision": "The revision of the base model that was asked for or pinned; null where none was.",
+        "base_revision": "The requested or pinned revision of the base model; null if there is none.",
         "base_commit": "The commit at which the base model was read; null where it does not come from the Hub.",
         "tensors": "How many tensors the adapter's file holds.",
         "saved": "Parameters that the adapter's file holds whole.",
@@ -436,7 +436,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
     },
     "CheckpointFacts": {
         "kind": "Where the facts were read.",
-        "revision": "The branch, tag or commit that was asked for; null where none was.",
+        "revision": "The requested branch, tag or commit; null if there was none.",
         "commit": "The commit of the repository; null where there is none.",
         "format": "How the weights are stored.",
         "files": "The weight files, by their names in the checkpoint.",
@@ -556,7 +556,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "model_type": "Its family, as configurations name it.",
         "traced": "Whether its head could be traced.",
         "by": "`shapes` (no weights), `reduced` (a smaller model with real weights), or null where it was not traced.",
-        "reason": "Why it was not traced, or not by shapes; else empty.",
+        "reason": "Why it was not traced, or not by shapes; otherwise empty.",
         "pretraining_class": "The family's usual pretraining class; null where there is none.",
         "new_from_pretraining": "Parameters of the head that a checkpoint of that class does not bring.",
         "depends_on": "Configuration fields that the head reads.",
@@ -572,7 +572,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "status": "What loading the checkpoint does to it.",
         "live": "Whether the logits depend on it.",
         "checkpoint_keys": "The tensors of the checkpoint that fill it; empty where none does.",
-        "checkpoint_shape": "Its shape in the checkpoint where that differs; else null.",
+        "checkpoint_shape": "Its shape in the checkpoint if that differs; otherwise null.",
         "adapter": "How a PEFT adapter carries it: whole (`saved`) or as a change (`adapted`); null where it does not.",
         "quantised": "The number format that it is packed in; null where it is not.",
     },
@@ -593,7 +593,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "num_labels": "How many classes it scores.",
         "labels": "Their names, in the order of the scores.",
         "labels_are_placeholders": "Whether those are `LABEL_0`, `LABEL_1`, ... because nobody named them.",
-        "problem_type": "The kind of problem, as configured or as one label with MSELoss implies; else null.",
+        "problem_type": "The kind of problem, as configured or as one label with MSELoss implies; otherwise null.",
         "problem_type_implied": "Whether the config sets no problem_type, and problem_type is what one label means.",
         "reads_problem_type": "Whether the forward reads problem_type; null if it was not seen to compute a loss.",
         "wrappers": "Classes that a model in memory was wrapped in, outermost first, such as `OptimizedModule`.",
@@ -608,7 +608,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "side": "The side that was padded: `right` or `left`.",
         "changes": "Whether the scores of a short text change; null where that was not measured.",
         "difference": "The largest change of a score over the largest score; null where it was not measured.",
-        "reason": "Why it was not measured; else empty.",
+        "reason": "Why it was not measured; otherwise empty.",
     },
     "ParameterCounts": {
         "total": "All parameters, in elements.",
@@ -722,7 +722,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
     "Quantisation": {
         "method": "The method, as the configuration names it.",
         "bits": "Bits of a weight; null where the settings do not say.",
-        "head_quantised": "Whether the head is packed too; null where that could not be told.",
+        "head_quantised": "Whether the head is packed too; null if that is unknown.",
         "skipped": "Modules that the settings leave alone.",
         "skips_head": "Whether the classifier is among those; null where the settings name none.",
     },
@@ -733,7 +733,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
     "SameValues": {
         "parameter": "The parameter of the heads.",
         "identical": "Whether its stored numbers are the same, bit by bit; null where they were not read.",
-        "reason": "Why they were not read; else empty.",
+        "reason": "Why they were not read; otherwise empty.",
     },
     "Scored": {"input": "What was scored.", "scores": "The score of each label, highest first."},
     "SeenStage": {
@@ -743,10 +743,10 @@ OF_OBJECT: dict[str, dict[str, str]] = {
     "SentencePipeline": {
         "modules": "The modules in `modules.json`, in order, by class name.",
         "pooling": "The modes of the pooling module in sentence-transformers' words; several are concatenated.",
-        "reason": "Why there are no modes, where there are none; else empty.",
-        "classifier": "A file with a classifier that is not a part of the model (`model_head.pkl`); else empty.",
-        "library_class": "The class of sentence-transformers that saved it, such as `CrossEncoder`; else empty.",
-        "activation": "The PyTorch class that a CrossEncoder puts on its scores, such as `Sigmoid`; else empty.",
+        "reason": "Why there are no modes; empty if there are.",
+        "classifier": "A file with a classifier that is not a part of the model (`model_head.pkl`); otherwise empty.",
+        "library_class": "The class of sentence-transformers that saved it, such as `CrossEncoder`; otherwise empty.",
+        "activation": "The PyTorch class that a CrossEncoder puts on its scores, such as `Sigmoid`; otherwise empty.",
         "parts": "The same modules with their settings and weights; empty where `modules.json` was not read.",
         "head": "The classifier in `model_head.pkl`, read without executing it; null where there is none.",
         "max_length": "The number of tokens at which the library cuts texts; null where no file says.",
@@ -759,7 +759,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "dtype": "The number format of its weights.",
         "has_bias": "Whether it has an intercept.",
         "library": "What saved it.",
-        "reason": "Why more is not known; else empty.",
+        "reason": "Why more is not known; otherwise empty.",
     },
     "ScoreHead": {
         "name": "The prefix of its tensors.",
@@ -796,7 +796,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "operation": "What ran, by PyTorch's name: `linear`, `select`, `tanh`.",
         "module": "The module whose `forward` ran it; empty for the model itself.",
         "module_class": "That module's class.",
-        "functional": "Whether it is not a module of its own: a bare `torch.tanh`, `hidden[:, 0]`.",
+        "functional": "Whether it is not a module: a bare `torch.tanh`, `hidden[:, 0]`.",
         "input_shapes": "The shapes of its inputs.",
         "output_shape": "The shape of its result.",
         "parameters": "The parameters that it uses, by their full names.",
@@ -834,7 +834,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
     },
     "Verification": {
         "agrees": "Whether the gradients agree with the pooling; null where nothing could be compared.",
-        "formula": "`equal` where the formula gives the head's scores on random hidden states, else `withheld`.",
+        "formula": "`equal` where the formula gives the head's scores on random hidden states, otherwise `withheld`.",
         "formula_reason": "Why the formula was withheld.",
         "told": "What the gradients say, in words.",
         "positions": "For each row of the probe batch the positions that move the scores.",
@@ -850,7 +850,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "unused_groups": "The unused tensors by what they were.",
     },
 }
-"""Fields by the object that has them, or `*` for all; `document.field` is an object that has no name of its own."""
+"""Fields by the object that has them, or `*` for all; `document.field` is an unnamed object."""
 
 _SAME_AS = {
     "inspect": ("Report",),
