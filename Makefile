@@ -29,6 +29,7 @@ states: $(VENV)/.dev
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python scripts/check_words.py
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .

@@ -43,7 +43,7 @@ BENCHMARKS = {
 def main() -> int:
     """Runs the named benchmarks (all by default) and returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which to run: {', '.join(BENCHMARKS)}; else all")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"default: all of {', '.join(BENCHMARKS)}")
     add_rounds(parser)
     parser.add_argument("--record", action="store_true", help="keep the results for scripts/write_benchmarks.py")
     given = parser.parse_args()

@@ -28,7 +28,7 @@ Row = tuple[str, str]
 
 
 def read_rows(path: str, text: str, label: str, fewest: int) -> list[Row]:
-    """Different texts with their labels, of classes with at least so many texts."""
+    """Different texts with their labels, of classes with at least that many texts."""
     with Path(path).open(encoding="utf-8", newline="") as file:
         rows = list({row[text]: row[label] for row in csv.DictReader(file)}.items())
     counts = {name: sum(label == name for _, label in rows) for name in {label for _, label in rows}}

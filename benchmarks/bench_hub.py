@@ -103,7 +103,7 @@ def _download(folder: Path) -> float:
 
 
 def _run(folder: Path, code: str, tool: str) -> Traffic:
-    """One process that reads the checkpoint from a Hub of its own, with an empty cache."""
+    """One process that reads the checkpoint from a separate Hub, with an empty cache."""
     from tests.hub import Hub, serve
 
     repo, home = f"someone/{folder.name}", WORK / f"hub-home-{os.getpid()}-{tool}"

@@ -19,7 +19,7 @@ def measure_goals(rounds: int) -> list[Goal]:
     shutil.rmtree(place, ignore_errors=True)
     folder = str(bert_base())
     commands = (
-        _named("check, anew", headscope("check", folder, "--no-cache")),
+        _named("check, no cache", headscope("check", folder, "--no-cache")),
         _named("check, again", headscope("check", folder)),
         _named("inspect, after check", headscope("inspect", folder)),
     )
@@ -29,7 +29,7 @@ def measure_goals(rounds: int) -> list[Goal]:
     finally:
         del os.environ["HEADSCOPE_CACHE"]
     goals = [
-        Goal("check again, over check anew", slowdown(again, anew)),
+        Goal("check again, over check with no cache", slowdown(again, anew)),
         Goal(f"check again, over the {ALLOWED} s allowed", _over(again.seconds), 1.0),
         Goal(f"inspect after check, over the {ALLOWED} s allowed", _over(inspected.seconds), 1.0),
     ]

@@ -139,7 +139,7 @@ def _adapter() -> Files:
 
 
 def _traffic(command: str, repos: dict[str, Files], *, listed: bool) -> Traffic:
-    """What one command in a process of its own asks for, with an empty cache."""
+    """The requests of one command in a separate process with an empty cache."""
     from tests.hub import OWN_CACHE, Hub, serve
 
     home = WORK / f"requests-home-{os.getpid()}"

@@ -150,7 +150,7 @@ def _scan(listed: Path, workers: int) -> float:
 
 
 def _asked(code: str, *arguments: str) -> Any:
-    """What a process of its own writes as JSON."""
+    """What a separate process writes as JSON."""
     answer = WORK / "scan-answer.json"
     environment = os.environ | {"PYTHONPATH": str(ROOT), "HEADSCOPE_NO_CACHE": "1", "HF_HUB_OFFLINE": "1"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -184,7 +184,7 @@ def _alike(count: int) -> list[Path]:
 
 
 def _snapshots(count: int) -> Path:
-    """So many snapshots of one structure, with labels of their own."""
+    """That many snapshots of one structure, each with its own labels."""
     folder = WORK / "snapshots"
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / f"{count - 1}.json").exists():

@@ -1,4 +1,4 @@
-"""What recognising states adds to `inspect` of a clean checkpoint, over the same with the recognisers left out."""
+"""What recognizing states adds to `inspect` of a clean checkpoint, over the same with the recognisers left out."""
 
 import sys
 

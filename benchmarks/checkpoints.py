@@ -90,7 +90,7 @@ def bert_base() -> Path:
 
 
 def sparse_llama(shape: LlamaShape, shard_bytes: int = SHARD_BYTES) -> Path:
-    """The folder of a checkpoint of `shape`, in shards of at most so many bytes, whose weights are holes."""
+    """The folder of a checkpoint of `shape`, in shards of at most that many bytes, whose weights are holes."""
     folder = WORK / (shape.name if shard_bytes == SHARD_BYTES else f"{shape.name}-{shard_bytes // 1_000_000}MB")
     if not (folder / "model.safetensors.index.json").exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -99,7 +99,7 @@ def sparse_llama(shape: LlamaShape, shard_bytes: int = SHARD_BYTES) -> Path:
 
 
 def llama_snapshot(shape: LlamaShape) -> Path:
-    """A snapshot file of a checkpoint of `shape`, written anew: it takes no time, and is never out of date."""
+    """A snapshot file of a checkpoint of `shape`, written again: it takes no time, and is never out of date."""
     names, shards = _named_shards(shape, SHARD_BYTES)
     manifest = CheckpointManifest(
         reference=shape.name,

@@ -107,7 +107,7 @@ def run(benchmarks: Sequence[tuple[Benchmark, int]]) -> int:
 
 
 def run_alone(benchmark: Benchmark, rounds: int) -> int:
-    """One benchmark as a script of its own, with `--rounds`."""
+    """One benchmark as a separate script, with `--rounds`."""
     parser = argparse.ArgumentParser()
     add_rounds(parser)
     return run([(benchmark, parser.parse_args().rounds or rounds)])

@@ -139,7 +139,7 @@ def run_once(command: Command) -> Run:
 def _environment() -> dict[str, str]:
     """Bytecode may be cached, as for an installed package; nothing asks the network; progress bars are off.
 
-    Reports are not remembered, unless a benchmark names the place (`HEADSCOPE_CACHE`).
+    Reports are not cached, unless a benchmark names the place (`HEADSCOPE_CACHE`).
     """
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     path = os.pathsep.join(filter(None, (str(ROOT), str(WORK), kept.get("PYTHONPATH"))))

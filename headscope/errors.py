@@ -73,7 +73,7 @@ class Gated(HeadscopeError):
 
 
 class Offline(HeadscopeError):
-    """Offline was asked for, and neither the cache nor a bundled snapshot knows the checkpoint."""
+    """In offline mode, neither the cache nor a bundled snapshot has the checkpoint."""
 
     code = "offline"
 
@@ -125,6 +125,6 @@ def moved(package: str, what: str) -> Unsupported:
     except metadata.PackageNotFoundError:
         version = "(version unknown)"
     return Unsupported(
-        f"{package} {version} is not as headscope knows it: {what}",
-        f"update headscope, or install a {package} that it was tested with (see the table of versions in the docs)",
+        f"headscope does not support {package} {version}: {what}",
+        f"update headscope, or install a tested version of {package} (see the docs, Supported versions)",
     )

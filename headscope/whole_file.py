@@ -1,4 +1,4 @@
-"""A text file written whole or not at all, through a temporary file beside it."""
+"""A text file written atomically, through a temporary file beside it."""
 
 import os
 import stat

@@ -83,7 +83,7 @@ def _sections(text: str) -> dict[str, str]:
 
 
 def _entries(section: str) -> Iterator[tuple[str, str]]:
-    """Each entry of a section: its name and what is said of it, in one line."""
+    """Each entry of a section: its name and its description, in one line."""
     for entry in re.split(r"\n(?=\S)", dedent(section).strip()):
         name, _, text = entry.partition(": ")
         yield name.lstrip("*"), _joined(text)

@@ -74,7 +74,7 @@ class Sample:
 
     @cached_property
     def is_draw(self) -> bool:
-        """Whether the numbers themselves show an untouched draw, so that no model is asked."""
+        """Whether the numbers themselves show an untouched draw, so that no model is needed."""
         found = judge_numbers(self.weight, self.bias, self.initial, None)
         return found.basis is HealthBasis.DRAW
 
@@ -221,7 +221,7 @@ _STRATA: tuple[tuple[str, Callable[[Sample], bool]], ...] = (
 
 
 def areas(judged: Sequence[Judged], steps: Sequence[int] = (1, 10, 50, 200, 1000)) -> dict[str, list[float]]:
-    """By kind of head: the areas for heads trained for at least so many steps against fresh ones."""
+    """By kind of head: the areas for heads trained for at least that many steps against fresh ones."""
     return {
         name: [_area_from([item for item in judged if holds(item.sample)], least) for least in steps]
         for name, holds in _STRATA
@@ -259,7 +259,7 @@ def report(samples: Sequence[Sample], judged: Sequence[Judged]) -> str:
         f"{len(samples):,} heads, {fresh} of them fresh, in {len({item.fold for item in samples})} groups, each "
         "held out in turn.",
         "",
-        "Area under the ROC, fresh against trained for at least so many steps:",
+        "Area under the ROC, fresh against trained for at least that many steps:",
         "",
         "| heads | fresh | 1 | 10 | 50 | 200 | 1,000 |",
         "|---|---|---|---|---|---|---|",

@@ -3,7 +3,7 @@
 `python scripts/matrix.py [VERSION ...] [--heads]` makes an environment below `.matrix/` for each version (again only
 where it is absent), which takes PyTorch and the tools for tests from the environment that runs this script. Only a run
 of all versions writes the table. With `--heads` it keeps what `headscope heads --json` says there in `docs/versions/`,
-in place of the tests; `scripts/write_changes.py` makes `docs/changes.md` of it.
+instead of the tests; `scripts/write_changes.py` makes `docs/changes.md` of it.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ sys.path.insert(0, str(ROOT))
 PAGE = ROOT / "docs" / "benchmarks.md"
 README = ROOT / "benchmarks" / "README.md"
 _BEGIN, _END = "<!-- below: scripts/write_benchmarks.py -->", "<!-- above: scripts/write_benchmarks.py -->"
-"""What stands before and after them in the page is written by hand."""
+"""What is before and after them in the page is written by hand."""
 _ROW = re.compile(r"^\| *(?:`(?P<name>\w+)`)? *\| (?P<what>.+) \| (?P<goal>.+) \|$", re.MULTILINE)
 
 

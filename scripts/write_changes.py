@@ -77,7 +77,7 @@ def _changed(names: list[str], before: Heads, after: Heads) -> Iterator[str]:
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """What differs, with both sides. A token that is only called another name is no other position."""
+    """What differs, with both sides. A token that is only called another name isn't another position."""
     if _is_read(old) and _is_read(new):
         if _places(old) != _places(new):
             yield "positions", _plain(old["rule"]), _plain(new["rule"])
@@ -92,7 +92,7 @@ def _differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[tuple[str
 
 
 def _is_read(head: dict[str, Any]) -> bool:
-    """Whether headscope recognises which positions a head reads, and prints its formula."""
+    """Whether headscope recognizes which positions a head reads, and prints its formula."""
     return head["kind"] != "other" and bool(head["formula"])
 
 

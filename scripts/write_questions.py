@@ -1,4 +1,4 @@
-"""Writes the output of every `$ headscope` line in the docs anew: `write_questions.py`, or `--check` to compare."""
+"""Writes the output of every `$ headscope` line in the docs again: `write_questions.py`, or `--check` to compare."""
 
 import difflib
 import io
@@ -28,7 +28,7 @@ def _fresh_block(body: str) -> str:
 
 
 def _output_of(command: str) -> str:
-    """What a command prints on both streams, on a terminal without colour of the documented width."""
+    """What a command prints on both streams, on a terminal without color of the documented width."""
     from headscope.cli import main
 
     captured = io.StringIO()
@@ -38,7 +38,7 @@ def _output_of(command: str) -> str:
 
 
 def _settle_surroundings(empty: str) -> None:
-    """The documented width, no colour, no network, and an empty cache: the bundled snapshots answer."""
+    """The documented width, no color, no network, and an empty cache: the bundled snapshots answer."""
     for name in _COLOURS:
         os.environ.pop(name, None)
     os.environ |= {"COLUMNS": str(WIDTH), "NO_COLOR": "1", "TERM": "dumb", "HF_HUB_OFFLINE": "1"}

@@ -15,9 +15,9 @@ from headscope.render.schema import build_schema
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 _BELOW = "<!-- below: scripts/write_reference.py -->"
-"""What stands above it in a page is written by hand."""
+"""What is above it in a page is written by hand."""
 _COMMON = 5
-"""In how many commands an option stands before it is described once for all."""
+"""How many commands must have an option for it to be described once."""
 
 
 def main(arguments: list[str]) -> int:
@@ -97,7 +97,7 @@ _VARIABLES = {
     "--offline": "HF_HUB_OFFLINE",
     "--no-cache": "HEADSCOPE_NO_CACHE",
 }
-"""Options that a variable of the environment stands in for. None is read by the command line itself: the Hub's client
+"""Options that an environment variable can set. None is read by the command line itself: the Hub's client
 and the cache of reports do."""
 
 
@@ -149,7 +149,7 @@ def _fields(definition: dict[str, Any]) -> Iterator[str]:
 
 
 def _rows(definition: dict[str, Any], inside: str) -> Iterator[str]:
-    """The fields of an object, and below each those of an object in it that has no name of its own."""
+    """The fields of an object, and below each those of an unnamed object in it."""
     required = definition.get("required", [])
     for name, field in definition.get("properties", {}).items():
         optional = "" if name in required else ", may be left out"
@@ -159,7 +159,7 @@ def _rows(definition: dict[str, Any], inside: str) -> Iterator[str]:
 
 
 def _type(field: dict[str, Any]) -> str:
-    """A type in words; an object that has a table of its own is linked."""
+    """A type in words; an object that has a table is linked."""
     for key, spell in _TYPES.items():
         if key in field:
             return spell(field[key])

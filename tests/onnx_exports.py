@@ -50,7 +50,7 @@ def with_labels(path: Path, labels: list[str] | dict[str, str]) -> Path:
 
 
 class Pooled(nn.Module):
-    """Normalised embeddings, a pooling, a linear layer."""
+    """Normalized embeddings, a pooling, a linear layer."""
 
     def __init__(self, pool: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], width: int = 8) -> None:
         super().__init__()

@@ -40,7 +40,7 @@ def failures(model: str, profile: headscope.ProfileName, fail_on: headscope.Seve
 
 
 def labelled_data(model: str, module: nn.Module, file: Path) -> list[int]:
-    """Labelled data beside a checkpoint, and beside a module."""
+    """Labeled data beside a checkpoint, and beside a module."""
     result = headscope.check(
         model, data=file, label_column="label", text_column=["premise", "hypothesis"], predict=64, device="cpu"
     )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headscope.facts import HeadTrace
     from headscope.trace import TokenNames
 
-# What a worker takes at once: enough to outweigh handing it over, and few enough that all are busy to the end. Fewer
+# What a worker takes at a time: enough to outweigh handing it over, and few enough that all are busy to the end. Fewer
 # classes than that are traced here, as a worker needs seconds to import Transformers.
 _BATCH = 6
 _LARGEST_REDUCED = 400_000_000
@@ -232,7 +232,7 @@ class _First:
 
 
 def _first_trace(cls: Any, target: _Target) -> _First:
-    """The first configuration that can be traced by shapes, else the smallest with real weights."""
+    """The first configuration that can be traced by shapes, or the smallest with real weights."""
     from headscope.model.defaults import default_configs
     from headscope.upstream.torch import on_meta
 

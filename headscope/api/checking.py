@@ -128,7 +128,7 @@ def check(
     optimizer: torch.optim.Optimizer | None = None,
     progress: Progress | None = None,
 ) -> Checked:
-    """Runs the checks on a checkpoint, or on a model in memory, that is to be used for `profile`.
+    """Runs the checks on a checkpoint, or on a model in memory, for use in `profile`.
 
     Args:
         reference: A Hub ID, `id@revision`, an `hf://` URI, a Hub URL, a local folder or weight file, a PEFT adapter
@@ -139,7 +139,7 @@ def check(
         ignore: Rules whose findings don't fail the check, written as in `rules`; an `Ignore` can also have a reason, a
             last day and a pattern of models.
         fail_on: The lowest severity that fails the check: `error`, `warning` or `note`.
-        data: Labelled data to compare with the classes: a csv, tsv, jsonl or parquet file, or a folder that
+        data: Labeled data to compare with the classes: a csv, tsv, jsonl or parquet file, or a folder that
             `datasets` saved.
         label_column: The column of the labels; several if each is one class, with cells of 0 and 1.
         text_column: The column of the texts; two for pairs. Needed for `predict` only.
@@ -217,7 +217,7 @@ def data_request(  # noqa: PLR0917  in the order of `_OF_DATA`
     predict: int | None,
     device: str | None,
 ) -> DataRequest | None:
-    """The request for labelled data that the options make; None without data. Raises UsageError for a contradiction."""
+    """The request for labeled data that the options make; None without data. Raises UsageError for a contradiction."""
     given = dict(zip(_OF_DATA, (data, label_column, text_column, split, predict, device), strict=True))
     if data is None:
         lost = next((name for name, value in given.items() if value), None)
@@ -256,7 +256,7 @@ def check_one(
     labelled: Labelled | None = None,
     memory: ReportMemory | None = None,
 ) -> Checked:
-    """The result for one checkpoint, with labelled data beside it; `memory` keeps what the next ones share."""
+    """The result for one checkpoint, with labeled data beside it; `memory` keeps what the next ones share."""
     examined = examine("check", replace(request, verify=True), progress, memory)
     (progress or (lambda sentence: None))("asking the rules")
     subject = gather(examined, request, profile)
@@ -282,7 +282,7 @@ def read_baseline(text: str, name: str) -> frozenset[tuple[str, str, tuple[str, 
         entries = json.loads(text)["findings"]
         return frozenset((str(item["reference"]), str(item["id"]), tuple(item["parameters"])) for item in entries)
     except (ValueError, KeyError, TypeError) as err:
-        raise UsageError(f"{name} is no baseline: {type(err).__name__}", "write one with --write-baseline") from err
+        raise UsageError(f"{name} is not a baseline: {type(err).__name__}", "write one with --write-baseline") from err
 
 
 def baseline_text(results: Sequence[CheckResult]) -> str:

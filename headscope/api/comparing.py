@@ -99,7 +99,7 @@ def compare(
     """
     options = given_options(locals(), "references", "values", "progress")
     if len(references) < len("AB"):
-        raise UsageError(f"{len(references)} model was given, and two are needed to compare", "name another model")
+        raise UsageError(f"compare needs at least two models; got {len(references)}", "name another model")
     options["labels"] = read_labels(labels)  # once: an iterator has nothing left for the second model
     requests = [make_request(reference, options) for reference in references]
     memory = ReportMemory(open_cache(cache), Structures())
@@ -133,12 +133,12 @@ def _examined(request: Request, progress: Progress | None, memory: ReportMemory)
     except Unsupported as err:
         contents = err.contents if isinstance(err.contents, WeightInventory) else None
         if contents is not None and contents.head is not None and contents.head.basis is not HeadBasis.CONFIG:
-            return contents  # another library's model is no export of a checkpoint
+            return contents  # another library's model is not an export of a checkpoint
         raise
 
 
 def _check_sources(sources: int, exports: int, *, values: bool) -> None:
-    """Raises UsageError where exports have no source, or their numbers were asked for."""
+    """Raises UsageError where exports have no source, or if their numbers were requested."""
     if exports and not sources:
         raise UsageError(
             f"{counted(exports, 'export')} and no checkpoint were given", "name the checkpoint they were exported from"
@@ -225,7 +225,7 @@ def align_stages(sequences: Sequence[Sequence[Stage]]) -> tuple[tuple[Stage | No
 
 
 def _with_column(rows: list[list[Stage | None]], stages: Sequence[Stage], column: int) -> list[list[Stage | None]]:
-    """`rows` with one more head; a stage that fits no row gets a row of its own."""
+    """`rows` with one more head; a stage that fits no row gets a new row."""
     keys = [next(stage.operation for stage in row if stage is not None) for row in rows]
     merged: list[list[Stage | None]] = []
     at, done = 0, 0
@@ -318,7 +318,7 @@ def _why_unread(report: Report, item: HeadParameter) -> str:
 
 
 def _stored(place: StoredFiles, parameters: Sequence[HeadParameter]) -> dict[str, _Fingerprint]:
-    """Digests of the parameters that lie in this place; the dtype and shape go in."""
+    """Digests of the parameters that are in this place; the dtype and shape go in."""
     from headscope.checkpoints import read_first_bytes
 
     found = {}

@@ -232,7 +232,7 @@ def _several(value: Any) -> tuple[str, ...]:
 def _check(material: Material) -> None:
     kinds = material.kinds()
     if len(kinds) > 1:
-        raise UsageError(f"{' and '.join(kinds)} were given at once", "give one kind of input")
+        raise UsageError(f"{' and '.join(kinds)} can't be combined", "give one kind of input")
     if material.pairs and not material.texts:
         raise UsageError("--text-pair was given without --text", "give the first text of each pair with --text")
 
@@ -353,7 +353,7 @@ def _untrained(report: Report) -> tuple[str, ...]:
     if not missing:
         return ()
     count = f"{len(missing):,} {'tensor of the head is' if len(missing) == 1 else 'tensors of the head are'}"
-    return (f"the scores mean nothing yet: {count} newly initialised at every load",)
+    return (f"the scores mean nothing yet: {count} newly initialized at every load",)
 
 
 def _made_up(observation: Observation) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ def run_gate(
 ) -> GateResult:
     """The result for each model, in order. Of several, one that cannot be read becomes a result: not determined.
 
-    Raises a HeadscopeError where the only model, or the labelled data, cannot be read.
+    Raises a HeadscopeError where the only model, or the labeled data, cannot be read.
     """
     requests = [make_request(model, dict(options)) for model in models]
     labelled = read_labelled(data) if data else None
@@ -109,7 +109,7 @@ def read_gate(
 ) -> Gate:
     """The gate that the nearest pyproject.toml at or above `folder` describes; what is given goes before it.
 
-    Raises UsageError for settings that cannot be meant.
+    Raises UsageError for invalid settings.
     """
     settings, place = _project_settings(folder)
     ignores = (*_ignores(settings.get("ignore", []), place), *(Ignore(name) for name in ignore or ()))
@@ -142,7 +142,7 @@ def _project_settings(folder: Path) -> tuple[dict[str, Any], Path]:
             _check_names(found, _SETTINGS, f"[tool.headscope] in {file}")
             return found, file
         if found is not None:
-            raise UsageError(f"tool.headscope in {file} is no table", "write it as [tool.headscope]")
+            raise UsageError(f"tool.headscope in {file} is not a table", "write it as [tool.headscope]")
     return {}, folder / "pyproject.toml"
 
 
@@ -156,14 +156,14 @@ def _check_names(found: dict[str, Any], known: Sequence[str], where: str) -> Non
 def _text(settings: dict[str, Any], name: str, place: Path) -> str | None:
     value = settings.get(name)
     if value is not None and not isinstance(value, str):
-        raise UsageError(f"{name} in {place} is no text", f'write it as {name} = "..."')
+        raise UsageError(f"{name} in {place} is not a string", f'write it as {name} = "..."')
     return value
 
 
 def _texts(settings: dict[str, Any], name: str, place: Path) -> tuple[str, ...]:
     value = settings.get(name, [])
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise UsageError(f"{name} in {place} is no list of texts", f'write it as {name} = ["HS101"]')
+        raise UsageError(f"{name} in {place} is not a list of strings", f'write it as {name} = ["HS101"]')
     return tuple(value)
 
 
@@ -176,7 +176,7 @@ def _ignores(value: Any, place: Path) -> tuple[Ignore, ...]:
     """The ignores of a project: rule ids, or tables with `rule`, `reason`, `until` (a date) and `model`."""
     hint = 'write it as ignore = [{ rule = "HS202", reason = "...", until = 2030-01-31 }]'
     if not isinstance(value, list):
-        raise UsageError(f"ignore in {place} is no list", hint)
+        raise UsageError(f"ignore in {place} is not a list", hint)
     return tuple(_ignore(item, place, hint) for item in value)
 
 
@@ -188,5 +188,5 @@ def _ignore(item: Any, place: Path, hint: str) -> Ignore:
     _check_names(item, _IGNORE, f"an ignore in {place}")
     until = item.get("until")
     if until is not None and type(until) is not date:
-        raise UsageError(f"until of the ignore of {item['rule']} in {place} is no date", hint)
+        raise UsageError(f"until of the ignore of {item['rule']} in {place} is not a date", hint)
     return Ignore(item["rule"], str(item.get("reason", "")), until, str(item.get("model", "*")))

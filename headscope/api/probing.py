@@ -1,4 +1,4 @@
-"""`probe`: which vector of a checkpoint classifies labelled texts best."""
+"""`probe`: which vector of a checkpoint classifies labeled texts best."""
 
 from __future__ import annotations
 
@@ -84,16 +84,16 @@ def probe(
     timeout: float | None = None,
     progress: Progress | None = None,
 ) -> Probed:
-    """Scores every vector that a classifier of texts could read, on labelled texts, and says which is best.
+    """Scores every vector that a classifier of texts could read, on labeled texts, and says which is best.
 
     headscope runs the real model once over the texts. It scores each vector with a cross-validated linear model on
-    standardised features, whose strength is chosen inside the folds: logistic regression for classes, one for each
+    standardized features, whose strength is chosen inside the folds: logistic regression for classes, one for each
     class where a text can have several, and ridge for numbers. Needs scikit-learn:
     `pip install "headscope[probe]"`.
 
     Args:
         reference: A Hub ID, `id@revision`, an `hf://` URI, a Hub URL, or a local folder or weight file.
-        data: Labelled texts: a csv, tsv, jsonl or parquet file, or a folder that `datasets` saved.
+        data: Labeled texts: a csv, tsv, jsonl or parquet file, or a folder that `datasets` saved.
         text_column: The column of the texts; two for pairs.
         image_column: Instead of texts, the column of images: paths relative to the data, or files in the cells.
         audio_column: Instead of texts, the column of 16-bit WAV files.
@@ -236,7 +236,7 @@ def _problem(task: ProbeTask | None) -> Problem | None:
 
 @dataclass(frozen=True, slots=True)
 class _Data:
-    """Labelled data that were counted, the problem that was asked for, and what is classified."""
+    """The counted labeled data, the requested problem, and what is classified."""
 
     facts: DataFacts
     source: Labelled
@@ -252,7 +252,7 @@ def _count_labels(  # noqa: PLR0917  a step of `probe`, all of whose names it us
     asked: Problem | None,
     input: Input,
 ) -> _Data:
-    """What stands in the columns of the labels. Raises UsageError for columns that are not there."""
+    """What is in the columns of the labels. Raises UsageError for columns that are not there."""
     columns = (text_column,) if isinstance(text_column, str) else read_names(text_column, "text_column")
     labels = (label_column,) if isinstance(label_column, str) else read_names(label_column, "label_column")
     request = DataRequest(read_path(data, "data") or "", labels, columns, split)
@@ -460,7 +460,7 @@ def _sizes(texts: Rows) -> tuple[ProbeClass, ...]:
 
 
 def _check_checkpoint(request: Request, manifest: CheckpointManifest, report: Report, input: Input) -> None:
-    """Raises Unsupported for a checkpoint without weights of its own, and for another task."""
+    """Raises Unsupported for a checkpoint without weights, and for another task."""
     if manifest.kind in WITHOUT_WEIGHTS:
         raise Unsupported(
             f"{request.reference} is {WITHOUT_WEIGHTS[manifest.kind]}, so there are no vectors to score",

@@ -115,7 +115,7 @@ def _report_on(model: Any, *, is_adapter: bool, options: Mapping[str, Any]) -> t
 
 @dataclass(frozen=True, slots=True)
 class SaveWatch:
-    """The head of a model, remembered once, and the rules on its saves."""
+    """The head of a model, recorded once, and the rules on its saves."""
 
     memory: HeadMemory
     selection: Selection

@@ -70,7 +70,7 @@ def scan(
         workers: Number of processes (default: two per core, as some wait for the network); 0 examines in this process,
             without limits.
         profile: What the findings are weighed for, `training` or `inference` (default: training for a checkpoint with
-            new weights in its head, else inference, as `inspect` does).
+            new weights in its head, otherwise inference, as for `inspect`).
         rules: Rules to ask, such as `HS1` or `"HS101,HS202"` (default: all).
         ignore: Rules not to count.
         fail_on: Severity from which a finding fails a checkpoint.
@@ -213,7 +213,7 @@ def run_scan(
     folders = tuple(folders)
     sources = [map(_target, references), () if listed is None else listed_targets(listed), *map(found_below, folders)]
     if on_hub:
-        if output is not None and not is_stream(output):  # told before the Hub is asked for pages of models
+        if output is not None and not is_stream(output):  # fail before the Hub lists models
             with (open_shared_table if engine == "ray" else open_table)(output, go_on=resume or only_new):
                 pass
         sources.append(targets_on_hub(plan.template.location, **on_hub))

@@ -209,9 +209,9 @@ def _loaded_apart(
 def _ended_with(command: list[str], job: bytes, stream: BinaryIO, environment: dict[str, str]) -> int:
     """The exit code of a process that gets a job as a line, and ends when this process does, however that ends."""
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=stream, stderr=stream, env=environment) as child:
-        assert child.stdin is not None  # a pipe was asked for
+        assert child.stdin is not None  # Popen was given a pipe
         try:
-            with suppress(BrokenPipeError):  # a process that never started: its exit code says so
+            with suppress(BrokenPipeError):  # a process that never started: its exit code shows it
                 child.stdin.write(job)
                 child.stdin.flush()
             return child.wait()

@@ -1,4 +1,4 @@
-"""PEFT adapters: read like a checkpoint of their own, then joined with the base model they were trained on."""
+"""PEFT adapters: read like separate checkpoints, then joined with the base model they were trained on."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -32,7 +32,8 @@ def base_of(adapter: CheckpointManifest) -> tuple[str, str | None]:
     base, revision = config.get("base_model_name_or_path"), config.get("revision")
     if not isinstance(base, str) or not base:
         raise Malformed(
-            f"the adapter {adapter.reference} names no base model (base_model_name_or_path is {str(base)[:40]!r})",
+            f"the adapter {adapter.reference} doesn't name its base model (base_model_name_or_path is "
+            f"{str(base)[:40]!r})",
             f"name it: headscope inspect BASE --adapter {adapter.reference}",
         )
     return base, revision if isinstance(revision, str) and revision else None
@@ -54,7 +55,7 @@ def joined(adapter: CheckpointManifest, base: CheckpointManifest) -> CheckpointM
     """The base model's manifest with the adapter on it."""
     if base.kind is CheckpointKind.ADAPTER:
         raise UsageError(
-            f"{base.reference} is itself an adapter, and {adapter.reference} is to be put on it",
+            f"{base.reference} is itself an adapter, so {adapter.reference} can't be applied to it",
             "give the base model that both were trained on",
         )
     return replace(

@@ -1,4 +1,4 @@
-"""What lies beside the weights of a checkpoint: its tokenizer's settings, and the first bytes of a few tensors."""
+"""What is beside the weights of a checkpoint: its tokenizer's settings, and the first bytes of a few tensors."""
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -68,7 +68,7 @@ def open_sidecar(location: Location) -> FileReader | None:
 def read_tokenizer_settings(sidecar: FileReader) -> dict[str, Any] | None:
     """The tokenizer's own settings, {} where it has files without settings; None where there is no tokenizer.
 
-    Raises Malformed for settings that are no JSON object.
+    Raises Malformed for settings that are not a JSON object.
     """
     if sidecar.has(TOKENIZER_CONFIG):
         with sidecar.reaching():

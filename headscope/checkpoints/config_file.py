@@ -17,7 +17,7 @@ def parse_object(text: bytes, name: str, limit: int = LARGEST_JSON) -> dict[str,
     """A JSON object of at most `limit` bytes. Raises Malformed with the file's name and the place of the fault."""
     value = _parse(text, name, limit)
     if not isinstance(value, dict):
-        raise Malformed(f"{name} holds {_kind(value)} where an object was expected", f"correct {name}")
+        raise Malformed(f"{name} must hold an object, not {_kind(value)}", f"correct {name}")
     return value
 
 
@@ -25,7 +25,7 @@ def parse_list(text: bytes, name: str, limit: int = LARGEST_JSON) -> list[Any]:
     """A JSON list; see `parse_object`."""
     value = _parse(text, name, limit)
     if not isinstance(value, list):
-        raise Malformed(f"{name} holds {_kind(value)} where a list was expected", f"correct {name}")
+        raise Malformed(f"{name} must hold a list, not {_kind(value)}", f"correct {name}")
     return value
 
 
@@ -38,13 +38,13 @@ def _parse(text: bytes, name: str, limit: int) -> Any:
     try:
         return json.loads(text.decode("utf-8-sig"), object_pairs_hook=_unique)
     except UnicodeDecodeError as err:
-        raise Malformed(f"{name} is no UTF-8 text", "save it as UTF-8") from err
+        raise Malformed(f"{name} is not UTF-8 text", "save it as UTF-8") from err
     except json.JSONDecodeError as err:
         raise Malformed(
-            f"{name} is no valid JSON: {err.msg} at line {err.lineno}, column {err.colno}", f"correct {name}"
+            f"{name} is not valid JSON: {err.msg} at line {err.lineno}, column {err.colno}", f"correct {name}"
         ) from err
     except (ValueError, RecursionError) as err:
-        raise Malformed(f"{name} is no valid JSON: {err}", f"correct {name}") from err
+        raise Malformed(f"{name} is not valid JSON: {err}", f"correct {name}") from err
 
 
 def check_cost(text: bytes, name: str) -> None:
@@ -72,12 +72,12 @@ def _text_cost(text: bytes) -> int:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a key stands twice in one object")
+        raise ValueError("a key occurs twice in one object")
     return found
 
 
 def _kind(value: Any) -> str:
-    kinds = {dict: "an object", list: "a list", str: "a text", type(None): "null", bool: "a truth value"}
+    kinds = {dict: "an object", list: "a list", str: "a text", type(None): "null", bool: "true or false"}
     return kinds.get(type(value), "a number")
 
 

@@ -25,7 +25,7 @@ def read_manifest(
     """The manifest of a Hub id, `id@revision`, Hub URL, folder, weight file, snapshot file, or PEFT adapter.
 
     An adapter's base model is read from where its configuration says; `adapter` names one to put on `location`.
-    A variant names other weights beside the usual ones (`fp16` for `model.fp16.safetensors`). `progress` is told each
+    A variant names other weights beside the usual ones (`fp16` for `model.fp16.safetensors`). `progress` gets each
     step in a short sentence. Raises a `HeadscopeError`.
     """
     tell = progress or (lambda sentence: None)
@@ -51,7 +51,7 @@ def read_manifest(
 def _on_base(adapter: CheckpointManifest, base: CheckpointManifest) -> CheckpointManifest:
     if not is_adapter(adapter):
         raise UsageError(
-            f"--adapter {adapter.reference} is no PEFT adapter: it holds no adapter_config.json",
+            f"--adapter {adapter.reference} is not a PEFT adapter: it holds no adapter_config.json",
             "give the folder or Hub id of an adapter, or leave out --adapter",
         )
     return joined(adapter, base)
@@ -66,7 +66,8 @@ def _read(location: Location, progress: Callable[[str], None]) -> CheckpointMani
 
         if location.revision and found.revision and location.revision != found.revision:
             raise UsageError(
-                f"{location.reference} names the revision {found.revision}, and {location.revision} was asked for",
+                f"{location.reference} names the revision {found.revision}, and the requested revision is "
+                f"{location.revision}",
                 "name one of them",
             )
         return read_hub(access_to(found, location), progress)
@@ -86,13 +87,13 @@ def _read_path(path: Path, reference: str, variant: str | None) -> CheckpointMan
             f"--variant {variant} was given with {reference}, which is a file", "give the folder, or leave it out"
         )
     if not stat.S_ISREG(mode):
-        raise Malformed(f"{reference} is no regular file", "give a folder, a weight file or a snapshot")
+        raise Malformed(f"{reference} is not a regular file", "give a folder, a weight file or a snapshot")
     if path.suffix in WEIGHT_SUFFIXES:
         return read_weight_path(path, reference)
     if path.suffix == ".json":
         return _read_json(path, reference)
     raise Unsupported(
-        f"{reference} is no weight file and no snapshot", f"weight files end in {', '.join(WEIGHT_SUFFIXES)}"
+        f"{reference} is neither a weight file nor a snapshot", f"weight files end in {', '.join(WEIGHT_SUFFIXES)}"
     )
 
 

@@ -39,7 +39,7 @@ def parse_reference(text: str) -> Reference:
         if found is not None:
             return found
     raise NotFound(
-        f"{text} is no path on this machine and no Hub id",
+        f"{text} is neither a local path nor a Hub ID",
         "a Hub id reads `name` or `owner/name`, with `@revision` if needed",
     )
 
@@ -50,10 +50,10 @@ def _url(text: str) -> HubReference | None:
     try:
         parts = urlsplit(text)
     except ValueError as err:
-        raise UsageError(f"{text} is no URL: {err}", "give a Hub URL, a Hub id, a folder or a file") from err
+        raise UsageError(f"{text} is not a URL: {err}", "give a Hub URL, a Hub id, a folder or a file") from err
     endpoint = urlsplit(os.environ.get("HF_ENDPOINT", ""))
     if parts.hostname not in _PUBLIC_HOSTS | ({endpoint.hostname} if endpoint.hostname else set()):
-        raise UsageError(f"{text} is no page of the Hub", "give a Hub URL, a Hub id, a folder or a file")
+        raise UsageError(f"{text} is not a page of the Hub", "give a Hub URL, a Hub id, a folder or a file")
     return _from_path_parts([unquote(part) for part in parts.path.split("/") if part], text)
 
 

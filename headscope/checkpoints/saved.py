@@ -1,4 +1,4 @@
-"""What a save wrote: the weight files of a folder, or one file, with the configuration where one lies beside them."""
+"""What a save wrote: the weight files of a folder, or one file, with the configuration where one is beside them."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -26,7 +26,7 @@ _SETFIT_HEAD = "model_head.pkl"
 
 @dataclass(frozen=True, slots=True)
 class SavedPart:
-    """Weights of a save. `prefix` stands before the names of its tensors in the live model.
+    """Weights of a save. `prefix` is before the names of its tensors in the live model.
 
     `prefix` is None where they are those of the model of Transformers inside.
     """
@@ -40,7 +40,7 @@ class SavedPart:
 class Saved:
     """A save as its files show it.
 
-    `config` is the saved config.json, None where none lies there. `is_training_file`: the weights lie in the file of a
+    `config` is the saved config.json, None where none is there. `is_training_file`: the weights are in the file of a
     training run, under the names of the module that was trained. `shard_of` says where an index puts each key;
     `missing_shards` are not there. `pickled_head` is the file of a classifier in a pickle, "" for none. `state` says
     what the save is instead, where no weights could be read.

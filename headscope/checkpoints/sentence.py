@@ -29,9 +29,9 @@ _ENCODERS = ("sentence_transformers", "sbert_ce_default_activation_function")
 
 
 def read_sentence_pipeline(storage: Storage, config: Mapping[str, Any] | None = None) -> SentencePipeline | None:
-    """What follows the model of a sentence-transformers checkpoint; None where no file and no `config` says so.
+    """What follows the model of a sentence-transformers checkpoint; None if no file and no `config` mentions any.
 
-    What is no such file is told by `reason`: it is beside the weights, and stops nothing.
+    `reason` explains a missing file: it is beside the weights, and stops nothing.
     """
     if not storage.has(MODULES):
         return _of_config(config or {})

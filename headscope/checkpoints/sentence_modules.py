@@ -36,7 +36,8 @@ class _Read:
 
 
 def read_module(storage: Storage, name: str, folder: str) -> SentenceModule:
-    """One module of the chain, with its own weights. What does not fit is said in `fault`, for the library raises then.
+    """One module of the chain, with its own weights. `fault` describes what doesn't fit, because the library raises an
+    error for it.
 
     A module of a class that is not known, or without settings that matter, is named and no more.
     """
@@ -62,7 +63,7 @@ def modes_of(settings: Mapping[str, Any]) -> tuple[str, ...]:
     if named is not None:
         modes = (named,) if isinstance(named, str) else tuple(named) if isinstance(named, list) else ()
         if not modes or not all(isinstance(mode, str) for mode in modes):
-            raise Malformed("pooling_mode of the pooling module is no name", "correct its config.json")
+            raise Malformed("pooling_mode of the pooling module is not a name", "correct its config.json")
         return modes
     return tuple(mode for key, mode in _OLD_MODES.items() if settings.get(key) is True) or ("mean",)
 

@@ -72,7 +72,7 @@ def _tensor_entry(tensor: TensorHeader) -> dict[str, Any]:
 
 
 def write_snapshot(manifest: CheckpointManifest, path: str | Path, provenance: str = "") -> None:
-    """Writes a snapshot whole or not at all. Raises UsageError where it cannot be written."""
+    """Writes a snapshot atomically. Raises UsageError where it cannot be written."""
     target = Path(path)
     if target.is_dir():
         raise UsageError(f"{target} is a folder", "name a file")
@@ -117,7 +117,8 @@ def _from_values(values: dict[str, Any], reference: str, size: int) -> Checkpoin
         )
     except (KeyError, TypeError, ValueError) as err:
         raise Malformed(
-            f"{reference} is no complete snapshot: {type(err).__name__} {err}", "write it again with headscope snapshot"
+            f"{reference} is not a complete snapshot: {type(err).__name__} {err}",
+            "write it again with headscope snapshot",
         ) from err
 
 
@@ -136,7 +137,7 @@ def _sentence_in(value: Any) -> SentencePipeline | None:
     texts = {name: tuple(_expect(item, str) for item in _expect(value[name], list)) for name in ("modules", "pooling")}
     ids = _expect(value.get("token_ids", []), list)
     if not all(type(item) is int and item >= 0 for item in ids):
-        raise TypeError("the tokens of a reranker are no ids")
+        raise TypeError("the tokens of a reranker are not ids")
     return SentencePipeline(
         **texts,
         reason=_expect(value["reason"], str),
@@ -179,7 +180,7 @@ def _module_in(value: Any) -> SentenceModule:
 
 def _axis(value: Any) -> int:
     if type(value) is not int or not 0 <= value < _SIZES:
-        raise ValueError("an axis is no size")
+        raise ValueError("an axis is not a size")
     return value
 
 
@@ -212,7 +213,7 @@ def _expect(value: Any, kind: type) -> Any:
 
 def _size(value: Any) -> int | None:
     if value is not None and (type(value) is not int or value < 0):
-        raise TypeError("a file size is no number of bytes")
+        raise TypeError("a file size is not a number of bytes")
     return value
 
 
@@ -223,7 +224,7 @@ def _optional_text(value: Any) -> str | None:
 def _shared(groups: Any, keys: set[str]) -> Iterator[tuple[str, ...]]:
     for group in _expect(groups, list):
         if len(_expect(group, list)) < len("ab") or not all(isinstance(key, str) and key in keys for key in group):
-            raise ValueError("a shared group is no list of at least two tensors")
+            raise ValueError("a shared group is not a list of at least two tensors")
         yield tuple(group)
 
 
@@ -234,7 +235,7 @@ def _tensors(entries: Any, files: set[str]) -> Iterator[TensorHeader]:
         if key in seen:
             raise ValueError(f"the tensor {key!r} stands twice")
         if not all(type(size) is int and 0 <= size < _SIZES for size in shape):
-            raise ValueError(f"the shape of {key!r} is no list of sizes")
+            raise ValueError(f"the shape of {key!r} is not a list of sizes")
         if entry["dtype"] not in TORCH_DTYPES or entry["file"] not in files:
             raise ValueError(f"the dtype or the file of {key!r} is unknown")
         seen.add(key)
@@ -252,7 +253,7 @@ def _bundle() -> Any:
 
 
 def read_bundled(reference: str, reason: str) -> CheckpointManifest | None:
-    """The bundled snapshot of a checkpoint, with a notice that says why it stands in; None where there is none."""
+    """The bundled snapshot of a checkpoint, with a notice that says why it was used; None where there is none."""
     name = reference.rpartition("/")[2] if reference in _alias_ids() else reference
     if name not in bundled_snapshots():
         return None
@@ -263,7 +264,7 @@ def read_bundled(reference: str, reason: str) -> CheckpointManifest | None:
 
 
 def _alias_ids() -> dict[str, str]:
-    """The ids under organisations that the bundled checkpoints moved to."""
+    """The ids under organizations that the bundled checkpoints moved to."""
     owners = {
         "google-bert/bert-base-uncased", "FacebookAI/roberta-base", "distilbert/distilbert-base-uncased",
         "distilbert/distilbert-base-uncased-finetuned-sst-2-english", "xlnet/xlnet-base-cased", "openai-community/gpt2",

@@ -19,7 +19,7 @@ from headscope.checkpoints.weights import Storage, read_weight_file, read_weight
 from headscope.errors import HeadscopeError, Malformed, NotFound, WithoutConfig
 from headscope.facts import CheckpointKind, CheckpointManifest, Repair, TensorHeader, Unavailable
 
-_NO_CONFIG = "put the config.json of the model there"
+_NO_CONFIG = "add the config.json of the model"
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 _BESIDE = (".json", ".cfg")
 
@@ -74,8 +74,10 @@ def without_config(around: Surroundings) -> HeadscopeError:
     if tensors:
         return WithoutConfig(f"{reference}: the weights have no {CONFIG} beside them.", _NO_CONFIG, tensors)
     if file:
-        return NotFound(f"{reference} has no {CONFIG} beside it", "put the config.json of its model there")
-    return NotFound(f"{reference} is no checkpoint: it holds no {CONFIG}", "give a folder written by save_pretrained")
+        return NotFound(f"{reference} has no {CONFIG} beside it", "add the config.json of its model")
+    return NotFound(
+        f"{reference} is not a checkpoint: it holds no {CONFIG}", "give a folder written by save_pretrained"
+    )
 
 
 def _tensors_in(around: Surroundings) -> tuple[TensorHeader, ...]:

@@ -61,7 +61,7 @@ class Storage(Protocol):
         ...
 
     def open(self, name: str, first: int = FIRST_BYTES) -> ByteSource:
-        """A large file by range, whose first bytes are wanted at once. Raises NotFound."""
+        """A large file by range, whose first bytes are wanted right away. Raises NotFound."""
         ...
 
 
@@ -97,7 +97,7 @@ _LAYOUTS = (
 
 
 def read_weights(storage: Storage, config: Mapping[str, Any], variant: str | None = None) -> Weights:
-    """The tensors of the weight files that `from_pretrained` would load: those that the configuration names, else
+    """The tensors of the weight files that `from_pretrained` would load: those that the configuration names, or
     safetensors before PyTorch's; with a `variant`, only files of that variant.
 
     Weights of another format beside them are mentioned where the names of all files are at hand.
@@ -119,7 +119,7 @@ def read_weights(storage: Storage, config: Mapping[str, Any], variant: str | Non
     _refuse_variants(names)
     refuse_exports(names, storage.open)
     _refuse_other_formats(names)
-    gap = Unavailable("weights", "the checkpoint holds no weight file that is read (safetensors or PyTorch's)")
+    gap = Unavailable("weights", "the checkpoint holds no weight file that headscope reads (safetensors or PyTorch)")
     return Weights(WeightsFormat.NONE, gaps=(gap,))
 
 
@@ -134,11 +134,11 @@ def read_adapter_weights(storage: Storage) -> Weights:
 
 
 def _read_chosen(storage: Storage, name: Any) -> Weights:
-    """The file that `transformers_weights` of the configuration names, which must lie inside the checkpoint."""
+    """The file that `transformers_weights` of the configuration names, which must be inside the checkpoint."""
     plain = isinstance(name, str) and not any(sign in name for sign in "\\:\0")
     if not plain or PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
         raise Malformed(
-            f"transformers_weights in config.json is {str(name)[:80]!r}, which is no file inside the checkpoint",
+            f"transformers_weights in config.json is {str(name)[:80]!r}, which is not a file inside the checkpoint",
             "do not load this checkpoint before you know why",
         )
     if name.endswith(".safetensors.index.json"):
@@ -146,7 +146,7 @@ def _read_chosen(storage: Storage, name: Any) -> Weights:
     if name.endswith(".safetensors"):
         return _read_files(storage, WeightsFormat.SAFETENSORS, [name])
     raise Unsupported(
-        f"transformers_weights in config.json names {name}, which is no safetensors file", "correct config.json"
+        f"transformers_weights in config.json names {name}, which is not a safetensors file", "correct config.json"
     )
 
 
@@ -154,7 +154,7 @@ def _other_weights(names: Iterable[str], taken: WeightsFormat) -> tuple[str, ...
     """A sentence on weights of the other format beside those that were read, which may hold other tensors."""
     there = set(names)
     others = [layout.name for layout in _LAYOUTS if layout.format is not taken and layout.name in there]
-    return (f"{others[0]} lies there too; Transformers takes {taken.value}, and so it was not read",) if others else ()
+    return (f"{others[0]} is there too; Transformers takes {taken.value}, and so it was not read",) if others else ()
 
 
 def read_weight_file(storage: Storage, name: str) -> Weights:
@@ -168,8 +168,8 @@ def _refuse_variants(names: Iterable[str]) -> None:
     found = sorted(name for name in names if _variant_in(name))
     if found:
         raise Unsupported(
-            f"the weights are there in a variant only: {found[0]}, which from_pretrained takes with variant=...",
-            f"give --variant {_variant_in(found[0])}",
+            f"the weights exist only as a variant: {found[0]}, which from_pretrained takes with variant=...",
+            f"add --variant {_variant_in(found[0])}",
         )
 
 
@@ -182,7 +182,7 @@ def _variant_in(name: str) -> str | None:
 def _layouts_of(variant: str) -> tuple[_Layout, ...]:
     """The layouts with a variant in their names, where Transformers puts it: before the last ending."""
     if not _VARIANT_NAME.fullmatch(variant):
-        raise UsageError(f"--variant {variant!r} is no name of a variant", "variants are named like fp16")
+        raise UsageError(f"--variant {variant!r} is not the name of a variant", "variants are named like fp16")
     return tuple(replace(layout, name=_with_variant(layout.name, variant)) for layout in _LAYOUTS)
 
 
@@ -213,7 +213,7 @@ def _refuse_other_formats(names: Iterable[str]) -> None:
             found[name] = kind
     if found:
         listed = ", ".join(f"{name} ({kind})" for name, kind in found.items())
-        raise Unsupported(f"the weights are in a format that is not examined: {listed}", "convert them to safetensors")
+        raise Unsupported(f"headscope doesn't read the format of the weights: {listed}", "convert them to safetensors")
 
 
 def _read_index(storage: Storage, layout: _Layout) -> Weights:
@@ -241,7 +241,7 @@ def _shard_name(value: Any, index: str) -> str:
     is_plain = isinstance(value, str) and value not in {"", ".", ".."} and not any(sign in value for sign in "/\\:\0")
     if not is_plain:
         raise Malformed(
-            f"{index} names the shard {str(value)[:80]!r}, which is no file name beside it",
+            f"{index} names the shard {str(value)[:80]!r}, which is not a file name beside it",
             "a weight_map holds plain file names; do not load this checkpoint before you know why",
         )
     return str(value)
@@ -250,14 +250,14 @@ def _shard_name(value: Any, index: str) -> str:
 def _unheld(weights: Weights, weight_map: dict[str, Any], index: str) -> tuple[str, ...]:
     """A sentence on keys that the index promises and no shard holds.
 
-    It is no gap: `from_pretrained` loads what the shards hold, whatever the index says, and so these are missing.
+    It is not a gap: `from_pretrained` loads what the shards hold, whatever the index says, and so these are missing.
     """
     missing_files = {file.name for file in weights.files if file.size is None}
     held = {tensor.key for tensor in weights.tensors}
     absent = [key for key, shard in weight_map.items() if key not in held and shard not in missing_files]
     if not absent:
         return ()
-    return (f"{index} promises {counted(len(absent), 'tensor')} that no shard holds, first {absent[0]}",)
+    return (f"{index} lists {counted(len(absent), 'tensor')} that no shard holds, the first is {absent[0]}",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +273,7 @@ class _Part:
 def _read_files(
     storage: Storage, format_: WeightsFormat, names: list[str], listed: Mapping[str, int] | None = None
 ) -> Weights:
-    """The named files at once; `listed` are those of an index, with header sizes: missing ones are a gap."""
+    """The named files, read together; `listed` are those of an index, with header sizes: missing ones are a gap."""
     contexts = [copy_context() for _ in names]  # the threads belong to what this reading is bounded and watched by
     # Each shard is one request that mostly waits.
     with ThreadPoolExecutor(max_workers=_WORKERS) as pool:

@@ -1,4 +1,4 @@
-"""Rules on labelled data: whether their labels are the model's classes, in the model's order."""
+"""Rules on labeled data: whether their labels are the model's classes, in the model's order."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ _PER_TOKEN = (Task.TOKEN_CLASSIFICATION, Task.AUDIO_FRAME_CLASSIFICATION)
 _LISTED = 12
 _UNBALANCED = 20
 _HOT = 3
-"""A list of so many 0 and 1 has an entry for each class; a shorter one may be a list of ids."""
+"""A list of this many 0s and 1s has an entry for each class; a shorter one may be a list of ids."""
 _INTEGER = re.compile(r"[+-]?\d+")
 _BOTH = "multi_label_classification"
 

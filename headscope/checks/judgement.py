@@ -9,9 +9,9 @@ from headscope.facts import Finding, Unavailable
 from headscope.facts.check import CheckResult, Ignored, Subject, Verdict
 from headscope.facts.environment import tool_version
 
-_NO_DATA = "no labelled data was given (--data)"
+_NO_DATA = "no labeled data was given (--data)"
 _OPTIONAL = frozenset({"data", "predictions"})
-_NO_PREDICTIONS = "no predictions were asked for (--predict)"
+_NO_PREDICTIONS = "predictions need --predict"
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ def fingerprint(reference: str, finding: Finding) -> tuple[str, str, tuple[str, 
 
 
 def _without_the_rest(subject: Subject, selection: Selection) -> Selection:
-    """The selection without the rules on labelled data and on predictions where nobody gave or asked for these."""
+    """The selection without the rules on labeled data and on predictions where nobody gave or asked for these."""
     given = {gap.what for gap in (*subject.unknown, *subject.inapplicable)}
     if subject.data is not None:
         given |= {"data"} | ({"predictions"} if subject.data.predictions is not None else set())

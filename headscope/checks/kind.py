@@ -10,7 +10,7 @@ _GIVEN = (ParameterStatus.LOADED, ParameterStatus.CHANGED)
 _NO_FLOAT = ("int8", "uint8", "int4", "float8_e4m3fn", "float8_e5m2")
 
 
-@rule("HS401", "wrong-kind", "The checkpoint was made for something else")
+@rule("HS401", "wrong-kind", "The checkpoint is not a classifier")
 def wrong_kind(this: Rule, subject: Subject) -> Findings:
     """A language model, a base model, a sentence embedder, or a classifier for another task."""
     yield from _other_task(this, subject)
@@ -21,7 +21,7 @@ def wrong_kind(this: Rule, subject: Subject) -> Findings:
     made = f" (architectures: {few_of(names)})" if names else ""
     yield this.find(
         at(subject, training=Severity.NOTE, inference=Severity.WARNING),
-        f"The checkpoint is a {subject.built.kind}{made} and has no classifier of its own.",
+        f"The checkpoint is a {subject.built.kind}{made} without a classifier.",
         for_profile(
             subject,
             training="This is what fine-tuning usually starts from.",
@@ -55,7 +55,7 @@ def _other_task(this: Rule, subject: Subject) -> Findings:
     )
 
 
-@rule("HS402", "head-dtype", "The head is in a number format that its loss dislikes")
+@rule("HS402", "head-dtype", "The head's dtype is unsuitable for training")
 def head_dtype(this: Rule, subject: Subject) -> Findings:
     """Weights of the head in half precision (training) or in no floating point that a layer computes in."""
     live = live_parameters(subject)
@@ -66,14 +66,14 @@ def head_dtype(this: Rule, subject: Subject) -> Findings:
         yield this.find(
             at(subject, training=Severity.ERROR, inference=Severity.WARNING),
             f"Weights of the head are stored as {', '.join(dict.fromkeys(stored.values()))}: {few_of(packed)}.",
-            "Leave the head out of the quantisation (modules_to_not_convert or the like).",
+            "Leave the head out of the quantization (modules_to_not_convert or similar).",
             packed,
         )
     if half and subject.profile is Profile.TRAINING:
         yield this.find(
             Severity.WARNING,
-            f"The head would be trained in float16, whose small range loses gradients: {few_of(half)}.",
-            "Load with dtype=torch.float32 or bfloat16, and leave half precision to autocast (fp16=True).",
+            f"Training the head in float16 loses small gradients: {few_of(half)}.",
+            "Load with dtype=torch.float32 or bfloat16, and use autocast (fp16=True) for half precision.",
             half,
         )
 
@@ -85,7 +85,7 @@ def remote_code(this: Rule, subject: Subject) -> Findings:
         yield this.find(
             Severity.WARNING,
             "config.json names model code in the repository (auto_map), which trust_remote_code=True would run.",
-            "Read that code, and pin the revision that you have read.",
+            "Read that code, then pin the revision you read.",
         )
 
 
@@ -102,7 +102,7 @@ def module_broken(this: Rule, subject: Subject) -> Findings:
             )
 
 
-@rule("HS406", "other-head", "The checkpoint's scores are those of a head that Transformers does not load")
+@rule("HS406", "other-head", "Transformers does not load the head in this checkpoint")
 def other_head(this: Rule, subject: Subject) -> Findings:
     """A head of another library beside the model (TRL's value head, a head of adapters) that the class leaves out."""
     checkpoint = subject.report.checkpoint
@@ -113,13 +113,13 @@ def other_head(this: Rule, subject: Subject) -> Findings:
         yield this.find(
             at(subject, training=Severity.NOTE, inference=Severity.WARNING),
             f"The checkpoint holds {head.name} ({head.scores} {'score' if head.scores == 1 else 'scores'} from "
-            f"{head.weight}), and {subject.report.model.class_name} does not load it.",
+            f"{head.weight}), but {subject.report.model.class_name} does not load it.",
             "Load the checkpoint with the library that saved it (TRL saves v_head, adapters saves heads.NAME), or copy "
             "these weights into the classifier yourself.",
         )
 
 
-@rule("HS404", "head-quantised", "The head is quantised")
+@rule("HS404", "head-quantised", "The head is quantized")
 def head_quantised(this: Rule, subject: Subject) -> Findings:
     """A head that is packed in few bits, or that would be when it is made."""
     facts = subject.report.model.quantization
@@ -127,22 +127,22 @@ def head_quantised(this: Rule, subject: Subject) -> Findings:
         return
     live = live_parameters(subject)
     if facts.head_quantised is None:
-        raise NotKnown("how the head is stored is not known")
+        raise NotKnown("headscope could not determine how the head is stored")
     packed = [item.name for item in live if item.quantised is not None]
     if packed:
         yield this.find(
             at(subject, training=Severity.ERROR, inference=Severity.WARNING),
-            f"{few_of(packed)} of the head is packed by {facts.method}: coarse scores, and nothing "
-            "that can be trained.",
-            "Leave the head out of the quantisation (modules_to_not_convert, llm_int8_skip_modules).",
+            f"{few_of(packed)} of the head is quantized by {facts.method}: its scores are coarse, "
+            "and it can't be trained.",
+            "Leave the head out of the quantization (modules_to_not_convert, llm_int8_skip_modules).",
             packed,
         )
     fresh = [item.name for item in live if item.status in NEW_AT_LOAD]
     if facts.method == "bitsandbytes" and facts.skips_head is False and fresh:
         yield this.find(
             at(subject, training=Severity.ERROR, inference=Severity.WARNING),
-            f"The settings leave {few_of(facts.skipped) or 'nothing'} unquantised and forget the head: "
-            f"{few_of(fresh)} is new, and would be made quantised.",
+            f"The quantization config skips {few_of(facts.skipped) or 'nothing'} but not the head: "
+            f"{few_of(fresh)} is new and would be quantized.",
             "Add the head's module to llm_int8_skip_modules in the quantization_config.",
             fresh,
         )

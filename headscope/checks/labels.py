@@ -29,7 +29,7 @@ _CLASSIFIED_WHOLE = (Task.SEQUENCE_CLASSIFICATION, Task.IMAGE_CLASSIFICATION, Ta
 
 @rule("HS201", "class-count", "The class counts differ")
 def class_count(this: Rule, subject: Subject) -> Findings:
-    """The stored classifier, the configuration, and what was asked for do not have the same number of classes."""
+    """The stored classifier, the configuration and the request don't have the same number of classes."""
     if subject.report.model.task in WITHOUT_CLASSES:
         return
     configured = _configured_count(subject)
@@ -39,7 +39,7 @@ def class_count(this: Rule, subject: Subject) -> Findings:
     model = subject.report.model.num_labels
     if stored is not None and stored != model:
         lost = _names_in_config(subject)
-        sentence = f" Its labels would be lost: {few_of(lost)}." if lost and wanted else ""
+        sentence = f" The checkpoint's labels would be lost: {few_of(lost)}." if lost and wanted else ""
         live = is_in_memory(subject)  # whether it was trained since, HS102 and HS103 ask
         told = (
             ", so it was not loaded."
@@ -49,14 +49,14 @@ def class_count(this: Rule, subject: Subject) -> Findings:
         yield this.find(
             at(subject, training=Severity.WARNING, inference=Severity.WARNING if live else Severity.ERROR),
             f"The checkpoint's classifier has {stored} classes and the model {model}{told}",
-            f"Use num_labels={stored}, or know that the classifier starts over.",
+            f"Use num_labels={stored} to keep the classifier; any other number makes a new one.",
         )
     elif wanted is not None and configured is not None and wanted != configured and subject.config.id2label:
         yield this.find(
             at(subject, training=Severity.NOTE, inference=Severity.ERROR),
-            f"The configuration has {configured} classes, and {wanted} were asked for: its labels would be lost: "
+            f"The configuration has {configured} classes, but {wanted} were requested, so its labels would be lost: "
             f"{few_of(_names_in_config(subject))}.",
-            f"Leave out --num-labels, or know that the {configured} labels go.",
+            f"Leave out --num-labels to keep the {configured} labels.",
         )
 
 
@@ -66,7 +66,7 @@ def _against_itself(this: Rule, subject: Subject) -> Findings:
     if config.num_labels is not None and config.id2label and len(config.id2label) != config.num_labels:
         yield this.find(
             Severity.ERROR,
-            f"{where} says num_labels {config.num_labels}, and its id2label names {len(config.id2label)}.",
+            f"{where} sets num_labels={config.num_labels}, but its id2label has {len(config.id2label)} names.",
             f"Correct {where}: Transformers makes {subject.report.model.num_labels} classes of it.",
         )
 
@@ -131,7 +131,7 @@ def _faults_of_inverse(subject: Subject) -> list[str]:
         return []
     wrong = [name for key, name in forward if back.get(name) != key]
     spare = [name for name in back if name not in {label for _, label in forward}]
-    faults = [f"label2id does not lead {few_of(wrong)} back to the same id"] if wrong else []
+    faults = [f"label2id does not map {few_of(wrong)} back to the same id"] if wrong else []
     return [*faults, f"label2id names {few_of(spare)}, which id2label does not have"] if spare else faults
 
 
@@ -142,7 +142,7 @@ def problem_type(this: Rule, subject: Subject) -> Findings:
     if configured is not None and configured not in _LOSS_OF and model.reads_problem_type is not False:
         yield this.find(
             Severity.ERROR,
-            f"problem_type is {configured!r}, which no loss of Transformers knows.",
+            f"problem_type is {configured!r}, which is not a problem type of Transformers.",
             f"Set it to one of {', '.join(_LOSS_OF)}, or leave it out.",
         )
     yield from _softmax_over_one(this, subject)
@@ -172,7 +172,8 @@ def _softmax_over_one(this: Rule, subject: Subject) -> Findings:
     if chosen:
         yield this.find(
             Severity.ERROR,
-            "One class and problem_type single_label_classification: softmax over one score is always 1, the loss 0.",
+            "With one class and problem_type single_label_classification, softmax over the one score is always 1 and "
+            "the loss is 0.",
             "Use num_labels=2, or problem_type regression or multi_label_classification.",
         )
     elif model.loss == "not determined":

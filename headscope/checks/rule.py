@@ -136,7 +136,9 @@ def reshaped_classes(subject: Subject) -> dict[str, int]:
 
 
 def unless_repaired(subject: Subject, names: Iterable[str], otherwise: str) -> str:
-    """The remedy for parameters that are not loaded: the repair of the checkpoint's state if that gives them all."""
+    """The remedy for parameters that are not loaded: the repair of the checkpoint's state if it gives every one of
+    them.
+    """
     repaired = subject.report.repaired
     if repaired is None:
         return otherwise

@@ -113,7 +113,7 @@ def _labels_missing(this: Rule, saved: SavedModel) -> Findings:
     stored = f"names {few_of(saved.saved_labels)}" if saved.saved_labels else "names none"
     yield this.find(
         Severity.ERROR,
-        f"The live model names its classes {live}, and the saved config.json {stored}: the saved model answers with "
+        f"The live model names its classes {live}, and the saved config.json {stored}: the saved model will return "
         "other names.",
         "Set id2label and label2id on model.config before the save, and save again.",
     )
@@ -130,7 +130,7 @@ def _other_dtype(this: Rule, saved: SavedModel) -> Findings:
         yield this.find(
             Severity.WARNING,
             f"{few_of(_names(found))}: {reasons}{lost}.",
-            "Save in the dtype that the model is to be used in.",
+            "Save in the dtype that you will use the model in.",
             _names(found),
         )
 
@@ -143,7 +143,7 @@ def _incomplete(this: Rule, saved: SavedModel) -> Findings:
             Severity.ERROR,
             f"The index names {counted(len(saved.missing_shards), 'shard')} that {verb(len(saved.missing_shards))} "
             f"not there: {few_of(saved.missing_shards)}.",
-            "Save the model again: every process has to end its save before the folder is used.",
+            "Save the model again: every process must finish its save before you use the folder.",
         )
     if saved.hollow:
         yield this.find(
@@ -158,7 +158,7 @@ def _incomplete(this: Rule, saved: SavedModel) -> Findings:
 def _did_not_move(this: Rule, saved: SavedModel) -> Findings:
     """A tensor of the head has the numbers that it had when training started.
 
-    It is no fault if something else of the head was trained, and this was frozen with the numbers of the checkpoint.
+    It is not a fault if something else of the head was trained, and this was frozen with the numbers of the checkpoint.
     """
     still = [item for item in saved.moves if item.still is not None]
     moved = len(still) < len(saved.moves)

@@ -1,4 +1,4 @@
-"""Which rules are asked, which findings are ignored, and from which severity on a finding fails the check."""
+"""Which rules run, which findings are ignored, and which severities fail the check."""
 
 import re
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ class Ignore:
     model: str = "*"
 
     def covers(self, finding: Finding, reference: str) -> bool:
-        """Whether a finding on a model is to be ignored."""
+        """Whether a finding on a model is ignored."""
         return _names(self.rule, RULES[finding.id]) and fnmatchcase(reference, self.model)
 
 
@@ -90,7 +90,7 @@ def _check_known(name: str) -> None:
 def _check_contradiction(names: tuple[str, ...], ignores: tuple[Ignore, ...]) -> None:
     both = {name.upper() for name in names} & {item.rule.upper() for item in ignores if item.model == "*"}
     if both:
-        raise UsageError(f"{', '.join(sorted(both))} is selected and ignored at once", "leave out one of the two")
+        raise UsageError(f"{', '.join(sorted(both))} is both selected and ignored", "leave out one of the two")
 
 
 def _check_dates(ignores: tuple[Ignore, ...], today: date) -> None:
@@ -99,7 +99,7 @@ def _check_dates(ignores: tuple[Ignore, ...], today: date) -> None:
             why = f" ({item.reason})" if item.reason else ""
             raise UsageError(
                 f"the ignore of {item.rule}{why} ended on {item.until}",
-                "look at the finding again, then remove the ignore or give it a later date",
+                "review the finding, then remove the ignore or set a later date",
             )
 
 

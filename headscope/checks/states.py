@@ -11,7 +11,7 @@ _TITLES = {
     StateKind.DEEPSPEED: ("deepspeed-checkpoint", "The weights are a training checkpoint of DeepSpeed"),
     StateKind.DISTRIBUTED: ("distributed-checkpoint", "The weights are a distributed checkpoint"),
     StateKind.MEGATRON: ("megatron-ranks", "The weights are a checkpoint of Megatron"),
-    StateKind.LIGHTNING: ("training-file", "The weights lie inside a file of a training run"),
+    StateKind.LIGHTNING: ("training-file", "The weights are inside a file of a training run"),
     StateKind.TRAINER_OUTPUT: ("trainer-output", "The folder is the output of a Trainer"),
     StateKind.NO_CONFIG: ("no-config", "The weights have no config.json"),
     StateKind.OTHER_FORMAT: ("other-format", "The weights are in the format of another framework"),

@@ -1,4 +1,4 @@
-"""Rules on padding: which token a head reads, and what stands there in a batch."""
+"""Rules on padding: which token a head reads, and what is there in a batch."""
 
 from headscope.checks.rule import Findings, NotKnown, Rule, head_of, rule
 from headscope.facts import PoolingKind, Severity
@@ -13,7 +13,7 @@ def _position(subject: Subject) -> PoolingKind:
     return pooling.parts[0].kind if pooling.kind is PoolingKind.TOKEN_PAIR and pooling.parts else pooling.kind
 
 
-@rule("HS301", "pad-token-missing", "The head looks for padding, and no pad token is set")
+@rule("HS301", "pad-token-missing", "The head looks for padding, but no pad token is set")
 def pad_token_missing(this: Rule, subject: Subject) -> Findings:
     """A head that finds the last token by its padding, without a pad token: batches fail."""
     if _position(subject) is PoolingKind.LAST_NON_PAD_TOKEN and subject.built.pad_token_id is None:
@@ -33,7 +33,7 @@ def pad_token_unknown(this: Rule, subject: Subject) -> Findings:
         yield this.find(
             Severity.ERROR,
             f"pad_token_id is {pad}, and the vocabulary has {size:,} tokens.",
-            "Resize the embeddings (model.resize_token_embeddings), or use a token that is there.",
+            "Resize the embeddings (model.resize_token_embeddings), or use a token in the vocabulary.",
         )
 
 
@@ -55,16 +55,16 @@ def padding_side(this: Rule, subject: Subject) -> Findings:
 
 @rule("HS304", "pad-is-eos", "The pad token is the end-of-text token")
 def pad_is_eos(this: Rule, subject: Subject) -> Findings:
-    """Padding that cannot be told from the end of a text, for a head that looks for either."""
+    """Padding that looks like the end of a text, for a head that looks for either."""
     kind = _position(subject)
     if kind not in _BY_PADDING or not _same_token(subject):
         return
     if kind is PoolingKind.EOS_TOKEN:
         yield this.find(
             Severity.ERROR,
-            "The head reads the end-of-text token, and padding is made of the same token: texts of different length "
+            "The head reads the end-of-text token, and padding uses the same token: texts of different lengths then "
             "have different numbers of it, which raises an error.",
-            "Give the tokenizer a pad token of its own.",
+            "Give the tokenizer a separate pad token.",
         )
     else:
         yield this.find(

@@ -33,8 +33,8 @@ def head_not_optimized(this: Rule, subject: Subject) -> Findings:
     if live is not None and live.not_optimized and subject.profile is Profile.TRAINING:
         yield this.find(
             Severity.ERROR,
-            f"The optimizer does not hold {few_of(live.not_optimized)}, so training leaves "
-            f"{verb(len(live.not_optimized), 'it as it is', 'them as they are')}.",
-            "Make the optimizer after the head was replaced, from model.parameters().",
+            f"The optimizer does not hold {few_of(live.not_optimized)}, so training doesn't change "
+            f"{verb(len(live.not_optimized), 'it', 'them')}.",
+            "Create the optimizer from model.parameters() after you replace the head.",
             live.not_optimized,
         )

@@ -17,7 +17,7 @@ def values_broken(this: Rule, subject: Subject) -> Findings:
         yield this.find(
             Severity.ERROR,
             f"NaN or infinity in {few_of(lost)}: every score is NaN.",
-            "Take an earlier checkpoint; the training diverged.",
+            "The training diverged: use an earlier checkpoint.",
             lost,
         )
     matrices = [item for item in values if item.constant_rows or _is_matrix(item, subject)]
@@ -26,15 +26,16 @@ def values_broken(this: Rule, subject: Subject) -> Findings:
         yield this.find(
             at(subject, training=Severity.WARNING, inference=Severity.ERROR),
             f"{few_of(empty)} holds zeros only: all classes get the same score for every input.",
-            "The weights were never trained or never saved; save the checkpoint again.",
+            "The weights were never trained or never saved: save the checkpoint again.",
             empty,
         )
     flat = [item.name for item in matrices if item.constant_rows and item.name not in empty and item.name not in lost]
     if flat:
         yield this.find(
             Severity.WARNING,
-            f"{few_of(flat)} has rows whose elements are all the same: such a class does not look at its input.",
-            "See whether those classes occur in the training data.",
+            f"{few_of(flat)} has rows whose elements are all the same, so the scores of those classes hardly depend on "
+            f"the input.",
+            "Check that those classes occur in the training data.",
             flat,
         )
 
@@ -47,7 +48,7 @@ def _is_matrix(item: TensorValues, subject: Subject) -> bool:
 
 @rule("HS502", "looks-untrained", "The classifier looks as if it was never trained", Severity.NOTE, needs=("values",))
 def looks_untrained(this: Rule, subject: Subject) -> Findings:
-    """A classifier that the checkpoint gives, and whose numbers are those of a fresh initialisation."""
+    """A classifier that the checkpoint gives, and whose numbers are those of a fresh initialization."""
     health = subject.health
     if health is None:  # without values, which the rule needs
         return

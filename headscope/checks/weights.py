@@ -52,7 +52,7 @@ def base_weights_missing(this: Rule, subject: Subject) -> Findings:
         raise NotKnown(f"whether the checkpoint gives {few_of(unknown)} is not known")
     yield this.find(
         Severity.NOTE,
-        f"{few_of(unknown)} has another number of rows than in the checkpoint: added rows start at random.",
+        f"{few_of(unknown)} has more or fewer rows than in the checkpoint; added rows start at random.",
         "Train the added tokens, or load a checkpoint that was saved after resize_token_embeddings.",
         unknown,
     )
@@ -64,15 +64,15 @@ def _missing_outside(this: Rule, subject: Subject, missing: tuple[str, ...]) -> 
     weights = subject.report.weights
     base = sum(1 for item in weights.parameters if item.in_base and not item.is_buffer)
     outside = f"{counted(len(missing), 'tensor')} outside the head"
-    message = f"{outside} {verb(len(missing))} newly initialised: {few_of(missing)}."
+    message = f"{outside} {verb(len(missing))} newly initialized: {few_of(missing)}."
     if is_in_memory(subject):
         was = verb(len(missing), "was", "were")
         message = f"{outside} {was} not loaded from the checkpoint: {few_of(missing)}."
-    remedy = "Give the checkpoint that holds them, or the class that it was saved from (--model-class)."
+    remedy = "Use the checkpoint that holds them, or the class it was saved from (--model-class)."
     if weights.unused and len(missing) >= _MANY * max(base, 1):
         message += (
             f" At the same time {len(weights.unused):,} checkpoint tensors find no place, the first is "
-            f"{weights.unused[0]}: the names do not match, as with a wrong prefix or another class."
+            f"{weights.unused[0]}: the names don't match, often because of a wrong prefix or another class."
         )
         remedy = "Load it into the class it was saved from (--model-class), or rename its keys."
     yield this.find(Severity.ERROR, message, unless_repaired(subject, missing, remedy), missing)
@@ -102,7 +102,7 @@ def empty_placeholders(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS102", "head-new", "The head is newly initialised", needs=("origin",))
+@rule("HS102", "head-new", "The head is newly initialized", needs=("origin",))
 def head_new(this: Rule, subject: Subject) -> Findings:
     """Every weight of the head that the scores depend on is new."""
     live = live_of(subject)
@@ -129,7 +129,8 @@ def _random_at_every_load(lost: list[HeadParameter]) -> str:
     weights, buffers = _by_kind(lost)
     count = sum(item.count for item in weights)
     sentence = (
-        f"Random at every load: {_all(len(weights))} of the head, {counted(count, 'parameter')}: {_names(weights)}."
+        f"{_head_tensors(len(weights))} randomly initialized on every load "
+        f"({counted(count, 'parameter')}): {_names(weights)}."
     )
     return sentence + (f" At their default values: {_names(buffers)} (buffers)." if buffers else "")
 
@@ -162,7 +163,7 @@ def _new_at_load(this: Rule, subject: Subject, lost: list[HeadParameter]) -> Fin
         [item.name for item in lost],
     )
     if open_question:
-        raise NotKnown(f"not known whether the weights were trained since the load: {_names(lost)}")
+        raise NotKnown(f"headscope could not determine whether the weights were trained since the load: {_names(lost)}")
 
 
 def _is_untouched(subject: Subject, lost: list[HeadParameter]) -> bool:
@@ -172,7 +173,7 @@ def _is_untouched(subject: Subject, lost: list[HeadParameter]) -> bool:
     return bool(biases) and all(item.zeros == item.count for item in biases)
 
 
-@rule("HS103", "head-partly-new", "A part of the head is newly initialised", needs=("checkpoint",))
+@rule("HS103", "head-partly-new", "A part of the head is newly initialized", needs=("checkpoint",))
 def head_partly_new(this: Rule, subject: Subject) -> Findings:
     """Some weights of the head are the checkpoint's and some are new."""
     live = live_of(subject)
@@ -190,11 +191,11 @@ def head_partly_new(this: Rule, subject: Subject) -> Findings:
         remedy = "Look for a checkpoint that holds them, or save the trained model again: state_dict() includes them."
     elif last is not None and last.status not in _LOST:
         severity = at(subject, training=Severity.WARNING, inference=Severity.ERROR)
-        what = f"The classifier {last.name} is the checkpoint's, and reads through weights that are random"
-        remedy = "Look for a checkpoint that holds them too: a classifier was trained on what stands before it."
+        what = f"The checkpoint gives the classifier {last.name}, but its input passes through random weights"
+        remedy = "Use a checkpoint that also holds them: a classifier only works with the layers it was trained on."
     else:
         severity = at(subject, training=Severity.NOTE, inference=Severity.ERROR)
-        what = "Weights in front of the classifier are the checkpoint's, the rest is random at every load"
+        what = "The checkpoint gives the weights before the classifier; the others are random at every load"
         remedy = for_profile(subject, training="This is what training starts from.", inference="Train it first.")
     beside = f" At their default values: {_names(buffers)} (buffers)." if weights and buffers else ""
     names = [item.name for item in lost]
@@ -210,7 +211,7 @@ def weights_mismatched(this: Rule, subject: Subject) -> Findings:
     tensors = head.tensors if head is not None else ()
     own = [item for item in tensors if item.live and item.status is ParameterStatus.MISMATCHED]
     shapes |= {item.name: (item.checkpoint_shape or (), item.shape) for item in own}
-    # One fault, one finding: each of these tensors stands in the finding of another rule.
+    # One fault, one finding: each of these tensors is in the finding of another rule.
     known = {*_placeholders(subject), *find_missing(subject.report).elsewhere}
     known |= reshaped_classes(subject).keys()
     live = {item.name for item in own}
@@ -236,10 +237,10 @@ def weights_mismatched(this: Rule, subject: Subject) -> Findings:
 
 
 def _refusal(subject: Subject) -> str:
-    """What a mismatch comes to: a model in memory was loaded in spite of it."""
+    """What a mismatch comes to: a model in memory was loaded despite it."""
     if is_in_memory(subject):
-        return "Not loaded, because the checkpoint holds another shape"
-    return "from_pretrained raises, or with ignore_mismatched_sizes=True throws the checkpoint's weights away"
+        return "Not loaded, because the shape in the checkpoint differs"
+    return "from_pretrained raises an error, or discards these weights with ignore_mismatched_sizes=True"
 
 
 def _changes(shapes: Mapping[str, tuple[Sequence[int], Sequence[int]]]) -> str:
@@ -260,7 +261,7 @@ def unused_weights_new(this: Rule, subject: Subject) -> Findings:
     if idle:
         yield this.find(
             Severity.NOTE,
-            f"{few_of(idle)}: newly initialised, and without effect on the scores.",
+            f"{few_of(idle)}: newly initialized, but the scores don't depend on them.",
             "Nothing to do.",
             idle,
         )
@@ -289,7 +290,7 @@ def classifier_unused(this: Rule, subject: Subject) -> Findings:
     if same and len(last.shape) > 1:
         yield this.find(
             Severity.WARNING,
-            f"{last.name} is new, and the checkpoint holds {few_of(same)} of the same shape, which nothing loads.",
+            f"{last.name} is new, but the checkpoint holds {few_of(same)} of the same shape, which is not loaded.",
             "If that is the classifier, load the class it was saved from, or rename the tensor.",
             same,
         )
@@ -309,8 +310,9 @@ def adapter_without_head(this: Rule, subject: Subject) -> Findings:
     if adapter.promised:
         yield this.find(
             Severity.ERROR,
-            f"PEFT looks for {few_of(adapter.promised)} in the adapter's file and raises a KeyError: it is not there.",
-            "Save the adapter again with PeftModel.save_pretrained, which writes the modules to save.",
+            f"PEFT looks for {few_of(adapter.promised)} in the adapter's file and raises a KeyError, because it isn't "
+            f"there.",
+            "Save the adapter again with PeftModel.save_pretrained, which writes modules_to_save.",
             adapter.promised,
         )
     if adapter.not_carried:
@@ -380,7 +382,7 @@ def layers_dropped(this: Rule, subject: Subject) -> Findings:
     for stack in dropped_layers(subject.report.weights):
         yield this.find(
             Severity.WARNING,
-            f"The checkpoint holds {stack.stored} layers {stack.path}.N, and the model has {stack.built}: "
+            f"The checkpoint has {stack.stored} layers {stack.path}.N, but the model has {stack.built}: "
             f"{stack.stored - stack.built} trained layers are not loaded.",
             "Set the number of layers in config.json (often num_hidden_layers) to that of the checkpoint.",
             stack.keys,
@@ -393,14 +395,14 @@ def pickled_weights(this: Rule, subject: Subject) -> Findings:
     if subject.report.checkpoint.format is WeightsFormat.TORCH:
         yield this.find(
             Severity.WARNING,
-            "The weights are stored as a pickle, which loaders other than PyTorch's weights_only run as a program.",
-            "Save them with save_pretrained, which writes safetensors.",
+            "The weights are a pickle. Tools that load it without weights_only=True run it as a program.",
+            "Save them again with save_pretrained, which writes safetensors.",
             subject.report.checkpoint.files,
         )
 
 
-def _all(count: int) -> str:
-    return "the one tensor" if count == 1 else f"all {count} tensors"
+def _head_tensors(count: int) -> str:
+    return "The only head tensor is" if count == 1 else f"All {count} head tensors are"
 
 
 def _names(items: list[HeadParameter]) -> str:

@@ -33,14 +33,14 @@ Fact = TypeVar("Fact")
 
 
 class Cache:
-    """A folder of stored facts; None as folder remembers nothing."""
+    """A folder of stored facts; with None as folder, nothing is stored."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
 
     @property
     def is_open(self) -> bool:
-        """Whether anything is remembered."""
+        """Whether anything is stored."""
         return self._folder is not None
 
     def load(self, kind: type[Fact], key: str) -> Fact | None:
@@ -69,7 +69,7 @@ class Cache:
         return found
 
     def save(self, key: str, fact: Any) -> None:
-        """Stores a fact, whole or not at all; that it cannot be stored is no failure."""
+        """Stores a fact, atomically; that it cannot be stored is not a failure."""
         if self._folder is None:
             return
         body = store(fact)
@@ -114,7 +114,7 @@ def _digest(body: Any) -> str:
 
 
 def open_cache(wanted: bool) -> Cache:
-    """The user's cache: `$HEADSCOPE_CACHE`, else where the system keeps caches; none under `$HEADSCOPE_NO_CACHE`."""
+    """The user's cache: `$HEADSCOPE_CACHE`, or the system's place for caches; none under `$HEADSCOPE_NO_CACHE`."""
     if not wanted or os.environ.get(_SWITCH, "").strip().lower() not in _FALSE:
         return Cache(None)
     place = os.environ.get(_PLACE)

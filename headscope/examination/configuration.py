@@ -89,7 +89,7 @@ def _whole(value: Any) -> int | None:
 
 
 def config_facts(config: dict[str, Any]) -> ConfigFacts:
-    """What a parsed `config.json` says of its labels; what is no map or number counts as absent."""
+    """What a parsed `config.json` says of its labels; what is not a map or number counts as absent."""
     count = config.get("num_labels")
     problem = config.get("problem_type")
     return ConfigFacts(

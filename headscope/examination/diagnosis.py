@@ -63,7 +63,7 @@ def _loaded(choice: Choice, manifest: CheckpointManifest) -> WeightDiff | None:
 
     try:
         return load_skeleton(choice, manifest).diff
-    except HeadscopeError:  # what the loader refuses is no repair
+    except HeadscopeError:  # what the loader refuses is not a repair
         return None
 
 

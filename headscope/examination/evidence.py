@@ -54,7 +54,7 @@ def gather(examined: Examined, request: Request, profile: Profile) -> Subject:
 
 
 def _evidence(examined: Examined, request: Request) -> Evidence:
-    """What lies beside the report: from the cache, if no file has changed; only what could be read is remembered."""
+    """What is beside the report: from the cache, if no file has changed; only what could be read is cached."""
     cache = open_cache(request.cache and bool(examined.key))
     key = f"{examined.key}{_state_of_files(examined, request)}" if cache.is_open else ""
     known = cache.load(Evidence, key)

@@ -21,7 +21,7 @@ _SAME_FUNCTION = {"addmm": "linear"}
 
 
 def compare_with_export(report: Report, reference: str, contents: WeightInventory) -> ExportComparison:
-    """The export beside the report of its source; what cannot be told is in `not_determined`."""
+    """The export beside the report of its source; what is unknown is in `not_determined`."""
     head, export = report.head, contents.head
     if head is None or export is None:
         whose = "the export" if head is not None else "the source"
@@ -41,7 +41,7 @@ def compare_with_export(report: Report, reference: str, contents: WeightInventor
 
 
 def _tensor_fates(head: Head, export: ExportHead) -> Iterator[TensorFate]:
-    """Each tensor of the source's head: by its name, else by its place among the layers and its shape."""
+    """Each tensor of the source's head: by its name, or by its place among the layers and its shape."""
     stored = {item.key: item for item in export.tensors}
     steps = {name: step for step in export.steps for name in step.tensors}
     placed = _by_place(head, export)
@@ -124,13 +124,13 @@ def _fate(item: HeadParameter, found: TensorHeader | None, step: ExportStep | No
     if found.shape != item.shape or (is_square and step is not None and "transposed" in step.detail):
         changes.append("transposed")
     if not found.dtype.lower().startswith(_STORED_PLAIN):
-        changes.append(f"quantised ({found.dtype})")
+        changes.append(f"quantized ({found.dtype})")
     elif step is not None and "quantised" in step.detail and len(item.shape) > 1:
         changes.append("quantised")
     if step is not None and step.operation != "linear" and "linear" not in step.operation and item.shape:
         how = f"{how}, in {step.operation}"
     fate = Fate.TRANSFORMED if changes else Fate.CARRIED
-    said = ", ".join([*changes, f"recognised by {how}"])
+    said = ", ".join([*changes, f"recognized by {how}"])
     return TensorFate(item.name, item.shape, fate, found.key, found.shape, found.dtype, said)
 
 
@@ -166,7 +166,7 @@ def _pooling(head: Head, export: ExportHead) -> AspectFate:
         return AspectFate("pooling", Fate.UNKNOWN, ours, export.pooling_rule or "not determined")
     theirs = f"{export.pooling.value}: {export.pooling_rule}"
     if export.pooling is PoolingKind.OTHER:
-        return AspectFate("pooling", Fate.UNKNOWN, ours, theirs, "the rule that computes the index was not recognised")
+        return AspectFate("pooling", Fate.UNKNOWN, ours, theirs, "the rule that computes the index was not recognized")
     fate = Fate.CARRIED if export.pooling is head.pooling.kind else Fate.CHANGED
     return AspectFate("pooling", fate, ours, theirs)
 

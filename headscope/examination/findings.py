@@ -50,6 +50,6 @@ def subject_of(
 
 
 def likely_profile(report: Report) -> Profile:
-    """Training where a weight that the scores depend on is not the checkpoint's, else inference."""
+    """Training where a weight that the scores depend on is not the checkpoint's, otherwise inference."""
     live = (item for item in report.head.tensors if item.live) if report.head else ()
     return Profile.TRAINING if any(item.status in NEW_AT_LOAD for item in live) else Profile.INFERENCE

@@ -78,7 +78,7 @@ def health_of_module(module: nn.Module, report: Report, initial: InitialSpread |
 
 
 def _without_numbers(report: Report, *, is_loaded: bool) -> HeadHealth | tuple[HeadParameter, HeadParameter | None]:
-    """The verdict where no numbers are needed or none would help, else the classifier's weight and bias."""
+    """The verdict where no numbers are needed or none would help, otherwise the classifier's weight and bias."""
     weight = classifier_weight(report.head) if report.head is not None else None
     reason = _why_no_classifier(report) or ("the head has no parameters" if weight is None else "")
     if weight is None or reason or report.head is None:
@@ -116,7 +116,7 @@ def _why_not_its_numbers(weight: HeadParameter, *, is_loaded: bool) -> str:
     if weight.adapter is Carried.ADAPTED:
         return "the adapter changes its output, and only the weight below it could be read"
     if weight.quantised is not None:
-        return f"it is quantised ({weight.quantised}), which hides what training left"
+        return f"it is quantized ({weight.quantised}), which hides what training left"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Whether a caller hands over a model in memory. It knows no torch: every use case asks it first."""
+"""Whether a caller hands over a model in memory. It doesn't import torch, because every use case calls it first."""
 
 from __future__ import annotations
 

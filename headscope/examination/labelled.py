@@ -1,4 +1,4 @@
-"""Labelled data beside a model: read once, fitted to the classes of each model that is checked with them."""
+"""Labeled data beside a model: read once, fitted to the classes of each model that is checked with them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TEXTS = ("one text", "a pair of texts")
 
 @dataclass(frozen=True, slots=True)
 class DataRequest:
-    """Which labelled data to look at. `predict` is a number of rows to predict on `device`; None for no predictions."""
+    """Which labeled data to look at. `predict` is a number of rows to predict on `device`; None for no predictions."""
 
     file: str
     label_columns: tuple[str, ...]
@@ -60,7 +60,7 @@ Predict = Callable[[Labelled], Predictions | Unavailable]
 
 
 def with_data(subject: Subject, labelled: Labelled | None, predict: Predict | None = None) -> Subject:
-    """The subject with the data fitted to its classes, and with predictions where they were asked for."""
+    """The subject with the data fitted to its classes, and with predictions if they were requested."""
     if labelled is None:
         return subject
     fitted = replace(labelled, facts=fit_classes(labelled.facts, subject.report.model))

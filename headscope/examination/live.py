@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a model in memory shows without its checkpoint. `alone` knows no statuses."""
+    """What a model in memory shows without its checkpoint. `alone` has no statuses."""
 
     unwrapped: Unwrapped
     task: Task
@@ -172,7 +172,7 @@ def see(
     verify: bool = False,
     output: str | None = None,
 ) -> Seen:
-    """What `module` shows by itself; see `inspect_module`. With `verify`, the effect of padding is measured too."""
+    """What `module` shows on its own; see `inspect_module`. With `verify`, the effect of padding is measured too."""
     unwrapped = unwrap(module)
     inner, found = unwrapped.module, task_of(unwrapped.origin, task)
     with uncompiled(inner):

@@ -55,7 +55,7 @@ def embeddings_of(module: nn.Module, origin: nn.Module) -> frozenset[str]:
 
 
 def task_of(module: nn.Module, task: str | None) -> Task:
-    """The task that a caller names, else that of the model's class. Raises UsageError for one that there is not."""
+    """The task that a caller names, or that of the model's class. Raises UsageError for an unknown one."""
     from headscope.model.catalogue import task_of_class
 
     if task is not None:
@@ -74,7 +74,7 @@ def has_own_modules(module: PreTrainedModel) -> bool:
 
 
 def facts_in_memory(module: nn.Module) -> CheckpointFacts:
-    """What stands in a report in place of a checkpoint: nothing was read."""
+    """What is in a report instead of a checkpoint: nothing was read."""
     return CheckpointFacts(
         reference=type(module).__name__,
         kind=CheckpointKind.MEMORY,

@@ -41,12 +41,14 @@ class Unwrapped:
 
     @property
     def origin(self) -> nn.Module:
-        """The part that `from_pretrained` may have loaded: the model of Transformers inside a scorer, else all."""
+        """The part that `from_pretrained` may have loaded: the model of Transformers inside a scorer, or the whole
+        module.
+        """
         return self.module if self.scorer is None else self.scorer.inside
 
     @property
     def prefix(self) -> str:
-        """What stands before the names of `origin`."""
+        """What is before the names of `origin`."""
         return f"{self.scorer.path}." if self.scorer is not None and self.scorer.path else ""
 
 
@@ -170,8 +172,8 @@ def _check(module: nn.Module) -> None:
     packed = next((part for part in module.modules() if type(part).__module__.startswith(_QUANTISED)), None)
     if packed is not None:
         raise Unsupported(
-            f"{name} holds quantised layers ({_named(packed)}) whose weights are packed and not parameters",
-            "give the model before it is quantised",
+            f"{name} holds quantized layers ({_named(packed)}) whose weights are packed and not parameters",
+            "give the model before it is quantized",
         )
     if any(is_lazy(item) for item in (*module.parameters(), *module.buffers())):
         raise UsageError(f"{name} holds lazy parameters that have no shape yet", "run one forward pass first")

@@ -1,4 +1,4 @@
-"""Predictions for a sample of labelled rows, with the real weights: which order of the classes they fit."""
+"""Predictions for a sample of labeled rows, with the real weights: which order of the classes they fit."""
 
 from __future__ import annotations
 

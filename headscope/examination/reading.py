@@ -75,13 +75,13 @@ WITHOUT_WEIGHTS = {
 
 @dataclass(frozen=True)
 class StoredFiles:
-    """A place with weights, the checkpoint's own or its adapter's, and the manifest of what lies there."""
+    """A place with weights, the checkpoint's own or its adapter's, and the manifest of what is there."""
 
     sidecar: FileReader
     manifest: CheckpointManifest
 
     def header_of(self, item: HeadParameter | ParameterOrigin) -> TensorHeader | None:
-        """The one stored tensor that fills a parameter, where it lies in this place: the adapter's or the base's."""
+        """The one stored tensor that fills a parameter, where it is in this place: the adapter's or the base's."""
         if item.status is not ParameterStatus.LOADED or len(item.checkpoint_keys) != 1:
             return None
         is_of_adapter = self.manifest.kind is CheckpointKind.ADAPTER
@@ -95,7 +95,7 @@ class StoredFiles:
 def open_stored_files(request: Request, manifest: CheckpointManifest) -> list[StoredFiles]:
     """Each place that holds files of the checkpoint, the adapter's first; none for a snapshot.
 
-    Each is opened at its own commit: an adapter and its base model seldom lie in one repository.
+    Each is opened at its own commit: an adapter and its base model seldom are in one repository.
     Raises a HeadscopeError where one cannot be reached.
     """
     if manifest.kind is CheckpointKind.SNAPSHOT:

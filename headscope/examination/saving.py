@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from headscope.checkpoints import Saved, SavedPart
 
 _SHARDED = "it is sharded over processes: no process holds its whole numbers"
-_PICKLED = "it lies in a pickle, whose numbers headscope does not compare"
+_PICKLED = "it is in a pickle, whose numbers headscope does not compare"
 _MAY_BE_MERGED = "an adapter is on the live model, and the save may hold it merged"
 _DTYPES = {"torch.float32": "F32", "torch.float16": "F16", "torch.bfloat16": "BF16", "torch.float64": "F64"}
 """The usual dtypes of a head, as safetensors names them."""
@@ -55,7 +55,7 @@ _LONGEST_HEADER = 20_000_000
 _ROUNDING = 8
 """How many times the rounding step of its dtype a weight may be off that was merged elsewhere."""
 _PIECE = 16_000_000
-"""The elements that are hashed at once."""
+"""How many elements are hashed at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class HeadMemory:
 def remember_head(module: nn.Module, report: Report, *, watches: bool = True) -> HeadMemory | None:
     """The head of `module` as it is now, whose trace a report holds; None for a report without one.
 
-    With `watches`, the numbers are remembered too, to tell later whether they changed.
+    With `watches`, the numbers are kept too, to see later whether they changed.
     """
     if report.head is None:
         return None
@@ -231,7 +231,7 @@ def _entry_in(header: str, key: str) -> dict[str, Any]:
 
 
 def _bytes_of(tensor: torch.Tensor) -> memoryview:
-    """The bytes of a tensor in memory, without a copy where it lies in one piece."""
+    """The bytes of a tensor in memory, without a copy where it is in one piece."""
     import torch
 
     data: memoryview = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
@@ -615,7 +615,7 @@ def _named_labels(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def moves_since(memory: HeadMemory, optimizer: Any = None) -> tuple[HeadMove, ...]:
-    """What training did to each parameter of a head since it was remembered."""
+    """What training did to each parameter of a head since it was recorded."""
     held = dict(memory.unwrapped.module.named_parameters(remove_duplicate=False))
     known = [name for name in memory.names if name in held and name in memory.digests]
     moves = [_move(name, held[name], memory, optimizer) for name in known]

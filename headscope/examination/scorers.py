@@ -49,7 +49,7 @@ def scorer_of(module: nn.Module) -> Scorer | None:
     if sentence_transformers.is_cross_encoder(module):
         return _scorer(module, _call_chain, labels=(), activation=activation_of(module), padding_side=side)
     if sentence_transformers.is_encoder(module):
-        note = f"{type(module).__name__} gives an embedding and no class scores: what is shown as the head makes it"
+        note = f"{type(module).__name__} returns an embedding, not class scores: its head makes the embedding"
         more = {"count": 0, "activation": "none", "padding_side": side, "notes": (note,)}
         return _scorer(module, _call_chain, labels=(), **more)
     return None
@@ -92,7 +92,7 @@ def _inside(module: nn.Module) -> tuple[str, PreTrainedModel]:
     for path, part in module.named_modules():
         if isinstance(part, PreTrainedModel):
             return path, part
-    raise Unsupported(f"{type(module).__name__} holds no model of Transformers", "give a model of Transformers")
+    raise Unsupported(f"{type(module).__name__} holds no model of Transformers", "pass a model of Transformers")
 
 
 def _view(module: nn.Module, call: Call, inside: PreTrainedModel) -> nn.Module:
@@ -105,7 +105,7 @@ def _view(module: nn.Module, call: Call, inside: PreTrainedModel) -> nn.Module:
     forward.__signature__ = signature(type(inside).forward)  # type: ignore[attr-defined]  # read by inspect.signature
     kind = type(cls.__name__, (cls,), {"forward": forward, "__module__": cls.__module__, "__doc__": cls.__doc__})
     view: nn.Module = object.__new__(kind)
-    # Its own dictionary, but the same tables of parameters and modules: what is asked of it is asked of them.
+    # Its own dictionary, but the same tables of parameters and modules: reads of it are reads of them.
     vars(view).update(vars(module))
     return view
 

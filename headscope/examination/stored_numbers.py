@@ -1,4 +1,4 @@
-"""The numbers of a model in memory held against those in its checkpoint, where that lies on this machine."""
+"""The numbers of a model in memory held against those in its checkpoint, where that is on this machine."""
 
 from __future__ import annotations
 

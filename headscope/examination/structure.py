@@ -41,7 +41,7 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """The key of a structure; `labels` are the checkpoint's own if the key leaves their names out, else None."""
+    """The key of a structure; `labels` are the checkpoint's own if the key leaves their names out, otherwise None."""
 
     key: str
     labels: tuple[str, ...] | None
@@ -105,14 +105,14 @@ class Structures(Recent):
 
 @dataclass(frozen=True, slots=True)
 class ReportMemory:
-    """Where examinations are remembered: in this process, and in a folder that processes share."""
+    """Where examinations are cached: in this process, and in a folder that processes share."""
 
     cache: Cache
     structures: Structures | None = None
 
     @property
     def is_open(self) -> bool:
-        """Whether anything is remembered."""
+        """Whether anything is cached."""
         return self.cache.is_open or self.structures is not None
 
     def find(self, structure: Structure, manifest: CheckpointManifest, *, verified: bool) -> Remembered | None:
@@ -130,7 +130,7 @@ class ReportMemory:
     def keep(
         self, structure: Structure, manifest: CheckpointManifest, report: Report, built: BuiltFacts, *, verified: bool
     ) -> None:
-        """Remembers an examination; for this checkpoint alone if its report says what others of its kind don't."""
+        """Caches an examination; for this checkpoint only, if its report says what others of its kind don't."""
         is_shared = report.checkpoint.states == manifest.states and structure.labels in (None, report.model.labels)
         found = Remembered(report, built, verified, "" if is_shared else _owner(manifest))
         if self.structures is not None:
@@ -149,7 +149,7 @@ def _owner(manifest: CheckpointManifest) -> str:
 def renewed(
     known: Remembered, structure: Structure, manifest: CheckpointManifest, command: str, *, verified: bool
 ) -> Report:
-    """A remembered report as this command and this reading of this checkpoint would have made it."""
+    """A cached report as this command and this reading of this checkpoint would have made it."""
     report = known.report
     states = manifest.states if not known.owner else report.checkpoint.states
     model = report.model

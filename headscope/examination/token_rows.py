@@ -91,7 +91,7 @@ def _told(trace: HeadTrace, choice: Choice, size: int, whole: int) -> HeadTrace:
 
 
 def _is_own(file: str) -> bool:
-    """Whether an operation stands in headscope's own source: the last position and its tokens are picked there."""
+    """Whether an operation is in headscope's own source: the last position and its tokens are picked there."""
     return file.rpartition("/")[2] == _OWN
 
 

@@ -1,4 +1,4 @@
-"""The tokens whose logits are the scores of a reranker: those that the user names, else those that its files name."""
+"""The tokens whose logits are the scores of a reranker: those that the user names, or those that its files name."""
 
 from __future__ import annotations
 

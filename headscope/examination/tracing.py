@@ -131,7 +131,7 @@ def _small_model(choice: Choice) -> PreTrainedModel:
 
 
 def unless_contradicted(trace: HeadTrace) -> HeadTrace:
-    """The trace without its proof, which was not asked for, unless the proof failed."""
+    """The trace without its proof, which was not requested, unless the proof failed."""
     failed = trace.verification is not None and trace.verification.agrees is False
     return trace if failed else replace(trace, verification=None)
 
@@ -149,6 +149,6 @@ def with_padding(trace: HeadTrace, choice: Choice) -> HeadTrace:
             small = _small_model(choice)
         with quiet():
             effects = measure_padding(small, choice.task)
-    except Exception as err:  # a class that cannot be built small is not measured, which is said
+    except Exception as err:  # a class that cannot be built small is not measured, and a gap reports it
         effects = tuple(PaddingEffect(side, None, reason=f"{type(err).__name__}: {err}") for side in SIDES)
     return replace(trace, verification=replace(trace.verification, padding=effects))

@@ -1,8 +1,8 @@
 """A loaded model held against the stored bytes of its checkpoint, tensor by tensor.
 
-The loader's own report is not asked: a loader that leaves a weight random and says nothing is what is to be found.
+The loader's own report isn't used: the point is to find a loader that leaves a weight random without reporting it.
 Names and shapes that are the same in model and file are a pair. Only what is left over is paired by running
-Transformers' loader on header-only tensors that remember the keys they came from.
+Transformers' loader on header-only tensors that track the keys they came from.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def _tensors_of(module: nn.Module) -> Iterator[Own]:
 
 
 def _prompts_of(module: nn.Module) -> Iterator[Own]:
-    """The virtual tokens of PEFT's prompt methods, which stand beside the model."""
+    """The virtual tokens of PEFT's prompt methods, which are beside the model."""
     for part in module.modules():
         if callable(getattr(part, "get_base_model", None)) and "prompt_encoder" in dict(part.named_children()):
             for name, tensor in part.get_submodule("prompt_encoder").named_parameters(prefix=PROMPTS):
@@ -234,7 +234,7 @@ def _unused_adapter(pairing: Pairing) -> Iterator[Unavailable]:
     if held.is_disabled:
         yield Unavailable("adapter", "the model holds it disabled, so the scores are those of the base model")
     if len(held.active) > 1:
-        yield Unavailable("adapter", f"the model uses several adapters at once: {few_of(sorted(held.active))}")
+        yield Unavailable("adapter", f"several adapters are active: {few_of(sorted(held.active))}")
     wrong = [path for path, scale in held.scales.items() if not _is_scale(path, scale, pairing)]
     if wrong:
         reason = "the model multiplies the change by another factor than the adapter's configuration says"
@@ -305,7 +305,7 @@ class Pairing:
         self._origins = {item.name: item for item in self._loaded.diff.parameters} if self._loaded else {}
 
     def _prefixes(self) -> tuple[str, str]:
-        """What stands before the names of a model that is not Transformers' own, and before the stored keys."""
+        """What is before the names of a model that is not Transformers' own, and before the stored keys."""
         names = [plain_name(name) for name in self.module.state_dict()]
         if not self._headers or any(name in self._headers for name in names) or is_of_transformers(self.module):
             return "", ""
@@ -418,7 +418,7 @@ class Pairing:
         return _Pair(headers, place, change or {}, is_converted)
 
     def converted(self, name: str, dtype: torch.dtype) -> torch.Tensor:
-        """A tensor as the loader makes it; all that it converts are made at once. Raises Unsupported."""
+        """A tensor as the loader makes it; all that it converts are made together. Raises Unsupported."""
         from headscope.model.conversion import check_size, converted
 
         if dtype not in self._converted:
@@ -641,7 +641,7 @@ def _judged(bare: TensorCheck, tensor: torch.Tensor, found: Difference) -> Tenso
     is_lost = found.overflows and not bare.is_buffer  # a mask of the smallest number may become infinite
     if found.cast and not is_lost:
         return replace(bare, status=TensorStatus.CAST, max_error=largest)
-    reason = "" if largest is not None else "finite numbers stand where the other has none"
+    reason = "" if largest is not None else "finite numbers are where the other has none"
     if found.cast:
         reason = f"it holds infinite numbers: those of the checkpoint are too large for {bare.dtype}"
     return replace(bare, status=TensorStatus.DIFFERENT, max_error=largest, reason=reason)
@@ -682,7 +682,7 @@ def _from_pickle(place: Place, header: TensorHeader) -> torch.Tensor:
 
 
 def _against_merge(bare: TensorCheck, tensor: torch.Tensor, pair: _Pair, pairing: Pairing) -> TensorCheck:
-    """A weight against what PEFT would merge; where it is the base model's, the reason says so."""
+    """A weight against what PEFT would merge; where it is the base model's, the reason names that."""
     from headscope.model.numbers import compare, merge_lora
 
     assert pairing.adapter is not None and pairing.manifest.adapter is not None  # a change comes from an adapter

@@ -83,15 +83,15 @@ class AdapterFacts:
 
     @property
     def is_broken(self) -> bool:
-        """Whether the adapter does not do what was trained: a part that PEFT ignores is no such fault."""
+        """Whether the adapter does not do what was trained: a part that PEFT ignores doesn't count."""
         return bool(self.promised or self.not_carried) or any(item.kind.is_grave for item in self.faults)
 
 
 _WORDS = {
-    AdapterFaultKind.CONFIGURATION: "{name} is {found}, and PEFT expects {expected}",
-    AdapterFaultKind.SHAPE: "{name} is {found}, and PEFT expects {expected}",
+    AdapterFaultKind.CONFIGURATION: "{name} is {found}, but PEFT expects {expected}",
+    AdapterFaultKind.SHAPE: "{name} is {found}, but PEFT expects {expected}",
     AdapterFaultKind.SCALING: "{name} is {found}, so what the adapter adds is not a finite number",
-    AdapterFaultKind.MISSING: "the file lacks {name} ({expected}), which PEFT initializes instead",
+    AdapterFaultKind.MISSING: "the file lacks {name} ({expected}), so PEFT initializes it",
     AdapterFaultKind.UNEXPECTED: "PEFT ignores {name} ({found}): the configuration asks for no such tensor",
 }
 

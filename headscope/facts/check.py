@@ -38,8 +38,8 @@ class ConfigFacts:
 class BuiltFacts:
     """What the configuration is once Transformers has built it. Ids are token ids.
 
-    `padding_side` is where the family's tokenizers pad unless they are told otherwise. `kind` is a word for what the
-    checkpoint was made for where that is no classifier: `language model`, `base model`,
+    `padding_side` is where the family's tokenizers pad by default. `kind` is a word for what the
+    checkpoint was made for where that is not a classifier: `language model`, `base model`,
     `sentence embedder`, `sparse encoder`.
     `trained_for` is the task of the class that its configuration names, None where it names no classification class.
     `initial` is what the class's own initialization gives the classifier, None where that is not known.
@@ -116,7 +116,7 @@ class Subject:
     `tokenizer`, `values` and `live` are None where there are none; then `unknown` (it should have been there and could
     not be read) or `inapplicable` (the checkpoint is of a kind that has none) names it with a reason.
     `wanted_num_labels` and `wanted_labels` are what the user asked for. `data` are the labels of the user's own data;
-    without them the rules that need them are not asked. `health` is what the numbers of the classifier show, None where
+    without them the rules that need them are skipped. `health` is what the numbers of the classifier show, None where
     they were not read.
     """
 

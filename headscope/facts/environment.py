@@ -16,7 +16,7 @@ def tool_version() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Versions of everything whose behaviour the report depends on."""
+    """Versions of everything whose behavior the report depends on."""
 
     python: str
     torch: str
@@ -29,7 +29,7 @@ class Environment:
 class Settings:
     """The settings that decide where checkpoints come from.
 
-    `hf_endpoint` has any credentials masked; of the token only `token_set` is told.
+    `hf_endpoint` has any credentials masked; of the token, only `token_set` is reported.
     """
 
     platform: str

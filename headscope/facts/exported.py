@@ -11,7 +11,7 @@ class Fate(StrEnum):
     """What became of a tensor or of the labels.
 
     `carried`: there, in the same shape and order. `transformed`: there, but stored in another way (transposed,
-    quantised). `changed`: other labels, or another order. `lost`: not there. `unknown`: could not be determined.
+    quantized). `changed`: other labels, or another order. `lost`: not there. `unknown`: could not be determined.
     """
 
     CARRIED = "carried"
@@ -23,7 +23,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class TensorFate:
-    """One tensor of the source's head in the export: under which name and shape, and how it was recognised."""
+    """One tensor of the source's head in the export: under which name and shape, and how it was recognized."""
 
     parameter: str
     shape: tuple[int, ...]

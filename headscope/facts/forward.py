@@ -33,7 +33,7 @@ class SeenStage:
 
 @dataclass(frozen=True, slots=True)
 class LabelScore:
-    """The score and the probability of one label; None where it is no finite number."""
+    """The score and the probability of one label; None where it is not a finite number."""
 
     label: str
     logit: float | None
@@ -75,7 +75,7 @@ class ForwardReport:
     schema_version: str = field(default=SCHEMA_VERSION)
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain JSON values; each stage's fields stand beside its shape and statistics."""
+        """The report as plain JSON values; each stage's fields are beside its shape and statistics."""
         whole = to_dict(self)
         whole["stages"] = [
             entry.pop("stage") | {"shape": entry["shape"], "statistics": entry["statistics"]}

@@ -125,7 +125,7 @@ class Stage:
     """One executed operation of the head path.
 
     `module` is the module whose `forward` ran it ("" is the model itself); `functional` says that it is
-    no module of its own (a bare `torch.tanh`, `hidden[:, 0]`); `parameters` and `buffers` are full names; `detail` is a
+    not a module (a bare `torch.tanh`, `hidden[:, 0]`); `parameters` and `buffers` are full names; `detail` is a
     short reading of its arguments (`[:, 0]`, `p=0.1`). `inputs` says of each of `input_shapes` which stage made
     it: its index, or HIDDEN_STATES; empty where that is not known.
     """
@@ -147,7 +147,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, order=True)
 class UnusedModule:
-    """A registered module that lies beside the head path: never executed, or executed without reaching the logits."""
+    """A registered module that is beside the head path: never executed, or executed without reaching the logits."""
 
     path: str
     module_class: str
@@ -156,13 +156,13 @@ class UnusedModule:
 
 @dataclass(frozen=True, slots=True)
 class HeadTrace:
-    """What running the model's own `forward` showed of its head; knows nothing of checkpoints.
+    """What running the model's own `forward` showed of its head; without any checkpoint.
 
     `live` are the names of all parameters and persistent buffers on a path to the logits; `parameters` and `buffers`
     are those of the head. `hidden_shape` is the shape of the hidden states that the head reads. `loss` is PyTorch's
     name of the loss that ran on labels, `config_fields` are the configuration fields that the head's source reads.
     `notes` are sentences on what was observed (a forward that needs a pad token). `not_determined` says what could not
-    be told. `other_parameters` are those that only the scores of other heads depend on. `reads_problem_type` says
+    be determined. `other_parameters` are those that only the scores of other heads depend on. `reads_problem_type` says
     whether the forward reads that field of the configuration for its loss; None where it was not seen to compute one.
     `token_rows` are the few rows of a larger matrix that the scores are made of, None for scores of a whole matrix.
     """

@@ -44,7 +44,7 @@ class InitialSpread:
 class Spectrum:
     """The singular values of a matrix: the largest ones, and how many of equal size would carry as much.
 
-    `top_z` is how far the largest lies above that of random rows, in standard deviations; None for one row.
+    `top_z` is how far the largest is above that of random rows, in standard deviations; None for one row.
     """
 
     largest: tuple[float, ...]
@@ -62,7 +62,7 @@ class MatrixStatistics:
     `spread_z` how far `spread` is from it; None where that is not known. `scheme` is the known initialization with the
     nearest spread, and `scheme_z` the distance from it. `rows_z`, `columns_z`: how unequal the norms of rows and
     columns are. `shape_z`: the kurtosis against that of a normal, a uniform and a truncated normal distribution.
-    `draw_z`: how strongly the numbers lie on the grid of PyTorch's generator, and `draw_share` how many of them about;
+    `draw_z`: how strongly the numbers are on the grid of PyTorch's generator, and `draw_share` how many of them about;
     None where it can't be tested.
     `dead_rows` hold one number throughout; `duplicate_rows` equal an earlier row.
     """

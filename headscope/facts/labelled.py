@@ -1,11 +1,11 @@
-"""What labelled data say of their classes, and how a model's predictions fit them."""
+"""What labeled data say of their classes, and how a model's predictions fit them."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 
 class LabelKind(StrEnum):
-    """What stands in a column of labels.
+    """What is in a column of labels.
 
     `columns`: several columns, one for each class; `lists`: several labels in a cell, or one for each token.
     """
@@ -97,7 +97,7 @@ class Predictions:
 
 @dataclass(frozen=True, slots=True)
 class DataFacts:
-    """Labelled data, counted from the first row to the last.
+    """Labeled data, counted from the first row to the last.
 
     `names` are the class names that the file itself declares, in the order of their ids. `missing` counts rows without
     a label, `ignored` labels of -100. `lowest` and `highest` are for numbers. `list_length` is that of every list, None

@@ -1,4 +1,4 @@
-"""Which vector of a checkpoint classifies labelled texts best: each candidate's score, and what the scores come to."""
+"""Which vector of a checkpoint classifies labeled texts best: each candidate's score, and what the scores come to."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -292,7 +292,7 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """A text that stands in the data with different labels. `rows` are row numbers of the file, from 1."""
+    """A text that is in the data with different labels. `rows` are row numbers of the file, from 1."""
 
     text: str
     labels: tuple[str, ...]
@@ -318,7 +318,7 @@ class LabelFacts:
     """What the labels of the texts that were used look like.
 
     `ratio` is the number of texts of the largest class for each text of the smallest; None for numbers. `numbers` are
-    those of a regression. `repeated` counts texts that stand in the data again; `contradicting` counts texts with
+    those of a regression. `repeated` counts texts that are in the data again; `contradicting` counts texts with
     different labels, and `contradictions` are the first of them. `suspects` are the rows with the largest losses that
     are predicted wrongly (in regression: the largest losses), the largest first.
     """
@@ -332,7 +332,7 @@ class LabelFacts:
 
 
 class Start(StrEnum):
-    """A loss beside the loss of a head that knows nothing: `fresh` is as large, `below` and `above` clearly differ."""
+    """A loss beside the loss of an untrained head: `fresh` is as large, `below` and `above` clearly differ."""
 
     FRESH = "fresh"
     BELOW = "below"
@@ -343,7 +343,7 @@ class Start(StrEnum):
 class StartingLoss:
     """The loss with which training would start, on the texts, with a 95% interval.
 
-    `uninformed` is the loss of a head that knows nothing: the logarithm of the number of classes, of 2 for several
+    `uninformed` is the loss of an untrained head: the logarithm of the number of classes, of 2 for several
     labels, and the variance of the numbers in regression. `new_head` says that the head was drawn for these classes.
     """
 
@@ -375,7 +375,7 @@ class ProbeFirst:
 class ProbeResult:
     """Which vector classifies the texts best: the candidates, the baselines, and what is certain about the best.
 
-    `available` counts the labelled rows of the file, `texts` those that were used. `best` and `head` are names of
+    `available` counts the labeled rows of the file, `texts` those that were used. `best` and `head` are names of
     candidates; `head` is None where the input of the head could not be determined. `start` is None where the head's
     outputs don't stand for the labels; `probe_first` says what follows for training. `left_out` says which candidates
     this model or these texts don't have.

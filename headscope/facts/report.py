@@ -26,7 +26,7 @@ class Severity(StrEnum):
 
 
 class Profile(StrEnum):
-    """What the model is to be used for next."""
+    """What the model will be used for next."""
 
     TRAINING = "training"
     INFERENCE = "inference"
@@ -62,7 +62,7 @@ class ParameterCounts:
 
 @dataclass(frozen=True, slots=True)
 class Quantisation:
-    """How a checkpoint is quantised; `head_quantised` is None where that could not be told.
+    """How a checkpoint is quantized; `head_quantised` is None if that is unknown.
 
     `skipped` are the modules that its settings leave alone; `skips_head` says whether the classifier is among them,
     None where the settings name none (then Transformers chooses).
@@ -107,7 +107,7 @@ class ModelFacts:
 class Report:
     """The facts of one examination; `notes` are sentences on what was observed. `to_dict()` is what `--json` prints.
 
-    `profile` is what the findings are weighed for; None where no rule was asked. `repaired` is what the checkpoint
+    `profile` is what the findings are weighed for; None if no rule ran. `repaired` is what the checkpoint
     would give after a repair of its keys, None for one that needs none: every other field is about the checkpoint as
     `from_pretrained` loads it. `health` says whether the classifier was trained; None where nobody asked.
     """
@@ -142,7 +142,7 @@ class Missing:
 
 
 def find_missing(report: Report) -> Missing:
-    """The new and mismatched parameters in use; those beside every path to the logits are no loss."""
+    """The new and mismatched parameters in use; those beside every path to the logits don't count."""
     missing = (*report.weights.new, *(item.parameter for item in report.weights.mismatched))
     if report.head is None:
         return Missing((), missing)

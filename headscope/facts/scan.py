@@ -37,7 +37,7 @@ class Cause(StrEnum):
 class ScanRow:
     """What a scan found out about one checkpoint; its fields are the columns of the table.
 
-    Counts are None where the checkpoint could not be examined, `new` also where missing files leave it open. `new`,
+    Counts are None where the checkpoint could not be examined, `new` is None too if missing files leave it open. `new`,
     `mismatched` and `unused` count tensors, `new_in_head` those new or mismatched ones that the scores depend on;
     `head_parameters` and `parameters` count numbers. `findings` are the IDs of
     the rules that found something, errors first. `not_determined` is the `Cause` in a word (None for a verdict), and

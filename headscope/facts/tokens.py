@@ -8,7 +8,7 @@ class Where(StrEnum):
     """The rule that names the positions of a row.
 
     `index`: one fixed index, negative from the end. `range`: all from `index` up to `stop`. `by_row`: one position per
-    row, chosen by a rule that was not recognised. `each`: every position on its own, nothing is pooled.
+    row, chosen by a rule that was not recognized. `each`: every position on its own, nothing is pooled.
     """
 
     INDEX = "index"
@@ -49,7 +49,7 @@ class Positions:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is index 0, whatever stands there."""
+        """Whether this is index 0, whatever is there."""
         return self.where is Where.INDEX and self.index == 0
 
     @property
@@ -84,7 +84,7 @@ class HiddenSource:
     """Which hidden states a head reads, and how a formula writes them.
 
     `text` is `h` for the last layer of the base model, `h[-4]` for another layer, `h1` and `h2` for the outputs of two
-    encoders. `layer` counts from the end (-1 is the last) and is None where the hidden states are no layer that the
+    encoders. `layer` counts from the end (-1 is the last) and is None where the hidden states are not a layer that the
     base model returns. `module` is the module that made them.
     """
 

@@ -27,12 +27,12 @@ class ParameterStatus(StrEnum):
 
 
 NEW_AT_LOAD = (ParameterStatus.NEW, ParameterStatus.MISMATCHED)
-"""The statuses of a parameter that the load initialises at random."""
+"""The statuses of a parameter that the load initializes at random."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Mismatch:
-    """A parameter whose shape in the checkpoint differs from the model's: it is newly initialised."""
+    """A parameter whose shape in the checkpoint differs from the model's: it is newly initialized."""
 
     parameter: str
     checkpoint_shape: tuple[int, ...]

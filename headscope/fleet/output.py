@@ -30,7 +30,7 @@ class Known:
     commits: dict[str, set[str | None]] = field(default_factory=dict)
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Remembers a row of the table."""
+        """Notes a row of the table."""
         self.commits.setdefault(row["reference"], set()).add(row["commit"])
 
     def commits_of(self, reference: str) -> tuple[str, ...]:
@@ -173,7 +173,7 @@ def lock(descriptor: int, path: Path) -> None:
 
 
 def _rows(stream: BinaryIO, path: Path, seen: Seen) -> tuple[int, bytes]:
-    """Hands on every row, and returns how many bytes they take and what stands behind them. Raises UsageError."""
+    """Hands on every row, and returns how many bytes they take and what is behind them. Raises UsageError."""
     whole = 0
     for number, line in enumerate(iter(lambda: stream.readline(_LONGEST), b""), 1):
         if not line.endswith(b"\n") and len(line) < _LONGEST:

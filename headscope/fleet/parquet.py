@@ -269,7 +269,7 @@ def _is_whole(number: int, path: Path) -> bool:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - len(_MAGIC)))
             return not _MAGIC.startswith(begins) or (size > 2 * len(_MAGIC) and file.read() == _MAGIC)
-    except OSError:  # whoever reads it says so
+    except OSError:  # the reader reports it
         return True
 
 

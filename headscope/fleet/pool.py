@@ -32,7 +32,7 @@ MEMORY = 8 * 1024**3
 _AHEAD = 2
 # A worker is replaced now and then: libraries that are imported, one a family, are never given back.
 _MOST_TASKS = 2_000
-# The executor's own thread may be about to note the exit code of a worker, which only one thread is told.
+# The executor's own thread may be about to note the exit code of a worker, which only one thread receives.
 _UNTIL_KNOWN = 2.0
 
 

@@ -107,7 +107,7 @@ class Job:
 
 
 class Scanner:
-    """An actor: examines blocks of checkpoints in a worker process of its own."""
+    """An actor: examines blocks of checkpoints in a separate worker process."""
 
     def __init__(self, job: Job) -> None:
         folder = _folder(job.name)
@@ -141,14 +141,14 @@ def _cleaned(ray: Any) -> Iterator[str]:
     try:
         yield name
     finally:
-        with suppress(Exception):  # a cluster that is gone leaves nothing to clean, and has been told of already
+        with suppress(Exception):  # a cluster that is gone leaves nothing to clean, and was reported already
             ends = [upstream.on_node(ray, _remove, node, name) for node in upstream.nodes(ray)]
             ray.wait(ends, num_returns=len(ends), timeout=_CLEANING_SECONDS)
 
 
 @contextmanager
 def _called(function: Callable[[], None] | None, seconds: float = 1.0) -> Iterator[None]:
-    """Calls a function every so many seconds, from another thread."""
+    """Calls a function every few seconds, from another thread."""
     if function is None:
         yield
         return

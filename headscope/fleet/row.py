@@ -23,7 +23,7 @@ _GRAVEST_FIRST = tuple(Severity)
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked of every checkpoint: `profile` None weighs each for what it can be used for next."""
+    """What to examine in every checkpoint: `profile` None weighs each for what it can be used for next."""
 
     profile: Profile | None = None
     selection: Selection | None = None

@@ -35,7 +35,7 @@ def shared_folder() -> Iterator[Path]:
         except OSError as err:
             raise _no_folder(err) from err
         yield folder
-    finally:  # also after a signal that comes right behind the making of the folder
+    finally:  # even after a signal right after the folder was made
         if lock is not None:
             os.close(lock)
         shutil.rmtree(folder, ignore_errors=True)

@@ -52,7 +52,7 @@ class SharedTable(Protocol):
 
 
 def open_table(name: str | Path, *, go_on: bool = False, seen: Seen | None = None) -> Table:
-    """The table of this name: Parquet for `FOLDER/` and `NAME.parquet`, else a file of JSON lines.
+    """The table of this name: Parquet for `FOLDER/` and `NAME.parquet`, otherwise a file of JSON lines.
 
     With `go_on` it may hold rows already, and `seen` is called with each. Raises UsageError where it can't be written.
     """

@@ -63,7 +63,7 @@ def on_hub(template: Location, **wanted: Any) -> Iterator[Target]:
 
 
 def listed(file: str) -> Iterator[Target]:
-    """The checkpoints that a text file lists, one a line; `-` is stdin. Empty lines and comments (`#`) are left out.
+    """The checkpoints that a text file lists, one per line; `-` is stdin. Empty lines and comments (`#`) are left out.
 
     Raises NotFound or UsageError for a file that isn't such a list, with the number of the line.
     """

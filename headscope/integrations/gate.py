@@ -58,7 +58,7 @@ class Gate:
         self._unread: list[str] = []
 
     def begin(self, model: Any, optimizer: Any) -> None:
-        """Runs `check` on the model, and remembers its head. Raises CheckFailed where a reaction says so."""
+        """Runs `check` on the model, and records its head. Raises CheckFailed if a reaction asks for it."""
         self.result, self.saves, self.trained, self._watch, self._unread = None, (), None, None, []
         try:
             self.result = self._check(model, optimizer)
@@ -78,7 +78,7 @@ class Gate:
         return check(model, "training", rules=asked, ignore=self._ignore, optimizer=optimizer, **self._options)
 
     def _remember(self, model: Any, report: Report | None) -> None:
-        """The head as it is now; where that fails, the saves stay unverified and a warning says so."""
+        """The head as it is now; where that fails, the saves stay unverified, with a warning."""
         from headscope.examination.saving import remember_head
 
         try:
@@ -88,7 +88,7 @@ class Gate:
         except UsageError:
             raise
         except Exception as err:  # a training does not end because its saves can't be verified
-            LOG.warning("headscope could not remember the head: %s", sentence_on(err))
+            LOG.warning("headscope could not record the head: %s", sentence_on(err))
 
     def saved(self, model: Any, folder: Path | None, *, steps_behind: int = 0) -> None:
         """Compares a save with the live head and logs what is wrong; raises only if a bad save is to stop training."""
@@ -157,7 +157,7 @@ class Gate:
             LOG.warning("%s", text)
 
     def _aborts(self, err: BaseException) -> bool:
-        """Whether a failure of the check itself ends the training: not where a warning was asked for."""
+        """Whether a failure of the check itself ends the training: not if only a warning was requested."""
         if self._reactions[Verdict.FAILED] == "warn":
             return False
         is_gap = isinstance(err, HeadscopeError) and not isinstance(err, UsageError)

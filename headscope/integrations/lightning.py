@@ -61,13 +61,13 @@ class Hooks(Gate):
         self._is_written = False
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Runs the checks and remembers the head; called by Lightning."""
+        """Runs the checks and records the head; called by Lightning."""
         if trainer.is_global_zero:
             self._first_step, self._saved_at, self._is_written = trainer.global_step, None, False
             self.begin(pl_module, _Joined(trainer.optimizers))
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        """Remembers that a file is about to be written; called by Lightning."""
+        """Notes that a file is about to be written; called by Lightning."""
         if trainer.is_global_zero:
             self._saved_at, self._is_written = trainer.global_step, True
 

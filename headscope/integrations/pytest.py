@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def check_head() -> Callable[..., Checked]:
-    """A function that asks the rules of `headscope check` and fails the test unless they pass; returns the result."""
+    """A function that runs the rules of `headscope check` and fails the test unless they pass; returns the result."""
 
     def ask(reference: Any, profile: Profile | ProfileName = "inference", **options: Any) -> Checked:
         __tracebackhide__ = True

@@ -17,13 +17,13 @@ class HeadscopeCallback(Gate, TrainerCallback):
     `on_fail` and `on_undetermined` are `raise` or `warn`. If headscope cannot examine the model at all, that counts as
     undetermined; with `on_fail="warn"` it is always a logged warning, and training goes on. `rules` and `ignore` as for
     `headscope.check`; `loading_info` is what `from_pretrained(..., output_loading_info=True)` returned: with it nothing
-    has to be read again. Without it `loaded_from` names the checkpoint, where the model does not remember it. The model
+    has to be read again. Without it `loaded_from` names the checkpoint, if the model does not record it. The model
     is left as it is. `result` holds what the rules said. Raises CheckFailed before the first step.
 
     With `verify_saves`, each `checkpoint-*` is read back and compared with the live head, as `headscope.verify_save`
-    does, and at the end headscope reports a head that training left as it was. What is wrong is logged at once and
-    raised as CheckFailed at the end of the training, or at once with `stop_at_bad_save`. `saves` and `trained` hold the
-    results.
+    does, and at the end headscope reports a head that training left as it was. Failures are logged immediately and
+    raised as CheckFailed at the end of the training, or immediately with `stop_at_bad_save`. `saves` and `trained`
+    hold the results.
 
     >>> trainer = Trainer(model, args, callbacks=[HeadscopeCallback()])  # doctest: +SKIP
     """
@@ -57,7 +57,7 @@ class HeadscopeCallback(Gate, TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
     ) -> None:
-        """Runs the checks and remembers the head; called by the trainer."""
+        """Runs the checks and records the head; called by the trainer."""
         if not state.is_world_process_zero:
             return
         self._first_step, self._folder = state.global_step, None

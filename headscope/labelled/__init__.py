@@ -1,4 +1,4 @@
-"""Labelled data: files of rows, read as streams, and what stands in their columns of labels. Runs nothing from them."""
+"""Labeled data: files of rows, read as streams, and what is in their columns of labels. Runs nothing from them."""
 
 from headscope.labelled.opening import open_data
 from headscope.labelled.rows import Row, Source

@@ -78,7 +78,7 @@ def saved_dataset_source(folder: Path, name: str, split: str | None) -> Source:
         chosen = _chosen(splits, split, name)
         return _dataset(folder / chosen, f"{name}/{chosen}", chosen)
     if split is not None:
-        raise UsageError(f"{name} holds one dataset without splits, and split {split!r} was asked for", "leave it out")
+        raise UsageError(f"{name} is one dataset without splits, so it has no split {split!r}", "leave it out")
     return _dataset(folder, name, None)
 
 

@@ -11,7 +11,9 @@ Matrix = Sequence[Sequence[float]]
 _SEED = 0
 _SHUFFLES = 1_999
 _EXACT_CLASSES = 8
-"""Up to so many classes each shuffle gets its best order; beyond that a bound on it, which is faster and stricter."""
+"""Up to this many classes, each shuffle gets its best order; beyond that a bound on it, which is faster and
+stricter.
+"""
 _NUDGE = 1e-6
 _CONFIDENCE = 0.95
 

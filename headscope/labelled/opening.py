@@ -36,13 +36,13 @@ def open_data(path: str, split: str | None = None) -> Source:
     if place.is_dir():
         return saved_dataset_source(place, name.rstrip("/"), split)
     if split is not None:
-        raise Unsupported(f"{name} is one file, and split {split!r} was asked for", "leave the split out")
+        raise Unsupported(f"{name} is a single file, so it has no split {split!r}", "leave the split out")
     start = _start(place, name)
     if start.startswith(_PARQUET):
         return parquet_source(place, name)
     for mark, (kind, hint) in _KINDS.items():
         if start.startswith(mark):
-            raise Unsupported(f"{name} is {kind}, not a table of labelled rows", hint)
+            raise Unsupported(f"{name} is {kind}, not a table of labeled rows", hint)
     suffix = place.suffix.lower()
     if suffix in _DELIMITED:
         return delimited_source(place, name, _DELIMITED[suffix])
@@ -56,7 +56,7 @@ def open_data(path: str, split: str | None = None) -> Source:
 def _start(place: Path, name: str) -> bytes:
     try:
         if not place.exists():
-            raise NotFound(f"{name} doesn't exist", "give the path of a file with labelled rows")
+            raise NotFound(f"{name} doesn't exist", "give the path of a file with labeled rows")
         if not place.is_file():
             raise Unsupported(f"{name} is not a regular file", "give a csv, tsv, jsonl or parquet file")
         with place.open("rb") as file:
@@ -65,5 +65,5 @@ def _start(place: Path, name: str) -> bytes:
         told = getattr(err, "strerror", None) or str(err)
         raise NotFound(f"{name} cannot be read: {told}", "check the path and its permissions") from err
     if not start:
-        raise Malformed(f"{name} is empty", "give a file with labelled rows")
+        raise Malformed(f"{name} is empty", "give a file with labeled rows")
     return start

@@ -13,7 +13,7 @@ _SHOWN = 12
 
 @dataclass(frozen=True)
 class Source:
-    """Rows of labelled data. `read` gives the cells of the columns asked for, from the first row on, at every call.
+    """Rows of labeled data. `read` gives the cells of the columns asked for, from the first row on, at every call.
 
     `columns` is empty where only the rows themselves know (JSON lines). `names` are declared class names by column.
     `is_typed` says that the file tells numbers from texts.
@@ -29,7 +29,7 @@ class Source:
 
 
 def check_columns(wanted: Sequence[str], columns: Sequence[str], name: str) -> None:
-    """Raises UsageError for a column that is not there, or stands there twice."""
+    """Raises UsageError for a column that is not there, or is there twice."""
     for column in wanted:
         if column not in columns:
             listed = f"columns: {list_of(map(shortened, columns), _SHOWN)}" if columns else "the file has no columns"

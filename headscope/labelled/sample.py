@@ -1,4 +1,4 @@
-"""A sample of labelled rows: seeded, spread over the file, and with as many rows of each class as there are."""
+"""A sample of labeled rows: seeded, spread over the file, and with as many rows of each class as there are."""
 
 import random
 from collections import Counter
@@ -35,7 +35,7 @@ def sample_rows(source: Source, data: DataFacts, count: int) -> tuple[Sampled, .
 def sample_in_proportion(source: Source, data: DataFacts, count: int, seed: int) -> tuple[Sampled, ...]:
     """Up to `count` rows of single labels, of each class as large a share as it has in the file; all where they fit.
 
-    A cell without a text is an empty text. Raises UsageError for other cells that are no texts.
+    A cell without a text is an empty text. Raises UsageError for other cells that are not texts.
     """
     total = sum(item.rows for item in data.classes)
     shares = [min(count, total) * item.rows / total for item in data.classes]
@@ -52,7 +52,7 @@ def sample_in_proportion(source: Source, data: DataFacts, count: int, seed: int)
 def sample_spread(source: Source, data: DataFacts, count: int, seed: int) -> tuple[Sampled, ...]:
     """Up to `count` rows with numbers or several labels; all where they fit.
 
-    A cell without a text is an empty text. Raises UsageError for other cells that are no texts.
+    A cell without a text is an empty text. Raises UsageError for other cells that are not texts.
     """
     usable = data.rows - data.missing
     chosen = frozenset(random.Random(seed).sample(range(usable), min(count, usable)))

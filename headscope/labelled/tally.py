@@ -1,4 +1,4 @@
-"""What stands in a column of labels, counted row by row in bounded memory."""
+"""What is in a column of labels, counted row by row in bounded memory."""
 
 import math
 import re
@@ -234,7 +234,7 @@ def _second(item: tuple[LabelKind, int]) -> int:
 
 def _check(tally: _Tally, kind: LabelKind, source: Source, column: str) -> None:
     if not tally.rows:
-        raise Malformed(f"{source.name} has no rows", "give a file with labelled rows")
+        raise Malformed(f"{source.name} has no rows", "give a file with labeled rows")
     if tally.missing == tally.rows:
         raise _no_labels(source, column, f"all {tally.rows:,} cells are empty")
     distinct = len(tally.counts)
@@ -257,7 +257,7 @@ def _columns(source: Source, columns: Sequence[str], texts: Sequence[str], rows:
         missing += any(cell is None for cell in cells)
         counts = [count + bool(cell) for count, cell in zip(counts, cells, strict=True)]
     if not total:
-        raise Malformed(f"{source.name} has no rows", "give a file with labelled rows")
+        raise Malformed(f"{source.name} has no rows", "give a file with labeled rows")
     return DataFacts(
         file=source.name,
         format=source.format,

@@ -16,7 +16,7 @@ _LONGEST = 4_000_000
 """Characters in a line or a cell: more than any text that a tokenizer takes."""
 _FIRST_LINES = 1_000
 _ROWS = 16
-"""Rows that are parsed at once: few, as each may be as long as a line may."""
+"""How many rows are parsed at a time: few, as each may be as long as a line may."""
 _MOST_COLUMNS = 200
 _DELIMITERS = (",", ";", "\t", "|")
 _OTHER_ENCODINGS = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}

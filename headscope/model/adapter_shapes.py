@@ -201,7 +201,7 @@ def _shapes_of(module: nn.Module, path: str, config: Mapping[str, Any], method: 
     weight = getattr(module, "weight", None)
     if isinstance(module, nn.Embedding):
         if config.get("lora_bias"):
-            raise _Unknown("PEFT has no lora_bias for an embedding")
+            raise _Unknown("PEFT does not support lora_bias for an embedding")
         shapes: _Shapes = {
             "lora_embedding_A": (rank, module.num_embeddings),
             "lora_embedding_B": (module.embedding_dim, rank),
@@ -258,7 +258,7 @@ def _rank_of(path: str, config: Mapping[str, Any]) -> int:
 
 
 def _setting_of(path: str, config: Mapping[str, Any], patterns: str, general: Any) -> Any:
-    """A setting for one module: that of the first pattern that its name ends with, else the general one."""
+    """A setting for one module: that of the first pattern that its name ends with, or the general one."""
     for pattern, value in (config.get(patterns) or {}).items():
         matches = _matcher(pattern)
         if matches is None:

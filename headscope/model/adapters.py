@@ -1,7 +1,7 @@
 """What `PeftModel.from_pretrained` does to a base model: which parameters the adapter gives whole, which it changes.
 
-PEFT matches `modules_to_save` against the ends of module names, adds names of its own for a task, and saves the
-modules it matched whole, under the parameter names of the model. So the file is believed, not the configuration.
+PEFT matches `modules_to_save` against the ends of module names, adds names for some tasks, and saves the
+modules it matched whole, under the parameter names of the model. So headscope trusts the file over the configuration.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -125,8 +125,8 @@ def _carried(item: ParameterOrigin, saved: TensorHeader | None, changed: set[str
 def _changed(module: str, tensors: Mapping[str, TensorHeader], names: Iterable[str]) -> list[str]:
     """The parameters of a module that its tensors in an adapter change: all that PEFT would merge them into.
 
-    LoRA leaves the bias alone unless it has one of its own (`lora_B.bias`); IA3 scales it with the module's output
-    (`ia3_l` of shape [out, 1]), and leaves it alone where it scales the input ([1, in]). Of a method that headscope
+    LoRA leaves the bias alone unless it adds a bias (`lora_B.bias`); IA3 scales it with the module's output
+    (`ia3_l` of shape [out, 1]), and leaves it alone where it scales the input ([1, in]). For a method that headscope
     doesn't know, all of the module's parameters count as changed.
     """
     own = [name for name in names if name.rpartition(".")[0] == module]
@@ -141,7 +141,7 @@ def _mismatch(item: ParameterOrigin, header: TensorHeader) -> Mismatch | None:
 
 
 def classes_in_adapter(diff: WeightDiff, num_labels: int) -> int | None:
-    """The class count that the adapter's own tensors have, where it is another than the model's; else None.
+    """The class count that the adapter's own tensors have, if it differs from the model's; None otherwise.
 
     Told by the tensors that the adapter saved whole and that differ from the model's in the axis of the classes only.
     """
@@ -230,7 +230,7 @@ def _outermost(name: str, others: Sequence[str]) -> str:
 
 
 def _shortest(path: str, modules: Sequence[str]) -> str:
-    """The last part of a path if PEFT, which compares ends, finds no other module by it; else the whole path."""
+    """The last part of a path if PEFT, which compares ends, finds no other module by it; otherwise the whole path."""
     last = path.rpartition(".")[2]
     return last if [module for module in modules if module.endswith(last)] == [path] else path
 

@@ -104,7 +104,7 @@ def classes_of_family(model_type: str) -> tuple[HeadClass, ...]:
 
 
 def task_of_class(name: str) -> Task | None:
-    """The task a class is mapped to, else the one that its name says; None for a class of no classification task."""
+    """The task a class is mapped to, or the one in its name; None for a class without a classification task."""
     for task, mapping in _MAPPING_OF_TASK.items():
         if name in _all_names(mapping):
             return task

@@ -38,7 +38,7 @@ def _disturbing(values: Mapping[str, Any], make: Callable[[dict[str, Any]], Any]
     found = []
     for name in candidates[: _attempts(values)]:
         fewer = {key: value for key, value in values.items() if key != name}
-        if _succeeds(lambda fewer=fewer: make(fewer)):  # type: ignore[misc]  # bound at once
+        if _succeeds(lambda fewer=fewer: make(fewer)):  # type: ignore[misc]  # bound immediately
             found.append(name)
     return found
 
@@ -67,7 +67,7 @@ def _sentence(names: list[str], values: Mapping[str, Any], config_class: Any) ->
 
 
 def _default(name: str, config_class: Any) -> str:
-    """What the field is where nothing is said: the best hint of what is expected."""
+    """The field's default: the best hint of what is expected."""
     try:
         with quiet():
             found = getattr(config_class(), name)

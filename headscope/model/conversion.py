@@ -47,7 +47,7 @@ def converted(
 def computed_buffers(module: PreTrainedModel, adapters: Iterable[str] = ()) -> dict[str, torch.Tensor]:
     """The buffers that the class computes from the configuration of `module`; those that differ each time are left out.
 
-    With `adapters`, also those that PEFT computes from their settings, which the module remembers. Parameters stay on
+    With `adapters`, also those that PEFT computes from their settings, which the module keeps. Parameters stay on
     the meta device. Raises Unsupported where the class cannot be made.
     """
     adapters = tuple(sorted(adapters))

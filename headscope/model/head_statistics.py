@@ -21,7 +21,7 @@ _FEWEST_PAIRS = 24
 _ROUNDING = 2**-8
 _UNLIKELY = 1e-4
 _REGULAR_ANGLES = 0.37
-"""How regular the angles of normal draws lie on the grid after they were rounded, whatever the spread: measured."""
+"""How regular the angles of normal draws are on the grid after they were rounded, whatever the spread: measured."""
 _DISTRIBUTIONS = (("normal", 3.0), ("uniform", 1.8), ("truncated normal", 2.36))
 """Kurtosis of the distributions that initializations draw from; `trunc_normal_` cuts at two standard deviations at
 most, and at none with the usual spreads."""
@@ -204,7 +204,7 @@ def _may_be_uniform(numbers: torch.Tensor, bound: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Draw:
-    """A test against the grid of a draw; `share` of the numbers lies on it. `strength` is None where none was made."""
+    """A test against the grid of a draw; `share` of the numbers is on it. `strength` is None where none was made."""
 
     name: str = ""
     strength: float | None = None
@@ -212,7 +212,7 @@ class _Draw:
 
 
 def _draw(matrix: torch.Tensor) -> _Draw:
-    """Which draw of PyTorch's generator on the CPU the numbers lie on the grid of, and how strongly.
+    """Which draw of PyTorch's generator on the CPU the numbers are on the grid of, and how strongly.
 
     A float32 number from 0 to 1 is a multiple of 2**-24. `normal_` makes its numbers in pairs from two such numbers,
     one of which is the angle of the pair; `uniform_` shifts and scales one. A change of one part in a million, as by a

@@ -1,4 +1,4 @@
-"""What a model in memory shows of its own parameters: the loader's marks, PEFT's wrapping, missing storage."""
+"""What a model in memory shows about its parameters: the loader's marks, PEFT's wrapping, missing storage."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def check_device(name: str) -> torch.device:
     except RuntimeError as err:
         raise UsageError(f"no such device: {name}", "devices: meta, cpu, cuda, cuda:0, mps") from err
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise Unsupported(f"{name} was asked for, and PyTorch {torch.__version__} sees no CUDA device", "use cpu")
+        raise Unsupported(f"PyTorch {torch.__version__} finds no CUDA device for {name}", "use cpu")
     return device
 
 
@@ -54,14 +54,14 @@ def load_model(
         raise Unsupported(
             f"the weights of {place.reference} cannot be loaded into {choice.cls.__name__}: "
             f"{type(err).__name__}: {err}",
-            "see what diff-weights says",
+            "run `headscope diff-weights` to see which weights don't fit",
         ) from err
 
 
 def encode_texts(place: Location, texts: tuple[str, ...], pairs: tuple[str, ...]) -> Mapping[str, Any]:
     """Texts, or pairs of texts, as a padded batch of the checkpoint's own tokenizer."""
     if pairs and len(pairs) != len(texts):
-        raise UsageError(f"{len(pairs)} --text-pair for {len(texts)} --text", "give as many of the one as of the other")
+        raise UsageError(f"{len(pairs)} --text-pair for {len(texts)} --text", "give one --text-pair for each --text")
     return _encoded(open_tokenizer(place), texts, pairs)
 
 
@@ -70,7 +70,7 @@ def open_tokenizer(place: Location) -> Any:
     tokenizer = _tool("AutoTokenizer", place, "a tokenizer")
     if len(tokenizer) <= len(set(tokenizer.all_special_ids)):  # Transformers makes an empty one where there is none
         raise Unsupported(
-            f"{place.reference} has no tokenizer with a vocabulary", "put the tokenizer's files beside the weights"
+            f"{place.reference} has no tokenizer with a vocabulary", "add the tokenizer's files to the checkpoint"
         )
     return tokenizer
 
@@ -89,7 +89,7 @@ def _encoded(tokenizer: Any, texts: tuple[str, ...], pairs: tuple[str, ...]) -> 
 
 _BATCH = 16
 NO_LIMIT = 1_000_000
-"""Tokenizers that know no limit name a huge one."""
+"""Tokenizers without a limit report a huge one."""
 
 
 def predict_texts(
@@ -133,7 +133,7 @@ def run_texts(model: PreTrainedModel, encoded: Mapping[str, torch.Tensor], **opt
     except Exception as err:  # whatever a model raises on these inputs
         raise Unsupported(
             f"{type(model).__name__} fails on the texts: {type(err).__name__}: {first_line(err)}",
-            "see whether `headscope forward --text` runs one of them",
+            "run `headscope forward --text` with one of them",
         ) from err
 
 
@@ -171,7 +171,7 @@ def image_encoder(place: Location) -> Callable[[str], Mapping[str, Any]]:
         try:
             picture = Image.open(path).convert("RGB")
         except OSError as err:
-            raise NotFound(f"{path} is no picture that can be read: {err}", "give a PNG or JPEG file") from err
+            raise NotFound(f"{path} is not a picture that can be read: {err}", "give a PNG or JPEG file") from err
         return dict(processor(images=picture, return_tensors="pt"))
 
     return encode
@@ -190,7 +190,9 @@ def audio_encoder(place: Location) -> Callable[[str], Mapping[str, Any]]:
         samples, rate = read_wave(path)
         wanted = getattr(extractor, "sampling_rate", rate)
         if wanted != rate:
-            raise Unsupported(f"{path} has {rate} samples a second, and the model takes {wanted}", "resample the file")
+            raise Unsupported(
+                f"{path} has {rate} samples per second, and the model needs {wanted}", "resample the file"
+            )
         return dict(extractor(samples.numpy(), sampling_rate=rate, return_tensors="pt"))
 
     return encode
@@ -214,7 +216,7 @@ def read_wave(path: str) -> tuple[torch.Tensor, int]:
             data = torch.frombuffer(bytearray(file.readframes(file.getnframes())), dtype=torch.int16)
             return data.reshape(-1, file.getnchannels()).float().mean(1) / 32768, file.getframerate()
     except (OSError, EOFError, wave.Error) as err:
-        raise NotFound(f"{path} is no WAV file that can be read: {err}", "give a 16-bit WAV file") from err
+        raise NotFound(f"{path} is not a WAV file that can be read: {err}", "give a 16-bit WAV file") from err
 
 
 def _tool(auto_class: str, place: Location, what: str) -> Any:
@@ -225,5 +227,5 @@ def _tool(auto_class: str, place: Location, what: str) -> Any:
         raise Unsupported(
             f"{place.reference} has no {what.removeprefix('a ').removeprefix('an ')} that can be loaded: "
             f"{first_line(err)}",
-            f"put {what} beside the weights, or leave its input out",
+            f"add {what} to the checkpoint, or leave out its input",
         ) from err

@@ -27,7 +27,7 @@ def initial_spread(model: nn.Module, weight: str, stated: float | None) -> Initi
     """What the model's own initialization draws for a weight and the bias beside it; None where it can't be run.
 
     The module that holds the weight is copied and initialized as `from_pretrained` initializes what a checkpoint lacks:
-    by itself, then by the modules around it, the model last. A known spread that explains a few such draws, such as the
+    alone, then by the modules around it, the model last. A known spread that explains a few such draws, such as the
     `initializer_range` that is `stated`, is exact and replaces the measured one. The model and the caller's random
     state stay untouched.
     """

@@ -37,7 +37,7 @@ from headscope.upstream.transformers import LoadingInfo, load_on_meta, tied_name
 class Loaded:
     """A skeleton on the meta device and what loading the checkpoint did to it.
 
-    `notes` are sentences on the loading, `quantisation` the settings of a quantised checkpoint, `faults` what does not
+    `notes` are sentences on the loading, `quantisation` the settings of a quantized checkpoint, `faults` what does not
     fit in its adapter.
     """
 
@@ -60,7 +60,7 @@ def load_skeleton(choice: Choice, manifest: CheckpointManifest) -> Loaded:
 
 
 def _load_quantised(choice: Choice, manifest: CheckpointManifest, settings: dict[str, Any]) -> Loaded:
-    """The skeleton as if the weights had been stored unquantised, with the keys and formats that they really have."""
+    """The skeleton as if the weights had been stored unquantized, with the keys and formats that they really have."""
     plain = deepcopy(choice.config)
     # With it, the loader wants the package of the method and its kernels, and makes packed modules of other names.
     del plain.quantization_config
@@ -81,7 +81,7 @@ def _load(choice: Choice, manifest: CheckpointManifest) -> Loaded:
             raise
         reason = type(err.__cause__).__name__ + ": " + str(err.__cause__).partition("\n")[0]
         name = choice.cls.__name__
-        raise Malformed(f"config.json does not make a {name}: {reason}{more}", "correct config.json") from err
+        raise Malformed(f"config.json doesn't describe a valid {name}: {reason}{more}", "correct config.json") from err
     with without_subclasses():
         diff = _read_diff(model, info, manifest)
         # The marks have said which keys fill what. From here on the model is traced, with parameters as any model has.
@@ -200,13 +200,13 @@ def renames_of(parameters: tuple[ParameterOrigin, ...]) -> list[Rename]:
 
 
 def base_prefix(model: PreTrainedModel) -> str:
-    """The path of the base model inside `model`, or "" where it has none of its own."""
+    """The path of the base model inside `model`, or "" if it has none."""
     prefix = getattr(model, "base_model_prefix", "")
     return prefix if prefix and isinstance(getattr(model, prefix, None), nn.Module) else ""
 
 
 def _strip_origins(model: PreTrainedModel) -> None:
-    """Plain meta parameters in place of the marked ones; tied parameters stay one tensor."""
+    """Plain meta parameters instead of the marked ones; tied parameters stay one tensor."""
     plain: dict[int, nn.Parameter] = {}
     for module in model.modules():
         for name, parameter in parameters_of(module).items():

@@ -101,7 +101,7 @@ def _by_tokens(config: dict[str, Any], model_type: str, wish: ModelRequest) -> C
     labels = wish.labels or tuple(row.token or f"token {row.id}" for row in wish.rows)
     if len(labels) != len(wish.rows):
         raise UsageError(
-            f"{len(wish.rows)} tokens are scored, and {len(labels)} labels were given", "name one label for each token"
+            f"{len(labels)} labels were given for {len(wish.rows)} tokens", "name one label for each token"
         )
     source = _config_source(cls, model_type, config)
     built = _configured(source.config_class, source.values, replace(wish, labels=labels))
@@ -116,13 +116,13 @@ def _by_tokens(config: dict[str, Any], model_type: str, wish: ModelRequest) -> C
 def _check_labels(wish: ModelRequest) -> None:
     if wish.num_labels is not None and wish.num_labels < 1:
         raise UsageError(
-            f"a classifier needs at least one label, and {wish.num_labels} were asked for",
+            f"a classifier needs at least one label, not {wish.num_labels}",
             "give --num-labels 1 or more (1 means regression)",
         )
     if wish.labels and wish.num_labels is not None and len(wish.labels) != wish.num_labels:
         raise UsageError(
-            f"{len(wish.labels)} label names were given, and {wish.num_labels} labels asked for",
-            "leave out --num-labels, or name as many labels",
+            f"{len(wish.labels)} label names don't match --num-labels {wish.num_labels}",
+            "leave out --num-labels, or give that many names",
         )
     if len(set(wish.labels)) != len(wish.labels):
         raise UsageError("the same label name was given twice", "name every label once")
@@ -151,7 +151,7 @@ def _model_type(config: dict[str, Any], wish: ModelRequest) -> str:
         )
     if not isinstance(model_type, str):
         raise Malformed(
-            "config.json names no model_type, so the model's class cannot be told",
+            "config.json has no model_type, so headscope can't determine the model's class",
             "name the class with --model-class, for example --model-class BertForSequenceClassification",
         )
     close = difflib.get_close_matches(model_type, list(config_classes().keys()), n=1)
@@ -167,13 +167,14 @@ def _named_class(name: str, task: Task | None) -> HeadClass:
     mapped = task_of_class(name)
     if task is not None and mapped is not None and task is not mapped:
         raise UsageError(
-            f"{name} is a class for {mapped.value}, and {task.value} was asked for", "leave out --task or --model-class"
+            f"{name} is a class for {mapped.value}, not for {task.value}", "leave out --task or --model-class"
         )
     if mapped is None and task is None:
         _class_object(name)
         raise UsageError(
-            f"{name} is mapped to no classification task",
-            "name a classification class such as BertForSequenceClassification, or say with --task what its scores are",
+            f"{name} is not mapped to a classification task",
+            "name a classification class such as BertForSequenceClassification, or say with --task what its scores "
+            "mean",
         )
     return HeadClass(name, mapped or task or Task.SEQUENCE_CLASSIFICATION)
 
@@ -246,7 +247,7 @@ def _class_object(name: str) -> type[PreTrainedModel]:
         raise Unsupported(f"{name} cannot be imported: {_first_line(err)}", "install what it needs") from err
     if not (isinstance(cls, type) and issubclass(cls, PreTrainedModel)):
         raise UsageError(
-            f"{name} is no model class of Transformers", "name a class such as BertForSequenceClassification"
+            f"{name} is not a model class of Transformers", "name a class such as BertForSequenceClassification"
         )
     return cls
 
@@ -294,7 +295,8 @@ def _configured(config_class: Any, values: dict[str, Any], wish: ModelRequest) -
     except Exception as err:
         more = diagnose_by_leaving_out(config_class, values)
         raise Malformed(
-            f"config.json does not make a {config_class.__name__}: {_first_line(err)}{more}", "correct config.json"
+            f"config.json doesn't describe a valid {config_class.__name__}: {_first_line(err)}{more}",
+            "correct config.json",
         ) from err
     _check_sizes(config)
     return config
@@ -305,7 +307,7 @@ def _check_own_labels(values: dict[str, Any]) -> None:
     count, names = values.get("num_labels"), values.get("id2label")
     if count is not None and (type(count) is not int or count < 0):
         raise Malformed(
-            f"num_labels in config.json is {str(count)[:80]!r} where a number was expected",
+            f"num_labels in config.json is {str(count)[:80]!r}, not a number",
             "correct num_labels, or give --num-labels",
         )
     listed = len(names) if isinstance(names, dict) else 0
@@ -315,7 +317,9 @@ def _check_own_labels(values: dict[str, Any]) -> None:
             "correct config.json, or give --num-labels",
         )
     if isinstance(names, dict) and not all(isinstance(name, str | int | float) for name in names.values()):
-        raise Malformed("id2label in config.json holds a name that is no text", "correct id2label, or give --labels")
+        raise Malformed(
+            "id2label in config.json holds a name that is not a string", "correct id2label, or give --labels"
+        )
 
 
 def _check_sizes(config: Any) -> None:

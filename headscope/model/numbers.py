@@ -17,7 +17,7 @@ from headscope.facts.counting import few_of
 from headscope.model.adapter_shapes import scale_of
 
 PIECE = 4_000_000
-"""The elements that are compared at once."""
+"""How many elements are compared at a time."""
 _TOLERANCE = 8
 """How many times the rounding step of its dtype a computed buffer may be off."""
 _SHORTER = (torch.bfloat16, torch.float16)
@@ -56,7 +56,7 @@ def read_numbers(data: bytes, dtype: torch.dtype) -> torch.Tensor:
 def why_not_comparable(tensor: torch.Tensor) -> str:
     """Why a tensor's numbers can't be compared with stored ones; "" where they can."""
     if tensor.is_meta:
-        return "it is on the meta device, without numbers (offloaded, or never loaded)"
+        return "it is on the meta device and holds no numbers (offloaded, or never loaded)"
     if type(tensor) not in (torch.Tensor, nn.Parameter, nn.Buffer):
         return f"it is a {type(tensor).__name__}, whose numbers are packed or sharded"
     return ""
@@ -99,7 +99,7 @@ def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _roundings(stored: torch.Tensor, dtype: torch.dtype) -> Iterator[torch.Tensor]:
-    """The stored numbers as a load may leave them in `dtype`: rounded at once, or through a shorter format."""
+    """The stored numbers as a load may leave them in `dtype`: rounded directly, or through a shorter format."""
     yield stored.to(dtype)
     if stored.is_floating_point() and dtype.is_floating_point:
         yield from (stored.to(way).to(dtype) for way in _SHORTER)

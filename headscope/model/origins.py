@@ -1,4 +1,4 @@
-"""Tensors that remember the checkpoint keys they were made from, through renames, fusions and splits."""
+"""Tensors that track the checkpoint keys they were made from, through renames, fusions and splits."""
 
 from collections.abc import Sequence
 from types import NoneType
@@ -71,7 +71,7 @@ def _header_only(header: TensorHeader, alike: frozenset[str]) -> torch.Tensor:
     if not isinstance(dtype, torch.dtype):
         raise Unsupported(
             f"the tensor {header.key} has the dtype {header.dtype}, which PyTorch {torch.__version__} does not have",
-            "a newer PyTorch may know it",
+            "a newer PyTorch may support it",
         )
     try:
         tensor = torch.empty(header.shape, dtype=dtype, device="meta").as_subclass(OriginTensor)

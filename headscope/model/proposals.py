@@ -57,7 +57,7 @@ class Proposal:
 
 
 def propose(tensors: Sequence[TensorHeader]) -> tuple[Proposal, ...]:
-    """The classes that fit at least half of the keys, the best first; the sizes are told for the best."""
+    """The classes that fit at least half of the keys, the best first; the sizes are inferred for the best."""
     stored = {modern_name(tensor.key): tensor.shape for tensor in tensors}
     names = [name for family in _families(stored) for name in _classes(family)]
     fitting = [found for name in dict.fromkeys(names) if (found := _fit(name, stored)) is not None]
@@ -109,7 +109,7 @@ def _classes(family: str) -> Iterator[str]:
 
 
 def _fit(name: str, stored: Shapes) -> tuple[Proposal, int] | None:
-    """How many of the keys the class has, each with as many axes, and how many of its own are not stored."""
+    """How many of the keys the class has, each with as many axes, and how many of the class's are not stored."""
     cls = getattr(transformers, name, None)
     config = _default(cls)
     built = None if config is None else _shapes(cls, shallow_config(config))
@@ -183,7 +183,7 @@ def _with_sizes(proposal: Proposal, stored: Shapes) -> Proposal:
 
 @dataclass(frozen=True, slots=True)
 class _Fitting:
-    """A class with sizes that are told, and what of the stored shapes it does not give yet."""
+    """A class with inferred sizes, and what of the stored shapes it does not give yet."""
 
     cls: Any
     config: Any

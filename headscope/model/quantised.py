@@ -1,8 +1,8 @@
-"""Quantised checkpoints: which logical weight a group of packed tensors stands for, told from headers alone.
+"""Quantized checkpoints: which logical weight a group of packed tensors stands for, told from headers alone.
 
-A quantised layer is stored as several tensors under one module path: packed numbers, scales, zero points. Each packing
+A quantized layer is stored as several tensors under one module path: packed numbers, scales, zero points. Each packing
 is turned back into the weight that the layer computes with, in its true shape, so that the loader's diff is that of
-the model and a packed shape is never taken for a class count. No kernel and no quantisation package is needed.
+the model and a packed shape is never taken for a class count. No kernel and no quantization package is needed.
 """
 
 import math
@@ -40,7 +40,7 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class Unpacked:
-    """A manifest with logical weights in place of packed ones, and what each of them stands for."""
+    """A manifest with logical weights instead of packed ones, and what each of them stands for."""
 
     manifest: CheckpointManifest
     packed: Mapping[str, Packed]
@@ -48,7 +48,7 @@ class Unpacked:
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
-    """What the configuration says of the quantisation, and the shapes of the model's parameters."""
+    """What the configuration says of the quantization, and the shapes of the model's parameters."""
 
     method: str
     bits: int
@@ -57,15 +57,15 @@ class _Settings:
 
 
 def quantisation_config(config: Any) -> dict[str, Any]:
-    """The quantisation settings of a configuration; empty where it has none."""
+    """The quantization settings of a configuration; empty where it has none."""
     found = config.to_dict().get("quantization_config")
     return found if isinstance(found, dict) else {}
 
 
 def unpack(manifest: CheckpointManifest, config: Mapping[str, Any], dtype: str, shapes: Shapes) -> Unpacked:
-    """The manifest as if it had been stored unquantised; tensors of no known packing stay as they are.
+    """The manifest as if it had been stored unquantized; tensors of no known packing stay as they are.
 
-    `config` is the quantisation's; `dtype` the one that the layers compute in; `shapes` those of the model.
+    `config` is the quantization's; `dtype` the one that the layers compute in; `shapes` those of the model.
     """
     settings = _Settings(method_of(config), bits_of(config), dtype, shapes)
     groups: dict[str, Group] = {}
@@ -222,7 +222,7 @@ def _packed(name: str, shape: tuple[int, ...], keys: list[str], word: str, setti
 def _true_shape(name: str, elements: int, settings: _Settings) -> tuple[int, ...] | None:
     """The shape of a weight stored flat: the model's but for the first axis, which the count of elements gives.
 
-    None where the count fits no whole number of rows: then the shape cannot be told from headers.
+    None where the count fits no whole number of rows: then headers don't show the shape.
     """
     known = settings.shapes.get(_named(name, settings.shapes))
     if known is None:
@@ -252,7 +252,7 @@ def with_packed_names(diff: WeightDiff, unpacked: Unpacked) -> WeightDiff:
         replace(item, status=ParameterStatus.UNKNOWN) if item.name in unresolved else item for item in parameters
     )
     sentence = f"{counted(len(unresolved), 'tensor')} {verb(len(unresolved))}"
-    gap = Unavailable("quantised weights", f"{sentence} packed in a way that is not known")
+    gap = Unavailable("quantized weights", f"{sentence} packed in an unknown way")
     return replace(
         diff,
         new=tuple(name for name in diff.new if name not in unresolved),
@@ -282,7 +282,7 @@ def _same_module(module: str, stem: str) -> bool:
 
 
 def quantisation_facts(config: Mapping[str, Any], head: list[ParameterOrigin]) -> Quantisation:
-    """What a report says of the quantisation; `head` are the live parameters of the head."""
+    """What a report says of the quantization; `head` are the live parameters of the head."""
     unknown = any(item.status is ParameterStatus.UNKNOWN for item in head)
     stored = any(item.quantised is not None for item in head)
     skipped, explicit = _skipped(config)
@@ -296,14 +296,14 @@ def quantisation_facts(config: Mapping[str, Any], head: list[ParameterOrigin]) -
 
 
 def _skipped(config: Mapping[str, Any]) -> tuple[tuple[str, ...], bool]:
-    """The modules that the settings leave as they are, and whether the settings list any by themselves."""
+    """The modules that the settings skip, and whether the settings list any."""
     lists = [config[name] for name in _SKIP_LISTS if isinstance(config.get(name), list)]
     names = {name for found in lists for name in found if isinstance(name, str)}
     return tuple(sorted(names)), bool(lists)
 
 
 def _skips(names: tuple[str, ...], head: list[ParameterOrigin]) -> bool:
-    """Whether the last matrix of the head lies in one of the modules, or its path holds the name."""
+    """Whether the last matrix of the head is in one of the modules, or its path holds the name."""
     matrices = [item.name for item in head if len(item.shape) > 1]
     path = matrices[-1].rpartition(".")[0] if matrices else ""
     return any(path == name or f".{path}.".find(f".{name}.") >= 0 for name in names)

@@ -16,7 +16,7 @@ from headscope.upstream.transformers import folder_of_type, tokenizer_of_type
 
 @dataclass(frozen=True, slots=True)
 class SpecialTokens:
-    """What stands at index 0 of an encoded text, and the end token; None where there is no such token."""
+    """What is at index 0 of an encoded text, and the end token; None where there is no such token."""
 
     first: str | None = None
     eos: str | None = None
@@ -61,7 +61,7 @@ def _encoded_words(tokenizer: Any) -> list[int]:
 
 
 def _by_building(cls: Any, defaults: dict[str, str]) -> str | None:
-    """What `build_inputs_with_special_tokens` puts first, run on an object that holds names in place of ids."""
+    """What `build_inputs_with_special_tokens` puts first, run on an object that holds names instead of ids."""
     names = {f"{name}_id": token for name, token in defaults.items() if name.endswith("_token")}
     try:
         built = cls.build_inputs_with_special_tokens(SimpleNamespace(**names), ["a"])

@@ -1,4 +1,4 @@
-"""What the unused keys of a checkpoint were: the family's other classes are asked which of them owns the key."""
+"""What the unused keys of a checkpoint were: found by looking for the key in the family's other classes."""
 
 import re
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def describe_unused(model: PreTrainedModel, unused: tuple[str, ...]) -> tuple[Un
     """The unused keys grouped by the classes that would have used them, in the order of the keys.
 
     A key that a base model of the family owns is the base model's, though every class with a head has it too. A key
-    that no class of the family owns stands in a group with no description.
+    that no class of the family owns is in a group with no description.
     """
     if not unused:
         return ()

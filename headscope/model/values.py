@@ -13,7 +13,7 @@ _MOST = 4_000_000
 
 
 def values_of(name: str, data: bytes, dtype: str, shape: tuple[int, ...]) -> TensorValues | None:
-    """Statistics of the elements in `data`, the beginning of a stored tensor; None where they are no floats."""
+    """Statistics of the elements in `data`, the beginning of a stored tensor; None where they are not floats."""
     kind = getattr(torch, dtype, None)
     if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
         return None

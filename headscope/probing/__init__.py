@@ -1,1 +1,1 @@
-"""Which vector to classify: what a real model makes of labelled texts, and how well each candidate predicts them."""
+"""Which vector to classify: what a real model makes of labeled texts, and how well each candidate predicts them."""

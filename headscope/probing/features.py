@@ -146,7 +146,7 @@ def _columns(texts: Texts) -> list[list[str]]:
 def _lend_pad_token(reader: Reader, texts: Texts) -> bool:
     """Names a pad token for a model without one, which refuses batches then; whether texts can't be padded.
 
-    It is a token that no text holds, so that the last token that is no padding is the last token.
+    It is a token that no text holds, so that the last token that is not padding is the last token.
     """
     if reader.tokenizer.pad_token is None or getattr(reader.model.config, "pad_token_id", 0) is None:
         used: set[int] = set()
@@ -210,7 +210,7 @@ def _is_close(one: torch.Tensor, other: torch.Tensor, tolerance: float) -> bool:
 
 
 def _batches(lengths: Array, size: int, *, padded: bool) -> Iterator[Array]:
-    """Rows that run together, the longest first, so that too large a batch fails at once."""
+    """Rows that run together, the longest first, so that too large a batch fails right away."""
     order = np.argsort(-lengths, kind="stable")
     ends = [len(order)] if padded else [*np.flatnonzero(np.diff(lengths[order])) + 1, len(order)]
     start = 0
@@ -247,7 +247,7 @@ def _run_all(reader: Reader, texts: Texts, rows: Array, store: Store) -> Iterato
     else:
         yield from batches
         return
-    store.note(f"{reader.device} had too little memory for {len(rows)} texts at once: smaller batches were run")
+    store.note(f"{reader.device} has too little memory for a batch of {len(rows)} texts, so smaller batches were used")
     middle = len(rows) // 2
     yield from _run_all(reader, texts, rows[:middle], store)
     yield from _run_all(reader, texts, rows[middle:], store)
@@ -301,7 +301,7 @@ def _states(reader: Reader, output: Any) -> Sequence[torch.Tensor]:
 
 
 def _without_cache(reader: Reader) -> dict[str, bool]:
-    """A decoder keeps the keys and values of every layer for the next token, unless it is asked not to."""
+    """A decoder keeps the keys and values of every layer for the next token, by default."""
     return {"use_cache": False} if "use_cache" in reader.takes else {}
 
 

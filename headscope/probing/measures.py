@@ -42,7 +42,7 @@ def _ratio(sums: Array) -> Array:
 
 
 def _overlaps(predicted: Array, labels: Array, classes: int) -> Array:
-    """For each class: whether it was predicted rightly, twice, and how often it stands in both together."""
+    """For each class: whether it was predicted rightly, twice, and how often it is in both together."""
     told, given = flags(predicted, classes), flags(labels, classes)
     return np.hstack([2 * told * given, told + given])
 
@@ -56,7 +56,7 @@ def flags(labels: Array, classes: int) -> Array:
 
 
 def _mean_f1(sums: Array) -> Array:
-    """The mean over the classes; a class that stands in neither labels nor predictions is left out."""
+    """The mean over the classes; a class that is in neither labels nor predictions is left out."""
     half = sums.shape[-1] // 2
     both, either = sums[..., :half], sums[..., half:]
     known = either > 0

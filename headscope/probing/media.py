@@ -1,4 +1,4 @@
-"""Images and sounds of a column of labelled data, as files, and through the checkpoint's own processor as tensors."""
+"""Images and sounds of a column of labeled data, as files, and through the checkpoint's own processor as tensors."""
 
 from __future__ import annotations
 

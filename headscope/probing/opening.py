@@ -1,4 +1,4 @@
-"""A real model to read vectors from, in the dtype that was asked for or that changes no vector."""
+"""A real model to read vectors from, in the requested dtype, or one that changes no vector."""
 
 from __future__ import annotations
 

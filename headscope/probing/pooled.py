@@ -81,7 +81,7 @@ def _weighted(state: torch.Tensor, weights: torch.Tensor, mask: torch.Tensor) ->
 
 
 def at(state: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """For each row of a batch what stands at one place of it."""
+    """For each row of a batch what is at one place of it."""
     return state[torch.arange(len(state), device=state.device), places]
 
 

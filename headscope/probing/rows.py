@@ -1,4 +1,4 @@
-"""Labelled rows as they are scored: which problem their labels pose, and the texts, labels and groups that are used."""
+"""Labeled rows as they are scored: which problem their labels pose, and the texts, labels and groups that are used."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ALIKE = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Labelled texts to score on.
+    """Labeled texts to score on.
 
     `labels` are places in `classes`, rows of 0 and 1 with a column for each class, or numbers. Equal texts have the
     same number in `groups`; `numbers` are the rows of the file, from 1.
@@ -60,7 +60,7 @@ class Rows:
 
 
 def problem_of(facts: DataFacts, model: ModelFacts, asked: Problem | None) -> Problem:
-    """What the labels are: as asked, else by their kind, as `check --data` takes them.
+    """What the labels are: as requested, or by their kind, as in `check --data`.
 
     Numbers with fractions are a regression; whole numbers are classes, unless the checkpoint's config says regression.
     Raises UsageError for labels of another kind than asked.
@@ -74,7 +74,8 @@ def problem_of(facts: DataFacts, model: ModelFacts, asked: Problem | None) -> Pr
     if asked is not None:
         if facts.kind not in kinds[asked]:
             raise UsageError(
-                f"{asked.value} was asked for, and {column!r} of {facts.file} holds {facts.kind.value}", _HINTS[asked]
+                f"{column!r} of {facts.file} holds {facts.kind.value}, which don't fit --task {asked.value}",
+                _HINTS[asked],
             )
         if asked is Problem.SINGLE_LABEL and facts.kind is LabelKind.NUMBERS and not facts.is_whole:
             raise UsageError(
@@ -97,7 +98,7 @@ _HINTS = {
 
 
 def check_numbers(source: Source, column: str) -> None:
-    """Raises UsageError, with the row, for a label that is not a number where numbers were asked for."""
+    """Raises UsageError, with the row, for a label that is not a number where numbers are needed."""
     for number, (cell,) in enumerate(source.read((column,)), 1):
         label = read_label(cell, source, column)
         if isinstance(label, bool | str | tuple):
@@ -132,7 +133,7 @@ def read_rows(source: Source, facts: DataFacts, problem: Problem, *, limit: int,
     total = _labelled(facts, problem)
     share = ", with the same share of each class" if by_class else ""
     told = [
-        f"{len(sampled):,} of {total:,} labelled rows were sampled{share}" if len(sampled) < total else "",
+        f"{len(sampled):,} of {total:,} labeled rows were sampled{share}" if len(sampled) < total else "",
         f"{counted(facts.missing, 'row')} without a label left out" if facts.missing else "",
         f"{counted(len(sampled) - len(filled), 'row')} without a text left out" if len(filled) < len(sampled) else "",
         *notes,
@@ -205,7 +206,7 @@ def _several(rows: Sequence[Sampled], facts: DataFacts, folds: int) -> _Read:
     if not kept:
         column = facts.label_columns[0]
         raise UsageError(
-            f"no label in {column!r} of {facts.file} stands at {folds} different texts and is missing at {folds}",
+            f"no label in {column!r} of {facts.file} is at {folds} different texts and is missing at {folds}",
             "give more texts of each label, or fewer --folds",
         )
     notes = _note_on(small, folds)

@@ -29,11 +29,11 @@ from headscope.probing.solvers import (
 Array = np.ndarray[Any, Any]
 
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1)
-"""Values of `C` that the inner folds choose from, for standardised features."""
+"""Values of `C` that the inner folds choose from, for standardized features."""
 WORD_STRENGTHS = (0.1, 1.0, 10.0, 100.0)
 """The same for TF-IDF, whose rows have length 1."""
 RIDGES = (1.0, 10.0, 100.0, 1e3, 1e4)
-"""Values of `alpha` that the inner folds choose from in regression, for standardised features."""
+"""Values of `alpha` that the inner folds choose from in regression, for standardized features."""
 WORD_RIDGES = (0.01, 0.1, 1.0, 10.0)
 INNER_FOLDS = 3
 NEIGHBOURS = 5
@@ -148,7 +148,7 @@ class Predicted:
 
 
 def predict_from_vectors(vectors: Array, trial: Trial) -> Predicted:
-    """A linear model on standardised features. The means, the scales and the strength are of the training rows."""
+    """A linear model on standardized features. The means, the scales and the strength are of the training rows."""
     from sklearn.preprocessing import StandardScaler
 
     def predict(fold: Fold) -> _Part:
@@ -167,7 +167,7 @@ def predict_from_vectors(vectors: Array, trial: Trial) -> Predicted:
 
 
 def _is_constant(train: Array) -> Array:
-    """Features that differ by rounding only, which standardising would blow up: a decoder's first token, for one.
+    """Features that differ by rounding only, which standardizing would blow up: a decoder's first token, for one.
 
     Rounding depends on the shape of the batch, so on the length of a text, and may give its class away.
     """
@@ -206,7 +206,7 @@ class _Part:
 
 
 def _joined(predict: Callable[[Fold], _Part], trial: Trial) -> Predicted:
-    """The parts of all folds, each on one thread and as many at once as there are cores."""
+    """The parts of all folds, each on one thread, and as many in parallel as there are cores."""
     with one_thread(), ThreadPoolExecutor(min(_cores(), len(trial.folds))) as pool:
         parts = list(pool.map(predict, trial.folds))
     values, losses = np.empty_like(trial.labels), np.empty(len(trial.labels))
@@ -293,7 +293,7 @@ def _sparse_ridge(train: Any, test: Any, fold: Fold, trial: Trial) -> _Part:
 
 
 def _predict_from_neighbours(given: Matrices, fold: Fold, trial: Trial) -> Array:
-    """What most of the nearest training rows have; in regression their mean. Rotating changes no neighbour."""
+    """What most of the nearest training rows have; in regression their mean. Rotating changes no neighbor."""
     from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
     kind = KNeighborsRegressor if trial.problem is Problem.REGRESSION else KNeighborsClassifier
@@ -400,7 +400,8 @@ def chance_of_best(differences: Array, groups: Array, seed: int) -> float:
 
 
 def chance_of_best_swapped(found: Sequence[Array], other: Array, value: Value, trial: Trial) -> float:
-    """`chance_of_best` for a score that is no mean of the rows: the predictions themselves are exchanged, text by text.
+    """`chance_of_best` for a score that is not a mean of the rows: the predictions themselves are exchanged, text by
+    text.
 
     `found` and `other` are the rows of numbers that the scores follow from.
     """

@@ -87,7 +87,7 @@ def sigmoid_loss(scores: Array, targets: Array) -> tuple[float, Array]:
 def fit_logistic(
     matrix: Any, targets: Array, strength: float, *, sizes: Array, loss: Loss, start: Weights | None = None
 ) -> Weights:
-    """Minimises `strength` times the loss plus half the squared length of the weights; offsets are not penalised.
+    """Minimizes `strength` times the loss plus half the squared length of the weights; offsets are not penalized.
 
     Outputs that all or none of the rows have get a fixed offset: for them, the loss has no minimum.
     """

@@ -53,7 +53,7 @@ def predictions_of(rows: Rows, scores: Array, outputs: tuple[int, ...]) -> Array
 def starting_loss(
     rows: Rows, trial: Trial, scores: Array, outputs: tuple[int, ...], *, new_head: bool
 ) -> StartingLoss | None:
-    """The mean loss of the head's outputs on the texts, beside that of a head that knows nothing; None for NaN."""
+    """The mean loss of the head's outputs on the texts, beside that of an untrained head; None for NaN."""
     given = scores.astype(np.float64)
     if rows.problem is Problem.REGRESSION:
         losses, uninformed = (given[:, 0] - rows.labels) ** 2, float(rows.labels.var())
@@ -86,8 +86,9 @@ def advise_probe_first(
     if not new_head and start is not None and start.standing is Start.BELOW:
         return ProbeFirst(
             Advised.NO,
-            f"the head is trained and already fits these labels: its loss is {start.loss:.2f}, and that of a head that "
-            f"knows nothing {start.uninformed:.2f}",
+            f"the head is trained and already fits these labels: its loss is {start.loss:.2f}, and that of an "
+            f"untrained head is "
+            f"{start.uninformed:.2f}",
         )
     if knows is None:
         return ProbeFirst(Advised.OPEN, "the vector that the head reads was not scored")

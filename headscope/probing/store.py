@@ -160,7 +160,7 @@ class Store:
             self._let_go()
 
     def _watch(self, rows: Array, values: Mapping[Part | None, torch.Tensor]) -> None:
-        """Remembers the texts whose vectors hold NaN or infinite numbers."""
+        """Notes the texts whose vectors hold NaN or infinite numbers."""
         for part, value in values.items():
             if part is not None and not bool(value.isfinite().all()):
                 self._wrong.setdefault(part, set()).update(rows[(~value.isfinite().all(1)).numpy()].tolist())
@@ -221,7 +221,9 @@ class Store:
         return Features({part: _opened(self._path(part)) for part in parts}, _opened(self._path(None)), seen)
 
     def keep_first_if_constant(self, reason: str) -> None:
-        """Gives the first position up where it is not a token of its own: one is the same for all inputs in layer 0."""
+        """Leaves out the first position if it is the same kind of token in every text: one is the same for all inputs
+        in layer 0.
+        """
         first, mean = (self._files.get((vector, 0)) for vector in (Vector.FIRST_TOKEN, Vector.MASKED_MEAN))
         if first is not None and mean is not None and _is_constant(first) and not _is_constant(mean):
             return

@@ -113,7 +113,8 @@ class Agreement:
 def agree(first: Look, again: Callable[[int], Look], *, verify: bool) -> Agreement:
     """What `first` and the looks of later turns have in common; `again(turn)` runs the head once more.
 
-    `again` raises Unsupported where the forward fails: then what the first run shows is unconfirmed, and a gap says so.
+    `again` raises Unsupported where the forward fails: then what the first run shows is unconfirmed, and a gap reports
+    it.
     """
     try:
         second = again(1)

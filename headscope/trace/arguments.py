@@ -32,7 +32,7 @@ _SMALL = 1e-3
 
 
 def call_operands(operation: Operation, node_of: Callable[[torch.Tensor], Node], probe: Probe) -> tuple[Node, ...]:
-    """The operands of a call in the order in which it got them: tensors as their nodes, everything else as text.
+    """The operands of a call in call order: tensors as their nodes, other arguments as text.
 
     Raises Withheld for an argument that cannot be written.
     """

@@ -71,7 +71,7 @@ def _sizes_of(execution: Execution, tensor: torch.Tensor, axes: tuple[int, ...])
 
 
 def _axes_of_hidden(execution: Execution, tensor: torch.Tensor) -> tuple[int, ...]:
-    """All axes but the batch and the features (the second axis of an image, else the last)."""
+    """All axes but the batch and the features (the second axis of an image, otherwise the last)."""
     probe = execution.probe
     by_length = {probe.length, probe.batch * probe.length} - {0}
     found = tuple(axis for axis, size in enumerate(tensor.shape) if size in by_length)

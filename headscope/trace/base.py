@@ -5,7 +5,7 @@ from transformers import PreTrainedModel
 
 
 def base_module(model: nn.Module) -> nn.Module | None:
-    """The base model inside `model`: the one it declares, else a composite child; None without any.
+    """The base model inside `model`: the one it declares, or a composite child; None without any.
 
     Of several, one that holds a model of Transformers goes before those that hold none, one with a forward before a
     list of modules, and a larger one before a smaller one: a head may be larger than its encoder.
@@ -17,7 +17,7 @@ def base_module(model: nn.Module) -> nn.Module | None:
 
 
 def composite_children(model: nn.Module) -> tuple[nn.Module, ...]:
-    """The direct children of a model that have children of their own, in order, each once."""
+    """The direct children of a model that have children, in order, each once."""
     return tuple(child for child in model.children() if next(child.children(), None) is not None)
 
 

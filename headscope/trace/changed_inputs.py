@@ -43,7 +43,7 @@ class ChangedInputs:
         return self._with_padding_times(_LOUD), self._with_padding_times(-_LOUD)
 
     def depends_on(self, tensors: tuple[torch.Tensor, ...], at: int, axis: int) -> tuple[bool, ...]:
-        """For each row whether recorded tensors change where other numbers stand at one position of every row.
+        """For each row whether recorded tensors change where other numbers are at one position of every row.
 
         The numbers are changed in their sign and their size, which shows through a rounding and a comparison too.
         """
@@ -90,7 +90,7 @@ def keeps_equal_vectors(
 ) -> bool:
     """Whether each row of `after` is the vector that all claimed positions of `before` hold, as of a mean or a maximum.
 
-    `where` are the token axes of `before`. True as well where it can't be told: the positions hold different vectors,
+    `where` are the token axes of `before`. True as well if that is unknown: the positions hold different vectors,
     or the shapes don't let them be matched.
     """
     if not where or 0 in where or len(before) != len(claimed) or len(after) != len(claimed):

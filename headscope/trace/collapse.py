@@ -43,7 +43,7 @@ class Tokens:
     """The state of a tensor that still has its token axis, with what was done to its positions so far.
 
     `mixed`: a position already holds something of others; `kept`: the positions that are left (None after a slice
-    that is no run of positions); `sources`: which of the hidden states it holds, counted from 0. `window`: a
+    that is not a run of positions); `sources`: which of the hidden states it holds, counted from 0. `window`: a
     convolution over several positions that it went through. `decided`: it holds truth values or numbers made from them
     (`attention(h) > 0`); `chosen`: such values took positions out, or put others in their place.
     """
@@ -86,7 +86,7 @@ def collapse(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading
     by = (*state.touched_by, step)
     if state.mixed and classify in {_read_pick, _read_max}:
         last = state.touched_by[-1].name if state.touched_by else "another operation"
-        mixer = f"{state.window.name} over neighbouring" if state.window else f"{last} over all"
+        mixer = f"{state.window.name} over neighboring" if state.window else f"{last} over all"
         parts = tuple(
             replace(part, kind=PoolingKind.OTHER, rule=f"{part.rule}, after {mixer} positions") for part in parts
         )
@@ -96,7 +96,7 @@ def collapse(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading
 
 
 def _joins_rows(step: Step, entering: torch.Tensor, reading: Reading) -> bool:
-    """Whether the positions of all rows are reduced at once, so that a row's score depends on its neighbours."""
+    """Whether the positions of all rows are reduced together, so that a row's score depends on its neighbors."""
     probe, output = reading.execution.probe, step.last.outputs[0]
     flat = probe.batch * probe.length
     if not flat or entering.shape[0] != flat or output.numel() == 0 or step.name not in {"mean", "sum", "max"}:
@@ -146,7 +146,7 @@ def part_of_pick(positions: Positions, step: Step, reading: Reading) -> Part:  #
             return Part(PoolingKind.EOS_TOKEN, positions, f"position of the {positions.text} token{found}")
         case Where.FIRST_NON_PAD:
             return Part(PoolingKind.FIRST_TOKEN, positions, f"first position that is not padding{found}")
-    return Part(PoolingKind.OTHER, _BY_ROW, "one position per row, by a rule not recognised")
+    return Part(PoolingKind.OTHER, _BY_ROW, "one position per row, by a rule not recognized")
 
 
 def _found(step: Step, reading: Reading) -> str:
@@ -160,7 +160,7 @@ def _read_mean(step: Step, entering: torch.Tensor, state: Tokens, reading: Readi
     if state.masked:
         return (Part(PoolingKind.OTHER, ALL, "mean over all positions of values that a mask has set to zero"),)
     if state.kept is None:
-        return (Part(PoolingKind.OTHER, _BY_ROW, "mean over some positions, by a rule not recognised"),)
+        return (Part(PoolingKind.OTHER, _BY_ROW, "mean over some positions, by a rule not recognized"),)
     if state.kept != ALL:
         return (Part(PoolingKind.MEAN, state.kept, f"mean over {_range_words(state.kept)}"),)
     if _is_spatial(entering, reading):
@@ -194,7 +194,7 @@ def _read_sum(step: Step, entering: torch.Tensor, state: Tokens, reading: Readin
     if state.weighted:
         return (Part(PoolingKind.WEIGHTED, ALL, "weighted sum of the positions"),)
     if state.kept is None:
-        return (Part(PoolingKind.OTHER, _BY_ROW, "sum over some positions, by a rule not recognised"),)
+        return (Part(PoolingKind.OTHER, _BY_ROW, "sum over some positions, by a rule not recognized"),)
     count = math.prod(entering.shape[axis] for axis in reading.axes.of(entering))
     if state.masked:
         rule = "sum over the positions that the mask keeps"
@@ -236,7 +236,7 @@ def _read_flatten(step: Step, entering: torch.Tensor, state: Tokens, reading: Re
 
 
 def _read_other(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
-    return (Part(PoolingKind.OTHER, ALL, f"the token axis disappears in {step.name}, by a rule not recognised"),)
+    return (Part(PoolingKind.OTHER, ALL, f"the token axis disappears in {step.name}, by a rule not recognized"),)
 
 
 _COLLAPSES: dict[str, Callable[[Step, torch.Tensor, Tokens, Reading], tuple[Part, ...]]] = {
@@ -282,7 +282,7 @@ def averaged(part: Part, step: Step, reading: Reading) -> Part:
         rule = f"{part.rule}, divided by {by}"
         return replace(part, kind=PoolingKind.OTHER, rule=rule, evidence=(*part.evidence, step), summed=0)
     if part.positions.where is Where.BY_ROW:
-        rule = "sum over some positions, by a rule not recognised, divided by a number"
+        rule = "sum over some positions, by a rule not recognized, divided by a number"
         return replace(part, rule=rule, evidence=(*part.evidence, step), summed=0)
     if part.kind is PoolingKind.MASKED_MEAN or any("mask" in name for name in inputs_beside(step, reading)):
         kind, positions = PoolingKind.MASKED_MEAN, Positions(Where.NON_PAD)

@@ -39,7 +39,7 @@ def cuts_of_longer_texts(
     """The slices that end where the traced texts end, if a longer text shows that they cut it.
 
     `h[:, :min(length, 128)]` is recorded as a slice up to the length. `again` runs the head on the longest text; it is
-    called only for such slices. None says that this would cost too much. Nothing is said of a pooling without a claim.
+    called only for such slices. None means that this would cost too much. A pooling without a claim is skipped.
     """
     places = list(dict.fromkeys(place for look in seen for place in _ends_with_text(look)))
     if not places or not pooling.parts:

@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 _INDEXING = {"index", "index_put", "index_put_"}
 _MATRIX = 2
 _FACTORIES = {"full_like", "zeros_like", "ones_like", "new_full", "new_zeros", "new_ones"}
-# Integers are real here and take real memory, 80 MB for so many of 64 bits. A head that makes more after the shape of
+# Integers are real here and take real memory, 80 MB for this many of 64 bits. A head that makes more after the shape of
 # its hidden states (pixels by features) makes no positions.
 _MOST_INTEGERS = 10_000_000
 

@@ -129,7 +129,9 @@ def _pooled(value: torch.Tensor, node: Pooled, execution: Execution, replay: Rep
 
 
 def _kept_rows(value: torch.Tensor, node: Pooled, execution: Execution, replay: Replay) -> list[list[int]]:
-    """The positions that are not padding: of texts by the probe, which the mask must agree with; else by the mask."""
+    """The positions that are not padding: of texts by the probe, which the mask must agree with; otherwise by the
+    mask.
+    """
     length = value.shape[node.axes[0]]
     mask = None if node.mask is None else replay.value(node.mask.tensor, node.mask.producer)
     if mask is not None and node.mask is not None and node.mask.text == "~mask":

@@ -28,7 +28,7 @@ from headscope.upstream.torch import autocast_on_meta
 from headscope.upstream.transformers import watching
 
 _ONE_AT_A_TIME = RLock()
-"""A run puts the model into evaluation mode and back: two at once would each restore what the other set."""
+"""A run puts the model into evaluation mode and back: two in parallel would each restore what the other set."""
 _NO_PAD_TOKEN = "no pad token is set: a batch of more than one text fails"
 
 
@@ -76,7 +76,7 @@ def run_forward(
     """The one way to run a forward: of a skeleton or of real weights, on a probe or on somebody's inputs.
 
     `model` is left as it was. Labels are passed where it takes them. With `lend`, a model without a pad token gets one
-    for the length of the run, and a note says so. `fails_without_pad` is how another run of this class and
+    for the length of the run, and a note reports it. `fails_without_pad` is how another run of this class and
     configuration failed without one: then the run with one comes first. `output` names the scores where the forward
     returns several. Raises Unsupported, with `hint`, where the forward fails (`SystemExit` is a failure,
     `KeyboardInterrupt` passes), and where it returns no scores.

@@ -30,7 +30,7 @@ class Side:
 class Number:
     """A number written in the source, or a tensor that holds one; `axis` is the axis that has this size in this run.
 
-    `text` stands in its place for an argument that is written as it is.
+    `text` is in its place for an argument that is written as it is.
     """
 
     value: float
@@ -58,7 +58,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pooled:
-    """The mean, sum or maximum over positions along `axes`; `mask` keeps those of a masked mean that is no text."""
+    """The mean, sum or maximum over positions along `axes`; `mask` keeps those of a masked mean that is not a text."""
 
     function: str
     of: "Node"

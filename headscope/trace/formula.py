@@ -51,7 +51,7 @@ _POOLS = {
     "avg_pool1d": "mean", "avg_pool2d": "mean", "avg_pool3d": "mean", "sum": "sum", "max": "max",
     "adaptive_max_pool1d": "max", "adaptive_max_pool2d": "max", "max_pool1d": "max", "max_pool2d": "max",
 }  # fmt: skip
-# Beyond this a line is too long to read, and the stages stand beside it anyway.
+# Beyond this a line is too long to read, and the stages are beside it anyway.
 _LONGEST = 160
 
 
@@ -277,7 +277,7 @@ def _items(operation: Operation) -> tuple[Any, ...]:
 
 
 def _only_drops_units(source: torch.Tensor, output: torch.Tensor) -> bool:
-    """Whether indexing took away axes of size 1 and nothing else: the same values in the same order."""
+    """Whether indexing only took away axes of size 1: the same values in the same order."""
     return source.numel() == output.numel() and _units_dropped(source) == _units_dropped(output)
 
 
@@ -459,7 +459,7 @@ def _weights_of(step: Step, builder: Builder) -> Iterator[Node]:
 
 
 def _is_of_module(step: Step, builder: Builder) -> bool:
-    """Whether the innermost module is not a container and computes with its own weights: then its name says it all."""
+    """Whether the innermost module is not a container and computes with its own weights: then its name is enough."""
     module = step.last.modules[-1]
     is_leaf = next(module.children(), None) is None or not _has_inner_calls(module, builder)
     return is_leaf and not _has_other_weights(step, module, builder)

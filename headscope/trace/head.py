@@ -38,7 +38,7 @@ Twins = Callable[[], Iterable[nn.Module]]
 """Makes smaller models of the same class and configuration, the smallest first."""
 _TRIES = 4
 _DEEP = 4
-"""So many times the modules of its twin: then a run of the twin is worth one of the model that is known to fail."""
+"""This many times the modules of its twin: then a run of the twin is worth one of the model that is known to fail."""
 _HINT = "its head path cannot be traced; the weight status does not depend on it"
 
 
@@ -94,7 +94,7 @@ def read_head(
 ) -> HeadTrace:
     """The head trace of a model, from several runs of it: see `agreement`.
 
-    `run` executes a model, in a turn, with sizes that it was told not to take. Raises Unsupported where the first run
+    `run` executes a model, in a turn, with sizes that the caller excludes. Raises Unsupported where the first run
     fails.
     """
     taken: set[int] = set()
@@ -271,7 +271,7 @@ def _head_modules(steps: tuple[Step, ...], names: ModelNames, base: nn.Module | 
 
 
 def _topmost(path: str, prefix: str) -> str:
-    """The head module that `path` lies in: a direct child of the model, or of the base model."""
+    """The head module that `path` is in: a direct child of the model, or of the base model."""
     if not path or path == prefix:
         return ""
     if prefix and path.startswith(f"{prefix}."):

@@ -223,14 +223,14 @@ def _collapsing_tensors(execution: Execution, path: set[int], weighted: set[int]
 
 
 def _before_mask(execution: Execution, tensor: torch.Tensor, weighted: set[int]) -> torch.Tensor:
-    """The tensor that was multiplied by a mask (what depends on no parameter) or filled by it; else the same."""
+    """The tensor that was multiplied by a mask (what depends on no parameter) or filled by it; otherwise the same."""
     producer = execution.graph.producer(tensor)
     while execution.graph.operations[producer].name in _MASKING:
         inputs = execution.graph.operations[producer].inputs
         masked = [item for item, made_by in inputs if made_by in weighted and item.shape == tensor.shape]
         if len(masked) != 1 or len({made_by for _, made_by in inputs if made_by in weighted}) != 1:
             break
-        if any(isinstance(item, nn.Parameter) for item, _ in inputs):  # a learned scale is no mask
+        if any(isinstance(item, nn.Parameter) for item, _ in inputs):  # a learned scale is not a mask
             break
         # The mask is part of the pooling: hidden states that begin behind it would have no token rule to show.
         tensor = masked[0]
@@ -239,7 +239,9 @@ def _before_mask(execution: Execution, tensor: torch.Tensor, weighted: set[int])
 
 
 def _before_class_axis(execution: Execution, tensor: torch.Tensor) -> int:
-    """The id of the tensor that a projection to the classes reads, where `tensor` is already scores; else its own."""
+    """The id of the tensor that a projection to the classes reads, where `tensor` is already scores; otherwise its
+    own.
+    """
     classes = execution.logits[0].shape[-1]
     while tensor.shape[-1] == classes and execution.graph.producer(tensor) >= 0:
         inputs = execution.graph.operations[execution.graph.producer(tensor)].inputs

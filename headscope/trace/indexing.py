@@ -23,7 +23,7 @@ class Axes(Protocol):
 class Picked:
     """The position read in each row of the probe; `index` is the integer written in the source, if it is one.
 
-    `length` is the size of the axis: tokens of a text, or something else that stands in a row (patches, entities).
+    `length` is the size of the axis: tokens of a text, or something else that is in a row (patches, entities).
     """
 
     positions: tuple[int, ...]
@@ -131,7 +131,7 @@ def _along_one_axis(operation: Operation) -> tuple[int | None, Any]:
 
 
 def picked_positions(operation: Operation, name: str, probe: Probe, axes: Axes) -> Picked | None:
-    """The positions on the token axis that `operation` keeps, one per row; None where it cannot be told."""
+    """The positions on the token axis that `operation` keeps, one per row; None if that is unknown."""
     if name in _GATHERS:
         return _picked_by_gather(operation, probe, axes)
     return _picked_by_items(operation, probe, axes) if name in {"select", "index", "slice"} else None

@@ -48,7 +48,7 @@ Maker = Callable[[PreTrainedModel, Sizes, tuple[Row, ...], Task], Any]
 def text_config_of(config: Any) -> Any:
     """The part of a configuration that describes the text model, or the whole where that is none.
 
-    In families without such a part Transformers returns whatever stands under `text_config`, even a list or a text.
+    In families without such a part Transformers returns whatever is under `text_config`, even a list or a text.
     """
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     return text if hasattr(text, "to_dict") else config
@@ -100,7 +100,7 @@ def _attention_mask(model: PreTrainedModel, sizes: Sizes, rows: tuple[Row, ...],
     if sizes.length:
         mask = [[int(row.first <= at <= row.last) for at in range(sizes.length)] for row in rows]
         return torch.tensor(mask).reshape(*sizes.leading, sizes.length)
-    if task is Task.AUDIO_XVECTOR:  # it pools a batch with padding row by row; without padding all at once
+    if task is Task.AUDIO_XVECTOR:  # it pools a batch with padding row by row; without padding all together
         return None
     if model.main_input_name == "input_values" and not _is_spectrogram(model.config):
         return _right_padded(sizes.batch, _samples(model))

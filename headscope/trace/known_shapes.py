@@ -29,7 +29,9 @@ _known: dict[Any, tuple[type, tuple[Shape, ...]]] = {}
 
 
 def run_by_shape(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The result of an operator whose tensors are all on meta: from its shapes where they are known, else run."""
+    """The result of an operator whose tensors are all on meta: from its shapes if they are known, otherwise by running
+    it.
+    """
     if not _depends_on_shapes_only(func):
         return func(*args, **kwargs)
     try:

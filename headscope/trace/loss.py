@@ -172,7 +172,7 @@ def _until(start: torch.Tensor, way: dict[int, tuple[torch.Tensor, Operation | N
 
 
 def _numbered(tensor: torch.Tensor, start: torch.Tensor, steps: list[Operation], graph: Graph) -> torch.Tensor | None:
-    """`tensor` as the operations `steps`, last first, make it where `start` holds the numbers of its own places.
+    """`tensor` as the operations `steps`, last first, make it where `start` holds the numbers of its places.
 
     None where they can't be run on numbers.
     """

@@ -50,7 +50,7 @@ class Memory:
         return tuple(map(self.renewed_output, value)) if isinstance(value, tuple | list) else value
 
     def note(self, tensor: torch.Tensor) -> None:
-        """Remembers the state of a tensor that was made, or is read for the first time."""
+        """Records the state of a tensor that was made, or is read for the first time."""
         if id(tensor) not in self._states:
             self._states[id(tensor)] = self._state(tensor)
 
@@ -70,7 +70,7 @@ class Memory:
     def keep_value(self, tensor: torch.Tensor) -> None:
         """Copies what a real tensor holds before it is written."""
         newest = self.newest(tensor)
-        # Real tensors are positions and masks. Which tokens were read is told after the forward, from the numbers that
+        # Real tensors are positions and masks. Which tokens were read is found after the forward, from the numbers that
         # stood there when it read them.
         if not tensor.is_meta and id(newest) not in self._values:
             self._values[id(newest)] = tensor.detach().clone()

@@ -24,7 +24,7 @@ class Outputs:
 
 
 def read_outputs(model: nn.Module, returned: Any, graph: Graph, wanted: str | None = None) -> Outputs:
-    """The scores in what `model` returned: the output named `wanted`, else those that Transformers calls logits, else
+    """The scores in what `model` returned: the output named `wanted`, or those that Transformers calls logits, or
     the first tensor from which no weights make another output.
 
     Raises Unsupported where there are none, and UsageError for a name that is not among them.

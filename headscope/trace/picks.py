@@ -114,7 +114,7 @@ def _constant_index(picked: Picked, execution: Execution, names: TokenNames) -> 
 
 
 # In order, the first that explains every row wins. Fixed places go first: a head that takes index 0 reads the first
-# token, also where no row of a caller's batch is padded and the first token that is not padding is the same. Any other
+# token, even if no row of a caller's batch is padded and the first token that is not padding is the same. Any other
 # fixed index comes last. Which of two rules that fit one run is right shows in the next run, with other rows padded.
 _RULES: tuple[Callable[[Picked, Execution, TokenNames], Positions | None], ...] = (
     _first,
@@ -128,7 +128,7 @@ _RULES: tuple[Callable[[Picked, Execution, TokenNames], Positions | None], ...] 
 
 
 def sliced_positions(operation: Operation, axes: TokenAxes, before: Positions) -> Positions | None:
-    """What is left of `before` after a slice along the token axis; None where it is no run of positions.
+    """What is left of `before` after a slice along the token axis; None where it is not a run of positions.
 
     `tensor[:, 1:]` of all positions is the range from 1; a second slice cuts further.
     """

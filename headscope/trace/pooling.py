@@ -127,7 +127,7 @@ def _open_operands(step: Step, reading: Reading) -> int:
 
 
 def _joined(step: Step, parts: list[Part], operands: int, reading: Reading) -> tuple[Part, ...]:
-    """The parts of a step's operands, each once; where it joins different ones, how is remembered."""
+    """The parts of a step's operands, each once; where it joins different ones, it keeps how."""
     found: dict[tuple[PoolingKind, Positions, str, tuple[int, ...]], Part] = {}
     for part in parts:
         found.setdefault((part.kind, part.positions, part.rule, part.sources), part)
@@ -154,7 +154,7 @@ def _merged(states: list[Tokens]) -> Tokens:
 def _chosen(step: Step, entering: list[tuple[torch.Tensor, Tokens]], merged: Tokens, reading: Reading) -> Tokens:
     """The state with what truth values made from the hidden states do: a comparison makes them, a mask uses them.
 
-    A tensor that is masked by a comparison of its own entries (`where(h > 0, h, 0)`) is changed entry by entry, which
+    A tensor that is masked by a comparison of its entries (`where(h > 0, h, 0)`) is changed entry by entry, which
     chooses no positions.
     """
     if not step.last.outputs[0].is_floating_point():
@@ -179,7 +179,7 @@ def _compared(tensor: torch.Tensor, reading: Reading) -> set[int]:
 
 
 def _is_window(step: Step, entering: torch.Tensor, reading: Reading) -> bool:
-    """Whether a convolution computes each position from its neighbours too."""
+    """Whether a convolution computes each position from its neighbors too."""
     weight = step.last.kwargs.get("weight", step.last.args[1] if len(step.last.args) > 1 else None)
     if step.name not in _CONVOLUTIONS or not isinstance(weight, torch.Tensor):
         return False

@@ -1,7 +1,7 @@
 """The probe batch: dummy inputs and labels on which a head shows which tokens it reads.
 
 Rows differ in padding (none, right, left), every row holds one `<eos>` that is not its last token, and the batch and
-sequence sizes occur nowhere else in the model, so that every axis of every shape can be told by its size.
+sequence sizes occur nowhere else in the model, so that its size identifies every axis of every shape.
 """
 
 import inspect
@@ -38,7 +38,7 @@ _RESERVED_POSITIONS = 4
 # different amounts, or an index from the end could pass for a rule on padding; one row without any, as people's own
 # batches have, where code that looks for the first pad token finds none.
 _PADDING = ((0, 0), (0, 2), (3, 0), (0, 4), (1, 0))
-# Behind `<eos>` two more tokens, or the rule "at <eos>" could not be told from "the last that is not padding".
+# Behind `<eos>` two more tokens, or the rule "at <eos>" would look like "the last that is not padding".
 _EOS_FROM_END = 2
 
 
@@ -48,7 +48,7 @@ class Probe:
 
     `length` is 0 for inputs that have no token axis of free length (pixels); `rows` are those that the
     base model sees: every choice of every example is one. `given` names the inputs whose values are a caller's own:
-    what a head finds by them (a length, a token of its own) does not follow from the padding of the rows. `examples`
+    what a head finds by them (a length, its own token) does not follow from the padding of the rows. `examples`
     are the caller's inputs before they were stretched to `inputs`; None where the inputs are made up.
     """
 
@@ -167,7 +167,7 @@ def integers(value: Any) -> Iterator[int]:
             yield value
         case dict():
             for name, item in value.items():
-                if name not in _LABEL_MAPS:  # a label's number is no size
+                if name not in _LABEL_MAPS:  # a label's number is not a size
                     yield from integers(item)
         case list() | tuple():
             for item in value:

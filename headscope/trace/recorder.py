@@ -65,7 +65,7 @@ class Operation:
 
 
 def run_again(operation: Operation, known: Callable[[Any], Any]) -> tuple[torch.Tensor, ...]:
-    """The outputs of an operation that is called again, with `known` in place of each of its arguments.
+    """The outputs of an operation that is called again, with `known` instead of each of its arguments.
 
     What it writes in place is a copy.
     """
@@ -253,7 +253,7 @@ class Recorder(TorchFunctionMode):
         self.graph.stale.update(self.graph.producer(score) for score in scores if self.graph.memory.is_stale(score))
 
     def note_guess(self, is_branch: bool) -> None:
-        """Remembers where the forward branches on a value that does not exist here, or writes it into a real tensor."""
+        """Records where the forward branches on a value that does not exist here, or writes it into a real tensor."""
         self.graph.guesses.append(Guess(tuple(self._modules), *_user_line(sys._getframe(1)), is_branch))
 
     def enter_module(self, module: nn.Module, args: Any) -> None:
@@ -319,7 +319,7 @@ def _targets(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[t
 
 
 def _replacement(name: str, args: tuple[Any, ...]) -> torch.Tensor | None:
-    """The tensor that a write puts in place of the whole target: `out[:] = value`; None where something is left."""
+    """The tensor that a write puts instead of the whole target: `out[:] = value`; None where something is left."""
     if name == "__setitem__":
         target, item, value = args
         items = item if isinstance(item, tuple) else (item,)

@@ -147,7 +147,7 @@ def _told(operation: Operation) -> str:
 
 
 def _check_budget(execution: Execution, head: HeadSlice) -> None:
-    """Raises Unsupported where the numbers of the slice would not fit: its own parameters and results, all at once."""
+    """Raises Unsupported where the numbers of the slice would not fit: its own parameters and results, all together."""
     sizes = {id(tensor): tensor.numel() for operation in head.operations for tensor, _ in operation.inputs}
     sizes |= {id(tensor): tensor.numel() for operation in head.operations for tensor in operation.outputs}
     if sum(sizes.values()) > _MOST_NUMBERS:

@@ -55,7 +55,7 @@ def _mean_of_sum(node: Arithmetic) -> Pooled | None:
     if node.sign != " / " or not isinstance(pooled, Pooled) or pooled.function != "sum":
         return None
     inner, mask = _unmasked(pooled.of)
-    if mask is None and not isinstance(below_layout(node.right), Number):  # what the inputs make is no fixed number
+    if mask is None and not isinstance(below_layout(node.right), Number):  # what the inputs make is not a fixed number
         return None
     positions = Positions(Where.NON_PAD) if mask is not None else pooled.positions
     return Pooled("mean", inner, positions, pooled.axes, mask)

@@ -116,7 +116,7 @@ def _is_leaf(module: nn.Module) -> bool:
 
 
 def _folded_or_single(group: list[Operation], head: HeadSlice) -> Iterator[tuple[Operation, ...]]:
-    """The group as one step where it keeps the shape (a norm, an activation); else each operation by itself."""
+    """The group as one step where it keeps the shape (a norm, an activation); otherwise each operation separately."""
     entering = next(tensor for tensor, _ in group[0].inputs if id(tensor) in head.derived)
     # A norm written in six lines is one thing to a reader. A leaf that changes the shape may also pool, which must
     # show.
@@ -242,7 +242,7 @@ def place_of(made: Operation | Exit | Guess) -> str:
 
 
 def short_path(file: str) -> str:
-    """A source path without the machine in it: from the package's folder on, else relative to here, else its name."""
+    """A source path without the machine in it: from the package's folder on, or relative to here, or its name."""
     path = Path(file)
     for marker in ("site-packages", "dist-packages"):
         if marker in path.parts:

@@ -127,7 +127,7 @@ def _rows(replay: Replay, tensor: torch.Tensor) -> torch.Tensor:
 def _vectors(tensor: torch.Tensor, part: PoolingPart, pooled: _Pooled, replay: Replay) -> _Vectors | None:
     """What a tensor holds at the positions of a part, [positions, features] for each row.
 
-    None where its features are not those of what comes out, or where its positions cannot be told.
+    None where its features are not those of what comes out, or if its positions are unknown.
     """
     value = replay.differentiable(tensor).detach()
     where = pooled.runs.axes.of(tensor)

@@ -25,7 +25,7 @@ def untouched(model: nn.Module) -> Iterator[None]:
     values = [_Value(tensor, tensor.detach().clone()) for tensor in _plain_tensors(parts)]
     modes = [(part, part.training) for part in parts]
     for part in parts:
-        part.training = False  # not part.train(False): a class of its own may do more than that
+        part.training = False  # not part.train(False): a custom class may do more than that
     try:
         yield
     finally:
@@ -104,7 +104,7 @@ def _tables_of(part: nn.Module) -> Iterator[dict[Any, Any]]:
 
 
 def _plain_tensors(parts: list[nn.Module]) -> tuple[torch.Tensor, ...]:
-    """Buffers and other tensors that modules hold and that are no parameters; those on meta have no values."""
+    """Buffers and other tensors that modules hold and that are not parameters; those on meta have no values."""
     held = (value for part in parts for table in _tables_of(part) for value in table.values())
     tensors = (value for value in held if isinstance(value, torch.Tensor) and not isinstance(value, nn.Parameter))
     return tuple({id(tensor): tensor for tensor in tensors if not tensor.is_meta}.values())

@@ -55,7 +55,7 @@ def verify_pooling(  # noqa: PLR0917 - a pooling is held against that many facts
     """Whether the gradients of a replayed head agree with the pooling that was read from its operations.
 
     `tensors` are those of each part, before and after its token axis disappears: with them each part is held against
-    the gradients on its own, also where the others make no claim. `runs` are those of the head that were made already.
+    the gradients on its own, even if the others make no claim. `runs` are those of the head that were made already.
     """
     try:
         runs = runs or ChangedInputs(execution, head, axes, replay_head(execution, head))
@@ -159,7 +159,7 @@ def _fault_of(
 ) -> str:
     """What is wrong with one part whose tensors before and after the collapse are known; "" for nothing.
 
-    A part reads no position that it does not name, and all of them where it is no maximum. A maximum is one over
+    A part reads no position that it does not name, and all of them where it is not a maximum. A maximum is one over
     positions as they are: none holds something of others already, and padding wins it where it takes part. What each
     position of a mean or a maximum holds alike is what comes out.
     """
@@ -225,8 +225,9 @@ def with_weighed_positions(
 ) -> Pooling:
     """A weighted sum with the positions whose weight is not zero, by its gradients: a mask may leave padding out.
 
-    The operations alone don't say so: a mask reaches the weights multiplied, added as a large negative number or filled
-    in. The pooling is returned as it is where it is no single weighted sum over tokens, or where it cannot be replayed.
+    The operations alone don't show it: a mask reaches the weights multiplied, added as a large negative number or
+    filled in. The pooling is returned as it is where it is not a single weighted sum over tokens, or where it cannot be
+    replayed.
     """
     if replay is None or pooling.kind is not PoolingKind.WEIGHTED:
         return pooling
@@ -272,7 +273,7 @@ def _token_axis(head: HeadSlice, axes: TokenAxes) -> int | None:
 def _row_gradients(replay: Replay, values: tuple[torch.Tensor, ...] | None = None) -> list[torch.Tensor]:
     """The gradient of a random sum of each row's scores with respect to the first hidden states of that row.
 
-    `values` are other tensors of the head to take in place of the scores.
+    `values` are other tensors of the head to take instead of the scores.
     """
     hidden = replay.hidden[0]
     score = sum((_random_sum(value) for value in values or replay.logits), torch.zeros(()))
@@ -315,7 +316,7 @@ def _is_own_only(replay: Replay, axes: TokenAxes, axis: int) -> bool:
 
 
 def _reads_itself(value: torch.Tensor, replay: Replay, axis: int) -> bool:
-    """Whether what stands at one position of `value` depends on the hidden state of that position alone."""
+    """Whether what is at one position of `value` depends on the hidden state of that position alone."""
     if not value.requires_grad:
         return False
     for part in _PARTS_OF_AN_AXIS:
@@ -452,7 +453,7 @@ def _tell(influence: Influence, probe: Probe) -> str:
 
 
 def _within(positions: Positions, length: int) -> Positions:
-    """The positions, the last one in place of one past the end."""
+    """The positions, the last one instead of one past the end."""
     return tuple(min(at, length - 1) for at in positions)
 
 

@@ -1,4 +1,4 @@
-"""The real loaders, by the names that `verify --with` takes. Each library is imported only when it is asked for."""
+"""The real loaders, by the names that `verify --with` takes. Each library is imported only when it is needed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TASK_CLASSES = {
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be loaded: a path or a Hub id, the keywords of `from_pretrained`, and what its configuration says.
+    """What to load: a path or a Hub id, the keywords of `from_pretrained`, and what its configuration says.
 
     `adapter` is a PEFT adapter to put on it, `adapter_config` its configuration (or that of the checkpoint itself).
     """
@@ -67,7 +67,7 @@ def _transformers(wanted: Wanted) -> Any:
 
 
 def _class_of(config: Mapping[str, Any], package: Any) -> Any:
-    """The class that a configuration names, else the one for sequence classification."""
+    """The class that a configuration names, or the one for sequence classification."""
     named = config.get("architectures")
     name = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else ""
     found = getattr(package, name, None) if name and not config.get("auto_map") else None

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 PREFIXES = ("base_model.model.", "base_model.", "")
-"""What may stand before a parameter's name in an adapter's file."""
+"""What may precede a parameter's name in an adapter's file."""
 PREFIXES_OF_TUNERS = ("base_model.model.",)
-"""What stands there for the methods that wrap single layers (LoRA, IA3)."""
+"""What is there for the methods that wrap single layers (LoRA, IA3)."""
 SAVED_FOR_TASK = {
     "SEQ_CLS": ("classifier", "score"),
     "TOKEN_CLS": ("classifier", "score"),
@@ -42,7 +42,7 @@ _OF_ADAPTER = re.compile(r"\.modules_to_save\.[^.]+(?=\.)|(?<=[AB])\.[^.]+(?=\.w
 PROMPTS = "prompt_encoder"
 """The child of a PeftModel that makes virtual tokens."""
 _SHARED = "base_model"
-"""What stands before the tensors that all layers share (VeRA), in place of a path."""
+"""What is before the tensors that all layers share (VeRA), instead of a path."""
 _PROMPT = re.compile(r"prompt_encoder\.[^.]+\.embedding\.weight")
 _PROMPT_KEY = "prompt_embeddings"
 
@@ -145,7 +145,7 @@ def rows_of_tokens(module: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def add_adapters(fresh: Any, module: Any, names: Iterable[str]) -> None:
-    """Puts adapters on a fresh model as they are on `module`, from the settings that it remembers; no weights."""
+    """Puts adapters on a fresh model as they are on `module`, from the settings that it keeps; no weights."""
     for name in names:
         settings = getattr(module, "peft_config", {}).get(name)
         if settings is not None:

@@ -12,7 +12,7 @@ def parse(source: str) -> ast.Module:
 
     Up to CPython 3.12 the depth of nesting is counted for the process, not for the thread: with two threads at it, one
     may end with `SystemError: AST constructor recursion depth mismatch`, about a source that is fine
-    (github.com/python/cpython/issues/106905). Other libraries parse without this lock, hence the attempts.
+    (github.com/python/cpython/issues/106905). Other libraries parse without this lock, so several attempts are made.
     """
     for _ in range(_ATTEMPTS - 1):
         try:

@@ -89,7 +89,7 @@ def _start(ray: Any) -> None:
 
 @contextmanager
 def _no_stderr() -> Iterator[None]:
-    """Drops what compiled code writes to stderr: Ray's core says there that it was told to say nothing."""
+    """Drops what compiled code writes to stderr: Ray's core reports there that its log is off."""
     try:
         kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     except OSError:  # it is closed

@@ -52,12 +52,12 @@ def padding_side_of(encoder: nn.Module) -> str:
 
 
 def scores_of(returned: Any) -> dict[str, Any]:
-    """What a chain gives: its scores, else its embedding, under the library's name. Raises Unsupported."""
+    """What a chain gives: its scores, or its embedding, under the library's name. Raises Unsupported."""
     found = returned if isinstance(returned, Mapping) else {}
     name = next((name for name in (_SCORES, *_EMBEDDINGS) if name in found), None)
     if name is None:
         raise Unsupported(
-            f"the modules of sentence-transformers give neither scores nor an embedding (found: {', '.join(found)})",
+            f"the modules of sentence-transformers return neither scores nor an embedding (found: {', '.join(found)})",
             "give the model of Transformers inside",
         )
     return {name: found[name]}

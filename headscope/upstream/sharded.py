@@ -39,7 +39,7 @@ def inside_fsdp(module: nn.Module) -> nn.Module | None:
 
 
 def is_fully_sharded(module: nn.Module) -> bool:
-    """Whether `fully_shard` was called on a module: it then has a class of its own, below the model's."""
+    """Whether `fully_shard` was called on a module: it then has a separate class, below the model's."""
     return descends_from(module, "torch", "FSDPModule")
 
 

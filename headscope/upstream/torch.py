@@ -76,7 +76,7 @@ class _Unfilled(TorchFunctionMode):
 
 @contextmanager
 def on_meta() -> Iterator[None]:
-    """Models that are built inside lie on the meta device: they have shapes and no numbers."""
+    """Models that are built inside are on the meta device: they have shapes and no numbers."""
     with torch.device("meta"), _Unfilled():
         yield
 
@@ -90,12 +90,12 @@ def version_of(tensor: torch.Tensor) -> int:
 
 
 def without_subclasses() -> AbstractContextManager[Any]:
-    """Inside, a subclass of tensor is read as any tensor: its `__torch_function__` is not asked."""
+    """Inside, a subclass of tensor is read as any tensor: its `__torch_function__` isn't called."""
     return cast(AbstractContextManager[Any], torch._C.DisableTorchFunctionSubclass())
 
 
 def storage_id(tensor: torch.Tensor) -> int:
-    """What two tensors on one memory have in common; a tensor without memory of its own has only itself."""
+    """What two tensors on one memory have in common; a tensor without memory has only itself."""
     try:
         return int(tensor.untyped_storage()._cdata)
     except (RuntimeError, NotImplementedError):  # sparse, or a subclass without memory
@@ -103,7 +103,7 @@ def storage_id(tensor: torch.Tensor) -> int:
 
 
 def name_of_overload(func: Any) -> str | None:
-    """`add` for `torch.ops.aten.add.Tensor`; None for what is no operator of the dispatcher."""
+    """`add` for `torch.ops.aten.add.Tensor`; None for what is not an operator of the dispatcher."""
     if isinstance(func, torch._ops.OpOverload):
         return str(func._schema.name.rpartition("::")[2])
     return None
@@ -212,7 +212,7 @@ def autocast_on_meta() -> Iterator[None]:
     """Inside, and in this thread, autocast on the meta device does nothing and is not enabled.
 
     Rotary embeddings of early Transformers 5 ask for it. The class `torch.autocast` stays the same object, and for
-    other threads and devices it does what it did. Not for two threads at once.
+    other threads and devices it does what it did. Not for two threads in parallel.
     """
     # The class is the process's. A training in another thread must keep its autocast while a head is traced in this
     # one.

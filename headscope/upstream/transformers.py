@@ -154,7 +154,7 @@ def class_names_in_source() -> frozenset[str]:
 
 
 def config_classes() -> Mapping[str, Any]:
-    """Model type to configuration class, each imported when it is asked for."""
+    """Model type to configuration class, each imported when it is needed."""
     try:
         from transformers.models.auto.configuration_auto import CONFIG_MAPPING
     except ImportError as err:
@@ -201,7 +201,7 @@ def load_for_real(
 ) -> PreTrainedModel:
     """A model of `cls` in the memory of the machine, loaded by Transformers' own loader from a few tensors.
 
-    The rest of it is initialised at random; the random state is left as it was. Raises whatever the loader raises.
+    The rest of it is initialized at random; the random state is left as it was. Raises whatever the loader raises.
     """
     with torch.random.fork_rng(devices=[]):
         model: Any = cls.from_pretrained(

@@ -103,7 +103,7 @@ def test_a_quantised_tensor_is_transformed(tmp_path: Path) -> None:
     found = headscope.compare(tmp_path / "source", tmp_path / "q.gguf")
     tensors = {item.parameter: item for item in found.exports[0].tensors}
     assert tensors["classifier.dense.weight"].fate is Fate.TRANSFORMED
-    assert "quantised (Q8_0)" in tensors["classifier.dense.weight"].how
+    assert "quantized (Q8_0)" in tensors["classifier.dense.weight"].how
     assert tensors["classifier.dense.bias"].fate is Fate.CARRIED
     assert aspects(found)["labels"] == "lost"
 

@@ -169,7 +169,7 @@ REFUSED: list[tuple[str, Any, Any, type[HeadscopeError], str]] = [
         lambda: torch.ao.quantization.quantize_dynamic(Scorer(), {nn.Linear}),
         ROW,
         Unsupported,
-        "quantised layers",
+        "quantized layers",
     ),
     ("lazy", Lazy, ROW, UsageError, "lazy parameters"),
     ("empty batch", Scorer, torch.ones(0, 4), UsageError, "is empty"),

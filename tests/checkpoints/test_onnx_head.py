@@ -185,7 +185,7 @@ def test_labels_come_from_the_metadata(text: str, labels: tuple[str, ...], tmp_p
 
 
 def test_a_quantised_layer_is_known_by_its_node(tmp_path: Path) -> None:
-    """A head as ONNX Runtime's dynamic quantisation writes it, made with onnx's own helper."""
+    """A head as ONNX Runtime's dynamic quantization writes it, made with onnx's own helper."""
     make, kinds = onnx.helper, onnx.TensorProto
     tensors = [
         make.make_tensor("embed", kinds.FLOAT, [20, 8], [0.1] * 160),
@@ -216,7 +216,7 @@ def test_a_quantised_layer_is_known_by_its_node(tmp_path: Path) -> None:
     head = head_of(tmp_path / "m.onnx")
     assert head.pooling is PoolingKind.FIRST_TOKEN
     assert [(step.operation, step.tensors, step.detail) for step in head.steps] == [
-        ("linear", ("score.weight_quantized", "score.bias"), "quantised, transposed")
+        ("linear", ("score.weight_quantized", "score.bias"), "quantized, transposed")
     ]
 
 

@@ -385,7 +385,7 @@ HEADS = ("classifier", "score", "classification_head", "logits_proj", "sequence_
 
 
 def trained(state: dict[str, torch.Tensor]) -> None:
-    """Heads as training leaves them: larger than their initialisation, with a bias."""
+    """Heads as training leaves them: larger than their initialization, with a bias."""
     for key, value in state.items():
         if key.startswith(
             ("classifier", "score", "classification_head", "logits_proj", "sequence_summary", "pre_class")

@@ -225,7 +225,7 @@ def test_formats_of_pipelines(profile: str, tmp_path: Path, capsys: pytest.Captu
     assert set(skipped) == {"HS303"}
     assert int(suite.get("skipped", "")) == len(skipped)
     assert f"{len(_OF_CHECK - _OF_DATA) - 1} of {len(_OF_CHECK - _OF_DATA)} rules checked" in shown["text"]
-    assert "labelled data" not in shown["text"]
+    assert "labeled data" not in shown["text"]
     sarif = json.loads(shown["sarif"])["runs"][0]
     assert [item["ruleId"] for item in sarif["results"]] == ids
     assert {item["id"] for item in sarif["tool"]["driver"]["rules"]} == _OF_CHECK

@@ -207,7 +207,7 @@ def missing(count: int, *unused: str, extra: tuple[ParameterOrigin, ...] = (), *
 def test_new_weights_of_the_base_model_are_an_error() -> None:
     (found,) = findings("HS101", missing(1))
     assert (found.severity, found.parameters) == (ERROR, OUTSIDE[:1])
-    assert found.message == "1 tensor outside the head is newly initialised: base.layer.0."
+    assert found.message == "1 tensor outside the head is newly initialized: base.layer.0."
     assert found.remedy.startswith("Give the checkpoint that holds them")
 
 
@@ -728,9 +728,9 @@ def test_a_head_in_few_bits() -> None:
     new = head(parameter(DENSE), parameter(CLASSIFIER, NEW))
     assert severities("HS404", head=new, model=quantised(skips_head=False)) == ([ERROR], [WARNING])
     (found,) = findings("HS404", subject(head=new, model=quantised(skips_head=False)))
-    assert found.message.startswith("The settings leave nothing unquantised and forget the head: classifier.weight")
+    assert found.message.startswith("The settings leave nothing unquantized and forget the head: classifier.weight")
     (found,) = findings("HS404", subject(head=new, model=quantised(skips_head=False, skipped=("lm_head",))))
-    assert found.message.startswith("The settings leave lm_head unquantised")
+    assert found.message.startswith("The settings leave lm_head unquantized")
     assert severities("HS404", head=new, model=quantised(skips_head=None)) == SILENT
     assert severities("HS404", head=new, model=quantised(skips_head=True)) == SILENT
     assert severities("HS404", head=new, model=quantised(skips_head=False, method="gptq")) == SILENT

@@ -56,7 +56,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApi]:
 def test_inspect_prints_the_screen(fake: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", "roberta"]) == ExitCode.OK
     out, err = capsys.readouterr()
-    assert out.startswith("Head is newly initialised: 4 tensors, 592,899 parameters; base model fully pretrained\n")
+    assert out.startswith("Head is newly initialized: 4 tensors, 592,899 parameters; base model fully pretrained\n")
     assert "hidden states" in out
     assert err == ""
 
@@ -155,7 +155,7 @@ def test_a_profile_that_there_is_not_is_refused_in_plain_words(capsys: pytest.Ca
         (["pooling"], ["Pooling"]),
         (["matrix"], ["The classifier's matrix"]),
         (["hidden", "states"], ["Hidden states"]),
-        (["HS101", "HS102"], ["Weights of the base model are new", "The head is newly initialised"]),
+        (["HS101", "HS102"], ["Weights of the base model are new", "The head is newly initialized"]),
         (["logits", "cls", "token", "linear"], ["Logits", "The CLS token", "Matrix product and bias"]),
     ],
 )

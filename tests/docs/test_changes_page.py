@@ -37,7 +37,7 @@ def row_of(**change: object) -> str:
         ({"formula": "logits = classifier(h[<s>])"}, ""),
         ({"formula": "logits = fc(a | b)"}, "formula | `logits = classifier(h[CLS])` | `logits = fc(a \\| b)` |"),
         ({"formula": ""}, ""),
-        ({"kind": "other", "rule": "by a rule not recognised"}, ""),
+        ({"kind": "other", "rule": "by a rule not recognized"}, ""),
         (
             {"parameters": {"classifier.weight": [3, "hidden"]}},
             "parameters | `classifier.weight 2xhidden` | `classifier.weight 3xhidden` |",

@@ -34,7 +34,7 @@ class Terminal(io.StringIO):
 
 
 def active(text: str) -> set[str]:
-    """The characters in `text` that would do something to a terminal or hide in it; Rich's own colours may."""
+    """The characters in `text` that would do something to a terminal or hide in it; Rich's own colors may."""
     plain = _STYLE.sub("", text)
     return {sign for sign in plain if sign != "\n" and unicodedata.category(sign) in {"Cc", "Cf", "Cs", "Zl", "Zp"}}
 

@@ -1,4 +1,4 @@
-"""The rules on labelled data: faults that were made on purpose, and healthy data without a finding."""
+"""The rules on labeled data: faults that were made on purpose, and healthy data without a finding."""
 
 import csv
 import json
@@ -200,7 +200,7 @@ def test_long_names_are_shown_by_their_beginning(tmp_path: Path) -> None:
 def test_rules_without_data_are_not_asked(tmp_path: Path) -> None:
     result = headscope.check(model(), rules="HS7")
     assert result.asked == ()
-    assert {gap.reason for gap in result.not_applicable} == {"no labelled data was given (--data)"}
+    assert {gap.reason for gap in result.not_applicable} == {"no labeled data was given (--data)"}
     assert result.data is None
 
 

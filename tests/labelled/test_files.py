@@ -1,4 +1,4 @@
-"""Every kind of file of labelled rows, whole, odd and broken: what is counted, and what is said."""
+"""Every kind of file of labeled rows, whole, odd and broken: what is counted, and what is said."""
 
 import csv
 import json

@@ -193,7 +193,7 @@ def test_a_large_file_is_sampled_with_the_seed(known: Path, tmp_path: Path) -> N
     first, again, other = (probed(known, many, limit=40, seed=seed, folds=2) for seed in (0, 0, 1))
     assert first == again
     assert first.labels != other.labels
-    assert "40 of 20,000 labelled rows were sampled" in first.notes
+    assert "40 of 20,000 labeled rows were sampled" in first.notes
 
 
 BAD: dict[str, tuple[list[tuple[Any, Any]], dict[str, Any], str]] = {

@@ -123,7 +123,7 @@ def test_more_rows_than_the_limit_are_sampled_in_proportion(folder: Path, tmp_pa
     result = probed(folder, data, limit=40)
     assert {item.label: item.texts for item in result.classes} == {"negative": 10, "positive": 30}
     assert (result.texts, result.available) == (40, 200)
-    assert "40 of 200 labelled rows were sampled, with the same share of each class" in result.notes
+    assert "40 of 200 labeled rows were sampled, with the same share of each class" in result.notes
 
 
 def test_what_is_left_out_is_told(folder: Path, tmp_path: Path) -> None:

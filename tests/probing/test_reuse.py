@@ -24,7 +24,7 @@ ROWS = [(text, NAMES[place % 2]) for place, (text, _) in enumerate(texts(3, 30))
 
 
 class Place:
-    """A checkpoint, labelled rows and a folder of vectors that may be changed."""
+    """A checkpoint, labeled rows and a folder of vectors that may be changed."""
 
     def __init__(self, folder: Path) -> None:
         self.model, self.rows, self.kept = folder / "model", folder / "rows.csv", folder / "kept"

@@ -149,5 +149,5 @@ def test_a_regression_is_shown_with_its_numbers() -> None:
     screen = " ".join(plain_text(probe_screen(told), 100).split())
     assert "is best: R2 0.912" in screen
     assert "with numbers from -1.5 to 20 (mean 7.25, standard deviation 3)" in screen
-    assert "ridge regression on standardised vectors" in screen
+    assert "ridge regression on standardized vectors" in screen
     assert "logistic" not in screen

@@ -72,7 +72,7 @@ VERDICTS = (
     (
         roberta,
         Tone.WARNING,
-        "Head is newly initialised: 4 tensors, 592,899 parameters; base model fully pretrained",
+        "Head is newly initialized: 4 tensors, 592,899 parameters; base model fully pretrained",
     ),
     (
         bert,
@@ -94,8 +94,8 @@ VERDICTS = (
     (
         without_base_weights,
         Tone.ERROR,
-        "Head is newly initialised: 4 tensors, 592,899 parameters; "
-        "base model incomplete: 1 of 49 tensors newly initialised: roberta.embeddings.x",
+        "Head is newly initialized: 4 tensors, 592,899 parameters; "
+        "base model incomplete: 1 of 49 tensors newly initialized: roberta.embeddings.x",
     ),
     (
         with_dead_pooler,
@@ -148,7 +148,7 @@ def test_only_weights_that_the_logits_depend_on_count_as_missing(make: object, m
 def test_a_diff_has_a_verdict_on_the_whole_model() -> None:
     report = replace(bert(), command="diff-weights", head=None)
     assert tell_verdict(report).sentence == (
-        "2 of 201 tensors newly initialised: classifier.{weight,bias}; 8 checkpoint tensors unused"
+        "2 of 201 tensors newly initialized: classifier.{weight,bias}; 8 checkpoint tensors unused"
     )
 
 

@@ -274,24 +274,24 @@ NEAR_MISSES = (
     Reading(lambda s, h, m: s.fc((h * column(m)).mean(1)), K.OTHER, (ALL,), "fc(mean(h * mask))",
             "mean over all positions of values that a mask has set to zero", ("h * ", ".mean(1)"), None),
     Reading(lambda s, h, m: s.fc(h[:, ::2].mean(1)), K.OTHER, (BY_ROW,), "fc(mean(h[:, ::2]))",
-            "mean over some positions, by a rule not recognised", ("h[:, ::2]", ".mean(1)"), None),
+            "mean over some positions, by a rule not recognized", ("h[:, ::2]", ".mean(1)"), None),
     Reading(lambda s, h, m: s.fc(h[:, -3:].mean(1)), K.OTHER, (BY_ROW,), "fc(mean(h[:, -3:]))",
-            "mean over some positions, by a rule not recognised", ("h[:, -3:]", ".mean(1)"), None),
+            "mean over some positions, by a rule not recognized", ("h[:, -3:]", ".mean(1)"), None),
     Reading(lambda s, h, m: s.fc(h[:, 1:].sum(1)), K.OTHER, (run_of(1),), "fc(sum(h[1:]))", "sum over the positions",
             ("h[:, 1:]", ".sum(1)"), None),
     Reading(lambda s, h, m: s.fc(h[rows(m), m.sum(1) - 1]), K.OTHER, (BY_ROW,), "",
-            "one position per row, by a rule not recognised", ("h[rows(m)",), None, operations=("index",)),
+            "one position per row, by a rule not recognized", ("h[rows(m)",), None, operations=("index",)),
     Reading(lambda s, h, m: s.fc(h[:, 1:][rows(m), last_real(m) - 1]), K.OTHER, (ALL,), "",
-            "the token axis disappears in index, by a rule not recognised", ("h[:, 1:]", "[rows(m)"), None),
+            "the token axis disappears in index, by a rule not recognized", ("h[:, 1:]", "[rows(m)"), None),
     Reading(lambda s, h, m: s.fc(h.gather(1, (last_real(m).view(-1, 1, 1) - torch.arange(H)).clamp(0)).squeeze(1)),
-            K.OTHER, (ALL,), "", "the token axis disappears in gather, by a rule not recognised",
+            K.OTHER, (ALL,), "", "the token axis disappears in gather, by a rule not recognized",
             ("h.gather(",), None),
     Reading(lambda s, h, m: s.fc(h.std(1)), K.OTHER, (ALL,), "fc(std(h, 1))",
             "standard deviation of each feature over all positions", ("h.std(1)",), None),
     Reading(lambda s, h, m: s.fc(h.amin(1)), K.OTHER, (ALL,), "fc(amin(h, 1))",
-            "the token axis disappears in amin, by a rule not recognised", ("h.amin(1)",), None),
+            "the token axis disappears in amin, by a rule not recognized", ("h.amin(1)",), None),
     Reading(lambda s, h, m: s.fc(h.logsumexp(1)), K.OTHER, (ALL,), "fc(logsumexp(h, 1))",
-            "the token axis disappears in logsumexp, by a rule not recognised", ("h.logsumexp(1)",), None),
+            "the token axis disappears in logsumexp, by a rule not recognized", ("h.logsumexp(1)",), None),
     Reading(lambda s, h, m: s.fc(((h @ h.transpose(1, 2)).softmax(-1) @ h)[:, 0]), K.OTHER, (FIRST,),
             "fc((softmax(h @ h.T) @ h)[0])",
             "first position (index 0), padding or not, after matmul over all positions",
@@ -579,7 +579,7 @@ def test_one_operation_may_take_all_the_tokens(
     pooling = seen(module, examples)
     assert pooling.kind is kind
     assert [evidence.operation for evidence in pooling.evidence] == [operation]
-    assert "not recognised" not in pooling.rule
+    assert "not recognized" not in pooling.rule
 
 
 RULES: tuple[tuple[Head, PoolingKind, str], ...] = (
@@ -587,7 +587,7 @@ RULES: tuple[tuple[Head, PoolingKind, str], ...] = (
     (lambda s, h, m: s.fc((h + h * column(m)).sum(1)), K.OTHER, "sum over the positions that the mask keeps"),
     (lambda s, h, m: s.fc((h + h * s.attention(h)).sum(1)), K.WEIGHTED, "weighted sum of the positions"),
     (lambda s, h, m: s.fc((h[:, 1:] + h[:, :-1]).mean(1)), K.OTHER,
-     "mean over some positions, by a rule not recognised"),
+     "mean over some positions, by a rule not recognized"),
     (lambda s, h, m: s.fc((h[:, 1:] + h[:, 1:]).mean(1)), K.MEAN, "mean over all positions but the first"),
     (lambda s, h, m: s.fc(h[:, 1:].view(len(h), h.shape[1] // 2, 2, H).mean(2).mean(1)), K.MEAN,
      "mean over all positions but the first"),
@@ -595,12 +595,12 @@ RULES: tuple[tuple[Head, PoolingKind, str], ...] = (
      "mean over all positions but the first"),
     # a run of positions, or not
     (lambda s, h, m: s.fc(h[:, ::2].amax(1)), K.OTHER, "largest value of each feature over some positions"),
-    (lambda s, h, m: s.fc(h[:, ::2].sum(1) / s.scale), K.OTHER, "sum over some positions, by a rule not recognised"),
-    (lambda s, h, m: s.fc(h[:, ::2][:, 0]), K.OTHER, "the token axis disappears in select, by a rule not recognised"),
+    (lambda s, h, m: s.fc(h[:, ::2].sum(1) / s.scale), K.OTHER, "sum over some positions, by a rule not recognized"),
+    (lambda s, h, m: s.fc(h[:, ::2][:, 0]), K.OTHER, "the token axis disappears in select, by a rule not recognized"),
     (lambda s, h, m: s.fc(functional.pad(h, (0, 0, 0, 3)).mean(1)), K.OTHER,
-     "mean over some positions, by a rule not recognised"),
+     "mean over some positions, by a rule not recognized"),
     (lambda s, h, m: s.fc(functional.pad(h, (0, 0, 2, 0))[:, 0]), K.OTHER,
-     "the token axis disappears in select, by a rule not recognised"),
+     "the token axis disappears in select, by a rule not recognized"),
     (lambda s, h, m: s.fc(h[:, 2:][:, -2]), K.TOKEN_AT, "position -2, padding or not"),
     (lambda s, h, m: s.fc(h[:, 2:][:, 1]), K.TOKEN_AT, "position 3, padding or not"),
     (lambda s, h, m: s.fc(h[:, :6][:, -2]), K.TOKEN_AT, "position 4, padding or not"),
@@ -641,13 +641,13 @@ RULES: tuple[tuple[Head, PoolingKind, str], ...] = (
     (lambda s, h, m: s.fc((h * h.mean(1, keepdim=True)).sum(1)), K.OTHER, "sum over the positions"),
     (lambda s, h, m: s.fc((h * column(m * (numbers(m) > 0))).sum(1)), K.WEIGHTED, "weighted sum of the positions"),
     (lambda s, h, m: s.fc(h.masked_fill(column(m * (numbers(m) > 0)) == 0, 0).sum(1)), K.OTHER,
-     "sum over some positions, by a rule not recognised"),
+     "sum over some positions, by a rule not recognized"),
     # features in two groups, and all features of all positions
     (lambda s, h, m: s.fc(h.view(len(h), -1, 2, H // 2).mean(1).flatten(1)), K.MEAN,
      "mean over all positions, padding included"),
     (lambda s, h, m: s.fc(h.flatten(1)[:, :H]), K.FLATTEN, "all positions side by side, one weight for each"),
     (lambda s, h, m: s.fc(h.reshape(1, -1)[:, :H]).expand(len(h), -1), K.OTHER,
-     "the token axis disappears in reshape, by a rule not recognised"),
+     "the token axis disappears in reshape, by a rule not recognized"),
     # rows that are joined
     (lambda s, h, m: s.fc(h.flatten(0, 1).mean(0)).expand(len(h), -1), K.OTHER,
      "the token axis and the batch disappear together in mean"),
@@ -698,7 +698,7 @@ class Beside(nn.Module):
     [
         (lambda ids, strength, types: (ids != 1).float(), "sum over the positions that the mask keeps"),
         (lambda ids, strength, types: strength, "sum over the positions"),
-        (lambda ids, strength, types: types.float(), "sum over some positions, by a rule not recognised"),
+        (lambda ids, strength, types: types.float(), "sum over some positions, by a rule not recognized"),
     ],
 )
 def test_only_a_mask_of_the_padding_masks(weigh: Any, rule: str) -> None:

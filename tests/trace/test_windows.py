@@ -47,7 +47,7 @@ class Windows(Text):
         return self.fc(torch.cat([self.reduce(windows.relu()) for windows in found], -1))
 
 
-LARGEST = "largest value of each feature over the positions, padding included, after conv{} over neighbouring positions"
+LARGEST = "largest value of each feature over the positions, padding included, after conv{} over neighboring positions"
 HEADS = [
     (Windows(largest), "max", "1d"),
     (Windows(largest, padding=1), "max", "1d"),
@@ -69,7 +69,7 @@ def test_the_operation_after_the_convolution_takes_the_tokens_away(model: Window
 def test_the_first_window_is_not_the_first_position() -> None:
     pooling = trace(Windows(lambda windows: windows[:, :, 0])).pooling
     assert pooling.kind is PoolingKind.OTHER
-    assert pooling.rule == "first position (index 0), padding or not, after conv1d over neighbouring positions"
+    assert pooling.rule == "first position (index 0), padding or not, after conv1d over neighboring positions"
 
 
 @pytest.mark.parametrize(

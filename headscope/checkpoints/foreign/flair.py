@@ -1,6 +1,6 @@
 """Models of Flair: one pickle with the weights, the labels and the settings, read and never executed.
 
-The layout is that of Flair 0.15 (`_get_state_dict` of `flair/nn/model.py` and `flair/models`): the tensors lie under
+The layout is that of Flair 0.15 (`_get_state_dict` of `flair/nn/model.py` and `flair/models`): the tensors are under
 `state_dict`, the class under `__cls__`, and the labels in a `flair.data.Dictionary`.
 """
 

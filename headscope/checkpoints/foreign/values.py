@@ -37,11 +37,11 @@ def mapping(value: Any) -> Mapping[str, Any]:
 
 
 def listed_labels(value: Any, where: str) -> Labels:
-    """The labels in a list of names; None is no list and nothing wrong."""
+    """The labels in a list of names; None is not a list and nothing wrong."""
     if value is None:
         return Labels()
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        return Labels(reason=f"{where} is not a list of texts")
+        return Labels(reason=f"{where} is not a list of strings")
     if len(value) > MOST_LABELS:
         return Labels(reason=f"{where} lists {len(value):,} names, over the limit of {MOST_LABELS:,}")
     return Labels(tuple(value))
@@ -73,7 +73,7 @@ def is_matrix(tensor: TensorHeader) -> bool:
 
 
 def shape_faults(weights: Iterable[TensorHeader]) -> Iterator[Unavailable]:
-    """Gaps for weights that are no matrices, or that do not take what the one before gives."""
+    """Gaps for weights that are not matrices, or that do not take what the one before gives."""
     given: int | None = None
     for weight in weights:
         if not is_matrix(weight):

@@ -47,7 +47,7 @@ def bad_file(name: str, what: str) -> Malformed:
 
 
 class Archive:
-    """The records of a PyTorch zip file. All of them lie in one folder, named by the first.
+    """The records of a PyTorch zip file. All of them are in one folder, named by the first.
 
     Raises Malformed where the directory contradicts itself or the file, where a record is listed twice, and where the
     `version` record is missing or out of range.
@@ -87,7 +87,7 @@ class Archive:
             raise self._bad(f"there is no record where its directory places {name}")
         name_size, extra_size = struct.unpack("<2H", header[26:])
         if file.read(name_size) != (self.folder + name).encode():
-            raise self._bad(f"another record lies where its directory places {name}")
+            raise self._bad(f"another record is where its directory places {name}")
         file.seek(record.at + _LOCAL_SIZE + name_size + extra_size)
         content = file.read(record.size)
         if len(content) != record.size or zlib.crc32(content) != record.checksum:
@@ -113,9 +113,9 @@ class Archive:
         if locator[:4] == _LOCATOR:
             end, found = self._large_directory(end, locator, found)
         elif disk or first_disk or here != total:
-            raise self._bad("its zip archive is said to be a part of several")
+            raise self._bad("its zip archive is one part of several")
         if found.at + found.size != end:
-            raise self._bad("its zip directory does not lie where its end record says")
+            raise self._bad("its zip directory is not where its end record says")
         if found.size > _LARGEST_DIRECTORY:
             raise self._bad(f"its zip directory of {found.size:,} bytes is over the limit of {_LARGEST_DIRECTORY:,}")
         return found
@@ -124,7 +124,7 @@ class Archive:
         """The same from the record for large archives, where the one at the end leaves it to that."""
         first_disk, at, disks = struct.unpack("<IQI", locator[4:])
         if first_disk or disks > 1 or at + _END64_SIZE + _LOCATOR_SIZE != end:
-            raise self._bad("its zip64 record does not lie where its locator says")
+            raise self._bad("its zip64 record is not where its locator says")
         text = self._bytes(at, _END64_SIZE)
         length, _, _, disk, first, here, total, size, start = struct.unpack("<Q2H2I4Q", text[4:])
         if text[:4] != _END64 or length != _END64_SIZE - 12 or disk or first or here != total:
@@ -159,7 +159,7 @@ class Archive:
             extra = text[name_at + names : name_at + names + extras]
             size, packed, place = self._widened((size, packed, place), extra)
             if place + _LOCAL_SIZE + packed > directory.at:
-                raise self._bad("a record does not lie before its zip directory")
+                raise self._bad("a record is not before its zip directory")
             name = text[name_at : name_at + names].decode("utf-8", "backslashreplace")
             yield name, Record(size, packed, place, method, checksum)
         if at != len(text):

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from headscope.errors import Malformed, NotFound
 
 FIRST_BYTES = 16_384
-"""What is read of a file at once, in the hope that its header is in there."""
+"""How much of a file is read first, in the hope that it holds the header."""
 _LARGEST_READ = 64_000_000
 _MOST_BYTES = 4 * _LARGEST_READ
 
@@ -62,14 +62,14 @@ def _regular_size(path: Path, name: str) -> int:
     except OSError as err:
         raise NotFound(f"{name} cannot be read: {err.strerror}", "check the path and its permissions") from err
     if not stat.S_ISREG(status.st_mode):
-        raise Malformed(f"{name} is no regular file", "give a folder, a weight file or a snapshot")
+        raise Malformed(f"{name} is not a regular file", "give a folder, a weight file or a snapshot")
     return status.st_size
 
 
 class RangeFile(io.RawIOBase):
-    """A byte source as a seekable binary file, read in blocks so that neighbouring reads are one.
+    """A byte source as a seekable binary file, read in blocks so that neighboring reads are one.
 
-    A read of more than `largest` bytes at once is a ValueError.
+    A single read of more than `largest` bytes is a ValueError.
     """
 
     _BLOCK = 1 << 16
@@ -106,7 +106,7 @@ class RangeFile(io.RawIOBase):
         left = max(0, self._source.size - self._at)
         wanted = left if size is None or size < 0 else min(size, left)
         if wanted > self.largest:
-            raise ValueError(f"{wanted:,} bytes at once are over the limit of {self.largest:,}")
+            raise ValueError(f"a single read of {wanted:,} bytes is over the limit of {self.largest:,}")
         data = self._block_bytes(wanted)
         self._at += len(data)
         return data

@@ -55,7 +55,7 @@ def read_gguf(source: ByteSource) -> WeightInventory:
     """The contents of a GGUF file. Raises Malformed where it is none, Unsupported for another version."""
     cursor = _Cursor(source)
     if cursor.take(4) != _MAGIC:
-        raise Malformed(f"{source.name} is no GGUF file", "fetch the file again")
+        raise Malformed(f"{source.name} is not a GGUF file", "fetch the file again")
     version = cursor.number("I")
     if version not in _VERSIONS:
         raise Unsupported(
@@ -94,7 +94,7 @@ def _settings(pooling: int | None, labels: tuple[str, ...]) -> Iterator[Setting]
 
 
 def _value(cursor: "_Cursor", kind: int, *, keep: bool) -> Any:
-    """A setting's value where it is wanted; else it is passed over."""
+    """A setting's value if it is wanted; otherwise it is skipped."""
     if kind in _NUMBERS:
         number = cursor.number(_NUMBERS[kind])
         return number if keep else None
@@ -209,7 +209,7 @@ class _Cursor:
     def _check(self, end: int) -> None:
         if end > self._source.size:
             raise Malformed(
-                f"{self.name} is no whole GGUF file: it ends inside its header, after {self._source.size:,} bytes",
+                f"{self.name} is not a whole GGUF file: it ends inside its header, after {self._source.size:,} bytes",
                 "fetch the file again",
             )
         if end > _LARGEST_HEADER:

@@ -81,7 +81,7 @@ def _pooling(pooling_type: int | None, habit: _Habit, *, has_classifier: bool) -
         return habit.pooling, _OF_RANK[habit.pooling]
     if pooling_type is None:
         return PoolingKind.NONE, "not set, so llama.cpp pools nothing: one vector per token"
-    return None, f"pooling type {pooling_type}, which is not known"
+    return None, f"unknown pooling type {pooling_type}"
 
 
 def _steps(own: Mapping[str, TensorHeader], habit: _Habit) -> Iterator[ExportStep]:
@@ -105,7 +105,7 @@ def _linear(own: Mapping[str, TensorHeader], name: str) -> ExportStep:
 
 
 def _classes(used: tuple[TensorHeader, ...]) -> int | None:
-    """The rows of the last layer; None where there is none, or one that is no matrix."""
+    """The rows of the last layer; None where there is none, or one that is not a matrix."""
     matrices = [item for item in used if item.key in {f"{_DENSE}.weight", f"{_OUTPUT}.weight"}]
     last = matrices[-1] if matrices else None
     if last is None:
@@ -126,7 +126,7 @@ def _notes(
     if not own:
         yield (
             "the file holds no tensor named cls.*: no classifier. llama.cpp's converter drops BERT's pooler, and the "
-            "classifier of architectures for which it knows no name"
+            "classifier of architectures that it has no name for"
         )
         return
     if pooling_type is None:

@@ -84,7 +84,7 @@ def _with_shapes(model: Any, lean: LeanModel) -> Any:
 
     try:
         return shape_inference.infer_shapes(model)
-    except Exception:  # whatever the inference of another project raises: shapes stay unknown, and the walk says so
+    except Exception:  # whatever the inference of another project raises: shapes stay unknown, and the walk reports it
         return model
 
 

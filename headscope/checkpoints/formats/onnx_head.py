@@ -1,4 +1,4 @@
-"""The head in an ONNX graph: the nodes from the scores back to the last normalisation or the output of the encoder."""
+"""The head in an ONNX graph: the nodes from the scores back to the last normalization or the output of the encoder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headscope.facts.weight_inventory import Setting, WeightInventory, contents_
 
 SUFFIX = ".onnx"
 _CONFIG = "config.json"
-KNOWLEDGE = "the nodes of the graph, from the scores back to the last normalisation; nothing was run"
+KNOWLEDGE = "the nodes of the graph, from the scores back to the last normalization; nothing was run"
 _SCORES = "logits"
 _TOKENS = 3
 _LONGEST_HEAD = 400
@@ -42,8 +42,8 @@ _ELEMENTWISE = frozenset({
     "Cast", "Identity", "ReduceMean", "Abs", "Clip", "MatMulInteger", "DynamicQuantizeLinear",
 })  # fmt: skip
 _COUNTING = ("int32", "int64", "bool")
-"""Formats of indices and shapes, which are no weights."""
-_QUANTISED = "quantised, transposed"
+"""Formats of indices and shapes, which are not weights."""
+_QUANTISED = "quantized, transposed"
 """How MatMulInteger takes a matrix: as integers, inputs by outputs."""
 _SUBGRAPHS = frozenset({"If", "Loop", "Scan"})
 _ADDING = frozenset({"Add", "Mul"})
@@ -122,7 +122,7 @@ def head_of_graph(graph: Graph) -> ExportHead:
 
 
 def _scores(graph: Graph) -> ExportValue | None:
-    """The output that holds the scores: `logits`, else the only one."""
+    """The output that holds the scores: `logits`, or the only one."""
     named = [item for item in graph.outputs if item.name == _SCORES]
     return named[0] if named else (graph.outputs[0] if len(graph.outputs) == 1 else None)
 
@@ -210,7 +210,7 @@ class _Back:
         return self._one(node, features[0]) if len(features) == 1 else self._join(node)
 
     def _ends_at(self, node: Node) -> bool:
-        """Whether the value is the hidden states: normalised, with its token axis still there."""
+        """Whether the value is the hidden states: normalized, with its token axis still there."""
         return node.operation in _NORMS and (self._is_pooled or self._has_tokens())
 
     def _has_tokens(self) -> bool:
@@ -286,7 +286,7 @@ class _Back:
             if before_pooling:
                 value = self._walk_back_name(node)
                 del self._steps[len(self._steps) - affine :]
-                self._notes.append(f"the hidden states are {value}, normalised in single steps")
+                self._notes.append(f"the hidden states are {value}, normalized in single steps")
                 return None
             tensors = tuple(name for item in self._steps[len(self._steps) - affine :] for name in item.step.tensors)
             del self._steps[len(self._steps) - affine :]
@@ -315,7 +315,7 @@ class _Back:
         self._add(ExportStep(name, tensors, _QUANTISED if name == "linear" else "in single steps", self._shape()))
 
     def _affine_steps(self) -> int:
-        """How many steps met last only scale or shift by a stored vector: those of a normalisation."""
+        """How many steps met last only scale or shift by a stored vector: those of a normalization."""
         count = 0
         for item in reversed(self._steps):
             if not item.is_affine:

@@ -92,7 +92,7 @@ class Walk:
         return self.graph.shapes.get(value)
 
     def weight(self, value: str) -> Weight | None:
-        """The stored tensor behind a value, where the graph only rearranges or dequantises it."""
+        """The stored tensor behind a value, where the graph only rearranges or dequantizes it."""
         transposed = dequantised = False
         for _ in range(_LONGEST_CHAIN):
             tensor = self.graph.tensors.get(value)

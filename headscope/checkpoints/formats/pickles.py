@@ -86,7 +86,7 @@ class Instance:
 class Dialect:
     """What a pickle of another kind than a state dict may name: `is_class` makes an `Instance`, and nothing is called.
 
-    `after` is told each instance once its state is known: it may read data that stand between the operations from the
+    `after` gets each instance once its state is known: it may read data that is between the operations from the
     file, and a pickle there with the function that it is given, which counts towards the same limits. `longest` is the
     limit of one value in bytes.
     """
@@ -105,7 +105,7 @@ _MARK = _Mark()
 
 
 class _Hole:
-    """Stands in the memo where nothing was written."""
+    """Marks a place in the memo where nothing was written."""
 
 
 _HOLE = _Hole()
@@ -133,7 +133,7 @@ class _Machine:
             return kind(f"{self.name} holds a pickle that cannot be read: {what}", "check where the file is from")
         if self.dialect is not None:
             return kind(f"{self.name} is not {self.dialect.what}: {what}", "don't load it before you know why")
-        return kind(f"{self.name} holds a pickle that is no state dict: {what}", "save it as safetensors")
+        return kind(f"{self.name} holds a pickle that is not a state dict: {what}", "save it as safetensors")
 
     def is_class(self, found: Any) -> bool:
         """Whether a name stands for a class of which an instance is described."""
@@ -149,7 +149,7 @@ class _Machine:
             raise self.bad(f"its values take more than {_MOST_BYTES:,} bytes of memory", OverLimit)
 
     def push(self, value: Any, held: int = _OBJECT) -> None:
-        """A new value, which takes so many bytes; `read_pickle` holds them against the limit after each operation."""
+        """A new value of that many bytes; `read_pickle` holds them against the limit after each operation."""
         self.held += held + _SLOT
         self.stack.append(value)
 
@@ -193,7 +193,7 @@ class _Machine:
 
 
 class _Bounded:
-    """The file of a pickle, for the readers of `pickletools`: an argument has at most so many bytes."""
+    """The file of a pickle, for the readers of `pickletools`: an argument has at most that many bytes."""
 
     def __init__(self, file: IO[bytes], machine: _Machine) -> None:
         self._file = file
@@ -202,7 +202,7 @@ class _Bounded:
         self._read = file.read
 
     def read(self, size: int) -> bytes:
-        """So many bytes, or fewer at the end of the file."""
+        """That many bytes, or fewer at the end of the file."""
         if size > self._longest:
             raise self._machine.bad(f"a value of {size:,} bytes is over the limit of {self._longest:,}")
         return self._read(size)
@@ -327,7 +327,7 @@ def _set_pairs(machine: _Machine, items: list[Any]) -> None:
     if isinstance(target, Opaque) and machine.names is not None:
         return
     if not isinstance(target, dict):
-        raise machine.bad("it sets items of something that is no dict")
+        raise machine.bad("it sets items of something that is not a dict")
     if len(items) % 2:
         raise machine.bad("a key has no value")
     for at in range(0, len(items), 2):
@@ -359,7 +359,7 @@ def _extend(machine: _Machine, items: list[Any]) -> None:
         machine.spend(0, 2 * len(items) * _SLOT)
         target.extend(items)
     elif not isinstance(target, Opaque):
-        raise machine.bad("it appends to something that is no list")
+        raise machine.bad("it appends to something that is not a list")
 
 
 def _put(machine: _Machine, argument: Any) -> None:
@@ -382,7 +382,7 @@ def _global(machine: _Machine, argument: Any) -> None:
 def _stack_global(machine: _Machine, argument: Any) -> None:
     name, module = machine.pop(), machine.pop()
     if not (isinstance(name, str) and isinstance(module, str)):
-        raise machine.bad("it imports something that is no name")
+        raise machine.bad("it imports something that is not a name")
     machine.push(_allowed(machine, Global(module, name)))
 
 
@@ -463,7 +463,7 @@ def _build(machine: _Machine, argument: Any) -> None:
 
 
 def _read_inside(machine: _Machine, file: IO[bytes], name: str, dialect: Dialect) -> Any:
-    """The value of a pickle that stands inside another: its work and its memory are those of the outer one too."""
+    """The value of a pickle that is inside another: its work and its memory are those of the outer one too."""
     inner = _Machine(name, dialect=dialect, file=file, work=machine.work, held=machine.held)
     value = _run(inner, file)
     machine.work, machine.held = inner.work, inner.held
@@ -480,7 +480,7 @@ def _new_object(machine: _Machine, argument: Any) -> None:
 def _new_opaque(machine: _Machine, argument: Any) -> None:
     arguments, kind = machine.pop(), machine.pop()
     if not isinstance(kind, Global) or not isinstance(arguments, tuple):
-        raise machine.bad("an object is made from something that is no class")
+        raise machine.bad("an object is made from something that is not a class")
     machine.push(Opaque(str(kind)), 2 * _OBJECT)
 
 
@@ -507,7 +507,7 @@ def _rebuild_dict(machine: _Machine, arguments: tuple[Any, ...]) -> Any:
                 _set_entry(machine, found, pair[0], pair[1])
             else:
                 return found
-    raise machine.bad("an ordered dict is made from something that is no list of pairs")
+    raise machine.bad("an ordered dict is made from something that is not a list of pairs")
 
 
 def _rebuild_tensor(machine: _Machine, arguments: tuple[Any, ...]) -> PickledTensor:
@@ -516,7 +516,7 @@ def _rebuild_tensor(machine: _Machine, arguments: tuple[Any, ...]) -> PickledTen
             strides
         ) <= _MOST_AXES and all(map(_is_size, (offset, *shape, *strides))):
             return PickledTensor(storage, shape, storage.dtype, _extent(offset, shape, strides))
-    raise machine.bad("a tensor is made from something that is no storage and shape")
+    raise machine.bad("a tensor is made from something that is not a storage and a shape")
 
 
 def _extent(offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
@@ -527,7 +527,7 @@ def _extent(offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> in
 
 
 def _rebuild_tensor_v3(machine: _Machine, arguments: tuple[Any, ...]) -> PickledTensor:
-    """Like `_rebuild_tensor_v2` with the dtype as the sixth argument: storages without a dtype of their own."""
+    """Like `_rebuild_tensor_v2` with the dtype as the sixth argument: storages without a dtype."""
     tensor = _rebuild_tensor(machine, arguments)
     dtype = next((item for item in arguments[4:] if _is_dtype(item)), None)
     return tensor if dtype is None else PickledTensor(tensor.storage, tensor.shape, dtype.name, tensor.extent)
@@ -539,7 +539,7 @@ def _is_size(value: Any) -> bool:
 
 def _rebuild_parameter(machine: _Machine, arguments: tuple[Any, ...]) -> Any:
     if not arguments or not isinstance(arguments[0], PickledTensor):
-        raise machine.bad("a parameter is made from something that is no tensor")
+        raise machine.bad("a parameter is made from something that is not a tensor")
     return arguments[0]
 
 
@@ -556,7 +556,7 @@ def _rebuild_size(machine: _Machine, arguments: tuple[Any, ...]) -> Any:
         case (tuple() | list() as sizes,):
             machine.spend(len(sizes), len(sizes) * _SLOT)
             return tuple(sizes)
-    raise machine.bad("a size is made from something that is no tuple")
+    raise machine.bad("a size is made from something that is not a tuple")
 
 
 def _rebuild_opaque(machine: _Machine, arguments: tuple[Any, ...]) -> Any:

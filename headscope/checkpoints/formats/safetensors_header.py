@@ -30,7 +30,7 @@ def read_safetensors_header(source: ByteSource) -> tuple[TensorHeader, ...]:
 
 
 def read_safetensors_places(source: ByteSource) -> dict[str, tuple[int, int]]:
-    """Where each tensor lies in the file: its first byte, and the byte after its last. Raises as the header does."""
+    """Where each tensor is in the file: its first byte, and the byte after its last. Raises as the header does."""
     tensors, start = _read(source)
     return {header.key: (start + begin, start + end) for header, begin, end in tensors}
 
@@ -48,7 +48,7 @@ def _read(source: ByteSource) -> tuple[list[tuple[TensorHeader, int, int]], int]
 
 
 def _bad(name: str, what: str) -> Malformed:
-    return Malformed(f"{name} is no valid safetensors file: {what}", "fetch the file again, or save it again")
+    return Malformed(f"{name} is not a valid safetensors file: {what}", "fetch the file again, or save it again")
 
 
 def _header_text(source: ByteSource) -> bytes:
@@ -85,9 +85,9 @@ def _parsed(text: bytes, name: str) -> _Object:
             parse_int=_index,
         )
     except (ValueError, RecursionError) as err:
-        raise _bad(name, f"its header is no valid JSON ({err})") from err
+        raise _bad(name, f"its header is not valid JSON ({err})") from err
     if not isinstance(entries, _Object):
-        raise _bad(name, "its header is no JSON object")
+        raise _bad(name, "its header is not a JSON object")
     _check_values(entries, name)
     return entries
 
@@ -116,7 +116,7 @@ def _is_broken(text: str) -> bool:
 
 
 def _refuse_constant(text: str) -> Any:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not JSON")
 
 
 def _number(text: str) -> _NoIndex:
@@ -141,7 +141,7 @@ def _check_metadata(entries: _Object, name: str) -> None:
             isinstance(value, str) and not _is_broken(key + value) for key, value in metadata
         )
         if metadata is not None and not is_map:
-            raise _bad(name, "__metadata__ is no map of text to text")
+            raise _bad(name, "__metadata__ is not a map of strings to strings")
 
 
 def _fields(key: str, entry: Any, name: str) -> dict[str, Any]:
@@ -149,11 +149,11 @@ def _fields(key: str, entry: Any, name: str) -> dict[str, Any]:
     if isinstance(entry, list) and not isinstance(entry, _Object) and len(entry) == len(_TENSOR_FIELDS):
         return dict(zip(_TENSOR_FIELDS, entry, strict=True))
     if not isinstance(entry, _Object):
-        raise _bad(name, f"the entry of {key!r} is no object")
+        raise _bad(name, f"the entry of {key!r} is not an object")
     known = [(field, value) for field, value in entry if field in _TENSOR_FIELDS]
     fields = dict(known)
     if len(known) != len(_TENSOR_FIELDS) or len(fields) != len(known):
-        raise _bad(name, f"the entry of {key!r} has not each of dtype, shape and data_offsets once")
+        raise _bad(name, f"the entry of {key!r} doesn't have dtype, shape and data_offsets exactly once each")
     return fields
 
 
@@ -163,9 +163,9 @@ def _tensor(key: str, entry: Any, name: str) -> tuple[TensorHeader, int, int]:
     if not isinstance(dtype, str) or dtype not in SAFETENSORS:
         raise _bad(name, f"{key!r} has the unknown dtype {dtype!r}")
     if not _are_indices(shape):
-        raise _bad(name, f"the shape of {key!r} is no list of whole numbers")
+        raise _bad(name, f"the shape of {key!r} is not a list of whole numbers")
     if not _are_indices(offsets) or len(offsets) != len(("begin", "end")):
-        raise _bad(name, f"the data_offsets of {key!r} are no pair of whole numbers")
+        raise _bad(name, f"the data_offsets of {key!r} are not a pair of whole numbers")
     _check_size(key, dtype, shape, offsets, name)
     return TensorHeader(key, SAFETENSORS[dtype][0], tuple(shape), name), offsets[0], offsets[1]
 

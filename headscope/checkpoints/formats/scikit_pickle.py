@@ -22,7 +22,7 @@ _ARRAYS = {
     *(Global(f"numpy.{core}.multiarray", name) for core in ("core", "_core") for name in ("_reconstruct", "scalar")),
 }  # fmt: skip
 _OF_LABELS = _ARRAYS - {_WRAPPER}
-"""What stands in an array of texts, which joblib pickles apart; no further array of joblib, or they could nest."""
+"""What is in an array of texts, which joblib pickles apart; no further array of joblib, or they could nest."""
 _TORCH = {
     Global("setfit.modeling", "SetFitHead"), Global("torch.nn.modules.linear", "Linear"),
     Global("torch._utils", "_rebuild_parameter"), Global("torch._utils", "_rebuild_tensor_v2"),

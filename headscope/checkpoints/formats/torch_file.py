@@ -34,7 +34,7 @@ def read_torch_headers(source: ByteSource) -> tuple[tuple[TensorHeader, ...], tu
 def read_torch_value(source: ByteSource) -> tuple[Any, set[str]]:
     """Whatever a PyTorch file holds, with its tensors as headers, and the names that loading it would import.
 
-    Objects of other packages stand there as `Opaque`. Raises Malformed or Unsupported, as `read_torch_headers` does.
+    Objects of other packages are there as `Opaque`. Raises Malformed or Unsupported, as `read_torch_headers` does.
     """
     names: set[str] = set()
     return _value(source, names), names
@@ -42,7 +42,7 @@ def read_torch_value(source: ByteSource) -> tuple[Any, set[str]]:
 
 @contextmanager
 def refusing_once() -> Iterator[None]:
-    """Inside, a file whose pickle is over a limit is read once. Whoever reads it again gets the same error at once.
+    """Inside, a file whose pickle is over a limit is read once. A second read raises the same error without reading.
 
     For the files of one place: they are told apart by name and size. A pickle over a limit as a state dict is over it
     as any object too, and the other way round no state dict can come of it.
@@ -69,7 +69,7 @@ def _value(source: ByteSource, names: set[str] | None = None) -> Any:
 
 
 def headers_of(tensors: Mapping[Any, Any], name: str) -> tuple[TensorHeader, ...]:
-    """The headers of a flat dict of tensors inside a PyTorch file; what is no tensor in it is left out."""
+    """The headers of a flat dict of tensors inside a PyTorch file; what is not a tensor in it is left out."""
     found = {key: item for key, item in tensors.items() if isinstance(key, str) and isinstance(item, PickledTensor)}
     return _tensors(found, name)[0]
 

@@ -25,5 +25,5 @@ def access_to(found: HubReference, location: Location) -> HubAccess:
     """The access to what a location names."""
     revision = found.revision or location.revision
     seconds, is_shared = location.hub.timeout or DEADLINE_SECONDS, location.hub.budget is not None
-    # Where many processes share what the Hub allows, to wait for a turn is no sign of a slow server.
+    # Where many processes share what the Hub allows, to wait for a turn is not a sign of a slow server.
     return HubAccess(found.repo, revision, location, Deadline(seconds, patient=is_shared))

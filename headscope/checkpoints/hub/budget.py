@@ -33,7 +33,7 @@ _LOCK_SECONDS = 30.0
 
 
 class Patience(Protocol):
-    """A deadline that can be told of a pause."""
+    """A deadline that pauses can extend."""
 
     def pause(self, seconds: float) -> None:
         """Sees to it that so long may be waited. Raises NetworkError where that is too long."""
@@ -193,7 +193,7 @@ def kind_of(url: str, endpoint: str) -> str | None:
 
 
 def budget_of(hub: HubOptions) -> SharedBudget:
-    """The budget that the options name, else one for all that is read with them."""
+    """The budget in the options, or a new one for everything that is read with them."""
     known = hub.memory.get("budget")
     if isinstance(known, SharedBudget):
         return known

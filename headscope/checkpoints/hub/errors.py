@@ -39,7 +39,7 @@ def translated(repo: str, revision: str | None) -> Iterator[None]:
         raise
     except errors.GatedRepoError as err:
         raise Gated(
-            f"{repo} is gated: its licence has to be accepted", f"accept it at {page}, then `hf auth login`"
+            f"{repo} is gated: its license has to be accepted", f"accept it at {page}, then `hf auth login`"
         ) from err
     except errors.RepositoryNotFoundError as err:
         raise NotFound(
@@ -52,7 +52,7 @@ def translated(repo: str, revision: str | None) -> Iterator[None]:
     except errors.EntryNotFoundError as err:
         raise NotFound(f"{repo} holds no {CONFIG}", "it may be no Transformers model; see its page") from err
     except errors.HFValidationError as err:
-        raise NotFound(f"{repo} is no possible Hub id: {err}", "a Hub id reads `name` or `owner/name`") from err
+        raise NotFound(f"{repo} is not a possible Hub id: {err}", "a Hub id reads `name` or `owner/name`") from err
     except errors.HfHubHTTPError as err:
         raise _http_error(repo, err) from err
     except (PermissionError, FileNotFoundError, NotADirectoryError, IsADirectoryError, FileExistsError) as err:

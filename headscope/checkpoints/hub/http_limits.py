@@ -49,11 +49,11 @@ def limited_requests(budget: SharedBudget, deadline: Deadline, *, client_waits: 
     """The methods of the requests that the Hub's client makes in this context, with redirects and repetitions.
 
     Each waits for its turn in the budget, as long as the deadline lets it, and each answer tells what is left of it.
-    A thread of its own belongs to it where it runs in a copy of the context; requests of other threads are neither
+    A separate thread belongs to it if it runs in a copy of the context; requests of other threads are neither
     counted, nor limited, nor refused.
 
-    With `client_waits` the client repeats requests by itself, and sleeps as long as a server asks it to: as long as the
-    deadline lets it. Raises NetworkError for an answer whose commit or entity tag could not be part of a path: the
+    With `client_waits` the client repeats requests on its own, and sleeps as long as a server asks it to: as long as
+    the deadline lets it. Raises NetworkError for an answer whose commit or entity tag could not be part of a path: the
     client makes paths of its cache from them.
     """
     from huggingface_hub import constants
@@ -93,7 +93,7 @@ def limited_requests(budget: SharedBudget, deadline: Deadline, *, client_waits: 
 
 
 def _change(hooks: dict[str, list[Any]], change: Callable[[str, list[Any]], list[Any]]) -> None:
-    """New lists in place of the old: another thread may be going through them."""
+    """New lists instead of the old: another thread may be going through them."""
     with _HOOKS:
         for name in ("request", "response"):
             hooks[name] = change(name, hooks[name])

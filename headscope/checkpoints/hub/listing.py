@@ -62,7 +62,7 @@ def listed_models(
 ) -> Iterator[ListedModel]:
     """The models of an author, with all tags of `filters`, with a text in their ids, or of a collection (its slug).
 
-    The pages are asked for as they are needed. Raises Offline, NotFound for an unknown collection, or NetworkError.
+    Pages are requested as they are needed. Raises Offline, NotFound for an unknown collection, or NetworkError.
     """
     if collection is not None:
         return islice(_of_collection(hub, collection), limit)

@@ -19,11 +19,11 @@ _PROBE_SECONDS = 3.0
 
 
 def why_offline(access: HubAccess) -> Offline | NetworkError | None:
-    """Why no request is to be made, as the error it becomes where nothing else helps; None where the Hub answers."""
+    """Why no request may be made, as the error that it becomes if nothing else helps; None where the Hub answers."""
     from huggingface_hub import constants
 
     if access.location.hub.offline:
-        return Offline("offline was asked for")
+        return Offline("offline mode")
     if constants.HF_HUB_OFFLINE:
         return Offline("HF_HUB_OFFLINE is set")
     if _answers(constants.ENDPOINT):
@@ -45,7 +45,7 @@ def _answers(endpoint: str) -> bool:
         port = parts.port or (443 if parts.scheme == "https" else 80)
         with socket.create_connection((parts.hostname or "", port), timeout=_PROBE_SECONDS):
             return True
-    except (OSError, ValueError):  # ValueError: a setting that is no URL
+    except (OSError, ValueError):  # ValueError: a setting that is not a URL
         return False
 
 
@@ -59,7 +59,7 @@ def _first_hop(endpoint: str) -> str:
 
 
 def without_network(access: HubAccess, barred: Offline | NetworkError) -> CheckpointManifest:
-    """The cache if it holds weights, else a bundled snapshot, else what the cache holds."""
+    """The cache if it holds weights, then a bundled snapshot, then whatever the cache holds."""
     stored = cached(access, barred)
     if stored is not None and stored.tensors:
         return stored

@@ -1,7 +1,7 @@
 """Parts of a file on the Hub: one request tells its size and brings its beginning, and each further part is one more.
 
 What may pass (a server in trouble, a broken connection, too many requests) is tried again a few times with growing
-pauses, or after the pause that the server names; one deadline covers it all.
+pauses, or after the pause that the server names; one deadline covers everything.
 """
 
 import random
@@ -108,7 +108,7 @@ class RangeBytes:
         return have + rest
 
     def _fetch(self, offset: int, length: int, size: int | None) -> tuple[bytes, int]:
-        """So many bytes from there, fewer where the file ends before if its size is not known yet; and its size."""
+        """That many bytes from there, or fewer if the file ends first and its size isn't known yet; and its size."""
         data, size = patiently(lambda: self._ask(offset, length, size), self._deadline, self.name)
         self.bytes_read += len(data)
         return data, size
@@ -141,7 +141,7 @@ class RangeBytes:
             begin, end, whole = _part_of(response.headers, self.name)
             expected = min(length, whole - offset)
             if (begin, end - begin + 1) != (offset, expected) or size not in (None, whole):
-                raise NetworkError(f"the server sent another part of {self.name} than was asked for", "try again later")
+                raise NetworkError(f"the server sent a different part of {self.name} than requested", "try again later")
             self._store = str(response.url)
             self._commit = commit_of(response) or self._commit
             data = b"".join(_bounded(response.iter_raw(), expected, self.name, self._deadline))
@@ -282,16 +282,16 @@ def _part_of(headers: Any, name: str) -> tuple[int, int, int]:
         or not 0 <= found[0] <= found[1] < found[2]
         or headers.get("Content-Encoding", "identity") != "identity"
     ):
-        raise NetworkError(f"the server sent another part of {name} than was asked for", "try again later")
+        raise NetworkError(f"the server sent a different part of {name} than requested", "try again later")
     return found
 
 
 def _bounded(chunks: Iterator[bytes], length: int, name: str, deadline: Deadline) -> Iterator[bytes]:
-    """The chunks of an answer, as long as they are no more than was asked for and come in time."""
+    """The chunks of an answer, as long as they are no more than requested and arrive in time."""
     total = 0
     for chunk in chunks:
         total += len(chunk)
         if total > length:
-            raise NetworkError(f"the server sent more of {name} than was asked for", "try again later")
+            raise NetworkError(f"the server sent more of {name} than requested", "try again later")
         deadline.left()
         yield chunk

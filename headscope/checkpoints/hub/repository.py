@@ -1,7 +1,8 @@
 """One repository of the Hub as a storage of files at one commit: small files whole, weights by range.
 
-A file is asked for at the resolver by its name, which also tells whether it is there and what commit a revision means.
-The list of all files is asked for at the Hub's API, whose limits are tighter, and only where names alone don't help.
+A file is requested from the resolver by name; the answer also shows whether it exists and which commit a revision
+means. The list of all files is requested from the Hub's API, whose limits are tighter, and only if names alone don't
+help.
 """
 
 from collections.abc import Callable
@@ -58,7 +59,7 @@ def list_files(access: HubAccess, revision: str | None) -> Any:
 def config_name(access: HubAccess, storage: "Repository", pool: Executor) -> str:
     """The configuration of a repository: config.json, or adapter_config.json where it holds an adapter alone.
 
-    `pool` is where it is asked meanwhile what follows the model. Raises an error that says what the repository is
+    `pool` requests what follows the model at the same time. Raises an error that says what the repository is
     without a configuration.
     """
     try:
@@ -104,7 +105,7 @@ class Repository:
             self._memory.keep((access.repo, self.commit), access.location.names)
 
     def names(self) -> tuple[str, ...]:
-        """See `Storage`; the files below the subfolder if one was asked for."""
+        """See `Storage`; the files below the subfolder if one was given."""
         found = self.names_at_hand()
         if found is None:
             info = list_files(self._access, self._revision)
@@ -168,7 +169,7 @@ class Repository:
         return self._asked(name).result()
 
     def _asked(self, name: str) -> Future[bytes | None]:
-        """The answer to the one request for a small file, as soon as it is there; a failure is not remembered."""
+        """The answer to the one request for a small file, as soon as it is there; a failure is not cached."""
         with self._lock:
             known = self._texts.get(name)
             if known is not None:
@@ -224,7 +225,7 @@ class Repository:
         )
 
     def _or_none(self, ask: Callable[[], Value]) -> Value | None:
-        """What is asked for, or None where the Hub says that there is no such file."""
+        """The requested file, or None if the Hub reports that there is no such file."""
         from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
         try:
@@ -273,7 +274,7 @@ class Repository:
             self.commit = commit
         elif commit and commit != self.commit:
             raise NetworkError(
-                f"the server sent commit {commit} of {self._access.repo} where {self.commit} was asked for",
+                f"the server sent commit {commit} of {self._access.repo} instead of the requested {self.commit}",
                 "try again later",
             )
 

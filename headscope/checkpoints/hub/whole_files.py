@@ -46,6 +46,8 @@ def _ask(url: str, name: str, token: str | None, deadline: Deadline) -> WholeFil
             hf_raise_for_status(response)
             raise NetworkError(f"the server answered {response.status_code} for {name}", "try again later")
         if response.headers.get("Content-Encoding", "identity") != "identity":
-            raise NetworkError(f"the server sent {name} in an encoding that was not asked for", "try again later")
+            raise NetworkError(
+                f"the server sent {name} in an encoding that headscope didn't request", "try again later"
+            )
         content = b"".join(response.iter_raw())
         return WholeFile(content, commit_of(response), repository_of(response, url))

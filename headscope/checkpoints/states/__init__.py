@@ -1,1 +1,1 @@
-"""The states in which checkpoints lie on disks, each told by names and headers alone."""
+"""The states in which checkpoints are on disks, each told by names and headers alone."""

@@ -27,7 +27,7 @@ def find_deepspeed(place: Place) -> Found | None:
     step = latest if latest in steps else max(steps, key=lambda name: int(name.removeprefix("global_step")))
     said = [f"there {'is' if len(steps) == 1 else 'are'} {few_of(steps)}"]
     said += [f"`latest` names {step}"] if latest == step else []
-    said += [f"{_SCRIPT} lies beside {'it' if len(steps) == 1 else 'them'}"] if _SCRIPT in place.top() else []
+    said += [f"{_SCRIPT} is beside {'it' if len(steps) == 1 else 'them'}"] if _SCRIPT in place.top() else []
     return _found(place, place.within(step), step, tuple(said))
 
 
@@ -54,7 +54,7 @@ def _found(place: Place, step: Place, tag: str, said: tuple[str, ...]) -> Found:
 
 
 def _repair(place: Place, tag: str, models: list[str], *, split: bool) -> Repair:
-    """DeepSpeed's own script where the weights are split, else the state dict that the one file holds."""
+    """DeepSpeed's own script if the weights are split, otherwise the state dict in the one file."""
     if not split:
         file = f"{tag}/{models[0]}" if tag else models[0]
         code = code_to_save(file, ("module",), weights_only=False)

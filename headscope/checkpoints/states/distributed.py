@@ -66,7 +66,7 @@ def _metadata(place: Place) -> tuple[dict[Any, Any], tuple[str, ...]]:
 
 
 def _tensors(metadata: dict[Any, Any]) -> tuple[Path, tuple[TensorHeader, ...]]:
-    """Where the model's tensors lie in the saved dict, and their headers under the keys that they have there."""
+    """Where the model's tensors are in the saved dict, and their headers under the keys that they have there."""
     groups: dict[Path, list[TensorHeader]] = {}
     for path, header in _stored(metadata):
         if not _is_of_an_optimizer(path):
@@ -76,7 +76,7 @@ def _tensors(metadata: dict[Any, Any]) -> tuple[Path, tuple[TensorHeader, ...]]:
 
 
 def _has_objects(metadata: dict[Any, Any]) -> bool:
-    """Whether objects are stored beside the tensors, as pickles of their own: numbers, paths, settings."""
+    """Whether objects are stored beside the tensors, as separate pickles: numbers, paths, settings."""
     described = metadata.get("state_dict_metadata")
     items = described.values() if isinstance(described, dict) else ()
     return any(isinstance(item, Opaque) and item.made_by.endswith(_OBJECT) for item in items)

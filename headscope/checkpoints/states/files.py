@@ -1,4 +1,4 @@
-"""Files that stand where weights should: other formats, Git LFS pointers, downloads that were not finished."""
+"""Files in the place of weights: other formats, Git LFS pointers, downloads that were not finished."""
 
 import re
 import struct
@@ -32,7 +32,7 @@ def find_pointers(place: Place) -> Found | None:
     state = CheckpointState(
         StateKind.POINTER,
         tool="git clone without Git LFS",
-        sentence=f"{name} is a Git LFS pointer, not weights: a text of {place.size(name)} bytes in place of the file.",
+        sentence=f"{name} is a Git LFS pointer, not weights: a text of {place.size(name)} bytes instead of the file.",
         evidence=(
             f"{few_of(each for each, _ in pointers)} {'is a pointer' if len(pointers) == 1 else 'are pointers'}",
             f"the pointer stands for a file of {size:,} bytes",
@@ -45,7 +45,7 @@ def find_pointers(place: Place) -> Found | None:
 
 
 def _pointed(place: Place, name: str) -> int | None:
-    """The size that a pointer names; None for a file that is no pointer."""
+    """The size that a pointer names; None for a file that is not a pointer."""
     if not name.endswith((*WEIGHTS, ".h5", ".msgpack", ".onnx", ".gguf", ".json")):
         return None
     text = place.start(name, _SHORT)
@@ -104,7 +104,7 @@ def _marks(place: Place) -> Iterator[tuple[str, str]]:
 
 
 def _in_blobs(place: Place) -> Iterator[str]:
-    """The unfinished files of the Hub's cache that a snapshot lies in."""
+    """The unfinished files of the Hub's cache that a snapshot is in."""
     match = _IN_CACHE.search(place.name)
     if match is None:
         return

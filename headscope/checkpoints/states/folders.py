@@ -16,7 +16,7 @@ _LARGEST = 1e18
 
 
 def find_trainer_output(place: Place) -> Found | None:
-    """The state of an output folder of Transformers' Trainer: the checkpoints lie in folders inside."""
+    """The state of an output folder of Transformers' Trainer: the checkpoints are in folders inside."""
     steps = sorted(
         (folder for folder in place.folders() if _STEP.fullmatch(folder)),
         key=lambda name: int(name.removeprefix("checkpoint-")),
@@ -38,7 +38,7 @@ def find_trainer_output(place: Place) -> Found | None:
     state = CheckpointState(
         StateKind.TRAINER_OUTPUT,
         tool="Transformers' Trainer",
-        sentence="The folder is the output of a Trainer, not a checkpoint: the checkpoints lie in folders inside.",
+        sentence="The folder is the output of a Trainer, not a checkpoint: the checkpoints are in folders inside.",
         evidence=tuple(evidence),
         repair=Repair(
             f"Give the {'best' if chosen == best else 'newest'} checkpoint (--subfolder {chosen}), or copy it "
@@ -121,7 +121,8 @@ _CORE = "metadata.json"
 def find_megatron_core(place: Place) -> Found | None:
     """The state of a place with a distributed checkpoint of Megatron Core: its `metadata.json` names the backend.
 
-    Its parts are those of torch.distributed.checkpoint, but the keys in them are Megatron's: merging them is no repair.
+    Its parts are those of torch.distributed.checkpoint, but the keys in them are Megatron's: merging them is not a
+    repair.
     """
     found = {folder: backend for folder in ("", *place.folders()) if (backend := _core_backend(place, folder))}
     if not found:

@@ -40,7 +40,7 @@ def _changed(keys: Iterable[str]) -> frozenset[str]:
 
 
 def _is_change(key: str, changed: Container[str]) -> bool:
-    """Whether a tensor is an adapter's: it lies in a changed layer, but not in its `base_layer`."""
+    """Whether a tensor is an adapter's: it is in a changed layer, but not in its `base_layer`."""
     if _LORA.search(key):
         return True
     parts = key.split(".")
@@ -132,7 +132,7 @@ def _repair(manifest: CheckpointManifest, ranks: list[int], targets: list[str], 
 
 
 def _remote_class(config: Mapping[str, Any]) -> str:
-    """The auto class for a model whose code lies in the checkpoint; "" for one of Transformers."""
+    """The auto class for a model whose code is in the checkpoint; "" for one of Transformers."""
     named = config.get("auto_map")
     found = (
         [name for name in named if isinstance(name, str) and _AUTO.fullmatch(name)] if isinstance(named, dict) else []

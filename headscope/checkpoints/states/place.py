@@ -86,7 +86,7 @@ class Found:
 
 
 def names_below(path: Path, depth: int = _DEPTH) -> tuple[str, ...]:
-    """The files of a folder and of the folders in it, so many at most; links to folders are not followed."""
+    """The files of a folder and of the folders in it, up to a limit; links to folders are not followed."""
     return tuple(islice(_below(path, "", depth), _MOST_FILES))
 
 

@@ -9,7 +9,7 @@ from headscope.facts import CheckpointManifest, TensorHeader
 
 @dataclass(frozen=True, slots=True)
 class Rekeying:
-    """`dropped` are taken out wherever they stand in a key; then `prefix` at the start becomes `instead`."""
+    """`dropped` are taken out wherever they are in a key; then `prefix` at the start becomes `instead`."""
 
     dropped: tuple[str, ...] = ()
     prefix: str = ""

@@ -44,7 +44,7 @@ class TrainingFile:
 
 
 def find_training_file(place: Place) -> Found | None:
-    """The state of a place whose weights lie inside a file of a training run: the last of several.
+    """The state of a place whose weights are inside a file of a training run: the last of several.
 
     Where there is none, a file that holds the weights alone, under a name that from_pretrained does not look for.
     """
@@ -93,7 +93,9 @@ def _under_another_name(place: Place, names: Sequence[str]) -> Found | None:
 
 
 _OF_MODULES = frozenset({"_parameters", "_modules"})
-"""What every module of PyTorch pickles; any other call in a pickle is no model, and nobody is told to load it."""
+"""What every module of PyTorch pickles; any other call in a pickle is not a model, and headscope never advises loading
+it.
+"""
 
 
 def _pickled_whole(place: Place, names: Sequence[str]) -> Found | None:
@@ -183,7 +185,7 @@ def _rank(found: tuple[tuple[str, ...], Any]) -> tuple[bool, int, int]:
 
 
 def state_of_training_file(found: TrainingFile, others: Sequence[str] = ()) -> CheckpointState:
-    """The state of a checkpoint whose weights lie inside a file of a training run."""
+    """The state of a checkpoint whose weights are inside a file of a training run."""
     place = place_in_dict(found.path)
     tool = f"Lightning {found.lightning}" if found.lightning else ""
     whose = f"a checkpoint of {tool}" if tool else "a checkpoint of a training loop"
@@ -193,7 +195,7 @@ def state_of_training_file(found: TrainingFile, others: Sequence[str] = ()) -> C
         tool=tool,
         sentence=f"{found.name} is {whose}, not a plain state dict: from_pretrained cannot load it.",
         evidence=(
-            f"the weights, {counted(len(found.tensors), 'tensor')}, lie under {place}"
+            f"the weights, {counted(len(found.tensors), 'tensor')}, are under {place}"
             + (f", beside {beside}" if beside else ""),
             *on_imports(found.imports),
             *([f"{few_of(others)} {'lies' if len(others) == 1 else 'lie'} beside it"] if others else []),

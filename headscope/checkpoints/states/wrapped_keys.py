@@ -30,7 +30,7 @@ def find_rekeyings(manifest: CheckpointManifest, diff: WeightDiff) -> tuple[Reke
     """Changes after which most of what the checkpoint does not give would be there, by name; the best first.
 
     A loader has to confirm them. Empty where every key or every parameter has found its place, as in a clean one.
-    A prefix is a wrapper's only if it stands before the base model too: `sop_classifier.classifier.weight` beside a
+    A prefix is a wrapper's only if it is before the base model too: `sop_classifier.classifier.weight` beside a
     base model that is read as it is belongs to another head.
     """
     if not diff.unused or not (diff.new or diff.mismatched):
@@ -93,7 +93,7 @@ def state_of_wrapped_keys(
     return CheckpointState(
         StateKind.WRAPPED_KEYS,
         tool="; ".join(tools),
-        sentence=f"The weights were saved from inside a wrapper ({whose}), whose names stand in the keys: "
+        sentence=f"The weights were saved from inside a wrapper ({whose}), whose names are in the keys: "
         "from_pretrained does not recognize them.",
         evidence=tuple(_evidence([tensor.key for tensor in manifest.tensors], change)),
         repair=repair_of_keys(manifest, change, before),

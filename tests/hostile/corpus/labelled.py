@@ -1,4 +1,4 @@
-"""Hostile labelled data beside a healthy checkpoint: told in a sentence, counted within bounds, shown as escapes."""
+"""Hostile labeled data beside a healthy checkpoint: told in a sentence, counted within bounds, shown as escapes."""
 
 import gzip
 import json
@@ -59,15 +59,15 @@ CASES = (
          ("no column 'label'",)),
     Case("a wanted column named with control characters",
          _checked("rows.csv", b"text\na\n", "--label-column", _EVIL), (2,), ("has no column",)),
-    Case("labelled data are an archive", _checked("rows.csv", gzip.compress(b"text,label\na,0\n")), (3,), ("gzip",)),
-    Case("labelled data are a pickle", _checked("rows.csv", b"\x80\x04\x95\0"), (3,), ("pickle",)),
-    Case("labelled data are bytes", _checked("rows.csv", bytes(range(256))), (3,)),
-    Case("labelled data hold NUL", _checked("rows.csv", b"text,label\na\0,b\n"), (3,), ("NUL",)),
-    Case("labelled data are ragged", _checked("rows.csv", b"text,label\na,b,c\n"), (3,), ("3 cells in line 2",)),
-    Case("labelled data never end a quote", _checked("rows.csv", b'text,label\n"a' + b"\n,b" * 99), (3,),
+    Case("labeled data are an archive", _checked("rows.csv", gzip.compress(b"text,label\na,0\n")), (3,), ("gzip",)),
+    Case("labeled data are a pickle", _checked("rows.csv", b"\x80\x04\x95\0"), (3,), ("pickle",)),
+    Case("labeled data are bytes", _checked("rows.csv", bytes(range(256))), (3,)),
+    Case("labeled data hold NUL", _checked("rows.csv", b"text,label\na\0,b\n"), (3,), ("NUL",)),
+    Case("labeled data are ragged", _checked("rows.csv", b"text,label\na,b,c\n"), (3,), ("3 cells in line 2",)),
+    Case("labeled data never end a quote", _checked("rows.csv", b'text,label\n"a' + b"\n,b" * 99), (3,),
          ("not a valid csv",)),
-    Case("labelled data are one line of a million", _sparse, (3,), ("characters in line 2",)),
-    Case("labelled data are a pipe", _pipe, (3,), ("not a regular file",)),
+    Case("labeled data are one line of a million", _sparse, (3,), ("characters in line 2",)),
+    Case("labeled data are a pipe", _pipe, (3,), ("not a regular file",)),
     Case("labels nested without end", _checked("rows.jsonl", b'{"label": ' + b"[" * 100_000 + b"}\n"), (3,),
          ("not JSON lines",)),
     Case("labels are objects", _checked("rows.jsonl", _lines({"a": 1})), (2,), ("an object (dict)",)),

@@ -1,4 +1,4 @@
-"""Quantisation settings and packed tensors that do not add up."""
+"""Quantization settings and packed tensors that do not add up."""
 
 from pathlib import Path
 from typing import Any
@@ -61,10 +61,10 @@ _SHAPES: tuple[tuple[str, dict[str, list[int]]], ...] = (
     ("a classifier in pieces", {"classifier.qweight": [1, 2], "classifier.scales": [1, 2]}),
 )
 CASES: tuple[Case, ...] = (
-    *(Case(f"quantised: {name}", _sentence(settings, _GPTQ), codes=_EITHER) for name, settings in _SETTINGS),
+    *(Case(f"quantized: {name}", _sentence(settings, _GPTQ), codes=_EITHER) for name, settings in _SETTINGS),
     *(
         Case(
-            f"quantised {method}: {name}",
+            f"quantized {method}: {name}",
             _sentence({"quant_method": method, "bits": 4, "load_in_4bit": True}, shapes),
             _EITHER,
         )
