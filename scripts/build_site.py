@@ -1,12 +1,15 @@
 """Builds the site with Zensical; adds each page as Markdown and llms.txt; finds links that lead nowhere.
 
-    python scripts/build_site.py [--project DIR]
+    python scripts/build_site.py [--project DIR] [--address URL]
 
-Zensical checks links between pages. It doesn't check pictures and other files, so those are checked here. Exits with 1
-where a link leads nowhere, or where Zensical has a complaint.
+The site has more pages than docs/: one for each question (`site_questions.py`) and for each class of the atlas
+(`site_atlas.py`). They are made beside a copy of docs/ and built with it. Zensical checks links between pages. It
+doesn't check pictures and other files, so those are checked here. Exits with 1 where a link leads nowhere, or where
+Zensical has a complaint.
 """
 
 import argparse
+import json
 import re
 import shutil
 import subprocess
@@ -17,6 +20,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from site_atlas import atlas_pages
+from site_finish import finish
+from site_markdown import staged
+from site_questions import FOLDER, question_pages, read_questions
 
 ROOT = Path(__file__).resolve().parent.parent
 _COLORS = re.compile(r"\x1b\[[0-9;]*m")
@@ -83,22 +91,30 @@ def write_llms(site: Path, project: dict[str, Any]) -> None:
     (site / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def build(project: Path) -> int:
+def build(project: Path, address: str) -> int:
     """The exit code."""
-    settings = tomllib.loads((project / "zensical.toml").read_text(encoding="utf-8"))["project"]
+    settings_file = (project / "zensical.toml").read_text(encoding="utf-8")
+    settings = tomllib.loads(settings_file)["project"]
     site, docs = project / settings["site_dir"], project / settings["docs_dir"]
-    shutil.rmtree(site, ignore_errors=True)
+    stage = project / ".cache" / "site"
+    generated, pictures = _stage(docs, stage, settings["docs_dir"])
+    (stage / "zensical.toml").write_text(_settings(settings_file, docs, address), encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-m", "zensical", "build", "--strict", "--clean"],
-        cwd=project, capture_output=True, text=True, check=False,
+        cwd=stage, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode:
         said = done.stdout + done.stderr.partition("Traceback")[0]
         print(_COLORS.sub("", said), file=sys.stderr)
         return 1
-    for page in docs.rglob("*.md"):
-        shutil.copy(page, site / page.relative_to(docs))
+    shutil.rmtree(site, ignore_errors=True)
+    shutil.move(stage / settings["site_dir"], site)
+    for name, text in {**generated, **_own_pages(docs)}.items():
+        (site / name).write_text(text, encoding="utf-8")
     write_llms(site, settings)
+    finish(site, settings["site_name"], address)
+    for name in pictures:  # the pages show those of their theme
+        (site / name).unlink()
     dead = list(dead_links(site))
     for link in dead:
         print(f"{link} leads nowhere", file=sys.stderr)
@@ -106,10 +122,39 @@ def build(project: Path) -> int:
     return 1 if dead else 0
 
 
+def _stage(docs: Path, stage: Path, name: str) -> tuple[dict[str, str], dict[str, str]]:
+    """A copy of docs with the generated pages and pictures; returns those by their names."""
+    shutil.rmtree(stage / name, ignore_errors=True)
+    shutil.copytree(docs, stage / name)
+    pages, pictures = atlas_pages(docs)
+    pages |= question_pages((docs / "questions.md").read_text(encoding="utf-8"))
+    for place, text in {**_own_pages(docs), **pages}.items():
+        (stage / name / place).parent.mkdir(exist_ok=True)
+        (stage / name / place).write_text(staged(text), encoding="utf-8")
+    for place, text in pictures.items():
+        (stage / name / place).write_text(text, encoding="utf-8")
+    return pages, pictures
+
+
+def _own_pages(docs: Path) -> dict[str, str]:
+    """The pages that docs holds, by their names."""
+    return {page.relative_to(docs).as_posix(): page.read_text(encoding="utf-8") for page in docs.rglob("*.md")}
+
+
+def _settings(text: str, docs: Path, address: str) -> str:
+    """Zensical's settings with the pages of the questions below their index, and with the site's address."""
+    _, questions = read_questions((docs / "questions.md").read_text(encoding="utf-8"))
+    pages = "".join(f"\n      {json.dumps(f'{FOLDER}/{question.slug}.md')}," for question in questions)
+    text = re.sub(r'(\{ "[^"]*" = )"questions\.md"( \},)', rf'\1["questions.md",{pages}\n    ]\2', text)
+    return text.replace("[project]\n", f"[project]\nsite_url = {json.dumps(address)}\n", 1) if address else text
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--project", type=Path, default=ROOT, help="a folder with zensical.toml and docs")
-    return build(parser.parse_args().project)
+    parser.add_argument("--address", default="", help="where the site will be published, for previews of links to it")
+    options = parser.parse_args()
+    return build(options.project, options.address)
 
 
 if __name__ == "__main__":

@@ -29,12 +29,13 @@ Heads = dict[str, dict[str, Any]]
 
 def main(arguments: list[str]) -> int:
     """Writes the page; with `--check` shows the difference instead and returns 1 where there is one."""
-    fresh = changes_page({path.stem: json.loads(path.read_text(encoding="utf-8")) for path in _files()})
+    fresh = changes_page({path.stem: json.loads(path.read_text(encoding="utf-8")) for path in kept_versions()})
     return write_or_compare(PAGE, fresh, arguments)
 
 
-def _files() -> list[Path]:
-    return sorted((DOCS / "versions").glob("*.json"), key=lambda path: [int(part) for part in path.stem.split(".")])
+def kept_versions(docs: Path = DOCS) -> list[Path]:
+    """The files that `docs` keeps of each version, the oldest first."""
+    return sorted((docs / "versions").glob("*.json"), key=lambda path: [int(part) for part in path.stem.split(".")])
 
 
 def changes_page(versions: dict[str, Heads]) -> str:
@@ -67,7 +68,7 @@ def _turned(names: list[str], without: Heads, having: Heads) -> list[str]:
 
 
 def _changed(names: list[str], before: Heads, after: Heads) -> Iterator[str]:
-    rows = [(f"`{name}`", *change) for name in names for change in _differences(before[name], after[name])]
+    rows = [(f"`{name}`", *change) for name in names for change in differences(before[name], after[name])]
     if not rows:
         yield "No head changed.\n"
         return
@@ -76,7 +77,7 @@ def _changed(names: list[str], before: Heads, after: Heads) -> Iterator[str]:
     yield ""
 
 
-def _differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+def differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     """What differs, with both sides. A token that is only called another name isn't another position."""
     if _is_read(old) and _is_read(new):
         if _places(old) != _places(new):

@@ -1,18 +1,30 @@
-"""Writes the pictures in docs/images from bundled snapshots: `write_pictures.py`, or `--check` to compare."""
+"""Writes the pictures in docs/images: `write_pictures.py`, or `--check` to compare.
+
+They show the heads of bundled snapshots, and of the modules in the Python blocks of docs/questions.md.
+"""
 
 import difflib
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
-FOLDER = Path(__file__).resolve().parent.parent / "docs" / "images"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+FOLDER = DOCS / "images"
 PICTURES = {
     "bert-base-uncased.svg": ("bert-base-uncased", 3),
     "roberta-base.svg": ("roberta-base", 3),
     "gpt2.svg": ("gpt2", 2),
 }
 """File name: checkpoint and number of labels."""
+MODULES = {
+    "last-four-layers.svg": ("LastFourLayers", {}),
+    "mean-of-tokens.svg": ("PooledDistilBert", {"pooling": "mean"}),
+}
+"""File name: the class in a block of docs/questions.md, and its arguments besides the encoder and the labels."""
+_BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
 def main(arguments: list[str]) -> int:
@@ -20,6 +32,7 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory() as empty:
         os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HOME": empty, "HF_HUB_CACHE": empty}
         fresh = {name: _picture(*wanted) for name, wanted in PICTURES.items()}
+        fresh |= {name: _picture_of_module(*wanted) for name, wanted in MODULES.items()}
     if "--check" in arguments:
         differences = [line for name, text in fresh.items() for line in _difference(name, text)]
         print(*differences, sep="\n", end="\n" if differences else "")
@@ -34,6 +47,18 @@ def _picture(checkpoint: str, labels: int) -> str:
     from headscope import api, render
 
     return render.diagram_text(api.inspect(checkpoint, num_labels=labels, offline=True), "svg")
+
+
+def _picture_of_module(name: str, arguments: dict[str, str]) -> str:
+    """The head of a module that the block with its class makes."""
+    from headscope import api, render
+
+    blocks = _BLOCK.findall((DOCS / "questions.md").read_text(encoding="utf-8"))
+    code = next(block for block in blocks if f"class {name}(" in block)
+    made: dict[str, Any] = {"__name__": "example"}
+    exec(compile(code, "example.py", "exec"), made)  # noqa: S102 - code of these pages
+    model = made[name](made["encoder"], num_labels=3, **arguments)
+    return render.diagram_text(api.inspect(model, example_inputs=made["inputs"]), "svg")
 
 
 def _difference(name: str, fresh: str) -> list[str]:

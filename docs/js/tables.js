@@ -5,6 +5,7 @@ function build(page) {
   const tables = [...page.querySelectorAll("table")].filter((table) =>
     table.tHead && table.tHead.rows[0].cells[0].textContent.trim() === "class" && table.tBodies[0]);
   if (tables.length < 2 || page.querySelector(".table-tools")) return;
+  page.classList.add("atlas");
 
   const heading = (table) => {
     let above = table.closest(".md-typeset__scrollwrap") || table;
@@ -12,25 +13,31 @@ function build(page) {
     return above;
   };
   const sections = tables.map((table) => ({ table, heading: heading(table), rows: [...table.tBodies[0].rows] }));
-  const kindOf = (row) => row.cells[1] ? row.cells[1].textContent.split(":")[0].trim() : "";
-  const kinds = [...new Set(sections.flatMap((one) => one.rows.map(kindOf)))].filter(Boolean).sort();
-  const tasks = sections.map((one) => one.heading && one.heading.firstChild.textContent.trim());
+  const names = [...tables[0].tHead.rows[0].cells].map((cell) => cell.textContent.trim());
+  const value = (row, column) => {
+    const cell = row.cells[names.indexOf(column)];
+    return cell ? cell.textContent.split(/[:(]/)[0].trim() : "";
+  };
+  const values = (column) =>
+    [...new Set(sections.flatMap((one) => one.rows.map((row) => value(row, column))))].filter(Boolean).sort();
+  const tasks = sections.map((one) => one.heading ? one.heading.firstChild.textContent.trim() : "");
 
   const tools = document.createElement("form");
   tools.className = "table-tools";
   tools.setAttribute("role", "search");
-  const text = Object.assign(document.createElement("input"), { type: "search", placeholder: "Class, formula or parameter" });
-  text.setAttribute("aria-label", "Class, formula or parameter");
-  const choice = (label, values) => {
+  tools.setAttribute("aria-label", "Filter the classes");
+  const text = Object.assign(document.createElement("input"), { type: "search", placeholder: "Class, family or formula" });
+  text.setAttribute("aria-label", "Class, family or formula");
+  const choice = (label, options) => {
     const found = document.createElement("select");
     found.setAttribute("aria-label", label);
-    found.append(new Option(`Every ${label}`, ""), ...values.map((value) => new Option(value, value)));
+    found.append(new Option(`Any ${label}`, ""), ...options.map((option) => new Option(option, option)));
     return found;
   };
   const task = choice("task", tasks.filter(Boolean));
-  const pooling = choice("pooling", kinds);
+  const chosen = Object.fromEntries(["pooling", "family"].map((column) => [column, choice(column, values(column))]));
   const count = document.createElement("output");
-  tools.append(text, task, pooling, count);
+  tools.append(text, task, ...Object.values(chosen), count);
   const first = sections[0].heading || sections[0].table;
   first.before(tools);
   tools.addEventListener("submit", (event) => event.preventDefault());
@@ -41,7 +48,8 @@ function build(page) {
     sections.forEach((one, at) => {
       let some = 0;
       for (const row of one.rows) {
-        const fits = (!task.value || task.value === tasks[at]) && (!pooling.value || pooling.value === kindOf(row)) &&
+        const fits = (!task.value || task.value === tasks[at]) &&
+          Object.entries(chosen).every(([column, field]) => !field.value || field.value === value(row, column)) &&
           words.every((word) => row.textContent.toLowerCase().includes(word));
         row.hidden = !fits;
         some += fits ? 1 : 0;
@@ -53,7 +61,7 @@ function build(page) {
     });
     count.textContent = `${shown} of ${sections.reduce((sum, one) => sum + one.rows.length, 0)} classes`;
   };
-  [text, task, pooling].forEach((field) => field.addEventListener("input", filter));
+  [text, task, ...Object.values(chosen)].forEach((field) => field.addEventListener("input", filter));
   sections.forEach(sortable);
   filter();
 }

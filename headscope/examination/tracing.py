@@ -138,17 +138,23 @@ def unless_contradicted(trace: HeadTrace) -> HeadTrace:
 
 def with_padding(trace: HeadTrace, choice: Choice) -> HeadTrace:
     """The trace with the effect of padding, measured on a small random model of the class and configuration."""
-    from headscope.model.quiet import quiet
-    from headscope.trace.invariance import SIDES, measure_padding, reads_padded_texts
-    from headscope.trace.randomness import OwnRandomness
+    from headscope.trace.invariance import reads_padded_texts
 
     if trace.verification is None or not reads_padded_texts(choice.cls):
         return trace
+    return replace(trace, verification=replace(trace.verification, padding=padding_effects(choice)))
+
+
+def padding_effects(choice: Choice) -> tuple[PaddingEffect, ...]:
+    """The effect of padding on a small random model of the class and configuration; empty for other inputs than texts."""
+    from headscope.model.quiet import quiet
+    from headscope.trace.invariance import SIDES, measure_padding
+    from headscope.trace.randomness import OwnRandomness
+
     try:
         with quiet(), OwnRandomness():
             small = _small_model(choice)
         with quiet():
-            effects = measure_padding(small, choice.task)
+            return measure_padding(small, choice.task)
     except Exception as err:  # a class that cannot be built small is not measured, and a gap reports it
-        effects = tuple(PaddingEffect(side, None, reason=f"{type(err).__name__}: {err}") for side in SIDES)
-    return replace(trace, verification=replace(trace.verification, padding=effects))
+        return tuple(PaddingEffect(side, None, reason=f"{type(err).__name__}: {err}") for side in SIDES)

@@ -49,6 +49,11 @@ def _all_fields(fact: Any) -> list[Any]:
     return [store(getattr(fact, name)) for name in _hints(kind)]
 
 
+def from_dict(kind: type[Fact], document: dict[str, Any]) -> Fact:
+    """A fact from what `to_dict` made of it, or from its JSON. Raises TypeError or ValueError where it does not fit."""
+    return restore(kind, document)
+
+
 def restore(kind: type[Fact], stored: Any) -> Fact:
     """A fact of a dataclass from what `store` made of it. Raises TypeError or ValueError where it does not fit."""
     restored: Fact = _restored(kind, stored)
@@ -78,9 +83,19 @@ def _restored(hint: Any, stored: Any) -> Any:
     if issubclass(hint, Enum):
         return hint(stored)
     hints = _hints(hint)
+    if isinstance(stored, dict):
+        stored = _in_order(hint, stored)
     if not isinstance(stored, list) or len(stored) != len(hints):
         raise TypeError(f"{hint.__name__} does not fit")
     return hint(**{name: _restored(hints[name], item) for name, item in zip(hints, stored, strict=True)})
+
+
+def _in_order(kind: Any, named: dict[str, Any]) -> list[Any]:
+    """The values of a dict that `to_dict` made, in the order of the fields; only what it holds whole can be read."""
+    names = [json_name(field) for field in dataclasses.fields(kind)]
+    if set(names) != named.keys():
+        raise TypeError(f"{kind.__name__} does not fit")
+    return [named[name] for name in names if name is not None]
 
 
 def _one_of(options: tuple[Any, ...], stored: Any) -> Any:

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headscope.render.atlas import atlas_page as atlas_page
     from headscope.render.diagram import diagram_text as diagram_text
     from headscope.render.diff import diff_screen as diff_screen
     from headscope.render.document import diff_document as diff_document
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from headscope.render.env import env_screen as env_screen
     from headscope.render.forward import forward_document as forward_document
     from headscope.render.forward import forward_screen as forward_screen
-    from headscope.render.heads import atlas_page as atlas_page
     from headscope.render.heads import heads_document as heads_document
     from headscope.render.heads import heads_names as heads_names
     from headscope.render.heads import heads_screen as heads_screen
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headscope.render.words import snapshot_sentence as snapshot_sentence
 
 _HOMES = {
-    "atlas_page": "heads",
+    "atlas_page": "atlas",
     "forward_document": "forward",
     "forward_screen": "forward",
     "heads_document": "heads",

@@ -1,0 +1,82 @@
+"""What the pages of the site get after Zensical: pictures that follow the page's theme, link previews, a useful 404."""
+
+import re
+from collections.abc import Iterator
+from html import escape, unescape
+from pathlib import Path
+
+SOCIAL = "images/social.png"
+_DARK_RULE = re.compile(r"@media \(prefers-color-scheme: dark\) \{ (svg \{ [^}]*\}) \}\n?")
+_IMAGE = re.compile(r'<img\b[^>]*\bsrc="([^"]+\.svg)"[^>]*>')
+_TITLE = re.compile(r"<title>(.*?)</title>", re.DOTALL)
+_DESCRIPTION = re.compile(r'<meta name="description" content="([^"]*)">')
+_FAVICON = re.compile(r'<link rel="icon" href="([^"]*)assets/')
+_NOT_FOUND = "<h1>404 - Not found</h1>"
+_ELSEWHERE = {
+    "index.html": "Start",
+    "questions.html": "Questions and answers",
+    "atlas.html": "Atlas of heads",
+    "cli.html": "Command line",
+    "api.html": "Python API",
+}
+
+
+def finish(site: Path, name: str, address: str) -> None:
+    """Changes the pages in `site`; `address` is where they will be published, "" if that is not known."""
+    themed = {path: _themed(path) for path in sorted(site.rglob("*.svg"))}
+    for path in sorted(site.rglob("*.html")):
+        page = path.read_text(encoding="utf-8")
+        page = _IMAGE.sub(lambda found, path=path: _both(found[0], path.parent / found[1], themed), page)
+        place = path.relative_to(site).as_posix()
+        page = page.replace("</head>", "\n".join((*_preview(page, name, address, place), "</head>")), 1)
+        page = page.replace(_NOT_FOUND, _not_found(page))
+        path.write_text(page, encoding="utf-8")
+
+
+def _themed(path: Path) -> bool:
+    """Whether a picture follows the system's theme; then it is written once more for each theme of the page."""
+    picture = path.read_text(encoding="utf-8")
+    dark = _DARK_RULE.search(picture)
+    if dark is None:
+        return False
+    for theme, rule in (("light", ""), ("dark", f"{dark[1]}\n")):
+        text = picture[: dark.start()] + rule + picture[dark.end() :]
+        path.with_suffix(f".{theme}.svg").write_text(text, encoding="utf-8")
+    return True
+
+
+def _both(image: str, picture: Path, themed: dict[Path, bool]) -> str:
+    """An image in both themes, of which the style sheet shows one."""
+    if not themed.get(picture.resolve()):
+        return image
+    return "".join(image.replace(".svg\"", f'.{theme}.svg" class="only-{theme}"', 1) for theme in ("light", "dark"))
+
+
+def _preview(page: str, name: str, address: str, place: str) -> Iterator[str]:
+    """What other sites and chats show of a link: Open Graph's tags. Addresses need to be whole."""
+    title, description = _TITLE.search(page), _DESCRIPTION.search(page)
+    plain = unescape(title[1]).removesuffix(f" - {name}") if title else name
+    yield _tag("og:type", "website")
+    yield _tag("og:site_name", name)
+    yield _tag("og:title", plain)
+    if description:
+        yield _tag("og:description", unescape(description[1]))
+    if address:
+        yield _tag("og:url", f"{address.rstrip('/')}/{place}")
+        yield _tag("og:image", f"{address.rstrip('/')}/{SOCIAL}")
+        yield '<meta name="twitter:card" content="summary_large_image">'
+
+
+def _tag(name: str, content: str) -> str:
+    return f'<meta property="{name}" content="{escape(content)}">'
+
+
+def _not_found(page: str) -> str:
+    """The page for an address that is not there; links as its own head has them, as it is shown at any depth."""
+    found = _FAVICON.search(page)
+    root = found[1] if found else ""
+    links = "".join(f'<li><a href="{root}{place}">{title}</a></li>' for place, title in _ELSEWHERE.items())
+    return (
+        "<h1>This page doesn't exist</h1>\n<p>The address may have a typing error, or the page may have moved. "
+        f"Search at the top, or continue with one of these:</p>\n<ul>{links}</ul>"
+    )
