@@ -94,14 +94,32 @@ def _joined(text: str) -> str:
 
 
 def _results() -> Iterator[str]:
-    yield from ("## Results", "", "Each prints what the terminal shows, and its `repr` is one line.", "")
+    about = "Each prints what the terminal shows, and its `repr` is one line. Notebooks show a picture or a table."
+    yield from ("## Results", "", about, "")
     yield from ("| type | is | fields |", "|---|---|---|")
     for name in _RESULTS:
         kind = getattr(headscope, name)
         fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
         named = ", ".join(f"`{field.name}`" for field in fields) or "a tuple of `headscope.facts.HeadEntry`"
         yield f"| `headscope.{name}` | {_joined((inspect.getdoc(kind) or '').splitlines()[0])} | {named} |"
+    yield from ("", "| method | gives |", "|---|---|")
+    for name in _RESULTS:
+        for method in _methods(getattr(headscope, name)):
+            call = f"{name}.{method.__name__}{_arguments(method)}"
+            yield f"| `{call}` | {_joined(inspect.getdoc(method) or '')} |"
     yield ""
+
+
+def _methods(kind: type) -> Iterator[Callable[..., Any]]:
+    """The public methods that a result has beside those of its facts."""
+    for name, value in vars(kind).items():
+        if inspect.isfunction(value) and not name.startswith("_"):
+            yield value
+
+
+def _arguments(method: Callable[..., Any]) -> str:
+    _, *rest = inspect.signature(method).parameters.values()
+    return f"({', '.join(f'{item.name}={item.default!r}' for item in rest)})"
 
 
 def _values() -> Iterator[str]:

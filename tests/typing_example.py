@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import assert_type
 
+import pandas
 from torch import nn
 
 import headscope
@@ -37,6 +38,16 @@ def failures(model: str, profile: headscope.ProfileName, fail_on: headscope.Seve
     assert_type(again, headscope.Checked)
     assert_type(result.verdict, Verdict)
     yield from result.findings
+
+
+def tables(model: str) -> list[str]:
+    """Results as tables of pandas."""
+    report = headscope.inspect(model, num_labels=3, offline=True)
+    parameters = report.to_pandas()
+    assert_type(parameters, pandas.DataFrame)
+    assert_type(report.to_pandas("findings"), pandas.DataFrame)
+    assert_type(headscope.check(model, offline=True).to_pandas(), pandas.DataFrame)
+    return list(parameters[parameters["status"] == "new"]["name"])
 
 
 def labelled_data(model: str, module: nn.Module, file: Path) -> list[int]:

@@ -30,6 +30,8 @@ headscope.check(MODULE, "training", revision="main")  # E: call-overload check
 headscope.check(MODULE, data="rows.csv", predict=8)  # E: call-overload check
 headscope.check(CHECKPOINT, label_colum="label")  # E: call-overload check
 headscope.check(CHECKPOINT).verdikt  # E: attr-defined verdikt
+headscope.inspect(CHECKPOINT).to_pandas("weights")  # E: arg-type to_pandas
+headscope.check(CHECKPOINT).to_pandas("parameters")  # E: call-arg to_pandas
 headscope.diff_weights(MODULE, num_labels=3)  # E: call-overload diff_weights
 headscope.diff_weights(CHECKPOINT, offlien=True)  # E: call-overload diff_weights
 headscope.compare(CHECKPOINT, CHECKPOINT, value=True)  # E: call-arg value

@@ -1,11 +1,12 @@
-"""Results that show themselves: `print`, a Rich console and a notebook show what the terminal shows."""
+"""Results that show themselves, as text, in a Rich console and in a notebook, and that become tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from headscope.errors import UsageError
 from headscope.facts import CheckpointManifest, Report
 from headscope.facts.atlas import HeadEntry
 from headscope.facts.check import CheckResult
@@ -15,11 +16,12 @@ from headscope.facts.probe import ProbeResult
 from headscope.facts.verification import VerifyResult
 
 if TYPE_CHECKING:
+    import pandas
     from rich.console import RenderableType
 
 
 class Shown:
-    """What every result can do: `str` is its screen, `repr` is one short line, and notebooks show its screen."""
+    """What every result can do: `str` is its screen, `repr` one short line; notebooks show HTML that folds."""
 
     __slots__ = ()
 
@@ -49,11 +51,28 @@ class Examination(Shown, Report):
 
     __slots__ = ()
 
+    def to_pandas(self, table: Literal["parameters", "findings"] = "parameters") -> pandas.DataFrame:
+        """The model's parameters and persistent buffers, one a row, or the findings; needs pandas."""
+        from headscope.api.frames import findings_frame, parameters_frame
+
+        match table:
+            case "parameters":
+                return parameters_frame(self)
+            case "findings":
+                return findings_frame(self.findings)
+        raise UsageError(f"no table {table!r}", 'give "parameters" or "findings"')
+
 
 class Checked(Shown, CheckResult):
     """The result of `check`."""
 
     __slots__ = ()
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The findings, one a row; needs pandas. An empty table is no verdict: see `verdict`."""
+        from headscope.api.frames import findings_frame
+
+        return findings_frame(self.findings)
 
 
 class Compared(Shown, Comparison):

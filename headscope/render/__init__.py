@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headscope.render.heads import heads_screen as heads_screen
     from headscope.render.inspect import inspect_screen as inspect_screen
     from headscope.render.inspect import inspect_verdict as inspect_verdict
-    from headscope.render.screen import result_html as result_html
+    from headscope.render.notebook import result_html as result_html
     from headscope.render.screen import result_line as result_line
     from headscope.render.screen import result_screen as result_screen
     from headscope.render.screen import result_text as result_text
@@ -48,7 +48,7 @@ _HOMES = {
     "inspect_verdict": "inspect",
     "is_missing_weights": "verdict",
     "json_text": "document",
-    "result_html": "screen",
+    "result_html": "notebook",
     "result_line": "screen",
     "result_screen": "screen",
     "result_text": "screen",

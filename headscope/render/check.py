@@ -36,7 +36,7 @@ def check_screen(results: Sequence[CheckResult], notes: Sequence[str] = ()) -> R
 
 def check_verdicts(results: Sequence[CheckResult]) -> RenderableType:
     """One line for each model: all that `-q` shows."""
-    return Group(*(Paragraph(_headline(result)) for result in results))
+    return Group(*(Paragraph(headline(result)) for result in results))
 
 
 def verdict_of(result: CheckResult) -> str:
@@ -54,13 +54,14 @@ def counts_of(findings: Sequence[Finding]) -> str:
     return ", ".join(words) or "no findings"
 
 
-def _headline(result: CheckResult) -> Text:
+def headline(result: CheckResult) -> Text:
+    """The model and its verdict, in one line."""
     text = label(verdict_of(result), TONE[_TONE[result.verdict]])
     return Text.assemble((f"{safe(result.reference)}  ", STRONG), text)
 
 
 def _result(result: CheckResult) -> Iterator[RenderableType]:
-    yield Paragraph(_headline(result))
+    yield Paragraph(headline(result))
     yield Text()
     yield from finding_lines(result)
     if result.report is not None and result.report.repaired is not None:

@@ -61,8 +61,13 @@ def inspect_screen(report: Report) -> RenderableType:
     parts: list[RenderableType] = [verdict_screen(report), Text()]
     if report.head is not None:
         parts += [tree_of(report, report.head), Text()]
-    facts = [item for section in _SECTIONS for item in section(report)]
+    facts = (*inspect_facts(report), *_findings(report))
     return Group(*parts, *(Paragraph(body, Text(name, STRONG), _MARGIN) for name, body in facts))
+
+
+def inspect_facts(report: Report) -> Facts:
+    """The lines below the head path, without the findings: a word and its text; "" continues the line above."""
+    return (item for section in _SECTIONS for item in section(report))
 
 
 def inspect_verdict(report: Report) -> RenderableType:
@@ -426,5 +431,5 @@ def _finding(finding: Finding) -> Text:
 
 _SECTIONS: tuple[Callable[[Report], Facts], ...] = (
     _model, _pooling, _labels, _parameters, _health, _unused, _beside, _checkpoint, _pipeline, _score_heads, _adapter,
-    _repaired, _notices, _findings,
+    _repaired, _notices,
 )  # fmt: skip

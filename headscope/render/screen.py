@@ -1,10 +1,9 @@
 """The screen that goes with a result, the same as text, and the one line that stands for it in a list or a debugger."""
 
 import shutil
-from io import StringIO
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from headscope.facts import CheckpointManifest, Report
@@ -86,29 +85,3 @@ def _line(result: Any) -> str:  # noqa: PLR0911
         case tuple():
             return f"heads: {counted(len(result), 'class', 'classes')}"
     raise TypeError(f"not a result: {type(result).__name__}")
-
-
-_WIDTH = 120
-_FORMAT = (
-    '<pre style="white-space:pre;overflow-x:auto;line-height:1.3;'
-    'font-family:ui-monospace,Menlo,Consolas,monospace">{code}</pre>'
-)
-
-
-def result_html(result: Any) -> str:
-    """`result`'s screen in one `<pre>` with inline styles; every name in it is escaped."""
-    console = Console(
-        file=StringIO(),
-        width=_WIDTH,
-        record=True,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        color_system="truecolor",
-        force_terminal=True,
-        force_jupyter=False,
-        legacy_windows=False,
-        no_color=False,
-    )
-    console.print(result_screen(result), crop=False)
-    return console.export_html(code_format=_FORMAT, inline_styles=True)

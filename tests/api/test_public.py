@@ -228,6 +228,7 @@ def test_the_typed_example_runs(tmp_path: Path) -> None:
     for parameter in module.classifier.parameters():
         parameter.requires_grad = False
     assert "HS601" in typing_example.frozen_weights(module)
+    assert "classifier.out_proj.weight" in typing_example.tables("roberta-base")
     said = typing_example.everything_else(tmp_path)
     assert said[0] == str(tmp_path / "roberta.json")
     assert said[-1].startswith("<svg")

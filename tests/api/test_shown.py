@@ -83,8 +83,9 @@ def test_a_result_prints_what_the_terminal_shows(
     assert line.count("\n") == 1
     assert line.startswith("<headscope ")
     assert len(line) <= len("<>\n") + 160
-    assert html.startswith("<pre")
-    assert html.rstrip().endswith("</pre>")
+    assert html.startswith('<div class="headscope">')
+    assert html.rstrip().endswith("</div>")
+    assert "</pre>" in html
 
 
 def test_hostile_names_are_harmless_in_every_form(tmp_path: Path) -> None:

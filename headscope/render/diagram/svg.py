@@ -1,6 +1,6 @@
 """The picture as one SVG that needs nothing else: light and dark, with tooltips, readable by screen readers."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 
 from headscope.render.diagram.colours import (
@@ -51,19 +51,32 @@ def svg_text(picture: Picture) -> str:
 
 def svg_element(picture: Picture, *, linked: bool = False) -> str:
     """The `<svg>`; with `linked` each box is a link to `#about-ID` in the page around it."""
+    about = (
+        element("title", escaped(f"Classification head of {picture.title}"), id="title"),
+        element("desc", escaped(_description(picture)), id="desc"),
+        element("style", f"\n{_colours()}{drawing_rules()}"),
+    )
+    role = {"role": "group" if linked else "img", "aria-labelledby": "title desc"}
+    return _drawn(picture, role, about, lambda panel: _panel(panel, linked))
+
+
+def part_element(picture: Picture) -> str:
+    """The `<svg>` as a part of a page that may hold others: without ids, its style is that of the page."""
+    role = {"role": "img", "aria-label": f"Classification head of {picture.title}. {_description(picture)}"}
+    return _drawn(picture, role, (), _group)
+
+
+def _drawn(picture: Picture, role: Mapping[str, str], about: Iterable[str], panel_of: Callable[[Panel], str]) -> str:
     scene = lay_out(picture)
     size = {"width": scene.width, "height": scene.height, "viewBox": f"0 0 {scene.width:.0f} {scene.height:.0f}"}
-    role = {"role": "group" if linked else "img", "aria-labelledby": "title desc"}
     return lines(
         (
             opening("svg", xmlns="http://www.w3.org/2000/svg", **size, **role),
-            element("title", escaped(f"Classification head of {picture.title}"), id="title"),
-            element("desc", escaped(_description(picture)), id="desc"),
-            element("style", f"\n{_colours()}{_rules_of_tints()}{_RULES}"),
+            *about,
             element("rect", class_="ground", width=scene.width, height=scene.height),
             *(_words(words) for words in scene.heading),
             *_wires(scene),
-            *(_panel(panel, linked) for panel in scene.panels),
+            *map(panel_of, scene.panels),
             "</svg>",
         )
     )
@@ -84,9 +97,16 @@ def _description(picture: Picture) -> str:
 
 
 def _colours() -> str:
-    light = _variables(LIGHT, ACCENT_LIGHT, QUIET_LIGHT, GROUND_LIGHT)
-    dark = _variables(DARK, ACCENT_DARK, QUIET_DARK, GROUND_DARK)
+    light, dark = colour_variables()
     return f"svg {{ {light} }}\n@media (prefers-color-scheme: dark) {{ svg {{ {dark} }} }}\n"
+
+
+def colour_variables() -> tuple[str, str]:
+    """The definitions of the colours that `drawing_rules` uses, on light and on dark ground."""
+    return (
+        _variables(LIGHT, ACCENT_LIGHT, QUIET_LIGHT, GROUND_LIGHT),
+        _variables(DARK, ACCENT_DARK, QUIET_DARK, GROUND_DARK),
+    )
 
 
 def _variables(tints: Mapping[Tint, Colour], accent: Colour, quiet: str, ground: str) -> str:
@@ -99,6 +119,11 @@ def _variables(tints: Mapping[Tint, Colour], accent: Colour, quiet: str, ground:
     return "; ".join((*variables, f"--quiet: {quiet}", f"--ground: {ground}"))
 
 
+def drawing_rules() -> str:
+    """The style of everything in the drawing."""
+    return f"{_rules_of_tints()}{_RULES}"
+
+
 def _rules_of_tints() -> str:
     return "".join(
         f".box.{tint.value} {{ fill: var(--{tint.value}-fill); stroke: var(--{tint.value}-line) }} "
@@ -109,6 +134,12 @@ def _rules_of_tints() -> str:
 
 
 def _panel(panel: Panel, linked: bool) -> str:
+    node = panel.node
+    group = _group(panel, id=node.id)
+    return element("a", group, href=f"#about-{node.id}", class_=f"to-{node.id}") if linked else group
+
+
+def _group(panel: Panel, **identity: str) -> str:
     node = panel.node
     dashed = " dashed" if node.kind in {Kind.GAP, Kind.UNUSED} else ""
     place = {"x": panel.x, "y": panel.y, "width": panel.width, "height": panel.height}
@@ -124,8 +155,7 @@ def _panel(panel: Panel, linked: bool) -> str:
             *(_words(words) for words in panel.words),
         )
     )
-    group = element("g", f"\n{inner}\n", id=node.id, class_=f"node {node.kind.value}")
-    return element("a", group, href=f"#about-{node.id}", class_=f"to-{node.id}") if linked else group
+    return element("g", f"\n{inner}\n", **identity, class_=f"node {node.kind.value}")
 
 
 def tooltip_of(node: Node) -> str:
