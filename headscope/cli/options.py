@@ -2,7 +2,8 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+import shlex
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
@@ -223,6 +224,22 @@ class Output(Pages):
     """How the report is written, and where to."""
 
     quiet: Quiet = False
+
+
+_SECRET = {"token", "model"}
+
+
+def given_words(models: Iterable[str], *groups: Any) -> str:
+    """The models and the options of `groups` as they would be typed in a shell; a token is left out."""
+    words = list(models)
+    for group in groups:
+        for item in fields(group):
+            value = getattr(group, item.name)
+            if item.name in _SECRET or value == item.default:
+                continue
+            words.append(f"--{item.name.replace('_', '-')}")
+            words += [] if value is True else [f"{value:g}" if isinstance(value, float) else str(value)]
+    return shlex.join(words)
 
 
 def read_labels(joined: str | None) -> tuple[str, ...] | None:
