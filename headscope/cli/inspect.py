@@ -11,16 +11,18 @@ from headscope.cli.progress import telling_progress
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-Verify = Annotated[bool, typer.Option("--verify", help="Show the proof of the pooling, and what padding does.")]
+Verify = Annotated[
+    bool, typer.Option("--verify", help="Check the pooling with gradients, and show what padding does to the scores.")
+]
 
 Details = Annotated[
     bool,
     typer.Option(
-        "--details", help="Show everything: all weights, loss, parameter counts, unused tensors, the checkpoint."
+        "--details", help="Show everything: each weight, the loss, parameter counts, unused tensors, findings in full."
     ),
 ]
 Health = Annotated[
-    bool, typer.Option("--health", help="Show whether the classifier was ever trained, from its own numbers.")
+    bool, typer.Option("--health", help="Show whether the classifier was ever trained, from its stored numbers.")
 ]
 
 
@@ -33,7 +35,7 @@ def inspect(  # noqa: PLR0917  Typer passes them by name
     health: Health = False,
     exit_code: FailOnMissing = False,
 ) -> int:
-    """The head of a classifier: its operations, shapes, weights, pooling, labels and loss."""
+    """Show a classifier's head: operations, shapes, weights, pooling and labels."""
     check_output(output.output)
     options = wanted.keywords()
     with telling_progress(output.quiet) as tell:
