@@ -49,7 +49,7 @@ def _both(image: str, picture: Path, themed: dict[Path, bool]) -> str:
     """An image in both themes, of which the style sheet shows one."""
     if not themed.get(picture.resolve()):
         return image
-    return "".join(image.replace(".svg\"", f'.{theme}.svg" class="only-{theme}"', 1) for theme in ("light", "dark"))
+    return "".join(image.replace('.svg"', f'.{theme}.svg" class="only-{theme}"', 1) for theme in ("light", "dark"))
 
 
 def _preview(page: str, name: str, address: str, place: str) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin
 from api_page import api_reference
 from typer.main import get_command
 
-from headscope.cli.app import app
+from headscope.cli.app import _COMMANDS, app
 from headscope.render.schema import build_schema
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -48,6 +48,7 @@ def cli_reference() -> str:
         lines += [f"### {panel}", "", *_table([item for item in common.values() if item.rich_help_panel == panel]), ""]
     for name, command in commands.items():
         lines += [f"## headscope {name}", "", f"`headscope {_usage(name, command)}`", "", _sentence(command), ""]
+        lines += ["```sh", *_COMMANDS[name].examples, "```", ""]
         own = _arguments(command) + [option for option in _options(command) if _key(option) not in common]
         lines += [*_table(own), ""] if own else []
         takes = [option.opts[0] for option in _options(command) if _key(option) in common]

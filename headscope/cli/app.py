@@ -6,7 +6,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.main import get_command
@@ -28,34 +28,92 @@ from headscope.cli.scan import scan
 from headscope.cli.snapshot import snapshot
 from headscope.cli.verify import verify
 from headscope.errors import ExitCode, HeadscopeError, UsageError
+from headscope.upstream.typer import PlainCommand, PlainGroup
 
-_COMMANDS: dict[str, Callable[..., int]] = {
-    "inspect": inspect,
-    "diff-weights": diff_weights,
-    "check": check,
-    "compare": compare,
-    "forward": forward,
-    "diagram": diagram,
-    "heads": heads,
-    "explain": explain,
-    "verify": verify,
-    "scan": scan,
-    "probe": probe,
-    "snapshot": snapshot,
-    "env": env,
+_CHECKPOINT = "Look at a checkpoint"
+_PIPELINE = "Guard a pipeline"
+_MANY = "Many checkpoints, many texts"
+_LOOK_UP = "Look something up"
+
+
+class _Entry(NamedTuple):
+    """A command: what runs, the group it stands in, and examples."""
+
+    run: Callable[..., int]
+    group: str
+    examples: tuple[str, ...]
+
+
+_COMMANDS: dict[str, _Entry] = {
+    "inspect": _Entry(
+        inspect,
+        _CHECKPOINT,
+        ("headscope inspect roberta-base --num-labels 3", "headscope inspect ./my-checkpoint --details"),
+    ),
+    "diff-weights": _Entry(
+        diff_weights,
+        _CHECKPOINT,
+        ("headscope diff-weights bert-base-uncased --num-labels 3", "headscope diff-weights ./my-checkpoint --all"),
+    ),
+    "forward": _Entry(
+        forward,
+        _CHECKPOINT,
+        ("headscope forward roberta-base", 'headscope forward ./my-checkpoint --text "a fine day"'),
+    ),
+    "compare": _Entry(
+        compare,
+        _CHECKPOINT,
+        ("headscope compare bert-base-uncased roberta-base", "headscope compare ./step-1000 ./step-2000 --values"),
+    ),
+    "diagram": _Entry(
+        diagram, _CHECKPOINT, ("headscope diagram roberta-base", "headscope diagram roberta-base -o head.svg")
+    ),
+    "check": _Entry(
+        check,
+        _PIPELINE,
+        (
+            "headscope check ./my-checkpoint --for inference",
+            "headscope check ./my-checkpoint --data test.csv --label-column label",
+        ),
+    ),
+    "verify": _Entry(
+        verify, _PIPELINE, ("headscope verify ./my-checkpoint", "headscope verify ./my-adapter --with peft")
+    ),
+    "scan": _Entry(
+        scan,
+        _MANY,
+        ("headscope scan --folder runs -o heads.jsonl", "headscope scan --from models.txt -o heads.parquet --resume"),
+    ),
+    "probe": _Entry(probe, _MANY, ("headscope probe roberta-base --data train.csv --label-column label",)),
+    "heads": _Entry(heads, _LOOK_UP, ("headscope heads roberta", "headscope heads --pooling masked_mean")),
+    "explain": _Entry(explain, _LOOK_UP, ("headscope explain HS102", "headscope explain logits")),
+    "snapshot": _Entry(snapshot, _LOOK_UP, ("headscope snapshot roberta-base -o roberta.json",)),
+    "env": _Entry(env, _LOOK_UP, ("headscope env --json",)),
 }
 
 app = typer.Typer(
     name="headscope",
-    help="What turns a classifier's hidden states into class scores, and which weights the checkpoint gave.",
+    cls=PlainGroup,
+    help="Show what turns a classifier's hidden states into class scores, and which weights the checkpoint provides.",
+    epilog="Start with: headscope inspect roberta-base --num-labels 3",
     context_settings={
         "help_option_names": ["-h", "--help"],
         "token_normalize_func": lambda token: token.replace("_", "-"),
     },
     pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
 )
-for _name, _command in _COMMANDS.items():
-    app.command(_name)(with_option_groups(_command))
+
+
+def _examples(lines: Sequence[str]) -> str:
+    """The examples below the help, a line each."""
+    return "\n".join([f"Example{'s' if len(lines) > 1 else ''}:", *(f"  {line}" for line in lines)])
+
+
+for _name, _entry in _COMMANDS.items():
+    app.command(_name, cls=PlainCommand, rich_help_panel=_entry.group, epilog=_examples(_entry.examples))(
+        with_option_groups(_entry.run)
+    )
 
 
 def _show_version(wanted: bool) -> None:
@@ -70,7 +128,7 @@ def _show_version(wanted: bool) -> None:
 def _globals(
     version: Annotated[
         bool,
-        typer.Option("--version", help="The version, and nothing else.", callback=_show_version, is_eager=True),
+        typer.Option("-V", "--version", help="Show the version and exit.", callback=_show_version, is_eager=True),
     ] = False,
 ) -> None:
     pass
@@ -114,7 +172,7 @@ def _unexpected(error: Exception, *, as_json: bool) -> int:
 def _flushed(code: int, given: list[str]) -> int:
     """The exit code once all output is out: what the interpreter could not flush at its end, it would complain of."""
     if sys.stdout is None:
-        unsaid = not code and not {"--help", "-h", "--version"}.isdisjoint(given)
+        unsaid = not code and not {"--help", "-h", "--version", "-V"}.isdisjoint(given)
         return report_failure(CLOSED, as_json=False) if unsaid else code
     try:
         sys.stdout.flush()

@@ -48,32 +48,56 @@ class ProfileName(str, Enum):  # noqa: UP042
 
 Models = Annotated[
     list[str],
-    typer.Argument(metavar="MODEL", help="One model or several, each as for inspect.", show_default=False),
+    typer.Argument(
+        metavar="MODEL",
+        help="One or more models, as for inspect (default: the models in pyproject.toml).",
+        show_default=False,
+    ),
 ]
 For = Annotated[
     ProfileName | None,
-    typer.Option("--for", metavar="PROFILE", help="training or inference; else as pyproject.toml says, else training."),
+    typer.Option(
+        "--for", metavar="PROFILE", help="training or inference (default: from pyproject.toml, otherwise training)."
+    ),
 ]
 FailOn = Annotated[
     str | None,
-    typer.Option("--fail-on", metavar="SEVERITY", help="error (the default), warning, note.", rich_help_panel=_RULES),
+    typer.Option(
+        "--fail-on",
+        metavar="SEVERITY",
+        help="Lowest severity that fails: error (default), warning or note.",
+        rich_help_panel=_RULES,
+    ),
 ]
 Select = Annotated[
     str | None,
-    typer.Option("--select", metavar="IDS", help="Only these: HS101,HS3 or head-new.", rich_help_panel=_RULES),
+    typer.Option(
+        "--select", metavar="IDS", help="Run only these rules: HS101,HS3 or head-new.", rich_help_panel=_RULES
+    ),
 ]
 IgnoreRules = Annotated[
-    str | None, typer.Option("--ignore", metavar="IDS", help="These do not fail.", rich_help_panel=_RULES)
+    str | None,
+    typer.Option("--ignore", metavar="IDS", help="Rules whose findings don't fail the check.", rich_help_panel=_RULES),
 ]
 Baseline = Annotated[
     Path | None,
-    typer.Option("--baseline", metavar="FILE", help="Findings in FILE do not fail.", rich_help_panel=_RULES),
+    typer.Option("--baseline", metavar="FILE", help="Ignore the findings recorded in FILE.", rich_help_panel=_RULES),
 ]
 WriteBaseline = Annotated[
     Path | None,
-    typer.Option("--write-baseline", metavar="FILE", help="Write the findings to FILE.", rich_help_panel=_RULES),
+    typer.Option(
+        "--write-baseline", metavar="FILE", help="Record the findings in FILE, for --baseline.", rich_help_panel=_RULES
+    ),
 ]
-FormatOption = Annotated[CheckFormat, typer.Option("--format", help="How to write them.", rich_help_panel=_OUTPUT)]
+FormatOption = Annotated[
+    CheckFormat,
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        help="Output format: text, json, github, junit, sarif or markdown.",
+        rich_help_panel=_OUTPUT,
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Short for --format json.", rich_help_panel=_OUTPUT)]
 
 
@@ -103,7 +127,7 @@ LabelColumns = Annotated[
     typer.Option(
         "--label-column",
         metavar="COLUMN",
-        help="The column of the labels; repeat it if each class has a column of 0 and 1.",
+        help="Column of the labels; repeat it if each class has a column of 0 and 1.",
         rich_help_panel=_LABELLED,
     ),
 ]
@@ -112,28 +136,26 @@ TextColumns = Annotated[
     typer.Option(
         "--text-column",
         metavar="COLUMN",
-        help="The column of the texts; repeat it for pairs.",
+        help="Column of the texts; repeat it for pairs.",
         rich_help_panel=_LABELLED,
     ),
 ]
 Split = Annotated[
     str | None,
-    typer.Option("--split", metavar="NAME", help="The split of a saved dataset.", rich_help_panel=_LABELLED),
+    typer.Option("--split", metavar="NAME", help="Split of a saved dataset.", rich_help_panel=_LABELLED),
 ]
 Predict = Annotated[
     int | None,
     typer.Option(
         "--predict",
         metavar="N",
-        help="Load the weights and predict N rows, to measure the order of the classes.",
+        help="Load the weights and predict N rows to test the class order.",
         rich_help_panel=_LABELLED,
     ),
 ]
 Device = Annotated[
     str | None,
-    typer.Option(
-        "--device", metavar="DEVICE", help="Where to predict: cpu (the default), cuda, ...", rich_help_panel=_LABELLED
-    ),
+    typer.Option("--device", metavar="DEVICE", help="Device for --predict (default: cpu).", rich_help_panel=_LABELLED),
 ]
 
 
@@ -175,7 +197,7 @@ class Written:
 def check(  # noqa: PLR0917  Typer passes every option by name
     models: Models, wanted: Wanted, reach: Reach, rules: Rules, labelled: LabelledData, written: Written
 ) -> int:
-    """The pipeline gate: findings with remedies, and an exit code (1 failed, 3 not determined)."""
+    """Gate a pipeline: findings with remedies, and an exit code (1 failed, 3 not determined)."""
     check_output(written.output)
     check_output(rules.write_baseline)
     options = wanted.keywords() | reach.keywords() | {"data": labelled.request()}

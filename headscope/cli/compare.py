@@ -14,11 +14,11 @@ Models = Annotated[
     list[str],
     typer.Argument(
         metavar="MODEL",
-        help="Two models or more, each as for inspect, or a checkpoint and its GGUF or ONNX exports.",
+        help="Two or more models, as for inspect, or a checkpoint and its GGUF or ONNX exports.",
         show_default=False,
     ),
 ]
-Values = Annotated[bool, typer.Option("--values", help="Compare the stored numbers of the head too, bit by bit.")]
+Values = Annotated[bool, typer.Option("--values", help="Also compare the stored numbers of the head.")]
 ExitOnDifference = Annotated[bool, typer.Option("--exit-code", help="Exit with 1 if the heads differ.")]
 
 
@@ -31,7 +31,7 @@ class Compared:
 
 
 def compare(models: Models, compared: Compared, wanted: Wanted, reach: Reach, output: Output) -> int:
-    """Heads side by side: class, pooling, stages, shapes, weights, labels, loss."""
+    """Compare heads side by side: class, pooling, operations, shapes, weights, labels, loss."""
     check_output(output.output)
     options = wanted.keywords() | reach.keywords()
     with telling_progress(output.quiet) as tell:

@@ -39,9 +39,9 @@ DrawingName = Annotated[
     ),
 ]
 Failure = Annotated[
-    bool, typer.Option("--json", help="A failure as JSON too; the picture stays one.", rich_help_panel=_OUTPUT)
+    bool, typer.Option("--json", help="Report errors as JSON; doesn't affect the diagram.", rich_help_panel=_OUTPUT)
 ]
-Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No progress.", rich_help_panel=_OUTPUT)]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Show no progress.", rich_help_panel=_OUTPUT)]
 
 
 def diagram(  # noqa: PLR0917  Typer passes every option by name
@@ -53,7 +53,7 @@ def diagram(  # noqa: PLR0917  Typer passes every option by name
     quiet: Quiet = False,
     exit_code: FailOnMissing = False,
 ) -> int:
-    """The head as a picture: Mermaid, DOT, SVG or HTML."""
+    """Draw the head in the terminal, or as Mermaid, DOT, SVG or HTML."""
     check_output(output)
     drawing = format or _drawing_of(output)
     options = wanted.keywords()

@@ -9,13 +9,13 @@ from headscope.cli.options import FailOnMissing, Output, Source, Wanted
 from headscope.cli.output import check_output, exit_status, write_report
 from headscope.cli.progress import telling_progress
 
-Every = Annotated[bool, typer.Option("--all", help="List the loaded ones too.")]
+Every = Annotated[bool, typer.Option("--all", help="Also list the loaded parameters.")]
 
 
 def diff_weights(
     wanted: Wanted, source: Source, output: Output, every: Every = False, exit_code: FailOnMissing = False
 ) -> int:
-    """Every parameter against the checkpoint: new, mismatched, unused, tied, renamed."""
+    """Compare each parameter with the checkpoint: new, mismatched, unused, tied, renamed."""
     check_output(output.output)
     options = wanted.keywords()
     with telling_progress(output.quiet) as tell:

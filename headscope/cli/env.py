@@ -5,7 +5,7 @@ from headscope.cli.output import check_output, write_report
 
 
 def env(output: Pages) -> int:
-    """Versions and settings, for a bug report."""
+    """Show versions and settings for a bug report."""
     check_output(output.output)
     from headscope import api, render
 

@@ -26,7 +26,7 @@ TopicName = Annotated[
 
 
 def explain(output: Pages, topic: TopicName = None) -> int:
-    """Rules, poolings, operations or ideas in plain words; without TOPIC, the list of them."""
+    """Explain rules, poolings, operations or ideas; without TOPIC, list them."""
     check_output(output.output)
     from headscope.render import explain as pages
 

@@ -14,17 +14,28 @@ if TYPE_CHECKING:
 
 _INPUT = "What to run"
 Device = Annotated[
-    str, typer.Option("--device", metavar="DEVICE", help="meta (no weights), cpu, cuda, ...", rich_help_panel=_INPUT)
+    str,
+    typer.Option(
+        "--device",
+        metavar="DEVICE",
+        help="meta (no weights), cpu, cuda, ... (default: meta; cpu with --text, --image or --audio).",
+        rich_help_panel=_INPUT,
+    ),
 ]
 Texts = Annotated[
-    list[str] | None, typer.Option("--text", metavar="TEXT", help="A text; may be repeated.", rich_help_panel=_INPUT)
+    list[str] | None,
+    typer.Option("--text", metavar="TEXT", help="A text to score; repeatable.", rich_help_panel=_INPUT),
 ]
 Pairs = Annotated[
     list[str] | None,
-    typer.Option("--text-pair", metavar="TEXT", help="The second text of a pair.", rich_help_panel=_INPUT),
+    typer.Option("--text-pair", metavar="TEXT", help="The second text of a pair; repeatable.", rich_help_panel=_INPUT),
 ]
-Image = Annotated[str | None, typer.Option("--image", metavar="FILE", help="A picture.", rich_help_panel=_INPUT)]
-Audio = Annotated[str | None, typer.Option("--audio", metavar="FILE", help="A WAV file.", rich_help_panel=_INPUT)]
+Image = Annotated[
+    str | None, typer.Option("--image", metavar="FILE", help="An image to score.", rich_help_panel=_INPUT)
+]
+Audio = Annotated[
+    str | None, typer.Option("--audio", metavar="FILE", help="A WAV file to score.", rich_help_panel=_INPUT)
+]
 
 
 def forward(  # noqa: PLR0917  Typer passes every option by name
@@ -37,7 +48,7 @@ def forward(  # noqa: PLR0917  Typer passes every option by name
     image: Image = None,
     audio: Audio = None,
 ) -> int:
-    """Runs a forward pass: the shape at each stage; with real weights the values and the scores by label."""
+    """Run a forward pass: the shape at each stage, and with real weights the score of each label."""
     check_output(output.output)
     options = wanted.keywords()
     with telling_progress(output.quiet) as tell:

@@ -8,7 +8,7 @@ from headscope.cli.options import Output, complete_task
 from headscope.cli.output import check_output, write_report
 from headscope.cli.progress import telling_progress
 
-Pattern = Annotated[str, typer.Argument(metavar="[PATTERN]", help="Part of a class name or model type.")]
+Pattern = Annotated[str, typer.Argument(metavar="PATTERN", help="Part of a class name or model type.")]
 Task = Annotated[
     str | None,
     typer.Option(
@@ -24,7 +24,9 @@ Pooling = Annotated[
 Operation = Annotated[
     str | None, typer.Option("--operation", metavar="NAME", help="Only heads that run this operation, such as tanh.")
 ]
-Workers = Annotated[int | None, typer.Option("--workers", metavar="N", min=1, help="Processes; else one a core.")]
+Workers = Annotated[
+    int | None, typer.Option("--workers", metavar="N", min=1, help="Number of processes (default: one per core).")
+]
 
 
 def heads(  # noqa: PLR0917  Typer passes every option by name
@@ -35,7 +37,7 @@ def heads(  # noqa: PLR0917  Typer passes every option by name
     operation: Operation = None,
     workers: Workers = None,
 ) -> int:
-    """The atlas: every classification class of the installed Transformers, no checkpoint needed."""
+    """List every classification class of the installed Transformers; needs no checkpoint."""
     check_output(output.output)
     with telling_progress(output.quiet) as tell:
         from headscope import api

@@ -1,17 +1,28 @@
 """`headscope inspect MODEL`."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headscope.cli.options import FailOnMissing, Output, Source, Wanted
+from headscope.cli.options import FailOnMissing, Output, Source, Wanted, given_words
 from headscope.cli.output import check_output, exit_status, write_report
 from headscope.cli.progress import telling_progress
 
-Verify = Annotated[bool, typer.Option("--verify", help="Show the proof of the pooling, and what padding does.")]
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
+Verify = Annotated[
+    bool, typer.Option("--verify", help="Check the pooling with gradients, and show what padding does to the scores.")
+]
+
+Details = Annotated[
+    bool,
+    typer.Option(
+        "--details", help="Show everything: each weight, the loss, parameter counts, unused tensors, findings in full."
+    ),
+]
 Health = Annotated[
-    bool, typer.Option("--health", help="Show whether the classifier was ever trained, from its own numbers.")
+    bool, typer.Option("--health", help="Show whether the classifier was ever trained, from its stored numbers.")
 ]
 
 
@@ -19,11 +30,12 @@ def inspect(  # noqa: PLR0917  Typer passes them by name
     wanted: Wanted,
     source: Source,
     output: Output,
+    details: Details = False,
     verify: Verify = False,
     health: Health = False,
     exit_code: FailOnMissing = False,
 ) -> int:
-    """The head of a classifier: its operations, shapes, weights, pooling, labels and loss."""
+    """Show a classifier's head: operations, shapes, weights, pooling and labels."""
     check_output(output.output)
     options = wanted.keywords()
     with telling_progress(output.quiet) as tell:
@@ -32,6 +44,13 @@ def inspect(  # noqa: PLR0917  Typer passes them by name
         report = api.inspect(source.model, progress=tell, verify=verify, health=health, **source.keywords(), **options)
     from headscope import render
 
-    screen = render.inspect_verdict if output.quiet else render.inspect_screen
-    write_report(output, lambda: screen(report), lambda: render.inspect_document(report))
+    def screen() -> "RenderableType":
+        words = given_words([source.model], wanted, source)
+        return (
+            render.inspect_verdict(report)
+            if output.quiet
+            else render.inspect_screen(report, details=details, words=words)
+        )
+
+    write_report(output, screen, lambda: render.inspect_document(report))
     return exit_status(report, fail_on_missing=exit_code)

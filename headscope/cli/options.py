@@ -2,7 +2,8 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+import shlex
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
@@ -40,52 +41,61 @@ Model = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="Hub id, id@revision, hf:// URI, Hub URL, folder, weight file, PEFT adapter, or snapshot.",
+        help="A Hub ID, id@revision, hf:// URI, Hub URL, folder, weight file, PEFT adapter, or snapshot file.",
         show_default=False,
     ),
 ]
 NumLabels = Annotated[
     int | None,
-    typer.Option("--num-labels", metavar="N", help="How many classes; else as configured.", rich_help_panel=_WHAT),
+    typer.Option(
+        "--num-labels", metavar="N", help="Number of classes (default: from the config).", rich_help_panel=_WHAT
+    ),
 ]
 Labels = Annotated[
     str | None,
-    typer.Option("--labels", metavar="A,B,C", help="Names of the classes, in order.", rich_help_panel=_WHAT),
+    typer.Option("--labels", metavar="A,B,C", help="Class names, in order.", rich_help_panel=_WHAT),
 ]
 TaskName = Annotated[
     str | None,
     typer.Option(
         "--task",
         metavar="TASK",
-        help="Such as sequence-classification or token-classification; else as the checkpoint says.",
+        help="The task, such as token-classification (default: from the checkpoint).",
         rich_help_panel=_WHAT,
         autocompletion=complete_task,
     ),
 ]
 ModelClass = Annotated[
     str | None,
-    typer.Option("--model-class", metavar="CLASS", help="A class of Transformers.", rich_help_panel=_WHAT),
+    typer.Option(
+        "--model-class",
+        metavar="CLASS",
+        help="A model class of Transformers (default: from the task).",
+        rich_help_panel=_WHAT,
+    ),
 ]
 Tokens = Annotated[
     str | None,
     typer.Option(
         "--tokens",
         metavar="NO,YES",
-        help="Tokens of a causal language model whose logits are the scores (id:9693 names one by its id).",
+        help="Score with these tokens of a causal language model; id:9693 names a token by its ID.",
         rich_help_panel=_WHAT,
     ),
 ]
 Adapter = Annotated[
     str | None,
-    typer.Option("--adapter", metavar="ADAPTER", help="A PEFT adapter to put on MODEL.", rich_help_panel=_WHERE),
+    typer.Option("--adapter", metavar="ADAPTER", help="A PEFT adapter to apply to MODEL.", rich_help_panel=_WHERE),
 ]
 Timeout = Annotated[
     float | None,
-    typer.Option("--timeout", metavar="SECONDS", help="For the Hub, in all; else 120.", rich_help_panel=_WHERE),
+    typer.Option(
+        "--timeout", metavar="SECONDS", help="Total time limit for Hub requests (default: 120).", rich_help_panel=_WHERE
+    ),
 ]
 NoCache = Annotated[
     bool,
-    typer.Option("--no-cache", help="Examine again, and keep no report.", rich_help_panel=_WHERE),
+    typer.Option("--no-cache", help="Ignore the report cache.", rich_help_panel=_WHERE),
 ]
 Revision = Annotated[
     str | None,
@@ -97,30 +107,40 @@ Subfolder = Annotated[
 ]
 Variant = Annotated[
     str | None,
-    typer.Option("--variant", metavar="NAME", help="Weights such as model.fp16.safetensors.", rich_help_panel=_WHERE),
+    typer.Option(
+        "--variant", metavar="NAME", help="Weight variant: fp16 means model.fp16.safetensors.", rich_help_panel=_WHERE
+    ),
 ]
 CacheDir = Annotated[
     str | None,
-    typer.Option("--cache-dir", metavar="PATH", help="The Hub's cache, if not the usual one.", rich_help_panel=_WHERE),
+    typer.Option(
+        "--cache-dir", metavar="PATH", help="The Hub cache folder (default: HF_HUB_CACHE).", rich_help_panel=_WHERE
+    ),
 ]
 Token = Annotated[
     str | None,
     typer.Option(
         "--token",
         metavar="TOKEN",
-        help="For gated repositories; better set HF_TOKEN.",
+        help="Hub token for gated repositories; prefer setting HF_TOKEN.",
         rich_help_panel=_WHERE,
     ),
 ]
 Offline = Annotated[
     bool,
-    typer.Option("--offline", help="Ask no server: cache and bundled snapshots only.", rich_help_panel=_WHERE),
+    typer.Option(
+        "--offline", help="Make no network requests; use the cache and the bundled snapshots.", rich_help_panel=_WHERE
+    ),
 ]
 TrustRemoteCode = Annotated[
     bool,
-    typer.Option("--trust-remote-code", help="Run model code that comes with the checkpoint.", rich_help_panel=_WHAT),
+    typer.Option(
+        "--trust-remote-code", help="Allow model code that comes with the checkpoint to run.", rich_help_panel=_WHAT
+    ),
 ]
-FormatName = Annotated[Format, typer.Option("--format", help="How to write the report.", rich_help_panel=_OUTPUT)]
+FormatName = Annotated[
+    Format, typer.Option("--format", metavar="FORMAT", help="Output format: text or json.", rich_help_panel=_OUTPUT)
+]
 Json = Annotated[bool, typer.Option("--json", help="Short for --format json.", rich_help_panel=_OUTPUT)]
 OutputFile = Annotated[
     Path | None,
@@ -128,7 +148,7 @@ OutputFile = Annotated[
         "-o",
         "--output",
         metavar="FILE",
-        help="Write to FILE, whole or not at all; - is stdout.",
+        help="Write to FILE atomically; use - for stdout.",
         rich_help_panel=_OUTPUT,
         callback=_file,
     ),
@@ -228,6 +248,22 @@ class Output(Pages):
     """How the report is written, and where to."""
 
     quiet: Quiet = False
+
+
+_SECRET = {"token", "model"}
+
+
+def given_words(models: Iterable[str], *groups: Any) -> str:
+    """The models and the options of `groups` as they would be typed in a shell; a token is left out."""
+    words = list(models)
+    for group in groups:
+        for item in fields(group):
+            value = getattr(group, item.name)
+            if item.name in _SECRET or value == item.default:
+                continue
+            words.append(f"--{item.name.replace('_', '-')}")
+            words += [] if value is True else [f"{value:g}" if isinstance(value, float) else str(value)]
+    return shlex.join(words)
 
 
 def read_labels(joined: str | None) -> tuple[str, ...] | None:

@@ -97,7 +97,10 @@ Summary = Annotated[
         rich_help_panel=_TABLE,
     ),
 ]
-SummaryFormat = Annotated[Format, typer.Option("--format", help="How to show the summary.", rich_help_panel=_TABLE)]
+SummaryFormat = Annotated[
+    Format,
+    typer.Option("--format", metavar="FORMAT", help="Format of the summary: text or json.", rich_help_panel=_TABLE),
+]
 SummaryJson = Annotated[bool, typer.Option("--json", help="Short for --format json.", rich_help_panel=_TABLE)]
 Resume = Annotated[
     bool,
@@ -240,7 +243,7 @@ class Work:
 
 
 def scan(sources: Sources, hub: Hub, rules: Rules, table: Table, work: Work) -> int:
-    """Examine many checkpoints, one row each: a table that pandas and DuckDB open."""
+    """Examine many checkpoints and write a table with one row for each."""
     gc.enable()  # unlike the other commands, this one runs for hours
     from headscope.api.scanning import run_scan
 

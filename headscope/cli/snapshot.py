@@ -11,11 +11,11 @@ from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode, UsageError
 
 SnapshotFile = Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The file to write.")]
-Silent = Annotated[bool, typer.Option("-q", "--quiet", help="Print no sentence, and show no progress.")]
+Silent = Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing and show no progress.")]
 
 
 def snapshot(source: Source, output: SnapshotFile, json: Json = False, quiet: Silent = False) -> int:
-    """Config and tensor headers in one small file that every command accepts as MODEL."""
+    """Save the config and tensor headers in one small file that every command accepts as MODEL."""
     if str(output) == "-":
         raise UsageError(
             "-o -: a snapshot is written whole or not at all, which stdout cannot promise.", "Name a file."

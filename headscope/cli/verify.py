@@ -66,7 +66,7 @@ class Asked:
 
 
 def verify(model: Model, compare: Compare, reach: Reach, asked: Asked, written: Written) -> int:
-    """Load a model for real, and compare what was loaded with the stored bytes of its checkpoint."""
+    """Load a model for real and compare it with the stored bytes of its checkpoint."""
     check_output(written.output)
     with telling_progress(written.quiet or written.kind != "text") as tell:
         from headscope import api

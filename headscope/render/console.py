@@ -6,12 +6,11 @@ from typing import TextIO
 
 from rich.console import Console, RenderableType
 
-WIDE = 100_000
-"""The width where nobody looks at columns (a pipe, a file): every line stays whole."""
+from headscope.render.lines import WIDE
 
 
 def open_console(file: TextIO) -> Console:
-    """A console on `file`: as wide as the terminal or COLUMNS says; lines stay whole in a pipe."""
+    """A console on `file`: as wide as the terminal or COLUMNS says; WIDE in a pipe."""
     wide = None if file.isatty() or "COLUMNS" in os.environ else WIDE
     return Console(file=file, width=wide, highlight=False, markup=False, emoji=False, force_jupyter=False)
 

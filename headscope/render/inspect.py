@@ -1,435 +1,125 @@
-"""The screen of `inspect`: the verdict, the head path, and what else is known, in that order."""
+"""The screen of `inspect`: the verdict, the head path, what is wrong and what to do next; the rest on request."""
 
 from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from headscope.facts import (
-    CheckpointFacts,
-    Finding,
-    Head,
-    HeadHealth,
-    HeadParameter,
-    HealthBasis,
-    HealthVerdict,
-    ModelFacts,
-    PaddingEffect,
-    PickledHead,
-    Quantisation,
-    Report,
-    SentenceModule,
-    SentencePipeline,
-    Severity,
-    TokenRows,
-    UnusedGroup,
-    WeightsFormat,
-)
-from headscope.facts.counting import counted, list_of
-from headscope.facts.tasks import TEXT_TASKS, WITHOUT_CLASSES
-from headscope.render.fold import fold_keys
+from headscope.facts import Head, Report, Severity
+from headscope.render.findings import FindingLines
+from headscope.render.head_path import HeadPath
 from headscope.render.lines import Paragraph
-from headscope.render.palette import QUIET, SEVERITY, STRONG, TONE, Tone
-from headscope.render.repair import code_of, repaired_sentence
-from headscope.render.safe import label, safe
-from headscope.render.stages import fate_of
+from headscope.render.next_steps import NextSteps, next_of_inspect
+from headscope.render.palette import QUIET, SEVERITY, STRONG
+from headscope.render.plain_words import plain_words
+from headscope.render.report_facts import (
+    Facts,
+    adapter_facts,
+    beside_facts,
+    checkpoint_facts,
+    evidence_facts,
+    formula_facts,
+    health_facts,
+    label_facts,
+    loss_facts,
+    model_facts,
+    note_facts,
+    notice_facts,
+    parameter_facts,
+    pipeline_facts,
+    pooling_facts,
+    quantised_facts,
+    repair_facts,
+    score_head_facts,
+    unused_facts,
+    verified_facts,
+)
+from headscope.render.safe import label
+from headscope.render.token_strip import TokenStrip
+from headscope.render.tokens import token_rows
 from headscope.render.tree import tree_of
 from headscope.render.verdict import verdict_screen
-from headscope.render.words import (
-    HEALTH,
-    POOLING,
-    SENTENCE_POOLING,
-    SOURCE,
-    bytes_of,
-    loss_of,
-    place_of,
-    share_of,
-    share_of_one,
-    size_of,
-)
 
 _MARGIN = 12
-_LABELS = 12
-_COMMIT = 12
-_NO_PROBLEM = "problem_type not set: num_labels and the targets' dtype decide"
 
-Facts = Iterator[tuple[str, Text]]
+Section = Callable[[Report], Facts]
 
 
-def inspect_screen(report: Report) -> RenderableType:
-    """The whole examination as a Rich renderable; at 80 columns it takes about one screen."""
-    parts: list[RenderableType] = [verdict_screen(report), Text()]
+def inspect_screen(report: Report, *, details: bool = False, words: str | None = None) -> RenderableType:
+    """The answer as a Rich renderable of 12 to 20 lines for a BERT-like head; `details` adds all else that is known.
+
+    `words` are what stood behind `headscope inspect`: with them, the screen ends in the commands that lead on.
+    """
+    parts: list[RenderableType] = [*_answer(report), Text()]
     if report.head is not None:
-        parts += [tree_of(report, report.head), Text()]
-    facts = (*inspect_facts(report), *_findings(report))
-    return Group(*parts, *(Paragraph(body, Text(name, STRONG), _MARGIN) for name, body in facts))
+        parts += [tree_of(report, report.head) if details else _path(report, report.head), Text()]
+    parts += _lines(report, _asked_first(report))
+    if report.head is not None:
+        parts.append(TokenStrip(token_rows(report, report.head), _MARGIN))
+    parts += _lines(report, _ASKED_NEXT)
+    if details:
+        parts += [*_findings(report, whole=True), Text(), Text("details", QUIET), *_lines(report, _details(report))]
+    else:
+        parts += _findings(report, whole=False)
+    parts += _lines(report, (notice_facts,))
+    if words is not None:
+        parts += [Text(), NextSteps(next_of_inspect(report, words, details=details))]
+    return Group(*parts)
 
 
 def inspect_facts(report: Report) -> Facts:
     """The lines below the head path, without the findings: a word and its text; "" continues the line above."""
-    return (item for section in _SECTIONS for item in section(report))
+    sections = (*_asked_first(report), *_ASKED_NEXT, *_details(report), notice_facts)
+    return (item for section in sections for item in section(report))
 
 
 def inspect_verdict(report: Report) -> RenderableType:
     """The verdict, and the findings of error level that it may not mention: what `-q` shows."""
-    errors = (item for item in report.findings if item.severity is Severity.ERROR)
-    lines = (Paragraph(_finding(item), Text(item.severity.value, STRONG), _MARGIN) for item in errors)
-    return Group(verdict_screen(report), *lines)
+    errors = (FindingLines(item, whole=True) for item in report.findings if item.severity is Severity.ERROR)
+    return Group(verdict_screen(report), *errors)
 
 
-def _model(report: Report) -> Facts:
-    model = report.model
-    yield "model", label(f"{model.class_name}, {model.task.value}, {model.dtype}{_wrappers(model)}")
-    if model.quantization is not None:
-        yield "quantised", _quantisation(model.quantization)
+def _answer(report: Report) -> Iterator[RenderableType]:
+    yield verdict_screen(report)
+    words = plain_words(report)
+    if words:
+        yield Paragraph(label(words))
 
 
-def _wrappers(model: ModelFacts) -> str:
-    """What a model in memory was wrapped in, the innermost first: `, inside OptimizedModule, inside PeftModel`."""
-    return "".join(f", inside {name}" for name in reversed(model.wrappers))
+def _path(report: Report, head: Head) -> HeadPath:
+    return HeadPath(head, report.checkpoint.model_type or "", report.environment.transformers)
 
 
-def _quantisation(facts: Quantisation) -> Text:
-    """The method, and what it did to the head."""
-    words = {
-        True: "the head is quantised too",
-        False: "the head is not",
-        None: "the head: not determined",
-    }
-    bits = f", {facts.bits} bit" if facts.bits else ""
-    text = label(f"{facts.method}{bits}; ")
-    text.append(words[facts.head_quantised], "" if facts.head_quantised is False else "yellow")
-    if facts.skipped:
-        text.append(f"; left alone: {', '.join(map(safe, facts.skipped))}")
-    return text
+def _asked_first(report: Report) -> Sequence[Section]:
+    """What stands below the head path: the formula and the loss where the plain words do not say as much."""
+    if plain_words(report):
+        return (pooling_facts, verified_facts)
+    return (formula_facts, loss_facts, pooling_facts, verified_facts)
 
 
-def _pooling(report: Report) -> Facts:
-    if report.head is None:
-        return
-    pooling = report.head.pooling
-    body = label(f"{POOLING[pooling.kind]}: {pooling.rule}" if pooling.rule else POOLING[pooling.kind])
-    if pooling.evidence:
-        body.append(f" ({', '.join(safe(place_of(item)) for item in pooling.evidence)})", QUIET)
-    yield "pooling", body
-    verification = report.head.verification
-    if verification is not None:
-        tone = {True: Tone.GOOD, False: Tone.ERROR, None: Tone.WARNING}[verification.agrees]
-        yield "verified", label(verification.told, TONE[tone])
-        if verification.padding:
-            yield "padding", _padding(verification.padding)
-    yield "formula", label(report.head.formula)
-    rows = report.head.token_rows
-    if rows is not None:
-        yield "scores", label(_scores_of_tokens(report, report.head, rows))
-
-
-def _scores_of_tokens(report: Report, head: Head, rows: TokenRows) -> str:
-    """What makes probabilities of the logits of tokens, and where these have their weights."""
-    named = " and ".join(f"{row.token or 'token'} (id {row.id})" for row in rows.rows)
-    scored = head.formula.removeprefix("logits = ") or "logits"
-    line = f"softmax({scored}), the probabilities of {named}" if len(rows.rows) > 1 else f"{scored}, of {named}"
-    return f"{line}: {counted(len(rows.rows), 'row')} of {rows.parameter}, which has {rows.vocabulary:,}"
-
-
-def _padding(effects: Sequence[PaddingEffect]) -> Text:
-    """What padding does to the scores, side by side; measured on a small random model."""
-    words = {True: "changes the scores", False: "leaves the scores alone", None: "not determined"}
-    sentence = []
-    for effect in effects:
-        more = f" (by {effect.difference:.1%})" if effect.changes else f" ({effect.reason})" if effect.reason else ""
-        sentence.append(f"{effect.side}: {words[effect.changes]}{more}")
-    worst = any(effect.changes is not False for effect in effects)
-    return label("; ".join(sentence), TONE[Tone.WARNING if worst else Tone.GOOD])
-
-
-def _labels(report: Report) -> Facts:
-    model = report.model
-    if model.task in WITHOUT_CLASSES:
-        yield "labels", Text(WITHOUT_CLASSES[model.task])
-        yield "loss", label(loss_of(model))
-        return
-    named = list_of(model.labels, _LABELS, "more (--json lists all)")
-    count = f"{model.num_labels:,}"
-    if model.labels_are_placeholders:
-        count = f"{counted(model.num_labels, 'placeholder')}, no names given"
-    yield "labels", label(f"{count}: {named}" if model.labels else _unnamed(model))
-    problem = _problem(model)
-    if problem:
-        yield "problem", label(problem)
-    yield "loss", label(loss_of(model))
-
-
-def _unnamed(model: ModelFacts) -> str:
-    """The classes of a model that has no configuration to name them."""
-    if not model.num_labels:
-        gives_embedding = model.loss == "none" and model.activation == "none"
-        return "none: the model gives an embedding, not class scores" if gives_embedding else "not determined"
-    return f"{counted(model.num_labels, 'class', 'classes')}; the model has no id2label to name them"
-
-
-def _problem(model: ModelFacts) -> str:
-    """The problem type as far as it matters to the loss; "" where none is set and the forward reads none."""
-    if model.problem_type and model.reads_problem_type is False:
-        return f"{model.problem_type} is set, but the forward does not read it"
-    if model.problem_type_implied:
-        return f"problem_type not set; num_labels=1 means {model.problem_type}"
-    if model.problem_type or not model.reads_problem_type:
-        return model.problem_type or ""
-    return _NO_PROBLEM
-
-
-def _parameters(report: Report) -> Facts:
-    counts = report.model.parameters
-    body = Text(f"{counts.total:,} in all: base model {counts.base:,}, head {counts.head:,}")
-    body.append(f" ({share_of(counts.head, counts.total)})")
-    if counts.other_heads:
-        body.append(f", other heads {counts.other_heads:,}")
-    if report.head is not None and counts.live_head != counts.head:
-        body.append(f"; {counts.live_head:,} of the head reach the logits")
-    yield "parameters", body
-    matrix = _last_matrix(report.head, report.model) if report.head else None
-    if matrix is not None:
-        yield "matrix", label(_matrix_sentence(matrix, report))
-
-
-def _last_matrix(head: Head, model: ModelFacts) -> HeadParameter | None:
-    """The weight of the last linear stage, if it makes the class scores."""
-    by_name = {parameter.name: parameter for parameter in head.parameters}
-    linear = [stage for stage in head.stages if stage.operation == "linear"]
-    owned = (by_name[name] for name in (linear[-1].parameters if linear else ()) if name in by_name)
-    return next((item for item in owned if len(item.shape) == 2 and item.shape[0] == model.num_labels), None)  # noqa: PLR2004
-
-
-def _matrix_sentence(matrix: HeadParameter, report: Report) -> str:
-    classes, width = matrix.shape
-    inner = "hidden" if report.head and report.head.hidden_shape[-1:] == (width,) else "features"
-    outer = "scores" if report.model.task in WITHOUT_CLASSES else "classes"
-    sentence = f"{matrix.name} is {inner} x {outer}, {width:,} x {classes:,}, stored as {size_of(matrix.shape)}"
-    if matrix.quantised is not None:
-        sentence = f"{matrix.name} is {inner} x {outer}, {width:,} x {classes:,}, packed as {matrix.quantised}"
-    return f"{sentence}; not vocabulary x {outer}" if report.model.task in TEXT_TASKS else sentence
-
-
-def _health(report: Report) -> Facts:
-    """Whether the classifier was trained: the verdict, then what speaks for it, a line each."""
-    health = report.health
-    if health is None:
-        return
-    body = label(HEALTH[health.verdict], TONE[_HEALTH_TONES[health.verdict]])
-    if health.confidence is not None and health.basis is HealthBasis.STATISTICS:
-        body.append(f" ({share_of_one(health.confidence)} confidence)", "default")
-    is_one_line = health.verdict is HealthVerdict.NOT_DETERMINED or health.basis is HealthBasis.STATUS
-    first = f": {health.reasons[0]}" if is_one_line else ""
-    body.append(safe(first or (f": {health.classifier}" if health.classifier else "")), "default")
-    yield "health", body
-    for reason in health.reasons[1:] if first else health.reasons:
-        yield "", label(f"- {reason}")
-    geometry = _geometry(health)
-    if geometry:
-        yield "", label(f"- {geometry}", QUIET)
-
-
-_HEALTH_TONES = {
-    HealthVerdict.FRESH: Tone.WARNING,
-    HealthVerdict.BRIEFLY_TRAINED: Tone.GOOD,
-    HealthVerdict.TRAINED: Tone.GOOD,
-    HealthVerdict.COLLAPSED: Tone.ERROR,
-    HealthVerdict.NOT_DETERMINED: Tone.WARNING,
-}
-
-
-def _geometry(health: HeadHealth) -> str:
-    """The rows in numbers, each with what a fresh draw gives; and where the mean row proves less."""
-    weight = health.weight
-    if weight is None or weight.mean_row is None or weight.mean_row_expected is None or weight.cosine is None:
-        return ""
-    numbers = (
-        f"mean row {weight.mean_row:.3f} of a row (fresh {weight.mean_row_expected:.3f}), mean cosine of rows "
-        f"{weight.cosine:+.3f} (fresh 0, least {weight.cosine_least:+.3f})"
-    )
-    held = {
-        True: "",
-        False: "; the loss is not a softmax over the rows, so training may move the mean row too",
-        None: "; the loss is not known, so training may move the mean row too",
-    }
-    return numbers + held[health.mean_row_applies]
-
-
-def _unused(report: Report) -> Facts:
-    diff = report.weights
-    if not diff.unused and report.checkpoint.tensors:
-        yield "unused", Text("no checkpoint tensor")
-    for group in diff.unused_groups or ((UnusedGroup(diff.unused, ""),) if diff.unused else ()):
-        body = label(f"{counted(len(group.keys), 'checkpoint tensor')}")
-        body.append(f" of the {safe(group.description)}" if group.description else "", STRONG)
-        body.append(f": {', '.join(map(safe, fold_keys(group.keys)))}")
-        yield "unused", body
-
-
-def _beside(report: Report) -> Facts:
-    for module in report.head.unused_modules if report.head else ():
-        yield "not used", label(f"{module.path} ({module.module_class}): {fate_of(module)}")
-
-
-def _checkpoint(report: Report) -> Facts:
-    facts = report.checkpoint
-    words = [facts.reference, SOURCE[facts.kind]]
-    if facts.revision:
-        words.append(f"revision {facts.revision}")
-    if facts.commit:
-        words.append(f"commit {facts.commit[:_COMMIT]}")
-    words += _weights(facts)
-    if facts.bytes_total:
-        asked = f" in {counted(facts.requests, 'request')}" if facts.requests else ""
-        words.append(f"{bytes_of(facts.bytes_read)} read of {bytes_of(facts.bytes_total)}{asked}")
-    yield "checkpoint", label(", ".join(words))
-
-
-def _weights(facts: CheckpointFacts) -> list[str]:
-    if facts.format is not WeightsFormat.NONE:
-        return [facts.format.value, counted(facts.tensors, "tensor")]
-    return [counted(facts.tensors, "tensor") if facts.tensors else "no weight files"]
-
-
-def _pipeline(report: Report) -> Facts:
-    """What sentence-transformers does after the base model, which the class that is shown does not."""
-    pipeline = report.checkpoint.sentence_transformers
-    if pipeline is None:
-        return
-    chain = " -> ".join(map(_module, pipeline.parts)) or ", ".join(pipeline.modules)
-    if chain or pipeline.reason:
-        body = label(f"sentence-transformers{_library(pipeline)}: {chain or f'not determined: {pipeline.reason}'}; ")
-    else:
-        body = label(f"sentence-transformers{_library(pipeline)}; ")
-    if pipeline.pooling:
-        body.append(f"it pools by {' and '.join(map(_mode, pipeline.pooling))}. ", STRONG)
-    elif pipeline.modules and pipeline.reason:
-        body.append(f"its pooling is not determined: {safe(pipeline.reason)}. ", "yellow")
-    body.append(_classifier_of(pipeline, report))
-    yield "pipeline", body
-    for part in pipeline.parts:
-        if part.fault and part.name not in {"Pooling", "LogitScore"}:
-            yield "error", label(f"loading {part.folder} ({part.name}) raises an error: {part.fault}", "bold red")
-
-
-def _library(pipeline: SentencePipeline) -> str:
-    """The class that saved the checkpoint, with what it does to texts and scores: ` CrossEncoder, Sigmoid`."""
-    words = [pipeline.library_class] if pipeline.library_class else []
-    if pipeline.library_class == "CrossEncoder":
-        words.append(f"activation {pipeline.activation or 'of the library: Sigmoid for one score, else none'}")
-    if pipeline.max_length is not None:
-        words.append(f"at most {pipeline.max_length:,} tokens")
-    return f" ({', '.join(words)})" if words else ""
-
-
-def _module(part: SentenceModule) -> str:
-    """A module with its settings, sizes and weights: `Dense (Tanh, 768 -> 256, linear.weight 256x768)`."""
-    words = [part.detail] if part.detail else []
-    if part.weights and part.input_size is not None:
-        words.append(f"{part.input_size:,} to {part.output_size:,}")
-    words += [f"{item.name} {size_of(item.shape)}" for item in part.weights]
-    words += ["" if part.fault else "loaded"] if part.weights else []
-    return f"{part.name} ({', '.join(word for word in words if word)})" if words else part.name
-
-
-def _mode(mode: str) -> str:
-    return SENTENCE_POOLING.get(mode, safe(mode))
-
-
-def _classifier_of(pipeline: SentencePipeline, report: Report) -> str:
-    name = report.model.class_name
-    scored = next((part for part in reversed(pipeline.parts) if part.scores), None)
-    if scored is not None:
-        return f"Its scores are those of {safe(scored.folder)}; {name}, shown here, does not use it."
-    if pipeline.library_class == "SparseEncoder":
-        return f"It gives a sparse vector and no classes; {name}, shown here, pools in its own way."
-    if pipeline.classifier:
-        return f"Its classifier is {safe(pipeline.classifier)}{_of_pickle(pipeline.head)}; {name} does not use it."
-    if name in report.checkpoint.architectures:
-        return f"{name} is the checkpoint's own class."
-    return f"It has no classifier; {name}, shown here, pools in its own way."
-
-
-def _score_heads(report: Report) -> Facts:
-    """Heads of other libraries that the class that is shown does not load."""
-    for head in report.checkpoint.score_heads:
-        line = (
-            f"{head.name}: {counted(len(head.tensors), 'tensor')}, {counted(head.scores, 'score')} from {head.weight}"
-        )
-        yield "other head", label(line, STRONG)
-
-
-def _of_pickle(head: PickledHead | None) -> str:
-    """What a pickled classifier holds: its class, its matrix as features x classes, its formula."""
-    if head is None or head.reason or len(head.shape) != len("wh"):
-        return f", a pickle ({safe(head.reason)})" if head is not None and head.reason else ", a pickle"
-    rows, width = head.shape
-    count = len(head.labels) or (2 if rows == 1 else rows)
-    weights = "linear(e)" if head.library == "SetFit" else "e @ coef_.T + intercept_"
-    named = f": {list_of(tuple(map(safe, head.labels)), _LABELS)}" if head.labels else ""
-    matrix = f"features x scores, {width:,} x {rows:,}, {head.dtype}, logits = {weights}"
-    return f", a {safe(head.class_name)} (read, not executed) of {counted(count, 'class', 'classes')}{named} ({matrix})"
-
-
-def _adapter(report: Report) -> Facts:
-    """What the adapter is, what it leaves out, and the setting that would save it."""
-    facts = report.adapter
-    if facts is None:
-        return
-    task = f" for {facts.task_type}" if facts.task_type else ""
-    saved = f"saves {', '.join(fold_keys(facts.saved))}" if facts.saved else "saves no weight whole"
-    body = f"{facts.method}{task} on {facts.base}, {counted(facts.tensors, 'tensor')}; {saved}"
-    body += f"; changes {', '.join(facts.adapted)} of the head" if facts.adapted else ""
-    yield "adapter", label(body)
-    if facts.promised:
-        sentence = f"PeftModel.from_pretrained raises KeyError: the file lacks weights of {', '.join(facts.promised)}"
-        yield "error", label(sentence, "bold red")
-    if facts.not_carried:
-        lost = label(f"random at every load, not carried: {', '.join(fold_keys(facts.not_carried))}. ", "bold red")
-        if facts.modules_to_save:
-            lost.append(f"Train again with modules_to_save={list(map(safe, facts.modules_to_save))}", "default")
-        yield "error", lost
-
-
-def _repaired(report: Report) -> Facts:
-    """What the weights would be after the repair: beside the loader's result, never mixed with it."""
-    if report.repaired is not None:
-        yield "repaired", repaired_sentence(report.repaired)
-
-
-def _notices(report: Report) -> Facts:
-    for notice in report.checkpoint.notices:
-        yield "notice", label(notice, "yellow")
-    for note in report.notes:
-        yield "note", label(note)
-    for gap in report.not_determined:
-        yield "unknown", label(f"not determined: {gap.what}: {gap.reason}", "yellow")
-
-
-def _findings(report: Report) -> Facts:
-    """Errors and warnings whole, notes by their titles: most of them the lines above have told."""
-    for finding in report.findings:
-        if finding.severity is not Severity.NOTE:
-            yield finding.severity.value, _finding(finding)
-            yield from (("", line) for line in code_of(finding))
-    notes = [f"{item.id} {item.title}" for item in report.findings if item.severity is Severity.NOTE]
-    if notes:
-        yield "notes", label("; ".join(notes))
-    if report.findings and report.profile is not None:
-        sentence = (
-            f"weighed for {report.profile.value}; run `headscope explain {report.findings[0].id}` for details or "
-        )
-        yield "rules", label(f"{sentence}`headscope check` for every rule", QUIET)
-
-
-def _finding(finding: Finding) -> Text:
-    body = label(f"{finding.id} {finding.title}: ", SEVERITY[finding.severity])
-    body.append(safe(f"{finding.message} {finding.remedy}".strip()), "default")
-    return body
-
-
-_SECTIONS: tuple[Callable[[Report], Facts], ...] = (
-    _model, _pooling, _labels, _parameters, _health, _unused, _beside, _checkpoint, _pipeline, _score_heads, _adapter,
-    _repaired, _notices,
+_ASKED_NEXT: Sequence[Section] = (
+    label_facts, quantised_facts, health_facts, pipeline_facts, score_head_facts, adapter_facts, repair_facts,
 )  # fmt: skip
+
+
+def _details(report: Report) -> Sequence[Section]:
+    first = (formula_facts, loss_facts) if plain_words(report) else ()
+    return (
+        *first, evidence_facts, model_facts, parameter_facts, unused_facts, beside_facts, checkpoint_facts,
+        note_facts,
+    )  # fmt: skip
+
+
+def _lines(report: Report, sections: Sequence[Section]) -> list[RenderableType]:
+    facts = (item for section in sections for item in section(report))
+    return [Paragraph(body, Text(name, STRONG), _MARGIN) for name, body in facts]
+
+
+def _findings(report: Report, *, whole: bool) -> Iterator[RenderableType]:
+    """Errors and warnings with what to do; notes by their titles, which the verdict has said in more words."""
+    for finding in report.findings:
+        if whole or finding.severity is not Severity.NOTE:
+            yield FindingLines(finding, whole)
+            continue
+        margin = Text(finding.severity.value, SEVERITY[finding.severity])
+        yield Paragraph(label(f"{finding.id} {finding.title}"), margin, _MARGIN)

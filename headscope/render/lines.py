@@ -1,12 +1,16 @@
 """How text is laid out: paragraphs that wrap, and rows in columns; no line ends in spaces."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 _LEAST = 24
+WIDE = 200
+"""The width of a pipe or a file: wide enough for every row, and no line that a log or an editor would cut."""
 
 
 @dataclass(frozen=True)
@@ -27,16 +31,65 @@ class Paragraph:
         if options.max_width - self.indent < _LEAST and self.margin.cell_len:
             yield Paragraph(Text.assemble(self.margin, " ", self.body))
             return
-        lines = self.body.wrap(console, max(options.max_width - self.indent, 1), overflow="fold")
-        for number, line in enumerate(lines):
+        keeps_names = options.max_width == console.width >= WIDE and not console.is_terminal
+        for number, line in enumerate(wrapped(self.body, options.max_width - self.indent, keeps_names=keeps_names)):
             line.rstrip()
-            yield Text.assemble(self._lead(number), line, overflow="fold")
+            whole = Text.assemble(self._lead(number), line, overflow="fold")
+            if keeps_names:
+                whole.no_wrap, whole.overflow = True, "ignore"
+            yield whole
 
     def _lead(self, number: int) -> Text:
         """The margin of a line: the word on the first, spaces on the others."""
         lead = Text() if number else self.margin.copy()
         lead.pad_right(self.indent - lead.cell_len)
         return lead
+
+
+_WORDS = re.compile(r"\S+|[^\S\n]+|\n")
+_PIECES = re.compile(r"[^.,/:_-]+[.,/:_-]*|[.,/:_-]+")
+
+
+def wrapped(text: Text, width: int, *, keeps_names: bool = False) -> list[Text]:
+    """`text` in lines of at most `width` cells, broken at spaces.
+
+    A word that is wider than a line is broken behind a dot, slash, comma or the like, and anywhere only if that is not
+    enough: a name stays readable. With `keeps_names` it is never broken.
+    """
+    width = max(width, 1)
+    offsets, start, used = [], 0, 0
+    for piece in _WORDS.findall(text.plain) if keeps_names else _fitting(text.plain, width):
+        size = cell_len(piece)
+        if piece == "\n" or (used and used + size > width and not piece.isspace()):
+            offsets.append(start + len(piece) if piece == "\n" else start)
+            used = 0
+        if piece != "\n":
+            used += size
+        start += len(piece)
+    lines = list(text.divide(offsets))
+    for line in lines:
+        line.rstrip()
+    return lines
+
+
+def _fitting(text: str, width: int) -> Iterator[str]:
+    """Words and the spaces between them; a word that is too wide in parts."""
+    for word in _WORDS.findall(text):
+        if cell_len(word) <= width or word.isspace():
+            yield word
+            continue
+        for piece in _PIECES.findall(word):
+            yield from _cut(piece, width)
+
+
+def _cut(piece: str, width: int) -> Iterator[str]:
+    part = ""
+    for char in piece:
+        if part and cell_len(part + char) > width:
+            yield part
+            part = ""
+        part += char
+    yield part
 
 
 GAP = 2

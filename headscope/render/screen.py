@@ -44,7 +44,8 @@ def result_screen(result: Any) -> RenderableType:  # noqa: PLR0911 - one for eac
         case ForwardReport():
             return forward_screen(result)
         case Report():
-            return diff_screen(result) if result.command == "diff-weights" else inspect_screen(result)
+            is_diff = result.command == "diff-weights"
+            return diff_screen(result) if is_diff else inspect_screen(result, details=True)
         case CheckpointManifest():
             return Text(snapshot_sentence(result, getattr(result, "output", "")), overflow="fold")
         case tuple():

@@ -28,6 +28,12 @@ def source_of(stage: Stage) -> str:
     return f"{PurePosixPath(stage.file).name}:{stage.line}" if stage.file else ""
 
 
+def common_file(head: Head) -> str:
+    """The name of the source file that all stages share; "" where they come from several."""
+    files = {stage.file for stage in head.stages}
+    return PurePosixPath(files.pop()).name if len(files) == 1 else ""
+
+
 def pooling_stage(head: Head) -> int | None:
     """The index of the last stage among the pooling's evidence."""
     seen = {(item.operation, item.module, item.file, item.line) for item in head.pooling.evidence}

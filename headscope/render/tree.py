@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
@@ -10,19 +9,21 @@ from rich.tree import Tree
 
 from headscope.facts import Carried, Head, HeadParameter, Report, Shape, Stage, TensorKind, Tie
 from headscope.render.lines import Paragraph, align
+from headscope.render.links import linked_source
 from headscope.render.palette import MODULE, OPERATION, POOLING, QUIET, STATUS, STRONG
 from headscope.render.safe import label, safe
 from headscope.render.stages import (
     NOT_USED,
+    common_file,
     logits_shape,
     module_of,
     operation_of,
     own_parameters,
     pooling_stage,
     shapes_of,
-    source_of,
     weight_size,
 )
+from headscope.render.words import POOLING as POOLING_WORDS
 from headscope.render.words import axes_of
 
 _GUIDE = 4
@@ -61,11 +62,14 @@ class HeadTree:
     head: Head
     model_type: str
     ties: tuple[Tie, ...] = ()
+    version: str = ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        layouts = (lines_of(self.head, layout) for layout in LAYOUTS)
+        layouts = (lines_of(self.head, layout, self.version) for layout in LAYOUTS)
         room = options.max_width - _GUIDE
-        chosen = next((lines for lines in layouts if max_width(lines) <= room), lines_of(self.head, LAYOUTS[-1]))
+        chosen = next(
+            (lines for lines in layouts if max_width(lines) <= room), lines_of(self.head, LAYOUTS[-1], self.version)
+        )
         yield self._grown(chosen)
 
     def _grown(self, lines: "StageLines") -> Tree:
@@ -75,7 +79,7 @@ class HeadTree:
         for stage, line in zip(self.head.stages, lines.lines, strict=True):
             branch = tree.add(Paragraph(line))
             if stage.index == marked:
-                branch.add(Paragraph(label(f"pooling: {self.head.pooling.rule}", POOLING)))
+                branch.add(Paragraph(label(f"pooling: {POOLING_WORDS[self.head.pooling.kind]}", POOLING)))
             if not lines.layout.parameters:
                 for leaf in align(_parameter_rows(self.head, stage, sources), right=frozenset({3})):
                     branch.add(Paragraph(leaf))
@@ -106,23 +110,22 @@ def max_width(lines: StageLines) -> int:
     return max((line.cell_len for line in lines.lines), default=0)
 
 
-def lines_of(head: Head, layout: Layout) -> StageLines:
+def lines_of(head: Head, layout: Layout, version: str = "") -> StageLines:
     """The stages of `head` in aligned columns."""
-    files = {stage.file for stage in head.stages}
-    common = PurePosixPath(files.pop()).name if len(files) == 1 and not layout.file else ""
-    rows = list(_stage_rows(head, layout, bool(common)))
+    common = "" if layout.file else common_file(head)
+    rows = list(_stage_rows(head, layout, version, short=bool(common)))
     lines = align(rows) if layout.aligned else [line for row in rows for line in align([row])]
     return StageLines(layout, tuple(lines), common)
 
 
-def _stage_rows(head: Head, layout: Layout, short: bool) -> Iterator[list[Text]]:
+def _stage_rows(head: Head, layout: Layout, version: str, *, short: bool) -> Iterator[list[Text]]:
     before: Shape = head.hidden_shape
     for stage in head.stages:
         row = [
             label(operation_of(stage), OPERATION),
             label(module_of(stage), MODULE),
             Text(_shapes_of(stage, before, layout.inputs)),
-            label(_source_of(stage, short), QUIET),
+            linked_source(stage, version, short=short),
         ]
         if layout.parameters:
             row.append(_inline_parameters(head, stage))
@@ -134,10 +137,6 @@ def _shapes_of(stage: Stage, before: Shape, inputs: bool) -> str:
     if not inputs and stage.input_shapes == (before,):
         return f"-> {axes_of(stage.output_shape)}"
     return shapes_of(stage)
-
-
-def _source_of(stage: Stage, short: bool) -> str:
-    return f":{stage.line}" if short and stage.file else source_of(stage)
 
 
 def _inline_parameters(head: Head, stage: Stage) -> Text:
@@ -186,4 +185,4 @@ def _origin_of(parameter: HeadParameter, sources: dict[str, str]) -> Text:
 
 def tree_of(report: Report, head: Head) -> HeadTree:
     """The tree of `report`'s head."""
-    return HeadTree(head, report.checkpoint.model_type or "", report.weights.tied)
+    return HeadTree(head, report.checkpoint.model_type or "", report.weights.tied, report.environment.transformers)

@@ -61,6 +61,24 @@ def test_inspect_prints_the_screen(fake: FakeApi, capsys: pytest.CaptureFixture[
     assert err == ""
 
 
+def test_inspect_shows_every_weight_with_details(fake: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["inspect", "roberta"])
+    short = capsys.readouterr().out
+    main(["inspect", "roberta", "--details"])
+    long = capsys.readouterr().out
+    assert "classifier.dense.bias" not in short
+    assert "classifier.dense.bias" in long
+    assert "124,647,939 in all" in long
+
+
+def test_inspect_ends_in_commands_that_can_be_copied(fake: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["inspect", "roberta", "--labels", "a b,c,d", "--offline", "--timeout", "5", "--token", "secret"])
+    out = capsys.readouterr().out
+    assert "headscope inspect roberta --labels 'a b,c,d' --offline --timeout 5 --details" in out
+    assert "headscope check roberta --labels 'a b,c,d' --offline --timeout 5 --for training" in out
+    assert "secret" not in out
+
+
 def test_inspect_json_is_the_report(fake: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", "bert", "--json"]) == ExitCode.OK
     assert json.loads(capsys.readouterr().out) == REPORTS["bert"]().to_dict()
@@ -343,7 +361,7 @@ def test_a_link_is_followed(fake: FakeApi, tmp_path: Path) -> None:
     link.symlink_to(target)
     assert main(["inspect", "bert", "-o", str(link)]) == ExitCode.OK
     assert link.is_symlink()
-    assert "classifier.weight" in target.read_text()
+    assert "classifier.{weight,bias}" in target.read_text()
 
 
 def test_a_file_that_fails_keeps_its_old_content(

@@ -16,7 +16,8 @@ from markdown_it import MarkdownIt
 from headscope.checks import RULES
 from headscope.facts.check import Verdict
 from headscope.facts.scan import Cause, ScanRow, ScanSummary, Tally
-from headscope.render.console import WIDE, plain_text
+from headscope.render.console import plain_text
+from headscope.render.lines import WIDE
 from headscope.render.scan import scan_markdown, scan_screen, scan_verdict
 from headscope.render.scan_page import scan_html
 

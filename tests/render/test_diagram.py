@@ -32,8 +32,8 @@ from headscope.render.console import plain_text
 from headscope.render.diagram import PAINTERS, colours, diagram_text
 from headscope.render.diagram.layout import WIDTH, Panel, lay_out, text_width, wrap_text
 from headscope.render.diagram.picture import Kind, Picture, Tint, picture_of
-from headscope.render.diagram.tokens import Mark, cell_text, row_text
 from headscope.render.inspect import inspect_screen
+from headscope.render.tokens import Mark, cell_text, row_text
 
 GOLDEN = Path(__file__).parent / "golden"
 PARSER = Path(__file__).with_name("parse_mermaid.mjs")
@@ -154,7 +154,7 @@ def test_a_weight_has_the_status_of_the_report_in_word_and_colour(name: str) -> 
 @pytest.mark.parametrize("name", REPORTS)
 def test_the_picture_says_of_a_stage_what_the_tree_says(name: str) -> None:
     report = REPORTS[name]()
-    screen = plain_text(inspect_screen(report))
+    screen = plain_text(inspect_screen(report, details=True))
     lines = {line.split(" ", 1)[1].strip(): line for line in screen.splitlines() if line.startswith(("├── ", "└── "))}
     sentence = list(lines)
     stages = [node for node in picture_of(report).nodes if node.kind is Kind.STAGE]

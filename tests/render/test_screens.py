@@ -20,12 +20,14 @@ from headscope.facts import (
     WeightsFormat,
 )
 from headscope.facts.health import BiasStatistics, MatrixStatistics, Spectrum
-from headscope.render.console import WIDE, open_console, plain_text
+from headscope.render.console import open_console, plain_text
 from headscope.render.diff import diff_screen
 from headscope.render.inspect import inspect_screen, inspect_verdict
+from headscope.render.lines import WIDE
+from headscope.render.links import source_url
 from headscope.render.verdict import verdict_screen
 
-COLUMNS, ROWS = 80, 45
+COLUMNS, ROWS = 80, 23
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -41,8 +43,17 @@ def as_diff(report: Report) -> Report:
     return replace(report, command="diff-weights", head=None)
 
 
+def short(report: Report) -> RenderableType:
+    return inspect_screen(report, words=f"{report.checkpoint.reference} --num-labels 3")
+
+
+def detailed(report: Report) -> RenderableType:
+    return inspect_screen(report, details=True)
+
+
 SCREENS: dict[str, Callable[[Report], RenderableType]] = {
-    "inspect": inspect_screen,
+    "inspect": short,
+    "inspect-details": detailed,
     "diff": only_differences,
     "diff-all": every_weight,
 }
@@ -72,16 +83,17 @@ def test_no_line_is_too_long_ends_in_spaces_or_is_cut(screen: str, name: str, wi
 @pytest.mark.parametrize("width", [40, 80, 120, 200, WIDE])
 def test_every_parameter_of_the_head_is_named_whole(width: int) -> None:
     report = roberta()
-    text = plain_text(inspect_screen(report), width)
+    text = plain_text(detailed(report), width)
     assert report.head is not None
     for parameter in report.head.parameters:
         assert parameter.name in text
 
 
 def test_a_status_is_a_word_beside_its_colour() -> None:
-    text = plain_text(inspect_screen(bert()), 80)
+    text = plain_text(detailed(bert()), 80)
     assert "loaded  bert.pooler.dense.weight" in text
     assert "new  classifier.weight" in text
+    assert "590,592 loaded" in plain_text(short(bert()), 80)
 
 
 def wrapped() -> Report:
@@ -125,7 +137,7 @@ def fresh() -> Report:
 
 @pytest.mark.parametrize("width", [80, 200])
 def test_a_repair_is_as_its_golden_file(width: int, same_as_golden: Callable[[Path, str], bool]) -> None:
-    assert same_as_golden(GOLDEN / f"inspect-wrapped-{width}.txt", plain_text(inspect_screen(wrapped()), width))
+    assert same_as_golden(GOLDEN / f"inspect-wrapped-{width}.txt", plain_text(short(wrapped()), width))
 
 
 HEALTH = {"trained": trained, "fresh": fresh}
@@ -134,7 +146,7 @@ HEALTH = {"trained": trained, "fresh": fresh}
 @pytest.mark.parametrize("width", [80, 200])
 @pytest.mark.parametrize("name", HEALTH)
 def test_health_is_as_its_golden_file(name: str, width: int, same_as_golden: Callable[[Path, str], bool]) -> None:
-    text = plain_text(inspect_screen(HEALTH[name]()), width)
+    text = plain_text(short(HEALTH[name]()), width)
     assert same_as_golden(GOLDEN / f"inspect-health-{name}-{width}.txt", text)
     assert all(len(line) <= width for line in text.splitlines())
 
@@ -154,22 +166,23 @@ def test_the_quiet_screen_is_the_verdict_and_the_errors() -> None:
     verdict, *rest = plain_text(inspect_verdict(report), WIDE).splitlines()
     assert verdict == plain_text(verdict_screen(report), WIDE).strip()
     assert [" ".join(line.split()) for line in rest] == [
-        "error HS401 Made for something else: It scores tokens. Train it."
+        "error HS401 Made for something else. It scores tokens. Train it."
     ]
 
 
 def test_a_checkpoint_without_weights_is_told_in_words() -> None:
     report = bert()
     bare = replace(report.checkpoint, format=WeightsFormat.NONE, tensors=0, bytes_total=0, reference="a folder")
-    text = plain_text(inspect_screen(replace(report, checkpoint=bare)), WIDE)
+    text = plain_text(detailed(replace(report, checkpoint=bare)), WIDE)
     [line] = [line for line in text.splitlines() if line.startswith("checkpoint")]
     assert line.endswith("no weight files")
     assert "none" not in line
     assert "0 tensors" not in line
 
 
-def test_the_roberta_screen_fits_one_terminal() -> None:
-    assert len(plain_text(inspect_screen(roberta()), 80).splitlines()) <= ROWS
+@pytest.mark.parametrize("report", [roberta, bert, gpt2])
+def test_the_answer_fits_a_terminal_of_24_lines(report: Callable[[], Report]) -> None:
+    assert len(plain_text(short(report()), COLUMNS).splitlines()) <= ROWS
 
 
 @pytest.mark.parametrize("screen", SCREENS)
@@ -179,7 +192,7 @@ def test_hostile_names_reach_no_terminal(screen: str) -> None:
 
 
 def test_markup_in_names_is_shown_as_it_is() -> None:
-    text = plain_text(inspect_screen(hostile()), 200)
+    text = plain_text(detailed(hostile()), 200)
     assert "[red]a[/0]" in text
     assert "[link=http://x]e" in text
     assert ":smile:" in text
@@ -197,7 +210,7 @@ def test_guides_are_ascii_where_the_stream_is_not_utf_8() -> None:
 def test_lines_stay_whole_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     stream = io.StringIO()
-    open_console(stream).print(inspect_screen(roberta()))
+    open_console(stream).print(detailed(roberta()))
     [stage] = [line for line in stream.getvalue().splitlines() if "linear" in line and "out_proj" in line]
     assert stage.endswith("classifier.out_proj.weight 3x768 new, classifier.out_proj.bias 3 new")
 
@@ -221,5 +234,47 @@ def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_screen_has_colours_on_a_terminal() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, color_system="standard", width=80, no_color=False)
     with console.capture() as capture:
-        console.print(inspect_screen(roberta()))
+        console.print(detailed(roberta()))
     assert "\x1b[1;33mnew" in capture.get()
+
+
+def test_sources_are_links_on_terminals_only() -> None:
+    version = replace(roberta().environment, transformers="5.14.1")
+    report = replace(roberta(), environment=version)
+    console = Console(file=io.StringIO(), force_terminal=True, color_system="standard", width=80)
+    with console.capture() as capture:
+        console.print(short(report))
+    url = "https://github.com/huggingface/transformers/blob/v5.14.1/src/transformers/models/roberta/modeling_roberta.py"
+    assert f"{url}#L1155" in capture.get()
+    assert url not in plain_text(short(report))
+
+
+@pytest.mark.parametrize(
+    ("file", "version"), [("/home/me/modeling_mine.py", "5.14.1"), ("transformers/x.py", "5.15.0.dev0"), ("", "5.14.1")]
+)
+def test_code_that_no_release_holds_gets_no_link(file: str, version: str) -> None:
+    assert source_url(file, 7, version) == ""
+
+
+def test_the_screen_says_nothing_twice() -> None:
+    for details in (False, True):
+        text = plain_text(inspect_screen(roberta(), details=details), WIDE)
+        assert text.count("position 0 of every sequence") == 1
+        assert text.count("newly initialised") <= 1
+
+
+def test_the_strip_is_ascii_where_the_stream_is() -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    open_console(stream).print(short(roberta()))
+    stream.flush()
+    assert "^<s>  1  2" in stream.buffer.getvalue().decode("ascii")
+
+
+def test_a_long_head_shows_its_ends_and_says_how_much_it_leaves_out() -> None:
+    report = roberta()
+    assert report.head is not None
+    dense = report.head.stages[2]
+    stages = tuple(replace(dense, index=number) for number in range(40))
+    text = plain_text(short(replace(report, head=replace(report.head, stages=stages))), 120)
+    assert len([line for line in text.splitlines() if "classifier.dense" in line]) == 12
+    assert "not shown: linear x28" in text

@@ -9,7 +9,6 @@ from headscope.facts import Head, HeadParameter, ParameterStatus, Pooling, Repor
 from headscope.facts.counting import counted
 from headscope.facts.head import HIDDEN_STATES
 from headscope.facts.tasks import WITHOUT_CLASSES
-from headscope.render.diagram.tokens import Cell, CellRow, is_pooling_known, legend_of, token_rows
 from headscope.render.palette import Tone
 from headscope.render.safe import safe
 from headscope.render.stages import (
@@ -24,6 +23,7 @@ from headscope.render.stages import (
     weight_size,
     weight_status,
 )
+from headscope.render.tokens import Cell, CellRow, is_pooling_known, legend_of, token_rows
 from headscope.render.verdict import tell_verdict
 from headscope.render.words import POOLING, SOURCE, axes_of, loss_of, place_of
 

@@ -1,0 +1,47 @@
+"""A finding on a screen: in two lines as far as they reach, or whole."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.text import Text
+
+from headscope.facts import Finding
+from headscope.render.lines import Paragraph
+from headscope.render.palette import QUIET, SEVERITY, STRONG
+from headscope.render.repair import code_of
+from headscope.render.safe import label, safe
+
+MARGIN = 12
+_LINES = 2
+
+
+@dataclass(frozen=True)
+class FindingLines:
+    """A rule's ID, what is wrong and what to do; with `whole`, or where two lines hold it, the full message too."""
+
+    finding: Finding
+    whole: bool = False
+    margin: int = MARGIN
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        room = _LINES * (options.max_width - self.margin) - _LINES
+        full = finding_text(self.finding)
+        body = full if self.whole or full.cell_len <= room else finding_text(self.finding, with_message=False)
+        severity = self.finding.severity
+        yield Paragraph(body, Text(severity.value, SEVERITY[severity]), self.margin)
+        for line in code_of(self.finding):
+            yield Paragraph(line, Text(), self.margin)
+
+
+def finding_text(finding: Finding, *, with_message: bool = True) -> Text:
+    """`HS202 The classes have no names. The 3 classes ... Set id2label ...`, with or without the message."""
+    body = label(f"{finding.id} {finding.title}.", STRONG)
+    body.append(f" {safe(finding.message)}" if with_message and finding.message else "")
+    return body.append(f" {safe(finding.remedy)}" if finding.remedy else "", QUIET)
+
+
+def finding_lines(findings: "tuple[Finding, ...]", *, whole: bool) -> Iterator[RenderableType]:
+    """One renderable for each finding."""
+    for finding in findings:
+        yield FindingLines(finding, whole)
