@@ -28,7 +28,7 @@ def found(prose: str) -> list[str]:
         ("A file of its own.", "A separate file."),
         ("Seconds; else 120.", "Seconds (default: 120). If it fails, else raises."),
         ("The head is initialised.", "The head is initialized."),
-        ("A quantized head", "A quantized head"),
+        ("A quantised head", "A quantized head"),
         ("it stands\nin the file", "it is\nin the file"),
     ],
 )
