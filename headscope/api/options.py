@@ -71,7 +71,7 @@ def request_options(given: dict[str, Any], known: Sequence[str]) -> dict[str, An
     """The options for a checkpoint. Raises UsageError for one that there is not, or a value that makes no sense."""
     for name in given:
         if name in (*_OF_MODULES, *_OF_TRAINING) and name not in known:
-            raise UsageError(f"{name} is an option for a model in memory, and a checkpoint was given", "leave it out")
+            raise UsageError(f"{name} is an option for a model in memory, not for a checkpoint", "leave it out")
     _check_names(given, known)
     return _read(given)
 
@@ -82,7 +82,7 @@ def module_options(given: dict[str, Any], use_case: str) -> dict[str, Any]:
     for name in given:
         if name in _OF_CHECKPOINTS:
             raise UsageError(
-                f"{name} makes no sense for a model in memory: {_OF_CHECKPOINTS[name]}",
+                f"{name} doesn't apply to a model in memory: {_OF_CHECKPOINTS[name]}",
                 f"options: {', '.join(known)}",
             )
     _check_names(given, known)

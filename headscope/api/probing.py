@@ -84,7 +84,7 @@ def probe(
     timeout: float | None = None,
     progress: Progress | None = None,
 ) -> Probed:
-    """Scores every vector that a classifier of texts could read, on labeled texts, and says which is best.
+    """Scores every vector that a classifier of texts could read, on labeled texts, and reports which is best.
 
     headscope runs the real model once over the texts. It scores each vector with a cross-validated linear model on
     standardized features, whose strength is chosen inside the folds: logistic regression for classes, one for each
