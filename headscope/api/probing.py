@@ -208,7 +208,7 @@ class _Plan:
     dtype: str = "auto"
 
     def __post_init__(self) -> None:
-        """Raises UsageError for a number that makes no sense."""
+        """Raises UsageError for an invalid number."""
         for name, least in _FEWEST.items():
             value = getattr(self, name)
             if type(value) is not int or not least <= value < _MOST_SEED:

@@ -22,7 +22,7 @@ def read_manifest(
     adapter: str | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> CheckpointManifest:
-    """The manifest of a Hub id, `id@revision`, Hub URL, folder, weight file, snapshot file, or PEFT adapter.
+    """The manifest of a Hub ID, `id@revision`, Hub URL, folder, weight file, snapshot file, or PEFT adapter.
 
     An adapter's base model is read from where its configuration says; `adapter` names one to put on `location`.
     A variant names other weights beside the usual ones (`fp16` for `model.fp16.safetensors`). `progress` gets each

@@ -27,7 +27,7 @@ class DataRequest:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        """Raises UsageError for a request that makes no sense."""
+        """Raises UsageError for an invalid request."""
         if not self.label_columns:
             raise UsageError("data was given without the column of its labels", "add --label-column COLUMN")
         if len(self.text_columns) > len(_TEXTS):
