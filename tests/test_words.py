@@ -28,7 +28,7 @@ def found(prose: str) -> list[str]:
         ("A file of its own.", "A separate file."),
         ("Seconds; else 120.", "Seconds (default: 120). If it fails, else raises."),
         ("The head is initialised.", "The head is initialized."),
-        ("A quantized head", "A quantized head"),
+        ("A quantised head", "A quantized head"),
         ("it stands\nin the file", "it is\nin the file"),
     ],
 )
@@ -66,3 +66,16 @@ def test_every_known_word_would_be_a_typo_otherwise():
     ]
     held = "\n".join(texts).lower()
     assert [word for word in check_words.known_words() if word not in held] == []
+
+
+def test_each_tooltip_is_the_first_sentence_of_the_glossary():
+    """One definition of a term: the tooltip must not drift from the page."""
+    root = SCRIPT.parent.parent
+    rows = [line.split(" | ") for line in (root / "docs/glossary.md").read_text(encoding="utf-8").splitlines()]
+    meanings = {row[0].split("**")[1].lower(): row[1] for row in rows if row[0].startswith("| **")}
+    tips = (root / "scripts/words/tooltips.md").read_text(encoding="utf-8").splitlines()
+    pairs = [line.removeprefix("*[").split("]: ", 1) for line in tips]
+    assert len(pairs) > 5
+    by_word = {word: meaning for term, meaning in meanings.items() for word in term.split(", ")}
+    lost = [term for term, text in pairs if not by_word.get(term, "").replace(": `", ".").startswith(text[:-1])]
+    assert lost == []

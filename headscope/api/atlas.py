@@ -81,7 +81,7 @@ def heads(
     if not targets:
         if os.path.lexists(pattern):
             raise UsageError(
-                f"{pattern} is a path, and heads takes a part of a class name",
+                f"{pattern} is a path, but heads takes part of a class name",
                 f"run `headscope inspect {pattern}` for the head of a checkpoint",
             )
         raise UsageError(f"no class matches {pattern!r}" + (f" for {task}" if task else ""), "try a shorter pattern")

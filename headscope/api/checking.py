@@ -258,7 +258,7 @@ def check_one(
 ) -> Checked:
     """The result for one checkpoint, with labeled data beside it; `memory` keeps what the next ones share."""
     examined = examine("check", replace(request, verify=True), progress, memory)
-    (progress or (lambda sentence: None))("asking the rules")
+    (progress or (lambda sentence: None))("running the checks")
     subject = gather(examined, request, profile)
     return _judged(with_data(subject, labelled, lambda data: _predicted(examined, request, data, progress)), selection)
 

@@ -207,7 +207,7 @@ def _forward_in_memory(module: nn.Module, device: str, material: Material, optio
             f"{kind} needs a tokenizer or processor, and a model in memory has none", "give example_inputs"
         )
     if device != _META:
-        raise UsageError("device makes no sense for a model in memory: it runs where it is", "leave it out")
+        raise UsageError("device doesn't apply to a model in memory: it runs where it is", "leave it out")
     given = {name: options.get(name) for name in ("example_inputs", "output")}
     if runs_by_itself(module):  # then the probe has labels too, and shows the loss
         options = {name: value for name, value in options.items() if name != "example_inputs"}
@@ -234,7 +234,7 @@ def _check(material: Material) -> None:
     if len(kinds) > 1:
         raise UsageError(f"{' and '.join(kinds)} can't be combined", "give one kind of input")
     if material.pairs and not material.texts:
-        raise UsageError("--text-pair was given without --text", "give the first text of each pair with --text")
+        raise UsageError("--text-pair needs --text", "pass the first text of each pair with --text")
 
 
 def _no_numbers(material: Material, request: Request) -> UsageError:
@@ -271,7 +271,7 @@ def _gigabytes(manifest: CheckpointManifest) -> str:
     return f"{manifest.bytes_total / 1e9:.2f} GB"
 
 
-_WHOLE = "give the folder or the Hub id of a whole checkpoint"
+_WHOLE = "give the folder or the Hub ID of a whole checkpoint"
 
 
 def _place(request: Request, manifest: CheckpointManifest) -> Location:
@@ -353,7 +353,7 @@ def _untrained(report: Report) -> tuple[str, ...]:
     if not missing:
         return ()
     count = f"{len(missing):,} {'tensor of the head is' if len(missing) == 1 else 'tensors of the head are'}"
-    return (f"the scores mean nothing yet: {count} newly initialized at every load",)
+    return (f"the scores mean nothing yet: {count} newly initialized on every load",)
 
 
 def _made_up(observation: Observation) -> tuple[str, ...]:
@@ -361,7 +361,7 @@ def _made_up(observation: Observation) -> tuple[str, ...]:
         return ()
     names = [name for name, _ in observation.inputs]
     option = next((option for name, option in _OPTIONS.items() if name in names), "")
-    remedy = f"; give {option} to score a real one" if option else ""
+    remedy = f"; give {option} to score a real input" if option else ""
     return (f"the inputs are invented, so the values say nothing about the labels{remedy}",)
 
 

@@ -68,21 +68,21 @@ def given_options(arguments: Mapping[str, Any], *others: str) -> dict[str, Any]:
 
 
 def request_options(given: dict[str, Any], known: Sequence[str]) -> dict[str, Any]:
-    """The options for a checkpoint. Raises UsageError for one that there is not, or a value that makes no sense."""
+    """The options for a checkpoint. Raises UsageError for one that there is not, or an invalid value."""
     for name in given:
         if name in (*_OF_MODULES, *_OF_TRAINING) and name not in known:
-            raise UsageError(f"{name} is an option for a model in memory, and a checkpoint was given", "leave it out")
+            raise UsageError(f"{name} is an option for a model in memory, not for a checkpoint", "leave it out")
     _check_names(given, known)
     return _read(given)
 
 
 def module_options(given: dict[str, Any], use_case: str) -> dict[str, Any]:
-    """The options of a use case for a model in memory. Raises UsageError for one that makes no sense there."""
+    """The options of a use case for a model in memory. Raises UsageError for one that does not apply there."""
     known = _KNOWN[use_case]
     for name in given:
         if name in _OF_CHECKPOINTS:
             raise UsageError(
-                f"{name} makes no sense for a model in memory: {_OF_CHECKPOINTS[name]}",
+                f"{name} doesn't apply to a model in memory: {_OF_CHECKPOINTS[name]}",
                 f"options: {', '.join(known)}",
             )
     _check_names(given, known)
@@ -165,7 +165,7 @@ _MOST_DIGITS = 9
 
 
 def read_path(given: Any, option: str) -> str | None:
-    """A path or a Hub id as text. Raises UsageError for anything else."""
+    """A path or a Hub ID as text. Raises UsageError for anything else."""
     if given is None or isinstance(given, str | PathLike):
         return None if given is None else fspath(given)
     raise UsageError(f"{option} must be a path, not {given!r}", f'write {option}="..."')
@@ -183,10 +183,10 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
 
 
 def make_request(reference: Any, options: dict[str, Any]) -> Request:
-    """The request that the arguments of a use case make. Raises UsageError for arguments that make no sense."""
+    """The request that the arguments of a use case make. Raises UsageError for invalid arguments."""
     if not isinstance(reference, str | PathLike):
         raise UsageError(
-            f"{type(reference).__name__} is not a checkpoint", "give a Hub id, a path, or a model in memory (nn.Module)"
+            f"{type(reference).__name__} is not a checkpoint", "give a Hub ID, a path, or a model in memory (nn.Module)"
         )
     given = request_options(options, _OF_REQUESTS)
     hub = HubOptions(**_taken(given, HubOptions))

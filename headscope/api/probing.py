@@ -84,7 +84,7 @@ def probe(
     timeout: float | None = None,
     progress: Progress | None = None,
 ) -> Probed:
-    """Scores every vector that a classifier of texts could read, on labeled texts, and says which is best.
+    """Scores every vector that a classifier of texts could read, on labeled texts, and reports which is best.
 
     headscope runs the real model once over the texts. It scores each vector with a cross-validated linear model on
     standardized features, whose strength is chosen inside the folds: logistic regression for classes, one for each
@@ -208,7 +208,7 @@ class _Plan:
     dtype: str = "auto"
 
     def __post_init__(self) -> None:
-        """Raises UsageError for a number that makes no sense."""
+        """Raises UsageError for an invalid number."""
         for name, least in _FEWEST.items():
             value = getattr(self, name)
             if type(value) is not int or not least <= value < _MOST_SEED:

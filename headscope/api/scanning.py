@@ -71,7 +71,7 @@ def scan(
             without limits.
         profile: What the findings are weighed for, `training` or `inference` (default: training for a checkpoint with
             new weights in its head, otherwise inference, as for `inspect`).
-        rules: Rules to ask, such as `HS1` or `"HS101,HS202"` (default: all).
+        rules: Rules to run, such as `HS1` or `"HS101,HS202"` (default: all).
         ignore: Rules not to count.
         fail_on: Severity from which a finding fails a checkpoint.
         num_labels: Number of classes (default: from each config).
@@ -366,7 +366,7 @@ def scan_batch(
         batch: Columns by name, such as a dictionary, a pandas DataFrame or an Arrow table; `reference` holds the
             checkpoints, as `scan` takes them.
         profile: What the findings are weighed for, `training` or `inference` (default: as for `scan`).
-        rules: Rules to ask, such as `HS1` or `"HS101,HS202"` (default: all).
+        rules: Rules to run, such as `HS1` or `"HS101,HS202"` (default: all).
         ignore: Rules not to count.
         fail_on: Severity from which a finding fails a checkpoint.
         num_labels: Number of classes (default: from each config).

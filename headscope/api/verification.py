@@ -142,7 +142,7 @@ def verify(
     selection = read_selection(rules, ignore, fail_on, command="verify")
     if is_in_memory(model):
         if loader is not None:
-            raise UsageError("loader is an option for a checkpoint, and a model in memory was given", "leave it out")
+            raise UsageError("loader is an option for a checkpoint, not for a model in memory", "leave it out")
         if checkpoint is None:
             raise UsageError("verify needs the checkpoint that the model was loaded from", "give it as checkpoint")
         from headscope.examination.verification import compare_with_checkpoint

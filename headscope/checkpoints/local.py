@@ -41,7 +41,7 @@ class Folder:
         """See `Storage`."""
         source = self.open(name)
         if source.size > LARGEST_JSON:
-            raise Malformed(f"{name} has {source.size} bytes, too many for what it should be", "check what the file is")
+            raise Malformed(f"{name} has {source.size} bytes, too large for such a file", "check what the file is")
         return source.read_at(0, source.size)
 
     def open(self, name: str, first: int = 0) -> LocalBytes:

@@ -22,7 +22,7 @@ def read_manifest(
     adapter: str | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> CheckpointManifest:
-    """The manifest of a Hub id, `id@revision`, Hub URL, folder, weight file, snapshot file, or PEFT adapter.
+    """The manifest of a Hub ID, `id@revision`, Hub URL, folder, weight file, snapshot file, or PEFT adapter.
 
     An adapter's base model is read from where its configuration says; `adapter` names one to put on `location`.
     A variant names other weights beside the usual ones (`fp16` for `model.fp16.safetensors`). `progress` gets each
@@ -37,7 +37,7 @@ def read_manifest(
         return manifest
     if location.variant is not None:
         raise UsageError(
-            f"--variant {location.variant} was given with {location.reference}, an adapter, whose files have none",
+            f"--variant {location.variant} doesn't apply to the adapter {location.reference}",
             "give the base model with --variant, and the adapter with --adapter",
         )
     base, base_revision = base_of(manifest)
@@ -52,7 +52,7 @@ def _on_base(adapter: CheckpointManifest, base: CheckpointManifest) -> Checkpoin
     if not is_adapter(adapter):
         raise UsageError(
             f"--adapter {adapter.reference} is not a PEFT adapter: it holds no adapter_config.json",
-            "give the folder or Hub id of an adapter, or leave out --adapter",
+            "give the folder or Hub ID of an adapter, or leave out --adapter",
         )
     return joined(adapter, base)
 
@@ -84,7 +84,7 @@ def _read_path(path: Path, reference: str, variant: str | None) -> CheckpointMan
         return read_folder(path, reference, variant)
     if variant is not None:
         raise UsageError(
-            f"--variant {variant} was given with {reference}, which is a file", "give the folder, or leave it out"
+            f"--variant {variant} doesn't apply to a file such as {reference}", "pass the folder, or leave it out"
         )
     if not stat.S_ISREG(mode):
         raise Malformed(f"{reference} is not a regular file", "give a folder, a weight file or a snapshot")

@@ -33,14 +33,14 @@ def parse_reference(text: str) -> Reference:
     Raises UsageError for what can be neither, NotFound for a path that does not exist.
     """
     if not text or len(text) > _LONGEST or "\0" in text:
-        raise UsageError("MODEL is empty or no usable name", "give a Hub id, a folder or a file")
+        raise UsageError("MODEL is empty or not a usable name", "give a Hub ID, a folder or a file")
     for recognise in (_url, _hf_uri, _existing_path, _missing_path, _hub_id):
         found = recognise(text)
         if found is not None:
             return found
     raise NotFound(
         f"{text} is neither a local path nor a Hub ID",
-        "a Hub id reads `name` or `owner/name`, with `@revision` if needed",
+        "a Hub ID is `name` or `owner/name`, with `@revision` if needed",
     )
 
 
@@ -50,10 +50,10 @@ def _url(text: str) -> HubReference | None:
     try:
         parts = urlsplit(text)
     except ValueError as err:
-        raise UsageError(f"{text} is not a URL: {err}", "give a Hub URL, a Hub id, a folder or a file") from err
+        raise UsageError(f"{text} is not a URL: {err}", "give a Hub URL, a Hub ID, a folder or a file") from err
     endpoint = urlsplit(os.environ.get("HF_ENDPOINT", ""))
     if parts.hostname not in _PUBLIC_HOSTS | ({endpoint.hostname} if endpoint.hostname else set()):
-        raise UsageError(f"{text} is not a page of the Hub", "give a Hub URL, a Hub id, a folder or a file")
+        raise UsageError(f"{text} is not a page of the Hub", "give a Hub URL, a Hub ID, a folder or a file")
     return _from_path_parts([unquote(part) for part in parts.path.split("/") if part], text)
 
 
@@ -86,7 +86,7 @@ def _existing_path(text: str) -> Path | None:
 def _missing_path(text: str) -> None:
     is_path = text.startswith((".", "/", "~", "\\")) or text.count("/") > 1 or "\\" in text
     if is_path or text.lower().endswith(_PATH_SUFFIXES):
-        raise NotFound(f"{text} does not exist", "check the path; a Hub id reads `name` or `owner/name`")
+        raise NotFound(f"{text} does not exist", "check the path; a Hub ID is `name` or `owner/name`")
 
 
 def _hub_id(text: str) -> HubReference | None:

@@ -153,7 +153,7 @@ def _modules(folder: Folder, path: Path, names: Iterable[str]) -> Iterable[Saved
 
 
 def _shard_of(folder: Folder, names: set[str]) -> Iterable[tuple[str, str]]:
-    """Where an index puts each key; an index that makes no sense was refused before."""
+    """Where an index puts each key; an invalid index was refused before."""
     for name in _INDEXES:
         if name in names and not names.intersection(_WEIGHTS):
             found = parse_object(folder.read_text(name), name).get("weight_map")

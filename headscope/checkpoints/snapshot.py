@@ -194,12 +194,12 @@ def _parse(text: bytes, reference: str) -> dict[str, Any]:
     values = parse_object(text, reference, LARGEST_SNAPSHOT)
     if values.get("format") != FORMAT:
         raise Malformed(
-            f"{reference} is a JSON file and no snapshot of headscope",
+            f"{reference} is a JSON file, but not a snapshot of headscope",
             "give a checkpoint folder, a weight file, or a file written by headscope snapshot",
         )
     if type(values.get("version")) is not int or values["version"] != VERSION:
         raise Malformed(
-            f"{reference} is a snapshot of version {values.get('version')}, and version {VERSION} is read",
+            f"{reference} is a snapshot of version {values.get('version')}, but this headscope reads version {VERSION}",
             "write it again with this headscope, or upgrade",
         )
     return values
@@ -233,7 +233,7 @@ def _tensors(entries: Any, files: set[str]) -> Iterator[TensorHeader]:
     for entry in _expect(entries, list):
         key, shape = _expect(entry["key"], str), _expect(entry["shape"], list)
         if key in seen:
-            raise ValueError(f"the tensor {key!r} stands twice")
+            raise ValueError(f"the tensor {key!r} occurs twice")
         if not all(type(size) is int and 0 <= size < _SIZES for size in shape):
             raise ValueError(f"the shape of {key!r} is not a list of sizes")
         if entry["dtype"] not in TORCH_DTYPES or entry["file"] not in files:

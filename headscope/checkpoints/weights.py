@@ -139,7 +139,7 @@ def _read_chosen(storage: Storage, name: Any) -> Weights:
     if not plain or PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
         raise Malformed(
             f"transformers_weights in config.json is {str(name)[:80]!r}, which is not a file inside the checkpoint",
-            "do not load this checkpoint before you know why",
+            "don't load this checkpoint until you know why",
         )
     if name.endswith(".safetensors.index.json"):
         return _read_index(storage, _Layout(name, WeightsFormat.SAFETENSORS, True))
@@ -242,7 +242,7 @@ def _shard_name(value: Any, index: str) -> str:
     if not is_plain:
         raise Malformed(
             f"{index} names the shard {str(value)[:80]!r}, which is not a file name beside it",
-            "a weight_map holds plain file names; do not load this checkpoint before you know why",
+            "a weight_map holds plain file names; don't load this checkpoint until you know why",
         )
     return str(value)
 
@@ -326,15 +326,15 @@ _READERS: dict[WeightsFormat, Callable[[ByteSource], tuple[tuple[TensorHeader, .
 
 _STAND_INS = {
     b"version https://git-lfs": ("a Git LFS pointer", "run `git lfs pull` in the folder"),
-    b"<!doctype html": ("an HTML page", "fetch the file itself, not the page that shows it"),
-    b"<html": ("an HTML page", "fetch the file itself, not the page that shows it"),
+    b"<!doctype html": ("an HTML page", "download the file itself, not the page that shows it"),
+    b"<html": ("an HTML page", "download the file itself, not the page that shows it"),
 }
 
 
 def _refuse_stand_ins(source: ByteSource) -> None:
     """Things that end up under a weight file's name: nothing, a pointer, a web page."""
     if source.size == 0:
-        raise Malformed(f"{source.name} is empty", "fetch the file again")
+        raise Malformed(f"{source.name} is empty", "download the file again")
     start = source.read_at(0, min(source.size, 64)).lstrip().lower()
     for sign, (what, hint) in _STAND_INS.items():
         if start.startswith(sign):

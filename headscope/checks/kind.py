@@ -139,10 +139,10 @@ def head_quantised(this: Rule, subject: Subject) -> Findings:
         )
     fresh = [item.name for item in live if item.status in NEW_AT_LOAD]
     if facts.method == "bitsandbytes" and facts.skips_head is False and fresh:
+        skips = f"skips {few_of(facts.skipped)} but not the head" if facts.skipped else "doesn't skip the head"
         yield this.find(
             at(subject, training=Severity.ERROR, inference=Severity.WARNING),
-            f"The quantization config skips {few_of(facts.skipped) or 'nothing'} but not the head: "
-            f"{few_of(fresh)} is new and would be quantized.",
+            f"The quantization config {skips}: {few_of(fresh)} is new and would be quantized.",
             "Add the head's module to llm_int8_skip_modules in the quantization_config.",
             fresh,
         )

@@ -83,7 +83,7 @@ def for_profile(subject: Subject, *, training: str, inference: str) -> str:
 def head_of(subject: Subject) -> Head:
     """The head. Raises NotKnown where its path could not be traced."""
     if subject.report.head is None:
-        raise NotKnown("the head path is not known")
+        raise NotKnown("headscope could not determine the head path")
     return subject.report.head
 
 

@@ -118,7 +118,7 @@ def read_tokenizer(
         unknown.append(Unavailable("tokenizer", f"its settings could not be read: {err.message}"))
         return None
     if settings is None:
-        where = "the checkpoint holds no tokenizer" if opened else "a snapshot holds no tokenizer"
+        where = "the checkpoint contains no tokenizer" if opened else "snapshots contain no tokenizer"
         inapplicable.append(Unavailable("tokenizer", where))
         return None
     facts = _tokenizer_facts(settings, report.checkpoint.model_type or "")
@@ -163,7 +163,7 @@ def _values(
         unknown.append(Unavailable("values", f"they could not be read: {err.message}"))
         return None
     if not opened:
-        inapplicable.append(Unavailable("values", "a snapshot holds no weights"))
+        inapplicable.append(Unavailable("values", "snapshots contain no weights"))
     return measured or None
 
 
@@ -201,7 +201,7 @@ def _measured(
             continue
         path = path_in(place.sidecar, file)
         if path is None:
-            inapplicable.append(Unavailable("values", "the numbers in a pickle on the Hub are not read"))
+            inapplicable.append(Unavailable("values", "headscope doesn't read the numbers in a pickle on the Hub"))
             continue
         for key, tensor in stored_tensors(path, keys).items():
             whole[keys[key]] = tensor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from headscope.facts import Head, HeadParameter, ModelFacts, PoolingKind, Report, TensorHeader, Unavailable
-from headscope.facts.export import ExportHead, ExportStep, HeadBasis
+from headscope.facts.export import ExportHead, ExportStep, HeadBasis, Storage
 from headscope.facts.exported import AspectFate, ExportComparison, Fate, TensorFate
 from headscope.facts.tasks import WITHOUT_CLASSES
 from headscope.facts.weight_inventory import WeightInventory
@@ -121,12 +121,12 @@ def _fate(item: HeadParameter, found: TensorHeader | None, step: ExportStep | No
         return TensorFate(item.name, item.shape, Fate.LOST, how=how)
     changes = []
     is_square = len(item.shape) > 1 and item.shape == item.shape[::-1]
-    if found.shape != item.shape or (is_square and step is not None and "transposed" in step.detail):
+    if found.shape != item.shape or (is_square and step is not None and Storage.TRANSPOSED in step.storage):
         changes.append("transposed")
     if not found.dtype.lower().startswith(_STORED_PLAIN):
         changes.append(f"quantized ({found.dtype})")
-    elif step is not None and "quantised" in step.detail and len(item.shape) > 1:
-        changes.append("quantised")
+    elif step is not None and Storage.QUANTIZED in step.storage and len(item.shape) > 1:
+        changes.append("quantized")
     if step is not None and step.operation != "linear" and "linear" not in step.operation and item.shape:
         how = f"{how}, in {step.operation}"
     fate = Fate.TRANSFORMED if changes else Fate.CARRIED

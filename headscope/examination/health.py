@@ -44,7 +44,7 @@ def health_of_checkpoint(examined: Examined, request: Request) -> HeadHealth:
     except HeadscopeError as err:
         return not_determined(weight.name, f"its numbers could not be read: {err.message}")
     if weight.name not in found:
-        return not_determined(weight.name, why or "a snapshot holds no weights")
+        return not_determined(weight.name, why or "snapshots contain no weights")
     return replace(_measured(report, weight, bias, found, examined.built.initial), bytes_read=read)
 
 
@@ -103,7 +103,7 @@ def _why_no_classifier(report: Report) -> str:
     head = report.head
     if head is None:
         reason = next((gap.reason for gap in report.not_determined if gap.what == "head path"), "it was not traced")
-        return f"the head path is not known: {reason}"
+        return f"headscope could not determine the head path: {reason}"
     if head.token_rows is not None or head.pooling.kind is PoolingKind.TOKEN_PAIR:
         return "the scores are rows of a language model's head, which pretraining trained"
     return ""
@@ -116,14 +116,14 @@ def _why_not_its_numbers(weight: HeadParameter, *, is_loaded: bool) -> str:
     if weight.adapter is Carried.ADAPTED:
         return "the adapter changes its output, and only the weight below it could be read"
     if weight.quantised is not None:
-        return f"it is quantized ({weight.quantised}), which hides what training left"
+        return f"it is quantized ({weight.quantised}), which hides the effect of training"
     return ""
 
 
 _REASONS = {
     ParameterStatus.UNKNOWN: "not all of the checkpoint could be read, so its status is not known",
     ParameterStatus.TIED: "it is tied to another tensor, so it is not a separate classifier",
-    ParameterStatus.IGNORED: "it is not in the checkpoint, and Transformers makes it itself",
+    ParameterStatus.IGNORED: "it is not in the checkpoint, and Transformers computes it",
 }
 
 
@@ -207,7 +207,7 @@ def _tensor(place: StoredFiles, file: str, key: str, dtype: str, shape: tuple[in
         return f"its dtype {dtype} is not one that headscope measures" if tensor is None else tensor
     path = path_in(place.sidecar, file)
     if path is None:
-        return "the numbers in a pickle on the Hub are not read"
+        return "headscope doesn't read the numbers in a pickle on the Hub"
     found = stored_tensors(path, [key])[key]
     return found if tuple(found.shape) == shape else f"{file} holds {key} in another shape"
 
@@ -232,15 +232,13 @@ def _measured(
     if not all(bool(torch.isfinite(item).all()) for item in both):
         return _collapsed(weight.name, "it holds NaN or infinity, so every score is NaN: the training diverged")
     if not bool(matrix.any()):
-        return _collapsed(
-            weight.name, "it holds zeros only, so all inputs get the same scores: made so and never trained, or lost"
-        )
+        return _collapsed(weight.name, "it holds only zeros, so all inputs get the same scores: never trained, or lost")
     numbers = matrix_statistics(weight.name, matrix, initial.weight if initial else None)
     offsets = bias_statistics(bias.name, vector, matrix.shape[1]) if bias is not None and vector is not None else None
     judged = judge_numbers(numbers, offsets, initial, applies)
     has_bias = report.head is not None and any(item.name == _bias_of(weight) for item in report.head.parameters)
     if has_bias and offsets is None and judged.basis is HealthBasis.STATISTICS:
-        return replace(judged, reasons=(*judged.reasons, "its bias could not be read, so it tells nothing"))
+        return replace(judged, reasons=(*judged.reasons, "its bias could not be read, so it shows nothing"))
     return judged
 
 

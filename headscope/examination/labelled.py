@@ -27,7 +27,7 @@ class DataRequest:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        """Raises UsageError for a request that makes no sense."""
+        """Raises UsageError for an invalid request."""
         if not self.label_columns:
             raise UsageError("data was given without the column of its labels", "add --label-column COLUMN")
         if len(self.text_columns) > len(_TEXTS):
@@ -37,7 +37,7 @@ class DataRequest:
         if twice:
             raise UsageError(f"the column {twice[0]!r} was given twice", "give each column once")
         if self.predict is not None and self.predict < 1:
-            raise UsageError(f"--predict must be at least 1, not {self.predict}", "64 rows tell most permutations")
+            raise UsageError(f"--predict must be at least 1, not {self.predict}", "64 rows identify most permutations")
         if self.predict is not None and not self.text_columns:
             raise UsageError("predictions need the column of the texts", "add --text-column COLUMN")
 

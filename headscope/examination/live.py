@@ -247,7 +247,7 @@ def with_origin(seen: Seen, origin: Origin) -> Report:
     )
     sentence = f"compared with {origin.manifest.reference}, which the model was loaded from"
     if not compared:
-        sentence += ": a status says what that load gives, not what the weights hold now"
+        sentence += ": the statuses describe that load, not the current values"
     mismatched = report.weights.mismatched
     raised = ("shapes differ: the load did not take these tensors from the checkpoint",)
     return replace(
@@ -381,7 +381,9 @@ def _trace(module: nn.Module, example_inputs: Any, task: Task, output: str | Non
 
     if example_inputs is None:
         name = type(module).__name__
-        raise UsageError(f"{name} is not a model of Transformers, so its inputs are not known", "give example_inputs")
+        raise UsageError(
+            f"{name} is not a model of Transformers, so headscope doesn't know its inputs", "give example_inputs"
+        )
 
     def run(subject: nn.Module, turn: int, taken: frozenset[int]) -> Execution:
         probe = probe_from_examples(subject, example_inputs, taken, turn)

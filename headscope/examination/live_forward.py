@@ -45,7 +45,9 @@ def _on_invented_inputs(unwrapped: Unwrapped, task: Task, output: str | None) ->
     model, origin = unwrapped.module, unwrapped.origin
     if not isinstance(origin, PreTrainedModel):
         name = type(model).__name__
-        raise UsageError(f"{name} is not a model of Transformers, so its inputs are not known", "give example_inputs")
+        raise UsageError(
+            f"{name} is not a model of Transformers, so headscope doesn't know its inputs", "give example_inputs"
+        )
     if isinstance(model, PreTrainedModel) and output is None:
         return observe_probe(model, task)
     probe = replace(build_probe(origin, task), labels={})

@@ -84,7 +84,7 @@ def _refuse_timm(manifest: CheckpointManifest) -> None:
     if is_of_timm(manifest.config):
         raise Unsupported(
             f"{manifest.reference} is a checkpoint of timm: its head is read from config.json and the tensor headers, "
-            "and nothing was traced",
+            "without a trace",
             "in an environment with timm and torchvision, save it as a Transformers checkpoint: TimmWrapperFor"
             f"ImageClassification.from_pretrained({manifest.reference!r}).save_pretrained('wrapped'); then run "
             "`headscope inspect wrapped`",
@@ -104,7 +104,7 @@ def _needs_timm(manifest: CheckpointManifest) -> Unsupported:
 
     return Unsupported(
         f"{manifest.reference} is a timm model in Transformers' TimmWrapper, and timm is not installed: its head is "
-        "read from config.json and the tensor headers, and nothing was traced",
+        "read from config.json and the tensor headers, without a trace",
         "run `pip install timm` (it needs torchvision), and examine it again",
         timm_contents(manifest),
     )

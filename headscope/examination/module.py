@@ -68,7 +68,7 @@ def unwrap(reference: Any) -> Unwrapped:
     found = _peeled(Unwrapped(reference, (), {}))
     if not isinstance(found.module, nn.Module):
         raise Unsupported(
-            f"{_named(found.module)} has no forward in Python whose operations can be recorded", _ORIGINAL
+            f"{_named(found.module)} has no Python forward whose operations headscope can record", _ORIGINAL
         )
     _check_kind(found.module)
     found, shards = _whole(found, reference)
@@ -162,7 +162,7 @@ def _check_kind(module: nn.Module) -> None:
     import torch
 
     if isinstance(module, torch.jit.ScriptModule):
-        raise Unsupported(f"{_named(module)} is TorchScript, whose operations cannot be recorded", _ORIGINAL)
+        raise Unsupported(f"{_named(module)} is TorchScript, whose operations headscope can't record", _ORIGINAL)
 
 
 def _check(module: nn.Module) -> None:

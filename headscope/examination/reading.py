@@ -45,7 +45,7 @@ def trusted_code(request: Request, manifest: CheckpointManifest) -> Location | N
 
 
 def loadable(request: Request, manifest: CheckpointManifest) -> Location:
-    """What a request names as `from_pretrained` takes it: a folder or a Hub id, at the commit that was examined."""
+    """What a request names as `from_pretrained` takes it: a folder or a Hub ID, at the commit that was examined."""
     from headscope.checkpoints.reference import HubReference, parse_reference
 
     found = parse_reference(request.reference)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 _ORIGIN = "origin"
-_NAMES_NONE = "the model names no checkpoint"
+_NAMES_NONE = "headscope doesn't know which checkpoint the model was loaded from"
 _NEVER_LOADED = "the model was not loaded from a checkpoint, so headscope can't see whether its head was trained"
 _SHARDED = Unavailable("values", "the parameters are sharded: no process holds their whole numbers")
 _NO_TOKENIZER = Unavailable("tokenizer", "a model in memory has no tokenizer")

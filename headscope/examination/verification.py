@@ -832,7 +832,7 @@ def load_model(request: Request, loader: str) -> nn.Module:
 
 
 def _as_path(request: Request, place: Location, loader: str) -> Location:
-    """What a loader gets that takes a path or a Hub id only. Raises UsageError for options that it can't have."""
+    """What a loader gets that takes a path or a Hub ID only. Raises UsageError for options that it can't have."""
     given = [name for name in ("revision", "variant") if getattr(request.location, name)]
     folder = Path(place.reference)
     if place.subfolder and folder.is_dir():

@@ -28,14 +28,25 @@ class ExportValue:
     shape: Shape = ()
 
 
+class Storage(StrEnum):
+    """How an export stores the matrix of a step, if not as PyTorch does."""
+
+    QUANTIZED = "quantized"
+    TRANSPOSED = "transposed"
+
+
 @dataclass(frozen=True, slots=True)
 class ExportStep:
-    """One operation of an exported head, by PyTorch's name, with the stored tensors that it uses."""
+    """One operation of an exported head, by PyTorch's name, with the stored tensors that it uses.
+
+    `detail` is for people; `storage` is how the matrix among the tensors is stored.
+    """
 
     operation: str
     tensors: tuple[str, ...] = ()
     detail: str = ""
     output_shape: Shape = ()
+    storage: tuple[Storage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

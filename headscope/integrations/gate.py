@@ -152,7 +152,7 @@ class Gate:
         LOG.info("%s", text)
         reaction = self._reactions.get(verdict)
         if reaction == "raise":
-            raise CheckFailed(text, "headscope explain ID tells more; on_fail='warn' trains all the same")
+            raise CheckFailed(text, "run headscope explain ID for details; on_fail='warn' trains anyway")
         if reaction == "warn":
             LOG.warning("%s", text)
 

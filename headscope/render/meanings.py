@@ -507,6 +507,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "tensors": "The stored tensors that it uses.",
         "detail": "A short reading of its arguments.",
         "output_shape": "The shape of its result; empty where it is not known.",
+        "storage": "How its matrix is stored, if not as in PyTorch: `quantized`, `transposed`.",
     },
     "ExportValue": {
         "name": "Its name in the graph.",

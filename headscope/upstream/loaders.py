@@ -18,7 +18,7 @@ _TASK_CLASSES = {
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to load: a path or a Hub id, the keywords of `from_pretrained`, and what its configuration says.
+    """What to load: a path or a Hub ID, the keywords of `from_pretrained`, and what its configuration says.
 
     `adapter` is a PEFT adapter to put on it, `adapter_config` its configuration (or that of the checkpoint itself).
     """
@@ -48,7 +48,7 @@ def load_with(loader: str, wanted: Wanted) -> Any:
 
 
 def _function(name: str) -> Callable[[Wanted], Any]:
-    """The user's own loader, `module:function`, called with the path or Hub id."""
+    """The user's own loader, `module:function`, called with the path or Hub ID."""
     module, colon, function = name.partition(":")
     if not colon or not module or not function:
         raise UsageError(f"no such loader: {name}", f"loaders: {', '.join(_LOADERS)}, MODULE:FUNCTION")

@@ -133,7 +133,7 @@ def test_no_name_is_cut(width: str, monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
 
 def test_one_model_is_not_enough(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(UsageError, match="two are needed"):
+    with pytest.raises(UsageError, match="at least two models"):
         headscope.compare("roberta-base")
     assert main(["compare", "roberta-base", "--offline"]) == 2
     assert "name another model" in capsys.readouterr().err

@@ -103,8 +103,8 @@ def test_a_wave_file_is_read_as_its_samples(tmp_path: Path) -> None:
 
 FAULTS: list[tuple[dict[str, Any], type[HeadscopeError], str]] = [
     ({"text": "hi"}, UsageError, "device is meta"),
-    ({"device": "cpu", "text": "hi", "image": "x.png"}, UsageError, "at once"),
-    ({"device": "cpu", "text_pair": "hi"}, UsageError, "without --text"),
+    ({"device": "cpu", "text": "hi", "image": "x.png"}, UsageError, "can't be combined"),
+    ({"device": "cpu", "text_pair": "hi"}, UsageError, "needs --text"),
     ({"device": "toaster"}, UsageError, "no such device"),
     ({"device": "cpu", "text": "hi"}, Unsupported, "tokenizer"),
 ]

@@ -163,7 +163,7 @@ REFUSED: list[tuple[str, Any, Any, type[HeadscopeError], str]] = [
     ("scalar", Scalar, ROW, Unsupported, "returns no scores"),
     ("script", lambda: torch.jit.script(nn.Linear(4, 3)), ROW, Unsupported, "TorchScript"),
     ("traced", lambda: torch.jit.trace(Scorer(), ROW), ROW, Unsupported, "TorchScript"),
-    ("exported", lambda: torch.export.export(Scorer(), (ROW,)), ROW, Unsupported, "no forward in Python"),
+    ("exported", lambda: torch.export.export(Scorer(), (ROW,)), ROW, Unsupported, "no Python forward"),
     (
         "quantised",
         lambda: torch.ao.quantization.quantize_dynamic(Scorer(), {nn.Linear}),
@@ -200,8 +200,8 @@ def test_an_exported_module_is_examined_or_refused_in_a_sentence() -> None:
 
 
 OPTIONS: list[tuple[dict[str, Any], str]] = [
-    ({"num_labels": 3}, "num_labels makes no sense for a model in memory"),
-    ({"model_class": "BertModel"}, "model_class makes no sense"),
+    ({"num_labels": 3}, "num_labels doesn't apply to a model in memory"),
+    ({"model_class": "BertModel"}, "model_class doesn't apply"),
     ({"lables": "a,b"}, "no such option: lables"),
     ({"labels": 3}, "labels must be names"),
 ]

@@ -107,7 +107,7 @@ def test_labels_rename_the_scores_of_tokens(tmp_path: Path) -> None:
     save_language_model("Qwen3", tmp_path)
     report = headscope.inspect(tmp_path, tokens="no,yes", labels="bad,good")
     assert report.model.labels == ("bad", "good")
-    with pytest.raises(UsageError, match="2 tokens are scored, and 3 labels"):
+    with pytest.raises(UsageError, match="3 labels were given for 2 tokens"):
         headscope.inspect(tmp_path, tokens="no,yes", labels="a,b,c")
 
 

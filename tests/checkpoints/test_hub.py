@@ -214,7 +214,7 @@ FAILURES = [
     ("someone/safetensors@v9", "not_found", "no revision v9"),
     ("someone/gated", "gated", "gated"),
     ("someone/empty", "not_found", "holds no config.json"),
-    ("someone/lone-adapter", "malformed", "names no base model"),
+    ("someone/lone-adapter", "malformed", "doesn't name its base model"),
     ("someone/tensorflow", "unsupported", "TensorFlow"),
     (
         "someone/gguf",
@@ -247,7 +247,7 @@ def test_another_part_than_was_asked_for_is_not_taken(fault: dict[str, Any], hub
     vars(hub).update(fault)
     ran = snapshot("someone/safetensors", hub.endpoint, tmp_path)
     assert (ran.code, ran.answer["error"]["code"]) == (3, "network")
-    assert "another part" in ran.answer["error"]["message"]
+    assert "a different part" in ran.answer["error"]["message"]
 
 
 @pytest.mark.parametrize("status", [403, 404, 500])

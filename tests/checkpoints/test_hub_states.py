@@ -196,5 +196,5 @@ def test_a_peft_adapter_of_the_hub_costs_no_request_more(ask: Callable[..., Ran]
     config = json.dumps({"peft_type": "LORA", "base_model_name_or_path": ""}).encode()
     weights = save({"base_model.model.x.lora_A.weight": torch.ones(2, 2)})
     ran = ask({"adapter_config.json": config, "adapter_model.safetensors": weights})
-    assert "names no base model" in ran.answer["error"]["message"]
+    assert "doesn't name its base model" in ran.answer["error"]["message"]
     assert len([path for path in ran.asked if path.endswith("adapter_config.json")]) <= 2

@@ -64,7 +64,7 @@ def test_an_index_that_leads_elsewhere_is_refused(shard: object, folder: Path) -
     (folder / "model.safetensors").unlink()
     index = {"weight_map": {"x": shard}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(Malformed, match="no file name beside it"):
+    with pytest.raises(Malformed, match="not a file name beside it"):
         read_manifest(Location(str(folder)))
 
 
@@ -147,12 +147,12 @@ def test_a_configuration_alone_is_a_gap(tmp_path: Path) -> None:
 
 
 CONFIGS = {
-    "no JSON": (b"{", "line 1, column"),
+    "not valid JSON": (b"{", "line 1, column"),
     "list": (b"[]", "list"),
     "null": (b"null", "null"),
     "text": (b'"x"', "text"),
     "doubled key": (b'{"a": 1, "a": 2}', "twice"),
-    "no UTF-8": (b'{"a": "\xff"}', "UTF-8"),
+    "not UTF-8": (b'{"a": "\xff"}', "UTF-8"),
     "deep": (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "JSON"),
     "empty": (b"", "line 1"),
     "pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS pointer"),
@@ -193,7 +193,7 @@ def test_what_is_no_weight_file_is_called_by_its_name(content: bytes, folder: Pa
 def test_a_pipe_does_not_hang_the_reader(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     os.mkfifo(folder / "model.safetensors")
-    with pytest.raises(Malformed, match="no regular file"):
+    with pytest.raises(Malformed, match="not a regular file"):
         read_manifest(Location(str(folder)))
 
 
@@ -206,9 +206,9 @@ def test_a_link_as_the_cache_makes_them_is_followed(folder: Path, tmp_path_facto
 
 FOLDERS: list[tuple[dict[str, str], type[HeadscopeError], str]] = [
     ({}, NotFound, "holds no config.json"),
-    ({"adapter_config.json": "{}"}, Malformed, "names no base model"),
+    ({"adapter_config.json": "{}"}, Malformed, "doesn't name its base model"),
     ({"config.json": CONFIG, "tf_model.h5": "0"}, Unsupported, "TensorFlow"),
-    ({"config.json": CONFIG, "model-q4.gguf": "0"}, Malformed, "no whole GGUF file"),
+    ({"config.json": CONFIG, "model-q4.gguf": "0"}, Malformed, "not a whole GGUF file"),
 ]
 
 
@@ -283,7 +283,7 @@ def test_weights_of_both_formats_are_told(tmp_path: Path) -> None:
     save_torch_zip(model, tmp_path)
     manifest = read_manifest(Location(str(tmp_path)))
     assert manifest.format is WeightsFormat.SAFETENSORS
-    assert any("pytorch_model.bin lies there too" in notice for notice in manifest.notices)
+    assert any("pytorch_model.bin is there too" in notice for notice in manifest.notices)
 
 
 @pytest.mark.parametrize("safe", [True, False])
@@ -307,8 +307,8 @@ def test_a_variant_is_read_as_transformers_loads_it(tmp_path: Path, safe: bool, 
     ("variant", "error", "said"),
     [
         ("bf16", NotFound, r"variant bf16 \(model\.bf16\.safetensors, model\.safetensors\.index\.bf16\.json"),
-        ("../fp16", UsageError, "is no name of a variant"),
-        ("", UsageError, "is no name of a variant"),
+        ("../fp16", UsageError, "is not the name of a variant"),
+        ("", UsageError, "is not the name of a variant"),
     ],
 )
 def test_a_variant_that_is_not_there_is_an_error(
@@ -325,19 +325,19 @@ def test_a_variant_that_is_not_there_is_an_error(
 def test_an_adapter_has_no_variants(tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "someone/base"}')
     save_file({"base_model.model.classifier.weight": torch.zeros(3, 4)}, tmp_path / "adapter_model.safetensors")
-    with pytest.raises(UsageError, match="an adapter, whose files have none"):
+    with pytest.raises(UsageError, match="doesn't apply to the adapter"):
         read_manifest(Location(str(tmp_path), variant="fp16"))
 
 
 def test_a_file_has_no_variants(tmp_path: Path) -> None:
     FAMILIES["bert"].build("BertForSequenceClassification").save_pretrained(tmp_path)
-    with pytest.raises(UsageError, match="which is a file"):
+    with pytest.raises(UsageError, match="doesn't apply to a file"):
         read_manifest(Location(str(tmp_path / "model.safetensors"), variant="fp16"))
 
 
 def test_a_variant_is_named_with_what_to_do(tmp_path: Path) -> None:
     save_safetensors(FAMILIES["bert"].build("BertModel"), tmp_path)
     (tmp_path / "model.safetensors").rename(tmp_path / "model.fp16.safetensors")
-    with pytest.raises(Unsupported, match=r"variant only: model\.fp16\.safetensors"):
+    with pytest.raises(Unsupported, match=r"only as a variant: model\.fp16\.safetensors"):
         read_manifest(Location(str(tmp_path)))
     assert read_manifest(Location(str(tmp_path / "model.fp16.safetensors"))).tensors

@@ -81,11 +81,11 @@ class _Evil:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"cos\nsystem\n(S'exit 1'\ntR.", "it would import os.system"),
-        (pickle.dumps(_Evil(os.system, "exit 1")), "it would import posix.system"),
-        (pickle.dumps(_Evil(eval, "1")), "it would import builtins.eval"),
-        (b"\x80\x04csklearn.utils\nload\n)R.", "it would import sklearn.utils.load"),
-        (b"\x80\x04cnumpy.testing\nruns\n)R.", "it would import numpy.testing.runs"),
+        (b"cos\nsystem\n(S'exit 1'\ntR.", "it references os.system"),
+        (pickle.dumps(_Evil(os.system, "exit 1")), "it references posix.system"),
+        (pickle.dumps(_Evil(eval, "1")), "it references builtins.eval"),
+        (b"\x80\x04csklearn.utils\nload\n)R.", "it references sklearn.utils.load"),
+        (b"\x80\x04cnumpy.testing\nruns\n)R.", "it references numpy.testing.runs"),
         (b"\x80\x04]", "it ends without STOP"),
         (b"\x80\x04].", "holds no classifier"),
         (b"\x80\x04csklearn.x\nEvil\n)\x81.", "holds no classifier"),
@@ -110,7 +110,7 @@ def _wrapped(code: bytes, axes: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (_wrapped(b"O", b"I1\n") * 2000, "it would import joblib.numpy_pickle.NumpyArrayWrapper"),
+        (_wrapped(b"O", b"I1\n") * 2000, "it references joblib.numpy_pickle.NumpyArrayWrapper"),
         (_wrapped(b"i9999", b"I1\n"), "a number format that is not known"),
         (_wrapped(b"f8", b"I99999999999\n"), "out of bounds"),
         (_wrapped(b"f8", b"I60000000\nI60000000\n"), "end early"),

@@ -41,7 +41,7 @@ def test_pooling_settings_of_every_age_are_read(tmp_path: Path, settings: object
 @pytest.mark.parametrize(
     ("modules", "pooling", "said"),
     [
-        ({"0": TRANSFORMER}, None, "modules.json holds an object where a list was expected"),
+        ({"0": TRANSFORMER}, None, "modules.json must hold a list, not an object"),
         ([], None, "modules.json lists 0 modules"),
         ([TRANSFORMER] * 51, None, "modules.json lists 51 modules"),
         ([TRANSFORMER, "Pooling"], None, "an entry without the type and the path"),
@@ -49,7 +49,7 @@ def test_pooling_settings_of_every_age_are_read(tmp_path: Path, settings: object
         ([TRANSFORMER, POOLING | {"path": "/etc"}], None, "which is not inside the checkpoint"),
         ([TRANSFORMER, POOLING], None, "1_Pooling/config.json"),
         ([TRANSFORMER, POOLING], ["mean"], "1_Pooling/config.json holds a list"),
-        ([TRANSFORMER, POOLING], {"pooling_mode": 7}, "pooling_mode of the pooling module is no name"),
+        ([TRANSFORMER, POOLING], {"pooling_mode": 7}, "pooling_mode of the pooling module is not a name"),
     ],
 )
 def test_what_cannot_be_read_is_told_and_stops_nothing(

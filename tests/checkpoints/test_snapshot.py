@@ -46,7 +46,7 @@ FAULTS = {
     "another JSON": ("format", "else"),
     "another version": ("version", 2),
     "no tensors": ("tensors", None),
-    "config no object": ("config", []),
+    "config not an object": ("config", []),
     "negative size": ("tensors", [{"key": "a", "dtype": "float32", "shape": [-1], "file": ""}]),
     "tensor twice": ("tensors", [{"key": "a", "dtype": "float32", "shape": [1], "file": ""}] * 2),
     "size no number": ("files", [{"name": "model.safetensors", "size": "7"}]),

@@ -154,7 +154,7 @@ def test_a_finding_carries_its_rules_id_title_and_page() -> None:
     assert found == Finding(
         "HS302", ERROR, "The pad token is not in the vocabulary",
         "pad_token_id is 100, and the vocabulary has 100 tokens.",
-        "Resize the embeddings (model.resize_token_embeddings), or use a token that is there.", (),
+        "Resize the embeddings (model.resize_token_embeddings), or use a token in the vocabulary.", (),
         "docs/rules.md#hs302",
     )  # fmt: skip
 
@@ -183,7 +183,7 @@ def test_the_classifier_is_the_matrix_of_the_last_stage_with_live_parameters() -
 
 @pytest.mark.parametrize("identifier", ["HS101", "HS102", "HS103", "HS104", "HS105", "HS301", "HS303", "HS402"])
 def test_without_a_head_path_nothing_is_decided(identifier: str) -> None:
-    with pytest.raises(NotKnown, match="the head path is not known"):
+    with pytest.raises(NotKnown, match="headscope could not determine the head path"):
         findings(identifier, subject(head=None))
 
 
@@ -208,21 +208,21 @@ def test_new_weights_of_the_base_model_are_an_error() -> None:
     (found,) = findings("HS101", missing(1))
     assert (found.severity, found.parameters) == (ERROR, OUTSIDE[:1])
     assert found.message == "1 tensor outside the head is newly initialized: base.layer.0."
-    assert found.remedy.startswith("Give the checkpoint that holds them")
+    assert found.remedy.startswith("Use the checkpoint that holds them")
 
 
 def test_many_new_weights_beside_unused_ones_are_names_that_do_not_match() -> None:
     (found,) = findings("HS101", missing(2, "a.b", "c.d"))
-    assert "2 checkpoint tensors find no place, the first is a.b: the names do not match" in found.message
+    assert "2 checkpoint tensors find no place, the first is a.b: the names don't match" in found.message
     assert found.remedy == "Load it into the class it was saved from (--model-class), or rename its keys."
     (found,) = findings("HS101", missing(1, "a.b"))
-    assert "names do not match" not in found.message
+    assert "names don't match" not in found.message
     buffers = tuple(origin(f"base.buffer.{number}", is_buffer=True) for number in range(4))
     (found,) = findings("HS101", missing(2, "a.b", extra=buffers))
-    assert "names do not match" in found.message
+    assert "names don't match" in found.message
     heads = tuple(origin(f"head.{number}", in_base=False) for number in range(4))
     (found,) = findings("HS101", missing(2, "a.b", extra=heads))
-    assert "names do not match" in found.message
+    assert "names don't match" in found.message
 
 
 WRAPPED = tuple(f"module.{name}" for name in OUTSIDE)
@@ -292,11 +292,13 @@ def test_a_new_head_is_a_note_before_training_and_an_error_before_use() -> None:
     assert severities("HS103", head=ALL_NEW) == SILENT
     assert severities("HS102", head=ALL_NEW, adapter=adapter()) == SILENT
     (found,) = findings("HS102", subject(head=ALL_NEW))
-    assert found.message == f"Random at every load: all 2 tensors of the head, 27 parameters: {CLASSIFIER}, {BIAS}."
+    assert found.message == (
+        f"All 2 head tensors are randomly initialized on every load (27 parameters): {CLASSIFIER}, {BIAS}."
+    )
     assert found.parameters == (CLASSIFIER, BIAS)
     assert found.remedy == "This is what training starts from."
     (found,) = findings("HS102", subject(INFERENCE, head=head(parameter(CLASSIFIER, IGNORED))))
-    assert found.message.startswith("Random at every load: the one tensor of the head, 24 parameters")
+    assert found.message.startswith("The only head tensor is randomly initialized on every load (24 parameters)")
     assert found.remedy == "Train it first."
     statistics = parameter("bn.running_mean", NEW, kind=TensorKind.BUFFER)
     (found,) = findings("HS102", subject(head=replace(ALL_NEW, buffers=(statistics,))))
@@ -311,13 +313,13 @@ def test_a_head_that_is_new_in_parts() -> None:
     assert severities("HS102", head=new_classifier) == SILENT
     (found,) = findings("HS103", subject(head=new_classifier))
     assert found.message == (
-        "Weights in front of the classifier are the checkpoint's, the rest is random at every load: "
+        "The checkpoint gives the weights before the classifier; the others are random at every load: "
         f"{CLASSIFIER}, {BIAS}."
     )
     new_dense = head(parameter(DENSE, NEW), parameter(CLASSIFIER), parameter(BIAS))
     assert severities("HS103", head=new_dense) == ([WARNING], [ERROR])
     (found,) = findings("HS103", subject(head=new_dense))
-    assert found.message.startswith(f"The classifier {CLASSIFIER} is the checkpoint's, and reads through weights")
+    assert found.message.startswith(f"The checkpoint gives the classifier {CLASSIFIER}, but its input passes through")
     lost = head(parameter(DENSE, NEW), parameter(CLASSIFIER, MISMATCHED), parameter(BIAS))
     assert severities("HS103", head=lost) == ([NOTE], [ERROR])
     assert severities("HS103", head=new_dense, adapter=adapter()) == SILENT
@@ -335,7 +337,9 @@ def test_weights_of_another_shape_are_an_error_unless_it_is_the_class_count() ->
     other = parameter(DENSE, MISMATCHED, checkpoint_shape=(9, 8))
     assert severities("HS104", head=head(other, parameter(CLASSIFIER))) == ([ERROR], [ERROR])
     (found,) = findings("HS104", subject(head=head(other, parameter(CLASSIFIER))))
-    assert found.message.endswith(f"throws the checkpoint's weights away: {DENSE} [9, 8] -> [8, 8].")
+    assert found.message.endswith(
+        f"or discards these weights with ignore_mismatched_sizes=True: {DENSE} [9, 8] -> [8, 8]."
+    )
     assert found.parameters == (DENSE,)
     classes = parameter(CLASSIFIER, MISMATCHED, checkpoint_shape=(2, 8))
     assert severities("HS104", head=head(classes)) == SILENT
@@ -481,9 +485,9 @@ def test_a_stored_classifier_of_another_size() -> None:
     (found,) = findings("HS201", subject(head=head(TWO)))
     assert found.message.startswith("The checkpoint's classifier has 2 classes and the model 3: from_pretrained raises")
     assert "labels would be lost" not in found.message
-    assert found.remedy == "Use num_labels=2, or know that the classifier starts over."
+    assert found.remedy == "Use num_labels=2 to keep the classifier; any other number makes a new one."
     (found,) = findings("HS201", subject(head=head(TWO), wanted_num_labels=3))
-    assert found.message.endswith("Its labels would be lost: no, maybe, yes.")
+    assert found.message.endswith("The checkpoint's labels would be lost: no, maybe, yes.")
     (found,) = findings("HS201", subject(head=head(TWO), wanted_num_labels=3, config=ConfigFacts()))
     assert "labels would be lost" not in found.message
     for stored in ((2, 9), (2,), (0, 8), (3, 9)):
@@ -502,7 +506,7 @@ def test_other_class_counts_than_the_configurations() -> None:
     assert severities("HS201", wanted_labels=("a", "b")) == ([NOTE], [ERROR])
     (found,) = findings("HS201", subject(wanted_num_labels=2))
     assert found.message == (
-        "The configuration has 3 classes, and 2 were asked for: its labels would be lost: no, maybe, yes."
+        "The configuration has 3 classes, but 2 were requested, so its labels would be lost: no, maybe, yes."
     )
     assert severities("HS201", wanted_num_labels=2, config=ConfigFacts(3)) == SILENT
     assert severities("HS201", wanted_num_labels=2, config=ConfigFacts()) == SILENT
@@ -510,7 +514,7 @@ def test_other_class_counts_than_the_configurations() -> None:
     assert severities("HS201", config=ConfigFacts(7)) == SILENT
     assert severities("HS201", config=ConfigFacts(None, NAMED)) == SILENT
     (found,) = findings("HS201", subject(config=ConfigFacts(7, NAMED)))
-    assert found.message == "config.json says num_labels 7, and its id2label names 3."
+    assert found.message == "config.json sets num_labels=7, but its id2label has 3 names."
 
 
 def test_classes_without_names() -> None:
@@ -525,9 +529,9 @@ def test_classes_without_names() -> None:
     [
         ((("1", "a"), ("2", "b")), (), "id2label has 2 entries and the ids 2"),
         ((("0", "a"), ("1", "a")), (), "id2label gives the name a to several ids"),
-        ((("0", "a"), ("1", "b")), (("a", "1"), ("b", "1")), "label2id does not lead a back to the same id"),
+        ((("0", "a"), ("1", "b")), (("a", "1"), ("b", "1")), "label2id does not map a back to the same id"),
         ((("0", "a"), ("1", "b")), (("a", "0"), ("b", "1"), ("c", "2")), "label2id names c, which id2label does not"),
-        ((("0", "a"), ("1", "b")), (("a", "0"),), "label2id does not lead b back to the same id"),
+        ((("0", "a"), ("1", "b")), (("a", "0"),), "label2id does not map b back to the same id"),
     ],
 )
 def test_label_maps_that_contradict_each_other(id2label: Any, label2id: Any, sentence: str) -> None:
@@ -723,14 +727,14 @@ def test_a_head_in_few_bits() -> None:
     assert severities("HS404", head=packed, model=quantised(head_quantised=True)) == ([ERROR], [WARNING])
     assert severities("HS404", head=packed) == SILENT
     assert severities("HS404", model=quantised()) == SILENT
-    with pytest.raises(NotKnown, match="how the head is stored is not known"):
+    with pytest.raises(NotKnown, match="headscope could not determine how the head is stored"):
         findings("HS404", subject(model=quantised(head_quantised=None)))
     new = head(parameter(DENSE), parameter(CLASSIFIER, NEW))
     assert severities("HS404", head=new, model=quantised(skips_head=False)) == ([ERROR], [WARNING])
     (found,) = findings("HS404", subject(head=new, model=quantised(skips_head=False)))
-    assert found.message.startswith("The settings leave nothing unquantized and forget the head: classifier.weight")
+    assert found.message.startswith("The quantization config doesn't skip the head: classifier.weight")
     (found,) = findings("HS404", subject(head=new, model=quantised(skips_head=False, skipped=("lm_head",))))
-    assert found.message.startswith("The settings leave lm_head unquantized")
+    assert found.message.startswith("The quantization config skips lm_head but not the head")
     assert severities("HS404", head=new, model=quantised(skips_head=None)) == SILENT
     assert severities("HS404", head=new, model=quantised(skips_head=True)) == SILENT
     assert severities("HS404", head=new, model=quantised(skips_head=False, method="gptq")) == SILENT
@@ -813,7 +817,7 @@ def test_weights_beside_the_optimizer() -> None:
     assert severities("HS602", live=LiveFacts(())) == SILENT
     assert findings("HS602", subject(live=LiveFacts((), (CLASSIFIER,))))[0].parameters == (CLASSIFIER,)
     (several,) = findings("HS602", subject(live=LiveFacts((), (CLASSIFIER, BIAS))))
-    assert several.message.endswith("so training leaves them as they are.")
+    assert several.message.endswith("so training doesn't change them.")
 
 
 def result(about: Subject, **options: Any) -> CheckResult:
@@ -917,7 +921,7 @@ def test_rules_are_chosen_by_id_beginning_or_name() -> None:
         ({"wanted": ["XHS1"]}, "no such rule: XHS1", ""),
         ({"ignores": [Ignore("HS77")]}, "no such rule: HS77", ""),
         ({"fail_on": "fatal"}, "no such severity: fatal", "severities: error, warning, note"),
-        ({"wanted": ["hs102"], "ignores": [Ignore("HS102")]}, "HS102 is selected and ignored at once", ""),
+        ({"wanted": ["hs102"], "ignores": [Ignore("HS102")]}, "HS102 is both selected and ignored", ""),
         ({"ignores": [Ignore("HS102", "x", date(2026, 1, 1))]}, "the ignore of HS102 (x) ended on 2026-01-01", ""),
         ({"ignores": [Ignore("HS102", until=date(2026, 1, 1))]}, "the ignore of HS102 ended on 2026-01-01", ""),
     ],
@@ -947,7 +951,9 @@ def test_a_head_that_was_new_at_load_is_not_called_random_of_a_model_in_memory()
     assert (found.severity, found.parameters) == (ERROR, (CLASSIFIER, BIAS))
     assert "still exactly zero" in found.message
     for values in ((moved,), (), None):
-        with pytest.raises(NotKnown, match="not known whether the weights were trained since the load"):
+        with pytest.raises(
+            NotKnown, match="headscope could not determine whether the weights were trained since the load"
+        ):
             findings("HS102", subject(INFERENCE, head=ALL_NEW, checkpoint=MEMORY, values=values))
         (found,) = findings("HS102", subject(TRAINING, head=ALL_NEW, checkpoint=MEMORY, values=values))
         assert found.severity is NOTE

@@ -106,7 +106,7 @@ _PICKLED = {"other.safetensors": b"", "pytorch_model.bin": b"\x80\x02N."}
 """A repository without model.safetensors: then the list of its files is asked for."""
 _QUICK = ("--timeout", "2")
 _PATIENT = ("--timeout", "15")
-_WEIGHTS_PART = "another part of model.safetensors"
+_WEIGHTS_PART = "a different part of model.safetensors"
 CASES: tuple[ServerCase, ...] = (
     ServerCase("range ignored, whole file sent", NETWORK, ("200 to a request for a part",), hub={"ignore_range": True}),
     ServerCase("another range than asked for", NETWORK, (_WEIGHTS_PART,), hub={"wrong_range": True}),
@@ -164,13 +164,13 @@ CASES: tuple[ServerCase, ...] = (
     ServerCase(
         "a page in place of the configuration",
         MALFORMED,
-        ("config.json is no valid JSON",),
+        ("config.json is not valid JSON",),
         files={"config.json": b"<!doctype html><p>Sign in"},
     ),
     ServerCase(
         "half a configuration",
         MALFORMED,
-        ("config.json is no valid JSON",),
+        ("config.json is not valid JSON",),
         files={"config.json": b'{"model_type": "bert", '},
     ),
     ServerCase(
@@ -232,7 +232,7 @@ CASES: tuple[ServerCase, ...] = (
     ServerCase(
         "a configuration in gzip",
         NETWORK,
-        ("an encoding that was not asked for",),
+        ("an encoding that headscope didn't request",),
         config_of(COMMIT, Content_Encoding="gzip"),
     ),
     ServerCase("a commit that leads out of the cache", NETWORK, (), config_of("../../../../../escaped")),
@@ -241,11 +241,11 @@ CASES: tuple[ServerCase, ...] = (
     ServerCase(
         "a shard elsewhere on the Hub",
         MALFORMED,
-        ("no file name beside it",),
+        ("not a file name beside it",),
         files=index({"x": "../../other/model.safetensors"}),
     ),
     ServerCase(
-        "a shard at an address", MALFORMED, ("no file name beside it",), files=index({"x": "https://127.0.0.1/x"})
+        "a shard at an address", MALFORMED, ("not a file name beside it",), files=index({"x": "https://127.0.0.1/x"})
     ),
     ServerCase(
         "a shard with a query", "", ("the shard is missing",), files=index({"x": "one.safetensors?download=true"})

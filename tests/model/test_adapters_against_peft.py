@@ -168,7 +168,7 @@ def test_a_base_that_is_not_there_is_said_with_what_the_adapter_holds(bert: Save
 
 
 def test_an_adapter_that_is_none(bert: Saved) -> None:
-    with pytest.raises(UsageError, match="is no PEFT adapter"):
+    with pytest.raises(UsageError, match="is not a PEFT adapter"):
         headscope.inspect(str(bert.base), adapter=str(bert.base))
 
 
@@ -182,7 +182,7 @@ def test_an_adapter_without_weights_is_not_determined(bert: Saved) -> None:
 def test_a_base_that_is_no_name(bert: Saved, value: Any) -> None:
     config = bert.adapter / "adapter_config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"base_model_name_or_path": value}))
-    with pytest.raises(HeadscopeError, match="names no base model"):
+    with pytest.raises(HeadscopeError, match="doesn't name its base model"):
         _inspect(bert)
 
 

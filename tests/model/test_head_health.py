@@ -364,7 +364,7 @@ def test_losses_that_move_the_mean_row_are_said(tmp_path: Path) -> None:
 def test_a_snapshot_holds_no_numbers(tmp_path: Path) -> None:
     headscope.snapshot(saved(bert(), tmp_path / "model"), tmp_path / "snapshot.json")
     found = health_of(tmp_path / "snapshot.json")
-    assert (found.verdict, found.reasons) == (OPEN, ("a snapshot holds no weights",))
+    assert (found.verdict, found.reasons) == (OPEN, ("snapshots contain no weights",))
 
 
 def test_other_dtypes_and_missing_biases(tmp_path: Path) -> None:

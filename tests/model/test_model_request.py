@@ -42,7 +42,7 @@ FAULTS: list[tuple[dict[str, Any], ModelRequest, type[HeadscopeError], str]] = [
     (BERT, ModelRequest(labels=("a", "a")), UsageError, "given twice"),
     (BERT, ModelRequest(task="poetry"), UsageError, "no such task: poetry"),
     (BERT, ModelRequest(model_class="BertForSequenceClasification"), UsageError, "has no class"),
-    (BERT, ModelRequest(model_class="BertTokenizer"), UsageError, "no model class"),
+    (BERT, ModelRequest(model_class="BertTokenizer"), UsageError, "not a model class"),
     (BERT, ModelRequest(task="image-classification"), UsageError, "no class for image-classification"),
     ({}, ModelRequest(), Malformed, "no model_type"),
     ({"model_type": "barrt"}, ModelRequest(), Unsupported, "nearest: bart"),

@@ -56,4 +56,4 @@ def test_keys_of_no_class_are_said_to_fit_none(tmp_path: Path) -> None:
     with pytest.raises(WithoutConfig, match="no classification class of Transformers fits half of the keys") as caught:
         headscope.inspect(str(tmp_path), offline=True)
     assert caught.value.state.repair is None
-    assert caught.value.hint == "put the config.json of the model there"
+    assert caught.value.hint == "add the config.json of the model"

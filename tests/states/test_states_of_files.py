@@ -197,7 +197,7 @@ def test_what_an_optimizer_keeps_is_not_taken_for_weights(stored: Any, model: Mo
     assert report.checkpoint.states == () and report.repaired is None
     torch.save(stored | {"optimal": {"weight": torch.ones(2)}}, tmp_path / "last.ckpt")
     (state, *_) = headscope.inspect(str(tmp_path), offline=True).checkpoint.states
-    assert "lie under ['optimal']" in state.evidence[0]
+    assert "are under ['optimal']" in state.evidence[0]
 
 
 def test_a_distributed_optimizer_is_not_taken_for_the_model(model: Model, tmp_path: Path) -> None:

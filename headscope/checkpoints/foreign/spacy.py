@@ -18,7 +18,7 @@ from headscope.facts.counting import few_of
 from headscope.facts.export import ExportHead, HeadBasis
 from headscope.facts.weight_inventory import Setting, contents_of
 
-KNOWLEDGE = "meta.json and config.cfg of the pipeline; its weights are in Thinc's format, which is not read"
+KNOWLEDGE = "meta.json and config.cfg of the pipeline; its weights are in Thinc's format, which headscope doesn't read"
 _META, _CONFIG = "meta.json", "config.cfg"
 _CLASSIFIERS = ("textcat", "textcat_multilabel")
 _SECTION = re.compile(r"\[components\.(?P<name>[^\]\n]{1,100})\]")
@@ -111,7 +111,9 @@ def _head(components: Sequence[_Component]) -> ExportHead | None:
         return None
     one, *others = found
     gaps = [
-        Unavailable("head", f"the weights of {one.name} ({one.name}/model) are in Thinc's format, which is not read"),
+        Unavailable(
+            "head", f"the weights of {one.name} ({one.name}/model) are in Thinc's format, which headscope doesn't read"
+        ),
         Unavailable("pooling", f"it is that of {one.architecture or 'an architecture that config.cfg does not name'}"),
     ]
     gaps += [Unavailable("labels", one.labels.reason)] if one.labels.reason else []

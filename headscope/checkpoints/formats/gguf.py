@@ -55,7 +55,7 @@ def read_gguf(source: ByteSource) -> WeightInventory:
     """The contents of a GGUF file. Raises Malformed where it is none, Unsupported for another version."""
     cursor = _Cursor(source)
     if cursor.take(4) != _MAGIC:
-        raise Malformed(f"{source.name} is not a GGUF file", "fetch the file again")
+        raise Malformed(f"{source.name} is not a GGUF file", "download the file again")
     version = cursor.number("I")
     if version not in _VERSIONS:
         raise Unsupported(
@@ -101,13 +101,15 @@ def _value(cursor: "_Cursor", kind: int, *, keep: bool) -> Any:
     if kind == _TEXT:
         return next(cursor.texts(1, 1 if keep else 0), None)
     if kind != _ARRAY:
-        raise Malformed(f"{cursor.name} holds a setting of the unknown kind {kind}", "fetch the file again")
+        raise Malformed(f"{cursor.name} holds a setting of the unknown kind {kind}", "download the file again")
     inner, length = cursor.number("I"), cursor.number("Q")
     if inner in _NUMBERS:
         cursor.skip(length * struct.calcsize(_NUMBERS[inner]))
         return None
     if inner != _TEXT:
-        raise Malformed(f"{cursor.name} holds an array of the kind {inner}, which is not read", "fetch the file again")
+        raise Malformed(
+            f"{cursor.name} holds an array of the kind {inner}, which headscope doesn't read", "download the file again"
+        )
     kept = list(cursor.texts(length, _MOST_LABELS if keep else 0))
     return kept if keep else None
 
@@ -117,7 +119,7 @@ def _tensor(cursor: "_Cursor", file: str) -> TensorHeader:
     name = cursor.text(_LONGEST_NAME)
     axes = cursor.number("I")
     if axes > _MOST_AXES:
-        raise Malformed(f"{cursor.name} holds a tensor of {axes} axes", "fetch the file again")
+        raise Malformed(f"{cursor.name} holds a tensor of {axes} axes", "download the file again")
     shape = tuple(cursor.number("Q") for _ in range(axes))
     kind = cursor.number("I")
     cursor.skip(8)
@@ -155,7 +157,7 @@ class _Cursor:
         """A number of things that follow."""
         found: int = self.number("Q")
         if found > limit:
-            raise Malformed(f"{self.name} announces {found:,} {what}, over the limit of {limit:,}", "fetch it again")
+            raise Malformed(f"{self.name} announces {found:,} {what}, over the limit of {limit:,}", "download it again")
         return found
 
     def text(self, limit: int) -> str:
@@ -167,7 +169,7 @@ class _Cursor:
         self._texts += count
         if self._texts > _MOST_TEXTS:
             raise Malformed(
-                f"{self.name} announces {self._texts:,} texts, over the limit of {_MOST_TEXTS:,}", "fetch it again"
+                f"{self.name} announces {self._texts:,} texts, over the limit of {_MOST_TEXTS:,}", "download it again"
             )
         for _ in range(min(keep, count)):
             yield self._take_text(_LONGEST_TEXT)[:_LONGEST_NAME].decode("utf-8", "replace")
@@ -192,7 +194,7 @@ class _Cursor:
     def _take_text(self, limit: int) -> bytes:
         length = self.number("Q")
         if length > limit:
-            raise Malformed(f"{self.name} announces a text of {length:,} bytes", "fetch the file again")
+            raise Malformed(f"{self.name} announces a text of {length:,} bytes", "download the file again")
         return self.take(length)
 
     def _need(self, length: int) -> None:
@@ -210,7 +212,7 @@ class _Cursor:
         if end > self._source.size:
             raise Malformed(
                 f"{self.name} is not a whole GGUF file: it ends inside its header, after {self._source.size:,} bytes",
-                "fetch the file again",
+                "download the file again",
             )
         if end > _LARGEST_HEADER:
             raise Unsupported(

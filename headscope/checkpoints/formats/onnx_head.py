@@ -12,7 +12,7 @@ from headscope.checkpoints.formats.onnx_walk import Meeting, Walk, Weight, last_
 from headscope.errors import HeadscopeError, Unsupported
 from headscope.facts import PoolingKind, Shape, TensorHeader, Unavailable
 from headscope.facts.counting import counted
-from headscope.facts.export import ExportHead, ExportStep, ExportValue, HeadBasis
+from headscope.facts.export import ExportHead, ExportStep, ExportValue, HeadBasis, Storage
 from headscope.facts.weight_inventory import Setting, WeightInventory, contents_of
 
 SUFFIX = ".onnx"
@@ -43,7 +43,7 @@ _ELEMENTWISE = frozenset({
 })  # fmt: skip
 _COUNTING = ("int32", "int64", "bool")
 """Formats of indices and shapes, which are not weights."""
-_QUANTISED = "quantized, transposed"
+_QUANTIZED = (Storage.QUANTIZED, Storage.TRANSPOSED)
 """How MatMulInteger takes a matrix: as integers, inputs by outputs."""
 _SUBGRAPHS = frozenset({"If", "Loop", "Scan"})
 _ADDING = frozenset({"Add", "Mul"})
@@ -244,10 +244,10 @@ class _Back:
             name = node.operation.lower()
         if name == "linear" and self._steps and self._steps[-1].is_affine and self._steps[-1].step.operation == "add":
             bias = self._steps.pop().step
-            self._add(ExportStep(name, (*self._keep(used), *bias.tensors), self._detail(node, used), bias.output_shape))
+            self._add(_stored(name, (*self._keep(used), *bias.tensors), _storage(node, used), bias.output_shape))
             return
-        detail = self._detail(node, used) if name == "linear" else ""
-        self._add(ExportStep(name, self._keep(used), detail, self._shape()), is_affine=is_affine)
+        storage = _storage(node, used) if name == "linear" else ()
+        self._add(_stored(name, self._keep(used), storage, self._shape()), is_affine=is_affine)
 
     def _add(self, step: ExportStep, *, is_affine: bool = False) -> None:
         self._steps.append(_Found(step, is_affine))
@@ -259,16 +259,6 @@ class _Back:
             self._tensors.setdefault(item.tensor.key, item.tensor)
             kept.append(item.tensor.key)
         return tuple(dict.fromkeys(kept))
-
-    def _detail(self, node: Node, weights: Iterable[Weight]) -> str:
-        """How the matrix of a linear layer is stored: PyTorch stores outputs by inputs, MatMul takes the other way."""
-        matrices = [item for item in weights if len(item.tensor.shape) > 1]
-        by_outputs = bool(node.attributes.get("transB", 0))
-        words = {
-            "dequantised": any(item.is_dequantised for item in matrices),
-            "transposed": any(item.is_transposed == by_outputs for item in matrices),
-        }
-        return ", ".join(word for word, said in words.items() if said)
 
     def _shape(self) -> Shape:
         return self._walk.shape(self._value) or ()
@@ -310,9 +300,12 @@ class _Back:
         tensors = self._keep(used)
         if name == "linear" and self._steps and self._steps[-1].is_affine and self._steps[-1].step.operation == "add":
             bias = self._steps.pop().step
-            self._add(ExportStep(name, (*tensors, *bias.tensors), _QUANTISED, bias.output_shape))
+            self._add(_stored(name, (*tensors, *bias.tensors), _QUANTIZED, bias.output_shape))
             return
-        self._add(ExportStep(name, tensors, _QUANTISED if name == "linear" else "in single steps", self._shape()))
+        if name == "linear":
+            self._add(_stored(name, tensors, _QUANTIZED, self._shape()))
+        else:
+            self._add(ExportStep(name, tensors, "in single steps", self._shape()))
 
     def _affine_steps(self) -> int:
         """How many steps met last only scale or shift by a stored vector: those of a normalization."""
@@ -436,6 +429,21 @@ _COLLAPSES: dict[str, _Reader] = {
     "ReduceSum": _Back.reduce,
     "GlobalAveragePool": _Back.spatial,
 }
+
+
+def _stored(name: str, tensors: tuple[str, ...], storage: tuple[Storage, ...], shape: Shape) -> ExportStep:
+    return ExportStep(name, tensors, ", ".join(storage), shape, storage)
+
+
+def _storage(node: Node, weights: Iterable[Weight]) -> tuple[Storage, ...]:
+    """How the matrix of a linear layer is stored: PyTorch stores outputs by inputs, MatMul takes the other way."""
+    matrices = [item for item in weights if len(item.tensor.shape) > 1]
+    by_outputs = bool(node.attributes.get("transB", 0))
+    found = {
+        Storage.QUANTIZED: any(item.is_dequantised for item in matrices),
+        Storage.TRANSPOSED: any(item.is_transposed == by_outputs for item in matrices),
+    }
+    return tuple(storage for storage, is_so in found.items() if is_so)
 
 
 def _at_index(at: int) -> tuple[PoolingKind, str]:

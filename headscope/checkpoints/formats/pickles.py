@@ -132,7 +132,7 @@ class _Machine:
         if self.names is not None:
             return kind(f"{self.name} holds a pickle that cannot be read: {what}", "check where the file is from")
         if self.dialect is not None:
-            return kind(f"{self.name} is not {self.dialect.what}: {what}", "don't load it before you know why")
+            return kind(f"{self.name} is not {self.dialect.what}: {what}", "don't load it until you know why")
         return kind(f"{self.name} holds a pickle that is not a state dict: {what}", "save it as safetensors")
 
     def is_class(self, found: Any) -> bool:
@@ -393,7 +393,7 @@ def _allowed(machine: _Machine, found: Global) -> Global:
         machine.spend(0, _ENTRY)
         machine.names.add(str(found))
         return found
-    raise machine.bad(f"it would import {found}, which was not done")
+    raise machine.bad(f"it references {found}, which is not allowed (nothing was run)")
 
 
 def _is_of_a_package(found: Global) -> bool:
@@ -433,7 +433,7 @@ def _persistent(machine: _Machine, argument: Any) -> None:
             if dtype is not None and _is_size(count):
                 machine.push(Storage(key, dtype, count))
                 return
-    raise machine.bad("it refers to data in a way that is not known")
+    raise machine.bad("it refers to data in an unknown way")
 
 
 def _reduce(machine: _Machine, argument: Any) -> None:
@@ -447,7 +447,7 @@ def _reduce(machine: _Machine, argument: Any) -> None:
     rebuild = _REBUILDERS.get(function) if isinstance(function, Global) else None
     if rebuild is None or not isinstance(arguments, tuple):
         called = str(function) if isinstance(function, Global) else f"a {type(function).__name__}"
-        raise machine.bad(f"it would call {called}, which was not done")
+        raise machine.bad(f"it calls {called}, which is not allowed (nothing was run)")
     machine.spend(len(arguments))
     machine.push(rebuild(machine, arguments))
 
@@ -548,7 +548,7 @@ def _rebuild_from_type(machine: _Machine, arguments: tuple[Any, ...]) -> Any:
         case (Global() as function, _, tuple() as inner, _) if function in _TENSOR_REBUILDERS:
             machine.spend(len(inner))
             return _TENSOR_REBUILDERS[function](machine, inner)
-    raise machine.bad("a tensor subclass is made in a way that is not known")
+    raise machine.bad("a tensor subclass is made in an unknown way")
 
 
 def _rebuild_size(machine: _Machine, arguments: tuple[Any, ...]) -> Any:

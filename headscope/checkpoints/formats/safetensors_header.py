@@ -48,7 +48,7 @@ def _read(source: ByteSource) -> tuple[list[tuple[TensorHeader, int, int]], int]
 
 
 def _bad(name: str, what: str) -> Malformed:
-    return Malformed(f"{name} is not a valid safetensors file: {what}", "fetch the file again, or save it again")
+    return Malformed(f"{name} is not a valid safetensors file: {what}", "download it or save it again")
 
 
 def _header_text(source: ByteSource) -> bytes:
@@ -135,7 +135,7 @@ def _check_metadata(entries: _Object, name: str) -> None:
     """At most one `__metadata__`, null or a map of text to text."""
     found = [value for key, value in entries if key == _METADATA]
     if len(found) > 1:
-        raise _bad(name, "__metadata__ stands twice")
+        raise _bad(name, "__metadata__ occurs twice")
     for metadata in found:
         is_map = isinstance(metadata, _Object) and all(
             isinstance(value, str) and not _is_broken(key + value) for key, value in metadata
@@ -184,9 +184,7 @@ def _check_size(key: str, dtype: str, shape: list[int], offsets: list[int], name
     if bits > _LARGEST_INDEX or bits % 8:
         raise _bad(name, f"the shape of {key!r} overflows or fills no whole bytes")
     if offsets[1] - offsets[0] != bits // 8:
-        raise _bad(
-            name, f"{key!r} of shape {shape} in {dtype} needs {bits // 8} bytes, its offsets hold another number"
-        )
+        raise _bad(name, f"{key!r} of shape {shape} in {dtype} needs {bits // 8} bytes, but its offsets don't match")
 
 
 def _check_layout(tensors: Iterable[tuple[TensorHeader, int, int]], data: int, name: str) -> None:

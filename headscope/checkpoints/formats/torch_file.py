@@ -129,7 +129,8 @@ def _refuse_what_it_is_not(source: ByteSource) -> None:
     is_long = source.size > _TAR_MAGIC_AT + len(_TAR_MAGIC)
     if is_long and source.read_at(_TAR_MAGIC_AT, len(_TAR_MAGIC)) == _TAR_MAGIC:
         raise Unsupported(
-            f"{source.name} is in PyTorch's tar format of before 2017, which is not read", "load it and save it again"
+            f"{source.name} is in PyTorch's tar format from before 2017, which headscope doesn't read",
+            "load it and save it again",
         )
 
 

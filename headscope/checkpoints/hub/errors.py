@@ -23,7 +23,7 @@ def understood(repo: str) -> Iterator[None]:
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as err:
         raise NetworkError(
             f"the Hub's answer on {repo} cannot be understood ({type(err).__name__})",
-            "see whether HF_ENDPOINT is a Hub",
+            "check that HF_ENDPOINT is a Hub",
         ) from err
 
 
@@ -39,20 +39,22 @@ def translated(repo: str, revision: str | None) -> Iterator[None]:
         raise
     except errors.GatedRepoError as err:
         raise Gated(
-            f"{repo} is gated: its license has to be accepted", f"accept it at {page}, then `hf auth login`"
+            f"{repo} is gated: you must accept its license", f"accept it at {page}, then run `hf auth login`"
         ) from err
     except errors.RepositoryNotFoundError as err:
         raise NotFound(
             f"the Hub has no repository {repo}, or it is private", "check the name; for a private one `hf auth login`"
         ) from err
     except errors.RevisionNotFoundError as err:
-        raise NotFound(f"{repo} has no revision {revision or 'main'}", f"see the branches at {page}/tree/main") from err
+        raise NotFound(f"{repo} has no revision {revision or 'main'}", f"see {page}/tree/main") from err
     except errors.LocalEntryNotFoundError as err:
-        raise NetworkError(f"the Hub broke off while {repo} was read", "try again, or use --offline") from err
+        raise NetworkError(
+            f"the connection to the Hub broke while headscope read {repo}", "try again, or use --offline"
+        ) from err
     except errors.EntryNotFoundError as err:
-        raise NotFound(f"{repo} holds no {CONFIG}", "it may be no Transformers model; see its page") from err
+        raise NotFound(f"{repo} holds no {CONFIG}", "it may not be a Transformers model; see its page") from err
     except errors.HFValidationError as err:
-        raise NotFound(f"{repo} is not a possible Hub id: {err}", "a Hub id reads `name` or `owner/name`") from err
+        raise NotFound(f"{repo} is not a valid Hub ID: {err}", "a Hub ID is `name` or `owner/name`") from err
     except errors.HfHubHTTPError as err:
         raise _http_error(repo, err) from err
     except (PermissionError, FileNotFoundError, NotADirectoryError, IsADirectoryError, FileExistsError) as err:

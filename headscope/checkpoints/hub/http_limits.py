@@ -14,7 +14,7 @@ from headscope.upstream.hub import event_hooks, library_of
 
 _TAG = re.compile(r'(W/)?"?(?!\.\.?"?$)[A-Za-z0-9._=+:,;@-]{0,200}"?')
 _PATH_PARTS = {"X-Repo-Commit": re.compile(r"[0-9a-f]{7,64}"), "ETag": _TAG, "X-Linked-ETag": _TAG}
-_HINT = "do not trust this endpoint; see HF_ENDPOINT"
+_HINT = "don't trust this endpoint; check HF_ENDPOINT"
 
 
 class Clock(Protocol):
@@ -129,7 +129,7 @@ def _refuse_paths(response: Any) -> None:
     for header, pattern in _PATH_PARTS.items():
         value = response.headers.get(header)
         if value is not None and not pattern.fullmatch(value):
-            raise NetworkError(f"the server says {header}: {value[:80]!r}, which is none", _HINT)
+            raise NetworkError(f"the server says {header}: {value[:80]!r}, which is invalid", _HINT)
 
 
 def _bounded(stream: Any, deadline: Clock, limit: int) -> Any:

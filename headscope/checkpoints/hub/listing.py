@@ -82,7 +82,7 @@ def _searched(hub: HubOptions, **wanted: Any) -> Iterator[ListedModel]:
         if model is None or model.repo in known:
             repeated += 1
             if repeated > _MOST_REPEATED:
-                raise NetworkError("the Hub's listing repeats itself", "see whether HF_ENDPOINT is a Hub")
+                raise NetworkError("the Hub's listing repeats itself", "check that HF_ENDPOINT is a Hub")
             continue
         repeated = 0
         known.add(model.repo)

@@ -44,9 +44,7 @@ class Deadline:
         """Seconds that remain. Raises NetworkError where none do."""
         remaining = self.begun + self.seconds - time.monotonic()
         if remaining <= 0:
-            raise NetworkError(
-                f"the Hub took longer than {self.seconds:g} s", "try again, or give more time with --timeout"
-            )
+            raise NetworkError(f"the Hub took longer than {self.seconds:g} s", "try again, or set a longer --timeout")
         return remaining
 
     def pause(self, seconds: float) -> None:
@@ -56,7 +54,7 @@ class Deadline:
         elif seconds >= self.left():
             raise NetworkError(
                 f"the Hub asks to wait {seconds:.0f} s, longer than the time that is left",
-                "try again later, or give more time with --timeout",
+                "try again later, or set a longer --timeout",
             )
 
 
@@ -127,7 +125,7 @@ class RangeBytes:
             if pause is not None:
                 raise pause
             if status == _UNSATISFIABLE and offset == 0:
-                raise Malformed(f"{self.name} is empty", "fetch the file again")
+                raise Malformed(f"{self.name} is empty", "download the file again")
             if is_missing(response, self._url):
                 raise EntryNotFoundError(f"{self.name} is not there")
             if "X-Error-Code" in response.headers:  # the Hub's own word, not that of the store behind it
@@ -136,7 +134,7 @@ class RangeBytes:
             if status != _PARTIAL_CONTENT:
                 raise NetworkError(
                     f"the server answered {status} to a request for a part of {self.name}",
-                    "weights are never fetched whole; fetch the checkpoint with `hf download` and give the folder",
+                    "weights are never fetched whole; download the checkpoint with `hf download` and pass the folder",
                 )
             begin, end, whole = _part_of(response.headers, self.name)
             expected = min(length, whole - offset)
@@ -146,7 +144,7 @@ class RangeBytes:
             self._commit = commit_of(response) or self._commit
             data = b"".join(_bounded(response.iter_raw(), expected, self.name, self._deadline))
         if len(data) != expected:
-            raise Passing("the server broke off", None)
+            raise Passing("the server closed the connection", None)
         return data, whole
 
 
@@ -206,7 +204,7 @@ def _refuse_downgrade(asked: str, answered: str, name: str) -> None:
     if asked.startswith("https:") and not answered.startswith("https:"):
         raise NetworkError(
             f"the server sent {name} from an address without encryption ({_origin(answered)[1]})",
-            "do not trust this endpoint; see HF_ENDPOINT",
+            "don't trust this endpoint; check HF_ENDPOINT",
         )
 
 

@@ -78,7 +78,7 @@ def config_name(access: HubAccess, storage: "Repository", pool: Executor) -> str
 def _without_config(access: HubAccess, storage: "Repository") -> HeadscopeError:
     found = without_config(surroundings(access, storage))
     if found.state is None and not isinstance(found, WithoutConfig):
-        return NotFound(f"{access.repo} holds no {CONFIG}", "it may be no Transformers model; see its page")
+        return NotFound(f"{access.repo} holds no {CONFIG}", "it may not be a Transformers model; see its page")
     return found
 
 
@@ -268,7 +268,7 @@ class Repository:
         if self.commit is None and not commit:
             raise NetworkError(
                 f"the server does not say which commit of {self._access.repo} it sends",
-                "see whether HF_ENDPOINT is a Hub",
+                "check that HF_ENDPOINT is a Hub",
             )
         if self.commit is None:
             self.commit = commit
@@ -285,7 +285,7 @@ class Repository:
 def _whole(path: Path, name: str) -> bytes:
     source = LocalBytes(path, name)
     if source.size > LARGEST_JSON:
-        raise Malformed(f"{name} has {source.size} bytes, too many for what it should be", "check what the file is")
+        raise Malformed(f"{name} has {source.size} bytes, too large for such a file", "check what the file is")
     return source.read_at(0, source.size)
 
 

@@ -84,7 +84,7 @@ def find_half_download(place: Place) -> Found | None:
     state = CheckpointState(
         StateKind.HALF_DOWNLOAD,
         tool=marks[0][1] if marks else "",
-        sentence="The checkpoint is not complete: a download or a copy was broken off.",
+        sentence="The checkpoint is not complete: a download or a copy was interrupted.",
         evidence=tuple(evidence),
         repair=_download(place),
     )
@@ -127,10 +127,10 @@ def _download(place: Place) -> Repair:
     """The command that downloads what is missing: into the Hub's cache, where the folder is one of it."""
     match = _IN_CACHE.search(place.name)
     if match is None:
-        sentence = "Download it again, which takes up where it stopped; OWNER/NAME is the model's Hub ID:"
+        sentence = "Download it again, which resumes the download; OWNER/NAME is the model's Hub ID:"
         return Repair(sentence, "hf download OWNER/NAME --local-dir .", "sh")
     commit = f" --revision {match['commit']}" if match["commit"] else ""
-    sentence = "Download it into the cache again, which takes up where it stopped:"
+    sentence = "Download it into the cache again, which resumes the download:"
     return Repair(sentence, f"hf download {match['owner']}/{match['name']}{commit}", "sh")
 
 
@@ -209,7 +209,7 @@ def find_other_format(place: Place) -> Found | None:
     state = CheckpointState(
         StateKind.OTHER_FORMAT,
         tool=kind,
-        sentence=f"The weights are in a format that is not examined: {shown}. Transformers 5 loads safetensors and "
+        sentence=f"headscope doesn't read the format of these weights: {shown}. Transformers 5 loads safetensors and "
         "PyTorch's files only.",
         evidence=(f"{counted(len(found), 'file')} of {' and '.join(dict.fromkeys(found.values()))}, no other weights",),
         repair=_conversion(kind),

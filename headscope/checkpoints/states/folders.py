@@ -41,7 +41,7 @@ def find_trainer_output(place: Place) -> Found | None:
         sentence="The folder is the output of a Trainer, not a checkpoint: the checkpoints are in folders inside.",
         evidence=tuple(evidence),
         repair=Repair(
-            f"Give the {'best' if chosen == best else 'newest'} checkpoint (--subfolder {chosen}), or copy it "
+            f"Use the {'best' if chosen == best else 'newest'} checkpoint (--subfolder {chosen}), or copy it "
             "to a folder for the model:",
             f"cp -r {chosen} model && rm -f model/optimizer.pt model/scheduler.pt model/rng_state*.pth",
             "sh",

@@ -1,4 +1,4 @@
-"""Hostile checkpoints, built anew on every run: one file for each kind, all of them in `CASES`."""
+"""Hostile checkpoints, built again on every run: one file for each kind, all of them in `CASES`."""
 
 from hostile.corpus import (
     adapters,
@@ -26,10 +26,10 @@ GROUPS: dict[str, tuple[Case, ...]] = {
     "bombs": bombs.CASES,
     "names": names.CASES,
     "adapters": adapters.CASES,
-    "quantised": quantised.CASES,
+    "quantized": quantised.CASES,
     "exports": exports.CASES,
     "states": states.CASES,
     "foreign": foreign.CASES,
-    "labelled": labelled.CASES,
+    "labeled": labelled.CASES,
 }
 CASES: tuple[Case, ...] = tuple(case for group in GROUPS.values() for case in group)

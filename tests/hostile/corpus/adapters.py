@@ -50,10 +50,10 @@ CASES: tuple[Case, ...] = (
     *(
         Case(f"adapter: base is {value!r}", _sentence({"base_model_name_or_path": value}), words=(word,))
         for value, word in (
-            (None, "names no base model"),
-            (7, "names no base model"),
-            ("", "names no base model"),
-            ([], "names no base model"),
+            (None, "doesn't name its base model"),
+            (7, "doesn't name its base model"),
+            ("", "doesn't name its base model"),
+            ([], "doesn't name its base model"),
             ("../../etc/passwd", "cannot be read"),
             ("/proc/self/mem", "cannot be read"),
             ("\x1b[2J\u202e", "cannot be read"),

@@ -13,7 +13,7 @@ _TEXTS: dict[str, bytes] = {
     "text": b'"bert"',
     "number": b"1",
     "cut": b'{"model_type": "dist',
-    "no UTF-8": b'{"model_type": "\xff"}',
+    "not UTF-8": b'{"model_type": "\xff"}',
     "UTF-16": '{"model_type": "bert"}'.encode("utf-16"),
     "key twice": b'{"model_type": "bert", "model_type": "gpt2"}',
     "deep": b"[" * 100_000,
@@ -49,7 +49,7 @@ _VALUES: dict[str, dict[str, Any]] = {
 }
 
 _TOLD = {
-    "list as model type": ("names no model_type",),
+    "list as model type": ("has no model_type",),
     "unknown model type": ("does not know the model type",),
     "no labels": ("describes 0 labels",),
     "no heads": ("ZeroDivisionError",),

@@ -30,13 +30,13 @@ _PATHS: dict[str, Any] = {
 }
 _INDEXES: dict[str, bytes] = {
     "empty": b"",
-    "no object": b"[]",
-    "no map": b"{}",
+    "not an object": b"[]",
+    "not a map": b"{}",
     "empty map": b'{"weight_map": {}}',
     "map as a list": b'{"weight_map": ["a"]}',
     "map as null": b'{"weight_map": null}',
     "key twice": b'{"weight_map": {"a": "x", "a": "y"}}',
-    "no UTF-8": b'{"weight_map": {"\xff": "x"}}',
+    "not UTF-8": b'{"weight_map": {"\xff": "x"}}',
     "deep": b'{"weight_map":' + b"[" * 100_000,
     "cut": b'{"weight_map": {"a": "mod',
     "pointer": b"version https://git-lfs.github.com/spec/v1\n",

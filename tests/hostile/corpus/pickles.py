@@ -80,7 +80,7 @@ _OPERATIONS: dict[str, bytes] = {
     "text cut": b"\x80\x02X\xff\xff\xff\x7fabc",
     "8-byte length": b"\x80\x04\x8d" + b"\xff" * 8 + b"a",
     "long of 2 GB": b"\x80\x02\x8b\xff\xff\xff\x7f",
-    "no dict": b"\x80\x02K\x01.",
+    "not a dict": b"\x80\x02K\x01.",
     "dict of numbers": b"\x80\x02}" + _text("a") + b"K\x01s.",
     "persistent text": b"\x80\x02Pname\n.",
     "extension": b"\x80\x02\x82\x01.",
@@ -127,14 +127,14 @@ _ARCHIVES: dict[str, bytes] = {
 CASES = (
     *(
         Case(f"pickle calls {module}.{name}".encode("unicode_escape").decode(), _called(module, name, "reduce"),
-             words=("would import", "not done"))
+             words=("references", "not done"))
         for module, name in _CALLS
     ),
     *(
         Case(f"pickle calls by {way}", _called("os", "system", way), words=("pytorch_model.bin",))
         for way in ("stack", "inst", "object")
     ),
-    Case("legacy pickle calls", _legacy, words=("would import os.system",)),
+    Case("legacy pickle calls", _legacy, words=("references os.system",)),
     *(
         Case(f"pickle: {name}", _file(in_zip(content)), words=("pytorch_model.bin", "hint:"))
         for name, content in _OPERATIONS.items()

@@ -79,7 +79,7 @@ def _trainer(state: bytes) -> dict[str, bytes]:
 
 _HUGE = json.dumps({"best_model_checkpoint": "checkpoint-1", "best_metric": 10**400}).encode()
 _ELSEWHERE = json.dumps({"best_model_checkpoint": "/etc;rm -rf ~", "best_metric": "x"}).encode()
-_NOT_RUN = "which was not done"
+_NOT_RUN = "which is not allowed"
 CASES = (
     Case("metadata runs code", _of(_metadata_that_runs), (3,), (_NOT_RUN,)),
     Case("metadata is cut", _of(_metadata(pickle.dumps({"a": 1})[:-3])), (3,), ("HS805",)),
