@@ -6,7 +6,7 @@ WORKERS ?= auto
 # Tests start hundreds of processes: each would compile headscope again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo setup test test-all states lint format types floors docs-check docs check matrix bench clean
+.PHONY: demo setup test test-all states lint format types floors docs-check docs docs-look check matrix bench clean
 
 ## demo: set everything up and run the main job, without network, on a bundled snapshot
 demo: $(VENV)/.run
@@ -56,6 +56,10 @@ docs-check: $(VENV)/.dev
 ## docs: the site, without network; a broken link is an error
 docs: $(VENV)/.dev
 	$(BIN)/python scripts/build_site.py
+
+## docs-look: the site in a browser; needs Chromium, and npm's playwright-core, axe-core and html-validate
+docs-look: docs
+	node scripts/check_site.mjs site
 
 check: lint types floors docs-check docs test-all
 

@@ -126,8 +126,8 @@ def _stage(docs: Path, stage: Path, name: str) -> tuple[dict[str, str], dict[str
     """A copy of docs with the generated pages and pictures; returns those by their names."""
     shutil.rmtree(stage / name, ignore_errors=True)
     shutil.copytree(docs, stage / name)
-    pages, pictures = atlas_pages(docs)
-    pages |= question_pages((docs / "questions.md").read_text(encoding="utf-8"))
+    pages, pictures = atlas_pages(docs) if (docs / "atlas.json").exists() else ({}, {})
+    pages |= question_pages(_questions(docs))
     for place, text in {**_own_pages(docs), **pages}.items():
         (stage / name / place).parent.mkdir(exist_ok=True)
         (stage / name / place).write_text(staged(text), encoding="utf-8")
@@ -141,11 +141,16 @@ def _own_pages(docs: Path) -> dict[str, str]:
     return {page.relative_to(docs).as_posix(): page.read_text(encoding="utf-8") for page in docs.rglob("*.md")}
 
 
+def _questions(docs: Path) -> str:
+    page = docs / "questions.md"
+    return page.read_text(encoding="utf-8") if page.exists() else ""
+
+
 def _settings(text: str, docs: Path, address: str) -> str:
-    """Zensical's settings with the pages of the questions below their index, and with the site's address."""
-    _, questions = read_questions((docs / "questions.md").read_text(encoding="utf-8"))
-    pages = "".join(f"\n      {json.dumps(f'{FOLDER}/{question.slug}.md')}," for question in questions)
-    text = re.sub(r'(\{ "[^"]*" = )"questions\.md"( \},)', rf'\1["questions.md",{pages}\n    ]\2', text)
+    """Zensical's settings with the pages of the questions after the page of all of them, and with the site's address."""
+    _, questions = read_questions(_questions(docs))
+    pages = "".join(f"\n    {json.dumps(f'{FOLDER}/{question.slug}.md')}," for question in questions)
+    text = text.replace('"questions.md" },', f'"questions.md" }},{pages}', 1)
     return text.replace("[project]\n", f"[project]\nsite_url = {json.dumps(address)}\n", 1) if address else text
 
 

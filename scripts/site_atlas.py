@@ -94,7 +94,8 @@ def _change(before: dict[str, Any] | None, after: dict[str, Any] | None, old: st
 def _class_page(atlas: Atlas, entries: Sequence[HeadEntry], changes: Sequence[str]) -> str:
     entry = entries[0]
     families = ", ".join(f"`{item.model_type}`" for item in entries)
-    parts = [f"# {entry.class_name}", f"{_lead(entry)} Family: {families}. Task: {entry.task.value}."]
+    way = f"[Atlas of heads](../atlas.md) / [{entry.task.value}](../atlas.md#{entry.task.value})"
+    parts = [f"# {entry.class_name}", way, f"{_lead(entry)} Family: {families}. Task: {entry.task.value}."]
     if entry.head is None:
         parts.append(
             f"headscope could not trace this class of Transformers {atlas.transformers}: {plain(entry.reason)}"
@@ -139,7 +140,7 @@ def _head_parts(entry: HeadEntry, head: AtlasHead, atlas: Atlas) -> Iterator[str
     if head.formula:
         yield f"```text\n{head.formula}\n```"
     yield f"![{_alternative(entry, head)}]({entry.class_name}.svg)"
-    yield "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in _facts(entry, head, atlas))])
+    yield "\n".join(["| what | in the default configuration |", "|---|---|", *(f"| {name} | {value} |" for name, value in _facts(entry, head, atlas))])
     if head.parameters:
         yield "## Weights of the head"
         yield "\n".join(_weights(entry, head))
@@ -296,6 +297,6 @@ def _exhibit(shown: HeadEntry, group: Sequence[HeadEntry]) -> Iterator[str]:
 
 
 def _title(head: AtlasHead) -> str:
-    kind = POOLING[head.pooling.kind]
+    kind = "no pooling" if head.pooling.kind is PoolingKind.NONE else POOLING[head.pooling.kind]
     operations = re.sub(r"^(select|index|mean|slice) > ", "", operations_of(head))
-    return f"{kind[:1].upper()}{kind[1:]}: {operations}"
+    return plain(f"{kind[:1].upper()}{kind[1:]}: {operations}")

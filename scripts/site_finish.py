@@ -12,6 +12,12 @@ _TITLE = re.compile(r"<title>(.*?)</title>", re.DOTALL)
 _DESCRIPTION = re.compile(r'<meta name="description" content="([^"]*)">')
 _FAVICON = re.compile(r'<link rel="icon" href="([^"]*)assets/')
 _NOT_FOUND = "<h1>404 - Not found</h1>"
+_INVALID = {
+    'type="checkbox" id="__drawer" autocomplete="off"': 'type="checkbox" id="__drawer"',
+    'type="checkbox" id="__search" autocomplete="off"': 'type="checkbox" id="__search"',
+    ' tabindex="">': ">",
+}
+"""HTML of the theme that validators reject."""
 _ELSEWHERE = {
     "index.html": "Start",
     "questions.html": "Questions and answers",
@@ -30,26 +36,37 @@ def finish(site: Path, name: str, address: str) -> None:
         place = path.relative_to(site).as_posix()
         page = page.replace("</head>", "\n".join((*_preview(page, name, address, place), "</head>")), 1)
         page = page.replace(_NOT_FOUND, _not_found(page))
+        for invalid, valid in _INVALID.items():
+            page = page.replace(invalid, valid)
         path.write_text(page, encoding="utf-8")
 
 
 def _themed(path: Path) -> bool:
     """Whether a picture follows the system's theme; then it is written once more for each theme of the page."""
     picture = path.read_text(encoding="utf-8")
-    dark = _DARK_RULE.search(picture)
-    if dark is None:
+    if not _DARK_RULE.search(picture):
         return False
-    for theme, rule in (("light", ""), ("dark", f"{dark[1]}\n")):
-        text = picture[: dark.start()] + rule + picture[dark.end() :]
-        path.with_suffix(f".{theme}.svg").write_text(text, encoding="utf-8")
+    for theme in ("light", "dark"):
+        path.with_suffix(f".{theme}.svg").write_text(in_theme(picture, theme), encoding="utf-8")
     return True
 
 
+def in_theme(picture: str, theme: str) -> str:
+    """A picture in one theme, whatever the system's is."""
+    return _DARK_RULE.sub(lambda dark: f"{dark[1]}\n" if theme == "dark" else "", picture)
+
+
 def _both(image: str, picture: Path, themed: dict[Path, bool]) -> str:
-    """An image in both themes, of which the style sheet shows one."""
+    """An image in both themes; the style sheet shows one of them."""
     if not themed.get(picture.resolve()):
         return image
-    return "".join(image.replace('.svg"', f'.{theme}.svg" class="only-{theme}"', 1) for theme in ("light", "dark"))
+    return "".join(_linked(image.replace('.svg"', f'.{theme}.svg"', 1), theme) for theme in ("light", "dark"))
+
+
+def _linked(image: str, theme: str) -> str:
+    """An image that opens alone, where it can be enlarged."""
+    found = _IMAGE.search(image)
+    return f'<a class="only-{theme}" href="{found[1]}">{image}</a>' if found else image
 
 
 def _preview(page: str, name: str, address: str, place: str) -> Iterator[str]:

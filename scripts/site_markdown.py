@@ -28,7 +28,7 @@ def _tab(label: str, block: str) -> str:
 def description_of(text: str) -> str:
     """The first paragraph of a page without marks, as much of it as search engines show."""
     paragraphs = (part.strip() for part in _BLOCKS.sub("", text).split("\n\n"))
-    first = next((part for part in paragraphs if part and not part.startswith(("#", "<", "|", "!", "-", "```"))), "")
+    first = next((part for part in paragraphs if part and not part.startswith(("#", "<", "|", "!", "-", "[Atlas"))), "")
     plain = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(first.split()))
     plain = re.sub(r"[`*]|\\(?=[\[\]_*|])", "", plain).replace("&lt;", "<")
     return plain if len(plain) <= _LONGEST else f"{plain[:_LONGEST].rsplit(' ', 1)[0]} ..."

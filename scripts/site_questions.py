@@ -41,6 +41,8 @@ def slug_of(title: str) -> str:
 def question_pages(text: str) -> dict[str, str]:
     """The pages by their names, of the text of docs/questions.md: the index first, then a page for each question."""
     opening, questions = read_questions(text)
+    if not questions:
+        return {}
     places = {name: question.slug for question in questions for name in (question.slug, *question.anchors)}
     pages = {"questions.md": _index(opening, questions)}
     for question in questions:

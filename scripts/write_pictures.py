@@ -1,6 +1,8 @@
 """Writes the pictures in docs/images: `write_pictures.py`, or `--check` to compare.
 
-They show the heads of bundled snapshots, and of the modules in the Python blocks of docs/questions.md.
+They show the heads of bundled snapshots, and of the modules in the Python blocks of docs/questions.md. Links to the site
+are shown with social.svg as a PNG, which a browser makes: `chromium --headless --hide-scrollbars --window-size=1200,630
+--screenshot=docs/images/social.png docs/images/social.svg`.
 """
 
 import difflib
@@ -10,6 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from site_finish import in_theme
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 FOLDER = DOCS / "images"
@@ -32,6 +36,7 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory() as empty:
         os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HOME": empty, "HF_HUB_CACHE": empty}
         fresh = {name: _picture(*wanted) for name, wanted in PICTURES.items()}
+        fresh |= {"social.svg": _social(fresh["bert-base-uncased.svg"])}
         fresh |= {name: _picture_of_module(*wanted) for name, wanted in MODULES.items()}
     if "--check" in arguments:
         differences = [line for name, text in fresh.items() for line in _difference(name, text)]
@@ -47,6 +52,25 @@ def _picture(checkpoint: str, labels: int) -> str:
     from headscope import api, render
 
     return render.diagram_text(api.inspect(checkpoint, num_labels=labels, offline=True), "svg")
+
+
+_SOCIAL = """<svg xmlns="http://www.w3.org/2000/svg" width="1200" height="630" viewBox="0 0 1200 630">
+<rect width="1200" height="630" fill="#fff"/>
+<g font-family="Helvetica,Arial,'Liberation Sans',sans-serif" fill="#1c2128">
+<text x="56" y="180" font-size="64" font-weight="700" style="font-family:inherit">headscope</text>
+<text x="56" y="264" font-size="34" style="font-family:inherit">What turns hidden states</text>
+<text x="56" y="310" font-size="34" style="font-family:inherit">into class scores, and which</text>
+<text x="56" y="356" font-size="34" style="font-family:inherit">of those weights did the</text>
+<text x="56" y="402" font-size="34" style="font-family:inherit">checkpoint really give you?</text>
+</g>
+{picture}</svg>
+"""
+
+
+def _social(picture: str) -> str:
+    """The picture that other sites show with a link: what the tool does, beside a head, in a light theme."""
+    placed = re.sub(r'<svg ([^>]*?)width="[^"]*" height="[^"]*"', r'<svg \1x="580" y="24" width="600" height="582"', in_theme(picture, "light"), count=1)
+    return _SOCIAL.format(picture=placed)
 
 
 def _picture_of_module(name: str, arguments: dict[str, str]) -> str:

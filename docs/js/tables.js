@@ -1,4 +1,5 @@
-// The atlas can be filtered and sorted; without this script its tables are as they are written.
+// The atlas can be filtered and sorted, and wide tables scrolled with the keyboard; without this script the tables are as
+// they are written.
 "use strict";
 
 function build(page) {
@@ -83,5 +84,26 @@ function sortable(section) {
   });
 }
 
-const start = () => document.querySelectorAll("article").forEach(build);
+// A table that scrolls can be reached and scrolled with the keyboard. The theme wraps the tables when it starts.
+function reachable() {
+  for (const wrap of document.querySelectorAll(".md-typeset__scrollwrap")) {
+    const scrolls = wrap.scrollWidth > wrap.clientWidth;
+    if (scrolls === wrap.hasAttribute("tabindex")) continue;
+    if (!scrolls) {
+      wrap.removeAttribute("tabindex");
+      continue;
+    }
+    wrap.tabIndex = 0;
+    wrap.setAttribute("role", "group");
+    wrap.setAttribute("aria-label", "Table");
+  }
+}
+
+function start() {
+  document.querySelectorAll("article").forEach(build);
+  new MutationObserver(reachable).observe(document.body, { childList: true, subtree: true });
+  addEventListener("resize", reachable);
+  addEventListener("load", reachable);
+  reachable();
+}
 if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start); else start();

@@ -59,7 +59,10 @@ def _row(entry: HeadEntry, head: AtlasHead, link: Callable[[str], str] | None) -
 
 
 def _name(entry: HeadEntry, link: Callable[[str], str] | None) -> str:
-    return f"`{entry.class_name}`" if link is None else f"[`{entry.class_name}`]({link(entry.class_name)})"
+    if link is None:
+        return f"`{entry.class_name}`"
+    broken = entry.class_name.replace("For", "<wbr>For", 1)  # a long name may go on in a second line, but not anywhere
+    return f"[<code>{broken}</code>]({link(entry.class_name)})"
 
 
 def _account(entries: Sequence[HeadEntry]) -> list[str]:

@@ -68,7 +68,7 @@ def legend_of(rows: tuple[CellRow, ...]) -> str:
     """What the signs in the cells mean, and on which side padding is drawn."""
     marks = {cell.mark for row in rows for cell in row.cells}
     signs = [f"{_SIGNS[mark]}{meaning}" for mark, meaning in _MEANINGS.items() if mark in marks]
-    ends = {row.cells[at].text == _PAD and at for row in rows if row.cells for at in (0, -1)} - {False}
+    ends = {at for row in rows if row.cells for at in (0, -1) if row.cells[at].text == _PAD}
     side = {frozenset({0}): "padding on the left", frozenset({-1}): "padding on the right"}.get(frozenset(ends), "")
     return "; ".join(filter(None, (", ".join(signs), side)))
 

@@ -1,9 +1,13 @@
 """The site, built as `make docs` builds it: what it holds, and that a link that leads nowhere stops it."""
 
+import json
+import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,28 +15,67 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-def build(project: Path) -> subprocess.CompletedProcess[str]:
+def build(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """The command in the Makefile."""
     pytest.importorskip("zensical", reason="zensical is not installed")
     assert "python scripts/build_site.py\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
-    command = [sys.executable, str(ROOT / "scripts" / "build_site.py"), "--project", str(project)]
+    command = [sys.executable, str(ROOT / "scripts" / "build_site.py"), "--project", str(project), *options]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A copy of what the site is made of."""
-    shutil.copytree(ROOT / "docs", tmp_path / "project" / "docs")
-    shutil.copy(ROOT / "zensical.toml", tmp_path / "project")
-    return tmp_path / "project"
-
-
-def test_the_site_holds_every_page_the_schema_and_the_pictures(project: Path) -> None:
-    ran = build(project)
-    site = project / "site"
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The whole site, as it will be published at an address."""
+    project = tmp_path_factory.mktemp("project")
+    shutil.copytree(ROOT / "docs", project / "docs")
+    shutil.copy(ROOT / "zensical.toml", project)
+    ran = build(project, "--address", "https://docs.example/headscope/")
     assert ran.returncode == 0, ran.stdout + ran.stderr
+    return project / "site"
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A site of two pages and two questions."""
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "index.md").write_text("# Start\n\nSee [questions](questions.md#old-name).\n", encoding="utf-8")
+    (docs / "questions.md").write_text(QUESTIONS, encoding="utf-8")
+    picture = '<svg xmlns="http://www.w3.org/2000/svg"><style>svg { --a: b }\n@media (prefers-color-scheme: dark) '
+    (docs / "head.svg").write_text(picture + "{ svg { --a: c } }\n</style></svg>\n", encoding="utf-8")
+    nav = 'nav = [{ "Start" = "index.md" }, { "All" = "questions.md" }, ]\n'
+    settings = '[project]\nsite_name = "small"\nsite_description = "d"\ndocs_dir = "docs"\nsite_dir = "site"\n'
+    (tmp_path / "zensical.toml").write_text(f"{settings}use_directory_urls = false\n{nav}", encoding="utf-8")
+    return tmp_path
+
+
+QUESTIONS = """# Questions
+
+Every block is real.
+
+<a id="old-name"></a>
+
+## Is it `one`?
+
+It is: see [start](index.md) and [the other](#what-of-two). More.
+
+```sh
+## no heading
+```
+
+![A head](head.svg)
+
+<a id="older"></a>
+
+## What of two?
+
+Nothing yet
+"""
+
+
+def test_the_site_holds_every_page_the_schema_and_the_pictures(site: Path) -> None:
     listed = (site / "llms.txt").read_text(encoding="utf-8")
-    for page in (project / "docs").glob("*.md"):
+    for page in (ROOT / "docs").glob("*.md"):
         assert (site / f"{page.stem}.html").exists()
         assert (site / page.name).read_bytes() == page.read_bytes()
         assert f"]({page.name})" in listed
@@ -41,18 +84,131 @@ def test_the_site_holds_every_page_the_schema_and_the_pictures(project: Path) ->
     assert 'href="schema/headscope-1.0.schema.json"' in (site / "json.html").read_text(encoding="utf-8")
 
 
-def test_no_page_fetches_from_another_host(project: Path) -> None:
-    assert build(project).returncode == 0
-    for page in (project / "site").rglob("*.html"):
-        text = page.read_text(encoding="utf-8")
+def test_no_page_fetches_from_another_host(site: Path) -> None:
+    own = re.compile(r'<link rel="(canonical|alternate)"[^>]*>|<meta [^>]*>')
+    for page in site.rglob("*.html"):
+        text = own.sub("", page.read_text(encoding="utf-8")).replace("https://docs.example/headscope/", "")
         assert not re.findall(r"""(?:src|srcset)=["']?(?:https?:)?//|<link[^>]+href=["']?(?:https?:)?//""", text), page
 
 
-@pytest.mark.parametrize("link", ["[a](gone.md)", "[a](json.md#nowhere)", "![a](images/gone.svg)", "[a](gone.json)"])
-def test_a_link_that_leads_nowhere_stops_the_build(project: Path, link: str) -> None:
-    with (project / "docs" / "index.md").open("a", encoding="utf-8") as page:
+@pytest.mark.parametrize("link", ["[a](gone.md)", "[a](index.md#nowhere)", "![a](images/gone.svg)", "[a](gone.json)"])
+def test_a_link_that_leads_nowhere_stops_the_build(small: Path, link: str) -> None:
+    with (small / "docs" / "index.md").open("a", encoding="utf-8") as page:
         page.write(f"\n{link}\n")
-    ran = build(project)
+    ran = build(small)
     assert ran.returncode == 1
     assert "Traceback" not in ran.stderr
     assert "gone" in ran.stderr or "nowhere" in ran.stderr
+
+
+def test_each_question_has_a_page_and_its_old_names_still_lead_to_it(small: Path) -> None:
+    ran = build(small)
+    assert ran.returncode == 0, ran.stderr
+    index = (small / "site" / "questions.html").read_text(encoding="utf-8")
+    assert 'id="old-name"' in index
+    assert 'id="is-it-one"' in index
+    assert "It is." in index
+    assert "Nothing yet" in index
+    page = (small / "site" / "questions" / "is-it-one.html").read_text(encoding="utf-8")
+    assert 'href="what-of-two.html"' in page
+    assert 'href="../index.html"' in page
+    assert "## no heading" in (small / "site" / "questions" / "is-it-one.md").read_text(encoding="utf-8")
+    assert (small / "site" / "questions.md").read_text(encoding="utf-8") == QUESTIONS
+
+
+def test_a_picture_follows_the_theme_of_the_page(small: Path) -> None:
+    assert build(small).returncode == 0
+    page = (small / "site" / "questions" / "is-it-one.html").read_text(encoding="utf-8")
+    assert 'class="only-light" href="../head.light.svg"' in page
+    assert 'class="only-dark" href="../head.dark.svg"' in page
+    light, dark = ((small / "site" / f"head.{theme}.svg").read_text(encoding="utf-8") for theme in ("light", "dark"))
+    assert "--a: c" not in light
+    assert "--a: c" in dark
+    assert "prefers-color-scheme" not in light + dark
+
+
+def test_every_class_of_the_atlas_has_a_page_with_its_picture(site: Path) -> None:
+    kept = json.loads((ROOT / "docs" / "atlas.json").read_text(encoding="utf-8"))["heads"]
+    table = (site / "atlas.html").read_text(encoding="utf-8")
+    for entry in kept:
+        name = entry["class"]
+        page = (site / "atlas" / f"{name}.html").read_text(encoding="utf-8")
+        assert f'href="atlas/{name}.html"' in table
+        if entry["head"]:
+            assert f'src="{name}.light.svg"' in page
+            assert (site / "atlas" / f"{name}.dark.svg").exists()
+            assert all(field in page for field in entry["depends_on"])
+
+
+def test_a_class_page_says_what_padding_does_and_what_changed(site: Path) -> None:
+    bert = (site / "atlas" / "BertForSequenceClassification.md").read_text(encoding="utf-8")
+    assert "On the right: leaves the scores alone. On the left: changes the scores." in bert
+    assert "`classifier.weight` | 2x768 | 1,536 | new: random until trained" in bert
+    pvt = (site / "atlas" / "PvtForImageClassification.md").read_text(encoding="utf-8")
+    assert "- 5.23.0: parameters:" in pvt
+
+
+def test_the_gallery_shows_each_kind_of_head_once(site: Path) -> None:
+    page = (site / "gallery.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^!\[[^\]]*\]\(atlas/(\w+)\.svg\)", page, re.MULTILINE)
+    assert len(shown) == len(set(shown)) == page.count("\n## ") > 40
+    others = re.findall(r"\]\(atlas/(\w+)\.md\)", page)
+    traced = {path.name.partition(".")[0] for path in (site / "atlas").glob("*.light.svg")}
+    assert sorted(others) == sorted(traced)
+
+
+def test_labelled_alternatives_become_tabs(site: Path) -> None:
+    page = (site / "index.html").read_text(encoding="utf-8")
+    assert re.findall(r'<label for="__tabbed_1_\d">(?:<a[^>]*>)?(\w+)', page) == ["CLI", "Python", "CI"]
+    assert "**CLI**" in (site / "index.md").read_text(encoding="utf-8")
+
+
+def test_links_to_a_page_have_a_preview(site: Path) -> None:
+    page = (site / "questions" / "what-are-logits.html").read_text(encoding="utf-8")
+    told = dict(re.findall(r'<meta property="og:(\w+)" content="([^"]*)">', page))
+    assert told["title"] == "What are logits?"
+    assert told["description"].startswith("The scores before any softmax or sigmoid")
+    assert told["url"] == "https://docs.example/headscope/questions/what-are-logits.html"
+    assert told["image"].removeprefix("https://docs.example/headscope/") == "images/social.png"
+    width, height = struct.unpack(">II", (site / "images" / "social.png").read_bytes()[16:24])
+    assert (width, height) == (1200, 630)
+
+
+def test_without_an_address_no_preview_claims_one(small: Path) -> None:
+    assert build(small).returncode == 0
+    page = (small / "site" / "index.html").read_text(encoding="utf-8")
+    assert 'property="og:title"' in page
+    assert "og:image" not in page
+    assert "og:url" not in page
+
+
+def test_a_page_that_is_not_there_leads_on(site: Path) -> None:
+    page = (site / "404.html").read_text(encoding="utf-8")
+    for name in re.findall(r'<li><a href="/headscope/([^"]+)">', page):
+        assert (site / name).exists()
+    assert 'href="/headscope/questions.html"' in page
+
+
+@cache
+def browser_problem() -> str:
+    """Why the pages cannot be looked at; empty if they can."""
+    if shutil.which("node") is None:
+        return "Node.js is not installed"
+    names = "['playwright-core', 'axe-core/axe.min.js', 'html-validate']"
+    find = f"const r=require('module').createRequire(process.argv[1]); {names}.forEach(name => r.resolve(name))"
+    ran = subprocess.run(["node", "-e", find, str(ROOT / "scripts" / "check_site.mjs")], capture_output=True, check=False)
+    if ran.returncode:
+        return "npm's playwright-core, axe-core and html-validate are not installed, here or on NODE_PATH"
+    known = ("chromium", "chromium-browser", "google-chrome")
+    return "" if os.environ.get("CHROMIUM") or any(map(shutil.which, known)) else "no Chromium is installed"
+
+
+@pytest.mark.parametrize("page", ["index.html", "questions.html", "atlas/BertForSequenceClassification.html"])
+def test_a_browser_and_axe_find_nothing_wrong(site: Path, page: str) -> None:
+    """Of three pages; `make docs-look` looks at all of them."""
+    if browser_problem():
+        pytest.skip(browser_problem())
+    ran = subprocess.run(
+        ["node", str(ROOT / "scripts" / "check_site.mjs"), str(site), page], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr

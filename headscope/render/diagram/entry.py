@@ -48,7 +48,8 @@ def _verdict(entry: HeadEntry, head: AtlasHead) -> str:
     if entry.pretraining_class is None:
         return "the family's pretraining class is not known"
     new, total = len(entry.new_from_pretraining), counted(len(head.parameters), "head tensor")
-    return f"{'all' if new == len(head.parameters) else new} of {total} new after {entry.pretraining_class}"
+    share = f"all {total}" if new == len(head.parameters) else f"{new} of {total}"
+    return f"{share} new after {entry.pretraining_class}"
 
 
 def _without_counts(node: Node, entry: HeadEntry) -> Node:
