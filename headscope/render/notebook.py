@@ -67,7 +67,7 @@ def _drawing(report: Report) -> str:
         f"{picture.title}, {picture.subtitle}: {picture.verdict}. Trust the notebook, or run the cell, to see the head."
     )
     sentence = element("p", escaped(words), class_="instead")
-    return f'{sentence}\n<div class="drawing" hidden="">{part_element(picture)}</div>'
+    return f'{sentence}\n<div class="drawing" hidden="hidden">{part_element(picture)}</div>'
 
 
 def _findings_of(report: Report) -> Iterator[str]:
@@ -203,6 +203,7 @@ def _classes(style: Style | str | None) -> str:
 _TINTS = {"green": "loaded", "yellow": "new", "red": "mismatched", "cyan": "tied", "magenta": "unknown"}
 """The colours of the terminal by the tint of the pictures that means the same."""
 
+# Jupyter sets tables to the right and stripes them, in rules that are stronger than those of one class.
 _RULES = """\
 & { background: var(--ground); color: var(--plain-text); border: 1px solid var(--plain-line); border-radius: 7px;
   padding: 10px 14px; max-width: 1100px; font: 14px/1.45 system-ui, sans-serif }
@@ -213,12 +214,14 @@ p { margin: 4px 0 }
 details { margin: 4px 0 }
 details > div { margin: 4px 0 8px 18px }
 summary { cursor: pointer }
+tr, th, td { background: none !important; border: 0 !important; text-align: left !important }
 dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 2px 14px; margin: 0 }
 dt { font-weight: 400; color: var(--quiet) }
+dl, dt, dd { width: auto; padding: 0 }
 dd { margin: 0; overflow-wrap: anywhere }
 .wide { overflow-x: auto }
-table { border-collapse: collapse; margin: 0; color: inherit; font-size: 13px }
-td, th { border: 0; padding: 2px 14px 2px 0; text-align: left; vertical-align: top; max-width: 480px }
+table { table-layout: auto; border-collapse: collapse; margin: 0; color: inherit; font-size: 13px }
+td, th { padding: 2px 14px 2px 0; vertical-align: top; max-width: 480px }
 td { overflow-wrap: anywhere }
 th { font-weight: 400; color: var(--quiet) }
 pre { margin: 4px 0; padding: 0; overflow-x: auto; color: inherit; white-space: pre }
