@@ -8,14 +8,17 @@ import tarfile
 import tomllib
 import zipfile
 from email.parser import Parser
-from importlib.metadata import Distribution, distribution
+from importlib import import_module
+from importlib.metadata import Distribution
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+
+needed = import_module("refresh_constraints").needed
 
 
 @pytest.fixture(scope="module")
@@ -91,24 +94,6 @@ def test_the_wheel_has_the_right_contents(built: Path) -> None:
     (file,) = built.glob("*.whl")
     checked = run([sys.executable, "-m", "check_wheel_contents", str(file)], cwd=ROOT)
     assert checked.returncode == 0, checked.stdout + checked.stderr
-
-
-def needed(requirements: list[Requirement]) -> dict[str, Distribution]:
-    """The installed distributions that `requirements` and theirs name, by name; extras only where asked for."""
-    found: dict[str, Distribution] = {}
-    queue = [(item, "") for item in requirements]
-    done = set()
-    while queue:
-        item, asked = queue.pop()
-        if item.marker is not None and not item.marker.evaluate({"extra": asked}):
-            continue
-        name = canonicalize_name(item.name)
-        for extra in ("", *item.extras):
-            if (name, extra) not in done:
-                done.add((name, extra))
-                found[name] = distribution(item.name)
-                queue += [(Requirement(line), extra) for line in found[name].requires or ()]
-    return found
 
 
 def lend(distributions: dict[str, Distribution], site_packages: Path) -> None:

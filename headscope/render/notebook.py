@@ -1,7 +1,8 @@
 """Results as HTML for notebooks: the picture, and details that fold; light or dark as the notebook is.
 
 The HTML runs no script, loads nothing and has no ids, so that any number of outputs share a page. Its rules hold below
-`.headscope` only.
+`.headscope` only. Jupyter drops the rules and the drawing's tags from a notebook that is not trusted: then a sentence
+stands for the drawing, and the details are plain lists and tables.
 """
 
 import re
@@ -50,13 +51,23 @@ def _block(parts: Iterable[str]) -> str:
 
 
 def _report(report: Report) -> Iterator[str]:
-    yield part_element(picture_of(report))
+    yield _drawing(report)
     facts = (_row("dt", escaped(name), "dd", _spans(body)) for name, body in inspect_facts(report))
     yield _folded("Model, pooling, labels, loss", element("dl", lines(facts)))
     if report.head is not None and report.head.tensors:
         yield _folded(f"Weights of the head: {_tally(report.head.tensors)}", _weights(report.head.tensors))
     yield from _findings_of(report)
     yield _folded("As text", _screen(result_screen(report)))
+
+
+def _drawing(report: Report) -> str:
+    """The picture; where the rules are dropped, `hidden` hides its texts, and the sentence is seen."""
+    picture = picture_of(report)
+    words = (
+        f"{picture.title}, {picture.subtitle}: {picture.verdict}. Trust the notebook, or run the cell, to see the head."
+    )
+    sentence = element("p", escaped(words), class_="instead")
+    return f'{sentence}\n<div class="drawing" hidden="hidden">{part_element(picture)}</div>'
 
 
 def _findings_of(report: Report) -> Iterator[str]:
@@ -93,7 +104,7 @@ def _check(result: CheckResult) -> Iterator[str]:
     yield from (element("p", _spans(label(f"not determined: {gap.what}: {gap.reason}", TONE[Tone.WARNING])))
                 for gap in result.not_determined)  # fmt: skip
     if result.report is not None:
-        yield _folded("The head", part_element(picture_of(result.report)))
+        yield _folded("The head", _drawing(result.report))
     yield _folded("As text", _screen(result_screen(result)))
 
 
@@ -119,7 +130,7 @@ def _comparison(result: Comparison) -> Iterator[str]:
     if differences:
         yield _table(("", *names), differences)
     for name, report in zip(names, result.reports, strict=True):
-        yield _folded(f"The head of {name}", part_element(picture_of(report)))
+        yield _folded(f"The head of {name}", _drawing(report))
     yield _folded("As text", _screen(result_screen(result)))
 
 
@@ -192,20 +203,25 @@ def _classes(style: Style | str | None) -> str:
 _TINTS = {"green": "loaded", "yellow": "new", "red": "mismatched", "cyan": "tied", "magenta": "unknown"}
 """The colours of the terminal by the tint of the pictures that means the same."""
 
+# Jupyter sets tables to the right and stripes them, in rules that are stronger than those of one class.
 _RULES = """\
 & { background: var(--ground); color: var(--plain-text); border: 1px solid var(--plain-line); border-radius: 7px;
   padding: 10px 14px; max-width: 1100px; font: 14px/1.45 system-ui, sans-serif }
 svg { display: block; max-width: 100%; height: auto; margin: -10px 0 0 -14px }
+.drawing { display: block !important }
+.instead { display: none !important }
 p { margin: 4px 0 }
 details { margin: 4px 0 }
 details > div { margin: 4px 0 8px 18px }
 summary { cursor: pointer }
+tr, th, td { background: none !important; border: 0 !important; text-align: left !important }
 dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 2px 14px; margin: 0 }
 dt { font-weight: 400; color: var(--quiet) }
+dl, dt, dd { width: auto; padding: 0 }
 dd { margin: 0; overflow-wrap: anywhere }
 .wide { overflow-x: auto }
-table { border-collapse: collapse; margin: 0; color: inherit; font-size: 13px }
-td, th { border: 0; padding: 2px 14px 2px 0; text-align: left; vertical-align: top; max-width: 480px }
+table { table-layout: auto; border-collapse: collapse; margin: 0; color: inherit; font-size: 13px }
+td, th { padding: 2px 14px 2px 0; vertical-align: top; max-width: 480px }
 td { overflow-wrap: anywhere }
 th { font-weight: 400; color: var(--quiet) }
 pre { margin: 4px 0; padding: 0; overflow-x: auto; color: inherit; white-space: pre }

@@ -27,8 +27,8 @@ TAGS = {
     "table", "thead", "tbody", "tr", "th", "td", "pre", "p", "span",
 }  # fmt: skip
 ATTRIBUTES = {
-    "class", "open", "scope", "xmlns", "width", "height", "viewbox", "role", "aria-label", "x", "y", "rx", "points",
-    "font-size",
+    "class", "hidden", "open", "scope", "xmlns", "width", "height", "viewbox", "role", "aria-label", "x", "y", "rx",
+    "points", "font-size",
 }  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """The HTML of results in a real browser: the notebook's theme decides, and the page around is left alone."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -76,4 +77,16 @@ def test_details_unfold_and_the_prose_around_keeps_its_look(browser: Any, tmp_pa
     assert folded.locator("table").is_visible()
     look = page.locator("#prose").evaluate("e => [getComputedStyle(e).color, getComputedStyle(e).marginTop]")
     assert look == ["rgb(0, 0, 0)", "16px"]
+    page.close()
+
+
+def test_where_rules_are_dropped_a_sentence_stands_for_the_drawing(browser: Any, tmp_path: Path) -> None:
+    path = notebook_page(tmp_path, "bert")
+    page, _ = page_with(browser, path, 900)
+    assert page.locator(".drawing").first.is_visible()
+    assert not page.locator(".instead").first.is_visible()
+    path.write_text(re.sub(r"<style>.*?</style>|</?svg[^>]*>", "", path.read_text("utf-8"), flags=re.DOTALL), "utf-8")
+    page.reload()
+    assert not page.locator(".drawing").first.is_visible()
+    assert "Head partly new" in page.locator(".instead").first.inner_text()
     page.close()
