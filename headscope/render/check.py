@@ -24,9 +24,7 @@ WORDS = {Verdict.PASSED: "Passed", Verdict.FAILED: "Failed", Verdict.NOT_DETERMI
 """Verdicts as words."""
 
 
-def check_screen(
-    results: Sequence[CheckResult], notes: Sequence[str] = (), *, details: bool = False
-) -> RenderableType:
+def check_screen(results: Sequence[CheckResult], notes: Sequence[str] = (), *, details: bool = False) -> RenderableType:
     """The results of all models, and for several a table of them at the end; `details` shows every message in full."""
     parts: list[RenderableType] = []
     for result in results:
