@@ -140,7 +140,13 @@ def _head_parts(entry: HeadEntry, head: AtlasHead, atlas: Atlas) -> Iterator[str
     if head.formula:
         yield f"```text\n{head.formula}\n```"
     yield f"![{_alternative(entry, head)}]({entry.class_name}.svg)"
-    yield "\n".join(["| what | in the default configuration |", "|---|---|", *(f"| {name} | {value} |" for name, value in _facts(entry, head, atlas))])
+    yield "\n".join(
+        [
+            "| what | in the default configuration |",
+            "|---|---|",
+            *(f"| {name} | {value} |" for name, value in _facts(entry, head, atlas)),
+        ]
+    )
     if head.parameters:
         yield "## Weights of the head"
         yield "\n".join(_weights(entry, head))

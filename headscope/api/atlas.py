@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from headscope.api.options import refuses_unknown
@@ -84,7 +85,8 @@ def heads(
                 f"{pattern} is a path, but heads takes part of a class name",
                 f"run `headscope inspect {pattern}` for the head of a checkpoint",
             )
-        raise UsageError(f"no class matches {pattern!r}" + (f" for {task}" if task else ""), "try a shorter pattern")
+        where = f" for {task}" if task else ""
+        raise UsageError(f"no class matches {pattern!r}{where}", _nearest(pattern, task))
     found = _trace_all(targets, workers or os.cpu_count() or 1, tell)
     found = [entry for entry in found if _matches(entry, kind, operation)]
     order = {item: number for number, item in enumerate(Task)}
@@ -101,6 +103,17 @@ def _targets(pattern: str, task: str | None) -> list[_Target]:
         for model_type, name in all_classes_of_task(item)
         if pattern.lower() in name.lower() or pattern.lower() in model_type.lower()
     ]
+
+
+def _nearest(pattern: str, task: str | None) -> str:
+    """The hint for a pattern that fits nothing: the nearest model type or class, or where else it fits."""
+    if task is not None and _targets(pattern, None):
+        tasks = dict.fromkeys(target.task.value for target in _targets(pattern, None))
+        return f"it has classes for {', '.join(tasks)}"
+    every = _targets("", task)
+    spelled = {name.lower(): name for target in every for name in (target.name, target.model_type)}
+    near = get_close_matches(pattern.lower(), list(spelled), n=1)
+    return f"did you mean {spelled[near[0]]}?" if near else "try a shorter pattern"
 
 
 def _parsed_kind(pooling: str | None) -> PoolingKind | None:

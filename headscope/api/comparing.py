@@ -26,9 +26,10 @@ from headscope.facts import (
     PoolingKind,
     Report,
     Stage,
+    TensorHeader,
     WeightsFormat,
 )
-from headscope.facts.comparison import PARAMETER, Difference, SameValues
+from headscope.facts.comparison import PARAMETER, Difference, SameValues, role_of
 from headscope.facts.counting import counted
 from headscope.facts.environment import tool_version
 from headscope.facts.export import HeadBasis
@@ -217,7 +218,7 @@ _TYPED: dict[str, Callable[[Report], Hashable]] = {"pooling": _pooling_of}
 
 
 def align_stages(sequences: Sequence[Sequence[Stage]]) -> tuple[tuple[Stage | None, ...], ...]:
-    """Stages of several heads in rows: the same operation in a row where that keeps the order of each head."""
+    """Stages of several heads in rows: the same role in a row where that keeps the order of each head."""
     rows: list[list[Stage | None]] = []
     for column, stages in enumerate(sequences):
         rows = _with_column(rows, stages, column)
@@ -226,10 +227,10 @@ def align_stages(sequences: Sequence[Sequence[Stage]]) -> tuple[tuple[Stage | No
 
 def _with_column(rows: list[list[Stage | None]], stages: Sequence[Stage], column: int) -> list[list[Stage | None]]:
     """`rows` with one more head; a stage that fits no row gets a new row."""
-    keys = [next(stage.operation for stage in row if stage is not None) for row in rows]
+    keys = [next(role_of(stage.operation) for stage in row if stage is not None) for row in rows]
     merged: list[list[Stage | None]] = []
     at, done = 0, 0
-    for row, stage in [*_common(keys, [stage.operation for stage in stages]), (len(rows), len(stages))]:
+    for row, stage in [*_common(keys, [role_of(stage.operation) for stage in stages]), (len(rows), len(stages))]:
         merged += [[*other, None] for other in rows[at:row]]
         merged += [[*[None] * column, own] for own in stages[done:stage]]
         if row < len(rows):
@@ -259,10 +260,12 @@ def _common(first: Sequence[str], second: Sequence[str]) -> list[tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Fingerprint:
-    """The digest of a parameter's stored bytes, or why there is none."""
+    """The digest of a parameter's stored bytes and where they lie, or why there is none."""
 
     digest: str | None
     reason: str = ""
+    place: StoredFiles | None = None
+    header: TensorHeader | None = None
 
 
 def _without(report: Report) -> str:
@@ -284,7 +287,34 @@ def _same_values(requests: Sequence[Request], examined: Sequence[Examined]) -> I
         if unread is not None:
             yield SameValues(name, None, unread.reason)
         else:
-            yield SameValues(name, len({item.digest for item in found}) == 1)
+            yield _compared(name, found)
+
+
+def _compared(name: str, found: Sequence[_Fingerprint]) -> SameValues:
+    """A parameter that all heads have; where its bytes differ, by how much at most."""
+    from headscope.model.held import stored_difference
+
+    first, *others = found
+    changed = [item for item in others if item.digest != first.digest]
+    if not changed:
+        return SameValues(name, True)
+    data, dtype = _numbers(first)
+    apart = [stored_difference(data, dtype, *_numbers(item)) for item in changed]
+    known = [item for item in apart if item is not None]
+    if len(known) < len(apart):
+        return SameValues(name, False)
+    return SameValues(name, False, largest_difference=max(largest for largest, _ in known), largest_value=known[0][1])
+
+
+def _numbers(found: _Fingerprint) -> tuple[bytes, str]:
+    """The stored bytes of a parameter, read again, and their dtype."""
+    from headscope.checkpoints import read_first_bytes
+
+    if found.place is None or found.header is None:
+        return b"", ""
+    header = found.header
+    data = read_first_bytes(found.place.sidecar, header.file, [header.key], _LARGEST_TENSOR)
+    return data[header.key], header.dtype
 
 
 def _fingerprints(request: Request, examined: Examined) -> dict[str, _Fingerprint]:
@@ -331,5 +361,5 @@ def _stored(place: StoredFiles, parameters: Sequence[HeadParameter]) -> dict[str
             continue
         data = read_first_bytes(place.sidecar, header.file, [header.key], _LARGEST_TENSOR)[header.key]
         digest = hashlib.sha256(f"{header.dtype} {header.shape} ".encode() + data).hexdigest()
-        found[item.name] = _Fingerprint(digest)
+        found[item.name] = _Fingerprint(digest, place=place, header=header)
     return found

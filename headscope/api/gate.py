@@ -22,16 +22,17 @@ from headscope.facts import Profile, Unavailable
 from headscope.facts.check import CheckResult, Verdict
 from headscope.facts.environment import tool_version
 
-_SETTINGS = ("for", "fail-on", "select", "ignore", "baseline")
+_SETTINGS = ("for", "fail-on", "select", "ignore", "baseline", "models")
 _IGNORE = ("rule", "reason", "until", "model")
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What to ask of every model."""
+    """What to ask of every model; `models` are those that the project names."""
 
     profile: Profile
     selection: Selection
+    models: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +114,19 @@ def read_gate(
     """
     settings, place = _project_settings(folder)
     ignores = (*_ignores(settings.get("ignore", []), place), *(Ignore(name) for name in ignore or ()))
-    rules = select_rules if select_rules is not None else _texts(settings, "select", place)
+    rules = select_rules if select_rules is not None else _texts(settings, "select", place, "HS101")
+    models = tuple(_model(name, folder, place.parent) for name in _texts(settings, "models", place, "roberta-base"))
     file = baseline if baseline is not None else _path(settings, place)
     selection = select(rules, ignores, fail_on or _text(settings, "fail-on", place) or "error")
     if file is not None:
         selection = replace(selection, baseline=_baseline(file))
-    return Gate(read_profile(profile or _text(settings, "for", place) or "training"), selection)
+    return Gate(read_profile(profile or _text(settings, "for", place) or "training"), selection, models)
+
+
+def _model(name: str, folder: Path, home: Path) -> str:
+    """A model that a project names: a path is one from the project's folder, wherever the command runs."""
+    is_path = folder != home and not Path(name).is_absolute() and (home / name).exists()
+    return str(home / name) if is_path else name
 
 
 def _baseline(file: Path) -> frozenset[tuple[str, str, tuple[str, ...]]]:
@@ -160,10 +168,10 @@ def _text(settings: dict[str, Any], name: str, place: Path) -> str | None:
     return value
 
 
-def _texts(settings: dict[str, Any], name: str, place: Path) -> tuple[str, ...]:
+def _texts(settings: dict[str, Any], name: str, place: Path, example: str) -> tuple[str, ...]:
     value = settings.get(name, [])
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise UsageError(f"{name} in {place} is not a list of strings", f'write it as {name} = ["HS101"]')
+        raise UsageError(f"{name} in {place} is not a list of strings", f'write it as {name} = ["{example}"]')
     return tuple(value)
 
 

@@ -9,7 +9,7 @@ import typer
 
 from headscope.cli.failure import report_failure
 from headscope.cli.options import OutputFile, Quiet, Reach, Wanted
-from headscope.cli.output import check_output, write_file, write_screen, write_text
+from headscope.cli.output import check_output, write_file, write_screen, write_stderr, write_text
 from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode, HeadscopeError, UsageError
 
@@ -47,7 +47,7 @@ class ProfileName(str, Enum):  # noqa: UP042
 
 
 Models = Annotated[
-    list[str],
+    list[str] | None,
     typer.Argument(
         metavar="MODEL",
         help="One or more models, as for inspect (default: the models in pyproject.toml).",
@@ -97,6 +97,10 @@ FormatOption = Annotated[
         help="Output format: text, json, github, junit, sarif or markdown.",
         rich_help_panel=_OUTPUT,
     ),
+]
+Details = Annotated[
+    bool,
+    typer.Option("--details", help="Show each message in full, and the skipped rules.", rich_help_panel=_OUTPUT),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Short for --format json.", rich_help_panel=_OUTPUT)]
 
@@ -187,6 +191,7 @@ class Written:
     json: JsonOption = False
     output: OutputFile = None
     quiet: Quiet = False
+    details: Details = False
 
     @property
     def kind(self) -> str:
@@ -195,7 +200,12 @@ class Written:
 
 
 def check(  # noqa: PLR0917  Typer passes every option by name
-    models: Models, wanted: Wanted, reach: Reach, rules: Rules, labelled: LabelledData, written: Written
+    wanted: Wanted,
+    reach: Reach,
+    rules: Rules,
+    labelled: LabelledData,
+    written: Written,
+    models: Models = None,
 ) -> int:
     """Gate a pipeline: findings with remedies, and an exit code (1 failed, 3 not determined)."""
     check_output(written.output)
@@ -203,13 +213,33 @@ def check(  # noqa: PLR0917  Typer passes every option by name
     options = wanted.keywords() | reach.keywords() | {"data": labelled.request()}
     with telling_progress(written.quiet or written.kind != "text") as tell:
         gate = _gate(rules)
-        gated = _run(models, gate, tell, written.kind, options)
+        gated = _run(models or _project_models(gate), gate, tell, written.kind, options)
     if rules.write_baseline is not None:
-        from headscope.api.checking import baseline_text
-
-        write_file(rules.write_baseline, baseline_text(gated.results))
+        _keep_baseline(rules.write_baseline, gated.results, is_told=not written.quiet)
     _write(written, gated)
     return exit_code(gated.results)
+
+
+def _project_models(gate: "Gate") -> "Sequence[str]":
+    """The models of `[tool.headscope]`. Raises UsageError without any."""
+    if not gate.models:
+        raise UsageError(
+            "check needs at least one model.",
+            'Name a MODEL, or set models = ["..."] in [tool.headscope] of pyproject.toml.',
+        )
+    return gate.models
+
+
+def _keep_baseline(file: Path, results: "Sequence[CheckResult]", *, is_told: bool) -> None:
+    """Writes the findings to a baseline and says how many there are."""
+    from headscope.api.checking import baseline_text
+    from headscope.facts.counting import counted
+    from headscope.render.safe import safe
+
+    write_file(file, baseline_text(results))
+    if is_told:
+        found = counted(sum(len(result.findings) for result in results), "finding")
+        write_stderr(f"baseline: {found} of {counted(len(results), 'model')} written to {safe(str(file))}\n")
 
 
 def _run(
@@ -257,8 +287,8 @@ def _write(written: Written, gated: "GateResult") -> None:
     if kind == "text":
         from headscope.render.check import check_screen, check_verdicts
 
-        screen = check_verdicts(gated.results) if written.quiet else check_screen(gated.results, gated.notes)
-        write_screen(written.output, screen)
+        full = check_screen(gated.results, gated.notes, details=written.details)
+        write_screen(written.output, check_verdicts(gated.results) if written.quiet else full)
     else:
         write_text(written.output, _text(kind, gated))
 

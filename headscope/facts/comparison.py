@@ -11,6 +11,21 @@ from headscope.facts.report import SCHEMA_VERSION, Report
 PARAMETER = "weight of the head "
 """What the differences in single parameters are called, before the parameter's name."""
 
+_ROLES = {
+    "activation": (
+        "tanh", "relu", "gelu", "silu", "sigmoid", "elu", "selu", "leaky_relu", "hardtanh", "hardswish",
+        "mish", "softplus",
+    ),
+    "normalization": ("layer_norm", "batch_norm", "group_norm", "rms_norm", "instance_norm", "normalize"),
+    "positions": ("select", "index", "gather", "slice", "mean", "max", "amax"),
+}  # fmt: skip
+_ROLE = {operation: role for role, operations in _ROLES.items() for operation in operations}
+
+
+def role_of(operation: str) -> str:
+    """What an operation is for, by which stages of different heads stand side by side: `tanh` and `relu` activate."""
+    return _ROLE.get(operation, operation)
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -22,18 +37,24 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class SameValues:
-    """Whether the stored numbers of a parameter are the same, bit by bit; None where they were not read, and why."""
+    """Whether the stored numbers of a parameter are the same, bit by bit; None where they were not read, and why.
+
+    `largest_difference` is between the first model and any other, `largest_value` the first model's largest number,
+    both None for numbers that are the same or cannot be subtracted.
+    """
 
     parameter: str
     identical: bool | None
     reason: str = ""
+    largest_difference: float | None = None
+    largest_value: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Several examinations and where they differ.
 
-    `stages` are the stages of all heads in rows: those in a row do the same, None where a head has none there.
+    `stages` are the stages of all heads in rows: those in a row have the same role, None where a head has none there.
     `values` is empty unless the numbers were compared. `exports` are GGUF and ONNX files beside the first report.
     """
 

@@ -11,10 +11,11 @@ from headscope.facts.check import CheckResult, Verdict
 from headscope.facts.counting import counted, list_of, shortened, verb
 from headscope.facts.labelled import Accuracy, DataFacts, LabelKind, Order, Predictions
 from headscope.facts.verification import VerifyResult
+from headscope.render.findings import FindingLines
 from headscope.render.fold import fold_keys
 from headscope.render.lines import Paragraph
-from headscope.render.palette import QUIET, SEVERITY, STRONG, TONE, Tone
-from headscope.render.repair import code_of, repaired_sentence
+from headscope.render.palette import QUIET, STRONG, TONE, Tone
+from headscope.render.repair import repaired_sentence
 from headscope.render.safe import label, safe
 
 _MARGIN = 12
@@ -23,11 +24,11 @@ WORDS = {Verdict.PASSED: "Passed", Verdict.FAILED: "Failed", Verdict.NOT_DETERMI
 """Verdicts as words."""
 
 
-def check_screen(results: Sequence[CheckResult], notes: Sequence[str] = ()) -> RenderableType:
-    """The results of all models, and for several a table of them at the end."""
+def check_screen(results: Sequence[CheckResult], notes: Sequence[str] = (), *, details: bool = False) -> RenderableType:
+    """The results of all models, and for several a table of them at the end; `details` shows every message in full."""
     parts: list[RenderableType] = []
     for result in results:
-        parts += [*_result(result), Text()]
+        parts += [*_result(result, details=details), Text()]
     if len(results) > 1:
         parts += [_table(results)]
     parts += [Paragraph(label(note, "yellow")) for note in notes]
@@ -60,31 +61,27 @@ def headline(result: CheckResult) -> Text:
     return Text.assemble((f"{safe(result.reference)}  ", STRONG), text)
 
 
-def _result(result: CheckResult) -> Iterator[RenderableType]:
+def _result(result: CheckResult, *, details: bool) -> Iterator[RenderableType]:
     yield Paragraph(headline(result))
     yield Text()
-    yield from finding_lines(result)
+    yield from finding_lines(result, whole=details)
     if result.report is not None and result.report.repaired is not None:
         yield Paragraph(repaired_sentence(result.report.repaired), Text("repaired", STRONG), _MARGIN)
     yield from _data(result)
     yield from open_lines(result)
-    if result.not_applicable:
-        yield Paragraph(label(_left_out(result), QUIET), Text("not asked", QUIET), _MARGIN)
-    yield Paragraph(
-        label(f"{_tally(result)} checked; run `headscope explain ID` for details", QUIET),
-        Text("rules", QUIET),
-        _MARGIN,
-    )
+    if result.not_applicable and (details or not result.asked):
+        yield Paragraph(label(_left_out(result), QUIET), Text("skipped", QUIET), _MARGIN)
+    more = "" if details else "; --details shows each message in full"
+    body = f"{_tally(result)} checked{more}; run `headscope explain ID` to learn more"
+    yield Paragraph(label(body, QUIET), Text("rules", QUIET), _MARGIN)
     for notice in result.notices:
         yield Paragraph(label(notice, "yellow"), Text("notice", STRONG), _MARGIN)
 
 
-def finding_lines(result: CheckResult | VerifyResult) -> Iterator[RenderableType]:
+def finding_lines(result: CheckResult | VerifyResult, *, whole: bool = True) -> Iterator[RenderableType]:
     """The findings of a result, each with the code that does what its remedy says."""
     for finding in result.findings:
-        yield Paragraph(_finding(finding), Text(finding.severity.value, SEVERITY[finding.severity]), _MARGIN)
-        for line in code_of(finding):
-            yield Paragraph(line, Text(), _MARGIN)
+        yield FindingLines(finding, whole)
 
 
 def open_lines(result: CheckResult | VerifyResult) -> Iterator[RenderableType]:
@@ -94,13 +91,6 @@ def open_lines(result: CheckResult | VerifyResult) -> Iterator[RenderableType]:
         yield Paragraph(body, Text("ignored", QUIET), _MARGIN)
     for gap in result.not_determined:
         yield Paragraph(label(f"{gap.what}: {gap.reason}", "yellow"), Text("unknown", "yellow"), _MARGIN)
-
-
-def _finding(finding: Finding) -> Text:
-    body = label(f"{finding.id} {finding.title}. ", STRONG)
-    body.append(safe(finding.message))
-    body.append(f" {safe(finding.remedy)}", QUIET)
-    return body
 
 
 def _tally(result: CheckResult) -> str:

@@ -1,6 +1,6 @@
 """The screen of `compare`: the differences first, then the heads stage by stage, side by side."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
@@ -8,11 +8,11 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.text import Text
 
 from headscope.facts import Head, HeadParameter, ParameterStatus, Report, Stage
-from headscope.facts.comparison import PARAMETER, Comparison, SameValues
+from headscope.facts.comparison import PARAMETER, Comparison, SameValues, role_of
 from headscope.facts.counting import counted
 from headscope.facts.tasks import WITHOUT_CLASSES
 from headscope.render.exported import export_lines, export_verdict
-from headscope.render.lines import Paragraph, align
+from headscope.render.lines import GAP, Paragraph, wrapped
 from headscope.render.palette import QUIET, STATUS, STRONG, TONE, Tone
 from headscope.render.safe import label, safe
 from headscope.render.stages import own_parameters
@@ -26,10 +26,7 @@ _DIFFERS = "yellow"
 
 def compare_screen(comparison: Comparison) -> RenderableType:
     """The whole comparison as a Rich renderable."""
-    parts: list[RenderableType] = [compare_verdict(comparison), Text(), *_models(comparison.reports), Text()]
-    differences = list(_differences(comparison))
-    parts += [*differences, Text()] if differences else []
-    parts.append(_Stages(comparison))
+    parts: list[RenderableType] = [compare_verdict(comparison), Text(), _Heads(comparison)]
     for export in comparison.exports:
         parts += [Text(), *export_lines(export)]
     if comparison.values:
@@ -79,66 +76,104 @@ def _sentence(values: Sequence[SameValues]) -> str:
     return "; " + ", ".join(clauses)
 
 
-def _models(reports: Sequence[Report]) -> Iterator[RenderableType]:
-    for letter, report in zip(_LETTERS, reports, strict=False):
-        model = report.model
-        classes = "" if model.task in WITHOUT_CLASSES else f", {counted(model.num_labels, 'class', 'classes')}"
-        body = label(f"{report.checkpoint.reference}: {model.class_name}{classes}")
-        yield Paragraph(body, Text(letter, STRONG), _MARGIN)
-
-
-def _differences(comparison: Comparison) -> Iterator[RenderableType]:
-    """Each difference but those of single parameters, which stand with their stages."""
-    for item in comparison.differences:
-        if item.what.startswith(PARAMETER):
-            continue
-        yield Paragraph(label(item.what, STRONG))
-        for letter, value in zip(_LETTERS, item.values, strict=False):
-            yield Paragraph(label(value, _DIFFERS), Text(f"  {letter}", QUIET), _MARGIN)
-
-
 @dataclass(frozen=True)
-class _Stages:
-    """The stages side by side where the columns fit the width, else one below the other."""
+class _Heads:
+    """What differs and the stages: a column for each model from WIDE_ENOUGH on, otherwise one below the other."""
 
     comparison: Comparison
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        table = self._table()
-        fits = all(line.cell_len <= options.max_width for line in table)
-        yield Group(*(map(Paragraph, table) if fits else self._list()))
+        count = len(self.comparison.reports)
+        width = (options.max_width - _MARGIN) // max(count, 1) - GAP
+        if options.max_width >= _WIDE_ENOUGH and 1 < count <= _MOST_COLUMNS:
+            yield Group(*_table(self.comparison, width))
+        else:
+            yield Group(*_stacked(self.comparison))
 
-    def _table(self) -> list[Text]:
-        """A column for each head; a stage takes as many lines as the head with most parameters there needs."""
-        header = [Text(letter, STRONG) for letter, _ in zip(_LETTERS, self.comparison.reports, strict=False)]
-        lines = (line for row in self._rows() for line in zip_longest(*row, fillvalue=Text()))
-        return align([header, *lines])
 
-    def _list(self) -> Iterator[RenderableType]:
-        for number, row in enumerate(self._rows(), start=1):
-            yield Paragraph(Text(f"stage {number}", STRONG))
-            for letter, lines in zip(_LETTERS, row, strict=False):
-                for at, line in enumerate(lines):
-                    yield Paragraph(line, Text("" if at else f"  {letter}", QUIET), _NARROW)
+_WIDE_ENOUGH = 120
+_MOST_COLUMNS = 4
 
-    def _rows(self) -> Iterator[list[list[Text]]]:
-        reports = self.comparison.reports
-        for row in self.comparison.stages:
-            same = len({_words(stage) for stage in row}) == 1
-            yield [_stage(stage, report.head, same) for stage, report in zip(row, reports, strict=True)]
+
+def _table(comparison: Comparison, width: int) -> Iterator[RenderableType]:
+    """A column for each model, at most `width` wide."""
+    models = [label(report.checkpoint.reference, STRONG) for report in comparison.reports]
+    yield from _lines("", models, width)
+    for name, cells in _rows(comparison):
+        yield from _lines(name, cells, width)
+
+
+def _lines(name: str, cells: Sequence[Text], width: int) -> Iterator[RenderableType]:
+    """One row of the table: the lines that its cells take, side by side."""
+    columns = [wrapped(cell, width) for cell in cells]
+    for number, row in enumerate(zip_longest(*columns, fillvalue=Text())):
+        line = Text(overflow="fold")
+        for at, cell in enumerate(row):
+            line.append_text(cell)
+            line.append(" " * (width + GAP - cell.cell_len) if at < len(row) - 1 else "")
+        line.rstrip()
+        yield Paragraph(line, Text("" if number else name, STRONG), _MARGIN)
+
+
+def _stacked(comparison: Comparison) -> Iterator[RenderableType]:
+    """The same rows with a line for each model; what is the same in all of them stands once."""
+    for letter, report in zip(_LETTERS, comparison.reports, strict=False):
+        yield Paragraph(label(report.checkpoint.reference, STRONG), Text(letter, STRONG), _NARROW)
+    for name, cells in _rows(comparison):
+        yield Paragraph(Text(name, STRONG))
+        if all(cell.plain == _SAME for cell in cells[1:]):
+            yield Paragraph(cells[0], Text("  =", QUIET), _NARROW)
+            continue
+        for letter, cell in zip(_LETTERS, cells, strict=False):
+            yield Paragraph(cell, Text(f"  {letter}", QUIET), _NARROW)
+
+
+def _rows(comparison: Comparison) -> Iterator[tuple[str, list[Text]]]:
+    """The differences but those of single parameters, which stand with their stages; then the stages by role."""
+    differing = {item.what for item in comparison.differences}
+    for name, read in _ALWAYS.items():
+        if name not in differing:
+            yield name, _folded([label(read(report)) for report in comparison.reports])
+    for item in comparison.differences:
+        if not item.what.startswith(PARAMETER) and item.what != "operations":
+            yield item.what, _folded([label(value, _DIFFERS) for value in item.values])
+    for row in comparison.stages:
+        role = next(role_of(stage.operation) for stage in row if stage is not None)
+        same = len({_words(stage) for stage in row}) == 1
+        cells = [_stage(stage, report.head, same) for stage, report in zip(row, comparison.reports, strict=True)]
+        yield role, _folded(cells)
+
+
+_ALWAYS: dict[str, Callable[[Report], str]] = {
+    "class": lambda report: report.model.class_name,
+    "classes": lambda report: WITHOUT_CLASSES.get(report.model.task, f"{report.model.num_labels:,}"),
+}
+"""What stands in the table even where it is the same."""
+
+
+def _folded(cells: list[Text]) -> list[Text]:
+    """The cells, or the first and a sign where all say the same."""
+    if len({cell.plain for cell in cells}) > 1:
+        return cells
+    return [cells[0], *(Text(_SAME, QUIET) for _ in cells[1:])]
+
+
+_SAME = "the same"
 
 
 def _words(stage: Stage | None) -> str:
     return "" if stage is None else f"{stage.operation} {stage.detail} {stage.output_shape}"
 
 
-def _stage(stage: Stage | None, head: Head | None, same: bool) -> list[Text]:
+def _stage(stage: Stage | None, head: Head | None, same: bool) -> Text:
     """The lines of one stage: what it does, then its parameters."""
     if stage is None:
-        return [Text("-", _DIFFERS)]
+        return Text("-", _DIFFERS)
     text = label(f"{stage.operation} {stage.detail}".strip(), "" if same else _DIFFERS)
     text.append(f" -> {axes_of(stage.output_shape)}")
-    return [text, *(Text("  ").append(_parameter(item)) for item in (own_parameters(head, stage) if head else ()))]
+    for item in own_parameters(head, stage) if head else ():
+        text.append("\n").append_text(_parameter(item))
+    return text
 
 
 def _parameter(item: HeadParameter) -> Text:
@@ -152,5 +187,12 @@ def _values(values: Sequence[SameValues]) -> Iterator[RenderableType]:
     words = {True: ("identical", "yellow"), False: ("different", "green"), None: ("not read", "magenta")}
     for item in values:
         word, style = words[item.identical]
-        body = label(f"{item.parameter}{f': {item.reason}' if item.reason else ''}")
+        body = label(f"{item.parameter}{f': {item.reason}' if item.reason else _how_far(item)}")
         yield Paragraph(body, Text(word, style), _MARGIN)
+
+
+def _how_far(item: SameValues) -> str:
+    """By how much the numbers differ at most, beside the largest of them."""
+    if item.largest_difference is None or item.largest_value is None:
+        return ""
+    return f": by at most {item.largest_difference:.3g}, where the largest number is {item.largest_value:.3g}"

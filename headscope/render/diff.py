@@ -102,15 +102,61 @@ def _rows(diff: WeightDiff, every: bool) -> Iterator[Row]:
 
 
 def _renamed_rows(diff: WeightDiff, origins: Mapping[str, ParameterOrigin], every: bool) -> Iterator[Row]:
-    """The loaded parameters whose keys have other names; those that differ in a prefix only are one row."""
+    """The loaded parameters whose keys have other names; those that differ in the same part are one row."""
     counted = Counter(filter(None, map(_prefix_change, diff.renamed)))
     prefixes = {change: count for change, count in counted.items() if count > 1 and not every}
     for (ours, theirs), count in sorted(prefixes.items()):
         yield Row((f"{ours}*", f"{theirs}*"), (_line("renamed", "", None, "from"),), count)
-    for rename in diff.renamed:
-        if _prefix_change(rename) not in prefixes:
+    others = [rename for rename in diff.renamed if _prefix_change(rename) not in prefixes]
+    by_change: dict[tuple[str, str] | None, list[Rename]] = {}
+    for rename in others:
+        by_change.setdefault(None if every else name_change(rename), []).append(rename)
+    folded = {change: len(some) for change, some in by_change.items() if change is not None and len(some) > 1}
+    yield from _changed_rows(folded)
+    for rename in others:
+        if name_change(rename) not in folded:
             names = (rename.parameter, *fold_keys(rename.checkpoint_keys))
             yield _row(names, _status_line("renamed", origins.get(rename.parameter), "from"))
+
+
+def _changed_rows(changes: Mapping[tuple[str, str], int]) -> Iterator[Row]:
+    """A row for each change of a name; changes of the leaves of one module share a row."""
+    by_module: dict[tuple[str, str], list[tuple[str, str, int]]] = {}
+    for (ours, theirs), count in changes.items():
+        (mine, leaf), (their, other) = _leaf_of(ours), _leaf_of(theirs)
+        by_module.setdefault((mine, their), []).append((leaf, other, count))
+    for (mine, their), leaves in by_module.items():
+        leaves.sort(key=lambda item: item[0] != "weight")
+        names = (_with_leaves(mine, [item[0] for item in leaves]), _with_leaves(their, [item[1] for item in leaves]))
+        yield Row(names, (_line("renamed", "", None, "from"),), sum(count for _, _, count in leaves))
+
+
+def _leaf_of(name: str) -> tuple[str, str]:
+    module, _, leaf = name.rpartition(".")
+    return module, leaf
+
+
+def _with_leaves(module: str, leaves: Sequence[str]) -> str:
+    """`*.LayerNorm.{weight,bias}`, or the one leaf; leaves that are the same stand once."""
+    unlike = list(dict.fromkeys(leaves))
+    inner = unlike[0] if len(unlike) == 1 else "{" + ",".join(leaves) + "}"
+    return f"{module}.{inner}" if module else inner
+
+
+def name_change(rename: Rename) -> tuple[str, str] | None:
+    """The part in which a parameter and its key differ, with a star for the layers before it; None for several keys.
+
+    `bert.encoder.layer.0.output.LayerNorm.bias` from `...LayerNorm.beta` is `*.LayerNorm.bias` from `*.LayerNorm.beta`.
+    """
+    if len(rename.checkpoint_keys) != 1:
+        return None
+    ours, theirs = rename.parameter.split("."), rename.checkpoint_keys[0].split(".")
+    same = next((at for at, (own, other) in enumerate(zip(ours, theirs, strict=False)) if own != other), 0)
+    start = max(same - 1, 0)
+    if not same or ours[start].isdigit():
+        return None  # nothing before it is the same, or the number of a layer, which folds by itself
+    star = "*." if start else ""
+    return f"{star}{'.'.join(ours[start:])}", f"{star}{'.'.join(theirs[start:])}"
 
 
 def _prefix_change(rename: Rename) -> tuple[str, str] | None:

@@ -1,9 +1,8 @@
 """A finding on a screen: in two lines as far as they reach, or whole."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from headscope.facts import Finding
@@ -39,9 +38,3 @@ def finding_text(finding: Finding, *, with_message: bool = True) -> Text:
     body = label(f"{finding.id} {finding.title}.", STRONG)
     body.append(f" {safe(finding.message)}" if with_message and finding.message else "")
     return body.append(f" {safe(finding.remedy)}" if finding.remedy else "", QUIET)
-
-
-def finding_lines(findings: "tuple[Finding, ...]", *, whole: bool) -> Iterator[RenderableType]:
-    """One renderable for each finding."""
-    for finding in findings:
-        yield FindingLines(finding, whole)

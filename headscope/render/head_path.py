@@ -28,9 +28,7 @@ from headscope.render.words import axes_of
 _GUIDE = 4
 _MOST = 12
 _ENDS = _MOST // 2
-IDLE_OPERATIONS = frozenset(
-    {"dropout", "view", "reshape", "squeeze", "unsqueeze", "transpose", "permute", "flatten", "contiguous"}
-)
+IDLE_OPERATIONS = frozenset({"dropout", "view", "reshape", "squeeze", "unsqueeze", "transpose", "permute", "flatten"})
 """Operations that only regularise or reshape."""
 
 _ADAPTER = {Carried.SAVED: " from the adapter", Carried.ADAPTED: " changed by the adapter"}

@@ -1,20 +1,20 @@
 """The screens of the atlas: a line for each class, and their names alone."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
 from headscope.facts.atlas import AtlasHead, HeadEntry
 from headscope.facts.counting import counted
 from headscope.facts.plain import to_dict
 from headscope.render.document import Document, opening
+from headscope.render.head_path import IDLE_OPERATIONS
 from headscope.render.lines import GAP, Paragraph, align
 from headscope.render.palette import MODULE, OPERATION, POOLING, QUIET, STRONG, TONE, Tone
 from headscope.render.safe import label, safe
-
-_QUIET_OPERATIONS = {"dropout", "view", "reshape", "squeeze", "unsqueeze", "transpose", "permute", "flatten"}
 
 
 def heads_document(entries: Sequence[HeadEntry]) -> Document:
@@ -26,7 +26,7 @@ def heads_screen(entries: Sequence[HeadEntry]) -> RenderableType:
     """A line for each class by task, what could not be traced, and counts at the end."""
     parts: list[RenderableType] = []
     for task, group in groupby(entries, key=lambda entry: entry.task):
-        parts += [Text(task.value, STRONG), *_table(list(group)), Text()]
+        parts += [Text(task.value, STRONG), _Table(tuple(group)), Text()]
     return Group(*parts, *_untraced(entries), _counts(entries))
 
 
@@ -35,26 +35,55 @@ def heads_names(entries: Sequence[HeadEntry]) -> RenderableType:
     return Text("\n".join(safe(name) for name in dict.fromkeys(entry.class_name for entry in entries)))
 
 
-def _table(entries: Sequence[HeadEntry]) -> list[RenderableType]:
-    """Names at the margin, so that what wraps stays to the right of them."""
-    traced = [(entry, entry.head) for entry in entries if entry.head]
-    names = [Text(f"  {safe(entry.class_name)}", MODULE) for entry, _ in traced]
-    margin = max((name.cell_len for name in names), default=0) + GAP
-    lines = align([_row(entry, head) for entry, head in traced]) if traced else []
-    return [Paragraph(line, name, margin) for name, line in zip(names, lines, strict=True)]
+@dataclass(frozen=True)
+class _Table:
+    """A line for each class, with as many columns as fit the width."""
+
+    entries: tuple[HeadEntry, ...]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        traced = [(entry, entry.head) for entry in self.entries if entry.head]
+        names = [Text(f"  {safe(entry.class_name)}", MODULE) for entry, _ in traced]
+        margin = max((name.cell_len for name in names), default=0) + GAP
+        lines: list[Text] = []
+        for columns in _COLUMNS:
+            lines = align([[column(entry, head) for column in columns] for entry, head in traced]) if traced else []
+            if all(line.cell_len + margin <= options.max_width for line in lines):
+                break
+        for name, line in zip(names, lines, strict=True):
+            yield Paragraph(line, name, margin)
 
 
-def _row(entry: HeadEntry, head: AtlasHead) -> tuple[Text, ...]:
-    return (
-        Text(head.pooling.kind.value, POOLING),
-        Text(operations_of(head), OPERATION),
-        Text(new_in_words(entry), QUIET),
-    )
+def _kind(entry: HeadEntry, head: AtlasHead) -> Text:
+    return Text(head.pooling.kind.value, POOLING)
+
+
+def _operations(entry: HeadEntry, head: AtlasHead) -> Text:
+    return Text(operations_of(head), OPERATION)
+
+
+def _new(entry: HeadEntry, head: AtlasHead) -> Text:
+    return Text(new_in_words(entry), QUIET)
+
+
+def _new_in_short(entry: HeadEntry, head: AtlasHead) -> Text:
+    return Text(new_in_words(entry).partition(" after ")[0], QUIET)
+
+
+_Column = Callable[[HeadEntry, AtlasHead], Text]
+_COLUMNS: tuple[tuple[_Column, ...], ...] = (
+    (_kind, _operations, _new),
+    (_kind, _operations, _new_in_short),
+    (_kind, _operations),
+    (_kind, _new_in_short),
+    (_kind,),
+)
+"""What stands behind the name of a class, from wide to narrow."""
 
 
 def operations_of(head: AtlasHead) -> str:
     """The operations of a head in order, those that only regularise or reshape left out."""
-    names = [stage.operation for stage in head.stages if stage.operation not in _QUIET_OPERATIONS]
+    names = [stage.operation for stage in head.stages if stage.operation not in IDLE_OPERATIONS]
     return " > ".join(names) if len(names) <= _MOST_OPERATIONS else f"{len(names)} operations"
 
 

@@ -735,6 +735,8 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "parameter": "The parameter of the heads.",
         "identical": "Whether its stored numbers are the same, bit by bit; null where they were not read.",
         "reason": "Why they were not read; otherwise empty.",
+        "largest_difference": "The largest difference between the first model and any other; null if there is none.",
+        "largest_value": "The largest absolute number of the first model, to compare the difference with.",
     },
     "Scored": {"input": "What was scored.", "scores": "The score of each label, highest first."},
     "SeenStage": {

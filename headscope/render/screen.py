@@ -34,7 +34,7 @@ def result_screen(result: Any) -> RenderableType:  # noqa: PLR0911 - one for eac
     """What the terminal shows of `result` (of any use case), as a Rich renderable."""
     match result:
         case CheckResult():
-            return check_screen([result])
+            return check_screen([result], details=True)
         case Comparison():
             return compare_screen(result)
         case VerifyResult():

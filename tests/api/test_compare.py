@@ -18,6 +18,7 @@ from headscope.api.comparing import _differences, align_stages
 from headscope.cli import main
 from headscope.errors import UsageError
 from headscope.facts import HiddenSource, Stage
+from headscope.facts.comparison import role_of
 from tests.families import FAMILIES
 from tests.saving import save_safetensors, save_torch_zip
 
@@ -78,7 +79,12 @@ def test_one_changed_number_is_found(classifier: Path) -> None:
     state["classifier.weight"][2, 31] += 1e-7
     save_file(state, other / "model.safetensors", metadata={"format": "pt"})
     found = headscope.compare(str(classifier), str(other), values=True)
-    assert [item.parameter for item in found.values if item.identical is False] == ["classifier.weight"]
+    [changed] = [item for item in found.values if item.identical is False]
+    assert changed.parameter == "classifier.weight"
+    assert changed.largest_difference == pytest.approx(1e-7, rel=0.2)
+    assert changed.largest_value == pytest.approx(float(state["classifier.weight"].abs().max()), rel=1e-3)
+    assert all(item.largest_difference is None for item in found.values if item.identical)
+    assert "classifier.weight: by at most" in str(found)
 
 
 def test_another_number_format_is_another_value(classifier: Path) -> None:
@@ -110,7 +116,7 @@ def test_families_differ_in_what_they_differ(capsys: pytest.CaptureFixture[str])
     assert [report["checkpoint"]["reference"] for report in document["reports"]] == names
 
 
-@pytest.mark.parametrize("width", ["60", "80", "200"])
+@pytest.mark.parametrize("width", ["60", "80", "120", "200"])
 def test_a_table_has_no_spaces_at_its_ends_and_no_two_empty_lines(
     width: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], classifier: Path
 ) -> None:
@@ -143,12 +149,12 @@ def stage(operation: str) -> Stage:
     return Stage(0, operation, "", "", True, (), (), (), "", 0)
 
 
-@given(st.lists(st.lists(st.sampled_from("abc"), max_size=6), min_size=2, max_size=4))
+@given(st.lists(st.lists(st.sampled_from(["linear", "tanh", "relu", "select"]), max_size=6), min_size=2, max_size=4))
 def test_rows_keep_the_order_of_every_head(sequences: list[list[str]]) -> None:
     rows = align_stages([[stage(operation) for operation in sequence] for sequence in sequences])
     for column, sequence in enumerate(sequences):
         assert [row[column].operation for row in rows if row[column] is not None] == sequence
-    assert all(len({item.operation for item in row if item is not None}) == 1 for row in rows)
+    assert all(len({role_of(item.operation) for item in row if item is not None}) == 1 for row in rows)
 
 
 def test_alike_heads_take_one_row_a_stage() -> None:
@@ -156,3 +162,29 @@ def test_alike_heads_take_one_row_a_stage() -> None:
     assert len(align_stages([stages, stages])) == len(stages)
     rows = align_stages([stages, [stages[0], stages[3]]])
     assert [row[1] is not None for row in rows] == [True, False, False, True]
+
+
+def test_activations_of_different_heads_stand_side_by_side() -> None:
+    rows = align_stages([[stage("linear"), stage("tanh")], [stage("linear"), stage("dropout"), stage("relu")]])
+    assert [[item.operation if item else "-" for item in row] for row in rows] == [
+        ["linear", "linear"], ["-", "dropout"], ["tanh", "relu"],
+    ]  # fmt: skip
+
+
+def test_models_have_columns_where_there_is_room(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ["bert-base-uncased", "distilbert-base-uncased", "roberta-base"]
+    for width, columns in (("120", True), ("119", False)):
+        monkeypatch.setenv("COLUMNS", width)
+        assert main(["compare", *names, "--num-labels", "3", "--offline"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert any(all(name in line for name in names) for line in lines) is columns
+        assert any("tanh" in line and "relu" in line for line in lines) is columns
+
+
+def test_what_is_the_same_stands_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for width in ("80", "160"):
+        monkeypatch.setenv("COLUMNS", width)
+        assert main(["compare", "bert-base-uncased", "bert-base-uncased", "--offline"]) == 0
+        assert capsys.readouterr().out.count("bert.pooler.dense.weight") == 1

@@ -10,11 +10,11 @@ from tests import warm
 from tests.families import FAMILIES
 
 RESULTS = {
-    "inspect": ('inspect("bert-base-uncased", offline=True)', "inspect bert-base-uncased --offline"),
+    "inspect": ('inspect("bert-base-uncased", offline=True)', "inspect bert-base-uncased --offline --details"),
     "diff_weights": ('diff_weights("bert-base-uncased", offline=True)', "diff-weights bert-base-uncased --offline"),
     "check": (
         'check("bert-base-uncased", "inference", offline=True)',
-        "check bert-base-uncased --for inference --offline",
+        "check bert-base-uncased --for inference --offline --details",
     ),
     "compare": (
         'compare("bert-base-uncased", "roberta-base", offline=True)',
@@ -50,7 +50,7 @@ for command in {[command for _, command in RESULTS.values()]!r}:
     print("-----")
 """
     shown = run(code, tmp_path_factory.mktemp("terminal")).split("-----\n")
-    return dict(zip(RESULTS, shown, strict=False))
+    return {name: text.partition("\nnext  ")[0] for name, text in zip(RESULTS, shown, strict=False)}
 
 
 @pytest.fixture(scope="module")

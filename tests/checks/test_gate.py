@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,7 @@ def test_exit_codes(arguments: list[str], code: int, gate: Gate) -> None:
         (["roberta-base", "--for", "fun"], "fun"),
         (["roberta-base", "--select", ","], "names no rule"),
         (["roberta-base", "--baseline", "missing.json"], "cannot be read"),
-        ([], "Missing argument"),
+        ([], "check needs at least one model"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -100,6 +101,39 @@ def test_settings_of_a_project(settings: str, code: int, gate: Gate) -> None:
     assert ("hint:" in err) is (code == 2)
 
 
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [
+        ('[tool.headscope]\nfor = "inference"\nmodels = ["roberta-base"]', 1),
+        (f'[tool.headscope]\nfor = "inference"\nmodels = ["{SST2}"]', 0),
+        (f'[tool.headscope]\nfor = "inference"\nmodels = ["{SST2}", "roberta-base"]', 1),
+        ("[tool.headscope]\nmodels = []", 2),
+        ("[tool.headscope]\nmodels = 'roberta-base'", 2),
+    ],
+)
+def test_a_project_names_its_models(settings: str, code: int, gate: Gate) -> None:
+    assert gate(settings=settings)[0] == code
+
+
+def test_given_models_go_before_those_of_the_project(gate: Gate) -> None:
+    _, out, _ = gate(SST2, "-q", settings='[tool.headscope]\nmodels = ["roberta-base"]')
+    assert out.startswith(f"{SST2}  ")
+    assert len(out.splitlines()) == 1
+
+
+def test_a_folder_that_a_project_names_is_found_from_below(
+    gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "models" / "mine").mkdir(parents=True)
+    (tmp_path / "deeper").mkdir()
+    monkeypatch.chdir(tmp_path / "deeper")
+    _, out, err = gate("--json", settings='[tool.headscope]\nmodels = ["models/mine", "roberta-base"]')
+    first, second = json.loads(out)["results"]
+    assert Path(first["reference"]) == tmp_path / "models" / "mine"
+    assert second["reference"] == "roberta-base"
+    assert err == ""
+
+
 def test_the_command_line_goes_before_the_settings(gate: Gate) -> None:
     assert gate("roberta-base", "--for", "training", settings='[tool.headscope]\nfor = "inference"')[0] == 0
 
@@ -125,7 +159,10 @@ def test_an_ignore_that_nothing_needs_is_told(gate: Gate) -> None:
 
 def test_a_baseline_holds_what_is_known(gate: Gate, tmp_path: Path) -> None:
     arguments = ["roberta-base", "--for", "inference"]
-    assert gate(*arguments, "--write-baseline", "known.json")[0] == 1
+    code, _, err = gate(*arguments, "--write-baseline", "known.json")
+    assert code == 1
+    assert err == "baseline: 3 findings of 1 model written to known.json\n"
+    assert gate(*arguments, "--write-baseline", "known.json", "-q")[2] == ""
     assert gate(*arguments, "--baseline", "known.json")[0] == 0
     assert gate("bert-base-uncased", "--for", "inference", "--baseline", "known.json")[0] == 1
     assert gate(*arguments, settings='[tool.headscope]\nbaseline = "known.json"')[0] == 0
@@ -156,3 +193,21 @@ def test_models_that_cannot_be_read_say_what_to_do_next_and_list_no_rules(gate: 
 
 def test_quiet_is_one_line_a_model(gate: Gate) -> None:
     assert len(gate(SST2, "roberta-base", "--for", "inference", "-q")[1].splitlines()) == 2
+
+
+def test_a_finding_takes_two_lines_and_its_message_stands_with_details(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    _, short, _ = gate("roberta-base", "--for", "inference")
+    _, full, _ = gate("roberta-base", "--for", "inference", "--details")
+    assert "classifier.out_proj.bias" not in short
+    assert "classifier.out_proj.bias" in full
+    assert "skipped" in full
+    lines = short.split("\n\n")[1].splitlines()
+    findings = [at for at, line in enumerate(lines) if line.startswith(("error", "warning", "rules"))]
+    assert all(later - sooner <= 2 for sooner, later in pairwise(findings))
+
+
+def test_rules_that_were_named_and_skipped_say_why(gate: Gate) -> None:
+    assert "skipped     HS303" in gate("roberta-base", "--select", "HS303")[1]

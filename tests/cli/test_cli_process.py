@@ -57,7 +57,8 @@ def test_what_needs_no_model_imports_no_library_of_models(
 def test_help_imports_neither_facts_nor_screens() -> None:
     imported = _IMPORT.findall(run("--help", flags=("-X", "importtime")).stderr)
     rooms = {".".join(name.split(".")[:2]) for name in imported if name.startswith("headscope.")}
-    assert rooms == {"headscope.cli", "headscope.errors"}
+    assert rooms == {"headscope.cli", "headscope.errors", "headscope.upstream"}
+    assert {name for name in imported if name.startswith("headscope.upstream.")} == {"headscope.upstream.typer"}
 
 
 def test_completion_knows_the_tasks() -> None:

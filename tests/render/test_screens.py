@@ -14,6 +14,7 @@ from headscope.facts import (
     HeadHealth,
     HealthBasis,
     HealthVerdict,
+    Rename,
     Repaired,
     Report,
     Severity,
@@ -21,7 +22,7 @@ from headscope.facts import (
 )
 from headscope.facts.health import BiasStatistics, MatrixStatistics, Spectrum
 from headscope.render.console import open_console, plain_text
-from headscope.render.diff import diff_screen
+from headscope.render.diff import diff_screen, name_change
 from headscope.render.inspect import inspect_screen, inspect_verdict
 from headscope.render.lines import WIDE
 from headscope.render.links import source_url
@@ -278,3 +279,27 @@ def test_a_long_head_shows_its_ends_and_says_how_much_it_leaves_out() -> None:
     text = plain_text(short(replace(report, head=replace(report.head, stages=stages))), 120)
     assert len([line for line in text.splitlines() if "classifier.dense" in line]) == 12
     assert "not shown: linear x28" in text
+
+
+def test_renames_of_one_kind_take_one_line() -> None:
+    text = plain_text(diff_screen(as_diff(bert())), 120)
+    [line] = [line for line in text.splitlines() if line.startswith("renamed")]
+    assert "*.LayerNorm.{weight,bias}" in line
+    assert "24 tensors" in line
+    assert line.endswith("from *.LayerNorm.{gamma,beta}")
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "change"),
+    [
+        ("a.b.0.LayerNorm.bias", ("a.b.0.LayerNorm.beta",), ("*.LayerNorm.bias", "*.LayerNorm.beta")),
+        ("x.q.weight", ("x.query.weight",), ("x.q.weight", "x.query.weight")),
+        ("a.0.q", ("a.0.k",), None),
+        ("q.weight", ("k.weight",), None),
+        ("a.qkv", ("a.q", "a.k"), None),
+    ],
+)
+def test_a_change_of_a_name_leaves_out_the_layers_before_it(
+    ours: str, theirs: tuple[str, ...], change: tuple[str, str] | None
+) -> None:
+    assert name_change(Rename(ours, theirs)) == change

@@ -1,0 +1,46 @@
+"""`heads` on a screen: a line for each class where it fits, and what it says of a pattern that fits nothing."""
+
+import pytest
+
+import headscope
+from headscope.api.shown import Heads
+from headscope.errors import UsageError
+from headscope.render.console import plain_text
+from headscope.render.heads import heads_screen
+
+
+@pytest.fixture(scope="module")
+def squeezebert() -> Heads:
+    return headscope.heads("squeezebert", task="sequence-classification", workers=1)
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (140, "first_token  select > linear > tanh > linear  2 of 4 new after SqueezeBertForMaskedLM"),
+        (100, "first_token  select > linear > tanh > linear  2 of 4 new"),
+        (90, "first_token  select > linear > tanh > linear"),
+        (70, "first_token  2 of 4 new"),
+        (55, "first_token"),
+    ],
+)
+def test_a_class_takes_one_line(squeezebert: Heads, width: int, shown: str) -> None:
+    text = plain_text(heads_screen(squeezebert), width)
+    [line] = [line for line in text.splitlines() if "SqueezeBertForSequenceClassification" in line]
+    assert " ".join(line.split()[1:]) == " ".join(shown.split())
+    assert len(line) <= width
+
+
+@pytest.mark.parametrize(
+    ("pattern", "task", "hint"),
+    [
+        ("robrta", None, "did you mean roberta?"),
+        ("RobertaForSequenceClasification", None, "did you mean RobertaForSequenceClassification?"),
+        ("squeezebert", "image-classification", "it has classes for sequence-classification"),
+        ("zzzzzz", None, "try a shorter pattern"),
+    ],
+)
+def test_a_pattern_that_fits_nothing_gets_the_nearest_name(pattern: str, task: str | None, hint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        headscope.heads(pattern, task=task)
+    assert (caught.value.hint or "").startswith(hint)
