@@ -56,7 +56,7 @@ def _row(entry: HeadEntry, head: AtlasHead) -> tuple[Text, ...]:
 
 
 def operations_of(head: AtlasHead) -> str:
-    """The operations of a head in order, those that only regularise or reshape left out."""
+    """The operations of a head in order, without those that only regularize or reshape."""
     names = [stage.operation for stage in head.stages if stage.operation not in _QUIET_OPERATIONS]
     return " > ".join(names) if len(names) <= _MOST_OPERATIONS else f"{len(names)} operations"
 

@@ -129,7 +129,7 @@ def _panel(panel: Panel, linked: bool) -> str:
 
 
 def tooltip_of(node: Node) -> str:
-    """What a pointer is told about a node."""
+    """What a node shows under the pointer."""
     return "\n".join((node.title, *(f"{name}: {value}" for name, value in node.more)))
 
 
