@@ -135,7 +135,7 @@ def _globals(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code; what went wrong is said, never raised."""
+    """Runs one command and returns its exit code; failures are printed, never raised."""
     if arguments is None:
         _collect_no_garbage()
         _fill_closed_descriptors()
@@ -145,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _ended(given: list[str]) -> int:
-    """The exit code of a command, whose failure is said."""
+    """The exit code of a command, whose failure is printed."""
     as_json = asks_for_json(given)
     try:
         return _run(given)
@@ -160,7 +160,9 @@ def _ended(given: list[str]) -> int:
 
 
 def _unexpected(error: Exception, *, as_json: bool) -> int:
-    """A full disk below the help that Typer prints; else our own bug, with its traceback and a code no finding has."""
+    """A full disk below the help that Typer prints; otherwise our own bug, with its traceback and a code no finding
+    has.
+    """
     if isinstance(error, OSError) and error.errno in FULL:
         return report_failure(unwritten("stdout", error), as_json=as_json)
     write_stderr(traceback.format_exc())

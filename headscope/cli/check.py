@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from headscope.facts.verification import VerifyResult
 
 _RULES = "Rules"
-_LABELLED = "Labelled data"
+_LABELLED = "Labeled data"
 _OUTPUT = "Output"
 _TELLING = ("text", "json")
-"""Formats in which a failure has a form of its own."""
+"""Formats with a separate form for failures."""
 
 
 class CheckFormat(str, Enum):  # noqa: UP042 - StrEnum shows its members differently in Typer's help
@@ -40,7 +40,7 @@ class CheckFormat(str, Enum):  # noqa: UP042 - StrEnum shows its members differe
 
 
 class ProfileName(str, Enum):  # noqa: UP042
-    """What the model is to be used for next."""
+    """What the model will be used for next."""
 
     training = "training"
     inference = "inference"
@@ -107,7 +107,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Short for --format jso
 
 @dataclass(frozen=True)
 class Rules:
-    """Which rules are asked and what they count for."""
+    """Which rules run and what they count for."""
 
     profile: For = None
     fail_on: FailOn = None
@@ -122,7 +122,7 @@ Data = Annotated[
     typer.Option(
         "--data",
         metavar="FILE",
-        help="Compare the classes with labelled data: csv, tsv, jsonl, parquet, or a folder that `datasets` saved.",
+        help="Compare the classes with labeled data: csv, tsv, jsonl, parquet, or a folder that `datasets` saved.",
         rich_help_panel=_LABELLED,
     ),
 ]
@@ -165,7 +165,7 @@ Device = Annotated[
 
 @dataclass(frozen=True)
 class LabelledData:
-    """Which labelled data are compared with the classes."""
+    """Which labeled data are compared with the classes."""
 
     data: Data = None
     label_column: LabelColumns = None
@@ -175,7 +175,7 @@ class LabelledData:
     device: Device = None
 
     def request(self) -> "DataRequest | None":
-        """The request that the options make; None without any. Raises UsageError where they cannot be meant."""
+        """The request that the options make; None without any. Raises UsageError if they are invalid."""
         if not any((self.data, self.label_column, self.text_column, self.split, self.predict, self.device)):
             return None
         from headscope.api.checking import data_request
@@ -304,7 +304,7 @@ def _text(kind: str, gated: "GateResult") -> str:
 
 
 def exit_code(results: "Sequence[CheckResult | VerifyResult]") -> int:
-    """1 if any model failed, else 3 if any could not be determined, else 0."""
+    """1 if any model failed, 3 if any could not be determined, otherwise 0."""
     return exit_code_of(result.verdict.value for result in results)
 
 

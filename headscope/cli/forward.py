@@ -56,7 +56,7 @@ def forward(  # noqa: PLR0917  Typer passes every option by name
 
         report = api.forward(
             source.model,
-            device=cast("DeviceName", device),  # PyTorch may know others, and says so
+            device=cast("DeviceName", device),  # PyTorch may know others, and raises for unknown ones
             text=text or (),
             text_pair=text_pair or (),
             image=image,

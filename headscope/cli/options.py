@@ -206,7 +206,7 @@ class Source(Reach):
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the checkpoint is to be examined as."""
+    """What to examine the checkpoint as."""
 
     num_labels: NumLabels = None
     labels: Labels = None
@@ -216,7 +216,7 @@ class Wanted:
     trust_remote_code: TrustRemoteCode = False
 
     def keywords(self) -> dict[str, Any]:
-        """The keyword arguments of the api. Raises UsageError where they cannot be meant."""
+        """The keyword arguments of the api. Raises UsageError if they are invalid."""
         labels = read_labels(self.labels)
         check_num_labels(self.num_labels, labels)
         return {
@@ -274,12 +274,12 @@ def read_labels(joined: str | None) -> tuple[str, ...] | None:
     if not all(names):
         raise UsageError(f"--labels {joined!r} has an empty name.", "Write the names as A,B,C.")
     if len(set(names)) < len(names):
-        raise UsageError(f"--labels {joined!r} names a class twice.", "Give every class a name of its own.")
+        raise UsageError(f"--labels {joined!r} names a class twice.", "Give every class a different name.")
     return names
 
 
 def check_num_labels(num_labels: int | None, labels: tuple[str, ...] | None) -> None:
-    """Raises UsageError where `num_labels` is no count of classes, or not that of `labels`."""
+    """Raises UsageError if `num_labels` is not a count of classes, or not that of `labels`."""
     if num_labels is not None and num_labels < 1:
         raise UsageError(
             f"--num-labels must be at least 1, not {num_labels}.",

@@ -107,7 +107,7 @@ def check_output(path: Path | None, option: str = "-o") -> None:
 def write_file(path: Path, text: str) -> None:
     """Writes `text` to `path` through a temporary file beside it, so that no half report is ever seen there.
 
-    A link is followed; what is no regular file (`/dev/stdout`) is written to directly.
+    A link is followed; anything but a regular file (`/dev/stdout`) is written to directly.
     """
     from headscope.whole_file import write_whole  # slow to import, and seldom needed
 
@@ -146,7 +146,9 @@ def discard(stream: TextIO) -> None:
 
 
 def exit_status(report: "Report", *, fail_on_missing: bool) -> int:
-    """3 where something could not be determined, 1 where weights in use are missing and that was asked for, else 0."""
+    """3 where something could not be determined, 1 where weights in use are missing and `--exit-code` was given,
+    otherwise 0.
+    """
     from headscope import render
 
     if report.not_determined:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from headscope.api import DeviceName
     from headscope.facts.probe import ProbeResult
 
-_LABELLED = "Labelled data"
+_LABELLED = "Labeled data"
 _SCORES = "Scores"
 _RUN = "The pass over the texts"
 
@@ -67,7 +67,7 @@ Data = Annotated[
     typer.Option(
         "--data",
         metavar="FILE",
-        help="Labelled texts: csv, tsv, jsonl, parquet, or a folder that `datasets` saved.",
+        help="Labeled texts: csv, tsv, jsonl, parquet, or a folder that `datasets` saved.",
         rich_help_panel=_LABELLED,
     ),
 ]
@@ -174,7 +174,7 @@ class Labelled:
             ("--label-column COLUMN", self.label_column),
         ):
             if not value:
-                raise UsageError("probe scores vectors on labelled texts.", f"Add {option}.")
+                raise UsageError("probe scores vectors on labeled texts.", f"Add {option}.")
         names = ("data", "image_column", "audio_column", "label_column", "split", "limit")
         return {name: getattr(self, name) for name in names} | {
             "text_column": self.text_column or (),
@@ -198,7 +198,7 @@ class Scores:
         return {
             "folds": self.folds,
             "seed": self.seed,
-            "device": cast("DeviceName", self.device),  # PyTorch may know others, and says so
+            "device": cast("DeviceName", self.device),  # PyTorch may know others, and raises for unknown ones
             "batch_size": self.batch_size,
             "dtype": self.dtype.value,
             "features": self.features,

@@ -164,7 +164,7 @@ class Sources:
     limit: Limit = None
 
     def on_hub(self) -> dict[str, Any] | None:
-        """What a listing of the Hub should name; None where none was asked for. Raises UsageError."""
+        """What a listing of the Hub should name; None if none was requested. Raises UsageError."""
         self._check_values()
         searched = {"author": self.author, "filters": self.filters, "search": self.search}
         given = {name: value for name, value in searched.items() if value}
@@ -188,7 +188,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class Rules:
-    """Which rules are asked and what they count for."""
+    """Which rules run and what they count for."""
 
     profile: For = None
     fail_on: FailOn = None

@@ -17,9 +17,7 @@ Silent = Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing and s
 def snapshot(source: Source, output: SnapshotFile, json: Json = False, quiet: Silent = False) -> int:
     """Save the config and tensor headers in one small file that every command accepts as MODEL."""
     if str(output) == "-":
-        raise UsageError(
-            "-o -: a snapshot is written whole or not at all, which stdout cannot promise.", "Name a file."
-        )
+        raise UsageError("-o -: a snapshot is written atomically, which stdout can't guarantee.", "Name a file.")
     check_output(output)
     with telling_progress(quiet) as tell:
         from headscope import api

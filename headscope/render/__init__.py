@@ -1,4 +1,4 @@
-"""Facts to text: screens, tables, JSON. Knows no torch and no network."""
+"""Facts to text: screens, tables, JSON. Doesn't import torch or use the network."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

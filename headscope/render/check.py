@@ -94,7 +94,7 @@ def open_lines(result: CheckResult | VerifyResult) -> Iterator[RenderableType]:
 
 
 def _tally(result: CheckResult) -> str:
-    """How many rules were asked, of how many that were selected."""
+    """How many rules ran, of how many that were selected."""
     asked, selected = len(result.asked), counted(len(result.rules), "rule")
     return selected if asked == len(result.rules) else f"{asked} of {selected}"
 
@@ -126,7 +126,7 @@ _CLASSES = 12
 
 
 def _data(result: CheckResult) -> Iterator[RenderableType]:
-    """The labelled data that the classes were compared with, and what predictions for them said."""
+    """The labeled data that the classes were compared with, and what predictions for them showed."""
     data = result.data
     if data is None:
         return

@@ -47,7 +47,7 @@ def _escaped_property(text: str) -> str:
 
 
 def junit_text(results: Sequence[CheckResult], rules: RuleTitles) -> str:
-    """One test suite for each model, one test case for each rule that was asked."""
+    """One test suite for each model, one test case for each rule that ran."""
     root = ElementTree.Element("testsuites", name="headscope")
     titles = dict(rules)
     for result in results:

@@ -16,7 +16,7 @@ def open_console(file: TextIO) -> Console:
 
 
 def plain_text(renderable: RenderableType, width: int = WIDE) -> str:
-    """`renderable` as text without colour, at most `width` columns wide."""
+    """`renderable` as text without color, at most `width` columns wide."""
     buffer = StringIO()
     console = Console(
         file=buffer,

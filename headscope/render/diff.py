@@ -1,4 +1,4 @@
-"""The screen of `diff-weights`: every parameter whose values do not come from the key of its own name."""
+"""The screen of `diff-weights`: every parameter whose values do not come from the key with its name."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -242,7 +242,7 @@ def _cells(line: Line, row: Row) -> tuple[Text, ...]:
 
 
 _INLINE = (5, 4, 1)
-"""How many cells stand on a row's own line, from wide to narrow; the others go below it."""
+"""How many cells are on a row's own line, from wide to narrow; the others go below it."""
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-_DIGITS = 9  # longer runs of digits are no layer numbers
+_DIGITS = 9  # longer runs of digits are not layer numbers
 
 Segments = tuple[str | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Names that belong together (a parameter and its checkpoint keys), and all else that is said of them.
+    """Names that belong together (a parameter and its checkpoint keys), and everything else about them.
 
     Rows fold only when `same` is equal and the names are equal but for one index, which is the same in
     every name of a row. `count` is how many rows it stands for.
@@ -66,7 +66,7 @@ def _opened(names: tuple[str, ...], position: int) -> tuple[int | None, tuple[Se
 
 
 def _place_of(index: str, name: str, from_the_end: int) -> int | None:
-    """Where `index` stands in another name: as far from the end among its indices, else where it first is."""
+    """Where `index` is in another name: as far from the end among its indices, or where it first is."""
     parts, places = name.split("."), _indices(name)
     if len(places) >= -from_the_end and parts[places[from_the_end]] == index:
         return places[from_the_end]

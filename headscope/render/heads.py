@@ -82,7 +82,7 @@ _COLUMNS: tuple[tuple[_Column, ...], ...] = (
 
 
 def operations_of(head: AtlasHead) -> str:
-    """The operations of a head in order, those that only regularise or reshape left out."""
+    """The operations of a head in order, without those that only regularize or reshape."""
     names = [stage.operation for stage in head.stages if stage.operation not in IDLE_OPERATIONS]
     return " > ".join(names) if len(names) <= _MOST_OPERATIONS else f"{len(names)} operations"
 

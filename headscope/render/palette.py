@@ -1,4 +1,4 @@
-"""Colours: each goes with a word that says the same, for those who do not see it."""
+"""Colors: each goes with a word that says the same, for readers who don't see it."""
 
 from enum import StrEnum
 

@@ -61,7 +61,7 @@ def _variables(colours: dict[str, str]) -> str:
 
 
 STYLE = _style()
-"""The rules that a page with plots needs; they define the colours of the page too."""
+"""The rules that a page with plots needs; they define the colors of the page too."""
 
 
 def bars_svg(name: str, title: str, bars: Sequence[Bar]) -> str:
@@ -79,7 +79,7 @@ def bars_svg(name: str, title: str, bars: Sequence[Bar]) -> str:
 
 
 def columns_svg(name: str, title: str, bars: Sequence[Bar]) -> str:
-    """Columns side by side, for neighbouring intervals; `name` is unique in the page."""
+    """Columns side by side, for neighboring intervals; `name` is unique in the page."""
     most = max(bar.count for bar in bars)
     wide = min(_WIDTH / len(bars), 120)
     ground = _TALL + 18

@@ -365,8 +365,7 @@ def _on_labels(labels: LabelFacts) -> Iterator[RenderableType]:
     if labels.suspects:
         yield _line(
             "suspects",
-            "the rows that the best vector predicts worst may be labelled wrongly (--json has "
-            f"{len(labels.suspects)}):",
+            f"the rows that the best vector predicts worst may be labeled wrongly (--json has {len(labels.suspects)}):",
         )
         for item in labels.suspects[:_SUSPECTS]:
             told = f"row {item.row:,}: {safe(item.given)}, predicted {safe(item.predicted)}: {safe(item.text)}"
@@ -374,7 +373,7 @@ def _on_labels(labels: LabelFacts) -> Iterator[RenderableType]:
 
 
 def _on_start(start: StartingLoss, problem: Problem) -> str:
-    """The loss before the first step, beside that of a head that knows nothing."""
+    """The loss before the first step, beside that of an untrained head."""
     guess = {
         Problem.SINGLE_LABEL: "the logarithm of the number of classes",
         Problem.MULTI_LABEL: "the logarithm of 2",
@@ -387,14 +386,14 @@ def _on_start(start: StartingLoss, problem: Problem) -> str:
         Start.ABOVE: "clearly above",
     }[start.standing]
     return (
-        f"loss {start.loss:.3f} with {head}, before any training: {stand} the {start.uninformed:.3f} of a head that "
-        f"knows nothing ({guess})"
+        f"loss {start.loss:.3f} with {head}, before any training: {stand} the {start.uninformed:.3f} of an untrained "
+        f"head ({guess})"
     )
 
 
 def _method(result: ProbeResult) -> str:
     return (
-        f"{_METHODS[result.problem]} on standardised vectors, {result.folds} folds, strength chosen inside them, seed "
+        f"{_METHODS[result.problem]} on standardized vectors, {result.folds} folds, strength chosen inside them, seed "
         f"{result.seed}; intervals are bootstraps over the texts"
     )
 

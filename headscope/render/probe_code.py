@@ -133,7 +133,7 @@ def train(
     model: Classifier, columns: Sequence[Sequence[str]], labels: Sequence[Any], epochs: int = 3, batch: int = 16,
     rate: float = 2e-5,
 ) -> float:
-    """Trains all weights on labelled texts and returns the loss of the last batch. `columns` are as for `encode`."""
+    """Trains all weights on labeled texts and returns the loss of the last batch. `columns` are as for `encode`."""
     tokenizer, optimizer = load_tokenizer(), torch.optim.AdamW(model.parameters(), lr=rate)
     model.train()
     loss = torch.tensor(float("nan"))

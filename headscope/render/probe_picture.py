@@ -29,7 +29,7 @@ _TICKS = 4
 
 @dataclass(frozen=True, slots=True)
 class _Curve:
-    """How a curve looks: its colour by name, the dashes of its line, and the shape of its points."""
+    """How a curve looks: its color by name, the dashes of its line, and the shape of its points."""
 
     tint: str
     dashes: str

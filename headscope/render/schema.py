@@ -174,7 +174,7 @@ def _forward(definitions: dict[str, Schema]) -> Schema:
         "stages": {"type": "array", "items": _object(stage, "A stage as it ran.")},
         "inputs": {"type": "array", "items": named},
     }
-    del definitions[SeenStage.__name__]  # its fields stand in the stages themselves
+    del definitions[SeenStage.__name__]  # its fields are in the stages themselves
     return _for_command(_object(properties, "What a forward pass showed."), "forward")
 
 
@@ -214,9 +214,7 @@ def _explain() -> Schema:
 
 
 def _explain_list() -> Schema:
-    topic = _object(
-        _TOPIC | {"text": {"type": "string"}}, "A topic; `text` where it was asked for.", frozenset({"text"})
-    )
+    topic = _object(_TOPIC | {"text": {"type": "string"}}, "A topic; `text` if requested.", frozenset({"text"}))
     return _opened("explain", {"topics": {"type": "array", "items": topic}}, "The list of topics, or several of them.")
 
 

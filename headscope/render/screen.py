@@ -54,7 +54,7 @@ def result_screen(result: Any) -> RenderableType:  # noqa: PLR0911 - one for eac
 
 
 def result_text(result: Any, width: int | None = None) -> str:
-    """`result_screen` as text without colour, as wide as the terminal if no `width` is given."""
+    """`result_screen` as text without color, as wide as the terminal if no `width` is given."""
     columns = width or shutil.get_terminal_size(_FALLBACK).columns
     return plain_text(result_screen(result), columns).rstrip("\n")
 

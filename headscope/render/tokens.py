@@ -74,7 +74,7 @@ def legend_of(rows: tuple[CellRow, ...]) -> str:
 
 
 def cell_text(cell: Cell) -> str:
-    """A cell with the sign of its mark, for those who see no colours."""
+    """A cell with the sign of its mark, for readers who don't see colors."""
     return f"{_SIGNS.get(cell.mark, '')}{cell.text}".rstrip()
 
 
@@ -85,7 +85,7 @@ def row_text(row: CellRow) -> str:
 
 
 def _padding_side(report: Report, head: Head) -> str:
-    """`left` or `right` where rows of different lengths are padded (texts, and whatever follows a mask), else ""."""
+    """`left` or `right` where rows of different lengths are padded (texts, and whatever follows a mask), or ""."""
     by_mask = any(part.positions.depends_on_padding for part in head.pooling.parts)
     is_text = report.model.task in TEXT_TASKS and "sequence" in head.hidden_shape
     return (report.model.padding_side or "right") if by_mask or is_text else ""

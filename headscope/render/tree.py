@@ -32,10 +32,10 @@ _ADAPTER = {Carried.SAVED: "from the adapter", Carried.ADAPTED: "changed by the 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How much stands on the line of a stage.
+    """How much is on the line of a stage.
 
     `parameters`: its parameters too, instead of a line each below; `inputs`: the shapes it reads even where
-    they are what the stage before it made; `file`: the file's name, which else stands at the top, if all
+    they are what the stage before it made; `file`: the file's name, which is otherwise at the top, if all
     stages share it; `aligned`: columns line up from stage to stage.
     """
 

@@ -114,7 +114,7 @@ def _tell_whole_verdict(report: Report) -> HeadVerdict:
     diff = report.weights
     missing = (*diff.new, *(item.parameter for item in diff.mismatched))
     total = diff.loaded + len(diff.tied) + len(missing)
-    clauses = [f"{len(missing):,} of {counted(total, 'tensor')} newly initialised: {_names(missing)}"]
+    clauses = [f"{len(missing):,} of {counted(total, 'tensor')} newly initialized: {_names(missing)}"]
     unknown = _unknown(report)
     if not missing and not unknown:
         tied = f", {len(diff.tied):,} tied to {'it' if diff.loaded == 1 else 'them'}" if diff.tied else ""
@@ -162,7 +162,7 @@ def _head_clause(head: Head) -> str:
     unknown = [parameter for parameter in lost if parameter.status is ParameterStatus.UNKNOWN]
     mismatched = [parameter for parameter in lost if parameter.status is ParameterStatus.MISMATCHED]
     if not live:
-        return "Head has no parameters of its own"
+        return "Head has no parameters"
     if not lost and changed:
         what = _names([parameter.name for parameter in changed])
         part = _part(changed, live)
@@ -172,8 +172,8 @@ def _head_clause(head: Head) -> str:
     if unknown:
         return f"Head not determined: {_names([parameter.name for parameter in unknown])} ({_part(unknown, live)})"
     if len(mismatched) == len(lost):
-        return f"Head re-initialised because of shape mismatch: {_shapes(mismatched)} ({_part(lost, live)})"
-    clause = f"Head is newly initialised: {_extent(live)}"
+        return f"Head re-initialized because of shape mismatch: {_shapes(mismatched)} ({_part(lost, live)})"
+    clause = f"Head is newly initialized: {_extent(live)}"
     if len(lost) < len(live):
         clause = f"Head partly new: {_names([parameter.name for parameter in lost])} ({_part(lost, live)})"
     return f"{clause}; shape mismatch: {_shapes(mismatched)}" if mismatched else clause
@@ -237,7 +237,7 @@ def _base_clause(report: Report, head: Head) -> str:
         return "base model fully pretrained"
     base = [item for item in report.weights.parameters if item.in_base and item.name not in own]
     extent = f"{len(missing):,} of {counted(len(base), 'tensor')}" if base else counted(len(missing), "tensor")
-    return f"base model incomplete: {extent} newly initialised: {_names(missing)}"
+    return f"base model incomplete: {extent} newly initialized: {_names(missing)}"
 
 
 def _gap_clauses(report: Report) -> list[str]:

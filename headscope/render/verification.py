@@ -1,4 +1,4 @@
-"""The screen of `verify`: a verdict, the findings, and the tensors that are not simply equal."""
+"""The screen of `verify`: a verdict, the findings, and the tensors that are not equal bit by bit."""
 
 from collections import Counter
 from collections.abc import Iterator

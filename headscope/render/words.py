@@ -104,7 +104,7 @@ SOURCE = {
 _CHOICE = {
     Task.TOKEN_CLASSIFICATION: "one of {n} classes for each token",
     Task.AUDIO_FRAME_CLASSIFICATION: "one of {n} classes for each frame",
-    Task.MULTIPLE_CHOICE: "one of the choices, each scored by itself",
+    Task.MULTIPLE_CHOICE: "one of the choices, each scored separately",
     Task.QUESTION_ANSWERING: "one start and one end among the positions",
 }
 

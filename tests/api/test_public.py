@@ -119,7 +119,7 @@ def test_the_overloads_are_the_implementation_in_two_parts(name: str) -> None:
 @pytest.mark.parametrize("name", WITH_OPTIONS)
 def test_an_option_that_there_is_not_is_refused_in_a_sentence(name: str) -> None:
     function = FUNCTIONS[name]
-    with pytest.raises(errors.UsageError, match=r"^no such option: color$") as raised:
+    with pytest.raises(errors.UsageError, match=r"^no such option: colour$") as raised:
         function(colour="red")
     assert raised.value.hint == f"options: {', '.join(item for item in parameters(function) if item != 'references')}"
     last = list(parameters(function))[-1]

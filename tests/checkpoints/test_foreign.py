@@ -192,7 +192,7 @@ def test_the_classifier_of_timm_is_the_one_that_its_configuration_names(tmp_path
     assert head.pooling is None
     assert "global_pool is avg" in head.pooling_rule
     assert [gap.what for gap in head.not_determined] == ["pooling"]
-    assert "nothing was traced" in error.message
+    assert "without a trace" in error.message
     assert "resnet18" in contents.architecture
 
 

@@ -90,7 +90,7 @@ def test_where_index_and_shards_differ_the_shards_count_as_in_transformers(dropp
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     theirs, ours = loads(tmp_path)
     assert theirs == ours == ({"pooler.dense.bias"} if dropped == "shard" else set())
-    notices = [notice for notice in read_manifest(Location(str(tmp_path))).notices if "promises 1 tensor " in notice]
+    notices = [notice for notice in read_manifest(Location(str(tmp_path))).notices if "lists 1 tensor " in notice]
     assert bool(notices) is (dropped == "shard")
 
 
@@ -135,7 +135,7 @@ def test_many_missing_shards_are_one_gap_with_their_count(kept: int, tmp_path: P
     assert gap.what == f"{len(index) - kept} of {len(index)} shards"
     first, lost = sorted(index.values())[kept : kept + 3], sorted(index.values())[kept + 3 :]
     assert gap.reason.endswith(f"missing: {', '.join(first)} and {len(lost)} more")
-    assert not [notice for notice in manifest.notices if "promises" in notice]
+    assert not [notice for notice in manifest.notices if "that no shard holds" in notice]
     assert {item.key for item in manifest.tensors} == set(sorted(stored)[:kept])
 
 

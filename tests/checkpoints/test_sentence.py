@@ -48,7 +48,7 @@ def test_pooling_settings_of_every_age_are_read(tmp_path: Path, settings: object
         ([TRANSFORMER, POOLING | {"path": "../elsewhere"}], None, "which is not inside the checkpoint"),
         ([TRANSFORMER, POOLING | {"path": "/etc"}], None, "which is not inside the checkpoint"),
         ([TRANSFORMER, POOLING], None, "1_Pooling/config.json"),
-        ([TRANSFORMER, POOLING], ["mean"], "1_Pooling/config.json holds a list"),
+        ([TRANSFORMER, POOLING], ["mean"], "1_Pooling/config.json must hold an object, not a list"),
         ([TRANSFORMER, POOLING], {"pooling_mode": 7}, "pooling_mode of the pooling module is not a name"),
     ],
 )

@@ -302,7 +302,7 @@ def test_a_new_head_is_a_note_before_training_and_an_error_before_use() -> None:
     assert found.remedy == "Train it first."
     statistics = parameter("bn.running_mean", NEW, kind=TensorKind.BUFFER)
     (found,) = findings("HS102", subject(head=replace(ALL_NEW, buffers=(statistics,))))
-    assert f"all 2 tensors of the head, 27 parameters: {CLASSIFIER}, {BIAS}. At their default values: " in found.message
+    assert f"(27 parameters): {CLASSIFIER}, {BIAS}. At their default values: " in found.message
     assert found.message.endswith("bn.running_mean (buffers).")
     assert severities("HS102", head=head(parameter(CLASSIFIER, live=False))) == SILENT
 
@@ -698,7 +698,7 @@ def test_a_checkpoint_of_another_kind() -> None:
     assert severities("HS401", built=language) == SILENT
     assert severities("HS401", built=language, head=ALL_NEW) == ([NOTE], [WARNING])
     (found,) = findings("HS401", subject(built=language, head=ALL_NEW))
-    assert "is a language model (architectures: SomeModel) and has no classifier" in found.message
+    assert "is a language model (architectures: SomeModel) without a classifier" in found.message
     (found,) = findings("HS401", subject(built=language, head=ALL_NEW, checkpoint=checkpoint(architectures=())))
     assert "architectures" not in found.message
 

@@ -293,7 +293,7 @@ USAGE = (
     (
         ["inspect", "bert", "--labels", "a,a"],
         "--labels 'a,a' names a class twice.",
-        "Give every class a name of its own.",
+        "Give every class a different name.",
     ),
 )
 

@@ -57,7 +57,7 @@ def test_the_json_follows_the_schema_for_one_model_and_for_two(file: Path, capsy
     [
         (["--label-column", "lable"], ExitCode.USAGE, "did you mean label?"),
         ([], ExitCode.USAGE, "--label-column"),
-        (["--label-column", "label", "--split", "test"], ExitCode.UNDETERMINED, "is one file"),
+        (["--label-column", "label", "--split", "test"], ExitCode.UNDETERMINED, "is a single file"),
         (["--label-column", "label", "--predict", "8"], ExitCode.USAGE, "--text-column"),
         (["--label-column", "label", "--text-column", "text", "--predict", "8"], ExitCode.UNDETERMINED, "no weights"),
     ],

@@ -386,7 +386,7 @@ def test_other_dtypes_and_missing_biases(tmp_path: Path) -> None:
 def test_a_packed_head_is_not_judged(packing: str, tmp_path: Path) -> None:
     found = health_of(save_packed(tmp_path, packing, head=True))
     assert (found.verdict, found.basis, found.bytes_read) == (OPEN, HealthBasis.NONE, 0)
-    assert "quantised" in found.reasons[0]
+    assert "quantized" in found.reasons[0]
     (tmp_path / "plain").mkdir()
     assert health_of(save_packed(tmp_path / "plain", packing)).bytes_read == 4 * 3 * 64
 

@@ -117,7 +117,7 @@ def test_every_field_has_a_meaning_and_every_meaning_a_field() -> None:
 
 
 def test_a_field_without_a_meaning_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"no meaning of color in Stage: write one in headscope/render/meanings\.py"):
+    with pytest.raises(TypeError, match=r"no meaning of colour in Stage: write one in headscope/render/meanings\.py"):
         meanings.meaning("Stage", "colour")
 
 

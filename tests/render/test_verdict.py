@@ -83,7 +83,7 @@ VERDICTS = (
     (
         distilbert_mismatch,
         Tone.ERROR,
-        "Head re-initialised because of shape mismatch: classifier.weight 2x768 -> 3x768, "
+        "Head re-initialized because of shape mismatch: classifier.weight 2x768 -> 3x768, "
         "classifier.bias 2 -> 3 (2 of 4 tensors, 2,307 of 592,899 parameters); base model fully pretrained",
     ),
     (

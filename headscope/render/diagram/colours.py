@@ -1,4 +1,4 @@
-"""The colours of the pictures on light and on dark ground; each goes with a word that says the same."""
+"""The colors of the pictures on light and on dark ground; each goes with a word that says the same."""
 
 from dataclasses import dataclass
 

@@ -29,7 +29,7 @@ def _advance(char: str) -> float:
 
 
 def wrap_text(text: str, width: float, size: float) -> tuple[str, ...]:
-    """`text` in lines no wider than `width`: broken at spaces, else after a dot or slash, else anywhere; never cut."""
+    """`text` in lines no wider than `width`: broken at spaces, or after a dot or slash, or anywhere; never cut."""
     lines, line = [], ""
     for piece in _fitting_pieces(text, width, size):
         if line and text_width((line + piece).rstrip(), size) > width:
@@ -107,7 +107,7 @@ class PlacedCell:
 
 @dataclass(frozen=True, slots=True)
 class Swatch:
-    """The colour of a weight's status, beside its word."""
+    """The color of a weight's status, beside its word."""
 
     tint: Tint
     x: float

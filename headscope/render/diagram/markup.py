@@ -6,7 +6,7 @@ _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;",
 
 
 def escaped(text: str) -> str:
-    """`text` as it may stand in XML and HTML, between tags and inside quotes, in any encoding."""
+    """`text` as it may appear in XML and HTML, between tags and inside quotes, in any encoding."""
     return in_ascii(text.translate(_ESCAPES))
 
 
@@ -29,7 +29,7 @@ def opening(name: str, /, **attributes: object) -> str:
 
 
 def lines(parts: Iterable[str]) -> str:
-    """Parts on lines of their own."""
+    """Parts on separate lines."""
     return "\n".join(part for part in parts if part)
 
 

@@ -44,7 +44,7 @@ class Kind(StrEnum):
 
 
 class Tint(StrEnum):
-    """The colour of a node or a weight; the status of weights by its own word."""
+    """The color of a node or a weight; the status of weights by its own word."""
 
     LOADED = "loaded"
     NEW = "new"
@@ -71,7 +71,7 @@ _WORST_FIRST = (
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """One parameter: its status as a word and a colour, and where it came from."""
+    """One parameter: its status as a word and a color, and where it came from."""
 
     tint: Tint
     word: str

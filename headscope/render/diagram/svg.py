@@ -159,7 +159,7 @@ def _group(panel: Panel, **identity: str) -> str:
 
 
 def tooltip_of(node: Node) -> str:
-    """What a pointer is told about a node."""
+    """What a node shows under the pointer."""
     return "\n".join((node.title, *(f"{name}: {value}" for name, value in node.more)))
 
 
