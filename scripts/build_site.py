@@ -147,7 +147,7 @@ def _questions(docs: Path) -> str:
 
 
 def _settings(text: str, docs: Path, address: str) -> str:
-    """Zensical's settings with the pages of the questions after the page of all of them, and with the site's address."""
+    """Zensical's settings with a page for each question after the page of all of them, and with the site's address."""
     _, questions = read_questions(_questions(docs))
     pages = "".join(f"\n    {json.dumps(f'{FOLDER}/{question.slug}.md')}," for question in questions)
     text = text.replace('"questions.md" },', f'"questions.md" }},{pages}', 1)

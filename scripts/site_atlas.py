@@ -60,11 +60,15 @@ def _changes(versions: dict[str, dict[str, Any]]) -> defaultdict[str, list[str]]
     told: defaultdict[str, list[str]] = defaultdict(list)
     for old, new in pairwise(versions):
         for name in versions[old].keys() | versions[new].keys():
-            told[name] += [f"{new}: {sentence}" for sentence in _change(versions[old].get(name), versions[new].get(name), old)]
+            told[name] += [
+                f"{new}: {sentence}" for sentence in _change(versions[old].get(name), versions[new].get(name), old)
+            ]
     oldest, newest = next(iter(versions)), list(versions)[-1]
     for name in versions[newest]:
         if not told[name] and "reason" not in versions[newest][name]:
-            told[name].append(f"The head is the same in Transformers {oldest} to {newest}, as far as they were compared.")
+            told[name].append(
+                f"The head is the same in Transformers {oldest} to {newest}, as far as they were compared."
+            )
     return told
 
 
@@ -93,10 +97,15 @@ def _class_page(atlas: Atlas, entries: Sequence[HeadEntry], changes: Sequence[st
     way = f"[Atlas of heads](../atlas.md) / [{entry.task.value}](../atlas.md#{entry.task.value})"
     parts = [f"# {entry.class_name}", way, f"{_lead(entry)} Family: {families}. Task: {entry.task.value}."]
     if entry.head is None:
-        parts.append(f"headscope could not trace this class of Transformers {atlas.transformers}: {plain(entry.reason)}")
+        parts.append(
+            f"headscope could not trace this class of Transformers {atlas.transformers}: {plain(entry.reason)}"
+        )
     else:
         parts += list(_head_parts(entry, entry.head, atlas))
-    parts += ["## Versions of Transformers", "\n".join(f"- {change}" for change in changes) or "Traced in none of the versions that were compared."]
+    parts += [
+        "## Versions of Transformers",
+        "\n".join(f"- {change}" for change in changes) or "Traced in none of the versions that were compared.",
+    ]
     parts += ["## Your checkpoint", _your_checkpoint(entry)]
     return "\n\n".join(parts) + "\n"
 
@@ -131,7 +140,13 @@ def _head_parts(entry: HeadEntry, head: AtlasHead, atlas: Atlas) -> Iterator[str
     if head.formula:
         yield f"```text\n{head.formula}\n```"
     yield f"![{_alternative(entry, head)}]({entry.class_name}.svg)"
-    yield "\n".join(["| what | in the default configuration |", "|---|---|", *(f"| {name} | {value} |" for name, value in _facts(entry, head, atlas))])
+    yield "\n".join(
+        [
+            "| what | in the default configuration |",
+            "|---|---|",
+            *(f"| {name} | {value} |" for name, value in _facts(entry, head, atlas)),
+        ]
+    )
     if head.parameters:
         yield "## Weights of the head"
         yield "\n".join(_weights(entry, head))
@@ -144,7 +159,12 @@ def _alternative(entry: HeadEntry, head: AtlasHead) -> str:
 
 
 def _facts(entry: HeadEntry, head: AtlasHead, atlas: Atlas) -> Iterator[tuple[str, str]]:
-    yield "pooling", f"{POOLING[head.pooling.kind]}: {plain(head.pooling.rule)}" if head.pooling.rule else POOLING[head.pooling.kind]
+    yield (
+        "pooling",
+        f"{POOLING[head.pooling.kind]}: {plain(head.pooling.rule)}"
+        if head.pooling.rule
+        else POOLING[head.pooling.kind],
+    )
     if entry.task in TEXT_TASKS:
         yield "padding", " ".join(_padding(head))
     side = atlas.padding_sides.get(entry.model_type)
@@ -212,7 +232,8 @@ def _operations(head: AtlasHead) -> Iterator[str]:
     yield "|---|---|---|---|"
     for stage in head.stages:
         module = f"`{stage.module}`" if stage.module else "`forward`"
-        yield f"| `{_code(operation_of(stage))}` | {module} | {plain(axes_of(stage.output_shape))} | {plain(source_of(stage))} |"
+        shape, source = plain(axes_of(stage.output_shape)), plain(source_of(stage))
+        yield f"| `{_code(operation_of(stage))}` | {module} | {shape} | {source} |"
 
 
 def _code(text: str) -> str:
@@ -225,8 +246,8 @@ def _your_checkpoint(entry: HeadEntry) -> str:
     return (
         f"A checkpoint can differ from these defaults. To see its head, and which weights it gives:\n\n"
         f"```sh\nheadscope inspect CHECKPOINT{task}\n```\n\n"
-        f"`headscope heads {entry.class_name} --json` prints the facts on this page. See [the atlas](../atlas.md) for the other "
-        "classes and [the gallery](../gallery.md) for the other kinds of heads."
+        f"`headscope heads {entry.class_name} --json` prints the facts on this page. See [the atlas](../atlas.md) for the "
+        "other classes and [the gallery](../gallery.md) for the other kinds of heads."
     )
 
 
@@ -276,7 +297,9 @@ def _exhibit(shown: HeadEntry, group: Sequence[HeadEntry]) -> Iterator[str]:
     yield f"[{shown.class_name}]({FOLDER}/{shown.class_name}.md), {more}"
     yield f"![{_alternative(shown, shown.head)}]({FOLDER}/{shown.class_name}.svg){{ loading=lazy }}"
     if others:
-        names = ", ".join(f"[{entry.class_name}]({FOLDER}/{entry.class_name}.md)" for entry in group if entry is not shown)
+        names = ", ".join(
+            f"[{entry.class_name}]({FOLDER}/{entry.class_name}.md)" for entry in group if entry is not shown
+        )
         yield f'<details markdown="1"><summary>The other classes</summary>\n\n{names}\n\n</details>'
 
 

@@ -48,7 +48,9 @@ def question_pages(text: str) -> dict[str, str]:
     for question in questions:
         body = _OWN_ANCHOR.sub(lambda found: f"]({places.get(found[1], found[1])}.md)", question.body)
         body = _LINK.sub(lambda found: f"](../{found[1]})" if not _is_sibling(found[1], places) else found[0], body)
-        pages[f"{FOLDER}/{question.slug}.md"] = f"# {question.title}\n\n{body.strip()}\n\n[All questions](../questions.md)\n"
+        pages[f"{FOLDER}/{question.slug}.md"] = (
+            f"# {question.title}\n\n{body.strip()}\n\n[All questions](../questions.md)\n"
+        )
     return pages
 
 
@@ -85,7 +87,10 @@ def _without_anchor(body: str) -> tuple[str, tuple[str, ...]]:
 
 def _index(opening: str, questions: list[Question]) -> str:
     title = opening.strip().partition("\n")[0]
-    parts = [title, "Short answers; each question has a page with the details, as real output of headscope and code that runs."]
+    parts = [
+        title,
+        "Short answers; each question has a page with the details, as real output of headscope and code that runs.",
+    ]
     for question in questions:
         parts += [f'<a id="{name}"></a>' for name in question.anchors]
         parts += [f"## [{question.title}]({FOLDER}/{question.slug}.md)", question.short_answer]

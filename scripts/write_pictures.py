@@ -1,8 +1,8 @@
 """Writes the pictures in docs/images: `write_pictures.py`, or `--check` to compare.
 
-They show the heads of bundled snapshots, and of the modules in the Python blocks of docs/questions.md. Links to the site
-are shown with social.svg as a PNG, which a browser makes: `chromium --headless --hide-scrollbars --window-size=1200,630
---screenshot=docs/images/social.png docs/images/social.svg`.
+They show the heads of bundled snapshots, and of the modules in the Python blocks of docs/questions.md. Links to the
+site are shown with social.svg as a PNG, which a browser makes: `chromium --headless --hide-scrollbars
+--window-size=1200,630 --screenshot=docs/images/social.png docs/images/social.svg`.
 """
 
 import difflib
@@ -69,7 +69,12 @@ _SOCIAL = """<svg xmlns="http://www.w3.org/2000/svg" width="1200" height="630" v
 
 def _social(picture: str) -> str:
     """The picture that other sites show with a link: what the tool does, beside a head, in a light theme."""
-    placed = re.sub(r'<svg ([^>]*?)width="[^"]*" height="[^"]*"', r'<svg \1x="580" y="24" width="600" height="582"', in_theme(picture, "light"), count=1)
+    placed = re.sub(
+        r'<svg ([^>]*?)width="[^"]*" height="[^"]*"',
+        r'<svg \1x="580" y="24" width="600" height="582"',
+        in_theme(picture, "light"),
+        count=1,
+    )
     return _SOCIAL.format(picture=placed)
 
 
@@ -80,7 +85,7 @@ def _picture_of_module(name: str, arguments: dict[str, str]) -> str:
     blocks = _BLOCK.findall((DOCS / "questions.md").read_text(encoding="utf-8"))
     code = next(block for block in blocks if f"class {name}(" in block)
     made: dict[str, Any] = {"__name__": "example"}
-    exec(compile(code, "example.py", "exec"), made)  # noqa: S102 - code of these pages
+    exec(compile(code, "example.py", "exec"), made)
     model = made[name](made["encoder"], num_labels=3, **arguments)
     return render.diagram_text(api.inspect(model, example_inputs=made["inputs"]), "svg")
 

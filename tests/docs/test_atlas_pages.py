@@ -88,7 +88,15 @@ def test_padding_in_words(scripts: Any, atlas: Any, effect: PaddingEffect, words
 
 
 def test_changes_are_told_by_class(scripts: Any) -> None:
-    head = {"kind": "mean", "rule": "r", "positions": [], "formula": "f", "parameters": {"w": [2]}, "not used": [], "loss": "l"}
+    head = {
+        "kind": "mean",
+        "rule": "r",
+        "positions": [],
+        "formula": "f",
+        "parameters": {"w": [2]},
+        "not used": [],
+        "loss": "l",
+    }
     versions = {
         "1.0.0": {"Same": head, "Other": head, "Gone": head, "Late": {"reason": "no [library]; tried: x"}},
         "2.0.0": {"Same": head, "Other": head | {"loss": "m"}, "Late": head, "New": head},

@@ -196,7 +196,9 @@ def browser_problem() -> str:
         return "Node.js is not installed"
     names = "['playwright-core', 'axe-core/axe.min.js', 'html-validate']"
     find = f"const r=require('module').createRequire(process.argv[1]); {names}.forEach(name => r.resolve(name))"
-    ran = subprocess.run(["node", "-e", find, str(ROOT / "scripts" / "check_site.mjs")], capture_output=True, check=False)
+    ran = subprocess.run(
+        ["node", "-e", find, str(ROOT / "scripts" / "check_site.mjs")], capture_output=True, check=False
+    )
     if ran.returncode:
         return "npm's playwright-core, axe-core and html-validate are not installed, here or on NODE_PATH"
     known = ("chromium", "chromium-browser", "google-chrome")
