@@ -246,8 +246,8 @@ def _your_checkpoint(entry: HeadEntry) -> str:
     return (
         f"A checkpoint can differ from these defaults. To see its head, and which weights it gives:\n\n"
         f"```sh\nheadscope inspect CHECKPOINT{task}\n```\n\n"
-        f"`headscope heads {entry.class_name} --json` prints the facts on this page. See [the atlas](../atlas.md) for the "
-        "other classes and [the gallery](../gallery.md) for the other kinds of heads."
+        f"`headscope heads {entry.class_name} --json` prints the facts on this page. See [the atlas](../atlas.md) for "
+        "the other classes and [the gallery](../gallery.md) for the other kinds of heads."
     )
 
 

@@ -71,8 +71,8 @@ def _account(entries: Sequence[HeadEntry]) -> list[str]:
     kinds = Counter(entry.head.pooling.kind.value for entry in entries if entry.head)
     lines = [
         f"{traced} of {len(entries)} classes were traced: on tensors without numbers (by shapes), or on a smaller "
-        "model with random weights. The gradients of the scores with respect to the hidden states then show which positions "
-        "move the scores, and are compared with the pooling that was traced.",
+        "model with random weights. The gradients of the scores with respect to the hidden states then show which "
+        "positions move the scores, and are compared with the pooling that was traced.",
         "",
         "Poolings: " + ", ".join(f"{plain(kind)} {count}" for kind, count in kinds.most_common()) + ".",
         "",
