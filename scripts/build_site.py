@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from urllib.parse import unquote, urlsplit
 from site_atlas import atlas_pages
 from site_finish import finish
 from site_markdown import staged
-from site_questions import FOLDER, question_pages, read_questions
+from site_questions import FOLDER, Question, question_pages, read_questions
 
 ROOT = Path(__file__).resolve().parent.parent
 _COLORS = re.compile(r"\x1b\[[0-9;]*m")
@@ -79,8 +79,8 @@ def pages_of(contents: list[dict[str, Any]], section: str = "") -> Iterator[tupl
                 yield from pages_of(inside, title)
 
 
-def write_llms(site: Path, project: dict[str, Any]) -> None:
-    """llms.txt: what the project is, and a link to the Markdown of every page."""
+def write_llms(site: Path, project: dict[str, Any], questions: Iterable[Question]) -> None:
+    """llms.txt: what the project is, and a link to the Markdown of every page but those of the atlas's classes."""
     lines = [f"# {project['site_name']}", "", f"> {project['site_description']}"]
     last = ""
     for section, title, name in pages_of(project["nav"]):
@@ -88,6 +88,8 @@ def write_llms(site: Path, project: dict[str, Any]) -> None:
             lines += ["", f"## {section}", ""]
             last = section
         lines.append(f"- [{title}]({name})")
+        if name == "questions.md":
+            lines += [f"- [{one.title}]({FOLDER}/{one.slug}.md)" for one in questions]
     (site / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -111,7 +113,7 @@ def build(project: Path, address: str) -> int:
     shutil.move(stage / settings["site_dir"], site)
     for name, text in {**generated, **_own_pages(docs)}.items():
         (site / name).write_text(text, encoding="utf-8")
-    write_llms(site, settings)
+    write_llms(site, settings, read_questions(_questions(docs))[1])
     finish(site, settings["site_name"], address)
     for name in pictures:  # the pages show those of their theme
         (site / name).unlink()
@@ -147,7 +149,7 @@ def _questions(docs: Path) -> str:
 
 
 def _settings(text: str, docs: Path, address: str) -> str:
-    """Zensical's settings with the pages of the questions after the page of all of them, and with the site's address."""
+    """Zensical's settings with a page for each question after the page of all of them, and with the site's address."""
     _, questions = read_questions(_questions(docs))
     pages = "".join(f"\n    {json.dumps(f'{FOLDER}/{question.slug}.md')}," for question in questions)
     text = text.replace('"questions.md" },', f'"questions.md" }},{pages}', 1)

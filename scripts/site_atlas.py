@@ -232,7 +232,8 @@ def _operations(head: AtlasHead) -> Iterator[str]:
     yield "|---|---|---|---|"
     for stage in head.stages:
         module = f"`{stage.module}`" if stage.module else "`forward`"
-        yield f"| `{_code(operation_of(stage))}` | {module} | {plain(axes_of(stage.output_shape))} | {plain(source_of(stage))} |"
+        shape, source = plain(axes_of(stage.output_shape)), plain(source_of(stage))
+        yield f"| `{_code(operation_of(stage))}` | {module} | {shape} | {source} |"
 
 
 def _code(text: str) -> str:
@@ -245,8 +246,8 @@ def _your_checkpoint(entry: HeadEntry) -> str:
     return (
         f"A checkpoint can differ from these defaults. To see its head, and which weights it gives:\n\n"
         f"```sh\nheadscope inspect CHECKPOINT{task}\n```\n\n"
-        f"`headscope heads {entry.class_name} --json` prints the facts on this page. See [the atlas](../atlas.md) for the other "
-        "classes and [the gallery](../gallery.md) for the other kinds of heads."
+        f"`headscope heads {entry.class_name} --json` prints the facts on this page. See [the atlas](../atlas.md) for "
+        "the other classes and [the gallery](../gallery.md) for the other kinds of heads."
     )
 
 

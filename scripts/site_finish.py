@@ -32,7 +32,7 @@ def finish(site: Path, name: str, address: str) -> None:
     themed = {path: _themed(path) for path in sorted(site.rglob("*.svg"))}
     for path in sorted(site.rglob("*.html")):
         page = path.read_text(encoding="utf-8")
-        page = _IMAGE.sub(lambda found, path=path: _both(found[0], path.parent / found[1], themed), page)
+        page = _with_themes(page, path.parent, themed)
         place = path.relative_to(site).as_posix()
         page = page.replace("</head>", "\n".join((*_preview(page, name, address, place), "</head>")), 1)
         page = page.replace(_NOT_FOUND, _not_found(page))
@@ -54,6 +54,10 @@ def _themed(path: Path) -> bool:
 def in_theme(picture: str, theme: str) -> str:
     """A picture in one theme, whatever the system's is."""
     return _DARK_RULE.sub(lambda dark: f"{dark[1]}\n" if theme == "dark" else "", picture)
+
+
+def _with_themes(page: str, folder: Path, themed: dict[Path, bool]) -> str:
+    return _IMAGE.sub(lambda found: _both(found[0], folder / found[1], themed), page)
 
 
 def _both(image: str, picture: Path, themed: dict[Path, bool]) -> str:

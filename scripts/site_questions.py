@@ -68,7 +68,8 @@ def read_questions(text: str) -> tuple[str, list[Question]]:
 
 def _sections(text: str) -> Iterator[tuple[str, str]]:
     """Title and text of what is before the first `## ` and of each section; a `## ` in a code block is code."""
-    title, lines, is_code = "", [], False
+    title, is_code = "", False
+    lines: list[str] = []
     for line in text.splitlines(keepends=True):
         is_code ^= bool(_FENCE.match(line))
         if line.startswith("## ") and not is_code:

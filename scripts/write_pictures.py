@@ -1,8 +1,8 @@
 """Writes the pictures in docs/images: `write_pictures.py`, or `--check` to compare.
 
-They show the heads of bundled snapshots, and of the modules in the Python blocks of docs/questions.md. Links to the site
-are shown with social.svg as a PNG, which a browser makes: `chromium --headless --hide-scrollbars --window-size=1200,630
---screenshot=docs/images/social.png docs/images/social.svg`.
+They show the heads of bundled snapshots, and of the modules in the Python blocks of docs/questions.md. Links to the
+site are shown with social.svg as a PNG, which a browser makes: `chromium --headless --hide-scrollbars
+--window-size=1200,630 --screenshot=docs/images/social.png docs/images/social.svg`.
 """
 
 import difflib

@@ -146,7 +146,7 @@ def with_padding(trace: HeadTrace, choice: Choice) -> HeadTrace:
 
 
 def padding_effects(choice: Choice) -> tuple[PaddingEffect, ...]:
-    """The effect of padding on a small random model of the class and configuration; empty for other inputs than texts."""
+    """The effect of padding on a small random model of the class and configuration; empty without text inputs."""
     from headscope.model.quiet import quiet
     from headscope.trace.invariance import SIDES, measure_padding
     from headscope.trace.randomness import OwnRandomness

@@ -14,9 +14,9 @@ def atlas_page(entries: Sequence[HeadEntry], transformers: str, link: Callable[[
     lines = [
         "# Atlas of classification heads",
         "",
-        f"How each classification class of Transformers {transformers} makes its scores in its default configuration, as "
-        "`headscope heads` traces it: which positions of the hidden states it reads, what it computes from them, and "
-        "which of its weights are new after a checkpoint of the family's pretraining class.",
+        f"How each classification class of Transformers {transformers} makes its scores in its default configuration, "
+        "as `headscope heads` traces it: which positions of the hidden states it reads, what it computes from them, "
+        "and which of its weights are new after a checkpoint of the family's pretraining class.",
     ]
     if link is not None:
         lines += [
@@ -70,9 +70,9 @@ def _account(entries: Sequence[HeadEntry]) -> list[str]:
     traced = sum(entry.traced for entry in entries)
     kinds = Counter(entry.head.pooling.kind.value for entry in entries if entry.head)
     lines = [
-        f"{traced} of {len(entries)} classes were traced: on tensors without numbers (by shapes), or on a smaller model "
-        "with random weights. The gradients of the scores with respect to the hidden states then show which positions "
-        "move the scores, and are compared with the pooling that was traced.",
+        f"{traced} of {len(entries)} classes were traced: on tensors without numbers (by shapes), or on a smaller "
+        "model with random weights. The gradients of the scores with respect to the hidden states then show which "
+        "positions move the scores, and are compared with the pooling that was traced.",
         "",
         "Poolings: " + ", ".join(f"{plain(kind)} {count}" for kind, count in kinds.most_common()) + ".",
         "",

@@ -3,6 +3,7 @@
 import json
 import subprocess
 from collections import Counter
+from dataclasses import replace
 from importlib import import_module, metadata
 from pathlib import Path
 
@@ -95,6 +96,25 @@ def test_the_data_kept_of_this_version_is_what_the_code_makes(
     present = json.loads(kept.read_text(encoding="utf-8"))
     assert [name for name in fresh if fresh[name] != present.get(name)] == []
     assert fresh.keys() == present.keys()
+
+
+def test_the_kept_atlas_is_what_the_code_makes(atlas: tuple[HeadEntry, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pages of the classes in the site are made of it. The effect of padding is measured for it alone."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    write_atlas = import_module("write_atlas")
+    kept = write_atlas.read_atlas()
+    version = metadata.version("transformers")
+    if kept.transformers != version:
+        pytest.skip(f"the page shows another Transformers than {version}")
+    assert tuple(_without_padding(entry) for entry in kept.entries) == atlas
+    assert write_atlas.padding_sides(atlas) == kept.padding_sides
+
+
+def _without_padding(entry: HeadEntry) -> HeadEntry:
+    head = entry.head
+    if head is None or head.verification is None:
+        return entry
+    return replace(entry, head=replace(head, verification=replace(head.verification, padding=())))
 
 
 READINGS = {  # from the modeling source of each class

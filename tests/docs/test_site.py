@@ -114,6 +114,7 @@ def test_each_question_has_a_page_and_its_old_names_still_lead_to_it(small: Path
     assert 'href="../index.html"' in page
     assert "## no heading" in (small / "site" / "questions" / "is-it-one.md").read_text(encoding="utf-8")
     assert (small / "site" / "questions.md").read_text(encoding="utf-8") == QUESTIONS
+    assert "- [What of two?](questions/what-of-two.md)" in (small / "site" / "llms.txt").read_text(encoding="utf-8")
 
 
 def test_a_picture_follows_the_theme_of_the_page(small: Path) -> None:

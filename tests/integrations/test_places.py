@@ -120,6 +120,19 @@ def test_the_recipe_for_pre_commit_passes_and_fails(tmp_path: Path, model: str, 
     assert all(word in ran.stdout for word in sentence.split()), ran.stdout
 
 
+def test_the_recipe_for_github_gives_inputs_that_the_action_has() -> None:
+    steps = _recipe("uses: ./tools/headscope")["steps"]
+    inputs = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))["inputs"]
+    given = steps[-1]["with"]
+    assert given.keys() <= inputs.keys()
+    assert {name for name, item in inputs.items() if item.get("required")} <= given.keys()
+
+
+def test_no_page_names_an_address_at_which_headscope_is_not_published() -> None:
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        assert "OWNER/headscope" not in page.read_text(encoding="utf-8"), page.name
+
+
 def _hook_repository(folder: Path) -> str:
     """A repository with the hook as it is here, and its commit."""
     folder.mkdir()
@@ -143,7 +156,7 @@ def _shown_failure() -> str:
 @pytest.mark.parametrize(("name", "code"), [("BertForSequenceClassification", 0), ("BertModel", 1)])
 def test_the_published_hook_passes_and_stops_a_commit(tmp_path: Path, name: str, code: int) -> None:
     pytest.importorskip("pre_commit", reason="pre-commit is not installed")
-    settings = _recipe("rev: v")
+    settings = _recipe("rev: ")
     settings["repos"][0] |= {"repo": str(tmp_path / "hook"), "rev": _hook_repository(tmp_path / "hook")}
     settings["repos"][0]["hooks"][0]["language"] = "system"
     project = tmp_path / "project"
