@@ -66,7 +66,7 @@ def fresh_constraints(text: str) -> str:
 def newer_versions(text: str) -> Iterator[str]:
     """Each pin of `text` for which pip would take another version today, as `name 1.0 -> 1.1`."""
     pins = (Requirement(line) for line in text.splitlines() if line and not line.startswith("#"))
-    pinned = {canonicalize_name(pin.name): next(iter(pin.specifier)).version for pin in pins}
+    pinned: dict[str, str] = {canonicalize_name(pin.name): next(iter(pin.specifier)).version for pin in pins}
     for name, version in sorted(_resolved_today().items()):
         if name in pinned and Version(pinned[name]).public != Version(version).public:
             yield f"{name} {pinned[name]} -> {version}"

@@ -11,7 +11,8 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+SKILL = ROOT / "skills" / "headscope" / "SKILL.md"
+PAGES = (ROOT / "README.md", SKILL, *sorted((ROOT / "docs").glob("*.md")))
 WIDTH = 100
 _BLOCK = re.compile(r"```console\n(?P<body>\$ headscope .*?)```", re.DOTALL)
 _COLOURS = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE")

@@ -160,6 +160,6 @@ def test_templates_and_policies_name_commands_and_options_that_exist() -> None:
 
 def test_the_checklist_names_every_file_that_holds_the_version() -> None:
     page = read("docs/releasing.md")
-    for name in ("pyproject.toml", "CITATION.cff", "recipe/recipe.yaml", "CHANGELOG.md"):
+    for name in ("pyproject.toml", "CITATION.cff", "recipe/recipe.yaml", "hf-extension/pyproject.toml", "CHANGELOG.md"):
         assert f"`{name}`" in page
         assert project()["version"] in read(name)

@@ -12,8 +12,9 @@ import pytest
 from tests import warm
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-WRITTEN = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SKILL = ROOT / "skills" / "headscope" / "SKILL.md"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", SKILL, *sorted((ROOT / "docs").rglob("*.md"))]
+WRITTEN = [ROOT / "README.md", SKILL, *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
