@@ -13,9 +13,9 @@ from headscope.api import options
 
 FUNCTIONS = (
     "inspect", "diff_weights", "check", "verify", "verify_save", "compare", "forward", "heads", "scan", "scan_batch",
-    "probe", "snapshot", "diagram", "environment",
+    "probe", "snapshot", "diagram", "explain", "environment",
 )  # fmt: skip
-_RESULTS = ("Examination", "Checked", "Verified", "Compared", "Forwarded", "Probed", "Heads", "Snapshot")
+_RESULTS = ("Examination", "Checked", "Verified", "Compared", "Forwarded", "Probed", "Heads", "Explained", "Snapshot")
 _WIDTH = 110
 _NAMES_OF_VALUES = ("ProfileName", "SeverityName", "DrawingName", "DeviceName")
 

@@ -88,8 +88,10 @@ def everything_else(folder: Path) -> list[str]:
     assert_type(entries, headscope.Heads)
     picture = headscope.diagram(headscope.inspect("roberta-base", num_labels=3, offline=True), format="svg")
     assert_type(picture, str)
+    explained = headscope.explain("HS102", "logits")
+    assert_type(explained, headscope.Explained)
     shown = [str(compared), repr(ran), entries[0].class_name, headscope.environment().torch, headscope.__version__]
-    return [written.output, *said, *shown, picture]
+    return [written.output, *said, *shown, picture, *(topic.text for topic in explained)]
 
 
 def sentence(model: str) -> str:

@@ -4,13 +4,14 @@ from headscope.api.atlas import heads
 from headscope.api.checking import check
 from headscope.api.comparing import compare
 from headscope.api.drawing import diagram
+from headscope.api.explaining import explain
 from headscope.api.forward_pass import forward
 from headscope.api.inspection import inspect
 from headscope.api.options import DeviceName, DrawingName, ProfileName, SeverityName
 from headscope.api.probing import probe
 from headscope.api.save_verification import verify_save
 from headscope.api.scanning import scan, scan_batch
-from headscope.api.shown import Checked, Compared, Examination, Forwarded, Heads, Probed, Snapshot, Verified
+from headscope.api.shown import Checked, Compared, Examination, Explained, Forwarded, Heads, Probed, Snapshot, Verified
 from headscope.api.snapshots import snapshot
 from headscope.api.verification import verify
 from headscope.api.weight_diff import diff_weights
@@ -25,6 +26,7 @@ __all__ = [
     "DeviceName",
     "DrawingName",
     "Examination",
+    "Explained",
     "Forwarded",
     "Heads",
     "Ignore",
@@ -41,6 +43,7 @@ __all__ = [
     "diagram",
     "diff_weights",
     "environment",
+    "explain",
     "forward",
     "heads",
     "inspect",

@@ -13,7 +13,7 @@ def diagram(report: Report, format: DrawingName = "mermaid") -> str:
 
     Args:
         report: What `inspect` returned.
-        format: `mermaid`, `dot`, `svg` or `html`.
+        format: `text` (boxes for a terminal), `mermaid`, `dot`, `svg` or `html`.
 
     Returns:
         The picture as text in that format.

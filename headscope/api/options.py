@@ -18,7 +18,7 @@ ProfileName = Literal["training", "inference"]
 """The values of `facts.Profile`."""
 SeverityName = Literal["error", "warning", "note"]
 """The values of `facts.Severity`."""
-DrawingName = Literal["mermaid", "dot", "svg", "html"]
+DrawingName = Literal["text", "mermaid", "dot", "svg", "html"]
 """The formats of a picture."""
 DeviceName = Literal[
     "meta", "cpu", "mps", "cuda", "cuda:0", "cuda:1", "cuda:2", "cuda:3", "cuda:4", "cuda:5", "cuda:6", "cuda:7"

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import pandas
     from rich.console import RenderableType
 
+    from headscope.render.explain import Topic
+
 
 class Shown:
     """What every result can do: `str` is its screen, `repr` one short line; notebooks show HTML that folds."""
@@ -113,6 +115,16 @@ class Heads(Shown, tuple[HeadEntry, ...]):
     def __new__(cls, entries: Iterable[HeadEntry] = ()) -> Heads:
         """A tuple of `entries`."""
         return super().__new__(cls, tuple(entries))
+
+
+class Explained(Shown, tuple["Topic", ...]):
+    """The result of `explain`: the topics, in order."""
+
+    __slots__ = ()
+
+    def __new__(cls, topics: Iterable[Topic] = ()) -> Explained:
+        """A tuple of `topics`."""
+        return super().__new__(cls, tuple(topics))
 
 
 @dataclass(frozen=True, slots=True, repr=False)

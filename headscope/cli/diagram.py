@@ -1,5 +1,6 @@
 """`headscope diagram MODEL`."""
 
+import sys
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -7,7 +8,7 @@ from typing import Annotated
 import typer
 
 from headscope.cli.options import FailOnMissing, OutputFile, Source, Wanted
-from headscope.cli.output import check_output, exit_status, write_text
+from headscope.cli.output import check_output, exit_status, write_screen, write_text
 from headscope.cli.progress import telling_progress
 from headscope.errors import UsageError
 
@@ -17,6 +18,7 @@ _OUTPUT = "Output"
 class Drawing(str, Enum):  # noqa: UP042 - StrEnum shows its members differently in Typer's help
     """What draws the picture."""
 
+    text = "text"
     mermaid = "mermaid"
     dot = "dot"
     svg = "svg"
@@ -24,6 +26,7 @@ class Drawing(str, Enum):  # noqa: UP042 - StrEnum shows its members differently
 
 
 _SUFFIXES = {
+    ".txt": Drawing.text,
     ".mmd": Drawing.mermaid,
     ".mermaid": Drawing.mermaid,
     ".dot": Drawing.dot,
@@ -35,7 +38,10 @@ _SUFFIXES = {
 DrawingName = Annotated[
     Drawing | None,
     typer.Option(
-        "--format", help="Picture format (default: from the suffix of FILE, else mermaid).", rich_help_panel=_OUTPUT
+        "--format",
+        metavar="FORMAT",
+        help="text, mermaid, dot, svg or html (default: from the suffix of FILE; text in a terminal, else mermaid).",
+        rich_help_panel=_OUTPUT,
     ),
 ]
 Failure = Annotated[
@@ -55,15 +61,19 @@ def diagram(  # noqa: PLR0917  Typer passes every option by name
 ) -> int:
     """Draw the head in the terminal, or as Mermaid, DOT, SVG or HTML."""
     check_output(output)
-    drawing = format or _drawing_of(output)
+    in_terminal = output is None and sys.stdout is not None and sys.stdout.isatty()
+    drawing = format or (Drawing.text if in_terminal else _drawing_of(output))
     options = wanted.keywords()
     with telling_progress(quiet) as tell:
         from headscope import api
 
         report = api.inspect(source.model, progress=tell, **source.keywords(), **options)
-    from headscope.render import diagram_text
+    from headscope.render import diagram_screen, diagram_text
 
-    write_text(output, diagram_text(report, drawing.value))
+    if drawing is Drawing.text:
+        write_screen(output, diagram_screen(report))
+    else:
+        write_text(output, diagram_text(report, drawing.value))
     return exit_status(report, fail_on_missing=exit_code)
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _INPUT = "What to run"
 Device = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--device",
         metavar="DEVICE",
@@ -42,7 +42,7 @@ def forward(  # noqa: PLR0917  Typer passes every option by name
     wanted: Wanted,
     source: Source,
     output: Output,
-    device: Device = "meta",
+    device: Device = None,
     text: Texts = None,
     text_pair: Pairs = None,
     image: Image = None,
@@ -51,12 +51,13 @@ def forward(  # noqa: PLR0917  Typer passes every option by name
     """Run a forward pass: the shape at each stage, and with real weights the score of each label."""
     check_output(output.output)
     options = wanted.keywords()
+    default = "cpu" if text or image or audio else "meta"  # scores need weights
     with telling_progress(output.quiet) as tell:
         from headscope import api
 
         report = api.forward(
             source.model,
-            device=cast("DeviceName", device),  # PyTorch may know others, and raises for unknown ones
+            device=cast("DeviceName", device or default),  # PyTorch may know others, and raises for unknown ones
             text=text or (),
             text_pair=text_pair or (),
             image=image,

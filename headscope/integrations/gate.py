@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -149,7 +150,10 @@ class Gate:
         return frozenset(name for finding in found for name in finding.parameters)
 
     def _react(self, verdict: Verdict, text: str) -> None:
-        LOG.info("%s", text)
+        if verdict is Verdict.PASSED:
+            _tell(text)
+        else:
+            LOG.info("%s", text)
         reaction = self._reactions.get(verdict)
         if reaction == "raise":
             raise CheckFailed(text, "run headscope explain ID for details; on_fail='warn' trains anyway")
@@ -162,6 +166,14 @@ class Gate:
             return False
         is_gap = isinstance(err, HeadscopeError) and not isinstance(err, UsageError)
         return not is_gap or self._reactions[Verdict.NOT_DETERMINED] == "raise"
+
+
+def _tell(text: str) -> None:
+    """Logs `text`; where only warnings are logged, its first line goes to stderr: a check that ran is no secret."""
+    if LOG.isEnabledFor(logging.INFO):
+        LOG.info("%s", text)
+    elif LOG.isEnabledFor(logging.WARNING) and sys.stderr is not None:
+        print(text.partition("\n")[0], file=sys.stderr)
 
 
 _HINT = "run headscope explain ID for details; on_fail='warn' logs a warning instead"

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headscope.render.atlas import atlas_page as atlas_page
+    from headscope.render.diagram import diagram_screen as diagram_screen
     from headscope.render.diagram import diagram_text as diagram_text
     from headscope.render.diff import diff_screen as diff_screen
     from headscope.render.document import diff_document as diff_document
@@ -37,6 +38,7 @@ _HOMES = {
     "heads_document": "heads",
     "heads_names": "heads",
     "heads_screen": "heads",
+    "diagram_screen": "diagram",
     "diagram_text": "diagram",
     "diff_document": "document",
     "diff_screen": "diff",

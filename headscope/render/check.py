@@ -71,8 +71,8 @@ def _result(result: CheckResult, *, details: bool) -> Iterator[RenderableType]:
     yield from open_lines(result)
     if result.not_applicable and (details or not result.asked):
         yield Paragraph(label(_left_out(result), QUIET), Text("skipped", QUIET), _MARGIN)
-    more = "" if details else "; --details shows each message in full"
-    body = f"{_tally(result)} checked{more}; run `headscope explain ID` to learn more"
+    more = "run" if details else "add --details or run"
+    body = f"{_tally(result)} checked; {more} `headscope explain ID` for more"
     yield Paragraph(label(body, QUIET), Text("rules", QUIET), _MARGIN)
     for notice in result.notices:
         yield Paragraph(label(notice, "yellow"), Text("notice", STRONG), _MARGIN)

@@ -9,6 +9,7 @@ from headscope.facts import Finding, Severity
 from headscope.facts.check import CheckResult, Verdict
 from headscope.facts.environment import tool_version
 from headscope.render.check import WORDS, verdict_of
+from headscope.render.explain import topics
 from headscope.render.markdown import code, plain
 from headscope.render.safe import safe
 
@@ -97,7 +98,7 @@ def sarif_text(results: Sequence[CheckResult], rules: RuleTitles) -> str:
     driver = {
         "name": "headscope",
         "semanticVersion": tool_version(),
-        "rules": [{"id": name, "shortDescription": {"text": title}} for name, title in rules],
+        "rules": [_sarif_rule(name, title) for name, title in rules],
     }
     run = {
         "tool": {"driver": driver},
@@ -115,6 +116,20 @@ def sarif_text(results: Sequence[CheckResult], rules: RuleTitles) -> str:
     }
     document = {"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}
     return json.dumps(document, indent=2) + "\n"
+
+
+def _sarif_rule(name: str, title: str) -> dict[str, Any]:
+    """A rule with its page of `headscope explain`, which code scanning shows beside each finding."""
+    rule: dict[str, Any] = {"id": name, "shortDescription": {"text": title}}
+    topic = next((item for item in topics() if item.id == name), None)
+    if topic is None:
+        return rule
+    first = topic.text.split("\n\n")[0]
+    return rule | {
+        "name": topic.names[0] if topic.names else name,
+        "fullDescription": {"text": " ".join(first.split())},
+        "help": {"text": topic.text, "markdown": topic.text},
+    }
 
 
 def _sarif_result(finding: Finding, result: CheckResult) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from headscope.render.check import check_screen, verdict_of
 from headscope.render.compare import compare_screen, compare_verdict
 from headscope.render.console import plain_text
 from headscope.render.diff import diff_screen
+from headscope.render.explain import Topic, several_screen
 from headscope.render.forward import forward_screen
 from headscope.render.heads import heads_screen
 from headscope.render.inspect import inspect_screen
@@ -48,6 +49,8 @@ def result_screen(result: Any) -> RenderableType:  # noqa: PLR0911 - one for eac
             return diff_screen(result) if is_diff else inspect_screen(result, details=True)
         case CheckpointManifest():
             return Text(snapshot_sentence(result, getattr(result, "output", "")), overflow="fold")
+        case tuple() if result and isinstance(result[0], Topic):
+            return several_screen(result)
         case tuple():
             return heads_screen(result)
     raise TypeError(f"not a result: {type(result).__name__}")
@@ -83,6 +86,8 @@ def _line(result: Any) -> str:  # noqa: PLR0911
             return f"{result.command} of {safe(result.checkpoint.reference)}: {safe(tell_verdict(result).sentence)}"
         case CheckpointManifest():
             return f"snapshot: {' '.join(snapshot_sentence(result, getattr(result, 'output', '')).split())}"
+        case tuple() if result and isinstance(result[0], Topic):
+            return f"explain: {', '.join(topic.id for topic in result)}"
         case tuple():
             return f"heads: {counted(len(result), 'class', 'classes')}"
     raise TypeError(f"not a result: {type(result).__name__}")

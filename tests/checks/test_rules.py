@@ -228,7 +228,9 @@ def test_formats_of_pipelines(profile: str, tmp_path: Path, capsys: pytest.Captu
     assert "labeled data" not in shown["text"]
     sarif = json.loads(shown["sarif"])["runs"][0]
     assert [item["ruleId"] for item in sarif["results"]] == ids
-    assert {item["id"] for item in sarif["tool"]["driver"]["rules"]} == _OF_CHECK
+    rules = sarif["tool"]["driver"]["rules"]
+    assert {item["id"] for item in rules} == _OF_CHECK
+    assert all(item["help"]["text"] and item["fullDescription"]["text"] for item in rules)
     assert all(line.startswith(("::error ", "::warning ", "::notice ")) for line in shown["github"].splitlines())
     assert len(shown["github"].splitlines()) == len(ids) + 1
     assert all(name in shown[kind] for name in ids for kind in ("text", "markdown"))

@@ -455,3 +455,37 @@ def test_a_reader_who_leaves_is_no_failure(fake: FakeApi, monkeypatch: pytest.Mo
         monkeypatch.setattr(sys, "stdout", closed)
         assert main(["inspect", "bert"]) == ExitCode.OK
         assert main(["inspect", "bert", "--json"]) == ExitCode.OK
+
+
+@pytest.mark.parametrize(
+    ("given", "device"),
+    [
+        ([], "meta"),
+        (["--text", "a"], "cpu"),
+        (["--image", "a.png"], "cpu"),
+        (["--text", "a", "--device", "cuda"], "cuda"),
+        (["--device", "cpu"], "cpu"),
+    ],
+)
+def test_what_is_to_be_scored_runs_on_the_cpu(given: list[str], device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+
+    def forward(reference: str, **options: Any) -> Report:
+        asked.update(options)
+        raise UsageError("enough", "")
+
+    monkeypatch.setattr(api, "forward", forward)
+    assert main(["forward", "bert", *given]) == ExitCode.USAGE
+    assert asked["device"] == device
+
+
+def test_a_diagram_is_boxes_in_a_terminal_and_mermaid_in_a_pipe(
+    fake: FakeApi, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main(["diagram", "bert"])
+    assert "flowchart TD" in capsys.readouterr().out
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    main(["diagram", "bert"])
+    assert "┌──" in capsys.readouterr().out
+    main(["diagram", "bert", "--format", "dot"])
+    assert "digraph" in capsys.readouterr().out

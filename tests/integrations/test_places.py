@@ -35,11 +35,17 @@ def test_served(check_head):
 
 def test_random(check_head):
     check_head("roberta-base", num_labels=3, offline=True)
+
+def test_missing(check_head):
+    check_head("./no-such-folder", offline=True)
 """,
         warm.python(),
     )
     assert ran.returncode == 1
-    assert "1 failed, 1 passed" in ran.stdout
+    assert "2 failed, 1 passed" in ran.stdout
+    assert "headscope: " in ran.stdout
+    assert "site-packages" not in ran.stdout
+    assert "headscope/api" not in ran.stdout
     assert "error HS102" in ran.stdout
     assert "Traceback" not in ran.stdout
 

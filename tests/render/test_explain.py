@@ -11,9 +11,11 @@ import jsonschema
 import pytest
 from typer.main import get_command
 
+import headscope
 from headscope.checks import RULES
 from headscope.cli import main
 from headscope.cli.app import app
+from headscope.errors import UsageError
 from headscope.facts import ParameterStatus, PoolingKind, Profile
 from headscope.facts.check import Verdict
 from headscope.render.explain import Topic, find_topic, rules_page, topics
@@ -109,3 +111,13 @@ def test_a_pooling_is_found_as_people_say_it() -> None:
 
 def test_no_topic_of_the_list_says_its_own_name_twice() -> None:
     assert [topic.id for topic in topics() if topic.title == topic.id] == []
+
+
+def test_python_gets_the_topics_that_the_terminal_shows() -> None:
+    found = headscope.explain("HS102", "first_token")
+    assert [topic.id for topic in found] == ["HS102", "first_token"]
+    assert repr(found) == "<headscope explain: HS102, first_token>"
+    assert "first_token" in str(found)
+    assert len(headscope.explain()) == len(topics())
+    with pytest.raises(UsageError, match="no such topic"):
+        headscope.explain("HS999")

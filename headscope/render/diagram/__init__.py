@@ -2,7 +2,10 @@
 
 from collections.abc import Callable
 
+from rich.console import RenderableType
+
 from headscope.facts import Report
+from headscope.render.diagram.boxes import Boxes, boxes_text
 from headscope.render.diagram.dot import dot_text
 from headscope.render.diagram.html import html_text
 from headscope.render.diagram.mermaid import mermaid_text
@@ -10,6 +13,7 @@ from headscope.render.diagram.picture import Picture, picture_of
 from headscope.render.diagram.svg import svg_text
 
 PAINTERS: dict[str, Callable[[Picture], str]] = {
+    "text": boxes_text,
     "mermaid": mermaid_text,
     "dot": dot_text,
     "svg": svg_text,
@@ -20,3 +24,8 @@ PAINTERS: dict[str, Callable[[Picture], str]] = {
 def diagram_text(report: Report, format: str) -> str:
     """The picture of `report`'s head in one of the formats of PAINTERS."""
     return PAINTERS[format](picture_of(report))
+
+
+def diagram_screen(report: Report) -> RenderableType:
+    """The picture of `report`'s head for a terminal, as wide as that."""
+    return Boxes(picture_of(report))

@@ -1,0 +1,31 @@
+"""`explain`: rules, poolings, operations and ideas in plain words."""
+
+from __future__ import annotations
+
+from headscope.api.options import refuses_unknown
+from headscope.api.shown import Explained
+
+
+@refuses_unknown
+def explain(*topics: str) -> Explained:
+    """Explains rules, poolings, operations or ideas.
+
+    Args:
+        *topics: IDs or names, such as `"HS102"`, `"first_token"`, `"tanh"` or `"logits"`. Without any, every topic is
+            returned.
+
+    Returns:
+        The topics in the given order, each with its `id`, `names`, `title` and `text` (Markdown).
+
+    Raises:
+        UsageError: There is no such topic.
+
+    Example:
+        >>> import headscope
+        >>> [topic.title for topic in headscope.explain("HS102")]
+        ['The head is newly initialised']
+    """
+    from headscope.render.explain import find_topics
+    from headscope.render.explain import topics as every_topic
+
+    return Explained(find_topics(topics) if topics else every_topic())
