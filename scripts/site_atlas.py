@@ -132,7 +132,7 @@ _READS = {
     PoolingKind.WEIGHTED: "a weighted sum of the positions",
     PoolingKind.SPATIAL_MEAN: "the mean over the image",
     PoolingKind.CONCAT: "several vectors",
-    PoolingKind.OTHER: "positions by a rule of its own",
+    PoolingKind.OTHER: "positions by another rule",
 }
 
 

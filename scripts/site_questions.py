@@ -55,7 +55,7 @@ def question_pages(text: str) -> dict[str, str]:
 
 
 def read_questions(text: str) -> tuple[str, list[Question]]:
-    """What stands before the first question, and the questions."""
+    """The text before the first question, and the questions."""
     parts = list(_sections(text))
     opening, anchors = _without_anchor(parts[0][1])
     questions = []

@@ -23,7 +23,7 @@ def explain(*topics: str) -> Explained:
     Example:
         >>> import headscope
         >>> [topic.title for topic in headscope.explain("HS102")]
-        ['The head is newly initialised']
+        ['The head is newly initialized']
     """
     from headscope.render.explain import find_topics
     from headscope.render.explain import topics as every_topic

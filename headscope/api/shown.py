@@ -54,7 +54,7 @@ class Examination(Shown, Report):
     __slots__ = ()
 
     def to_pandas(self, table: Literal["parameters", "findings"] = "parameters") -> pandas.DataFrame:
-        """The model's parameters and persistent buffers, one a row, or the findings; needs pandas."""
+        """The model's parameters and persistent buffers, one per row, or the findings; needs pandas."""
         from headscope.api.frames import findings_frame, parameters_frame
 
         match table:
@@ -71,7 +71,7 @@ class Checked(Shown, CheckResult):
     __slots__ = ()
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The findings, one a row; needs pandas. An empty table is no verdict: see `verdict`."""
+        """The findings, one per row; needs pandas. An empty table is not a verdict: see `verdict`."""
         from headscope.api.frames import findings_frame
 
         return findings_frame(self.findings)

@@ -37,7 +37,7 @@ _LOOK_UP = "Look something up"
 
 
 class _Entry(NamedTuple):
-    """A command: what runs, the group it stands in, and examples."""
+    """A command: what runs, the group that lists it, and examples."""
 
     run: Callable[..., int]
     group: str

@@ -231,7 +231,7 @@ class Place:
 
 
 def probe(place: Place, labelled: Labelled, scores: Scores, output: Output, code: Code = False) -> int:
-    """Score every vector that a classifier could read on labelled texts, and name the best."""
+    """Score every vector that a classifier could read on labeled texts, and name the best."""
     check_output(output.output)
     texts = labelled.keywords()
     if code and not labelled.text_column:

@@ -169,7 +169,7 @@ class Gate:
 
 
 def _tell(text: str) -> None:
-    """Logs `text`; where only warnings are logged, its first line goes to stderr: a check that ran is no secret."""
+    """Logs `text`; where only warnings are logged, its first line goes to stderr: users should see that it ran."""
     if LOG.isEnabledFor(logging.INFO):
         LOG.info("%s", text)
     elif LOG.isEnabledFor(logging.WARNING) and sys.stderr is not None:

@@ -25,7 +25,7 @@ def check_head() -> Callable[..., Checked]:
 
         try:
             result = check(reference, profile, **options)
-        except HeadscopeError as err:  # a missing model is no bug of ours: its frames say nothing
+        except HeadscopeError as err:  # the frames of a missing model say nothing
             pytest.fail(f"headscope: {err.message}{f' ({err.hint})' if err.hint else ''}", pytrace=False)
         if result.verdict is not Verdict.PASSED:
             pytest.fail(failure_sentence(result), pytrace=False)

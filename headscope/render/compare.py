@@ -148,7 +148,7 @@ _ALWAYS: dict[str, Callable[[Report], str]] = {
     "class": lambda report: report.model.class_name,
     "classes": lambda report: WITHOUT_CLASSES.get(report.model.task, f"{report.model.num_labels:,}"),
 }
-"""What stands in the table even where it is the same."""
+"""What the table shows even if it is the same."""
 
 
 def _folded(cells: list[Text]) -> list[Text]:

@@ -154,7 +154,7 @@ def name_change(rename: Rename) -> tuple[str, str] | None:
     same = next((at for at, (own, other) in enumerate(zip(ours, theirs, strict=False)) if own != other), 0)
     start = max(same - 1, 0)
     if not same or ours[start].isdigit():
-        return None  # nothing before it is the same, or the number of a layer, which folds by itself
+        return None  # nothing before it is the same, or the number of a layer, which folds without help
     star = "*." if start else ""
     return f"{star}{'.'.join(ours[start:])}", f"{star}{'.'.join(theirs[start:])}"
 

@@ -29,14 +29,14 @@ _GUIDE = 4
 _MOST = 12
 _ENDS = _MOST // 2
 IDLE_OPERATIONS = frozenset({"dropout", "view", "reshape", "squeeze", "unsqueeze", "transpose", "permute", "flatten"})
-"""Operations that only regularise or reshape."""
+"""Operations that only regularize or reshape."""
 
 _ADAPTER = {Carried.SAVED: " from the adapter", Carried.ADAPTED: " changed by the adapter"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """What stands on a line: the source's `file` name or its line only, if `source`; an `arrow` before the shape."""
+    """What a line shows: the source's `file` name or its line only, if `source`; an `arrow` before the shape."""
 
     file: bool = False
     arrow: bool = False

@@ -78,7 +78,7 @@ _COLUMNS: tuple[tuple[_Column, ...], ...] = (
     (_kind, _new_in_short),
     (_kind,),
 )
-"""What stands behind the name of a class, from wide to narrow."""
+"""What follows the name of a class, from wide to narrow."""
 
 
 def operations_of(head: AtlasHead) -> str:

@@ -91,7 +91,7 @@ def _path(report: Report, head: Head) -> HeadPath:
 
 
 def _asked_first(report: Report) -> Sequence[Section]:
-    """What stands below the head path: the formula and the loss where the plain words do not say as much."""
+    """What follows the head path: the formula and the loss where the plain words do not say as much."""
     if plain_words(report):
         return (pooling_facts, verified_facts)
     return (formula_facts, loss_facts, pooling_facts, verified_facts)

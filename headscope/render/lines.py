@@ -53,7 +53,7 @@ _PIECES = re.compile(r"[^.,/:_-]+[.,/:_-]*|[.,/:_-]+")
 def wrapped(text: Text, width: int, *, keeps_names: bool = False) -> list[Text]:
     """`text` in lines of at most `width` cells, broken at spaces.
 
-    A word that is wider than a line is broken behind a dot, slash, comma or the like, and anywhere only if that is not
+    A word that is wider than a line is broken behind a dot, slash, comma or similar, and anywhere only if that is not
     enough: a name stays readable. With `keeps_names` it is never broken.
     """
     width = max(width, 1)

@@ -23,7 +23,7 @@ from headscope.render.check import counts_of, headline
 from headscope.render.compare import compare_verdict
 from headscope.render.diagram.markup import element, escaped, lines
 from headscope.render.diagram.picture import Tint, picture_of
-from headscope.render.diagram.svg import colour_variables, drawing_rules, part_element
+from headscope.render.diagram.svg import color_variables, drawing_rules, part_element
 from headscope.render.inspect import inspect_facts
 from headscope.render.palette import SEVERITY, TONE, Tone
 from headscope.render.repair import code_of
@@ -35,7 +35,7 @@ _WIDTH = 120
 
 
 def result_html(result: Any) -> str:
-    """`result` (of any use case) as one `<div>`: the picture or a table where one serves, else its screen."""
+    """`result` (of any use case) as one `<div>`: the picture or a table where there is one; otherwise its screen."""
     match result:
         case CheckResult():
             return _block(_check(result))
@@ -148,7 +148,7 @@ def _row(first: str, name: str, second: str, body: str) -> str:
 
 
 def _table(titles: Sequence[str], rows: Iterable[Sequence[str]], tints: Sequence[str] = ()) -> str:
-    """A table of foreign text; `tints` names the colour of the first cell of each row."""
+    """A table of foreign text; `tints` names the color of the first cell of each row."""
     head = element("tr", "".join(element("th", escaped(safe(title)), scope="col") for title in titles))
     body = (
         element("tr", "".join(_cell(text, tint if number == 0 else "") for number, text in enumerate(row)))
@@ -162,25 +162,25 @@ def _cell(text: str, tint: str) -> str:
 
 
 def _screen(renderable: RenderableType) -> str:
-    """What the terminal shows, in the colours of the picture."""
+    """What the terminal shows, in the colors of the picture."""
     console = _console()
     segments = console.render(renderable, console.options)
-    return element("pre", _coloured(segments).rstrip())
+    return element("pre", _colored(segments).rstrip())
 
 
 def _spans(text: Text) -> str:
-    return _coloured(text.render(_console())).rstrip()
+    return _colored(text.render(_console())).rstrip()
 
 
 def _console() -> Console:
-    """A console that writes nothing: it only knows the width and that colours are wanted."""
+    """A console that writes nothing: it only knows the width and that colors are wanted."""
     return Console(
         file=StringIO(), width=_WIDTH, highlight=False, markup=False, emoji=False, color_system="truecolor",
         force_terminal=True, force_jupyter=False, legacy_windows=False, no_color=False,
     )  # fmt: skip
 
 
-def _coloured(segments: Iterable[Segment]) -> str:
+def _colored(segments: Iterable[Segment]) -> str:
     """Segments of a screen as escaped text in spans."""
     parts = []
     for style, group in groupby((part for part in segments if not part.control), key=lambda part: part.style):
@@ -201,7 +201,7 @@ def _classes(style: Style | str | None) -> str:
 
 
 _TINTS = {"green": "loaded", "yellow": "new", "red": "mismatched", "cyan": "tied", "magenta": "unknown"}
-"""The colours of the terminal by the tint of the pictures that means the same."""
+"""The colors of the terminal by the tint of the pictures that means the same."""
 
 # Jupyter sets tables to the right and stripes them, in rules that are stronger than those of one class.
 _RULES = """\
@@ -232,12 +232,12 @@ pre, dd, td { font: 13px/1.45 ui-monospace, SFMono-Regular, Menlo, Consolas, 'De
 
 
 def _style() -> str:
-    """The rules of an output, with the colours for a light and a dark notebook.
+    """The rules of an output, with the colors for a light and a dark notebook.
 
     Jupyter, VS Code and Colab say which theme they show, whatever the system prefers; elsewhere the system decides.
     """
     light, dark = (
-        f"{{ {colours}; color-scheme: {name} }}" for colours, name in zip(colour_variables(), _SCHEMES, strict=True)
+        f"{{ {colors}; color-scheme: {name} }}" for colors, name in zip(color_variables(), _SCHEMES, strict=True)
     )
     themes = (
         f".headscope {light}",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headscope.render.diagram.colours import (
+from headscope.render.diagram.colors import (
     ACCENT_DARK,
     ACCENT_LIGHT,
     DARK,
@@ -56,8 +56,8 @@ def _style() -> str:
     )
 
 
-def _variables(colours: dict[str, str]) -> str:
-    return "; ".join(f"--{name}: {value}" for name, value in colours.items())
+def _variables(colors: dict[str, str]) -> str:
+    return "; ".join(f"--{name}: {value}" for name, value in colors.items())
 
 
 STYLE = _style()

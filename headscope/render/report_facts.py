@@ -57,9 +57,9 @@ def model_facts(report: Report) -> Facts:
 
 
 def quantised_facts(report: Report) -> Facts:
-    """How the checkpoint is quantised."""
+    """How the checkpoint is quantized."""
     if report.model.quantization is not None:
-        yield "quantised", _quantisation(report.model.quantization)
+        yield "quantized", _quantisation(report.model.quantization)
 
 
 def _wrappers(model: ModelFacts) -> str:
@@ -70,7 +70,7 @@ def _wrappers(model: ModelFacts) -> str:
 def _quantisation(facts: Quantisation) -> Text:
     """The method, and what it did to the head."""
     words = {
-        True: "the head is quantised too",
+        True: "the head is quantized too",
         False: "the head is not",
         None: "the head: not determined",
     }
@@ -312,7 +312,7 @@ def _library(pipeline: SentencePipeline) -> str:
     """The class that saved the checkpoint, with what it does to texts and scores: ` CrossEncoder, Sigmoid`."""
     words = [pipeline.library_class] if pipeline.library_class else []
     if pipeline.library_class == "CrossEncoder":
-        words.append(f"activation {pipeline.activation or 'of the library: Sigmoid for one score, else none'}")
+        words.append(f"activation {pipeline.activation or 'of the library: Sigmoid for one score, otherwise none'}")
     if pipeline.max_length is not None:
         words.append(f"at most {pipeline.max_length:,} tokens")
     return f" ({', '.join(words)})" if words else ""

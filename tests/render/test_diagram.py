@@ -29,7 +29,7 @@ from headscope.facts import (
     Where,
 )
 from headscope.render.console import plain_text
-from headscope.render.diagram import PAINTERS, colours, diagram_text
+from headscope.render.diagram import PAINTERS, colors, diagram_text
 from headscope.render.diagram.layout import WIDTH, Panel, lay_out, text_width, wrap_text
 from headscope.render.diagram.picture import Kind, Picture, Tint, picture_of
 from headscope.render.inspect import inspect_screen
@@ -454,13 +454,13 @@ def contrast(one: str, other: str) -> float:
 @pytest.mark.parametrize(
     ("tints", "accent", "quiet", "ground"),
     [
-        (colours.LIGHT, colours.ACCENT_LIGHT, colours.QUIET_LIGHT, colours.GROUND_LIGHT),
-        (colours.DARK, colours.ACCENT_DARK, colours.QUIET_DARK, colours.GROUND_DARK),
+        (colors.LIGHT, colors.ACCENT_LIGHT, colors.QUIET_LIGHT, colors.GROUND_LIGHT),
+        (colors.DARK, colors.ACCENT_DARK, colors.QUIET_DARK, colors.GROUND_DARK),
     ],
     ids=["light", "dark"],
 )
 def test_text_stands_out_from_every_ground(
-    tint: Tint, tints: dict[Tint, colours.Colour], accent: colours.Colour, quiet: str, ground: str
+    tint: Tint, tints: dict[Tint, colors.Colour], accent: colors.Colour, quiet: str, ground: str
 ) -> None:
     fill = tints[tint].fill
     for text in (tints[tint].text, tints[Tint.PLAIN].text, quiet, accent.text):

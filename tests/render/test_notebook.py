@@ -17,7 +17,7 @@ from headscope.facts.check import CheckResult, Verdict
 from headscope.facts.comparison import Comparison, Difference
 from headscope.facts.tasks import Task
 from headscope.render import palette
-from headscope.render.diagram import colours
+from headscope.render.diagram import colors
 from headscope.render.diagram.picture import picture_of
 from headscope.render.notebook import result_html
 from headscope.render.screen import result_text
@@ -165,7 +165,7 @@ def test_every_colour_that_a_rule_uses_is_defined_in_both_themes() -> None:
     themes = [set(re.findall(r"(--[\w-]+):", line)) for line in html.splitlines() if "--ground:" in line]
     assert len(themes) == 3
     assert all(used <= theme for theme in themes)
-    assert colours.GROUND_DARK in html
+    assert colors.GROUND_DARK in html
 
 
 @pytest.mark.parametrize("style", [*palette.TONE.values(), *palette.STATUS.values(), *palette.SEVERITY.values()])

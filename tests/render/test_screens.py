@@ -232,7 +232,7 @@ def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b[1;33m" not in stream.getvalue()
 
 
-def test_a_screen_has_colours_on_a_terminal() -> None:
+def test_a_screen_has_colors_on_a_terminal() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, color_system="standard", width=80, no_color=False)
     with console.capture() as capture:
         console.print(detailed(roberta()))

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from headscope.render.diagram.colours import LIGHT
+from headscope.render.diagram.colors import LIGHT
 from headscope.render.diagram.picture import Edge, Kind, Node, Picture
 from headscope.render.tokens import row_text
 

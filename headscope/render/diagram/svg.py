@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 
-from headscope.render.diagram.colours import (
+from headscope.render.diagram.colors import (
     ACCENT_DARK,
     ACCENT_LIGHT,
     DARK,
@@ -54,7 +54,7 @@ def svg_element(picture: Picture, *, linked: bool = False) -> str:
     about = (
         element("title", escaped(f"Classification head of {picture.title}"), id="title"),
         element("desc", escaped(_description(picture)), id="desc"),
-        element("style", f"\n{_colours()}{drawing_rules()}"),
+        element("style", f"\n{_colors()}{drawing_rules()}"),
     )
     role = {"role": "group" if linked else "img", "aria-labelledby": "title desc"}
     return _drawn(picture, role, about, lambda panel: _panel(panel, linked))
@@ -96,13 +96,13 @@ def _description(picture: Picture) -> str:
     return " ".join(sentences)
 
 
-def _colours() -> str:
-    light, dark = colour_variables()
+def _colors() -> str:
+    light, dark = color_variables()
     return f"svg {{ {light} }}\n@media (prefers-color-scheme: dark) {{ svg {{ {dark} }} }}\n"
 
 
-def colour_variables() -> tuple[str, str]:
-    """The definitions of the colours that `drawing_rules` uses, on light and on dark ground."""
+def color_variables() -> tuple[str, str]:
+    """The definitions of the colors that `drawing_rules` uses, on light and on dark ground."""
     return (
         _variables(LIGHT, ACCENT_LIGHT, QUIET_LIGHT, GROUND_LIGHT),
         _variables(DARK, ACCENT_DARK, QUIET_DARK, GROUND_DARK),
@@ -110,11 +110,11 @@ def colour_variables() -> tuple[str, str]:
 
 
 def _variables(tints: Mapping[Tint, Colour], accent: Colour, quiet: str, ground: str) -> str:
-    named = {**{tint.value: colour for tint, colour in tints.items()}, "accent": accent}
+    named = {**{tint.value: color for tint, color in tints.items()}, "accent": accent}
     variables = (
         f"--{name}-{part}: {value}"
-        for name, colour in named.items()
-        for part, value in (("fill", colour.fill), ("line", colour.line), ("text", colour.text))
+        for name, color in named.items()
+        for part, value in (("fill", color.fill), ("line", color.line), ("text", color.text))
     )
     return "; ".join((*variables, f"--quiet: {quiet}", f"--ground: {ground}"))
 
