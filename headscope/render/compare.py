@@ -112,7 +112,7 @@ def _lines(name: str, cells: Sequence[Text], width: int) -> Iterator[RenderableT
             line.append_text(cell)
             line.append(" " * (width + GAP - cell.cell_len) if at < len(row) - 1 else "")
         line.rstrip()
-        yield Paragraph(line, Text("" if number else name, STRONG), _MARGIN)
+        yield Paragraph(line, label("" if number else name, STRONG), _MARGIN)
 
 
 def _stacked(comparison: Comparison) -> Iterator[RenderableType]:
@@ -120,7 +120,7 @@ def _stacked(comparison: Comparison) -> Iterator[RenderableType]:
     for letter, report in zip(_LETTERS, comparison.reports, strict=False):
         yield Paragraph(label(report.checkpoint.reference, STRONG), Text(letter, STRONG), _NARROW)
     for name, cells in _rows(comparison):
-        yield Paragraph(Text(name, STRONG))
+        yield Paragraph(label(name, STRONG))
         if all(cell.plain == _SAME for cell in cells[1:]):
             yield Paragraph(cells[0], Text("  =", QUIET), _NARROW)
             continue
