@@ -280,7 +280,7 @@ def test_a_few_steps_show_in_the_bias_and_not_without_one(tmp_path: Path) -> Non
     [
         (lambda w: w.fill_(float("nan")), "NaN"),
         (lambda w: w[0].fill_(float("inf")), "infinity"),
-        (lambda w: w.zero_(), "zeros only"),
+        (lambda w: w.zero_(), "only zeros"),
         (lambda w: w.copy_(w[:1].expand_as(w)), "rows"),
         (lambda w: w.copy_(torch.tensor([[0.1], [0.2], [0.3]]).expand_as(w)), "one number"),
     ],
@@ -386,7 +386,7 @@ def test_other_dtypes_and_missing_biases(tmp_path: Path) -> None:
 def test_a_packed_head_is_not_judged(packing: str, tmp_path: Path) -> None:
     found = health_of(save_packed(tmp_path, packing, head=True))
     assert (found.verdict, found.basis, found.bytes_read) == (OPEN, HealthBasis.NONE, 0)
-    assert "quantised" in found.reasons[0]
+    assert "quantized" in found.reasons[0]
     (tmp_path / "plain").mkdir()
     assert health_of(save_packed(tmp_path / "plain", packing)).bytes_read == 4 * 3 * 64
 
