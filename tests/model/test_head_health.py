@@ -280,7 +280,7 @@ def test_a_few_steps_show_in_the_bias_and_not_without_one(tmp_path: Path) -> Non
     [
         (lambda w: w.fill_(float("nan")), "NaN"),
         (lambda w: w[0].fill_(float("inf")), "infinity"),
-        (lambda w: w.zero_(), "zeros only"),
+        (lambda w: w.zero_(), "only zeros"),
         (lambda w: w.copy_(w[:1].expand_as(w)), "rows"),
         (lambda w: w.copy_(torch.tensor([[0.1], [0.2], [0.3]]).expand_as(w)), "one number"),
     ],

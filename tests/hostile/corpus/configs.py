@@ -62,9 +62,9 @@ _LABELS: dict[str, tuple[dict[str, Any], str]] = {
     "text as labels": ({"num_labels": "3"}, "num_labels in config.json is '3'"),
     "broken labels": ({"num_labels": 2.5}, "num_labels in config.json is '2.5'"),
     "three million labels": ({"num_labels": 3_000_000}, "over the limit"),
-    "labels that are objects": ({"id2label": {"0": {"a": 1}, "1": "b"}}, "no text"),
-    "labels that are lists": ({"id2label": {"0": [], "1": "b"}}, "no text"),
-    "labels that are null": ({"id2label": {"0": None, "1": "b"}}, "no text"),
+    "labels that are objects": ({"id2label": {"0": {"a": 1}, "1": "b"}}, "not a string"),
+    "labels that are lists": ({"id2label": {"0": [], "1": "b"}}, "not a string"),
+    "labels that are null": ({"id2label": {"0": None, "1": "b"}}, "not a string"),
 }
 
 

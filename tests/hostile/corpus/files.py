@@ -12,11 +12,11 @@ _STAND_INS = {
     "pointer": (_POINTER, "Git LFS pointer"),
     "page": (_PAGE, "HTML page"),
     "page, lower case": (b"\n\n <html>\n", "HTML page"),
-    "one byte": (b"x", "no "),
-    "zeros": (b"\0" * 64, "no "),
-    "JSON": (b'{"error": "not found"}', "no "),
-    "text": (b"Not Found\n", "no "),
-    "gzip": (b"\x1f\x8b\x08" + b"\0" * 40, "no "),
+    "one byte": (b"x", " is not a "),
+    "zeros": (b"\0" * 64, " is not a "),
+    "JSON": (b'{"error": "not found"}', " is not a "),
+    "text": (b"Not Found\n", " is not a "),
+    "gzip": (b"\x1f\x8b\x08" + b"\0" * 40, " is not a "),
 }
 _OTHERS = {
     "tf_model.h5": "TensorFlow",

@@ -127,7 +127,7 @@ _ARCHIVES: dict[str, bytes] = {
 CASES = (
     *(
         Case(f"pickle calls {module}.{name}".encode("unicode_escape").decode(), _called(module, name, "reduce"),
-             words=("references", "not done"))
+             words=("references", "not allowed"))
         for module, name in _CALLS
     ),
     *(
