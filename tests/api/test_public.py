@@ -173,7 +173,7 @@ def test_a_docstring_describes_every_argument_result_and_error(name: str) -> Non
     assert found["Returns"].strip()
     assert ">>>" in found["Example"]
     raised = re.findall(r"^    (\w+): \S", found.get("Raises", ""), flags=re.MULTILINE)
-    assert bool(raised) == (name in WITH_OPTIONS)
+    assert bool(raised) == (name != "environment")
     assert all(issubclass(getattr(errors, item), errors.HeadscopeError) for item in raised)
 
 
