@@ -91,7 +91,7 @@ def everything_else(folder: Path) -> list[str]:
     explained = headscope.explain("HS102", "logits")
     assert_type(explained, headscope.Explained)
     shown = [str(compared), repr(ran), entries[0].class_name, headscope.environment().torch, headscope.__version__]
-    return [written.output, *said, *shown, picture, *(topic.text for topic in explained)]
+    return [written.output, *said, *shown, *(topic.text for topic in explained), picture]
 
 
 def sentence(model: str) -> str:

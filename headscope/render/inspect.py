@@ -63,7 +63,7 @@ def inspect_screen(report: Report, *, details: bool = False, words: str | None =
         parts += _findings(report, whole=False)
     parts += _lines(report, (notice_facts,))
     if words is not None:
-        parts += [Text(), NextSteps(next_of_inspect(report, words, details=details))]
+        parts.append(NextSteps(next_of_inspect(report, words, details=details)))
     return Group(*parts)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from headscope.facts import Report
+from headscope.facts import Finding, Report, Severity
 from headscope.render.lines import Paragraph, align
 from headscope.render.palette import QUIET, STRONG
 from headscope.render.safe import label
@@ -31,5 +31,10 @@ def next_of_inspect(report: Report, words: str, *, details: bool) -> tuple[tuple
     """What to run after `headscope inspect WORDS`."""
     profile = report.profile.value if report.profile is not None else "training"
     steps = [] if details else [(f"headscope inspect {words} --details", "all weights, the loss, the checkpoint")]
-    steps += [(f"headscope explain {report.findings[0].id}", "what a finding means")] if report.findings else []
+    steps += [(f"headscope explain {item.id}", "what it means, and what to do") for item in _gravest(report)]
     return (*steps, (f"headscope check {words} --for {profile}", "every rule, and an exit code"))
+
+
+def _gravest(report: Report) -> tuple[Finding, ...]:
+    """The first finding that is more than a note: notes say what every untrained head has."""
+    return tuple(item for item in report.findings if item.severity is not Severity.NOTE)[:1]
