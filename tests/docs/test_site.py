@@ -139,6 +139,7 @@ def test_every_class_of_the_atlas_has_a_page_with_its_picture(site: Path) -> Non
             assert f'src="{name}.light.svg"' in page
             assert (site / "atlas" / f"{name}.dark.svg").exists()
             assert all(field in page for field in entry["depends_on"])
+        assert not re.findall(r"</?(?:s|eos|cls|unk|pad)>", page, re.IGNORECASE), name  # a token is text
 
 
 def test_a_class_page_says_what_padding_does_and_what_changed(site: Path) -> None:
