@@ -19,8 +19,8 @@ from headscope.facts.atlas import AtlasHead, AtlasParameter, HeadEntry
 from headscope.facts.counting import counted
 from headscope.facts.tasks import TEXT_TASKS
 from headscope.render.atlas import atlas_page, plain
-from headscope.render.diagram import svg_text
 from headscope.render.diagram.entry import entry_picture
+from headscope.render.diagram.svg import svg_text
 from headscope.render.heads import operations_of
 from headscope.render.stages import operation_of, source_of
 from headscope.render.words import POOLING, axes_of, size_of
@@ -117,7 +117,8 @@ def _lead(entry: HeadEntry) -> str:
     kind = entry.head.pooling.kind
     if kind is PoolingKind.NONE:
         return f"{entry.class_name} scores every position separately: nothing is pooled."
-    return f"{entry.class_name} reads {_READS.get(kind, POOLING[kind])}: {plain(entry.head.pooling.rule)}."
+    rule = f": {plain(entry.head.pooling.rule)}" if entry.head.pooling.rule else ""
+    return f"{entry.class_name} reads {_READS.get(kind, plain(POOLING[kind]))}{rule}."
 
 
 _READS = {
@@ -159,12 +160,7 @@ def _alternative(entry: HeadEntry, head: AtlasHead) -> str:
 
 
 def _facts(entry: HeadEntry, head: AtlasHead, atlas: Atlas) -> Iterator[tuple[str, str]]:
-    yield (
-        "pooling",
-        f"{POOLING[head.pooling.kind]}: {plain(head.pooling.rule)}"
-        if head.pooling.rule
-        else POOLING[head.pooling.kind],
-    )
+    yield "pooling", plain(": ".join(filter(None, (POOLING[head.pooling.kind], head.pooling.rule))))
     if entry.task in TEXT_TASKS:
         yield "padding", " ".join(_padding(head))
     side = atlas.padding_sides.get(entry.model_type)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from html import escape
 
 _LABELLED = re.compile(r"\*\*(CLI|Python|CI)\*\*\n\n(```.*?^```\n)", re.DOTALL | re.MULTILINE)
 _ALTERNATIVES = re.compile(rf"(?:^{_LABELLED.pattern}\n?){{2,}}", re.DOTALL | re.MULTILINE)
@@ -11,7 +12,7 @@ _LONGEST = 200
 
 def staged(text: str) -> str:
     """A page as it is built."""
-    described = json.dumps(description_of(text))
+    described = json.dumps(escape(description_of(text)))  # the theme writes it into an attribute as it is
     return f"---\ndescription: {described}\n---\n\n{with_tabs(text)}" if described != '""' else with_tabs(text)
 
 

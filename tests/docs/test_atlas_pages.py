@@ -12,8 +12,8 @@ from headscope.facts import PaddingEffect, ParameterStatus, Task
 from headscope.facts.atlas import HeadEntry
 from headscope.facts.plain import from_dict, to_dict
 from headscope.render import atlas_page
-from headscope.render.diagram import svg_text
 from headscope.render.diagram.entry import entry_picture
+from headscope.render.diagram.svg import svg_text
 
 ROOT = Path(__file__).resolve().parents[2]
 

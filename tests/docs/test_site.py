@@ -101,6 +101,16 @@ def test_a_link_that_leads_nowhere_stops_the_build(small: Path, link: str) -> No
     assert "gone" in ran.stderr or "nowhere" in ran.stderr
 
 
+def test_a_description_is_text_whatever_it_holds(small: Path) -> None:
+    (small / "docs" / "index.md").write_text('# Start\n\nThe "first" <s> & [last](questions.md).\n', encoding="utf-8")
+    assert build(small).returncode == 0
+    page = (small / "site" / "index.html").read_text(encoding="utf-8")
+    assert (
+        re.findall(r'"(?:og:)?description" content="([^"]*)"', page)
+        == ["The &quot;first&quot; &lt;s&gt; &amp; last."] * 2
+    )
+
+
 def test_each_question_has_a_page_and_its_old_names_still_lead_to_it(small: Path) -> None:
     ran = build(small)
     assert ran.returncode == 0, ran.stderr
@@ -139,6 +149,7 @@ def test_every_class_of_the_atlas_has_a_page_with_its_picture(site: Path) -> Non
             assert f'src="{name}.light.svg"' in page
             assert (site / "atlas" / f"{name}.dark.svg").exists()
             assert all(field in page for field in entry["depends_on"])
+        assert not re.findall(r"</?(?:s|eos|cls|unk|pad)>", page, re.IGNORECASE), name  # a token is text
 
 
 def test_a_class_page_says_what_padding_does_and_what_changed(site: Path) -> None:
