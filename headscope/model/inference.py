@@ -124,7 +124,7 @@ def _truncated(tokenizer: Any, texts: tuple[str, ...], pairs: tuple[str, ...]) -
 
 
 def run_texts(
-    model: PreTrainedModel, encoded: Mapping[str, torch.Tensor], *, input: Input = Input.TEXT, **options: bool
+    model: PreTrainedModel, encoded: Mapping[str, torch.Tensor], input: Input = Input.TEXT, /, **options: bool
 ) -> Any:
     """What a model returns for encoded texts, images or sounds, without gradients.
 

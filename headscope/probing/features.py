@@ -281,7 +281,7 @@ def _run_tensors(reader: Reader, tensors: dict[str, torch.Tensor]) -> Batch:
         for name, value in tensors.items() if name in reader.takes
     }  # fmt: skip
     with torch.inference_mode(), _tapped(reader) as taps:
-        output = run_texts(reader.model, given, input=reader.input, output_hidden_states=True)
+        output = run_texts(reader.model, given, reader.input, output_hidden_states=True)
         states = _states(reader, output)
         return Batch(_with_taps(reader, pool_positions(states), output, taps), output.logits, len(states))
 

@@ -176,7 +176,13 @@ class Store:
             )
         for part, value in values.items():
             shape = (self._rows, value.shape[1])
-            self._files[part] = np.lib.format.open_memmap(self._path(part), "w+", np.float32, shape)
+            try:
+                self._files[part] = np.lib.format.open_memmap(self._path(part), "w+", np.float32, shape)
+            except OSError as err:
+                raise Unsupported(
+                    f"the vectors can't be written to {self._folder}: {err.strerror or err}",
+                    "free some space, check the permissions, or name another folder with --features",
+                ) from err
 
     def _path(self, part: Part | None) -> Path:
         return self._folder / f"{_SCORES if part is None else name_of_part(part)}.npy"
