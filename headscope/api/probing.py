@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from headscope.model.model_request import Choice
     from headscope.probing.comparison import Rated, Scored
     from headscope.probing.opening import Source
-    from headscope.probing.rows import Rows
+    from headscope.probing.rows import Kind, Rows
     from headscope.probing.scores import Trial
     from headscope.probing.store import Features
 
@@ -299,7 +300,7 @@ def _probe(  # noqa: PLR0917  a step of `probe`, all of whose names it uses
         rivals, gaps = _rivals(texts, trial, report, features, outputs, data.input)
     place_of_head = scored.place(Vector.HEAD.value)
     against = {} if place_of_head is None else {Vector.HEAD.value: scored.rated[place_of_head]}
-    against |= {kind.value: rated for kind, rated in rivals.items() if kind in _COMPARED}
+    against |= {kind.value: rated for kind, rated in rivals.items()}
     versus = tuple(compare_best(scored, name, rated, trial) for name, rated in against.items())
     is_new = _is_new(report, name)
     start = _start(texts, trial, features, outputs, is_new=is_new)
@@ -327,7 +328,7 @@ def _probe(  # noqa: PLR0917  a step of `probe`, all of whose names it uses
         opinions=hear_opinions(scored.candidates),
         labels=describe_labels(texts, scored.rated[scored.best].values, scored.losses[scored.best]),
         start=start,
-        probe_first=_probe_first(scored, rivals, trial, start, head, is_new=is_new),
+        probe_first=_probe_first(scored, rivals, trial, start, head, data.input, features, is_new=is_new),
         head_input=head,
         left_out=(*features.left_out, *gaps),
         notes=(*texts.notes, *_note_on_base(report), *features.notes),
@@ -434,7 +435,9 @@ def _examined(request: Request, data: _Data, plan: _Plan, tell: Progress) -> tup
     examined = examine("probe", request, tell)
     _check_checkpoint(request, examined.manifest, examined.report, data.input)
     problem = problem_of(data.facts, examined.report.model, data.asked)
-    rows = read_rows(data.source, data.facts, problem, limit=plan.limit, folds=plan.folds, seed=plan.seed)
+    rows = read_rows(
+        data.source, data.facts, problem, limit=plan.limit, folds=plan.folds, seed=plan.seed, kind=_kind(data)
+    )
     outputs = len(rows.classes) or 1
     classifier = classifier_of(examined.report.head)
     is_other = examined.report.model.num_labels != outputs
@@ -442,6 +445,17 @@ def _examined(request: Request, data: _Data, plan: _Plan, tell: Progress) -> tup
         request = replace(request, num_labels=outputs)
         examined = examine("probe", request, tell)
     return request, examined, rows
+
+
+def _kind(data: _Data) -> Kind:
+    """What the rows hold. Equal images under two names are one: they must not be in two folds."""
+    from headscope.probing.rows import Kind
+
+    if data.input is Input.TEXT:
+        return Kind()
+    from headscope.probing.media import content_of
+
+    return Kind(data.input, content_of(data.source))
 
 
 def _is_new(report: Report, classifier: str) -> bool:
@@ -468,9 +482,9 @@ def _check_checkpoint(request: Request, manifest: CheckpointManifest, report: Re
         )
     task = _TASK_OF[input]
     if report.model.task is not task:
-        whole = {Input.TEXT: "texts", Input.IMAGE: "images", Input.AUDIO: "sounds"}[input]
         raise Unsupported(
-            f"probe scores vectors of whole {whole}, and {report.model.class_name} is for {report.model.task.value}",
+            f"probe scores vectors of whole {input.noun}s, and {report.model.class_name} is for "
+            f"{report.model.task.value}",
             f"leave out --model-class, or name a class for {task.value.replace('-', ' ')}",
         )
 
@@ -490,7 +504,31 @@ def _folder(given: str | None) -> Iterator[Path]:
         raise UsageError(f"--features {given} cannot be used: {err.strerror}", "name a folder") from err
     if strangers:
         raise UsageError(f"--features {given} holds other files: {few_of(strangers)}", "name an empty folder")
-    yield place
+    with _locked(place):
+        yield place
+
+
+@contextmanager
+def _locked(place: Path) -> Iterator[None]:
+    """Locks a folder of vectors: another run would read them half written. Raises UsageError where one has it."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    descriptor = os.open(place, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as err:
+            raise UsageError(
+                f"--features {place} is in use by another run of probe", "wait for it, or name another folder"
+            ) from err
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _is_ours(path: Path) -> bool:
@@ -544,7 +582,6 @@ _CONSTANT = {
     Problem.MULTI_LABEL: BaselineKind.EVERY_LABEL,
     Problem.REGRESSION: BaselineKind.MEAN,
 }
-_COMPARED = (BaselineKind.TFIDF, BaselineKind.CHECKPOINT)
 
 
 def _rivals(  # noqa: PLR0917  a step of `_probe`, all of whose names it uses
@@ -553,7 +590,7 @@ def _rivals(  # noqa: PLR0917  a step of `_probe`, all of whose names it uses
     """The baselines with their scores, and those that are not."""
     from headscope.probing.comparison import rate
     from headscope.probing.scores import predict_constant, predict_from_words
-    from headscope.probing.start import predictions_of
+    from headscope.probing.start import is_finite, predictions_of
 
     found, gaps = {_CONSTANT[texts.problem]: predict_constant(trial)}, []
     words = predict_from_words([" ".join(text) for text in texts.texts], trial) if input is Input.TEXT else None
@@ -568,6 +605,8 @@ def _rivals(  # noqa: PLR0917  a step of `_probe`, all of whose names it uses
         gaps.append(Unavailable(BaselineKind.CHECKPOINT.value, reason))
     elif isinstance(outputs, Unavailable):
         gaps.append(outputs)
+    elif not is_finite(features.scores):
+        gaps.append(Unavailable(BaselineKind.CHECKPOINT.value, "the checkpoint's head gave NaN or infinite scores"))
     else:
         found[BaselineKind.CHECKPOINT] = predictions_of(texts, features.scores, outputs)
     return dict(zip(found, rate(list(found.values()), trial), strict=True)), tuple(gaps)
@@ -596,17 +635,19 @@ def _start(
     return starting_loss(texts, trial, features.scores, outputs, new_head=is_new)
 
 
-def _probe_first(
+def _probe_first(  # noqa: PLR0917  a step of `_probe`, all of whose names it uses
     scored: Scored,
     rivals: dict[BaselineKind, Rated],
     trial: Trial,
     start: StartingLoss | None,
     head: HeadInput | None,
+    input: Input,
+    features: Features,
     *,
     is_new: bool,
 ) -> ProbeFirst:
     from headscope.probing.comparison import compare_one
-    from headscope.probing.start import advise_probe_first
+    from headscope.probing.start import advise_probe_first, is_finite
 
     place = scored.place(Vector.HEAD.value)
     kinds = (_CONSTANT[trial.problem], BaselineKind.TFIDF)
@@ -615,5 +656,11 @@ def _probe_first(
         for kind in kinds
     )
     return advise_probe_first(
-        start, new_head=is_new, knows=knows, words=words, random_input=bool(head is not None and head.new)
+        start,
+        new_head=is_new,
+        knows=knows,
+        words=words,
+        random_input=bool(head is not None and head.new),
+        noun=input.noun,
+        is_finite=is_finite(features.scores),
     )

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _LABELLED = "Labeled data"
 _SCORES = "Scores"
 _RUN = "The pass over the texts"
+_OTHER_PICTURES = ("png", "pdf", "jpg", "jpeg", "gif", "webp", "eps", "ps")
 
 
 class Precision(StrEnum):
@@ -253,8 +254,10 @@ def probe(place: Place, labelled: Labelled, scores: Scores, output: Output, code
 
 
 def _drawing_of(path: Path | None) -> str:
-    """The format of a picture that the suffix of a file says, "" for text."""
+    """The format of a picture that the suffix of a file says, "" for text. Raises UsageError for other pictures."""
     suffix = path.suffix.lower().removeprefix(".") if path is not None else ""
+    if suffix in _OTHER_PICTURES:
+        raise UsageError(f"-o {path}: probe draws .svg and .html.", "Give the file one of these endings.")
     return {"svg": "svg", "html": "html", "htm": "html"}.get(suffix, "")
 
 

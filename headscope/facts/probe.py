@@ -51,6 +51,16 @@ class Input(StrEnum):
     IMAGE = "image"
     AUDIO = "audio"
 
+    @property
+    def noun(self) -> str:
+        """What one of them is called."""
+        return "sound" if self is Input.AUDIO else self.value
+
+    @property
+    def one(self) -> str:
+        """The noun with its article."""
+        return f"an {self.noun}" if self is Input.IMAGE else f"a {self.noun}"
+
 
 class Metric(StrEnum):
     """What a score is; each text is predicted by a fold that never saw it.

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from headscope.errors import HeadscopeError, NotFound, Unsupported, UsageError, first_line
 from headscope.facts.location import Location
+from headscope.facts.probe import Input
 from headscope.model.model_request import Choice
 from headscope.model.quiet import quiet
 
@@ -122,8 +123,10 @@ def _truncated(tokenizer: Any, texts: tuple[str, ...], pairs: tuple[str, ...]) -
     return dict(given)
 
 
-def run_texts(model: PreTrainedModel, encoded: Mapping[str, torch.Tensor], **options: bool) -> Any:
-    """What a model returns for encoded texts, without gradients.
+def run_texts(
+    model: PreTrainedModel, encoded: Mapping[str, torch.Tensor], input: Input = Input.TEXT, /, **options: bool
+) -> Any:
+    """What a model returns for encoded texts, images or sounds, without gradients.
 
     Raises Unsupported where the model fails on them, with the model's own error as its cause.
     """
@@ -132,8 +135,8 @@ def run_texts(model: PreTrainedModel, encoded: Mapping[str, torch.Tensor], **opt
             return model(**encoded, **options)
     except Exception as err:  # whatever a model raises on these inputs
         raise Unsupported(
-            f"{type(model).__name__} fails on the texts: {type(err).__name__}: {first_line(err)}",
-            "run `headscope forward --text` with one of them",
+            f"{type(model).__name__} fails on the {input.noun}s: {type(err).__name__}: {first_line(err)}",
+            f"run `headscope forward --{input.value}` with one of them",
         ) from err
 
 

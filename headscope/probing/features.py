@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 
 from headscope.errors import Unsupported, UsageError
 from headscope.facts.counting import counted
-from headscope.facts.probe import Precision, Vector
+from headscope.facts.probe import Input, Precision, Vector
 from headscope.model.inference import NO_LIMIT, lacked_memory, run_texts
 from headscope.model.quiet import quiet
 from headscope.probing.media import Media
@@ -53,6 +53,16 @@ class Reader:
 
     def __post_init__(self) -> None:
         self.takes = frozenset(signature(self.model.forward).parameters)
+
+    @property
+    def input(self) -> Input:
+        """What the rows are."""
+        return Input.TEXT if self.media is None else self.media.kind
+
+    @property
+    def noun(self) -> str:
+        """What one row is called."""
+        return self.input.noun
 
     @property
     def limit(self) -> int | None:
@@ -99,9 +109,9 @@ def _extract_media(
     reader: Reader, media: Media, files: Texts, folder: Path, *, batch_size: int, tell: Callable[[str], None]
 ) -> Features:
     """One pass over images or sounds. Sounds of different lengths share no batch, so there is no padding."""
-    store = Store(folder, len(files))
+    store = Store(folder, len(files), media.kind.noun)
     batches = _batches(media.lengths([path for (path,) in files]), batch_size, padded=False)
-    _read_all(reader, files, batches, store, lambda *so_far: tell(_progress("files", *so_far)))
+    _read_all(reader, files, batches, store, lambda *so_far: tell(_progress(f"{reader.noun}s", *so_far)))
     store.keep_first_if_constant(f"the first position of {type(reader.model).__name__} is a part of the input")
     return store.finished(padded=False, several=None, effects={}, tokens=None, precision=reader.precision)
 
@@ -242,12 +252,15 @@ def _run_all(reader: Reader, texts: Texts, rows: Array, store: Store) -> Iterato
             raise
         if len(rows) == 1:
             raise Unsupported(
-                f"{reader.device} has too little memory for one text", "give --device cpu, or shorter texts"
+                f"{reader.device} has too little memory for one {reader.noun}",
+                "give --device cpu" if reader.noun == "image" else f"give --device cpu, or shorter {reader.noun}s",
             ) from err
     else:
         yield from batches
         return
-    store.note(f"{reader.device} has too little memory for a batch of {len(rows)} texts, so smaller batches were used")
+    store.note(
+        f"{reader.device} has too little memory for a batch of {len(rows)} {reader.noun}s, so smaller batches were used"
+    )
     middle = len(rows) // 2
     yield from _run_all(reader, texts, rows[:middle], store)
     yield from _run_all(reader, texts, rows[middle:], store)
@@ -268,7 +281,7 @@ def _run_tensors(reader: Reader, tensors: dict[str, torch.Tensor]) -> Batch:
         for name, value in tensors.items() if name in reader.takes
     }  # fmt: skip
     with torch.inference_mode(), _tapped(reader) as taps:
-        output = run_texts(reader.model, given, output_hidden_states=True)
+        output = run_texts(reader.model, given, reader.input, output_hidden_states=True)
         states = _states(reader, output)
         return Batch(_with_taps(reader, pool_positions(states), output, taps), output.logits, len(states))
 
@@ -360,7 +373,7 @@ def _with_taps(reader: Reader, pooled: Pooled, output: Any, taps: _Taps) -> Pool
     if head is not None:
         pooled.parts[Vector.HEAD, None] = head
     elif reader.classifier:
-        pooled.gaps["head"] = f"the logits are not what {reader.classifier} makes of one vector for each text"
+        pooled.gaps["head"] = f"the logits are not what {reader.classifier} makes of one vector for each {reader.noun}"
     return pooled
 
 

@@ -43,7 +43,7 @@ class Media:
 
 
 def with_names(source: Source, column: str) -> Source:
-    """The rows with a text for each file: its path, or a digest of the bytes that `datasets` stored in the cell."""
+    """The rows with a name for each file: its path, or a digest of the bytes that `datasets` stored in the cell."""
     base = Path(source.name).parent
 
     def read(wanted: Sequence[str]) -> Iterator[Row]:
@@ -68,6 +68,37 @@ def _name(cell: Any, base: Path, source: Source, column: str) -> str | None:
     return str(base / path)
 
 
+def content_of(source: Source) -> Callable[[str], str]:
+    """From the name of a file to what is equal for equal files: a digest of the bytes, which are read once."""
+    known: dict[str, str] = {}
+
+    def content(name: str) -> str:
+        if name.startswith(_STORED):
+            return name
+        if name not in known:
+            known[name] = _STORED + _digest(name, source)
+        return known[name]
+
+    return content
+
+
+def _digest(path: str, source: Source) -> str:
+    """A digest of a file. Raises NotFound for one that is not there."""
+    try:
+        with Path(path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except (OSError, ValueError) as err:
+        if not Path(path).is_file():
+            raise _lost(path, source) from err
+        raise NotFound(
+            f"{path} cannot be read: {getattr(err, 'strerror', None) or err}", "check its permissions"
+        ) from err
+
+
+def _lost(path: str, source: Source) -> NotFound:
+    return NotFound(f"{path}, which {source.name} names, doesn't exist", "paths are relative to the data file")
+
+
 def _bytes(cell: Any) -> bytes | None:
     found = cell.get("bytes") if isinstance(cell, dict) else cell
     return found if isinstance(found, bytes) else None
@@ -85,5 +116,5 @@ def written(source: Source, column: str, names: Sequence[str], folder: Path) -> 
     paths = [str(folder / name.removeprefix(_STORED)) if name.startswith(_STORED) else name for name in names]
     lost = next((path for path in paths if not Path(path).is_file()), None)
     if lost is not None:
-        raise NotFound(f"{lost}, which {source.name} names, doesn't exist", "paths are relative to the data file")
+        raise _lost(lost, source)
     return paths

@@ -14,7 +14,7 @@ from headscope.errors import UsageError
 from headscope.facts import ModelFacts
 from headscope.facts.counting import counted, few_of, shortened
 from headscope.facts.labelled import DataFacts, LabelKind
-from headscope.facts.probe import Problem
+from headscope.facts.probe import Input, Problem
 from headscope.labelled import Sampled, Source, sample_in_proportion, sample_spread
 from headscope.labelled.tally import is_ignored, read_label, spelled
 
@@ -26,14 +26,36 @@ _OF_SEVERAL = (LabelKind.LISTS, LabelKind.COLUMNS)
 _HOT = 3
 _TWO = 2
 _ALIKE = 1e-12
+_SMALLEST, _LARGEST = 1e-100, 1e100
+"""Standard deviations between which a number's square is neither 0 nor infinite."""
+
+
+def _itself(name: str) -> str:
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What the rows hold: `content` gives from a text, or from the name of a file, what is equal for equal ones."""
+
+    input: Input = Input.TEXT
+    content: Callable[[str], str] = _itself
+
+    def same(self, row: Sampled) -> tuple[str, ...]:
+        """What is equal for rows that must stay in one fold."""
+        return tuple(map(self.content, row.texts))
+
+    def counted(self, number: int, adjective: str) -> str:
+        """`2 different texts`."""
+        return counted(number, f"{adjective} {self.input.noun}")
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Labeled texts to score on.
+    """Labeled texts to score on, or images or sounds by the names of their files.
 
-    `labels` are places in `classes`, rows of 0 and 1 with a column for each class, or numbers. Equal texts have the
-    same number in `groups`; `numbers` are the rows of the file, from 1.
+    `labels` are places in `classes`, rows of 0 and 1 with a column for each class, or numbers. Equal texts, and files
+    of equal bytes, have the same number in `groups`; `numbers` are the rows of the file, from 1.
     """
 
     facts: DataFacts
@@ -74,7 +96,7 @@ def problem_of(facts: DataFacts, model: ModelFacts, asked: Problem | None) -> Pr
     if asked is not None:
         if facts.kind not in kinds[asked]:
             raise UsageError(
-                f"{column!r} of {facts.file} holds {facts.kind.value}, which don't fit --task {asked.value}",
+                f"{column!r} of {facts.file} holds {facts.kind.value}, which don't fit --task {_OPTIONS[asked]}",
                 _HINTS[asked],
             )
         if asked is Problem.SINGLE_LABEL and facts.kind is LabelKind.NUMBERS and not facts.is_whole:
@@ -90,6 +112,11 @@ def problem_of(facts: DataFacts, model: ModelFacts, asked: Problem | None) -> Pr
     return Problem.SINGLE_LABEL
 
 
+_OPTIONS = {
+    Problem.REGRESSION: "regression",
+    Problem.MULTI_LABEL: "multi-label",
+    Problem.SINGLE_LABEL: "single-label",
+}
 _HINTS = {
     Problem.REGRESSION: "give one column of numbers",
     Problem.MULTI_LABEL: "give a column of lists, or several columns of 0 and 1 (repeat --label-column)",
@@ -109,8 +136,11 @@ def check_numbers(source: Source, column: str) -> None:
             )
 
 
-def read_rows(source: Source, facts: DataFacts, problem: Problem, *, limit: int, folds: int, seed: int) -> Rows:
+def read_rows(
+    source: Source, facts: DataFacts, problem: Problem, *, limit: int, folds: int, seed: int, kind: Kind | None = None
+) -> Rows:
     """The rows that are used, and notes on those that are not. Raises UsageError where too little is left."""
+    kind = kind or Kind()
     by_class = problem is Problem.SINGLE_LABEL
     if by_class and facts.kind is LabelKind.NUMBERS:
         facts = replace(facts, kind=LabelKind.INTEGERS)
@@ -121,23 +151,24 @@ def read_rows(source: Source, facts: DataFacts, problem: Problem, *, limit: int,
         )
     sampled = (sample_in_proportion if by_class else sample_spread)(source, facts, limit, seed)
     filled = [row for row in sampled if any(text.strip() for text in row.texts)]
-    used, labels, classes, notes = _READERS[problem](filled, facts, folds)
+    used, labels, classes, notes = _READERS[problem](filled, facts, folds, kind)
     texts = tuple(row.texts for row in used)
     places: dict[tuple[str, ...], int] = {}
-    groups = [places.setdefault(text, len(places)) for text in texts]
+    groups = [places.setdefault(kind.same(row), len(places)) for row in used]
     if len(places) < folds:
         raise UsageError(
-            f"{facts.file} has {counted(len(places), 'different text')} with a label, and {folds} folds need {folds}",
-            "give more texts, or fewer --folds",
+            f"{facts.file} has {kind.counted(len(places), 'different')} with a label, and {folds} folds need {folds}",
+            f"give more {kind.input.noun}s, or fewer --folds",
         )
     total = _labelled(facts, problem)
     share = ", with the same share of each class" if by_class else ""
     told = [
         f"{len(sampled):,} of {total:,} labeled rows were sampled{share}" if len(sampled) < total else "",
         f"{counted(facts.missing, 'row')} without a label left out" if facts.missing else "",
-        f"{counted(len(sampled) - len(filled), 'row')} without a text left out" if len(filled) < len(sampled) else "",
+        f"{counted(len(sampled) - len(filled), 'row')} without {kind.input.one} left out"
+        if len(filled) < len(sampled) else "",
         *notes,
-        f"{counted(len(texts) - len(places), 'repeated text')} kept in the fold of the first"
+        f"{kind.counted(len(texts) - len(places), 'repeated')} kept in the fold of the first"
         if len(places) < len(texts) else "",
     ]  # fmt: skip
     numbers = tuple(row.row for row in used)
@@ -154,50 +185,51 @@ _Read = tuple[list[Sampled], Array, tuple[str, ...], list[str]]
 """The rows that are kept, their labels, the classes, and notes."""
 
 
-def _classes(rows: Sequence[Sampled], facts: DataFacts, folds: int) -> _Read:
+def _classes(rows: Sequence[Sampled], facts: DataFacts, folds: int, kind: Kind) -> _Read:
     """One class for each row; classes with fewer different texts than folds are left out."""
-    distinct = Counter(label for label, _ in {(spelled(row.label), row.texts) for row in rows})
+    distinct = Counter(label for label, _ in {(spelled(row.label), kind.same(row)) for row in rows})
     names = [item.label for item in facts.classes]
     small = [name for name in names if distinct[name] < folds]
     classes = tuple(name for name in names if distinct[name] >= folds)
     if len(classes) < _TWO:
-        raise UsageError(_no_classes(facts, folds, classes, small), _no_classes_hint(facts))
+        raise UsageError(_no_classes(facts, folds, classes, small, kind), _no_classes_hint(facts, kind))
     places = {name: place for place, name in enumerate(classes)}
     used = [row for row in rows if spelled(row.label) in places]
-    return used, np.array([places[spelled(row.label)] for row in used]), classes, _note_on(small, folds)
+    return used, np.array([places[spelled(row.label)] for row in used]), classes, _note_on(small, folds, kind)
 
 
-def _no_classes_hint(facts: DataFacts) -> str:
+def _no_classes_hint(facts: DataFacts, kind: Kind) -> str:
     numbers = facts.kind in _OF_NUMBERS and len(facts.classes) > _TWO
-    return "give texts of at least two classes, or fewer --folds" + (
+    return f"give {kind.input.noun}s of at least two classes, or fewer --folds" + (
         "; for numbers that are not classes, use --task regression" if numbers else ""
     )
 
 
-def _note_on(small: Sequence[str], folds: int) -> list[str]:
+def _note_on(small: Sequence[str], folds: int, kind: Kind) -> list[str]:
     if not small:
         return []
     return [
-        f"{counted(len(small), 'class', 'classes')} with fewer than {folds} different texts left out: {few_of(small)}"
+        f"{counted(len(small), 'class', 'classes')} with fewer than {folds} different {kind.input.noun}s left out: "
+        f"{few_of(small)}"
     ]
 
 
-def _no_classes(facts: DataFacts, folds: int, classes: Sequence[str], small: Sequence[str]) -> str:
+def _no_classes(facts: DataFacts, folds: int, classes: Sequence[str], small: Sequence[str], kind: Kind) -> str:
     column = facts.label_columns[0]
     if len(facts.classes) < _TWO:
         return f"{column!r} of {facts.file} has one class, {facts.classes[0].label!r}" if facts.classes else (
             f"{column!r} of {facts.file} has no labels"
         )  # fmt: skip
     left = f"only {classes[0]!r} has" if classes else "no class has"
-    return f"{left} {folds} different texts or more, one for each fold" + (
+    return f"{left} {folds} different {kind.input.noun}s or more, one for each fold" + (
         f" (too few: {few_of(small)})" if small else ""
     )
 
 
-def _several(rows: Sequence[Sampled], facts: DataFacts, folds: int) -> _Read:
+def _several(rows: Sequence[Sampled], facts: DataFacts, folds: int, kind: Kind) -> _Read:
     """Any number of classes for each row; a class needs texts with it and texts without it, one for each fold."""
     names, flagged = _flagged(rows, facts)
-    texts = [row.texts for row in rows]
+    texts = [kind.same(row) for row in rows]
     has = [len({text for text, row in zip(texts, flagged, strict=True) if row[at]}) for at in range(len(names))]
     lacks = [len({text for text, row in zip(texts, flagged, strict=True) if not row[at]}) for at in range(len(names))]
     kept = [at for at in range(len(names)) if has[at] >= folds and lacks[at] >= folds]
@@ -206,12 +238,16 @@ def _several(rows: Sequence[Sampled], facts: DataFacts, folds: int) -> _Read:
     if not kept:
         column = facts.label_columns[0]
         raise UsageError(
-            f"no label in {column!r} of {facts.file} is at {folds} different texts and is missing at {folds}",
-            "give more texts of each label, or fewer --folds",
+            f"no label in {column!r} of {facts.file} is at {folds} different {kind.input.noun}s and is missing at "
+            f"{folds}",
+            f"give more {kind.input.noun}s of each label, or fewer --folds",
         )
-    notes = _note_on(small, folds)
+    notes = _note_on(small, folds, kind)
     if whole:
-        notes.append(f"{counted(len(whole), 'class', 'classes')} that nearly every text has left out: {few_of(whole)}")
+        notes.append(
+            f"{counted(len(whole), 'class', 'classes')} that nearly every {kind.input.noun} has left out: "
+            f"{few_of(whole)}"
+        )
     return list(rows), np.array(flagged, dtype=int)[:, kept], tuple(names[at] for at in kept), notes
 
 
@@ -227,21 +263,31 @@ def _flagged(rows: Sequence[Sampled], facts: DataFacts) -> tuple[list[str], list
     return names, [[int(name in label) for name in names] for label in found]
 
 
-def _numbers(rows: Sequence[Sampled], facts: DataFacts, folds: int) -> _Read:
+def _numbers(rows: Sequence[Sampled], facts: DataFacts, folds: int, kind: Kind) -> _Read:
     """A number for each row. Raises UsageError where all are alike."""
     found = np.array([float(row.label) for row in rows])  # type: ignore[arg-type]  # `problem_of` saw numbers only
     column = facts.label_columns[0]
     if not len(found):
-        raise UsageError(f"no text of {facts.file} has a number in {column!r}", "give texts with numbers")
-    if found.std() <= _ALIKE * max(float(np.abs(found).max()), 1.0):
         raise UsageError(
-            f"every text has the same number in {column!r} of {facts.file}: {found[0]:g}",
+            f"no {kind.input.noun} of {facts.file} has a number in {column!r}", f"give {kind.input.noun}s with numbers"
+        )
+    largest = float(np.abs(found).max())
+    deviation = largest * float((found / (largest or 1)).std())  # squares of very large or small numbers are no numbers
+    if deviation <= _ALIKE * largest:
+        raise UsageError(
+            f"every {kind.input.noun} has the same number in {column!r} of {facts.file}: {found[0]:g}",
             "give numbers that differ; there is nothing to predict",
+        )
+    if not _SMALLEST < deviation < _LARGEST:
+        size = "small" if deviation <= _SMALLEST else "large"
+        raise UsageError(
+            f"the numbers in {column!r} of {facts.file} are too {size} to compute with: up to {largest:.3g}",
+            "write them in another unit",
         )
     return list(rows), found, (), []
 
 
-_READERS: dict[Problem, Callable[[Sequence[Sampled], DataFacts, int], _Read]] = {
+_READERS: dict[Problem, Callable[[Sequence[Sampled], DataFacts, int, Kind], _Read]] = {
     Problem.SINGLE_LABEL: _classes,
     Problem.MULTI_LABEL: _several,
     Problem.REGRESSION: _numbers,

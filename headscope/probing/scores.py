@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from headscope.errors import Unsupported
+from headscope.errors import Unsupported, UsageError
 from headscope.facts.probe import Problem
 from headscope.probing.measures import MAIN, Measure, flags
 from headscope.probing.solvers import (
@@ -117,8 +117,19 @@ def strata(labels: Array, problem: Problem) -> Array | None:
 
 
 def make_folds(classes: Array | None, groups: Array, count: int, seed: int) -> tuple[Fold, ...]:
-    """Folds with their share of each class in which rows of one group stay together, the same for the same seed."""
+    """Folds with their share of each class in which rows of one group stay together, the same for the same seed.
+
+    Raises UsageError where the rows are too few for the folds, or for folds inside them.
+    """
     from sklearn.model_selection import GroupKFold, StratifiedGroupKFold
+
+    def most_parts(rows: Array) -> int:
+        different = len(np.unique(groups[rows]))
+        return different if classes is None else min(different, int(np.bincount(classes[rows]).max()))
+
+    def inner(train: Array) -> Iterator[tuple[Array, Array]]:
+        parts = min(INNER_FOLDS, count, most_parts(train))
+        return split(train, parts) if parts >= _TWO else iter(())
 
     def split(rows: Array, parts: int) -> Iterator[tuple[Array, Array]]:
         if classes is None:
@@ -128,10 +139,19 @@ def make_folds(classes: Array | None, groups: Array, count: int, seed: int) -> t
         yield from splitter.split(rows, classes[rows], groups[rows])
 
     with one_thread():
-        return tuple(
-            Fold(train, test, tuple(split(train, min(INNER_FOLDS, count))))
-            for train, test in split(np.arange(len(groups)), count)
+        rows = np.arange(len(groups))
+        folds = tuple(
+            Fold(train, test, tuple(inner(train)))
+            for train, test in (split(rows, count) if most_parts(rows) >= count else ())
         )
+    parts = [pair for fold in folds for pair in ((fold.train, fold.test), *fold.inner)]
+    if not folds or not all(fold.inner for fold in folds) or not all(len(part) for pair in parts for part in pair):
+        raise UsageError(
+            f"{len(np.unique(groups)):,} different rows are too few for {count} folds, and for folds inside each that "
+            "choose the strength",
+            "give more rows of each class" if classes is not None else "give more rows",
+        )
+    return folds
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,11 @@ def predictions_of(rows: Rows, scores: Array, outputs: tuple[int, ...]) -> Array
     return np.array([places.get(int(number), -1) for number in scores.argmax(1)])
 
 
+def is_finite(scores: Array) -> bool:
+    """Whether a head gave a number for every text and output."""
+    return bool(np.isfinite(scores).all())
+
+
 def starting_loss(
     rows: Rows, trial: Trial, scores: Array, outputs: tuple[int, ...], *, new_head: bool
 ) -> StartingLoss | None:
@@ -76,12 +81,20 @@ def starting_loss(
 
 
 def advise_probe_first(
-    start: StartingLoss | None, *, new_head: bool, knows: Versus | None, random_input: bool, words: Versus | None
+    start: StartingLoss | None,
+    *,
+    new_head: bool,
+    knows: Versus | None,
+    random_input: bool,
+    words: Versus | None,
+    noun: str = "text",
+    is_finite: bool = True,
 ) -> ProbeFirst:
     """Whether to train the head alone before the whole model.
 
-    `knows` compares the vector that the head reads with a constant prediction, `words` with TF-IDF; `random_input` says
-    that the vector passes new weights.
+    `is_finite` says whether the head's scores are numbers, `noun` what was scored. `knows` compares
+    the vector that the head reads with a constant prediction, `words` with TF-IDF; `random_input` says that the vector
+    passes new weights.
     """
     if not new_head and start is not None and start.standing is Start.BELOW:
         return ProbeFirst(
@@ -94,6 +107,8 @@ def advise_probe_first(
         return ProbeFirst(Advised.OPEN, "the vector that the head reads was not scored")
     if new_head:
         head = "the head is newly initialized"
+    elif not is_finite:
+        head = "the head gives NaN or infinite scores, so a new one is needed"
     elif start is None:
         head = "the trained head has other outputs than these labels, so a new one is needed"
     else:
@@ -117,5 +132,5 @@ def advise_probe_first(
         Advised.YES,
         f"{head}, and the vector that it reads already predicts these labels (a gain of {knows.difference:.2f} over a "
         f"constant{more}): a head that is trained first sends fewer random gradients into the base model. What that "
-        "gains on these texts was not measured",
+        f"gains on these {noun}s was not measured",
     )

@@ -126,8 +126,8 @@ def is_our_file(name: str) -> bool:
 class Store:
     """Files with a row for each text, made when the first batch says how large they are."""
 
-    def __init__(self, folder: Path, rows: int) -> None:
-        self._folder, self._rows = folder, rows
+    def __init__(self, folder: Path, rows: int, noun: str = "text") -> None:
+        self._folder, self._rows, self._noun = folder, rows, noun
         self._files: dict[Part | None, Array] = {}
         self._written = 0
         self._gaps: dict[str, str] = {}
@@ -170,13 +170,19 @@ class Store:
         needed, free = 4 * width * self._rows, shutil.disk_usage(self._folder).free
         if needed * _ROOM > free:
             raise Unsupported(
-                f"the vectors of {counted(self._rows, 'text')} need {needed / 1e9:.1f} GB, and {self._folder} has "
+                f"the vectors of {counted(self._rows, self._noun)} need {needed / 1e9:.1f} GB, and {self._folder} has "
                 f"{free / 1e9:.1f} GB free",
                 "give a smaller --limit, or another folder with --features",
             )
         for part, value in values.items():
             shape = (self._rows, value.shape[1])
-            self._files[part] = np.lib.format.open_memmap(self._path(part), "w+", np.float32, shape)
+            try:
+                self._files[part] = np.lib.format.open_memmap(self._path(part), "w+", np.float32, shape)
+            except OSError as err:
+                raise Unsupported(
+                    f"the vectors can't be written to {self._folder}: {err.strerror or err}",
+                    "free some space, check the permissions, or name another folder with --features",
+                ) from err
 
     def _path(self, part: Part | None) -> Path:
         return self._folder / f"{_SCORES if part is None else name_of_part(part)}.npy"
@@ -197,7 +203,7 @@ class Store:
         """
         for part in [part for part in self._files if part in self._wrong]:
             assert part is not None
-            count = counted(len(self._wrong[part]), "text")
+            count = counted(len(self._wrong[part]), self._noun)
             self._gaps[name_of_part(part)] = f"{count} of {self._rows:,} gave NaN or infinite numbers"
             del self._files[part]
         parts = [part for part in self._files if part is not None]

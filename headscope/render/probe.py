@@ -34,7 +34,6 @@ from headscope.render.safe import label, safe
 from headscope.render.words import POOLING
 
 _MARGIN = 12
-_NOUNS = {Input.TEXT: "text", Input.IMAGE: "image", Input.AUDIO: "sound"}
 _HEIGHT = 9
 _MOST_COLUMNS = 64
 _WIDEST_STEP = 4
@@ -57,10 +56,12 @@ VECTORS = {
 _BASELINES = {
     BaselineKind.MAJORITY: "most frequent class",
     BaselineKind.MEAN: "mean of the numbers",
-    BaselineKind.EVERY_LABEL: "every class for every text",
+    BaselineKind.EVERY_LABEL: "every class for every {}",
     BaselineKind.TFIDF: "TF-IDF and a linear model",
     BaselineKind.CHECKPOINT: "predictions of the checkpoint itself",
 }
+CONSTANTS = (BaselineKind.MAJORITY, BaselineKind.MEAN, BaselineKind.EVERY_LABEL)
+"""Predictions that are the same for every text."""
 METRICS = {Metric.ACCURACY: "accuracy", Metric.MACRO_F1: "macro F1", Metric.R2: "R2"}
 _OPINIONS = {OpinionKind.LOGME: "LogME", OpinionKind.KNN: "kNN"}
 _METHODS = {
@@ -80,12 +81,12 @@ def probe_document(result: ProbeResult) -> Document:
 
 def probe_answer(result: ProbeResult) -> str:
     """The answer in one to three sentences: what `-q` shows."""
-    return " ".join(filter(None, (_on_head(result), _on_words(result))))
+    return " ".join(filter(None, (_on_head(result), _on_constant(result), _on_words(result))))
 
 
 def _on_head(result: ProbeResult) -> str:
     best = result.candidate(result.best)
-    said = f"{_capital(name_of(best))} is best: {METRICS[best.metric]} {_score(best)}"
+    said = f"{_capital(name_of(best, input_of(result)))} is best: {METRICS[best.metric]} {_score(best)}"
     if result.head is None or result.head_input is None:
         return f"{said}."
     head = result.candidate(result.head)
@@ -102,7 +103,9 @@ def _read_by(result: ProbeResult) -> str:
     kind = PoolingKind(result.head_input.pooling)
     words = POOLING[kind] if kind not in (PoolingKind.OTHER, PoolingKind.CONCAT, PoolingKind.NONE) else "another vector"
     article = "" if words.startswith(("another", "mean", "maximum", "all")) else "the "
-    return f"{article}{words}"
+    head = next((item for item in result.candidates if item.name == result.head), None)
+    through = " through the pooler" if head is not None and head.same_as == Vector.POOLER.value else ""
+    return f"{article}{words}{through}"
 
 
 def _difference(versus: Versus, candidates: int) -> str:
@@ -110,6 +113,25 @@ def _difference(versus: Versus, candidates: int) -> str:
     if versus.verdict is Standing.BETTER:
         return f"The difference is real ({how})."
     return f"They cannot be told apart ({how})."
+
+
+def beats_constant(result: ProbeResult) -> bool:
+    """Whether a vector is shown to predict the labels at all; what follows from the predictions needs that."""
+    compared = [versus for kind in CONSTANTS if (versus := result.against(kind.value)) is not None]
+    return all(versus.verdict is Standing.BETTER for versus in compared)
+
+
+def _on_constant(result: ProbeResult) -> str:
+    """Whether any vector is worth more than a prediction that reads nothing."""
+    if beats_constant(result):
+        return ""
+    constant = next(item for item in result.baselines if item.name in CONSTANTS)
+    versus = result.against(constant.name.value)
+    assert versus is not None
+    what = f"predicting the {words_of(constant, input_of(result))}"
+    if versus.verdict is Standing.NOT_BETTER:
+        return f"No vector beats {what}: {constant.mean:.3f}."
+    return f"No vector is shown to beat {what} ({constant.mean:.3f}, p = {chance(versus.p_value)})."
 
 
 def _on_words(result: ProbeResult) -> str:
@@ -128,9 +150,19 @@ def chance(value: float) -> str:
     return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"  # noqa: PLR2004
 
 
-def name_of(candidate: Candidate) -> str:
+def input_of(result: ProbeResult) -> Input:
+    """What was classified."""
+    return result.loading.input if result.loading else Input.TEXT
+
+
+def vector_words(vector: Vector, input: Input) -> str:
+    """A vector in words; images and sounds have positions, not tokens."""
+    return VECTORS[vector] if input is Input.TEXT else VECTORS[vector].replace("over tokens", "over positions")
+
+
+def name_of(candidate: Candidate, input: Input = Input.TEXT) -> str:
     """A candidate in words: `mean over tokens of layer 11`."""
-    words = VECTORS[candidate.pooling]
+    words = vector_words(candidate.pooling, input)
     return words if candidate.layer is None else f"{words} of layer {candidate.layer}"
 
 
@@ -149,12 +181,13 @@ def probe_verdict(result: ProbeResult) -> RenderableType:
 
 def _tone(result: ProbeResult) -> Tone:
     words = result.against(BaselineKind.TFIDF.value)
-    return Tone.GOOD if words is None or words.verdict is Standing.BETTER else Tone.WARNING
+    is_better = words is None or words.verdict is Standing.BETTER
+    return Tone.GOOD if is_better and beats_constant(result) else Tone.WARNING
 
 
 def probe_screen(result: ProbeResult) -> RenderableType:
     """The whole result."""
-    return Group(probe_verdict(result), Text(), *_table(result), *_curve(result.candidates), Text(), *_facts(result))
+    return Group(probe_verdict(result), Text(), *_table(result), *_curve(result), Text(), *_facts(result))
 
 
 def _table(result: ProbeResult) -> Iterator[Text]:
@@ -174,11 +207,11 @@ def rows_of(result: ProbeResult) -> list[Candidate | Baseline]:
     return sorted([*shown.values(), *result.baselines], key=lambda item: -item.mean)
 
 
-def words_of(item: Candidate | Baseline) -> str:
+def words_of(item: Candidate | Baseline, input: Input = Input.TEXT) -> str:
     """A row of the table in words."""
     if isinstance(item, Baseline):
-        return _BASELINES[item.name]
-    words = name_of(item)
+        return _BASELINES[item.name].format(input.noun)
+    words = name_of(item, input)
     if item.same_as is not None:
         words += f" (same as {item.same_as})"
     return f"{words} (new weights)" if item.new else words
@@ -206,15 +239,15 @@ def _row(item: Candidate | Baseline, result: ProbeResult) -> list[Text]:
     span = label(f"{item.low:.3f} to {item.high:.3f}", QUIET)
     more = [label(f"{score.mean:.3f}", QUIET) for score in item.others]
     if isinstance(item, Baseline):
-        return [label(f"{item.mean:.3f}"), span, *more, Text(), label(words_of(item), QUIET)]
-    words = words_of(item)
+        return [label(f"{item.mean:.3f}"), span, *more, Text(), label(words_of(item, input_of(result)), QUIET)]
+    words = words_of(item, input_of(result))
     style = STRONG if item.name == result.best else ""
     return [label(f"{item.mean:.3f}", style), span, *more, label(str(item.size), QUIET), label(words, style)]
 
 
-def _curve(candidates: Sequence[Candidate]) -> Iterator[Text]:
+def _curve(result: ProbeResult) -> Iterator[Text]:
     """First token, mean and last token over the layers, as letters in a plot."""
-    points = [item for item in candidates if item.pooling in _CURVES and item.layer is not None]
+    points = [item for item in result.candidates if item.pooling in _CURVES and item.layer is not None]
     layers = sorted({item.layer for item in points if item.layer is not None})
     if len(layers) < _FEWEST_LAYERS:
         return
@@ -236,7 +269,7 @@ def _curve(candidates: Sequence[Candidate]) -> Iterator[Text]:
     yield Text(f"      └{'─' * (max(column.values()) + 2)}", overflow="fold")
     yield Text(f"        {_ticks(column)}", overflow="fold")
     kinds = [kind for kind in _CURVES if any(item.pooling is kind for item in points)]
-    named = ", ".join(f"{_CURVES[kind]} {VECTORS[kind]}" for kind in kinds)
+    named = ", ".join(f"{_CURVES[kind]} {vector_words(kind, input_of(result))}" for kind in kinds)
     yield label(f"        layer (0: the embeddings); {named}, {_SEVERAL} several", QUIET)
 
 
@@ -250,18 +283,17 @@ def _ticks(column: dict[int, int]) -> str:
 
 
 def _facts(result: ProbeResult) -> Iterator[RenderableType]:
-    chosen = result.selected
+    chosen, kind = result.selected, input_of(result).noun
     yield _line(
         "expect",
-        f"{chosen.mean:.3f} ({chosen.low:.3f} to {chosen.high:.3f}) on new texts: the vector chosen without the texts "
-        "it is scored on. The score of the best is a little too good, because it was chosen by that score",
+        f"{chosen.mean:.3f} ({chosen.low:.3f} to {chosen.high:.3f}) on new {kind}s: the vector chosen without the "
+        f"{kind}s it is scored on. The score of the best is a little too good, because it was chosen by that score",
     )
     if result.opinions:
         yield _line("opinions", "; ".join(_opinion(item, result) for item in result.opinions))
-    kind = _NOUNS[result.loading.input if result.loading else Input.TEXT]
     yield _line(f"{kind}s", f"{counted(result.texts, kind)} of {safe(result.data)}{_in_classes(result)}")
     if result.labels is not None:
-        yield from _on_labels(result.labels)
+        yield from _on_labels(result.labels, kind, has_suspects=beats_constant(result))
     if result.start is not None:
         yield _line("start", _on_start(result.start, result.problem))
     if result.probe_first is not None:
@@ -289,30 +321,33 @@ def _numbers(result: ProbeResult) -> Iterator[RenderableType]:
         return
     numbers = next((item for item in found.vectors if item.name == result.best), None)
     if numbers is not None:
-        yield _line("vectors", f"{_of_numbers(numbers, result.candidate(result.best).size)}")
+        size, kind = result.candidate(result.best).size, input_of(result).noun
+        yield _line("vectors", _of_numbers(numbers, size, kind))
     sink = max(found.layers, key=lambda item: item.first_share, default=None)
     if sink is not None:
         least = min(found.layers, key=lambda item: item.cosine_without)
         yield _line(
             "first token",
-            f"at most {sink.first_share:.0%} of the norms of a text's tokens (layer {sink.layer}); leaving it out "
-            f"of the mean keeps a cosine of at least {least.cosine_without:.3f} (layer {least.layer})",
+            f"on average {sink.first_share:.0%} of the norms of a text's tokens in layer {sink.layer}, where that is "
+            f"most; leaving it out of the mean keeps an average cosine of {least.cosine_without:.3f} in layer "
+            f"{least.layer}, where that is least",
         )
     if found.reused:
-        yield _line("reused", "the vectors are those of an earlier run with the same checkpoint, texts and options")
+        noun = input_of(result).noun
+        yield _line("reused", f"the vectors are those of an earlier run with the same checkpoint, {noun}s and options")
     if {found.precision.dtype, found.precision.stored} != {"float32"} or found.precision.tolerance is not None:
-        yield _line("dtype", _precision(found.precision))
+        yield _line("dtype", _precision(found.precision, input_of(result).noun))
 
 
-def _of_numbers(numbers: VectorNumbers, size: int) -> str:
+def _of_numbers(numbers: VectorNumbers, size: int, kind: str) -> str:
     """What the numbers of the best vector look like."""
     alike = "not determined (a vector is zero)" if numbers.anisotropy is None else f"{numbers.anisotropy:.3f}"
-    dead = f"{numbers.dead:,} of {counted(size, 'dimension')} the same for every text"
+    dead = f"{numbers.dead:,} of {counted(size, 'dimension')} the same for every {kind}"
     padding = "" if numbers.padding is None else f"; padding changes it by {numbers.padding:.1g} of its largest number"
-    return f"the best: mean cosine between two texts {alike}; {dead}{padding}"
+    return f"the best: mean cosine between two {kind}s {alike}; {dead}{padding}"
 
 
-def _precision(found: Precision) -> str:
+def _precision(found: Precision, kind: str) -> str:
     said = f"{found.dtype}; the weights are stored in {found.stored}"
     if found.tolerance is None:
         return said if found.dtype == "float32" else f"{said}; not compared with float32, which needs too much memory"
@@ -321,7 +356,7 @@ def _precision(found: Precision) -> str:
     held = found.change is not None and found.change <= found.tolerance
     verdict = "within" if held else "more than"
     return (
-        f"{said}; {half} changes the vectors of {counted(found.texts, 'sample text')} against float32 by {change}, "
+        f"{said}; {half} changes the vectors of {counted(found.texts, f'sample {kind}')} against float32 by {change}, "
         f"{verdict} the {found.tolerance:.0%} allowed"
     )
 
@@ -331,7 +366,7 @@ def _opinion(item: Opinion, result: ProbeResult) -> str:
     if item.best == result.best:
         said = f"{_OPINIONS[item.name]} prefers the same vector"
     else:
-        said = f"{_OPINIONS[item.name]} prefers the {name_of(result.candidate(item.best))}"
+        said = f"{_OPINIONS[item.name]} prefers the {name_of(result.candidate(item.best), input_of(result))}"
     if item.rank_correlation is None:
         return said
     return f"{said} (rank correlation of all candidates {item.rank_correlation:.2f})"
@@ -347,22 +382,23 @@ def _in_classes(result: ProbeResult) -> str:
             f" with numbers from {numbers.lowest:g} to {numbers.highest:g} (mean {numbers.mean:.4g}, standard "
             f"deviation {numbers.deviation:.4g})"
         )
-    several = ", any number of them for a text" if result.problem is Problem.MULTI_LABEL else ""
+    several = f", any number of them for {input_of(result).one}" if result.problem is Problem.MULTI_LABEL else ""
     ratio = result.labels.ratio if result.labels else None
     uneven = f"; the largest is {ratio:.3g} times the smallest" if ratio is not None and ratio >= _UNEVEN else ""
     shown = few_of(f"{safe(item.label)} {item.texts:,}" for item in sizes)
     return f" in {counted(len(sizes), 'class', 'classes')}{several}: {shown}{uneven}"
 
 
-def _on_labels(labels: LabelFacts) -> Iterator[RenderableType]:
+def _on_labels(labels: LabelFacts, kind: str, *, has_suspects: bool) -> Iterator[RenderableType]:
+    """What the labels look like; a vector that predicts nothing makes no row suspect."""
     if labels.contradicting:
         first = labels.contradictions[0]
         yield _line(
             "check",
-            f"{counted(labels.contradicting, 'text')} with different labels; the first: rows "
+            f"{counted(labels.contradicting, kind)} with different labels; the first: rows "
             f"{', '.join(str(row) for row in first.rows)} ({safe(few_of(first.labels))}): {safe(first.text)}",
         )
-    if labels.suspects:
+    if labels.suspects and has_suspects:
         yield _line(
             "suspects",
             f"the rows that the best vector predicts worst may be labeled wrongly (--json has {len(labels.suspects)}):",
@@ -394,7 +430,7 @@ def _on_start(start: StartingLoss, problem: Problem) -> str:
 def _method(result: ProbeResult) -> str:
     return (
         f"{_METHODS[result.problem]} on standardized vectors, {result.folds} folds, strength chosen inside them, seed "
-        f"{result.seed}; intervals are bootstraps over the texts"
+        f"{result.seed}; intervals are bootstraps over the {input_of(result).noun}s"
     )
 
 

@@ -4,11 +4,11 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from headscope.facts.probe import Baseline, Candidate, ProbeResult, Vector
+from headscope.facts.probe import Baseline, Candidate, Input, ProbeResult, Vector
 from headscope.render.diagram.markup import element, escaped, lines, opening
 from headscope.render.diagram.page import page
 from headscope.render.plots import STYLE
-from headscope.render.probe import METRICS, VECTORS, facts_of, name_of, probe_answer, rows_of, words_of
+from headscope.render.probe import METRICS, facts_of, input_of, name_of, probe_answer, rows_of, vector_words, words_of
 from headscope.render.safe import safe
 
 FORMATS = ("svg", "html")
@@ -94,7 +94,7 @@ def _table(result: ProbeResult) -> Iterator[str]:
         size = "" if isinstance(item, Baseline) else str(item.size)
         cells = (
             f'<td class="number">{item.mean:.3f}</td><td class="number soft">{item.low:.3f} to {item.high:.3f}</td>'
-            f'<td>{escaped(safe(words_of(item)))}</td><td class="number soft">{size}</td>'
+            f'<td>{escaped(safe(words_of(item, input_of(result))))}</td><td class="number soft">{size}</td>'
         )
         yield element("tr", cells, **({"class_": "best"} if item.name == result.best else {}))
     yield "</table>"
@@ -131,7 +131,7 @@ def _drawing(name: str, said: str, tall: float, parts: Sequence[str], *, style: 
 
 
 def _said(result: ProbeResult) -> str:
-    return "; ".join(f"{safe(words_of(item))}: {item.mean:.3f}" for item in rows_of(result))
+    return "; ".join(f"{safe(words_of(item, input_of(result)))}: {item.mean:.3f}" for item in rows_of(result))
 
 
 def _metric(result: ProbeResult) -> str:
@@ -166,18 +166,22 @@ def _curves(result: ProbeResult) -> tuple[list[str], float]:
     for vector, look in _CURVES.items():
         curve = sorted((item for item in points if item.pooling is vector), key=lambda item: item.layer or 0)
         if curve:
-            parts += _curve(curve, look, across, down)
-            ends.append((down(curve[-1].mean), VECTORS[vector], look.tint))
+            parts += _curve(curve, look, across, down, input_of(result))
+            ends.append((down(curve[-1].mean), vector_words(vector, input_of(result)), look.tint))
     for item in result.baselines:
         if low <= item.mean <= high:
             y = down(item.mean)
             parts.append(element("line", class_="base", x1=_LEFT, x2=_LEFT + wide, y1=y, y2=y))
-            ends.append((y, words_of(item), "soft"))
+            ends.append((y, words_of(item, input_of(result)), "soft"))
     return [*parts, *_names(ends, _LEFT + wide + 12)], _TALL + 64
 
 
 def _curve(
-    curve: Sequence[Candidate], look: _Curve, across: Callable[[int], float], down: Callable[[float], float]
+    curve: Sequence[Candidate],
+    look: _Curve,
+    across: Callable[[int], float],
+    down: Callable[[float], float],
+    input: Input,
 ) -> Iterator[str]:
     """One curve: the band of its intervals, the line, and a point with a tooltip for each layer."""
     places = [across(item.layer or 0) for item in curve]
@@ -188,7 +192,7 @@ def _curve(
     dashes = {} if look.dashes == "none" else {"stroke_dasharray": look.dashes}
     yield element("polyline", class_=f"curve {look.tint}-line", points=_path(middle), **dashes)
     for (x, y), item in zip(middle, curve, strict=True):
-        tip = element("title", escaped(f"{name_of(item)}: {item.mean:.3f} ({item.low:.3f} to {item.high:.3f})"))
+        tip = element("title", escaped(f"{name_of(item, input)}: {item.mean:.3f} ({item.low:.3f} to {item.high:.3f})"))
         yield _point(look, x, y, tip)
 
 
@@ -235,7 +239,8 @@ def _forest(result: ProbeResult) -> tuple[list[str], float]:
         y = _ROW * number + 12
         tint = "soft" if isinstance(item, Baseline) else "accent"
         weight = " strong" if item.name == result.best else ""
-        words = words_of(item) if isinstance(item, Baseline) else f"{words_of(item)}, {item.size:,}"
+        words = words_of(item, input_of(result))
+        words = words if isinstance(item, Baseline) else f"{words}, {item.size:,}"
         parts += [
             element("text", f"{item.mean:.3f}", class_=f"end{weight}", x=52, y=y),
             element("text", escaped(_fitted(safe(words), _NAMES)), class_=f"{weight} {tint}".replace("accent", ""),

@@ -1,5 +1,6 @@
 """The stored vectors against a plain forward of each text alone, under any batching and padding side."""
 
+import errno
 import shutil
 from itertools import pairwise
 from pathlib import Path
@@ -203,6 +204,16 @@ def test_vectors_with_nan_are_named_and_the_others_kept(tmp_path: Path) -> None:
     model.save_pretrained(folder)
     with pytest.raises(Unsupported, match="no vector can be scored"):
         extracted("bert", folder, tmp_path / "none", 8)
+
+
+def test_vectors_that_cannot_be_written_name_their_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: object, **options: object) -> None:
+        raise OSError(errno.EFBIG, "File too large")
+
+    folder = tiny.save(tmp_path / "bert", "bert")
+    monkeypatch.setattr(np.lib.format, "open_memmap", refuse)
+    with pytest.raises(Unsupported, match=r"the vectors can't be written to .*: File too large"):
+        extracted("bert", folder, tmp_path / "features", 8)
 
 
 def test_a_full_disk_is_told_before_the_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

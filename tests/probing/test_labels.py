@@ -205,10 +205,14 @@ BAD: dict[str, tuple[list[tuple[Any, Any]], dict[str, Any], str]] = {
     ),
     "fractions": ([(text, at / 7) for at, (text, _) in enumerate(ROWS)], {"task": "single-label"}, "fractions"),
     "names": (list(ROWS), {"task": "regression"}, "has 'negative' in row"),
-    "not lists": (list(ROWS), {"task": "multi-label"}, "holds texts"),
+    "not lists": (list(ROWS), {"task": "multi-label"}, "holds texts, which don't fit --task multi-label"),
     "no such task": (list(ROWS), {"task": "ranking"}, "no such task for probe: 'ranking'"),
     "one row each": ([(text, f"class{at}") for at, (text, _) in enumerate(ROWS[:30])], {}, "no class has 2 different"),
     "rare labels": ([(text, f"['class{at}']") for at, (text, _) in enumerate(ROWS)], {}, "no label in 'label'"),
+    "two texts": ([("a", 0.5), ("b", 1.5)], {"folds": 2}, "2 different rows are too few for 2 folds"),
+    "two texts of each": ([("a", "x"), ("b", "x"), ("c", "y"), ("d", "y")], {"folds": 2}, "too few for 2 folds"),
+    "huge": ([(text, f"{at + 1}e300") for at, (text, _) in enumerate(ROWS)], {"task": "regression"}, "are too large"),
+    "tiny": ([(text, f"{at + 1}e-200") for at, (text, _) in enumerate(ROWS)], {"task": "regression"}, "are too small"),
     "three texts": ([("a", 0.5), ("b", 1.5), ("b", 2.5)], {"folds": 3}, "has 2 different texts with a label"),
 }
 

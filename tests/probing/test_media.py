@@ -36,6 +36,8 @@ from headscope.probing.candidates import classifier_of
 from headscope.probing.features import Reader, extract_features
 from headscope.probing.media import Media
 from headscope.probing.store import Features
+from headscope.render.console import plain_text
+from headscope.render.probe import probe_screen
 
 pytest.importorskip("PIL", reason="Pillow is not installed")
 _VIT = {"image_size": 16, "patch_size": 8, "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 2,
@@ -205,6 +207,27 @@ def test_bytes_in_the_cells_are_the_same_as_paths(tmp_path: Path) -> None:
     stored = headscope.probe(folder, data=tmp_path / "rows.parquet", image_column="image", **options)  # type: ignore[arg-type]
     named = headscope.probe(folder, data=table(paths, tmp_path / "rows.csv"), image_column="file", **options)  # type: ignore[arg-type]
     assert stored.candidates == named.candidates
+
+
+def test_equal_images_under_two_names_stay_in_one_fold(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    folder, paths = save("vit", tmp_path / "model"), files("vit", tmp_path, 12)
+    copies = [str(tmp_path / f"copy{number}.png") for number in range(12)]
+    for path, copy in zip(paths, copies, strict=True):
+        Path(copy).write_bytes(Path(path).read_bytes())
+    data = table([*paths, *copies], tmp_path / "rows.csv")
+    result = headscope.probe(folder, data=data, image_column="file", label_column="label", folds=2)
+    assert (result.texts, result.distinct) == (24, 12)
+    assert "12 repeated images kept in the fold of the first" in result.notes
+    assert result.labels is not None
+    assert (result.labels.repeated, result.labels.contradicting) == (12, 0)
+    screen = plain_text(probe_screen(result), 200)
+    assert "mean over positions" in screen
+    assert "images      24 images of" in screen
+    assert "text" not in screen.replace("the rows are image files, not texts", "")
+    few = table([*paths[:2], *copies[:2]], tmp_path / "few.csv")
+    with pytest.raises(HeadscopeError, match="no class has 2 different images or more"):
+        headscope.probe(folder, data=few, image_column="file", label_column="label", folds=2)
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {

@@ -66,7 +66,7 @@ def test_the_input_of_the_head_is_that_of_its_classifier(result: ProbeResult) ->
     head = result.candidate("head")
     assert (head.same_as, head.pooling, head.size) == ("pooler", Vector.HEAD, 32)
     assert head.mean > 0.8
-    assert {item.against for item in result.versus} == {"head", "tfidf", "checkpoint"}
+    assert {item.against for item in result.versus} == {"head", "majority", "tfidf", "checkpoint"}
     assert result.not_determined == ()
 
 
@@ -256,6 +256,26 @@ def test_a_module_and_a_picture_are_written(folder: Path, rows: Path, tmp_path: 
     assert text == result.code()  # type: ignore[attr-defined]
     assert main(command(folder, rows, "-q", "-o", str(tmp_path / "scores.svg"))) == 0
     assert (tmp_path / "scores.svg").read_text().startswith("<svg ")
+
+
+def test_a_head_of_nan_predicts_nothing(tmp_path: Path, rows: Path) -> None:
+    model = trained(NAMES)
+    with torch.no_grad():
+        model.classifier.weight.fill_(float("nan"))
+    result = probed(save(model, tmp_path / "model", NAMES), rows)
+    assert {gap.what: gap.reason for gap in result.left_out}["checkpoint"] == (
+        "the checkpoint's head gave NaN or infinite scores"
+    )
+    assert result.start is None
+    assert result.probe_first is not None
+    assert result.probe_first.reason.startswith("the head gives NaN or infinite scores, so a new one is needed")
+
+
+def test_a_picture_in_another_format_is_refused_before_the_work(
+    folder: Path, rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command(folder, rows, "-o", str(tmp_path / "scores.png"))) == 2
+    assert "probe draws .svg and .html" in capsys.readouterr().err
 
 
 def test_data_are_asked_for(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """Vectors of an earlier run: used if everything is the same, computed again with the reason otherwise."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 from labelled.trained import save, texts, untrained, write_csv
 
 import headscope
-from headscope.errors import HeadscopeError
+from headscope.errors import HeadscopeError, UsageError
 from headscope.facts.probe import ProbeResult
 from headscope.probing import features
 
@@ -154,6 +155,17 @@ def test_a_pass_that_fails_leaves_nothing_to_use(place: Place, monkeypatch: pyte
     with pytest.raises(KeyboardInterrupt):
         place.run(batch_size=7)
     assert not (place.kept / "features.json").exists()
+
+
+def test_a_folder_that_another_run_uses_is_refused(place: Place) -> None:
+    fcntl = pytest.importorskip("fcntl", reason="flock is POSIX")
+    descriptor = os.open(place.kept, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        with pytest.raises(UsageError, match="is in use by another run of probe"):
+            place.run()
+    finally:
+        os.close(descriptor)
 
 
 def test_files_that_headscope_did_not_write_are_left_alone(place: Place) -> None:

@@ -36,6 +36,8 @@ HEAD = Candidate("head", None, Vector.HEAD, Metric.ACCURACY, 0.874, 0.86, 0.89, 
 WORDS = Baseline(BaselineKind.TFIDF, Metric.ACCURACY, 0.85, 0.83, 0.87)
 REAL = Versus("head", 0.038, 0.02, 0.05, 0.002, Standing.BETTER)
 BEATS_WORDS = Versus("tfidf", 0.062, 0.04, 0.08, 0.0001, Standing.BETTER)
+CONSTANT = Baseline(BaselineKind.MAJORITY, Metric.ACCURACY, 0.9, 0.89, 0.91)
+NOT_SHOWN = Versus("majority", 0.012, -0.02, 0.03, 0.4, Standing.UNDECIDED)
 RESULT = ProbeResult(
     tool_version="0",
     reference="model",
@@ -78,6 +80,21 @@ ANSWERS = {
     "the head reads the best": (
         replace(RESULT, candidates=(MEAN, replace(HEAD, same_as="masked_mean-11"))),
         f"{BEST}. The head of BertForSequenceClassification reads it.",
+    ),
+    "through the pooler": (
+        replace(RESULT, candidates=(MEAN, replace(HEAD, same_as="pooler"))),
+        f"{BEST}; the head of BertForSequenceClassification reads the first token through the pooler: 0.874. The "
+        f"difference is real (p = 0.002, {HOW}).",
+    ),
+    "no better than a constant": (
+        replace(RESULT, baselines=(CONSTANT, WORDS), versus=(REAL, NOT_SHOWN, BEATS_WORDS)),
+        f"{READS} The difference is real (p = 0.002, {HOW}). No vector is shown to beat predicting the most frequent "
+        "class (0.900, p = 0.40).",
+    ),
+    "worse than a constant": (
+        replace(RESULT, baselines=(CONSTANT,), versus=(REAL, replace(NOT_SHOWN, verdict=Standing.NOT_BETTER))),
+        f"{READS} The difference is real (p = 0.002, {HOW}). No vector beats predicting the most frequent class: "
+        "0.900.",
     ),
     "no head": (replace(RESULT, candidates=(MEAN,), head=None, head_input=None, versus=(BEATS_WORDS,)), f"{BEST}."),
 }
@@ -127,6 +144,8 @@ def test_what_the_labels_say_is_shown_and_shown_as_text() -> None:
     screen = " ".join(plain_text(probe_screen(told), 100).split())
     assert "rows 4, 9 (a, b): [bold]twice" in screen
     assert "row 17: a, predicted b" in screen
+    unknowing = replace(told, baselines=(CONSTANT,), versus=(NOT_SHOWN,))
+    assert "row 17" not in plain_text(probe_screen(unknowing), 100)
     assert not {"\x1b", "\x9b"} & set(screen)
     assert "loss 2.500 with the checkpoint's head, before any training: clearly above the 0.693" in screen
     assert "head first not determined: the vector that the head reads was not scored" in screen
