@@ -40,7 +40,7 @@ DrawingName = Annotated[
     typer.Option(
         "--format",
         metavar="FORMAT",
-        help="text, mermaid, dot, svg or html (default: from the suffix of FILE; text in a terminal, mermaid elsewhere).",
+        help="text, mermaid, dot, svg or html (default: the suffix of FILE; text in a terminal, mermaid elsewhere).",
         rich_help_panel=_OUTPUT,
     ),
 ]

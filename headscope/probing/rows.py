@@ -272,7 +272,7 @@ def _numbers(rows: Sequence[Sampled], facts: DataFacts, folds: int, kind: Kind) 
             f"no {kind.input.noun} of {facts.file} has a number in {column!r}", f"give {kind.input.noun}s with numbers"
         )
     largest = float(np.abs(found).max())
-    deviation = largest * float((found / (largest or 1)).std())  # squares of very large or small numbers are no numbers
+    deviation = largest * float((found / (largest or 1)).std())  # very large or small numbers have no finite squares
     if deviation <= _ALIKE * largest:
         raise UsageError(
             f"every {kind.input.noun} has the same number in {column!r} of {facts.file}: {found[0]:g}",
