@@ -203,7 +203,7 @@ def test_a_model_of_transformers_needs_no_examples_and_is_not_changed() -> None:
 
 
 def test_what_cannot_be_run_says_what_was_tried() -> None:
-    with pytest.raises(UsageError, match="not known"):
+    with pytest.raises(UsageError, match="doesn't know its inputs"):
         headscope.inspect(Custom(plain_mean))
     with pytest.raises(Unsupported, match=r"given: wrong \[2, 3\]; stretched for the trace to wrong \[\d+, 3\]"):
         headscope.inspect(Custom(plain_mean), example_inputs={"wrong": torch.zeros(2, 3)})

@@ -185,7 +185,7 @@ def test_too_large_a_batch_is_halved(tmp_path: Path, monkeypatch: pytest.MonkeyP
     reader = Reader(model, tokenizer, torch.device("cpu"))
     reader.takes = frozenset({"input_ids", "attention_mask", "token_type_ids"})
     features = extract_features(reader, TEXTS, tmp_path / "halves", batch_size=16, tell=lambda step: None)
-    assert "too little memory for 16 texts" in features.notes[0]
+    assert "too little memory for a batch of 16 texts" in features.notes[0]
     for part, stored in features.parts.items():
         np.testing.assert_allclose(stored, expected.parts[part], rtol=0, atol=1e-5)
 
