@@ -74,9 +74,9 @@ def inspect_facts(report: Report) -> Facts:
 
 
 def inspect_verdict(report: Report) -> RenderableType:
-    """The verdict, and the findings of error level that it may not mention: what `-q` shows."""
+    """The verdict, with `health` the verdict on the classifier's numbers, and the errors: what `-q` shows."""
     errors = (FindingLines(item, whole=True) for item in report.findings if item.severity is Severity.ERROR)
-    return Group(verdict_screen(report), *errors)
+    return Group(verdict_screen(report), *_lines(report, (health_facts,))[:1], *errors)
 
 
 def _answer(report: Report) -> Iterator[RenderableType]:

@@ -171,6 +171,11 @@ def test_the_quiet_screen_is_the_verdict_and_the_errors() -> None:
     ]
 
 
+def test_the_quiet_screen_names_the_verdict_on_the_numbers_that_was_asked_for() -> None:
+    _, *rest = plain_text(inspect_verdict(trained()), WIDE).splitlines()
+    assert [line.split()[:2] for line in rest] == [["health", "Trained"]]
+
+
 def test_a_checkpoint_without_weights_is_told_in_words() -> None:
     report = bert()
     bare = replace(report.checkpoint, format=WeightsFormat.NONE, tensors=0, bytes_total=0, reference="a folder")
