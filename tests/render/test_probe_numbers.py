@@ -49,8 +49,8 @@ def test_the_best_vector_and_the_first_token_are_described() -> None:
         "it by 1e-06 of its largest number"
     )
     assert line(lines, "first token") == (
-        "on average 62% of the norms of a text's tokens in layer 1, where that is most; leaving it out of the mean keeps "
-        "an average cosine of 0.432 in layer 1, where that is least"
+        "on average 62% of the norms of a text's tokens in layer 1, where that is most; leaving it out of the mean "
+        "keeps an average cosine of 0.432 in layer 1, where that is least"
     )
     assert line(lines, "dtype") == line(lines, "reused") == ""
     assert "earlier run" in line(shown(replace(NUMBERS, reused=True)), "reused")
