@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
+from string import ascii_uppercase
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
@@ -18,7 +19,6 @@ from headscope.render.safe import label, safe
 from headscope.render.stages import own_parameters
 from headscope.render.words import axes_of, size_of
 
-_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _MARGIN = 14
 _NARROW = 4
 _DIFFERS = "yellow"
@@ -117,15 +117,20 @@ def _lines(name: str, cells: Sequence[Text], width: int) -> Iterator[RenderableT
 
 def _stacked(comparison: Comparison) -> Iterator[RenderableType]:
     """The same rows with a line for each model; what is the same in all of them stands once."""
-    for letter, report in zip(_LETTERS, comparison.reports, strict=False):
-        yield Paragraph(label(report.checkpoint.reference, STRONG), Text(letter, STRONG), _NARROW)
+    for at, report in enumerate(comparison.reports):
+        yield Paragraph(label(report.checkpoint.reference, STRONG), Text(_sign(at), STRONG), _NARROW)
     for name, cells in _rows(comparison):
         yield Paragraph(label(name, STRONG))
         if all(cell.plain == _SAME for cell in cells[1:]):
             yield Paragraph(cells[0], Text("  =", QUIET), _NARROW)
             continue
-        for letter, cell in zip(_LETTERS, cells, strict=False):
-            yield Paragraph(cell, Text(f"  {letter}", QUIET), _NARROW)
+        for at, cell in enumerate(cells):
+            yield Paragraph(cell, Text(f"  {_sign(at)}", QUIET), _NARROW)
+
+
+def _sign(at: int) -> str:
+    """What stands for a model in a list: a letter, or a number beyond the alphabet."""
+    return ascii_uppercase[at] if at < len(ascii_uppercase) else str(at + 1)
 
 
 def _rows(comparison: Comparison) -> Iterator[tuple[str, list[Text]]]:

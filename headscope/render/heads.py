@@ -59,15 +59,15 @@ def _kind(entry: HeadEntry, head: AtlasHead) -> Text:
 
 
 def _operations(entry: HeadEntry, head: AtlasHead) -> Text:
-    return Text(operations_of(head), OPERATION)
+    return label(operations_of(head), OPERATION)
 
 
 def _new(entry: HeadEntry, head: AtlasHead) -> Text:
-    return Text(new_in_words(entry), QUIET)
+    return label(new_in_words(entry), QUIET)
 
 
 def _new_in_short(entry: HeadEntry, head: AtlasHead) -> Text:
-    return Text(new_in_words(entry).partition(" after ")[0], QUIET)
+    return label(new_in_words(entry).partition(" after ")[0], QUIET)
 
 
 _Column = Callable[[HeadEntry, AtlasHead], Text]

@@ -7,6 +7,9 @@ from headscope.facts import Head, HeadParameter, ModelFacts, PoolingKind, Report
 _CALL = re.compile(r"(?P<name>[\w.]+)\((?P<inner>.*)\)(?P<pick>\[[^\[\]()]+\])?")
 _IDLE = {"dropout", "squeeze", "unsqueeze", "view", "reshape", "contiguous", "transpose", "permute"}
 _AFTER = {"index", "select", "slice", "gather"}
+_SCORES_OF_OTHERS = {Task.QUESTION_ANSWERING, Task.MULTIPLE_CHOICE}
+"""Tasks whose softmax runs over positions or choices, not over the scores that one linear layer makes."""
+
 _UNITS = {Task.TOKEN_CLASSIFICATION: "token", Task.AUDIO_FRAME_CLASSIFICATION: "frame"}
 
 
@@ -20,7 +23,7 @@ def plain_words(report: Report) -> str:
         return ""
     unit = _UNITS.get(report.model.task, "position")
     sentence = f"{kind} on {features}"
-    if head.pooling.kind is PoolingKind.NONE and report.model.task is not Task.QUESTION_ANSWERING:
+    if head.pooling.kind is PoolingKind.NONE:
         return f"For each {unit}, {sentence}"
     return f"{sentence[0].upper()}{sentence[1:]}"
 
@@ -28,10 +31,8 @@ def plain_words(report: Report) -> str:
 def _kind(model: ModelFacts) -> str:
     """The model that a linear layer is with this loss; "" where it has no common name."""
     number = model.num_labels
-    if model.task is Task.QUESTION_ANSWERING:
-        return "two linear scores for each token, start and end,"
-    if model.task is Task.MULTIPLE_CHOICE:
-        return "a linear score for each choice"
+    if model.task in _SCORES_OF_OTHERS:
+        return ""
     match (model.loss, model.activation):
         case ("CrossEntropyLoss", "softmax") if number > 1:
             return f"a logistic regression with {number:,} classes"
@@ -55,11 +56,11 @@ def _features(head: Head, model: ModelFacts) -> str:
 
 
 def _is_closed(text: str) -> bool:
-    """Whether every parenthesis in `text` closes one that it opened, so that it is the whole argument of a call."""
+    """Whether `text` is the one argument of a call: it closes what it opens, and no comma parts it."""
     depth = 0
     for char in text:
-        depth += (char == "(") - (char == ")")
-        if depth < 0:
+        depth += (char in "([") - (char in ")]")
+        if depth < 0 or (char == "," and not depth):
             return False
     return depth == 0
 
@@ -69,9 +70,16 @@ def _last_linear(head: Head) -> Stage | None:
     for stage in reversed(head.stages):
         if stage.operation == "linear":
             return stage
-        if stage.operation not in _IDLE | _AFTER:
+        if stage.operation not in _IDLE and not _picks_positions(stage):
             return None
     return None
+
+
+def _picks_positions(stage: Stage) -> bool:
+    """Whether an axis of positions goes and the scores of each position stay as they are, all and in their order."""
+    before = stage.input_shapes[0] if stage.input_shapes else ()
+    after = stage.output_shape
+    return stage.operation in _AFTER and len(after) < len(before) and after[-1:] == before[-1:]
 
 
 def class_matrix(head: Head, model: ModelFacts) -> HeadParameter | None:

@@ -8,11 +8,10 @@ from rich.text import Text
 from headscope.render.lines import Paragraph
 from headscope.render.palette import POOLING, QUIET, STRONG
 from headscope.render.safe import safe
-from headscope.render.tokens import Cell, CellRow, Mark
+from headscope.render.tokens import MEANINGS, Cell, CellRow, Mark
 
 _ASCII = {"\N{BLACK UP-POINTING TRIANGLE}": "^"}
 _SIGNS = {Mark.READ: "\N{BLACK UP-POINTING TRIANGLE}", Mark.UNTOLD: "?"}
-_MEANINGS = {Mark.READ: "read by the scores", Mark.UNTOLD: "not known whether read"}
 _STYLES = {Mark.READ: POOLING, Mark.UNTOLD: "yellow", Mark.BESIDE: QUIET, Mark.PLAIN: ""}
 _GAP = "  "
 _MOST = 4
@@ -42,7 +41,7 @@ def _cell(cell: Cell) -> Text:
 
 def _legend(rows: tuple[CellRow, ...]) -> str:
     marks = {cell.mark for row in rows for cell in row.cells}
-    signs = [f"{_SIGNS[mark]} {meaning}" for mark, meaning in _MEANINGS.items() if mark in marks]
+    signs = [f"{_SIGNS[mark]} {meaning}" for mark, meaning in MEANINGS.items() if mark in marks]
     return "; ".join([*signs, *([f"{len(rows) - _MOST} more parts"] if len(rows) > _MOST else [])])
 
 

@@ -36,7 +36,8 @@ class CellRow:
 _FIRST, _LAST, _PAD, _GAP = "first", "last", "pad", "..."
 _GRID = 3
 _SIGNS = {Mark.READ: "\N{BLACK UP-POINTING TRIANGLE} ", Mark.UNTOLD: "? "}
-_MEANINGS = {Mark.READ: "read by the scores", Mark.UNTOLD: "not known whether read"}
+MEANINGS = {Mark.READ: "read by the scores", Mark.UNTOLD: "not known whether read"}
+"""What a legend says of a mark; the other marks have no sign."""
 
 
 def token_rows(report: Report, head: Head) -> tuple[CellRow, ...]:
@@ -67,7 +68,7 @@ def is_pooling_known(report: Report) -> bool:
 def legend_of(rows: tuple[CellRow, ...]) -> str:
     """What the signs in the cells mean, and on which side padding is drawn."""
     marks = {cell.mark for row in rows for cell in row.cells}
-    signs = [f"{_SIGNS[mark]}{meaning}" for mark, meaning in _MEANINGS.items() if mark in marks]
+    signs = [f"{_SIGNS[mark]}{meaning}" for mark, meaning in MEANINGS.items() if mark in marks]
     ends = {at for row in rows if row.cells for at in (0, -1) if row.cells[at].text == _PAD}
     side = {frozenset({0}): "padding on the left", frozenset({-1}): "padding on the right"}.get(frozenset(ends), "")
     return "; ".join(filter(None, (", ".join(signs), side)))

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from operator import mul
+from types import EllipsisType, NoneType
 from typing import Any
 
 import torch
@@ -264,7 +265,7 @@ def _indexed(step: Step, output: torch.Tensor, builder: Builder) -> Node:  # noq
         if operation.name == "__getitem__":
             return _applied("", (inner,), step, output, builder, rest=spell_index(operation))
         return _called(step, output, builder)
-    if _only_drops_units(source, output):
+    if _only_drops_units(operation, output):
         return _applied("", (inner,), step, output, builder)
     if operation.name == "__getitem__" and not any(isinstance(item, torch.Tensor) for item in _items(operation)):
         return _applied("", (inner,), step, output, builder, rest=spell_index(operation))
@@ -276,9 +277,18 @@ def _items(operation: Operation) -> tuple[Any, ...]:
     return items if isinstance(items, tuple) else (items,)
 
 
-def _only_drops_units(source: torch.Tensor, output: torch.Tensor) -> bool:
-    """Whether indexing only took away axes of size 1: the same values in the same order."""
-    return source.numel() == output.numel() and _units_dropped(source) == _units_dropped(output)
+def _only_drops_units(operation: Operation, output: torch.Tensor) -> bool:
+    """Whether indexing only took away axes of size 1: the same values in the same order.
+
+    A list or a tensor of indices may bring the values into another order, whatever the shapes.
+    """
+    source = operation.args[0]
+    is_select = operation.name == "select"
+    is_plain = operation.name == "__getitem__" and all(isinstance(item, _IN_ORDER) for item in _items(operation))
+    return (is_select or is_plain) and _units_dropped(source) == _units_dropped(output)
+
+
+_IN_ORDER = (int, slice, EllipsisType, NoneType)
 
 
 def _units_dropped(tensor: torch.Tensor) -> tuple[int, ...]:

@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 from reports import bert, gpt2, roberta
 
-from headscope.facts import ModelFacts, PoolingKind, Report, Task, Unavailable
+from headscope.facts import ModelFacts, PoolingKind, Report, Shape, Task, Unavailable
 from headscope.render.plain_words import plain_words
+
+BATCH = "batch"
 
 
 def with_formula(formula: str) -> Report:
@@ -52,6 +54,20 @@ def test_scores_of_each_token_are_a_regression_for_each_token() -> None:
     assert plain_words(replace(report, head=head)) == "For each token, a logistic regression with 3 classes on h"
 
 
+@pytest.mark.parametrize("task", [Task.QUESTION_ANSWERING, Task.MULTIPLE_CHOICE])
+def test_a_softmax_over_positions_or_choices_is_no_regression_on_classes(task: Task) -> None:
+    assert plain_words(with_model(roberta(), task=task)) == ""
+
+
+@pytest.mark.parametrize("shapes", [((BATCH, 3), (BATCH, 3)), ((BATCH, "sequence", 3), (BATCH, "sequence"))])
+def test_a_pick_among_the_scores_themselves_takes_the_name_away(shapes: tuple[Shape, Shape]) -> None:
+    report = gpt2()
+    assert report.head is not None
+    linear, index = report.head.stages
+    picked = replace(index, input_shapes=(shapes[0],), output_shape=shapes[1])
+    assert plain_words(replace(report, head=replace(report.head, stages=(linear, picked)))) == ""
+
+
 @pytest.mark.parametrize(
     "formula",
     [
@@ -61,6 +77,7 @@ def test_scores_of_each_token_are_a_regression_for_each_token() -> None:
         "logits = mean(out_proj(h))",
         "logits = tanh(out_proj(h))",
         "logits = other(tanh(dense(h[<s>])))",
+        "logits = out_proj(normalize(h[<s>]), normalize(out_proj.weight))",
     ],
 )
 def test_a_formula_that_does_not_end_in_the_last_layer_gets_no_name(formula: str) -> None:

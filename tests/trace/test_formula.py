@@ -281,6 +281,9 @@ def without_first(mask: Tensor) -> Tensor:
     [
         (lambda s, h, m: s.fc(h[:, 0]).split([2, 1], -1)[0], "fc(h[0])[:, :2]"),
         (lambda s, h, m: s.fc(h[:, 0]).split([2, 1], -1)[1], "fc(h[0])[:, 2:]"),
+        (lambda s, h, m: s.fc(h[:, 0])[:, [2, 0, 1]], "fc[[2, 0, 1]](h[0])"),
+        (lambda s, h, m: s.fc(h[:, 0])[:, torch.tensor([2, 0, 1])], ""),
+        (lambda s, h, m: s.fc(h[:, 0].gather(1, h[:, 0].argsort(1))), "fc(gather(h[0], 1, argsort(h[0], 1)))"),
         (lambda s, h, m: s.fc(torch.div(h[:, 0], h[:, 1], rounding_mode="floor")),
          "fc(div(h[0], h[1], rounding_mode='floor'))"),
         (lambda s, h, m: s.fc(torch.einsum("bth,bt->bh", h, m.float())), "fc(einsum('bth,bt->bh', h, mask))"),
