@@ -250,16 +250,16 @@ class Output(Pages):
     quiet: Quiet = False
 
 
-_SECRET = {"token", "model"}
+_NOT_REPEATED = {"token", "model", "no_cache"}
 
 
 def given_words(models: Iterable[str], *groups: Any) -> str:
-    """The models and the options of `groups` as they would be typed in a shell; a token is left out."""
+    """The models and the options of `groups` as typed in a shell; a token and `--no-cache` are left out."""
     words = list(models)
     for group in groups:
         for item in fields(group):
             value = getattr(group, item.name)
-            if item.name in _SECRET or value == item.default:
+            if item.name in _NOT_REPEATED or value == item.default:
                 continue
             words.append(f"--{item.name.replace('_', '-')}")
             words += [] if value is True else [f"{value:g}" if isinstance(value, float) else str(value)]

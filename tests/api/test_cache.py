@@ -67,7 +67,7 @@ sys.exit(code)
 
 def in_process(*arguments: str) -> subprocess.CompletedProcess[str]:
     """A command in a process that has imported neither PyTorch nor Transformers before."""
-    command = [*warm.python(), "-c", PROCESS, *arguments]
+    command = [*warm.python(warm.LIGHT), "-c", PROCESS, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
@@ -107,14 +107,14 @@ def test_another_request_is_another_report(place: Path, model: Path, show: Show)
     assert "classifier" in show("inspect", str(model))
     assert "5 classes" in show("inspect", str(model), "--num-labels", "5")
     assert "3 classes" in show("inspect", str(model))
-    assert "BertForTokenClassification" in show("inspect", str(model), "--task", "token-classification")
+    assert "BertForTokenClassification" in show("inspect", str(model), "--task", "token-classification", "--details")
 
 
 def test_a_changed_configuration_is_seen(place: Path, model: Path, show: Show) -> None:
     show("inspect", str(model))
     config = model / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"problem_type": "multi_label_classification"}))
-    assert "BCEWithLogitsLoss" in show("inspect", str(model))
+    assert "BCEWithLogitsLoss" in show("inspect", str(model), "--details")
 
 
 def test_changed_numbers_are_seen_though_the_header_is_the_same(place: Path, model: Path, show: Show) -> None:

@@ -290,7 +290,7 @@ def test_layers_that_the_model_does_not_have_are_found(whole: Path, tmp_path: Pa
     found = next(item for item in headscope.check(str(tmp_path), "inference").findings if item.id == "HS111")
     assert found.severity is Severity.WARNING
     assert set(found.parameters) == set(info["unexpected_keys"])
-    assert "2 layers bert.encoder.layer.N, and the model has 1: 1 trained" in found.message
+    assert "2 layers bert.encoder.layer.N, but the model has 1: 1 trained" in found.message
     save_file(load_file(whole / "model.safetensors"), tmp_path / "model.safetensors", metadata={"format": "pt"})
     assert "HS111" not in {item.id for item in headscope.check(str(whole), "inference").findings}
 

@@ -134,7 +134,7 @@ def test_a_scan_that_is_killed_goes_on_where_it_was(tmp_path: Path, name: str) -
 def test_a_signal_ends_a_scan_and_its_workers_and_leaves_no_folder(tmp_path: Path, sent: int, code: int) -> None:
     scratch = tmp_path / "tmp"
     scratch.mkdir()
-    models = tuple(f"nosuch-{number}" for number in range(400))
+    models = tuple(f"nosuch-{number}" for number in range(4000))  # more than a busy machine reads before the signal
     command = [sys.executable, "-m", "headscope", "scan", "-o", "rows.jsonl", "--workers", "1", *models]
     with subprocess.Popen(
         command, cwd=tmp_path, env=os.environ | warm.offline() | {"TMPDIR": str(scratch)}, text=True,

@@ -266,7 +266,7 @@ def test_the_screen_says_nothing_twice() -> None:
     for details in (False, True):
         text = plain_text(inspect_screen(roberta(), details=details), WIDE)
         assert text.count("position 0 of every sequence") == 1
-        assert text.count("newly initialised") <= 1
+        assert text.count("newly initialized") <= 1
 
 
 def test_the_strip_is_ascii_where_the_stream_is() -> None:

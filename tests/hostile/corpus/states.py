@@ -33,7 +33,7 @@ def _of(files: Callable[[Path], dict[str, bytes]], *, configured: bool = True) -
         for name, content in files(folder).items():
             (made / name).parent.mkdir(parents=True, exist_ok=True)
             (made / name).write_bytes(content)
-        return ["inspect", str(made)]
+        return ["inspect", str(made), "--details"]
 
     return build
 
