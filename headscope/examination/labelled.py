@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from headscope.checks.data import fit_classes
+from headscope.checks.label_classes import fit_classes
 from headscope.errors import UsageError
 from headscope.facts import Unavailable
 from headscope.facts.check import Subject

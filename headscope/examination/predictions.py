@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headscope.checks.data import has_ids, is_regression
+from headscope.checks.label_classes import has_ids, is_regression
 from headscope.errors import Unsupported
 from headscope.examination.labelled import Labelled
 from headscope.examination.loading import choose_class

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from headscope.checks.data import is_regression
+from headscope.checks.label_classes import is_regression
 from headscope.errors import UsageError
 from headscope.facts import ModelFacts
 from headscope.facts.counting import counted, few_of, shortened
