@@ -12,7 +12,7 @@ from typing import Any
 from headscope.api.checking import check_one, read_baseline, read_profile
 from headscope.api.options import make_request
 from headscope.checks import Ignore, Selection, select
-from headscope.checks.judgement import unused_ignores
+from headscope.checks.judgment import unused_ignores
 from headscope.errors import HeadscopeError, UsageError, did_you_mean
 from headscope.examination.cache import open_cache
 from headscope.examination.labelled import DataRequest, read_labelled

@@ -184,7 +184,7 @@ def test_labels_come_from_the_metadata(text: str, labels: tuple[str, ...], tmp_p
     assert head_of(path).labels == labels
 
 
-def test_a_quantised_layer_is_known_by_its_node(tmp_path: Path) -> None:
+def test_a_quantized_layer_is_known_by_its_node(tmp_path: Path) -> None:
     """A head as ONNX Runtime's dynamic quantization writes it, made with onnx's own helper."""
     make, kinds = onnx.helper, onnx.TensorProto
     tensors = [

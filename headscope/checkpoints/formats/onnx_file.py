@@ -1,4 +1,4 @@
-"""An ONNX file as a checkpoint: the head in its graph, and the labels that stand in it or beside it."""
+"""An ONNX file as a checkpoint: the head in its graph, and the labels in it or in the file beside it."""
 
 from __future__ import annotations
 

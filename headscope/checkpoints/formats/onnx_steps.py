@@ -37,7 +37,7 @@ def storage_of(node: Node, weights: Iterable[Weight]) -> tuple[Storage, ...]:
     matrices = [item for item in weights if len(item.tensor.shape) > 1]
     by_outputs = bool(node.attributes.get("transB", 0))
     found = {
-        Storage.QUANTIZED: any(item.is_dequantised for item in matrices),
+        Storage.QUANTIZED: any(item.is_dequantized for item in matrices),
         Storage.TRANSPOSED: any(item.is_transposed == by_outputs for item in matrices),
     }
     return tuple(storage for storage, is_so in found.items() if is_so)

@@ -12,7 +12,7 @@ from hostile.corpus import (
     labelled,
     names,
     pickles,
-    quantised,
+    quantized,
     states,
 )
 from hostile.corpus.case import Case
@@ -26,7 +26,7 @@ GROUPS: dict[str, tuple[Case, ...]] = {
     "bombs": bombs.CASES,
     "names": names.CASES,
     "adapters": adapters.CASES,
-    "quantized": quantised.CASES,
+    "quantized": quantized.CASES,
     "exports": exports.CASES,
     "states": states.CASES,
     "foreign": foreign.CASES,
