@@ -9,7 +9,7 @@ from headscope.checks.rule import Findings, NotApplicable, NotKnown, Rule, at, r
 from headscope.facts import ModelFacts, Severity
 from headscope.facts.check import Subject
 from headscope.facts.counting import counted, list_of, shortened, verb
-from headscope.facts.labelled import DataClass, DataFacts, Fit, LabelKind
+from headscope.facts.labeled import DataClass, DataFacts, Fit, LabelKind
 from headscope.facts.tasks import WITHOUT_CLASSES
 
 _DATA = ("data",)

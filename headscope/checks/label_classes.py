@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from headscope.checks.label_names import fit_names
 from headscope.facts import ModelFacts, Task
-from headscope.facts.labelled import DataClass, DataFacts, Fit, LabelKind
+from headscope.facts.labeled import DataClass, DataFacts, Fit, LabelKind
 from headscope.facts.tasks import WITHOUT_CLASSES
 
 PER_TOKEN = (Task.TOKEN_CLASSIFICATION, Task.AUDIO_FRAME_CLASSIFICATION)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from headscope.checks.label_classes import PER_TOKEN, is_regression
 from headscope.facts import ModelFacts
 from headscope.facts.counting import counted, list_of
-from headscope.facts.labelled import DataFacts, LabelKind
+from headscope.facts.labeled import DataFacts, LabelKind
 
 LISTED = 12
 _BOTH = "multi_label_classification"

@@ -6,7 +6,7 @@ from headscope.checks.rule import Findings, NotApplicable, NotKnown, Rule, at, r
 from headscope.facts import Severity
 from headscope.facts.check import Subject
 from headscope.facts.counting import counted, list_of
-from headscope.facts.labelled import Order, Predictions
+from headscope.facts.labeled import Order, Predictions
 
 _PREDICTED = ("data", "predictions")
 _PERMUTED = (

@@ -62,7 +62,7 @@ from headscope.facts.check import (
 )
 from headscope.facts.counting import few_of
 from headscope.facts.health import HeadHealth, HealthBasis, HealthVerdict
-from headscope.facts.labelled import DataClass, DataFacts, Fit, LabelKind, Order, Predictions
+from headscope.facts.labeled import DataClass, DataFacts, Fit, LabelKind, Order, Predictions
 from tests.reports import ENVIRONMENT
 
 LOADED, NEW, MISMATCHED = ParameterStatus.LOADED, ParameterStatus.NEW, ParameterStatus.MISMATCHED

@@ -9,7 +9,7 @@ from hostile.corpus import (
     foreign,
     headers,
     indexes,
-    labelled,
+    labeled,
     names,
     pickles,
     quantized,
@@ -30,6 +30,6 @@ GROUPS: dict[str, tuple[Case, ...]] = {
     "exports": exports.CASES,
     "states": states.CASES,
     "foreign": foreign.CASES,
-    "labeled": labelled.CASES,
+    "labeled": labeled.CASES,
 }
 CASES: tuple[Case, ...] = tuple(case for group in GROUPS.values() for case in group)
