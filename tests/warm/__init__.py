@@ -2,8 +2,8 @@
 
 A process that imports PyTorch and Transformers spends seconds before it does anything. Tests that need a separate
 process, but not a cold start, write `*python(...)` where `sys.executable` would stand. What runs there is a process:
-its streams, exit code, environment, working directory and limit of memory are those of the caller. A test of signals,
-of closed streams or of what is imported starts `sys.executable`.
+its streams, exit code, environment, working directory and limit of memory are those of the caller. A signal to it goes
+to its pid. A test of closed streams or of what is imported starts `sys.executable`.
 
 One server for each preload is shared by all workers of a run of pytest, and ends with the last of them.
 """
