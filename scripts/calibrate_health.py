@@ -338,6 +338,9 @@ def _curve(judged: Sequence[Judged]) -> list[tuple[float, float]]:
 
 def main(arguments: list[str]) -> int:
     """Prints the constants, and writes or compares the page and the picture."""
+    if arguments not in ([], ["--check"]):
+        sys.stderr.write("usage: calibrate_health.py [--check]\n")
+        return 2
     samples = read_samples()
     text = PAGE.read_text(encoding="utf-8")
     before, after = text.partition(_BEGIN)[0], text.partition(_END)[2]
