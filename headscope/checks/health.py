@@ -33,7 +33,7 @@ class Signs:
 
     `bias_moved`: a bias is not where it begins; `bias_zero`: it is exactly zero. `outside`: a uniform draw with numbers
     beyond its bounds; `inside`: one without. `off_grid`: numbers in float32 that are not a draw of PyTorch on the CPU.
-    All others are logarithms, log(1 + z) for a z of their own. `mean_row` is that of the mean row; `others` that of the
+    All others are logarithms, log(1 + z). `mean_row` is that of the mean row; `others` that of the
     rows, the columns, the spectrum and the shape of the distribution, the largest and only what exceeds chance;
     `departure` the largest of all five. `has_spread`: the class tells the spread that a fresh weight has, and `spread`
     is the distance from it; `distance` that from the nearest usual initialization. `size` is the logarithm of the part
