@@ -1,4 +1,4 @@
-"""What recognizing states adds to `inspect` of a clean checkpoint, over the same with the recognisers left out."""
+"""What recognizing states adds to `inspect` of a clean checkpoint, over the same with the recognizers left out."""
 
 import sys
 
@@ -25,11 +25,11 @@ def measure_goals(rounds: int) -> list[Goal]:
     """Prints the measurement and returns its goals."""
     folder = str(bert_base())
     commands: tuple[Command, ...] = (
-        python("with the recognisers", _EXAMINE, folder),
+        python("with the recognizers", _EXAMINE, folder),
         python("without them", _WITHOUT + _EXAMINE, folder),
     )
     ours, bare = measure(commands, rounds)
-    goals = [Goal("inspect with the recognisers of states, over inspect without", slowdown(ours, bare), 1.05)]
+    goals = [Goal("inspect with the recognizers of states, over inspect without", slowdown(ours, bare), 1.05)]
     print_results(f"States, {TIMES} examinations of a clean BERT-base", (ours, bare), goals)
     return goals
 

@@ -44,7 +44,7 @@ _CHECKS = ("tests/checks/test_rules_directly.py",)
 _MODEL = (
     "tests/model/test_model_request.py", "tests/model/test_tokenizers.py", "tests/model/test_remote_code.py",
     "tests/model/test_loading_against_transformers.py", "tests/model/test_adapter_shapes_against_peft.py",
-    "tests/model/test_adapters_against_peft.py", "tests/model/test_quantised.py",
+    "tests/model/test_adapters_against_peft.py", "tests/model/test_quantized.py",
     "tests/model/test_across_families.py", "tests/checks/test_rules.py",
 )  # fmt: skip
 _STATES = (

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headers_only import Checkpoint, checkpoint_of, class_names, header_of, labelled, variants
+from headers_only import Checkpoint, checkpoint_of, class_names, header_of, labeled, variants
 from hub import Answer, Hub, serve
 
 _LATENCY = 0.05
@@ -75,7 +75,7 @@ def population(count: int, seed: int) -> Iterator[Checkpoint]:
         first, last = count * number // len(bases), count * (number + 1) // len(bases)
         kinds = [one for one in variants(base, draw) if one.name.endswith(_KINDS)][: last - first]
         yield from kinds
-        yield from (labelled(base, draw, f"labels {more}") for more in range(len(kinds), last - first))
+        yield from (labeled(base, draw, f"labels {more}") for more in range(len(kinds), last - first))
 
 
 def repositories(checkpoints: Iterator[Checkpoint]) -> dict[str, dict[str, Any]]:

@@ -115,9 +115,9 @@ def variants(checkpoint: Checkpoint, draw: random.Random) -> Iterator[Checkpoint
     """What files of one class differ in: names, labels, versions; dtypes, prefixes, tensors that lack or are extra."""
     yield checkpoint
     for number in range(3):
-        yield labelled(checkpoint, draw, f"labels {number}")
+        yield labeled(checkpoint, draw, f"labels {number}")
     yield _changed(checkpoint, "named", _name_or_path=f"me/model-{draw.random()}", transformers_version="4.30.1")
-    yield labelled(_changed(checkpoint, "", transformers_version="5.1.0"), draw, "labels and version")
+    yield labeled(_changed(checkpoint, "", transformers_version="5.1.0"), draw, "labels and version")
     yield _contradicting(checkpoint, draw)
     yield replace(
         checkpoint,
@@ -142,7 +142,7 @@ def _with_tensors(checkpoint: Checkpoint, what: str, tensors: dict[str, tuple[st
     return replace(checkpoint, name=f"{checkpoint.name}, {what}", tensors=tensors)
 
 
-def labelled(checkpoint: Checkpoint, draw: random.Random, what: str) -> Checkpoint:
+def labeled(checkpoint: Checkpoint, draw: random.Random, what: str) -> Checkpoint:
     """Named labels, as many as before: the configuration says two where it says nothing."""
     count = len(checkpoint.config.get("id2label") or "ab")
     names = [f"{draw.choice(('joy', 'LABEL_', 'é', 'a b', '0'))}{number}" for number in range(count)]

@@ -50,7 +50,7 @@ def tables(model: str) -> list[str]:
     return list(parameters[parameters["status"] == "new"]["name"])
 
 
-def labelled_data(model: str, module: nn.Module, file: Path) -> list[int]:
+def labeled_data(model: str, module: nn.Module, file: Path) -> list[int]:
     """Labeled data beside a checkpoint, and beside a module."""
     result = headscope.check(
         model, data=file, label_column="label", text_column=["premise", "hypothesis"], predict=64, device="cpu"

@@ -1,6 +1,7 @@
 """The use cases, one file each. Importing them imports neither torch nor transformers."""
 
 from headscope.api.atlas import heads
+from headscope.api.batches import scan_batch
 from headscope.api.checking import check
 from headscope.api.comparing import compare
 from headscope.api.drawing import diagram
@@ -10,7 +11,7 @@ from headscope.api.inspection import inspect
 from headscope.api.options import DeviceName, DrawingName, ProfileName, SeverityName
 from headscope.api.probing import probe
 from headscope.api.save_verification import verify_save
-from headscope.api.scanning import scan, scan_batch
+from headscope.api.scanning import scan
 from headscope.api.shown import Checked, Compared, Examination, Explained, Forwarded, Heads, Probed, Snapshot, Verified
 from headscope.api.snapshots import snapshot
 from headscope.api.verification import verify

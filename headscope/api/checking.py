@@ -27,12 +27,12 @@ from headscope.errors import UsageError
 from headscope.examination.checkpoint import Examined, examine
 from headscope.examination.evidence import gather
 from headscope.examination.in_memory import is_in_memory
-from headscope.examination.labelled import DataRequest, Labelled, read_labelled, with_data
+from headscope.examination.labeled import DataRequest, Labeled, read_labeled, with_data
 from headscope.examination.request import Progress, Request
 from headscope.examination.structure import ReportMemory
 from headscope.facts import Profile, Severity, Unavailable
 from headscope.facts.check import CheckResult, Subject
-from headscope.facts.labelled import Predictions
+from headscope.facts.labeled import Predictions
 
 if TYPE_CHECKING:
     import torch
@@ -198,12 +198,12 @@ def check(
             raise UsageError(
                 "predict needs a tokenizer, and a model in memory has none", "save the model, and check that folder"
             )
-        labelled = read_labelled(wanted_data) if wanted_data else None
+        labeled = read_labeled(wanted_data) if wanted_data else None
         subject = live_subject(reference, wanted, **module_options(options, "check"))
-        return _judged(with_data(subject, labelled), selection)
+        return _judged(with_data(subject, labeled), selection)
     request = make_request(reference, options)
-    labelled = read_labelled(wanted_data) if wanted_data else None
-    return check_one(request, wanted, selection, progress, labelled=labelled)
+    labeled = read_labeled(wanted_data) if wanted_data else None
+    return check_one(request, wanted, selection, progress, labeled=labeled)
 
 
 _OF_DATA = ("data", "label_column", "text_column", "split", "predict", "device")
@@ -253,22 +253,22 @@ def check_one(
     selection: Selection,
     progress: Progress | None,
     *,
-    labelled: Labelled | None = None,
+    labeled: Labeled | None = None,
     memory: ReportMemory | None = None,
 ) -> Checked:
     """The result for one checkpoint, with labeled data beside it; `memory` keeps what the next ones share."""
     examined = examine("check", replace(request, verify=True), progress, memory)
     (progress or (lambda sentence: None))("running the checks")
     subject = gather(examined, request, profile)
-    return _judged(with_data(subject, labelled, lambda data: _predicted(examined, request, data, progress)), selection)
+    return _judged(with_data(subject, labeled, lambda data: _predicted(examined, request, data, progress)), selection)
 
 
 def _predicted(
-    examined: Examined, request: Request, labelled: Labelled, progress: Progress | None
+    examined: Examined, request: Request, labeled: Labeled, progress: Progress | None
 ) -> Predictions | Unavailable:
     from headscope.examination.predictions import predict_sample
 
-    return predict_sample(examined, request, labelled, progress)
+    return predict_sample(examined, request, labeled, progress)
 
 
 def _judged(subject: Subject, selection: Selection) -> Checked:

@@ -12,10 +12,10 @@ from typing import Any
 from headscope.api.checking import check_one, read_baseline, read_profile
 from headscope.api.options import make_request
 from headscope.checks import Ignore, Selection, select
-from headscope.checks.judgement import unused_ignores
+from headscope.checks.judgment import unused_ignores
 from headscope.errors import HeadscopeError, UsageError, did_you_mean
 from headscope.examination.cache import open_cache
-from headscope.examination.labelled import DataRequest, read_labelled
+from headscope.examination.labeled import DataRequest, read_labeled
 from headscope.examination.request import Progress
 from headscope.examination.structure import ReportMemory, Structures
 from headscope.facts import Profile, Unavailable
@@ -56,12 +56,12 @@ def run_gate(
     Raises a HeadscopeError where the only model, or the labeled data, cannot be read.
     """
     requests = [make_request(model, dict(options)) for model in models]
-    labelled = read_labelled(data) if data else None
+    labeled = read_labeled(data) if data else None
     memory = ReportMemory(open_cache(any(request.cache for request in requests)), Structures())
     results: list[CheckResult] = []
     for request in requests:
         try:
-            results.append(check_one(request, gate.profile, gate.selection, progress, labelled=labelled, memory=memory))
+            results.append(check_one(request, gate.profile, gate.selection, progress, labeled=labeled, memory=memory))
         except HeadscopeError as err:
             if len(requests) == 1:
                 raise

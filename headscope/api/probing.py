@@ -18,14 +18,14 @@ from headscope.api.shown import Probed
 from headscope.errors import Unsupported, UsageError
 from headscope.examination.checkpoint import Examined, examine
 from headscope.examination.in_memory import is_in_memory
-from headscope.examination.labelled import DataRequest, read_labelled
+from headscope.examination.labeled import DataRequest, read_labeled
 from headscope.examination.loading import choose_class
 from headscope.examination.reading import WITHOUT_WEIGHTS, loadable
 from headscope.examination.request import Progress, Request
 from headscope.facts import CheckpointManifest, Report, Task, Unavailable
 from headscope.facts.counting import counted, few_of
 from headscope.facts.environment import tool_version
-from headscope.facts.labelled import DataFacts
+from headscope.facts.labeled import DataFacts
 from headscope.facts.probe import (
     Baseline,
     BaselineKind,
@@ -41,7 +41,7 @@ from headscope.facts.probe import (
 from headscope.facts.report import find_missing
 
 if TYPE_CHECKING:
-    from headscope.labelled import Source as Labelled
+    from headscope.labeled import Source as Labeled
     from headscope.model.model_request import Choice
     from headscope.probing.comparison import Rated, Scored
     from headscope.probing.opening import Source
@@ -240,7 +240,7 @@ class _Data:
     """The counted labeled data, the requested problem, and what is classified."""
 
     facts: DataFacts
-    source: Labelled
+    source: Labeled
     asked: Problem | None
     input: Input = Input.TEXT
 
@@ -257,12 +257,12 @@ def _count_labels(  # noqa: PLR0917  a step of `probe`, all of whose names it us
     columns = (text_column,) if isinstance(text_column, str) else read_names(text_column, "text_column")
     labels = (label_column,) if isinstance(label_column, str) else read_names(label_column, "label_column")
     request = DataRequest(read_path(data, "data") or "", labels, columns, split)
-    from headscope.labelled import open_data
+    from headscope.labeled import open_data
     from headscope.probing.rows import check_numbers
 
     if asked is Problem.REGRESSION and len(labels) == 1:
         check_numbers(open_data(request.file, split), labels[0])
-    facts = read_labelled(request).facts
+    facts = read_labeled(request).facts
     source = open_data(facts.file, split)
     if input is not Input.TEXT:
         from headscope.probing.media import with_names
@@ -342,7 +342,7 @@ def _files_of(data: _Data, texts: Rows, folder: Path) -> tuple[tuple[str, ...], 
     """The texts, or the paths of the images or sounds."""
     if data.input is Input.TEXT:
         return texts.texts
-    from headscope.labelled import open_data
+    from headscope.labeled import open_data
     from headscope.probing.media import written
 
     source = open_data(texts.facts.file, texts.facts.split)

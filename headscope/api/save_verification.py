@@ -22,7 +22,7 @@ from headscope.facts.verification import Compared, HeadMove, LoadedModel, SavedM
 if TYPE_CHECKING:
     from torch import nn
 
-    from headscope.examination.saving import HeadMemory
+    from headscope.examination.head_memory import HeadMemory
 
 
 @refuses_unknown
@@ -76,7 +76,7 @@ def verify_save(
             f"verify_save takes a model in memory, and got {str(model)[:80]!r}",
             "headscope.verify loads a checkpoint and compares it",
         )
-    from headscope.examination.saving import every_tensor, remember_head
+    from headscope.examination.head_memory import every_tensor, remember_head
 
     options: Mapping[str, Any] = {
         "example_inputs": example_inputs, "output": output,
@@ -129,7 +129,7 @@ class SaveWatch:
 
     def moves(self, optimizer: Any, accepted: frozenset[str] = frozenset()) -> Verified:
         """What training did to the head; what is `accepted` may have stayed as it was."""
-        from headscope.examination.saving import moves_since
+        from headscope.examination.head_moves import moves_since
 
         name = type(self.memory.unwrapped.module).__name__
         moves = moves_since(self.memory, optimizer)

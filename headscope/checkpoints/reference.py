@@ -34,8 +34,8 @@ def parse_reference(text: str) -> Reference:
     """
     if not text or len(text) > _LONGEST or "\0" in text:
         raise UsageError("MODEL is empty or not a usable name", "give a Hub ID, a folder or a file")
-    for recognise in (_url, _hf_uri, _existing_path, _missing_path, _hub_id):
-        found = recognise(text)
+    for recognize in (_url, _hf_uri, _existing_path, _missing_path, _hub_id):
+        found = recognize(text)
         if found is not None:
             return found
     raise NotFound(

@@ -13,7 +13,7 @@ from headscope.checkpoints.local import Folder
 from headscope.checkpoints.manifest import CONFIG
 from headscope.checkpoints.sentence import MODULES
 from headscope.checkpoints.states.place import Place, names_below
-from headscope.checkpoints.states.recognise import recognise
+from headscope.checkpoints.states.recognize import recognize
 from headscope.checkpoints.states.training_file import read_training_file
 from headscope.checkpoints.weights import Weights, read_adapter_weights, read_weight_file, read_weights
 from headscope.errors import HeadscopeError, NotFound
@@ -129,7 +129,7 @@ def _without_weights(path: Path, folder: Folder, names: Iterable[str], config: d
     inside = sorted(name for name in names if name.endswith(".ckpt"))
     if len(inside) == 1:
         return _of_file(path / inside[0])
-    found = recognise(Place(str(path.resolve()), names_below(path), folder.open))
+    found = recognize(Place(str(path.resolve()), names_below(path), folder.open))
     state = found.state.sentence if found is not None else "it holds no weight file that headscope reads"
     return Saved((), config, state=state)
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from headscope.checkpoints.foreign.adapter_hub import heads_in_config
 from headscope.facts.checkpoint import ScoreHead, TensorHeader
+from headscope.facts.keys import layer_numbers
 
 _NAMED = re.compile(r"(?:^|\.)(?P<name>v_head|value_head|reward_head)\.")
-_NUMBER = re.compile(r"[0-9]{1,9}")
 _MATRIX = 2
 
 
@@ -37,10 +37,5 @@ def _head(name: str, tensors: tuple[TensorHeader, ...]) -> ScoreHead | None:
     matrices = [tensor for tensor in tensors if len(tensor.shape) == _MATRIX]
     if not matrices:
         return None
-    last = max(matrices, key=lambda tensor: _numbers(tensor.key))
+    last = max(matrices, key=lambda tensor: layer_numbers(tensor.key))  # the highest number comes last
     return ScoreHead(name, last.shape[0], last.key, tuple(tensor.key for tensor in tensors))
-
-
-def _numbers(key: str) -> tuple[int, ...]:
-    """The layer numbers in a key: the matrix with the highest comes last."""
-    return tuple(int(part) for part in key.split(".") if _NUMBER.fullmatch(part))

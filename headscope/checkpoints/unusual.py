@@ -8,12 +8,12 @@ from headscope.checkpoints.foreign.refusal import refuse_foreign
 from headscope.checkpoints.formats.exports import refuse_exports
 from headscope.checkpoints.manifest import CONFIG, bare_manifest, in_state
 from headscope.checkpoints.states.place import Found, Place
-from headscope.checkpoints.states.recognise import (
+from headscope.checkpoints.states.recognize import (
     as_error,
-    recognise,
-    recognise_bad_file,
-    recognise_bad_stored_file,
-    recognise_stored,
+    recognize,
+    recognize_bad_file,
+    recognize_bad_stored_file,
+    recognize_stored,
 )
 from headscope.checkpoints.weights import Storage, read_weight_file, read_weights
 from headscope.errors import HeadscopeError, Malformed, NotFound, WithoutConfig
@@ -47,11 +47,11 @@ class Surroundings:
 
     def state(self) -> Found | None:
         """The state of a place without weights that `from_pretrained` reads."""
-        return self._told(recognise_stored if self.repo else recognise)
+        return self._told(recognize_stored if self.repo else recognize)
 
     def state_of_bad_file(self) -> Found | None:
         """The state of a place with a weight file that is not what its name says."""
-        return self._told(recognise_bad_stored_file if self.repo else recognise_bad_file)
+        return self._told(recognize_bad_stored_file if self.repo else recognize_bad_file)
 
     def _told(self, find: Callable[[Place], Found | None]) -> Found | None:
         """The state; in a repository its repair begins with the download, for it runs in a folder."""

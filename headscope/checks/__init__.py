@@ -1,7 +1,7 @@
 """The rules of `check`, and how they are put together to a verdict. Sees facts only: no torch, no network."""
 
-from headscope.checks import data, kind, labels, loaded, saved, states, tokens, training, values, weights
-from headscope.checks.judgement import judge
+from headscope.checks import data, kind, labels, loaded, predictions, saved, states, tokens, training, values, weights
+from headscope.checks.judgment import judge
 from headscope.checks.rule import RULES
 from headscope.checks.selection import Ignore, Selection, named_in, select
 
@@ -15,6 +15,7 @@ __all__ = [
     "labels",
     "loaded",
     "named_in",
+    "predictions",
     "saved",
     "select",
     "states",

@@ -120,7 +120,7 @@ def other_head(this: Rule, subject: Subject) -> Findings:
 
 
 @rule("HS404", "head-quantised", "The head is quantized")
-def head_quantised(this: Rule, subject: Subject) -> Findings:
+def head_quantized(this: Rule, subject: Subject) -> Findings:
     """A head that is packed in few bits, or that would be when it is made."""
     facts = subject.report.model.quantization
     if facts is None:

@@ -5,7 +5,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from headscope.facts.labelled import Fit
+from headscope.facts.labeled import Fit
 
 _SYNONYMS = (
     ("negative", "neg", "negativ", "negatif", "negativo", "negativa"),

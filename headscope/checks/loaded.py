@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from headscope.checks.judgement import sift
+from headscope.checks.judgment import sift
 from headscope.checks.rule import Findings, Rule, rule
 from headscope.checks.selection import GRAVITY, Selection
 from headscope.facts import Finding, Severity, Unavailable

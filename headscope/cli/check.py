@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from headscope.api.gate import Gate, GateResult
-    from headscope.examination.labelled import DataRequest
+    from headscope.examination.labeled import DataRequest
     from headscope.facts.check import CheckResult
     from headscope.facts.verification import VerifyResult
 
@@ -164,7 +164,7 @@ Device = Annotated[
 
 
 @dataclass(frozen=True)
-class LabelledData:
+class LabeledData:
     """Which labeled data are compared with the classes."""
 
     data: Data = None
@@ -203,14 +203,14 @@ def check(  # noqa: PLR0917  Typer passes every option by name
     wanted: Wanted,
     reach: Reach,
     rules: Rules,
-    labelled: LabelledData,
+    labeled: LabeledData,
     written: Written,
     models: Models = None,
 ) -> int:
     """Gate a pipeline: findings with remedies, and an exit code (1 failed, 3 not determined)."""
     check_output(written.output)
     check_output(rules.write_baseline)
-    options = wanted.keywords() | reach.keywords() | {"data": labelled.request()}
+    options = wanted.keywords() | reach.keywords() | {"data": labeled.request()}
     with telling_progress(written.quiet or written.kind != "text") as tell:
         gate = _gate(rules)
         gated = _run(models or _project_models(gate), gate, tell, written.kind, options)

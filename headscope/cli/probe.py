@@ -155,7 +155,7 @@ Code = Annotated[
 
 
 @dataclass(frozen=True)
-class Labelled:
+class Labeled:
     """Which texts the vectors are scored on."""
 
     data: Data = None
@@ -231,11 +231,11 @@ class Place:
         return {name: getattr(self, name) for name in names}
 
 
-def probe(place: Place, labelled: Labelled, scores: Scores, output: Output, code: Code = False) -> int:
+def probe(place: Place, labeled: Labeled, scores: Scores, output: Output, code: Code = False) -> int:
     """Score every vector that a classifier could read on labeled texts, and name the best."""
     check_output(output.output)
-    texts = labelled.keywords()
-    if code and not labelled.text_column:
+    texts = labeled.keywords()
+    if code and not labeled.text_column:
         raise UsageError("--code writes modules for texts.", "Leave it out for images and sounds.")
     drawing = _drawing_of(output.output)
     kinds = [

@@ -22,8 +22,8 @@ from headscope.cli.progress import is_watched
 from headscope.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from headscope.api.scanning import Progressed
     from headscope.facts.scan import ScanRow, ScanSummary
+    from headscope.fleet.table_scan import Progressed
 
 _SOURCES = "What to scan"
 _TABLE = "The table"

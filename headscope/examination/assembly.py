@@ -139,7 +139,7 @@ def _model_facts(choice: Choice, loaded: Loaded, trace: HeadTrace | None, head: 
         activation=_activation(choice, loss) if trace else "not determined",
         parameters=_counts(loaded, head),
         dtype=str(loaded.model.dtype).removeprefix("torch."),
-        quantization=_quantisation(loaded, head),
+        quantization=_quantization(loaded, head),
         padding_side=padding_side_of(str(choice.config.model_type)) if choice.task in TEXT_TASKS else "",
         reads_problem_type=trace.reads_problem_type if trace else None,
     )
@@ -160,13 +160,13 @@ def problem_of(trace: HeadTrace | None, count: int) -> str | None:
     return "regression" if chosen else None
 
 
-def _quantisation(loaded: Loaded, head: Head | None) -> Quantisation | None:
-    from headscope.model.quantised import quantisation_facts
+def _quantization(loaded: Loaded, head: Head | None) -> Quantisation | None:
+    from headscope.model.quantized import quantization_facts
 
-    if not loaded.quantisation:
+    if not loaded.quantization:
         return None
     live = {item.name for item in head.parameters if item.live} if head else set()
-    return quantisation_facts(loaded.quantisation, [item for item in loaded.diff.parameters if item.name in live])
+    return quantization_facts(loaded.quantization, [item for item in loaded.diff.parameters if item.name in live])
 
 
 def _counts(loaded: Loaded, head: Head | None) -> ParameterCounts:

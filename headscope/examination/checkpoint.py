@@ -97,7 +97,7 @@ def _examine(
 
 def _initial(skeleton: PreTrainedModel, report: Report, built: BuiltFacts) -> InitialSpread | None:
     """What the class puts into a fresh classifier."""
-    from headscope.model.initialisation import initial_spread
+    from headscope.model.initialization import initial_spread
 
     weight = classifier_weight(report.head) if report.head else None
     return None if weight is None else initial_spread(skeleton, weight.name, built.initializer_range)

@@ -103,7 +103,7 @@ def live_health(seen: Seen, report: Report) -> HeadHealth:
 
 def _initial_of(seen: Seen, weight: HeadParameter | None) -> InitialSpread | None:
     """What the class of the model gives a fresh classifier, if the classifier is that of the class."""
-    from headscope.model.initialisation import initial_spread
+    from headscope.model.initialization import initial_spread
 
     origin, prefix = seen.unwrapped.origin, seen.unwrapped.prefix
     if weight is None or not weight.name.startswith(prefix):

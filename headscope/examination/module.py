@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-_QUANTISED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.nn.quantized")
+_QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.nn.quantized")
 _ORIGINAL = "give the Python module that it was made from"
 
 
@@ -169,7 +169,7 @@ def _check(module: nn.Module) -> None:
     from torch.nn.parameter import is_lazy
 
     name = _named(module)
-    packed = next((part for part in module.modules() if type(part).__module__.startswith(_QUANTISED)), None)
+    packed = next((part for part in module.modules() if type(part).__module__.startswith(_QUANTIZED)), None)
     if packed is not None:
         raise Unsupported(
             f"{name} holds quantized layers ({_named(packed)}) whose weights are packed and not parameters",

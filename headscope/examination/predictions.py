@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headscope.checks.data import has_ids, is_regression
+from headscope.checks.label_classes import has_ids, is_regression
 from headscope.errors import Unsupported
-from headscope.examination.labelled import Labelled
+from headscope.examination.labeled import Labeled
 from headscope.examination.loading import choose_class
 from headscope.examination.reading import WITHOUT_WEIGHTS, loadable
 from headscope.examination.request import Progress, Request
 from headscope.facts import ModelFacts, Task, Unavailable
-from headscope.facts.labelled import DataFacts, LabelKind, Order, Pairing, Predictions
+from headscope.facts.labeled import DataFacts, LabelKind, Order, Pairing, Predictions
 from headscope.facts.report import find_missing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headscope.examination.checkpoint import Examined
-    from headscope.labelled import Sampled
+    from headscope.labeled import Sampled
 
 _SURE = 0.001
 _UNSURE = 0.05
@@ -33,17 +33,17 @@ _PREDICTIONS = "predictions"
 
 
 def predict_sample(
-    examined: Examined, request: Request, labelled: Labelled, progress: Progress | None
+    examined: Examined, request: Request, labeled: Labeled, progress: Progress | None
 ) -> Predictions | Unavailable:
     """What predictions for a sample of the rows say of the order of the classes."""
-    report, data = examined.report, labelled.facts
+    report, data = examined.report, labeled.facts
     model = report.model
     reason = _unsuited(examined, data, model)
     if reason:
         return Unavailable(_PREDICTIONS, reason)
-    from headscope.labelled import open_data, sample_rows
+    from headscope.labeled import open_data, sample_rows
 
-    wanted = labelled.request
+    wanted = labeled.request
     rows = sample_rows(open_data(wanted.file, wanted.split), data, wanted.predict or 0)
     (progress or (lambda sentence: None))(f"predicting {len(rows)} rows on {wanted.device}")
     scores = _scores(examined, request, wanted.device, rows)
@@ -115,7 +115,7 @@ def _open(rows: int, reason: str) -> Predictions:
 
 
 def _of_numbers(rows: Sequence[Sampled], scores: Any) -> Predictions:
-    from headscope.labelled.matching import fit_line
+    from headscope.labeled.matching import fit_line
 
     given = [float(str(row.label)) for row in rows]
     line = fit_line(given, scores[:, 0].tolist()) if rows else None
@@ -125,8 +125,8 @@ def _of_numbers(rows: Sequence[Sampled], scores: Any) -> Predictions:
 
 def _of_classes(rows: Sequence[Sampled], chances: Any, data: DataFacts, model: ModelFacts) -> Predictions:
     """One label for each row."""
-    from headscope.labelled.matching import match_classes
-    from headscope.labelled.tally import spelled
+    from headscope.labeled.matching import match_classes
+    from headscope.labeled.tally import spelled
 
     is_ordered = _has_order(data)
     places = {item.label: item.model_class if is_ordered else number for number, item in enumerate(data.classes)}
@@ -224,7 +224,7 @@ def _name(model: ModelFacts, place: int) -> str:
 
 def _of_flags(rows: Sequence[Sampled], chances: Any, data: DataFacts, model: ModelFacts) -> Predictions:
     """Several labels for each row, matched class by class."""
-    from headscope.labelled.matching import match_flags
+    from headscope.labeled.matching import match_flags
 
     if not _has_order(data):
         return _open(len(rows), "the classes of the model have no names that the data knows")
@@ -243,7 +243,7 @@ def _of_flags(rows: Sequence[Sampled], chances: Any, data: DataFacts, model: Mod
 
 def _flags(row: Sampled, data: DataFacts, size: int) -> list[float]:
     """A row as 0 and 1 for each class of the model."""
-    from headscope.labelled.tally import spelled
+    from headscope.labeled.tally import spelled
 
     label = row.label if isinstance(row.label, tuple) else (row.label,)
     is_hot = data.kind is LabelKind.COLUMNS or (len(data.hot) == size and len(label) == size)

@@ -6,7 +6,7 @@ from typing import Any
 
 from headscope.facts.checkpoint import Unavailable
 from headscope.facts.health import HeadHealth, InitialSpread
-from headscope.facts.labelled import DataFacts
+from headscope.facts.labeled import DataFacts
 from headscope.facts.plain import to_dict
 from headscope.facts.report import SCHEMA_VERSION, Finding, Profile, Report
 from headscope.facts.tasks import Task

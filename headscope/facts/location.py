@@ -11,7 +11,7 @@ class HubOptions:
     """How the Hub is reached. `timeout` is in seconds, for all requests together.
 
     `budget` is a file in which processes share what the Hub says of its limits (see `SharedBudget`); None for a process
-    that is alone. `memory` is what readings have learnt that cannot change, such as a file at a commit, for those that
+    that is alone. `memory` is what readings have learned that cannot change, such as a file at a commit, for those that
     follow.
     """
 

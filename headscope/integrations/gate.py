@@ -80,7 +80,7 @@ class Gate:
 
     def _remember(self, model: Any, report: Report | None) -> None:
         """The head as it is now; where that fails, the saves stay unverified, with a warning."""
-        from headscope.examination.saving import remember_head
+        from headscope.examination.head_memory import remember_head
 
         try:
             memory = remember_head(model, report) if report is not None else None

@@ -26,7 +26,7 @@ from headscope.facts.weights import modern_name
 from headscope.model.config_diagnosis import diagnose_by_building
 from headscope.model.model_request import Choice
 from headscope.model.origins import header_only_tensors, origin_of
-from headscope.model.quantised import quantisation_config, unpack, with_packed_names
+from headscope.model.quantized import quantization_config, unpack, with_packed_names
 from headscope.model.quiet import quiet
 from headscope.model.unexpected_keys import describe_unused
 from headscope.upstream.torch import buffers_of, on_meta, parameters_of, without_subclasses
@@ -37,14 +37,14 @@ from headscope.upstream.transformers import LoadingInfo, load_on_meta, tied_name
 class Loaded:
     """A skeleton on the meta device and what loading the checkpoint did to it.
 
-    `notes` are sentences on the loading, `quantisation` the settings of a quantized checkpoint, `faults` what does not
+    `notes` are sentences on the loading, `quantization` the settings of a quantized checkpoint, `faults` what does not
     fit in its adapter.
     """
 
     model: PreTrainedModel
     diff: WeightDiff
     notes: tuple[str, ...] = ()
-    quantisation: Mapping[str, Any] = field(default_factory=dict)
+    quantization: Mapping[str, Any] = field(default_factory=dict)
     faults: tuple[AdapterFault, ...] = ()
 
 
@@ -53,13 +53,13 @@ def load_skeleton(choice: Choice, manifest: CheckpointManifest) -> Loaded:
 
     Raises Unsupported where the class cannot be built or the loader refuses the checkpoint.
     """
-    settings = quantisation_config(choice.config)
+    settings = quantization_config(choice.config)
     if settings:
-        return _load_quantised(choice, manifest, settings)
+        return _load_quantized(choice, manifest, settings)
     return _load(choice, manifest)
 
 
-def _load_quantised(choice: Choice, manifest: CheckpointManifest, settings: dict[str, Any]) -> Loaded:
+def _load_quantized(choice: Choice, manifest: CheckpointManifest, settings: dict[str, Any]) -> Loaded:
     """The skeleton as if the weights had been stored unquantized, with the keys and formats that they really have."""
     plain = deepcopy(choice.config)
     # With it, the loader wants the package of the method and its kernels, and makes packed modules of other names.
@@ -69,7 +69,7 @@ def _load_quantised(choice: Choice, manifest: CheckpointManifest, settings: dict
     dtype = str(plain.dtype or torch.float16).removeprefix("torch.")
     unpacked = unpack(manifest, settings, dtype, shapes)
     loaded = _load(replace(choice, config=plain), unpacked.manifest)
-    return replace(loaded, diff=with_packed_names(loaded.diff, unpacked), quantisation=settings)
+    return replace(loaded, diff=with_packed_names(loaded.diff, unpacked), quantization=settings)
 
 
 def _load(choice: Choice, manifest: CheckpointManifest) -> Loaded:

@@ -12,6 +12,7 @@ from typing import Any
 import transformers
 
 from headscope.facts import TensorHeader
+from headscope.facts.keys import layer_numbers, of_any_layer
 from headscope.facts.weights import modern_name
 from headscope.model.catalogue import classes_of_family
 from headscope.model.quiet import quiet
@@ -24,7 +25,6 @@ _GENERATED = "automatically generated from"
 _START = 1000
 _OF_A_HEAD = 2
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_NUMBER = re.compile(r"[0-9]{1,9}")
 _LEAF = {"weight", "bias", "gamma", "beta"}
 _MOST_WORDS = 60
 _LEAST = 0.5
@@ -71,10 +71,6 @@ def propose(tensors: Sequence[TensorHeader]) -> tuple[Proposal, ...]:
     return (*equal, *(item for item, _ in best[len(equal) :]))
 
 
-def _any_layer(key: str) -> str:
-    return re.sub(r"(?<=\.)\d+(?=\.)", "*", key)
-
-
 def _families(stored: Shapes) -> list[str]:
     """The families whose source has most of the names in the keys; nothing is imported for it.
 
@@ -115,19 +111,19 @@ def _fit(name: str, stored: Shapes) -> tuple[Proposal, int] | None:
     built = None if config is None else _shapes(cls, shallow_config(config))
     if built is None:
         return None
-    own = {_any_layer(key): shape for key, shape in built.items()}
-    fits = sum(len(own.get(_any_layer(key), (None,) * 9)) == len(shape) for key, shape in stored.items())
+    own = {of_any_layer(key): shape for key, shape in built.items()}
+    fits = sum(len(own.get(of_any_layer(key), (None,) * 9)) == len(shape) for key, shape in stored.items())
     fits = _consistent(own, stored, fits)
     if fits < _LEAST * len(stored):
         return None
-    missing = len(set(own) - {_any_layer(key) for key in stored})
+    missing = len(set(own) - {of_any_layer(key) for key in stored})
     return Proposal(name, type(config).__name__, fits, len(stored)), missing
 
 
 def _consistent(own: Mapping[str, tuple[int, ...]], stored: Shapes, fits: int) -> int:
     """`fits` less the keys whose sizes contradict the others: a size of the class is one size in the state dict."""
     sizes: defaultdict[int, Counter[int]] = defaultdict(Counter)
-    pairs = [(own[_any_layer(key)], shape) for key, shape in stored.items() if _any_layer(key) in own]
+    pairs = [(own[of_any_layer(key)], shape) for key, shape in stored.items() if of_any_layer(key) in own]
     pairs = [(ours, theirs) for ours, theirs in pairs if len(ours) == len(theirs)]
     for ours, theirs in pairs:
         for size, other in zip(ours, theirs, strict=True):
@@ -162,7 +158,7 @@ def _with_sizes(proposal: Proposal, stored: Shapes) -> Proposal:
     fields = dict(_depths(config, stored))
     shallow = shallow_config(config)
     before = _shapes(cls, shallow) or {}
-    wanted = {_any_layer(key): shape for key, shape in stored.items()}
+    wanted = {of_any_layer(key): shape for key, shape in stored.items()}
     for name in _sized_fields(config):
         told = _told(cls, shallow, name, before, wanted)
         if told is not None:
@@ -258,9 +254,9 @@ def _told(cls: Any, shallow: Any, name: str, before: Shapes, wanted: Shapes) -> 
     if after is None:
         return None
     found = Counter(
-        wanted[_any_layer(key)][axis]
+        wanted[of_any_layer(key)][axis]
         for key, shape in before.items()
-        if len(wanted.get(_any_layer(key), ())) == len(shape) == len(after.get(key, ()))
+        if len(wanted.get(of_any_layer(key), ())) == len(shape) == len(after.get(key, ()))
         for axis, size in enumerate(shape)
         if size == value and after[key][axis] == other
     )
@@ -270,7 +266,7 @@ def _told(cls: Any, shallow: Any, name: str, before: Shapes, wanted: Shapes) -> 
 
 def _depths(config: Any, stored: Shapes) -> Iterator[tuple[str, int]]:
     """The number of layers, by the highest number in the keys."""
-    numbers = [int(part) for key in stored for part in key.split(".") if _NUMBER.fullmatch(part)]
+    numbers = [number for key in stored for number in layer_numbers(key)]
     name = next((name for name in DEPTHS if isinstance(getattr(config, name, None), int)), None)
     if name is not None and numbers:
         yield name, max(numbers) + 1

@@ -1,6 +1,5 @@
 """What the unused keys of a checkpoint were: found by looking for the key in the family's other classes."""
 
-import re
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ import transformers
 from transformers import PreTrainedModel
 
 from headscope.facts import UnusedGroup
+from headscope.facts.keys import of_any_layer
 from headscope.model.catalogue import siblings_with_heads
 from headscope.model.quiet import quiet
 from headscope.model.reduced_config import shallow_config
@@ -33,7 +33,7 @@ class _Owner:
 
     def owns(self, key: str) -> bool:
         """Whether `key` is one of this class's tensors."""
-        return (_of_any_layer(key) if self.any_layer else key) in self.keys
+        return (of_any_layer(key) if self.any_layer else key) in self.keys
 
 
 def describe_unused(model: PreTrainedModel, unused: tuple[str, ...]) -> tuple[UnusedGroup, ...]:
@@ -89,12 +89,7 @@ def _owners(cls: type[PreTrainedModel], shallow: Any) -> Iterator[_Owner]:
 def _keys_of_base(relative: PreTrainedModel) -> frozenset[str]:
     """The keys of its base model: as a class with a head saves them, and as the base model itself does."""
     own = tuple(relative.base_model.state_dict())
-    return frozenset(map(_of_any_layer, (*own, *(f"{relative.base_model_prefix}.{key}" for key in own))))
-
-
-def _of_any_layer(key: str) -> str:
-    """A key without the numbers of its layers: `encoder.layer.*.output.dense.bias`."""
-    return re.sub(r"(?<=\.)\d+(?=\.)", "*", key)
+    return frozenset(map(of_any_layer, (*own, *(f"{relative.base_model_prefix}.{key}" for key in own))))
 
 
 def _built(name: str, config: Any) -> PreTrainedModel | None:

@@ -13,7 +13,7 @@ import torch
 
 from headscope.errors import NotFound, UsageError
 from headscope.facts.probe import Input
-from headscope.labelled.rows import Row, Source
+from headscope.labeled.rows import Row, Source
 from headscope.model.inference import count_frames
 
 Array = np.ndarray[Any, Any]

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from headscope.checks.data import is_regression
+from headscope.checks.label_classes import is_regression
 from headscope.errors import UsageError
 from headscope.facts import ModelFacts
 from headscope.facts.counting import counted, few_of, shortened
-from headscope.facts.labelled import DataFacts, LabelKind
+from headscope.facts.labeled import DataFacts, LabelKind
 from headscope.facts.probe import Input, Problem
-from headscope.labelled import Sampled, Source, sample_in_proportion, sample_spread
-from headscope.labelled.tally import is_ignored, read_label, spelled
+from headscope.labeled import Sampled, Source, sample_in_proportion, sample_spread
+from headscope.labeled.tally import is_ignored, read_label, spelled
 
 Array = np.ndarray[Any, Any]
 
@@ -70,7 +70,7 @@ class Rows:
     @property
     def available(self) -> int:
         """How many rows of the file have a label."""
-        return _labelled(self.facts, self.problem)
+        return _labeled(self.facts, self.problem)
 
     def named(self, label: Any) -> str:
         """A label in words."""
@@ -160,7 +160,7 @@ def read_rows(
             f"{facts.file} has {kind.counted(len(places), 'different')} with a label, and {folds} folds need {folds}",
             f"give more {kind.input.noun}s, or fewer --folds",
         )
-    total = _labelled(facts, problem)
+    total = _labeled(facts, problem)
     share = ", with the same share of each class" if by_class else ""
     told = [
         f"{len(sampled):,} of {total:,} labeled rows were sampled{share}" if len(sampled) < total else "",
@@ -175,7 +175,7 @@ def read_rows(
     return Rows(facts, problem, texts, labels, np.array(groups), numbers, classes, tuple(note for note in told if note))
 
 
-def _labelled(facts: DataFacts, problem: Problem) -> int:
+def _labeled(facts: DataFacts, problem: Problem) -> int:
     if problem is Problem.SINGLE_LABEL:
         return sum(item.rows for item in facts.classes)
     return facts.rows - facts.missing

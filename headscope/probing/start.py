@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from headscope.checks.data import fit_classes, is_regression
+from headscope.checks.label_classes import fit_classes, is_regression
 from headscope.facts import ModelFacts, Unavailable
 from headscope.facts.probe import Advised, BaselineKind, ProbeFirst, Problem, Standing, Start, StartingLoss, Versus
 from headscope.probing.rows import Rows

@@ -9,7 +9,7 @@ from rich.text import Text
 from headscope.facts import Finding, Severity
 from headscope.facts.check import CheckResult, Verdict
 from headscope.facts.counting import counted, list_of, shortened, verb
-from headscope.facts.labelled import Accuracy, DataFacts, LabelKind, Order, Predictions
+from headscope.facts.labeled import Accuracy, DataFacts, LabelKind, Order, Predictions
 from headscope.facts.verification import VerifyResult
 from headscope.render.findings import FindingLines
 from headscope.render.fold import fold_keys

@@ -10,12 +10,15 @@ from functools import cached_property
 
 import torch
 
+from headscope.facts import PoolingKind
 from headscope.trace.axes import TokenAxes
 from headscope.trace.execution import Execution
 from headscope.trace.head_slice import HeadSlice
 from headscope.trace.replay import Replay, replay_head
 
 Positions = tuple[int, ...]
+EVEN = {PoolingKind.MEAN, PoolingKind.MASKED_MEAN, PoolingKind.SPATIAL_MEAN, PoolingKind.MAX}
+"""The kinds that make the same vector of equal vectors."""
 _LOUD = 100.0
 """How much larger padding is made: enough to win any maximum that it takes part in."""
 

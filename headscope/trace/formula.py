@@ -15,6 +15,7 @@ from headscope.errors import Unsupported
 from headscope.facts import HiddenSource, Positions, Where
 from headscope.trace.arguments import REVERSED, call_operands, norm_arguments
 from headscope.trace.axes import TokenAxes
+from headscope.trace.collapse import ALL
 from headscope.trace.evaluate import equals_head
 from headscope.trace.execution import Execution
 from headscope.trace.expression import (
@@ -35,18 +36,15 @@ from headscope.trace.indexing import spell_index
 from headscope.trace.names import ModelNames
 from headscope.trace.picked_rows import by_rows
 from headscope.trace.picks import TokenNames, read_pick, sliced_positions
-from headscope.trace.recorder import Operation
+from headscope.trace.recorder import DROPOUTS, Operation
 from headscope.trace.replay import Replay
 from headscope.trace.side_values import LAYOUT, SIGNS, Builder, operand, side, turned
 from headscope.trace.simplification import simplified
-from headscope.trace.stages import Step, entering_tensors, is_silent, single_step
+from headscope.trace.stages import SPLITS, Step, entering_tensors, is_silent, single_step
 
-_ALL = Positions(Where.ALL)
 _RESHAPES = {"view", "reshape", "unflatten", "view_as", "reshape_as"}
-_DROPOUTS = {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"}
 _WEIGHTED = {"linear", "layer_norm", "batch_norm", "group_norm", "rms_norm"}
 _PICKS = {"select", "index", "gather", "take_along_dim"}
-_SPLITS = {"split", "chunk", "unbind", "tensor_split"}
 _POOLS = {
     "mean": "mean", "adaptive_avg_pool1d": "mean", "adaptive_avg_pool2d": "mean", "adaptive_avg_pool3d": "mean",
     "avg_pool1d": "mean", "avg_pool2d": "mean", "avg_pool3d": "mean", "sum": "sum", "max": "max",
@@ -200,7 +198,7 @@ def _node(step: Step, output: torch.Tensor, builder: Builder) -> Node:  # noqa: 
     entering = entering_tensors(step, builder.head)
     first = builder.nodes[id(entering[0])]
     name = step.name
-    if (is_silent(step) or name in _DROPOUTS) and len(entering) == 1:
+    if (is_silent(step) or name in DROPOUTS) and len(entering) == 1:
         return first
     if name in _RESHAPES and builder.axes.of(entering[0]) and _regroups(entering[0].shape, output.shape):
         raise Withheld("a reshape cuts the vectors of the positions apart")
@@ -208,7 +206,7 @@ def _node(step: Step, output: torch.Tensor, builder: Builder) -> Node:  # noqa: 
         return _applied("", (first,), step, output, builder)
     if name in _PICKS or name == "slice":
         return _indexed(step, output, builder)
-    if name in _SPLITS:
+    if name in SPLITS:
         return _piece(step, output, builder)
     if name in SIGNS and len(step.operations) == 1:
         arithmetic = _arithmetic(step, builder)
@@ -257,8 +255,8 @@ def _indexed(step: Step, output: torch.Tensor, builder: Builder) -> Node:  # noq
     if positions is not None and axis is not None and positions.where is not Where.BY_ROW:
         return Pick(inner, positions, axis)
     if step.name == "slice":
-        kept = None if axis is None else sliced_positions(operation, builder.axes, _ALL)
-        if axis is not None and kept not in (None, _ALL):
+        kept = None if axis is None else sliced_positions(operation, builder.axes, ALL)
+        if axis is not None and kept not in (None, ALL):
             return Cut(inner, kept, axis) if kept else inner
         if output.shape == source.shape:
             return inner
@@ -410,7 +408,7 @@ def _pooled(step: Step, output: torch.Tensor, builder: Builder) -> Node:
     if probe.length and any(entering.shape[axis] == probe.batch * probe.length for axis in reduced):
         raise Withheld(f"{step.name} joins the rows of the batch")
     if reduced and set(reduced) == set(axes):
-        return Pooled(_POOLS[step.name], inner, _ALL, axes)
+        return Pooled(_POOLS[step.name], inner, ALL, axes)
     return _called(step, output, builder)
 
 

@@ -21,7 +21,7 @@ from headscope.trace.picks import (
     sliced_positions,
 )
 from headscope.trace.recorder import Operation
-from headscope.trace.stages import Step, entering_tensors, short_path
+from headscope.trace.stages import SPLITS, Step, entering_tensors, short_path
 
 _FAR_BELOW = -1e3
 """A number that takes a position out of a maximum when it is added: masks add from -1e4 to minus infinity."""
@@ -46,7 +46,7 @@ def read_pooling(  # noqa: PLR0917 - a pooling is read from that many sides
         for operation in step.operations:
             for output in operation.outputs:
                 reading.states[id(output)] = _state_of_output(output, state, step, reading)
-        if step.name in _SPLITS:
+        if step.name in SPLITS:
             _read_split(step, reading)
     parts = _parts_at_the_logits(reading)
     return _pooling(parts, reading, sources), tuple(part.tensors for part in parts)
@@ -296,7 +296,6 @@ _CHANNELS = 2
 """The axes of a convolution's weight that hold features."""
 _RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
 _PRODUCTS = {"matmul", "bmm", "einsum", "scaled_dot_product_attention", "multi_head_attention_forward"}
-_SPLITS = {"split", "chunk", "unbind", "tensor_split"}
 _JOINS = {"cat": "side by side", "stack": "stacked", "add": "added", "sub": "subtracted", "mul": "multiplied"}
 
 

@@ -23,7 +23,7 @@ _OWN_DIRECTORY = str(Path(__file__).parent)
 _CALLER = str(Path(__file__).with_name("execution.py"))
 """The file that calls a model's forward."""
 _PLUMBING = ("/transformers/activations.py", "/transformers/pytorch_utils.py", "/transformers/integrations/")
-_DROPOUTS = {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"}
+DROPOUTS = {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"}
 _WRITES = {
     "__setitem__", "__iadd__", "__isub__", "__imul__", "__idiv__", "__itruediv__", "__ifloordiv__", "__imod__",
     "__ipow__", "__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__",
@@ -201,7 +201,7 @@ class Recorder(TorchFunctionMode):
         if isinstance(result, torch.Tensor) and not written and _is_among(result, operands):
             # In evaluation mode a dropout returns its input, the same object. Without a tensor that stands for its
             # result it would be missing among the stages.
-            if name not in _DROPOUTS:
+            if name not in DROPOUTS:
                 return result
             result = torch.ops.aten.alias(result)
             made = [result]

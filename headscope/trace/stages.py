@@ -19,6 +19,8 @@ from headscope.trace.recorder import Exit, Guess, Operation
 from headscope.upstream.torch import function_names
 from headscope.upstream.transformers import class_names_in_source
 
+SPLITS = {"split", "chunk", "unbind", "tensor_split"}
+"""The operations that cut a tensor into several."""
 _NAMES = {
     "__add__": "add",
     "__radd__": "add",

@@ -10,13 +10,12 @@ import torch
 
 from headscope.errors import Unsupported
 from headscope.facts import Pooling, PoolingKind, PoolingPart
-from headscope.trace.changed_inputs import ChangedInputs
+from headscope.trace.changed_inputs import EVEN, ChangedInputs
 from headscope.trace.picks import kept_positions
 from headscope.trace.recorder import Operation
 from headscope.trace.replay import Replay
 from headscope.trace.stages import single_step
 
-_REDUCED = {PoolingKind.MEAN, PoolingKind.MASKED_MEAN, PoolingKind.SPATIAL_MEAN, PoolingKind.MAX}
 _CLOSE = 1e-3
 _Vectors = list[torch.Tensor]
 
@@ -33,7 +32,7 @@ def with_changes_taken_back(
         return pooling
     parts = []
     for part, pair in zip(pooling.parts, tensors, strict=True):
-        if not pair or part.kind not in _REDUCED:
+        if not pair or part.kind not in EVEN:
             parts.append(part)
             continue
         try:

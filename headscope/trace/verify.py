@@ -8,7 +8,7 @@ import torch
 from headscope.errors import Unsupported
 from headscope.facts import Pooling, PoolingKind, PoolingPart, Verification, Where
 from headscope.trace.axes import TokenAxes
-from headscope.trace.changed_inputs import ChangedInputs, Positions, keeps_equal_vectors
+from headscope.trace.changed_inputs import EVEN, ChangedInputs, Positions, keeps_equal_vectors
 from headscope.trace.execution import Execution
 from headscope.trace.head_slice import HeadSlice
 from headscope.trace.inputs import Row
@@ -185,7 +185,7 @@ def _fault_of(
         if _depends_unseen((pair[1],), claimed, found, runs, axis):
             raise _WithoutGradient(_NO_GRADIENT, "")
         return "reads other positions"
-    if part.kind in _EVEN:
+    if part.kind in EVEN:
         before, after = (runs.constant.differentiable(tensor).detach() for tensor in pair)
         if not keeps_equal_vectors(before, after, (axis,) if is_in_place else where, claimed):
             return "does not count its positions alike"
@@ -389,7 +389,7 @@ def _is_even(pooling: Pooling, runs: ChangedInputs, axis: int) -> bool:
     A mean of equal vectors is that vector however many are padding: a sum, a weighted mean, or a maximum in which zeros
     compete is found out.
     """
-    if pooling.kind not in _EVEN:
+    if pooling.kind not in EVEN:
         return True
     replay = runs.constant
     scores = [logits.detach().flatten(1) for logits in replay.logits if logits.shape[0] == runs.execution.probe.batch]
@@ -400,9 +400,6 @@ def _is_even(pooling: Pooling, runs: ChangedInputs, axis: int) -> bool:
     strengths = [row.movedim(axis - 1, 0).flatten(1).abs().sum(1) for row in _row_gradients(replay)]
     kept = [row[row > _NEGLIGIBLE * row.max().clamp(min=1e-30)] for row in strengths]
     return all(torch.allclose(row, row[:1].expand_as(row), rtol=1e-2) for row in kept)
-
-
-_EVEN = {PoolingKind.MEAN, PoolingKind.MASKED_MEAN, PoolingKind.SPATIAL_MEAN, PoolingKind.MAX}
 
 
 Claim = Callable[[Influence], bool]

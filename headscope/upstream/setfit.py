@@ -46,9 +46,9 @@ class SetFitModel(nn.Module):
 
     base_model_prefix = "first_of_body"
 
-    def __init__(self, body: nn.Module, head: nn.Module, *, normalised: bool) -> None:
+    def __init__(self, body: nn.Module, head: nn.Module, *, normalized: bool) -> None:
         super().__init__()
-        self.model_body, self.model_head, self.normalised = body, head, normalised
+        self.model_body, self.model_head, self.normalized = body, head, normalized
 
     @property
     def first_of_body(self) -> nn.Module:
@@ -58,7 +58,7 @@ class SetFitModel(nn.Module):
     def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         """The scores of texts that are tokenized."""
         embedding = self.model_body(dict(inputs))["sentence_embedding"]
-        if self.normalised:
+        if self.normalized:
             embedding = functional.normalize(embedding, p=2, dim=1)
         scores = self.model_head(embedding)
         return {"logits": scores[0] if isinstance(scores, tuple) else scores}
@@ -72,12 +72,12 @@ def is_setfit(value: object) -> bool:
 def model_of(setfit: Any) -> tuple[SetFitModel, Head]:
     """A SetFitModel as a module, with its head. Raises Unsupported for a head that is not one linear layer."""
     try:
-        body, own, normalised = setfit.model_body, setfit.model_head, bool(setfit.normalize_embeddings)
+        body, own, normalized = setfit.model_body, setfit.model_head, bool(setfit.normalize_embeddings)
         labels = tuple(map(str, setfit.labels or ()))
     except AttributeError as err:
         raise moved("setfit", f"a SetFitModel keeps its parts elsewhere ({err})") from err
     head = _of_torch(own, labels) if isinstance(own, nn.Module) else _of_sklearn(own, labels)
-    return SetFitModel(body, head.module, normalised=normalised), head
+    return SetFitModel(body, head.module, normalized=normalized), head
 
 
 def _of_torch(head: Any, labels: tuple[str, ...]) -> Head:

@@ -86,7 +86,7 @@ def test_another_pooling_is_changed(tmp_path: Path) -> None:
     assert aspects(headscope.compare(tmp_path / "source", path))["pooling"] == "changed"
 
 
-def test_a_quantised_tensor_is_transformed(tmp_path: Path) -> None:
+def test_a_quantized_tensor_is_transformed(tmp_path: Path) -> None:
     model = source("roberta", tmp_path / "source")
     stored = exports.converted(model)
     writer = gguf.GGUFWriter(str(tmp_path / "q.gguf"), "bert")

@@ -3,23 +3,27 @@
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from tests import warm
+
 PROC = Path("/proc")
 MARK = "HEADSCOPE_TEST_MARK"
 AS_IN_A_TERMINAL = """
-import os, signal, sys
-for name in (signal.SIGINT, signal.SIGHUP):  # ignored where the suite runs in the background
-    signal.signal(name, signal.SIG_DFL)
-os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+import os, runpy, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # both are ignored where the suite runs in the background
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+with open(sys.argv[1], "w") as file:
+    file.write(str(os.getpid()))
+sys.argv[1:2] = []
+runpy.run_module("headscope", run_name="__main__", alter_sys=True)
 """
 START_SECONDS, END_SECONDS = 90, 15
 
-pytestmark = pytest.mark.skipif(not PROC.is_dir(), reason="processes are found through /proc")
+pytestmark = pytest.mark.skipif(not (PROC.is_dir() and warm.FORKS), reason="processes are found through /proc")
 
 
 def marked(mark: str) -> set[int]:
@@ -57,9 +61,9 @@ def wait_until(condition: object, seconds: float) -> bool:
 
 @pytest.mark.parametrize("end", ["SIGTERM", "SIGKILL", "SIGHUP", "SIGINT", "closed pipe"])
 def test_no_worker_is_left_after_any_end(end: str, tmp_path: Path) -> None:
-    mark = f"{tmp_path.name}-{os.getpid()}"
-    started = subprocess.Popen(
-        [sys.executable, "-c", AS_IN_A_TERMINAL, "-m", "headscope", "heads", "--workers", "2"],
+    mark, file = f"{tmp_path.name}-{os.getpid()}", tmp_path / "pid"
+    started = subprocess.Popen(  # the parent of the workers is a fork, which `started` waits for
+        [*warm.python(), "-c", AS_IN_A_TERMINAL, str(file), "heads", "--workers", "2"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | {MARK: mark}, start_new_session=True,
     )  # fmt: skip
     try:
@@ -68,10 +72,10 @@ def test_no_worker_is_left_after_any_end(end: str, tmp_path: Path) -> None:
         if end == "closed pipe":
             started.stdout.close()
             started.stderr.close()
-            started.terminate()
-        else:
-            started.send_signal(getattr(signal, end))
+        parent, number = int(file.read_text()), signal.SIGTERM if end == "closed pipe" else getattr(signal, end)
+        os.kill(parent, number)
         started.wait(END_SECONDS)
+        assert not (PROC / str(parent)).exists()
         assert wait_until(lambda: not marked(mark), END_SECONDS), [command(pid) for pid in marked(mark)]
     finally:
         for pid in marked(mark):
@@ -85,5 +89,5 @@ def test_a_script_without_a_main_guard_runs_once(tmp_path: Path) -> None:
         "print('begun')\nimport headscope\nfound = headscope.heads('luke', workers=2)\n"
         "print(len(found) > 6, all(entry.traced for entry in found))\n"
     )
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run([*warm.python(), str(script)], capture_output=True, text=True, timeout=300, check=False)
     assert done.stdout.split() == ["begun", "True", "True"], done.stderr

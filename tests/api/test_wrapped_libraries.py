@@ -152,13 +152,13 @@ def setfit_model(base: str, **more: Any) -> Any:
     return library.SetFitModel(model_body=sentence_model(base), **more)
 
 
-@pytest.mark.parametrize("normalised", [False, True])
+@pytest.mark.parametrize("normalized", [False, True])
 @pytest.mark.parametrize("classes", [2, 3])
-def test_setfit_with_a_fitted_classifier(classes: int, normalised: bool, base: str) -> None:
+def test_setfit_with_a_fitted_classifier(classes: int, normalized: bool, base: str) -> None:
     linear = pytest.importorskip("sklearn.linear_model")
     names = ["neg", "pos", "mixed"][:classes]
     head = linear.LogisticRegression()
-    model = setfit_model(base, model_head=head, normalize_embeddings=normalised)
+    model = setfit_model(base, model_head=head, normalize_embeddings=normalized)
     head.fit(torch.randn(30, H).numpy(), [names[at % classes] for at in range(30)])
     report = headscope.inspect(model)
     assert report.model.labels == tuple(sorted(names))
@@ -167,7 +167,7 @@ def test_setfit_with_a_fitted_classifier(classes: int, normalised: bool, base: s
     assert {item.name: item.shape for item in report.head.parameters} == {
         "model_head.coef_": head.coef_.shape, "model_head.intercept_": head.intercept_.shape,
     }  # fmt: skip
-    assert ("normalize" in report.head.formula) == normalised
+    assert ("normalize" in report.head.formula) == normalized
     inputs = dict(model.model_body.tokenizer(TEXTS, return_tensors="pt", padding=True))
     shown = headscope.forward(model, example_inputs=inputs)
     assert close(shown, head.decision_function(model.encode(TEXTS)))

@@ -12,8 +12,8 @@ import jsonschema
 import pytest
 import torch
 
-from headscope.checkpoints.formats import onnx_head as head_reader
 from headscope.checkpoints.formats.bytes import LocalBytes
+from headscope.checkpoints.formats.onnx_file import read_onnx
 from headscope.checkpoints.formats.onnx_lean import lean_model
 from headscope.cli import main
 from headscope.errors import ExitCode, HeadscopeError
@@ -38,7 +38,7 @@ READINGS: dict[str, tuple[bool, PoolingKind, list[str]]] = {
 
 
 def head_of(path: Path) -> ExportHead:
-    head = head_reader.read_onnx(LocalBytes(path, path.name)).head
+    head = read_onnx(LocalBytes(path, path.name)).head
     assert head is not None
     return head
 
@@ -184,7 +184,7 @@ def test_labels_come_from_the_metadata(text: str, labels: tuple[str, ...], tmp_p
     assert head_of(path).labels == labels
 
 
-def test_a_quantised_layer_is_known_by_its_node(tmp_path: Path) -> None:
+def test_a_quantized_layer_is_known_by_its_node(tmp_path: Path) -> None:
     """A head as ONNX Runtime's dynamic quantization writes it, made with onnx's own helper."""
     make, kinds = onnx.helper, onnx.TensorProto
     tensors = [
@@ -225,7 +225,7 @@ def test_large_weights_are_not_read(tmp_path: Path) -> None:
     module.embed = torch.nn.Embedding(500_000, 8)
     path = exports.write_onnx(module, tmp_path / "m.onnx")
     source = LocalBytes(path, path.name)
-    contents = head_reader.read_onnx(source)
+    contents = read_onnx(source)
     assert path.stat().st_size > 16_000_000
     assert source.bytes_read < 400_000
     assert contents.elements > 4_000_000

@@ -91,7 +91,7 @@ def test_a_snapshot_of_a_bundled_one_still_says_that_it_is_a_reconstruction(tmp_
         assert "reconstructed from published facts" in read_manifest(Location(str(tmp_path / name))).notices[0]
 
 
-def test_an_id_under_its_organisation_is_known_too() -> None:
+def test_an_id_under_its_organization_is_known_too() -> None:
     assert read_manifest(Location("google-bert/bert-base-uncased", hub=HubOptions(offline=True))).tensors
 
 

@@ -21,7 +21,7 @@ from headscope.checks import RULES
 from headscope.facts import Severity
 from headscope.facts.check import CheckResult, Verdict
 from tests.families import FAMILIES, Family
-from tests.model.test_quantised import save as save_packed
+from tests.model.test_quantized import save as save_packed
 from tests.saving import save_safetensors, save_sharded_safetensors, save_torch_zip
 
 LABELS = {"0": "no", "1": "maybe", "2": "yes"}
@@ -165,7 +165,7 @@ def adapter(family: str, edit: dict[str, Any] | None = None, **settings: Any) ->
     return build
 
 
-def quantised(packing: str, **settings: Any) -> Build:
+def quantized(packing: str, **settings: Any) -> Build:
     """A checkpoint whose layers are packed."""
 
     def build(folder: Path) -> Path:
@@ -355,13 +355,13 @@ FAULTS: tuple[Case, ...] = (
     fault("HS406", "value-head", with_score_head("llama", "v_head.summary.weight"), "inference", "HS102", "HS202"),
     fault("HS406", "reward-head", with_score_head("qwen2", "reward_head.weight"), "inference", "HS102", "HS202"),
     fault("HS406", "training", with_score_head("mistral", "value_head.weight"), "training", "HS102"),
-    fault("HS404", "eight-bits", quantised("bnb8", head=True)),
-    fault("HS404", "four-bits", quantised("bnb4", head=True), "training"),
-    fault("HS404", "fp8", quantised("fp8", head=True)),
+    fault("HS404", "eight-bits", quantized("bnb8", head=True)),
+    fault("HS404", "four-bits", quantized("bnb4", head=True), "training"),
+    fault("HS404", "fp8", quantized("fp8", head=True)),
     fault(
         "HS404",
         "forgotten",
-        quantised("bnb4", of="language_model", llm_int8_skip_modules=["lm_head"]),
+        quantized("bnb4", of="language_model", llm_int8_skip_modules=["lm_head"]),
         "training",
         "HS102",
         task="sequence-classification",
@@ -409,7 +409,7 @@ def _healthy() -> Iterator[Case]:
     yield Case("bfloat16", saved("llama", config={"dtype": "bfloat16"}, edit=trained), "training")
     yield Case("same-labels", saved("bert", edit=trained), "inference", options={"labels": tuple(LABELS.values())})
     for packing in ("bnb4", "bnb8", "gptq", "awq", "fp8", "compressed-tensors", "torchao"):
-        yield Case(f"quantised-{packing}", quantised(packing), "inference")
+        yield Case(f"quantized-{packing}", quantized(packing), "inference")
     yield Case("lora", adapter("bert", target_modules=["query"]), "inference", options=NAMED)
     yield Case("lora-roberta", adapter("roberta", target_modules=["query"]), "inference", options=NAMED)
     yield Case("lora-llama", adapter("llama", target_modules=["q_proj"]), "inference", options=NAMED)

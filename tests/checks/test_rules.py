@@ -26,7 +26,7 @@ _UNTRAINED = "HS502 looks-untrained"
 _LIVE = {"HS110", "HS601", "HS602"}
 _OF_CHECK = {name for name, rule in RULES.items() if rule.command == "check"}
 _OF_DATA = {name for name, rule in RULES.items() if "data" in rule.needs}
-"""tests/labelled breaks these."""
+"""tests/labeled breaks these."""
 _OF_FILES = {rule for rule in RULES if rule.startswith("HS8")} - {"HS801", "HS802"}
 """Rules on states in which tests/states puts whole folders."""
 

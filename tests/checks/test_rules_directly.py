@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headscope.checks import RULES, judge
-from headscope.checks.judgement import fingerprint, unused_ignores
+from headscope.checks.judgment import fingerprint, unused_ignores
 from headscope.checks.rule import NotApplicable, NotKnown, classifier_of, rule
 from headscope.checks.selection import Ignore, Selection, select
 from headscope.errors import UsageError
@@ -62,7 +62,7 @@ from headscope.facts.check import (
 )
 from headscope.facts.counting import few_of
 from headscope.facts.health import HeadHealth, HealthBasis, HealthVerdict
-from headscope.facts.labelled import DataClass, DataFacts, Fit, LabelKind, Order, Predictions
+from headscope.facts.labeled import DataClass, DataFacts, Fit, LabelKind, Order, Predictions
 from tests.reports import ENVIRONMENT
 
 LOADED, NEW, MISMATCHED = ParameterStatus.LOADED, ParameterStatus.NEW, ParameterStatus.MISMATCHED
@@ -718,29 +718,29 @@ def test_code_in_the_repository() -> None:
     assert severities("HS403", config=ConfigFacts(has_auto_map=True)) == ([WARNING], [WARNING])
 
 
-def quantised(**changes: Any) -> ModelFacts:
+def quantized(**changes: Any) -> ModelFacts:
     return model(quantization=replace(Quantisation("bitsandbytes", 4, False), **changes))
 
 
 def test_a_head_in_few_bits() -> None:
     packed = head(parameter(DENSE), parameter(CLASSIFIER, quantised="nf4"))
-    assert severities("HS404", head=packed, model=quantised(head_quantised=True)) == ([ERROR], [WARNING])
+    assert severities("HS404", head=packed, model=quantized(head_quantised=True)) == ([ERROR], [WARNING])
     assert severities("HS404", head=packed) == SILENT
-    assert severities("HS404", model=quantised()) == SILENT
+    assert severities("HS404", model=quantized()) == SILENT
     with pytest.raises(NotKnown, match="headscope could not determine how the head is stored"):
-        findings("HS404", subject(model=quantised(head_quantised=None)))
+        findings("HS404", subject(model=quantized(head_quantised=None)))
     new = head(parameter(DENSE), parameter(CLASSIFIER, NEW))
-    assert severities("HS404", head=new, model=quantised(skips_head=False)) == ([ERROR], [WARNING])
-    (found,) = findings("HS404", subject(head=new, model=quantised(skips_head=False)))
+    assert severities("HS404", head=new, model=quantized(skips_head=False)) == ([ERROR], [WARNING])
+    (found,) = findings("HS404", subject(head=new, model=quantized(skips_head=False)))
     assert found.message.startswith("The quantization config doesn't skip the head: classifier.weight")
-    (found,) = findings("HS404", subject(head=new, model=quantised(skips_head=False, skipped=("lm_head",))))
+    (found,) = findings("HS404", subject(head=new, model=quantized(skips_head=False, skipped=("lm_head",))))
     assert found.message.startswith("The quantization config skips lm_head but not the head")
-    assert severities("HS404", head=new, model=quantised(skips_head=None)) == SILENT
-    assert severities("HS404", head=new, model=quantised(skips_head=True)) == SILENT
-    assert severities("HS404", head=new, model=quantised(skips_head=False, method="gptq")) == SILENT
-    assert severities("HS404", model=quantised(skips_head=False)) == SILENT
+    assert severities("HS404", head=new, model=quantized(skips_head=None)) == SILENT
+    assert severities("HS404", head=new, model=quantized(skips_head=True)) == SILENT
+    assert severities("HS404", head=new, model=quantized(skips_head=False, method="gptq")) == SILENT
+    assert severities("HS404", model=quantized(skips_head=False)) == SILENT
     lost = head(parameter(CLASSIFIER, MISMATCHED))
-    assert severities("HS404", head=lost, model=quantised(skips_head=False)) == ([ERROR], [WARNING])
+    assert severities("HS404", head=lost, model=quantized(skips_head=False)) == ([ERROR], [WARNING])
 
 
 def values(name: str, **changes: Any) -> TensorValues:

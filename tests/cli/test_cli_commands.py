@@ -61,14 +61,22 @@ def test_inspect_prints_the_screen(fake: FakeApi, capsys: pytest.CaptureFixture[
     assert err == ""
 
 
-def test_inspect_shows_every_weight_with_details(fake: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["inspect", "roberta"])
-    short = capsys.readouterr().out
-    main(["inspect", "roberta", "--details"])
+@pytest.mark.parametrize(
+    ("words", "left_out", "listed"),
+    [
+        ("inspect roberta --details", "classifier.dense.bias", ["classifier.dense.bias", "124,647,939 in all"]),
+        ("diff-weights bert --all", "query.weight", ["bert.encoder.layer.{0...11}.attention.self.query.weight"]),
+    ],
+)
+def test_an_option_lists_the_weights_that_the_screen_leaves_out(
+    fake: FakeApi, capsys: pytest.CaptureFixture[str], words: str, left_out: str, listed: list[str]
+) -> None:
+    short, _ = words.split(" --")
+    main(short.split())
+    assert left_out not in capsys.readouterr().out
+    main(words.split())
     long = capsys.readouterr().out
-    assert "classifier.dense.bias" not in short
-    assert "classifier.dense.bias" in long
-    assert "124,647,939 in all" in long
+    assert [line for line in listed if line not in long] == []
 
 
 def test_inspect_ends_in_commands_that_can_be_copied(fake: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,15 +96,6 @@ def test_inspect_json_is_the_report(fake: FakeApi, capsys: pytest.CaptureFixture
 def test_json_has_three_spellings(fake: FakeApi, capsys: pytest.CaptureFixture[str], spelling: list[str]) -> None:
     main(["inspect", "bert", *spelling])
     assert json.loads(capsys.readouterr().out)["command"] == "inspect"
-
-
-def test_diff_weights_lists_the_loaded_only_with_all(fake: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["diff-weights", "bert"])
-    short = capsys.readouterr().out
-    main(["diff-weights", "bert", "--all"])
-    long = capsys.readouterr().out
-    assert "query.weight" not in short
-    assert "bert.encoder.layer.{0...11}.attention.self.query.weight" in long
 
 
 def test_diff_weights_json_has_no_head(fake: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:

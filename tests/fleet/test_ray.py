@@ -18,9 +18,10 @@ from headers_only import checkpoint_of, write
 from scan_faults import Dies, Hangs, Leaves, Raises, Slow
 
 import headscope
-from headscope.api.scanning import Progressed, run_scan
+from headscope.api.scanning import run_scan
 from headscope.errors import HeadscopeError, UsageError
 from headscope.fleet.table import read_rows
+from headscope.fleet.table_scan import Progressed
 
 SNAPSHOTS = ("bert-base-uncased", "gpt2", "roberta-base", "distilbert-base-uncased", "nothing-here")
 DRIVER = """

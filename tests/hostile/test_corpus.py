@@ -27,7 +27,7 @@ _IN_A_PROCESS = tuple(case for case in CASES if "million" in case.id or "pipe" i
 
 
 class Terminal(io.StringIO):
-    """A stream that somebody watches, in colour."""
+    """A stream that somebody watches, in color."""
 
     def isatty(self) -> bool:
         return True

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +10,23 @@ import pytest
 import transformers
 
 from hostile.corpus.case import ONE_TENSOR, safetensors
+from hostile.measure import measured
+from tests import warm
 
 MOST_MEGABYTES = 600
 _STATUS = Path("/proc/self/status")
-_IMPORTS = "import transformers, torch, accelerate; from transformers import PreTrainedModel"
-_PEAK = (
-    "import re, sys\n{run}\npeak = re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read()).group(1)\n"
-    "sys.stderr.write(f'\\nPEAK {{peak}}\\n')"
-)
-_RUN = "from headscope.cli import main\ncode = main(sys.argv[1:])\nsys.stderr.write(f'\\nCODE {code}')"
+_RUN = """
+import sys
+import transformers, torch, accelerate
+from transformers import PreTrainedModel
+sys.path.insert(0, {tests!r})
+from headscope.cli import main
+from hostile.measure import measured
+
+with measured() as taken:
+    code = main(sys.argv[1:])
+sys.stderr.write(f"\\nCODE {{code}} MEGABYTES {{taken.megabytes}}")
+"""
 
 SIZES: dict[str, dict[str, Any]] = {
     "MixtralConfig": {"vocab_size": 32002, "eos_token_id": 32000, "pad_token_id": 0},
@@ -34,30 +41,34 @@ SIZES: dict[str, dict[str, Any]] = {
 """Published sizes: one layer of the largest held 4.7 GB in real numbers."""
 
 
-def peak(code: str, *arguments: str) -> tuple[float, str]:
-    """The peak of a process in MB, and what it wrote to stderr."""
+def run(*arguments: str) -> tuple[int, float]:
+    """The exit code of a command in a process that has imported the libraries, and its peak beyond them in MB."""
+    surroundings = os.environ | {"HF_HUB_OFFLINE": "1"}
+    code = _RUN.format(tests=str(Path(__file__).parents[1]))
     ran = subprocess.run(
-        [sys.executable, "-c", _PEAK.format(run=code), *arguments],
-        capture_output=True, text=True, check=True, timeout=300, env=os.environ | {"HF_HUB_OFFLINE": "1"},
+        [*warm.python(environment=surroundings), "-c", code, *arguments],
+        capture_output=True, text=True, check=True, timeout=300, env=surroundings,
     )  # fmt: skip
-    return float(ran.stderr.rpartition("PEAK")[2]) / 1000, ran.stderr
-
-
-@pytest.fixture(scope="module")
-def imports() -> float:
-    """What importing the libraries takes."""
-    return peak(_IMPORTS)[0]
+    _, code, _, megabytes = ran.stderr.splitlines()[-1].split()
+    return int(code), float(megabytes)
 
 
 @pytest.mark.skipif(not _STATUS.exists(), reason="the peak is read from /proc")
 @pytest.mark.parametrize("name", SIZES)
-def test_check_of_a_large_configuration_stays_small(name: str, imports: float, tmp_path: Path) -> None:
+def test_check_of_a_large_configuration_stays_small(name: str, tmp_path: Path) -> None:
     getattr(transformers, name)(**SIZES[name]).save_pretrained(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(safetensors(ONE_TENSOR))
-    taken, sentence = peak(
-        _RUN, "check", str(tmp_path), "--for", "training", "--no-cache", "-o", str(tmp_path / "out.json"), "--json"
+    code, taken = run(
+        "check", str(tmp_path), "--for", "training", "--no-cache", "-o", str(tmp_path / "out.json"), "--json"
     )
-    print(f"{name}: {taken - imports:.0f} MB beyond import")
-    assert "CODE 1" in sentence
-    assert taken - imports < MOST_MEGABYTES
+    print(f"{name}: {taken:.0f} MB beyond import")
+    assert code == 1
+    assert 0 < taken < MOST_MEGABYTES
     assert json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))["verdict"] == "failed"
+
+
+@pytest.mark.skipif(not _STATUS.exists(), reason="the peak is read from /proc")
+def test_what_a_process_takes_and_gives_back_counts() -> None:
+    with measured() as taken:
+        bytearray(b"x") * 100_000_000
+    assert 90 < taken.megabytes < 130

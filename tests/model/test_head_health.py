@@ -31,8 +31,8 @@ from headscope.errors import UsageError
 from headscope.facts import HealthBasis, HealthVerdict
 from headscope.facts.health import HeadHealth, InitialSpread
 from headscope.model.head_statistics import bias_statistics, matrix_statistics
-from headscope.model.initialisation import initial_spread
-from tests.model.test_quantised import save as save_packed
+from headscope.model.initialization import initial_spread
+from tests.model.test_quantized import save as save_packed
 from tests.saving import save_sharded_safetensors, save_torch_legacy, save_torch_zip
 
 FRESH, BRIEFLY, TRAINED = HealthVerdict.FRESH, HealthVerdict.BRIEFLY_TRAINED, HealthVerdict.TRAINED
@@ -332,7 +332,7 @@ def test_a_known_structure_is_not_initialized_again(tmp_path: Path, monkeypatch:
         calls.append(weight)
         return initial_spread(model, weight, stated)
 
-    monkeypatch.setattr("headscope.model.initialisation.initial_spread", counted)
+    monkeypatch.setattr("headscope.model.initialization.initial_spread", counted)
     for name in "ab":
         saved(bert(initializer_range=0.05), tmp_path / name)
         checked = headscope.check(tmp_path / name, "inference", rules="HS502", cache=True)

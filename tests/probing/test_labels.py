@@ -11,12 +11,12 @@ import transformers
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
-from labelled.trained import save, texts, trained, untrained, write_csv
+from labeled.trained import save, texts, trained, untrained, write_csv
 
 import headscope
 from headscope.cli.app import main
 from headscope.errors import HeadscopeError
-from headscope.facts.labelled import DataFacts, LabelKind
+from headscope.facts.labeled import DataFacts, LabelKind
 from headscope.facts.probe import Advised, BaselineKind, Metric, OpinionKind, ProbeResult, Problem, Start
 from headscope.probing.label_facts import describe_labels
 from headscope.probing.rows import Rows

@@ -13,7 +13,7 @@ import transformers
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
-from labelled.trained import save, texts, trained, untrained, write_csv
+from labeled.trained import save, texts, trained, untrained, write_csv
 from probing import tiny
 
 import headscope

@@ -13,7 +13,7 @@ import torch
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
-from labelled.trained import save, texts, untrained, write_csv
+from labeled.trained import save, texts, untrained, write_csv
 
 import headscope
 from headscope.errors import HeadscopeError, UsageError

@@ -29,7 +29,7 @@ def _wrapped(alpha: int) -> Any:
 
 
 @pytest.mark.parametrize("before", ["", "module."])
-def test_a_peft_model_saved_whole_is_recognised_and_merged(
+def test_a_peft_model_saved_whole_is_recognized_and_merged(
     before: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = _wrapped(32)

@@ -137,7 +137,7 @@ def test_weights_inside_a_training_file_are_named_and_saved_alone(
     repaired_checkpoint_passes(tmp_path)
 
 
-def test_a_file_of_lightning_itself_is_recognised(
+def test_a_file_of_lightning_itself_is_recognized(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lightning = pytest.importorskip("lightning")

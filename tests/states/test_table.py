@@ -1,6 +1,6 @@
 """Rows of the table of states: what headscope says of a real save, and that its repair brings the weights back.
 
-The first of each kind; every row with `make states`, which takes minutes, and which whoever changes a recogniser runs.
+The first of each kind; every row with `make states`, which takes minutes, and which whoever changes a recognizer runs.
 """
 
 import importlib.util

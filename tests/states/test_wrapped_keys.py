@@ -75,7 +75,7 @@ def _model() -> nn.Module:
 
 
 @pytest.mark.parametrize("name", _WRAPPERS)
-def test_the_state_dict_of_a_wrapped_model_is_recognised_and_repaired(
+def test_the_state_dict_of_a_wrapped_model_is_recognized_and_repaired(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrap, evidence = _WRAPPERS[name]

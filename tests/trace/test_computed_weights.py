@@ -25,7 +25,7 @@ class Weights(Text):
 
 
 COMPUTED: dict[str, tuple[Head, str, set[str]]] = {
-    "normalised": (
+    "normalized": (
         lambda s, h, m: linear(h[:, 0], normalize(s.weight)),
         "linear(h[0], normalize(weight, p=2, dim=1, eps=1e-12))",
         {"weight"},

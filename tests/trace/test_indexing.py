@@ -311,7 +311,7 @@ def test_padding_is_only_known_of_texts_of_that_length(where: Where) -> None:
         kept_positions(Positions(where), EXECUTION, LENGTH + 1)
 
 
-def test_a_rule_that_was_not_recognised_names_no_positions() -> None:
+def test_a_rule_that_was_not_recognized_names_no_positions() -> None:
     with pytest.raises(ValueError, match="does not say which positions"):
         kept_positions(Positions(Where.BY_ROW), EXECUTION, LENGTH)
 

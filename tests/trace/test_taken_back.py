@@ -20,7 +20,7 @@ def cube_root(value: torch.Tensor) -> torch.Tensor:
 
 POWER = 3.0
 BACK: dict[str, tuple[Head, str]] = {
-    "generalised mean": (lambda s, h, m: h.clamp(min=1e-6).pow(POWER).mean(1).pow(1 / POWER), "pow"),
+    "generalized mean": (lambda s, h, m: h.clamp(min=1e-6).pow(POWER).mean(1).pow(1 / POWER), "pow"),
     "of dense": (lambda s, h, m: s.dense(h).clamp(min=1e-6).pow(POWER).mean(1).pow(1 / POWER), "pow"),
     "learned power": (lambda s, h, m: h.clamp(min=1e-6).pow(s.scale).mean(1).pow(1 / s.scale), "pow"),
     "masked": (

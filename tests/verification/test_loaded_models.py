@@ -35,8 +35,8 @@ import headscope
 from headscope.errors import NotFound, Unsupported, UsageError
 from headscope.facts.check import Verdict
 from headscope.facts.verification import TensorStatus
-from tests.model.test_quantised import PACKINGS
-from tests.model.test_quantised import save as quantised
+from tests.model.test_quantized import PACKINGS
+from tests.model.test_quantized import save as quantized
 
 S = TensorStatus
 TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 37, "vocab_size": 99}
@@ -552,7 +552,7 @@ def test_packed_numbers_are_not_determined(saved: Path) -> None:
 def test_what_a_checkpoint_packs_is_not_determined_and_never_different(
     name: str, is_told: bool, tmp_path: Path
 ) -> None:
-    folder = quantised(tmp_path, name)
+    folder = quantized(tmp_path, name)
     config = LlamaConfig.from_pretrained(folder)
     settings = config.quantization_config
     del config.quantization_config

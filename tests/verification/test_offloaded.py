@@ -102,8 +102,8 @@ def test_the_head_of_an_offloaded_model_is_traced(saved: Path, tmp_path: Path) -
 
 def test_a_save_of_which_nothing_was_compared_is_never_green(saved: Path) -> None:
     from headscope.api.save_verification import SaveWatch, selection_of_saves
+    from headscope.examination.head_memory import HeadMemory
     from headscope.examination.module import unwrap
-    from headscope.examination.saving import HeadMemory
 
     model = loaded(saved)
     result = SaveWatch(HeadMemory(unwrap(model), ()), selection_of_saves()).compare(model, saved)

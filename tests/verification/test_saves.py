@@ -358,8 +358,8 @@ def test_placeholders_of_zero3_are_caught(model: Any, tmp_path: Path) -> None:
 
 def test_a_live_placeholder_is_not_determined(model: Any, tmp_path: Path) -> None:
     from headscope.api.save_verification import SaveWatch, selection_of_saves
+    from headscope.examination.head_memory import HeadMemory
     from headscope.examination.module import unwrap
-    from headscope.examination.saving import HeadMemory
 
     model.save_pretrained(tmp_path / "saved")
     memory = HeadMemory(unwrap(model), HEAD)
@@ -372,8 +372,8 @@ def test_a_live_placeholder_is_not_determined(model: Any, tmp_path: Path) -> Non
 def test_a_head_that_the_save_of_a_sharded_model_left_out_is_caught(model: Any, tmp_path: Path) -> None:
     """No process holds the whole numbers; that the save has no key for the head shows without them."""
     from headscope.api.save_verification import SaveWatch, selection_of_saves
+    from headscope.examination.head_memory import HeadMemory
     from headscope.examination.module import unwrap
-    from headscope.examination.saving import HeadMemory
 
     model.save_pretrained(tmp_path / "whole")
     model.bert.save_pretrained(tmp_path / "saved")

@@ -48,6 +48,19 @@ class Request:
     streams: list[int]
 
 
+@dataclass(frozen=True)
+class Copies:
+    """Where the settings of the Hub's client are, in it and in what copied from it."""
+
+    settings: dict[str, Any]
+    """As the client read them."""
+    clients: list[Any]
+    same: list[tuple[types.ModuleType, str]]
+    """The names that hold a setting, under its own name."""
+    inside: list[tuple[types.ModuleType, str]]
+    """The names of paths inside the folder of the Hub."""
+
+
 def settings_of(environment: dict[str, str]) -> dict[str, str]:
     """What Transformers reads when it is imported, and a fork can't change."""
     return {name: value for name, value in environment.items() if name.startswith(_OTHER)}
@@ -184,7 +197,7 @@ def _received(connection: socket.socket) -> Request | None:
     return Request(asked["words"], asked["folder"], asked["environment"], tuple(asked["memory"]), list(streams))
 
 
-def take_over(request: Request) -> None:
+def take_over(request: Request, known: Copies | None) -> None:
     """Makes this fork what the caller's process would be."""
     for number, stream in enumerate(request.streams):
         os.dup2(stream, number)
@@ -194,29 +207,41 @@ def take_over(request: Request) -> None:
     os.chdir(request.folder)
     os.environ.clear()
     os.environ.update(request.environment)
-    if "huggingface_hub" in sys.modules:
-        read_settings_again()
+    if known is not None:
+        read_settings_again(known)
     resource.setrlimit(resource.RLIMIT_AS, request.memory)
     hurry()
     given = [path for path in request.environment.get("PYTHONPATH", "").split(os.pathsep) if path]
     sys.path[1:1] = [path for path in given if path not in sys.path[1:]]  # the first entry is set by what is run
 
 
-def read_settings_again() -> None:
-    """Gives the Hub's client, and who copied from it, the settings that the environment has now."""
+def copies() -> Copies:
+    """Searches all that is imported: the server does so once, as it changes nothing, and a fork pays for each look."""
     from huggingface_hub import HfApi, constants
 
-    before = dict(vars(constants))
-    now = vars(importlib.reload(constants))
-    changed = {name: value for name, value in before.items() if value != now.get(name) and not name.startswith("__")}
+    found = Copies(dict(vars(constants)), [], [], [])
     for module in [module for name, module in sys.modules.items() if name.partition(".")[0] in _READERS]:
         for name, value in list(vars(module).items()):
             if isinstance(value, HfApi):
-                value.endpoint = constants.ENDPOINT
-            elif name in changed and value == changed[name]:
-                setattr(module, name, now[name])
-            elif isinstance(value, str) and value.startswith(before["HF_HOME"]):
-                setattr(module, name, now["HF_HOME"] + value.removeprefix(before["HF_HOME"]))
+                found.clients.append(value)
+            elif name in found.settings and value == found.settings[name] and not name.startswith("__"):
+                found.same.append((module, name))
+            elif isinstance(value, str) and value.startswith(found.settings["HF_HOME"]):
+                found.inside.append((module, name))
+    return found
+
+
+def read_settings_again(known: Copies) -> None:
+    """Gives the Hub's client, and who copied from it, the settings that the environment has now."""
+    from huggingface_hub import constants
+
+    now = vars(importlib.reload(constants))
+    for client in known.clients:
+        client.endpoint = constants.ENDPOINT
+    for module, name in known.same:
+        setattr(module, name, now[name])
+    for module, name in known.inside:
+        setattr(module, name, now["HF_HOME"] + vars(module)[name].removeprefix(known.settings["HF_HOME"]))
 
 
 def hurry() -> None:
@@ -320,13 +345,14 @@ def main() -> Request | None:
     """Serves; returns the request in a fork."""
     sys.path[0] = str(Path(__file__).resolve().parents[2])
     preload(sys.argv[1])
+    known = copies() if "huggingface_hub" in sys.modules else None
     gc.collect()
     gc.freeze()  # forks share what is not touched
     with listening() as listener:
         print(listener.getsockname(), flush=True)
         request = Server(listener).wait()
         if request is not None:
-            take_over(request)
+            take_over(request, known)
         return request
 
 

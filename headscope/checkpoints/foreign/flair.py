@@ -17,7 +17,7 @@ from headscope.checkpoints.foreign.values import (
     shape_faults,
     text,
 )
-from headscope.checkpoints.formats.pickles import Opaque
+from headscope.checkpoints.formats.pickle_values import Opaque
 from headscope.checkpoints.formats.torch_file import headers_of, read_torch_value
 from headscope.checkpoints.weights import Storage
 from headscope.errors import HeadscopeError, Unsupported

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 from headscope.checkpoints.formats.bytes import ByteSource
 from headscope.checkpoints.formats.gguf import refuse_gguf
-from headscope.checkpoints.formats.onnx_head import refuse_onnx
+from headscope.checkpoints.formats.onnx_file import refuse_onnx
 
 
 def refuse_exports(names: Iterable[str], opened: Callable[[str], ByteSource]) -> None:

@@ -2,114 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from headscope.checkpoints.config_file import LARGEST_JSON, parse_object
-from headscope.checkpoints.formats.bytes import ByteSource
-from headscope.checkpoints.formats.onnx_graph import Graph, Node, names_of, read_onnx_graph, require_onnx
-from headscope.checkpoints.formats.onnx_walk import Meeting, Walk, Weight, last_match
-from headscope.errors import HeadscopeError, Unsupported
+from headscope.checkpoints.formats.onnx_graph import Graph, Node, names_of
+from headscope.checkpoints.formats.onnx_pooling import SILENT, TOKENS, Pools
+from headscope.checkpoints.formats.onnx_steps import (
+    ELEMENTWISE,
+    NAMES,
+    QUANTIZED,
+    composite_of,
+    storage_of,
+    stored_step,
+)
+from headscope.checkpoints.formats.onnx_walk import Meeting, Walk, Weight
 from headscope.facts import PoolingKind, Shape, TensorHeader, Unavailable
-from headscope.facts.counting import counted
-from headscope.facts.export import ExportHead, ExportStep, ExportValue, HeadBasis, Storage
-from headscope.facts.weight_inventory import Setting, WeightInventory, contents_of
+from headscope.facts.export import ExportHead, ExportStep, ExportValue, HeadBasis
 
-SUFFIX = ".onnx"
-_CONFIG = "config.json"
 KNOWLEDGE = "the nodes of the graph, from the scores back to the last normalization; nothing was run"
 _SCORES = "logits"
-_TOKENS = 3
 _LONGEST_HEAD = 400
-_SILENT = frozenset({"Identity", "Dropout", "Cast", "QuantizeLinear", "DequantizeLinear"})
 _SHAPING = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand"})
 _NORMS = frozenset({
     "LayerNormalization", "RMSNormalization", "SkipLayerNormalization", "SimplifiedLayerNormalization",
     "SkipSimplifiedLayerNormalization", "EmbedLayerNormalization",
 })  # fmt: skip
-_NAMES = {
-    "Gemm": "linear", "MatMul": "linear", "FusedMatMul": "linear", "FusedGemm": "linear", "Tanh": "tanh",
-    "Relu": "relu",
-    "Gelu": "gelu", "FastGelu": "gelu", "BiasGelu": "gelu", "QuickGelu": "quick_gelu", "Sigmoid": "sigmoid",
-    "Softmax": "softmax", "LogSoftmax": "log_softmax", "LeakyRelu": "leaky_relu", "Elu": "elu", "Selu": "selu",
-    "HardSwish": "hardswish", "Softplus": "softplus", "LayerNormalization": "layer_norm",
-    "RMSNormalization": "rms_norm", "BatchNormalization": "batch_norm", "Conv": "conv", "Mul": "mul", "Add": "add",
-    "Div": "div", "Sub": "sub",
-}  # fmt: skip
-"""PyTorch's names; other operations keep theirs, in small letters."""
-_ELEMENTWISE = frozenset({
-    "Add", "Sub", "Mul", "Div", "Pow", "Sqrt", "Reciprocal", "Erf", "Tanh", "Sigmoid", "Exp", "Log", "Softplus", "Neg",
-    "Cast", "Identity", "ReduceMean", "Abs", "Clip", "MatMulInteger", "DynamicQuantizeLinear",
-})  # fmt: skip
-_COUNTING = ("int32", "int64", "bool")
-"""Formats of indices and shapes, which are not weights."""
-_QUANTIZED = (Storage.QUANTIZED, Storage.TRANSPOSED)
-"""How MatMulInteger takes a matrix: as integers, inputs by outputs."""
 _SUBGRAPHS = frozenset({"If", "Loop", "Scan"})
 _ADDING = frozenset({"Add", "Mul"})
-
-
-def refuse_onnx(names: Iterable[str], opened: Callable[[str], ByteSource]) -> None:
-    """Raises Unsupported, with the head that the first graph shows, where there are ONNX files."""
-    names = tuple(names)
-    found = sorted((name for name in names if name.lower().endswith(SUFFIX)), key=lambda name: (len(name), name))
-    if not found:
-        return
-    require_onnx(found[0])
-    contents = _with_labels_beside(read_onnx(opened(found[0])), set(names), opened)
-    more = f"; {counted(len(found) - 1, 'other ONNX file')} not read" if len(found) > 1 else ""
-    raise Unsupported(
-        f"{found[0]} is an ONNX file: its head is read from the graph and not traced{more}",
-        f"run `headscope compare SOURCE {found[0]}` with the checkpoint it was exported from",
-        contents,
-    )
-
-
-def _with_labels_beside(
-    contents: WeightInventory, names: set[str], opened: Callable[[str], ByteSource]
-) -> WeightInventory:
-    """The contents with the labels of the config.json beside the file, where the graph names none."""
-    head = contents.head
-    if head is None or head.labels or _CONFIG not in names:
-        return contents
-    labels, reason = _labels_in(opened(_CONFIG))
-    if labels and head.classes is not None and len(labels) != head.classes:
-        reason = f"{_CONFIG} names {len(labels):,}, and the graph gives {head.classes:,} scores"
-    if reason:
-        gap = Unavailable("labels", reason)
-        return replace(contents, head=replace(head, not_determined=(*head.not_determined, gap)))
-    return replace(contents, head=replace(head, labels=labels, labels_from=_CONFIG)) if labels else contents
-
-
-def _labels_in(source: ByteSource) -> tuple[tuple[str, ...], str]:
-    """The labels that a configuration gives the numbers 0, 1, 2 and so on, and why there are none."""
-    if source.size > LARGEST_JSON:
-        return (), f"{_CONFIG} has {source.size:,} bytes, over the limit of {LARGEST_JSON:,}"
-    try:
-        config = parse_object(source.read_at(0, source.size), _CONFIG)
-    except HeadscopeError as err:
-        return (), err.message
-    found = config.get("id2label")
-    if found is None:
-        return (), ""
-    keys = [str(at) for at in range(len(found))] if isinstance(found, dict) else []
-    if not keys or set(keys) != set(found) or not all(isinstance(item, str) for item in found.values()):
-        return (), f"id2label in {_CONFIG} does not give each of the numbers from 0 a name"
-    return tuple(found[key] for key in keys), ""
-
-
-def read_onnx(source: ByteSource) -> WeightInventory:
-    """The contents of an ONNX file. Raises Malformed for none, Unsupported where the onnx package is not installed."""
-    graph = read_onnx_graph(source)
-    return contents_of(
-        source.name,
-        f"opset {graph.opset}" if graph.opset else "no opset",
-        tuple(item for item in graph.tensors.values() if item.shape and not item.dtype.startswith(_COUNTING)),
-        format_name="onnx",
-        bytes_read=source.bytes_read,
-        settings=(Setting("labels", ", ".join(graph.labels)),) if graph.labels else (),
-        head=head_of_graph(graph),
-    )
 
 
 def head_of_graph(graph: Graph) -> ExportHead:
@@ -146,6 +65,7 @@ class _Back:
 
     def __init__(self, walk: Walk, scores: ExportValue) -> None:
         self._walk = walk
+        self._pools = Pools(walk)
         self._scores = scores
         self._value = scores.name
         self._steps: list[_Found] = []
@@ -159,7 +79,7 @@ class _Back:
     def head(self) -> ExportHead:
         """The head, as far as the way back is clear."""
         reason = self._go()
-        per_token = not self._is_pooled and len(self._scores.shape) >= _TOKENS
+        per_token = not self._is_pooled and len(self._scores.shape) >= TOKENS
         kind = PoolingKind.NONE if per_token and not reason else self._pooling
         rule = "one row of scores for each position" if kind is PoolingKind.NONE else self._rule
         steps = tuple(item.step for item in reversed(self._steps))
@@ -216,14 +136,14 @@ class _Back:
     def _has_tokens(self) -> bool:
         """Whether the scores are for each position, and the value still has that axis."""
         shape = self._walk.shape(self._value)
-        return len(self._scores.shape) >= _TOKENS and shape is not None and len(shape) >= _TOKENS
+        return len(self._scores.shape) >= TOKENS and shape is not None and len(shape) >= TOKENS
 
     def _one(self, node: Node, data: str) -> str:
         """A node with one input that the model computed."""
         collapse = self._collapse(node, data)
         if collapse is not None:
             return collapse
-        if node.operation not in _SILENT | _SHAPING and not self._is_mask(node):
+        if node.operation not in SILENT | _SHAPING and not self._is_mask(node):
             self._record(node)
         if self._is_mask(node) and node.operation == "Div":
             self._divided_by = next(name for name in node.inputs if name != data)
@@ -238,16 +158,16 @@ class _Back:
     def _record(self, node: Node) -> None:
         """Adds a step; a bias that was met before joins its linear layer."""
         used = list(self._walk.weights([node]))
-        name = _NAMES.get(node.operation, node.operation.lower())
+        name = NAMES.get(node.operation, node.operation.lower())
         is_affine = node.operation in _ADDING and len(used) <= 1
         if name == "linear" and not any(len(item.tensor.shape) > 1 for item in used):
             name = node.operation.lower()
         if name == "linear" and self._steps and self._steps[-1].is_affine and self._steps[-1].step.operation == "add":
             bias = self._steps.pop().step
-            self._add(_stored(name, (*self._keep(used), *bias.tensors), _storage(node, used), bias.output_shape))
+            self._add(stored_step(name, (*self._keep(used), *bias.tensors), storage_of(node, used), bias.output_shape))
             return
-        storage = _storage(node, used) if name == "linear" else ()
-        self._add(_stored(name, self._keep(used), storage, self._shape()), is_affine=is_affine)
+        storage = storage_of(node, used) if name == "linear" else ()
+        self._add(stored_step(name, self._keep(used), storage, self._shape()), is_affine=is_affine)
 
     def _add(self, step: ExportStep, *, is_affine: bool = False) -> None:
         self._steps.append(_Found(step, is_affine))
@@ -268,8 +188,8 @@ class _Back:
 
         Returns why the way back is not clear, "" to go on, and None at the hidden states.
         """
-        meeting = self._walk.meeting(node, _ELEMENTWISE)
-        composite = "" if meeting is None else _composite(meeting, self._walk)
+        meeting = self._walk.meeting(node, ELEMENTWISE)
+        composite = "" if meeting is None else composite_of(meeting, self._walk)
         before_pooling = self._is_pooled or self._has_tokens()
         if meeting is not None and composite.endswith("_norm"):
             affine = self._affine_steps()
@@ -300,10 +220,10 @@ class _Back:
         tensors = self._keep(used)
         if name == "linear" and self._steps and self._steps[-1].is_affine and self._steps[-1].step.operation == "add":
             bias = self._steps.pop().step
-            self._add(_stored(name, (*tensors, *bias.tensors), _QUANTIZED, bias.output_shape))
+            self._add(stored_step(name, (*tensors, *bias.tensors), QUANTIZED, bias.output_shape))
             return
         if name == "linear":
-            self._add(_stored(name, tensors, _QUANTIZED, self._shape()))
+            self._add(stored_step(name, tensors, QUANTIZED, self._shape()))
         else:
             self._add(ExportStep(name, tensors, "in single steps", self._shape()))
 
@@ -321,155 +241,10 @@ class _Back:
 
     def _collapse(self, node: Node, data: str) -> str | None:
         """Takes a node that makes the token axis disappear; None for any other."""
-        reader = _COLLAPSES.get(node.operation)
-        shape = self._walk.shape(data)
-        if reader is None or self._is_pooled:
-            return None
-        if shape is not None and len(shape) < _TOKENS and not self._is_flattened(data):
-            return None
-        found = reader(self, node, data)
+        found = None if self._is_pooled else self._pools.read(node, data, self._divided_by)
         if found is None:
             return None
         self._pooling, self._rule = found
         self._is_pooled = True
         self._value = data
         return ""
-
-    def gather(self, node: Node, data: str) -> tuple[PoolingKind | None, str] | None:
-        """One position: `Gather` along the second axis."""
-        if len(node.inputs) < 2 or node.inputs[0] != data:  # noqa: PLR2004 - data and indices
-            return None
-        axis = node.attributes.get("axis", 0)
-        at = self._walk.ints(node.inputs[1])
-        if axis == 0 and self._is_flattened(data):
-            return self._computed(node.inputs[1])
-        if axis not in (1, -2):
-            return None
-        if at is None:
-            return self._computed(node.inputs[1])
-        return _at_index(at[0]) if len(at) == 1 else None
-
-    def _is_flattened(self, data: str) -> bool:
-        """Whether a value is the rows of all texts, one below the other."""
-        maker, shape = self._walk.maker(data), self._walk.shape(data)
-        if maker is None or maker.operation not in {"Reshape", "Flatten"} or not maker.inputs:
-            return False
-        before = self._walk.shape(maker.inputs[0])
-        return before is not None and len(before) == _TOKENS and shape is not None and before[-1] == shape[-1]
-
-    def cut(self, node: Node, data: str) -> tuple[PoolingKind | None, str] | None:
-        """One position: a slice of length one along the second axis."""
-        given = [self._walk.ints(name) for name in node.inputs[1:]]
-        if len(given) < 3 or any(item is None or len(item) != 1 for item in given[:3]):  # noqa: PLR2004 - to the axes
-            return None
-        start, stop, axis = (item[0] for item in given[:3] if item is not None)
-        is_one = stop == start + 1 or (start == -1 and stop > 2**31)
-        return _at_index(start) if axis in (1, -2) and is_one else None
-
-    def gather_many(self, node: Node, data: str) -> tuple[PoolingKind | None, str] | None:
-        """One position of each row: `GatherND` or `GatherElements` at computed indices."""
-        if len(node.inputs) < 2 or node.inputs[0] != data:  # noqa: PLR2004 - data and indices
-            return None
-        return self._computed(node.inputs[1])
-
-    def _computed(self, indices: str) -> tuple[PoolingKind | None, str]:
-        """What indices mean that the graph computes."""
-        reads = self._walk.reads(indices)
-        found = last_match(self._walk, indices)
-        if found is not None:
-            return PoolingKind.LAST_NON_PAD_TOKEN, f"the last position whose {found[0]} is not {found[1]}"
-        if reads:
-            return PoolingKind.OTHER, f"one position of each row, at an index computed from {', '.join(reads)}"
-        return PoolingKind.TOKEN_AT, "one position of each row, fixed when the model was exported"
-
-    def reduce(self, node: Node, data: str) -> tuple[PoolingKind | None, str] | None:
-        """A mean, maximum or sum over the positions."""
-        axes = node.attributes.get("axes")
-        if axes is None and len(node.inputs) > 1:
-            axes = self._walk.ints(node.inputs[1])
-        shape = self._walk.shape(data)
-        if not isinstance(axes, tuple) or shape is None:
-            return None
-        over = tuple(sorted(axis % len(shape) for axis in axes if -len(shape) <= axis < len(shape)))
-        if node.operation == "ReduceMean" and over in ((2, 3), (1, 2)) and len(shape) > _TOKENS:
-            return PoolingKind.SPATIAL_MEAN, f"the mean over the axes {over[0]} and {over[1]}"
-        if over != (1,):
-            return None
-        if node.operation == "ReduceSum":
-            return self._sum(data)
-        return {
-            "ReduceMean": (PoolingKind.MEAN, "the mean over all positions, padding among them"),
-            "ReduceMax": (PoolingKind.MAX, "the maximum over all positions, padding among them"),
-        }[node.operation]
-
-    def _sum(self, data: str) -> tuple[PoolingKind | None, str]:
-        """A sum: a masked mean where the summed values and the divisor both come from the same input."""
-        node = self._walk.maker(data)
-        while node is not None and node.operation in _SILENT:
-            node = self._walk.maker(node.inputs[0])
-        masks = () if node is None else tuple(name for name in node.inputs if not self._walk.is_feature(name))
-        reads = {name for mask in masks for name in self._walk.reads(mask)}
-        divisor = set(self._walk.reads(self._divided_by)) if self._divided_by else set()
-        if node is not None and node.operation == "Mul" and reads and divisor == reads:
-            return PoolingKind.MASKED_MEAN, f"the sum over the positions that {', '.join(sorted(reads))} keeps, divided"
-        return None, "a sum over the positions whose divisor was not found"
-
-    def spatial(self, node: Node, data: str) -> tuple[PoolingKind | None, str] | None:
-        return PoolingKind.SPATIAL_MEAN, "the mean over the image"
-
-
-_Reader = Callable[[_Back, Node, str], tuple[PoolingKind | None, str] | None]
-_COLLAPSES: dict[str, _Reader] = {
-    "Gather": _Back.gather,
-    "Slice": _Back.cut,
-    "GatherND": _Back.gather_many,
-    "GatherElements": _Back.gather_many,
-    "ReduceMean": _Back.reduce,
-    "ReduceMax": _Back.reduce,
-    "ReduceSum": _Back.reduce,
-    "GlobalAveragePool": _Back.spatial,
-}
-
-
-def _stored(name: str, tensors: tuple[str, ...], storage: tuple[Storage, ...], shape: Shape) -> ExportStep:
-    return ExportStep(name, tensors, ", ".join(storage), shape, storage)
-
-
-def _storage(node: Node, weights: Iterable[Weight]) -> tuple[Storage, ...]:
-    """How the matrix of a linear layer is stored: PyTorch stores outputs by inputs, MatMul takes the other way."""
-    matrices = [item for item in weights if len(item.tensor.shape) > 1]
-    by_outputs = bool(node.attributes.get("transB", 0))
-    found = {
-        Storage.QUANTIZED: any(item.is_dequantised for item in matrices),
-        Storage.TRANSPOSED: any(item.is_transposed == by_outputs for item in matrices),
-    }
-    return tuple(storage for storage, is_so in found.items() if is_so)
-
-
-def _at_index(at: int) -> tuple[PoolingKind, str]:
-    """Which position a fixed index is."""
-    if at == 0:
-        return PoolingKind.FIRST_TOKEN, "position 0"
-    return (PoolingKind.LAST_TOKEN, "position -1") if at == -1 else (PoolingKind.TOKEN_AT, f"position {at}")
-
-
-def _composite(meeting: Meeting, walk: Walk) -> str:
-    """The function that single steps make up, by the operations that it cannot do without."""
-    names = {node.operation for node in meeting.nodes}
-    if "ReduceMean" in names:
-        is_last = all(_reduces_last_axis(node, walk) for node in meeting.nodes if node.operation == "ReduceMean")
-        if not is_last or not names & {"Sqrt", "Pow", "Reciprocal"}:
-            return ""
-        return "layer_norm" if "Sub" in names else "rms_norm"
-    for sign, name in (("MatMulInteger", "linear"), ("Erf", "gelu"), ("Sigmoid", "silu"), ("Softplus", "mish")):
-        if sign in names:
-            return name
-    return "gelu" if "Tanh" in names and names & {"Pow", "Mul"} else ""
-
-
-def _reduces_last_axis(node: Node, walk: Walk) -> bool:
-    axes = node.attributes.get("axes")
-    if axes is None and len(node.inputs) > 1:
-        axes = walk.ints(node.inputs[1])
-    shape = walk.shape(node.inputs[0]) if node.inputs else None
-    return axes in ((-1,), (len(shape) - 1,) if shape else (-1,))

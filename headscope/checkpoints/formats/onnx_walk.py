@@ -25,7 +25,7 @@ class Weight:
 
     tensor: TensorHeader
     is_transposed: bool = False
-    is_dequantised: bool = False
+    is_dequantized: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,16 +93,16 @@ class Walk:
 
     def weight(self, value: str) -> Weight | None:
         """The stored tensor behind a value, where the graph only rearranges or dequantizes it."""
-        transposed = dequantised = False
+        transposed = dequantized = False
         for _ in range(_LONGEST_CHAIN):
             tensor = self.graph.tensors.get(value)
             if tensor is not None:
-                return Weight(tensor, transposed, dequantised)
+                return Weight(tensor, transposed, dequantized)
             node = self.maker(value)
             if node is None or node.operation not in _REARRANGING or not node.inputs:
                 return None
             transposed ^= node.operation == "Transpose"
-            dequantised |= node.operation == "DequantizeLinear"
+            dequantized |= node.operation == "DequantizeLinear"
             value = node.inputs[0]
         return None
 
@@ -140,7 +140,7 @@ class Walk:
         if found is None or len(found.tensor.shape) < _MATRIX:
             return False
         dtype = found.tensor.dtype
-        return dtype.startswith(_FLOATS) or found.is_dequantised or dtype in {"int8", "uint8"}
+        return dtype.startswith(_FLOATS) or found.is_dequantized or dtype in {"int8", "uint8"}
 
     def _note_ints(self, node: Node) -> None:
         """The numbers that a Constant node holds as attributes."""

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import IO, Any
 
 from headscope.checkpoints.formats.bytes import ByteSource
-from headscope.checkpoints.formats.pickles import Dialect, Global, Instance, read_pickle
+from headscope.checkpoints.formats.pickle_values import Dialect, Global, Instance
+from headscope.checkpoints.formats.pickles import read_pickle
 from headscope.errors import Malformed, Unsupported
 from headscope.facts.sentence import PickledHead
 

@@ -8,7 +8,9 @@ from typing import Any
 
 from headscope.checkpoints.formats.archive import Archive, bad_file
 from headscope.checkpoints.formats.bytes import ByteSource, RangeFile
-from headscope.checkpoints.formats.pickles import OverLimit, PickledTensor, read_pickle
+from headscope.checkpoints.formats.pickle_machine import OverLimit
+from headscope.checkpoints.formats.pickle_values import PickledTensor
+from headscope.checkpoints.formats.pickles import read_pickle
 from headscope.errors import Unsupported
 from headscope.facts import TensorHeader
 

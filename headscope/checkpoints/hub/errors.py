@@ -8,7 +8,7 @@ from headscope.checkpoints.manifest import CONFIG
 from headscope.errors import Gated, HeadscopeError, NetworkError, NotFound, UsageError
 from headscope.upstream.hub import transport_error
 
-_UNAUTHORISED = (401, 403)
+_UNAUTHORIZED = (401, 403)
 
 
 @contextmanager
@@ -67,6 +67,6 @@ def translated(repo: str, revision: str | None) -> Iterator[None]:
 
 def _http_error(repo: str, err: Any) -> HeadscopeError:
     status = getattr(getattr(err, "response", None), "status_code", None)
-    if status in _UNAUTHORISED:
+    if status in _UNAUTHORIZED:
         return Gated(f"the Hub refused access to {repo} ({status})", "`hf auth login`, or pass --token")
     return NetworkError(f"the Hub answered {status} for {repo}", "try again later")

@@ -1,4 +1,4 @@
-"""A place with files of a checkpoint, a few folders deep, as the recognisers of states look at it."""
+"""A place with files of a checkpoint, a few folders deep, as the recognizers of states look at it."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

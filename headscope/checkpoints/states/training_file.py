@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headscope.checkpoints.formats.bytes import ByteSource
-from headscope.checkpoints.formats.pickles import Opaque, PickledTensor
+from headscope.checkpoints.formats.pickle_values import Opaque, PickledTensor
 from headscope.checkpoints.formats.safetensors_header import read_safetensors_header
 from headscope.checkpoints.formats.torch_file import headers_of, read_torch_headers, read_torch_value
 from headscope.checkpoints.states.place import Found, Place

@@ -9,10 +9,10 @@ from hostile.corpus import (
     foreign,
     headers,
     indexes,
-    labelled,
+    labeled,
     names,
     pickles,
-    quantised,
+    quantized,
     states,
 )
 from hostile.corpus.case import Case
@@ -26,10 +26,10 @@ GROUPS: dict[str, tuple[Case, ...]] = {
     "bombs": bombs.CASES,
     "names": names.CASES,
     "adapters": adapters.CASES,
-    "quantized": quantised.CASES,
+    "quantized": quantized.CASES,
     "exports": exports.CASES,
     "states": states.CASES,
     "foreign": foreign.CASES,
-    "labeled": labelled.CASES,
+    "labeled": labeled.CASES,
 }
 CASES: tuple[Case, ...] = tuple(case for group in GROUPS.values() for case in group)

@@ -56,7 +56,7 @@ class _Settings:
     shapes: Shapes
 
 
-def quantisation_config(config: Any) -> dict[str, Any]:
+def quantization_config(config: Any) -> dict[str, Any]:
     """The quantization settings of a configuration; empty where it has none."""
     found = config.to_dict().get("quantization_config")
     return found if isinstance(found, dict) else {}
@@ -281,7 +281,7 @@ def _same_module(module: str, stem: str) -> bool:
     return bool(stem) and (module == stem or module.endswith(f".{stem}") or stem.endswith(f".{module}"))
 
 
-def quantisation_facts(config: Mapping[str, Any], head: list[ParameterOrigin]) -> Quantisation:
+def quantization_facts(config: Mapping[str, Any], head: list[ParameterOrigin]) -> Quantisation:
     """What a report says of the quantization; `head` are the live parameters of the head."""
     unknown = any(item.status is ParameterStatus.UNKNOWN for item in head)
     stored = any(item.quantised is not None for item in head)

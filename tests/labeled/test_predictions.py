@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from labelled.trained import save, texts, trained, untrained, write_csv
+from labeled.trained import save, texts, trained, untrained, write_csv
 from transformers import BertForSequenceClassification
 
 import headscope
 from headscope.errors import HeadscopeError
 from headscope.facts import Verdict
-from headscope.facts.labelled import Order, Predictions
+from headscope.facts.labeled import Order, Predictions
 
 NAMES = ("negative", "neutral", "positive")
 MULTI = "multi_label_classification"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from headscope.errors import Malformed, UsageError
-from headscope.labelled.rows import Row, Source, check_columns
+from headscope.labeled.rows import Row, Source, check_columns
 
 _LONGEST = 4_000_000
 """Characters in a line or a cell: more than any text that a tokenizer takes."""

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from headscope.errors import Malformed, NotFound, Unsupported
-from headscope.labelled.arrow_files import parquet_source, saved_dataset_source
-from headscope.labelled.rows import Source
-from headscope.labelled.text_files import delimited_source, json_lines_source, unknown_format
+from headscope.labeled.arrow_files import parquet_source, saved_dataset_source
+from headscope.labeled.rows import Source
+from headscope.labeled.text_files import delimited_source, json_lines_source, unknown_format
 
 _KINDS = {
     b"\x1f\x8b": ("a gzip archive", "unpack it with gunzip"),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from headscope.checks.data import fit_classes
+from headscope.checks.label_classes import fit_classes
 from headscope.errors import UsageError
 from headscope.facts import Unavailable
 from headscope.facts.check import Subject
-from headscope.facts.labelled import DataFacts, Predictions
-from headscope.labelled import open_data, tally_labels
+from headscope.facts.labeled import DataFacts, Predictions
+from headscope.labeled import open_data, tally_labels
 
 _TEXTS = ("one text", "a pair of texts")
 
@@ -43,28 +43,28 @@ class DataRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled:
+class Labeled:
     """Data that were read, and the request that they answer."""
 
     request: DataRequest
     facts: DataFacts
 
 
-def read_labelled(request: DataRequest) -> Labelled:
+def read_labeled(request: DataRequest) -> Labeled:
     """The labels of all rows. Raises a HeadscopeError for data that cannot be read."""
     source = open_data(request.file, request.split)
-    return Labelled(request, tally_labels(source, request.label_columns, request.text_columns))
+    return Labeled(request, tally_labels(source, request.label_columns, request.text_columns))
 
 
-Predict = Callable[[Labelled], Predictions | Unavailable]
+Predict = Callable[[Labeled], Predictions | Unavailable]
 
 
-def with_data(subject: Subject, labelled: Labelled | None, predict: Predict | None = None) -> Subject:
+def with_data(subject: Subject, labeled: Labeled | None, predict: Predict | None = None) -> Subject:
     """The subject with the data fitted to its classes, and with predictions if they were requested."""
-    if labelled is None:
+    if labeled is None:
         return subject
-    fitted = replace(labelled, facts=fit_classes(labelled.facts, subject.report.model))
-    if labelled.request.predict is None or predict is None:
+    fitted = replace(labeled, facts=fit_classes(labeled.facts, subject.report.model))
+    if labeled.request.predict is None or predict is None:
         return replace(subject, data=fitted.facts)
     found = predict(fitted)
     if isinstance(found, Unavailable):

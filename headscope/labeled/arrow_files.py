@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from headscope.errors import Malformed, Unsupported, UsageError, did_you_mean, first_line
-from headscope.labelled.rows import Row, Source, check_columns
+from headscope.labeled.rows import Row, Source, check_columns
 
 _BATCH = 1_024
 _MOST_JSON = 5_000_000

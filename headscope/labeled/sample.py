@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headscope.errors import UsageError
-from headscope.facts.labelled import DataFacts, LabelKind
-from headscope.labelled.rows import Source
-from headscope.labelled.tally import Label, is_ignored, read_label, spelled
+from headscope.facts.labeled import DataFacts, LabelKind
+from headscope.labeled.rows import Source
+from headscope.labeled.tally import Label, is_ignored, read_label, spelled
 
 _SEED = 0
 _BY_CLASS = {LabelKind.INTEGERS, LabelKind.TEXTS, LabelKind.BOOLEANS}

@@ -1,9 +1,9 @@
 """Labeled data: files of rows, read as streams, and what is in their columns of labels. Runs nothing from them."""
 
-from headscope.labelled.opening import open_data
-from headscope.labelled.rows import Row, Source
-from headscope.labelled.sample import Sampled, sample_in_proportion, sample_rows, sample_spread
-from headscope.labelled.tally import tally_labels
+from headscope.labeled.opening import open_data
+from headscope.labeled.rows import Row, Source
+from headscope.labeled.sample import Sampled, sample_in_proportion, sample_rows, sample_spread
+from headscope.labeled.tally import tally_labels
 
 __all__ = [
     "Row",

@@ -1,4 +1,4 @@
-"""From a place with files to the state that it is in: the recognisers, the surest first."""
+"""From a place with files to the state that it is in: the recognizers, the surest first."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from headscope.checkpoints.states.training_file import find_training_file
 from headscope.errors import HeadscopeError, NotFound
 from headscope.facts import CheckpointState
 
-_RECOGNISERS: tuple[Callable[[Place], Found | None], ...] = (
+_RECOGNIZERS: tuple[Callable[[Place], Found | None], ...] = (
     find_pointers,
     find_deepspeed,
     find_megatron_core,
@@ -39,22 +39,22 @@ _STORED: tuple[Callable[[Place], Found | None], ...] = (
 _OF_BAD_FILES = (find_pointers, find_half_download, find_training_file)
 
 
-def recognise(place: Place) -> Found | None:
-    """The state of a place without weights that `from_pretrained` reads; None where no recogniser knows it."""
-    return next((found for find in _RECOGNISERS if (found := find(place)) is not None), None)
+def recognize(place: Place) -> Found | None:
+    """The state of a place without weights that `from_pretrained` reads; None where no recognizer knows it."""
+    return next((found for find in _RECOGNIZERS if (found := find(place)) is not None), None)
 
 
-def recognise_stored(place: Place) -> Found | None:
+def recognize_stored(place: Place) -> Found | None:
     """The state of a repository of the Hub without weights that `from_pretrained` reads, by few requests."""
     return next((found for find in _STORED if (found := find(place)) is not None), None)
 
 
-def recognise_bad_stored_file(place: Place) -> Found | None:
+def recognize_bad_stored_file(place: Place) -> Found | None:
     """The state of a repository with a weight file that is not what its name says."""
     return find_training_file(place)
 
 
-def recognise_bad_file(place: Place) -> Found | None:
+def recognize_bad_file(place: Place) -> Found | None:
     """The state of a place with a weight file that is not what its name says; None where that has another cause."""
     return next((found for find in _OF_BAD_FILES if (found := find(place)) is not None), None)
 

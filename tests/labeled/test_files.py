@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from headscope.errors import HeadscopeError, Malformed, NotFound, Unsupported, UsageError
-from headscope.facts.labelled import DataFacts, LabelKind
-from headscope.labelled import open_data, sample_rows, tally_labels
+from headscope.facts.labeled import DataFacts, LabelKind
+from headscope.labeled import open_data, sample_rows, tally_labels
 
 ROWS = [('a fine, "old" film', "positive"), ("two\nlines", "negative"), ("ünïcode \u2028 too", "positive")] * 3
 
@@ -215,7 +215,7 @@ BROKEN: list[tuple[str, bytes, type[HeadscopeError], str]] = [
     ("quote.csv", b'text,label\n"open,b\n', Malformed, "not a valid csv"),
     ("twice.csv", b"label,label\na,b\n", UsageError, "several columns"),
     ("other.csv", b"text,lable\na,b\n", UsageError, "has no column 'label'"),
-    ("unlabelled.csv", b"text,label\na,\nb,\n", UsageError, "all 2 cells are empty"),
+    ("unlabeled.csv", b"text,label\na,\nb,\n", UsageError, "all 2 cells are empty"),
     ("packed.csv", b"\x1f\x8b\x08\0\0", Unsupported, "gzip"),
     ("sheet.csv", b"PK\x03\x04rest", Unsupported, "zip"),
     ("pickle.jsonl", b"\x80\x04\x95\0", Unsupported, "pickle"),

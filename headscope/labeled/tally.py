@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import Any
 
 from headscope.errors import Malformed, UsageError
-from headscope.facts.labelled import DataClass, DataFacts, LabelKind
-from headscope.labelled.rows import Row, Source
+from headscope.facts.labeled import DataClass, DataFacts, LabelKind
+from headscope.labeled.rows import Row, Source
 
 _MOST_CLASSES = 20_000
 _LONGEST_LABEL = 1_000

@@ -13,7 +13,7 @@ import headscope
 from headscope.checks.label_names import fit_names
 from headscope.errors import UsageError
 from headscope.facts import Severity, Verdict
-from headscope.facts.labelled import Fit
+from headscope.facts.labeled import Fit
 
 NAMES = ("negative", "neutral", "positive")
 TINY = {

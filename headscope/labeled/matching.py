@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from headscope.facts.labelled import Accuracy
+from headscope.facts.labeled import Accuracy
 
 Matrix = Sequence[Sequence[float]]
 _SEED = 0
