@@ -35,6 +35,7 @@ from headscope.render.words import (
     POOLING,
     SENTENCE_POOLING,
     SOURCE,
+    brief_rule,
     bytes_of,
     loss_of,
     place_of,
@@ -88,6 +89,12 @@ def pooling_facts(report: Report) -> Facts:
         return
     pooling = report.head.pooling
     yield "pooling", label(f"{POOLING[pooling.kind]}: {pooling.rule}" if pooling.rule else POOLING[pooling.kind])
+
+
+def brief_pooling_facts(report: Report) -> Facts:
+    """Which positions are read, without what the row of tokens shows: the token there, and the kind that the rule is."""
+    if report.head is not None:
+        yield "pooling", label(brief_rule(report.head.pooling))
 
 
 def evidence_facts(report: Report) -> Facts:

@@ -28,7 +28,7 @@ from headscope.render.lines import WIDE
 from headscope.render.links import source_url
 from headscope.render.verdict import verdict_screen
 
-COLUMNS, ROWS = 80, 23
+COLUMNS, ROWS = 80, 20
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -187,8 +187,45 @@ def test_a_checkpoint_without_weights_is_told_in_words() -> None:
 
 
 @pytest.mark.parametrize("report", [roberta, bert, gpt2])
-def test_the_answer_fits_a_terminal_of_24_lines(report: Callable[[], Report]) -> None:
+def test_the_answer_takes_at_most_20_lines(report: Callable[[], Report]) -> None:
     assert len(plain_text(short(report()), COLUMNS).splitlines()) <= ROWS
+
+
+def with_findings(*severities: Severity) -> Report:
+    """BERT with findings of rules that have a name, from HS101."""
+    found = (
+        Finding(f"HS{101 + number}", severity, f"Title {number}", f"Message {number}.", "Do it.")
+        for number, severity in enumerate(severities)
+    )
+    return replace(bert(), findings=tuple(found))
+
+
+def test_notes_take_one_row_and_name_their_rules() -> None:
+    text = plain_text(short(with_findings(Severity.NOTE, Severity.NOTE, Severity.NOTE)), COLUMNS)
+    assert "notes       HS101 base-weights-missing, HS102 head-new, HS103 head-partly-new\n" in text
+    assert "note        HS101 base-weights-missing\n" in plain_text(short(with_findings(Severity.NOTE)), COLUMNS)
+
+
+@pytest.mark.parametrize("severity", [Severity.ERROR, Severity.WARNING])
+def test_what_is_more_than_a_note_is_never_folded(severity: Severity) -> None:
+    text = plain_text(short(with_findings(Severity.NOTE, severity, severity)), COLUMNS)
+    for number in (1, 2):
+        assert f"{severity.value:12}HS{101 + number} Title {number}. Message {number}. Do it.\n" in text
+    assert "Title 0" not in text
+
+
+def test_details_have_every_note_whole() -> None:
+    text = plain_text(detailed(with_findings(Severity.NOTE, Severity.NOTE)), COLUMNS)
+    assert "HS101 Title 0. Message 0. Do it." in text
+    assert "HS102 Title 1. Message 1. Do it." in text
+
+
+@pytest.mark.parametrize("severity", Severity)
+def test_two_commands_lead_on(severity: Severity) -> None:
+    text = plain_text(short(with_findings(severity)), COLUMNS)
+    commands = [line.split()[-5:] for line in text[text.index("\nnext") :].strip().splitlines()]
+    assert len(commands) == 2
+    assert ("explain" in commands[1]) == (severity is not Severity.NOTE)
 
 
 @pytest.mark.parametrize("screen", SCREENS)
