@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from headscope.facts import Finding, Head, Report, Severity
+from headscope.facts import Finding, Head, PoolingKind, Report, Severity
 from headscope.render.findings import FindingLines, note_line
 from headscope.render.head_path import HeadPath
 from headscope.render.lines import Paragraph
@@ -16,6 +16,7 @@ from headscope.render.report_facts import (
     Facts,
     adapter_facts,
     beside_facts,
+    brief_label_facts,
     brief_pooling_facts,
     checkpoint_facts,
     evidence_facts,
@@ -55,9 +56,9 @@ def inspect_screen(report: Report, *, details: bool = False, words: str | None =
     if report.head is not None:
         parts += [tree_of(report, report.head) if details else _path(report, report.head), Text()]
     parts += _lines(report, _asked_first(report, details=details))
-    if report.head is not None:
+    if report.head is not None and (details or report.head.pooling.kind is not PoolingKind.NONE):
         parts.append(TokenStrip(token_rows(report, report.head), _MARGIN))
-    parts += _lines(report, _ASKED_NEXT)
+    parts += _lines(report, (label_facts if details else brief_label_facts, *_ASKED_NEXT))
     if details:
         parts += [*_findings(report.findings, whole=True), Text(), Text("details", QUIET), *_lines(report, _details(report))]
     else:
@@ -70,7 +71,7 @@ def inspect_screen(report: Report, *, details: bool = False, words: str | None =
 
 def inspect_facts(report: Report) -> Facts:
     """The lines below the head path, without the findings: a word and its text; "" continues the line above."""
-    sections = (*_asked_first(report, details=True), *_ASKED_NEXT, *_details(report), notice_facts)
+    sections = (*_asked_first(report, details=True), label_facts, *_ASKED_NEXT, *_details(report), notice_facts)
     return (item for section in sections for item in section(report))
 
 
@@ -100,7 +101,7 @@ def _asked_first(report: Report, *, details: bool) -> Sequence[Section]:
 
 
 _ASKED_NEXT: Sequence[Section] = (
-    label_facts, quantised_facts, health_facts, pipeline_facts, score_head_facts, adapter_facts, repair_facts,
+    quantised_facts, health_facts, pipeline_facts, score_head_facts, adapter_facts, repair_facts,
 )  # fmt: skip
 
 

@@ -99,9 +99,7 @@ def _verdict_without_weights(report: Report, head: Head) -> HeadVerdict:
         found = f"Head of a model in memory: {extent}" if _live(head) else "No head found in the model in memory"
         clauses = [found, "no checkpoint to compare it with", *_gap_clauses(report)]
         return HeadVerdict(Tone.WARNING if report.not_determined else Tone.NOTE, "; ".join(clauses))
-    return HeadVerdict(
-        Tone.ERROR, f"Not determined: no weights could be read, so what the head ({extent}) would get is not known"
-    )
+    return HeadVerdict(Tone.ERROR, f"Not determined: no weights could be read (head: {extent})")
 
 
 def verdict_screen(report: Report) -> RenderableType:

@@ -104,8 +104,7 @@ VERDICTS = (
     (
         without_weights,
         Tone.ERROR,
-        "Not determined: no weights could be read, so what the head (4 tensors, 592,899 parameters) would get "
-        "is not known",
+        "Not determined: no weights could be read (head: 4 tensors, 592,899 parameters)",
     ),
     (
         in_memory,
