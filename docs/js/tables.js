@@ -7,6 +7,7 @@ function build(page) {
     table.tHead && table.tHead.rows[0].cells[0].textContent.trim() === "class" && table.tBodies[0]);
   if (tables.length < 2 || page.querySelector(".table-tools")) return;
   page.classList.add("atlas");
+  tables.forEach(breakable);
 
   const heading = (table) => {
     let above = table.closest(".md-typeset__scrollwrap") || table;
@@ -65,6 +66,15 @@ function build(page) {
   [text, task, ...Object.values(chosen)].forEach((field) => field.addEventListener("input", filter));
   sections.forEach(sortable);
   filter();
+}
+
+// Long names of classes are broken before "For" rather than anywhere.
+function breakable(table) {
+  for (const row of table.tBodies[0].rows) for (const link of [row.cells[0].querySelector("code"), row.cells[4]]) {
+    if (!link || link.childElementCount) continue;
+    const parts = link.textContent.split(/(?=For[A-Z])/);
+    link.replaceChildren(...parts.flatMap((part, at) => at ? [document.createElement("wbr"), part] : [part]));
+  }
 }
 
 function sortable(section) {
