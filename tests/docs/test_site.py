@@ -214,6 +214,13 @@ def test_each_page_names_its_icon_and_its_markdown(site: Path) -> None:
     assert "text/markdown" not in (site / "404.html").read_text(encoding="utf-8")
 
 
+def test_a_bar_in_the_code_of_a_table_is_shown_without_its_escape(site: Path) -> None:
+    assert r"\|" in (site / "api.md").read_text(encoding="utf-8")
+    page = (site / "api.html").read_text(encoding="utf-8")
+    assert r"\|" not in page
+    assert "<td><code>int | None</code></td>" in page
+
+
 def test_a_class_page_says_that_it_has_no_formula(site: Path) -> None:
     page = (site / "atlas" / "Wav2Vec2ForXVector.md").read_text(encoding="utf-8")
     assert "There is no formula" in page
