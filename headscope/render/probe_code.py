@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from headscope.facts.probe import Candidate, ProbeResult, Problem, Vector
-from headscope.render.probe import name_of
+from headscope.render.probe_words import name_of
 
 _FIRST = '''
 def first(state: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
