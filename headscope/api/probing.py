@@ -107,7 +107,8 @@ def probe(
     options = given_options(locals(), *_OF_PROBE)
     if is_in_memory(reference):
         raise UsageError(
-            "probe needs a tokenizer, and a model in memory has none", "save the model, and give its folder"
+            "probe needs a tokenizer, and a model in memory has none",
+            'save both, model.save_pretrained("saved") and tokenizer.save_pretrained("saved"), and give "saved"',
         )
     asked = problem_named(task)
     plan = Plan(limit, folds, seed, device, batch_size, dtype)

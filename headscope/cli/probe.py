@@ -245,8 +245,6 @@ def probe(  # noqa: PLR0917  Typer passes them by name
     """Score every vector that a classifier could read on labeled texts, and name the best."""
     check_output(output.output)
     texts = labelled.keywords()
-    if code and not labelled.text_column:
-        raise UsageError("--code writes modules for texts.", "Leave it out for images and sounds.")
     drawing = _drawing_of(output.output)
     kinds = [
         kind

@@ -8,7 +8,7 @@ from headscope.errors import Unsupported
 from headscope.examination.checkpoint import Examined, examine
 from headscope.examination.reading import WITHOUT_WEIGHTS
 from headscope.examination.request import Progress, Request
-from headscope.facts import CheckpointManifest, Report
+from headscope.facts import CheckpointKind, CheckpointManifest, Report
 from headscope.facts.counting import counted, few_of
 from headscope.facts.probe import HeadInput, Input, Vector
 from headscope.facts.report import find_missing
@@ -41,12 +41,18 @@ def is_new_head(report: Report, classifier: str) -> bool:
     return bool(classifier) and any(name.startswith(f"{classifier}.") for name in find_missing(report).head)
 
 
+_HINTS = {
+    CheckpointKind.ADAPTER: "merge it with peft, AutoPeftModelForSequenceClassification.from_pretrained(ADAPTER, "
+    'num_labels=N).merge_and_unload().save_pretrained("merged"), save the tokenizer there too, and give "merged"'
+}
+
+
 def _check_checkpoint(request: Request, manifest: CheckpointManifest, report: Report, input: Input) -> None:
     """Raises Unsupported for a checkpoint without weights, and for another task."""
     if manifest.kind in WITHOUT_WEIGHTS:
         raise Unsupported(
             f"{request.reference} is {WITHOUT_WEIGHTS[manifest.kind]}, so there are no vectors to score",
-            "give the folder or the Hub ID of a whole checkpoint",
+            _HINTS.get(manifest.kind, "give the folder or the Hub ID of a whole checkpoint"),
         )
     task = TASK_OF[input]
     if report.model.task is not task:
