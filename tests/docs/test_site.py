@@ -169,7 +169,7 @@ def test_the_gallery_shows_each_kind_of_head_once(site: Path) -> None:
     assert sorted(others) == sorted(traced)
 
 
-def test_labelled_alternatives_become_tabs(site: Path) -> None:
+def test_labeled_alternatives_become_tabs(site: Path) -> None:
     page = (site / "index.html").read_text(encoding="utf-8")
     assert re.findall(r'<label for="__tabbed_1_\d">(?:<a[^>]*>)?(\w+)', page) == ["CLI", "Python", "CI"]
     assert "**CLI**" in (site / "index.md").read_text(encoding="utf-8")
