@@ -256,7 +256,7 @@ def report(samples: Sequence[Sample], judged: Sequence[Judged]) -> str:
     """The measured part of the page."""
     fresh = sum(item.steps == 0 for item in samples)
     lines = [
-        f"{len(samples):,} heads, {fresh} of them fresh, in {len({item.fold for item in samples})} groups, each "
+        f"{len(samples):,} heads, {fresh:,} of them fresh, in {len({item.fold for item in samples})} groups, each "
         "held out in turn.",
         "",
         "Area under the ROC, fresh against trained for at least that many steps:",
@@ -267,11 +267,11 @@ def report(samples: Sequence[Sample], judged: Sequence[Judged]) -> str:
     for name, values in areas(judged).items():
         holds = dict(_STRATA)[name]
         count = sum(item.steps == 0 and holds(item) for item in samples)
-        lines.append(f"| {name} | {count} | {' | '.join(f'{value:.3f}' for value in values)} |")
+        lines.append(f"| {name} | {count:,} | {' | '.join(f'{value:.3f}' for value in values)} |")
     lines += ["", "![ROC](images/health-roc.svg)", "", "Reliability of the probability that a head was trained:", ""]
     lines += ["| probability | heads | mean | trained |", "|---|---|---|---|"]
     lines += [
-        f"| {low:.2f} to {min(high, 1):.2f} | {count} | {mean:.3f} | {part:.3f} |"
+        f"| {low:.2f} to {min(high, 1):.2f} | {count:,} | {mean:.3f} | {part:.3f} |"
         for low, high, count, mean, part in reliability(judged)
     ]
     table = verdicts(judged)
@@ -338,6 +338,9 @@ def _curve(judged: Sequence[Judged]) -> list[tuple[float, float]]:
 
 def main(arguments: list[str]) -> int:
     """Prints the constants, and writes or compares the page and the picture."""
+    if arguments not in ([], ["--check"]):
+        sys.stderr.write("usage: calibrate_health.py [--check]\n")
+        return 2
     samples = read_samples()
     text = PAGE.read_text(encoding="utf-8")
     before, after = text.partition(_BEGIN)[0], text.partition(_END)[2]

@@ -138,8 +138,7 @@ _READS = {
 
 
 def _head_parts(entry: HeadEntry, head: AtlasHead, atlas: Atlas) -> Iterator[str]:
-    if head.formula:
-        yield f"```text\n{head.formula}\n```"
+    yield f"```text\n{head.formula}\n```" if head.formula else _NO_FORMULA
     yield f"![{_alternative(entry, head)}]({entry.class_name}.svg)"
     yield "\n".join(
         [
@@ -155,14 +154,20 @@ def _head_parts(entry: HeadEntry, head: AtlasHead, atlas: Atlas) -> Iterator[str
     yield "\n".join(_operations(head))
 
 
+_NO_FORMULA = (
+    "There is no formula: no line of at most 160 characters was proven to give the scores of this head. Its operations "
+    "are in the picture and in the table below it."
+)
+
+
 def _alternative(entry: HeadEntry, head: AtlasHead) -> str:
     return f"The head of {entry.class_name}: {operations_of(head)}".replace("]", "")
 
 
 def _facts(entry: HeadEntry, head: AtlasHead, atlas: Atlas) -> Iterator[tuple[str, str]]:
     yield "pooling", plain(": ".join(filter(None, (POOLING[head.pooling.kind], head.pooling.rule))))
-    if entry.task in TEXT_TASKS:
-        yield "padding", " ".join(_padding(head))
+    measured = entry.task in TEXT_TASKS
+    yield "padding", " ".join(_padding(head)) if measured else "Not measured: headscope measures it for text only."
     side = atlas.padding_sides.get(entry.model_type)
     if side:
         yield "tokenizer", f"pads on the {side} by default"

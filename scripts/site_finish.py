@@ -10,7 +10,7 @@ _DARK_RULE = re.compile(r"@media \(prefers-color-scheme: dark\) \{ (svg \{ [^}]*
 _IMAGE = re.compile(r'<img\b[^>]*\bsrc="([^"]+\.svg)"[^>]*>')
 _TITLE = re.compile(r"<title>(.*?)</title>", re.DOTALL)
 _DESCRIPTION = re.compile(r'<meta name="description" content="([^"]*)">')
-_FAVICON = re.compile(r'<link rel="icon" href="([^"]*)assets/')
+_STYLE = re.compile(r'<link rel="stylesheet" href="([^"]*)assets/')
 _NOT_FOUND = "<h1>404 - Not found</h1>"
 _INVALID = {
     'type="checkbox" id="__drawer" autocomplete="off"': 'type="checkbox" id="__drawer"',
@@ -34,7 +34,8 @@ def finish(site: Path, name: str, address: str) -> None:
         page = path.read_text(encoding="utf-8")
         page = _with_themes(page, path.parent, themed)
         place = path.relative_to(site).as_posix()
-        page = page.replace("</head>", "\n".join((*_preview(page, name, address, place), "</head>")), 1)
+        added = (*_preview(page, name, address, place), *_as_markdown(path))
+        page = page.replace("</head>", "\n".join((*added, "</head>")), 1)
         page = page.replace(_NOT_FOUND, _not_found(page))
         for invalid, valid in _INVALID.items():
             page = page.replace(invalid, valid)
@@ -76,7 +77,7 @@ def _linked(image: str, theme: str) -> str:
 def _preview(page: str, name: str, address: str, place: str) -> Iterator[str]:
     """What other sites and chats show of a link: Open Graph's tags. Addresses need to be whole."""
     title, description = _TITLE.search(page), _DESCRIPTION.search(page)
-    plain = unescape(title[1]).removesuffix(f" - {name}") if title else name
+    plain = unescape(title[1]).removesuffix(f" - {name}") if title and place != "index.html" else name
     yield _tag("og:type", "website")
     yield _tag("og:site_name", name)
     yield _tag("og:title", plain)
@@ -88,13 +89,19 @@ def _preview(page: str, name: str, address: str, place: str) -> Iterator[str]:
         yield '<meta name="twitter:card" content="summary_large_image">'
 
 
+def _as_markdown(page: Path) -> Iterator[str]:
+    """A link to the same page as Markdown, for programs that read the site."""
+    if page.with_suffix(".md").exists():
+        yield f'<link rel="alternate" type="text/markdown" href="{page.stem}.md">'
+
+
 def _tag(name: str, content: str) -> str:
     return f'<meta property="{name}" content="{escape(content)}">'
 
 
 def _not_found(page: str) -> str:
     """The page for an address that is not there; links as its own head has them, as it is shown at any depth."""
-    found = _FAVICON.search(page)
+    found = _STYLE.search(page)
     root = found[1] if found else ""
     links = "".join(f'<li><a href="{root}{place}">{title}</a></li>' for place, title in _ELSEWHERE.items())
     return (

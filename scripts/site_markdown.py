@@ -7,11 +7,14 @@ from html import escape
 _LABELLED = re.compile(r"\*\*(CLI|Python|CI)\*\*\n\n(```.*?^```\n)", re.DOTALL | re.MULTILINE)
 _ALTERNATIVES = re.compile(rf"(?:^{_LABELLED.pattern}\n?){{2,}}", re.DOTALL | re.MULTILINE)
 _BLOCKS = re.compile(r"^```.*?^```$|^<!--.*?-->$", re.DOTALL | re.MULTILINE)
+_ROWS = re.compile(r"^\|.*$", re.MULTILINE)
+_CODE = re.compile(r"`[^`\n]+`")
 _LONGEST = 200
 
 
 def staged(text: str) -> str:
-    """A page as it is built."""
+    """A page as it is built. Zensical, unlike GitHub, shows the escape of a bar in the code of a table."""
+    text = _ROWS.sub(lambda row: _CODE.sub(lambda code: code[0].replace("\\|", "|"), row[0]), text)
     described = json.dumps(escape(description_of(text)))  # the theme writes it into an attribute as it is
     return f"---\ndescription: {described}\n---\n\n{with_tabs(text)}" if described != '""' else with_tabs(text)
 

@@ -1,15 +1,21 @@
 """Writes the pictures in docs/images: `write_pictures.py`, or `--check` to compare.
 
-They show the heads of bundled snapshots, and of the modules in the Python blocks of docs/questions.md. Links to the
-site are shown with social.svg as a PNG, which a browser makes: `chromium --headless --hide-scrollbars
---window-size=1200,630 --screenshot=docs/images/social.png docs/images/social.svg`.
+They show a screen of the terminal, the heads of bundled snapshots, and those of the modules in the Python blocks of
+docs/questions.md. Links to the site are shown with social.svg as social.png, which Chromium makes; the PNG names the
+SVG that it was made from, so that `--check` sees without a browser whether it is of an older one.
 """
 
 import difflib
+import hashlib
+import io
 import os
 import re
+import shutil
+import struct
+import subprocess
 import sys
 import tempfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -36,16 +42,99 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory() as empty:
         os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HOME": empty, "HF_HUB_CACHE": empty}
         fresh = {name: _picture(*wanted) for name, wanted in PICTURES.items()}
-        fresh |= {"social.svg": _social(fresh["bert-base-uncased.svg"])}
+        fresh |= {"social.svg": _social(fresh["bert-base-uncased.svg"]), "screen.svg": _screen()}
         fresh |= {name: _picture_of_module(*wanted) for name, wanted in MODULES.items()}
     if "--check" in arguments:
         differences = [line for name, text in fresh.items() for line in _difference(name, text)]
+        differences += [] if _is_made_from(fresh["social.svg"]) else [_OLDER]
         print(*differences, sep="\n", end="\n" if differences else "")
         return int(bool(differences))
     FOLDER.mkdir(exist_ok=True)
     for name, text in fresh.items():
         (FOLDER / name).write_text(text, encoding="utf-8")
+    if not _is_made_from(fresh["social.svg"]):
+        browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
+        if browser is None:
+            print(f"{_OLDER}; none of {', '.join(_BROWSERS)} is installed to make it", file=sys.stderr)
+            return 1
+        _write_png(browser, fresh["social.svg"])
     return 0
+
+
+_COMMAND = "roberta-base --num-labels 3 --offline"
+_COLUMNS = 80
+_TERMINAL = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg" role="img">
+<title>headscope inspect roberta-base --num-labels 3</title>
+<style>
+.{unique_id}-matrix {{
+font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", "Liberation Mono", monospace;
+font-size: {char_height}px; line-height: {line_height}px
+}}
+{styles}
+</style>
+<defs>
+<clipPath id="{unique_id}-clip-terminal">
+<rect x="0" y="0" width="{terminal_width}" height="{terminal_height}"/>
+</clipPath>
+{lines}
+</defs>
+{chrome}
+<g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">
+{backgrounds}
+<g class="{unique_id}-matrix">
+{matrix}
+</g>
+</g>
+</svg>
+"""
+"""Rich's own, but for its font: that comes from a server, which GitHub doesn't ask, so the reader's own is used."""
+
+
+def _screen() -> str:
+    """A terminal with the screen of `inspect`; dark, as terminals are on light pages and on dark ones."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from headscope import api
+    from headscope.render.inspect import inspect_screen
+
+    console = Console(
+        file=io.StringIO(), record=True, force_terminal=True, color_system="truecolor", width=_COLUMNS, highlight=False,
+        markup=False, emoji=False, legacy_windows=False,
+    )  # fmt: skip
+    console.print(Text.assemble(("$ ", "bold green"), f"headscope inspect {_COMMAND}"))
+    console.print(inspect_screen(api.inspect("roberta-base", num_labels=3, offline=True), words=_COMMAND), Text(), sep="\n")
+    drawn = console.export_svg(title="", code_format=_TERMINAL, unique_id="screen")
+    return "\n".join(line.strip() for line in drawn.splitlines() if line.strip()).replace("</text><", "</text>\n<") + "\n"
+
+
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+_OLDER = "social.png is of another social.svg than the present one"
+_PNG_HEADER = 33
+"""The signature and the chunk that every PNG begins with."""
+
+
+def _write_png(browser: str, svg: str) -> None:
+    """social.png as the browser draws social.svg, with the name of that SVG behind its header."""
+    with tempfile.TemporaryDirectory() as folder:
+        shot = Path(folder) / "social.png"
+        command = [browser, "--headless", "--no-sandbox", "--hide-scrollbars", f"--user-data-dir={folder}/profile"]
+        command += ["--window-size=1200,630", f"--screenshot={shot}", (FOLDER / "social.svg").as_uri()]
+        subprocess.run(command, check=True, capture_output=True, timeout=120)
+        drawn = shot.read_bytes()
+    (FOLDER / "social.png").write_bytes(drawn[:_PNG_HEADER] + _source_chunk(svg) + drawn[_PNG_HEADER:])
+
+
+def _is_made_from(svg: str) -> bool:
+    """Whether social.png names this SVG as what it was made from."""
+    path = FOLDER / "social.png"
+    return path.exists() and _source_chunk(svg) in path.read_bytes()
+
+
+def _source_chunk(svg: str) -> bytes:
+    """A text chunk of a PNG that names an SVG by its digest."""
+    body = b"tEXtSource\0sha256 " + hashlib.sha256(svg.encode()).hexdigest().encode()
+    return struct.pack(">I", len(body) - len(b"tEXt")) + body + struct.pack(">I", zlib.crc32(body))
 
 
 def _picture(checkpoint: str, labels: int) -> str:

@@ -3,10 +3,11 @@
 "use strict";
 
 function build(page) {
+  const heads = (table) => [...table.tHead.rows[0].cells].map((cell) => cell.textContent.trim());
   const tables = [...page.querySelectorAll("table")].filter((table) =>
-    table.tHead && table.tHead.rows[0].cells[0].textContent.trim() === "class" && table.tBodies[0]);
+    table.tHead && table.tBodies[0] && ["class", "family", "pooling"].every((name) => heads(table).includes(name)));
   if (tables.length < 2 || page.querySelector(".table-tools")) return;
-  page.classList.add("atlas");
+  tables.forEach(breakable);
 
   const heading = (table) => {
     let above = table.closest(".md-typeset__scrollwrap") || table;
@@ -14,7 +15,7 @@ function build(page) {
     return above;
   };
   const sections = tables.map((table) => ({ table, heading: heading(table), rows: [...table.tBodies[0].rows] }));
-  const names = [...tables[0].tHead.rows[0].cells].map((cell) => cell.textContent.trim());
+  const names = heads(tables[0]);
   const value = (row, column) => {
     const cell = row.cells[names.indexOf(column)];
     return cell ? cell.textContent.split(/[:(]/)[0].trim() : "";
@@ -67,6 +68,18 @@ function build(page) {
   filter();
 }
 
+// Long names of classes are broken before "For" rather than anywhere.
+function breakable(table) {
+  for (const row of table.tBodies[0].rows)
+    for (const place of [row.cells[0].querySelector("code"), row.cells[4]]) if (place) breakName(place.firstChild);
+}
+
+function breakName(text) {
+  if (!text || text.nodeType !== Node.TEXT_NODE) return;
+  const parts = text.data.split(/(?<=\w)(?=For[A-Z])/);
+  text.replaceWith(...parts.flatMap((part, at) => at ? [document.createElement("wbr"), part] : [part]));
+}
+
 function sortable(section) {
   [...section.table.tHead.rows[0].cells].forEach((cell, at) => {
     const button = document.createElement("button");
@@ -101,6 +114,7 @@ function reachable() {
 
 function start() {
   document.querySelectorAll("article").forEach(build);
+  document.querySelectorAll("article h1").forEach((title) => breakName(title.firstChild));
   new MutationObserver(reachable).observe(document.body, { childList: true, subtree: true });
   addEventListener("resize", reachable);
   addEventListener("load", reachable);

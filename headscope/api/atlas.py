@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from headscope.api.options import refuses_unknown
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 # What a worker takes at a time: enough to outweigh handing it over, and few enough that all are busy to the end. Fewer
 # classes than that are traced here, as a worker needs seconds to import Transformers.
 _BATCH = 6
+_WILDCARDS = frozenset("*?[")
 _LARGEST_REDUCED = 400_000_000
 
 
@@ -54,7 +56,8 @@ def heads(
     Each class is built at its default configuration, with few layers: heads don't depend on the depth.
 
     Args:
-        pattern: Part of a class name or model type, in any case (default: all classes).
+        pattern: Part of a class name or model type, or a whole one with wildcards (`Luke*`), in any case (default: all
+            classes).
         task: Only heads for this task, such as `sequence-classification`.
         pooling: Only heads with this pooling, such as `masked_mean`.
         operation: Only heads that run this operation, such as `tanh`.
@@ -101,8 +104,13 @@ def _targets(pattern: str, task: str | None) -> list[_Target]:
         _Target(name, model_type, item)
         for item in wanted
         for model_type, name in all_classes_of_task(item)
-        if pattern.lower() in name.lower() or pattern.lower() in model_type.lower()
+        if _fits(pattern.lower(), name.lower()) or _fits(pattern.lower(), model_type.lower())
     ]
+
+
+def _fits(pattern: str, name: str) -> bool:
+    """Whether a name holds the pattern or, where that has a wildcard, is like it as a whole."""
+    return fnmatchcase(name, pattern) if _WILDCARDS & set(pattern) else pattern in name
 
 
 def _nearest(pattern: str, task: str | None) -> str:

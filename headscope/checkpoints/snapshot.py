@@ -258,9 +258,7 @@ def read_bundled(reference: str, reason: str) -> CheckpointManifest | None:
     if name not in bundled_snapshots():
         return None
     manifest = read_snapshot((_bundle() / f"{name}.json").read_bytes(), reference)
-    commit = f", commit {manifest.commit[:12]}" if manifest.commit else ""
-    notice = f"{reason}: using the bundled snapshot of {name} (reconstructed from published facts{commit})"
-    return replace(manifest, notices=(notice,))
+    return replace(manifest, notices=(f"bundled snapshot of published facts ({reason})",))
 
 
 def _alias_ids() -> dict[str, str]:

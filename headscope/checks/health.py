@@ -24,6 +24,7 @@ _SAME = 1e-3
 _ORTHOGONAL = 1e-5
 _FITS = 4.0
 _UNIFORM = 1.8
+_MEAN_ROW = "the mean row"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +32,25 @@ class Signs:
     """What the probabilities are made of, from the statistics.
 
     `bias_moved`: a bias is not where it begins; `bias_zero`: it is exactly zero. `outside`: a uniform draw with numbers
-    beyond its bounds; `inside`: one without. `departure` is log(1 + z) for the largest z of the rows, the columns, the
-    mean row, the spectrum and the shape of the distribution; `distance` the same for the spread and the nearest known
-    initialization. `off_grid`: numbers in float32 that are not a draw of PyTorch on the CPU. `size` is the logarithm of
-    the part by which the weight seems to have changed.
+    beyond its bounds; `inside`: one without. `off_grid`: numbers in float32 that are not a draw of PyTorch on the CPU.
+    All others are logarithms, log(1 + z). `mean_row` is that of the mean row; `others` that of the
+    rows, the columns, the spectrum and the shape of the distribution, the largest and only what exceeds chance;
+    `departure` the largest of all five. `has_spread`: the class tells the spread that a fresh weight has, and `spread`
+    is the distance from it; `distance` that from the nearest usual initialization. `size` is the logarithm of the part
+    by which the weight seems to have changed.
     """
 
     bias_moved: bool
     bias_zero: bool
     outside: bool
     inside: bool
-    departure: float
-    distance: float
     off_grid: bool
+    mean_row: float
+    others: float
+    departure: float
+    has_spread: bool
+    spread: float
+    distance: float
     size: float
 
     @property
@@ -54,9 +61,11 @@ class Signs:
             self.bias_zero,
             self.outside,
             self.inside,
-            self.departure,
-            self.distance,
             self.off_grid,
+            self.mean_row,
+            self.others,
+            self.has_spread,
+            self.spread,
         )
 
     @property
@@ -68,14 +77,21 @@ class Signs:
 def signs_of(weight: MatrixStatistics, bias: BiasStatistics | None, initial: InitialSpread | None) -> Signs:
     """The signs that the statistics of a classifier give."""
     is_default = _is_default(weight)
+    found = departures(weight)
+    others = max(z for name, z in found.items() if name != _MEAN_ROW)
+    spread_z = _spread_to_judge(weight)
     return Signs(
         bias_moved=bias is not None and bias.zeros < bias.count and not _may_be_drawn(bias, initial, is_default),
         bias_zero=bias is not None and bias.zeros == bias.count,
         outside=is_default and weight.largest > _bound(weight) * (1 + _rounding(weight.dtype)),
         inside=is_default and weight.largest <= _bound(weight) * (1 + _rounding(weight.dtype)),
-        departure=math.log1p(max(departures(weight).values())),
-        distance=math.log1p(abs(weight.scheme_z)),
         off_grid=weight.draw_z is not None and weight.draw_z < _ON_GRID,
+        mean_row=math.log1p(found.get(_MEAN_ROW, 0.0)),
+        others=math.log1p(max(0.0, others - _FITS)),
+        departure=math.log1p(max(found.values())),
+        has_spread=spread_z is not None,
+        spread=math.log1p(spread_z or 0.0),
+        distance=math.log1p(abs(weight.scheme_z)),
         size=math.log(max(_change(weight), 0.01)),
     )
 
@@ -83,7 +99,7 @@ def signs_of(weight: MatrixStatistics, bias: BiasStatistics | None, initial: Ini
 def departures(weight: MatrixStatistics) -> dict[str, float]:
     """How far each statistic that doesn't depend on the initial spread is from that of a fresh draw."""
     found = {
-        "the mean row": weight.mean_row_z,
+        _MEAN_ROW: weight.mean_row_z,
         "the spread of the rows' norms": weight.rows_z,
         "the spread of the columns' norms": weight.columns_z,
         "the distribution of the numbers": weight.shape_z,
@@ -92,6 +108,17 @@ def departures(weight: MatrixStatistics) -> dict[str, float]:
     return {name: abs(z) for name, z in found.items() if z is not None} | {
         "the largest singular value": max(0.0, top) if top is not None else 0.0
     }
+
+
+def _spread_to_judge(weight: MatrixStatistics) -> float | None:
+    """How far the spread is from the class's own initialization, in standard deviations.
+
+    None if the class doesn't tell it. None too if it is far from that, and another usual initialization fits: then
+    other code may have drawn the weight, and the distance says nothing about training.
+    """
+    if weight.spread_z is None or (abs(weight.spread_z) >= _FITS > abs(weight.scheme_z)):
+        return None
+    return abs(weight.spread_z)
 
 
 def _is_default(weight: MatrixStatistics) -> bool:
@@ -126,8 +153,8 @@ def _change(weight: MatrixStatistics) -> float:
     return max(found, abs(spread) * math.sqrt(max(weight.kurtosis - 1, 0.5) / (4 * classes * features)))
 
 
-CHANGED = (-0.4392, (5.8223, -7.1363, 3.6396, -1.4384, 0.9984, 0.155, 1.1904))
-FAR = (-0.7474, (0.9619, 1.5036, 0.5031))
+CHANGED = (0.3613, (6.4568, -7.5901, 4.357, -1.3224, 0.9828, 0.8695, 0.6394, -0.9629, 0.7814))
+FAR = (-0.5253, (1.0128, 1.1772, 0.7801))
 """Constant and factors of two logistic models: scripts/calibrate_health.py fits them to benchmarks/health_heads.csv."""
 
 

@@ -154,6 +154,14 @@ Code = Annotated[
 ]
 
 
+Details = Annotated[
+    bool,
+    typer.Option(
+        "--details", help="Show everything: rows that may be labeled wrongly, reasons, second opinions, the method."
+    ),
+]
+
+
 @dataclass(frozen=True)
 class Labeled:
     """Which texts the vectors are scored on."""
@@ -231,12 +239,12 @@ class Place:
         return {name: getattr(self, name) for name in names}
 
 
-def probe(place: Place, labeled: Labeled, scores: Scores, output: Output, code: Code = False) -> int:
+def probe(  # noqa: PLR0917  Typer passes them by name
+    place: Place, labeled: Labeled, scores: Scores, output: Output, details: Details = False, code: Code = False
+) -> int:
     """Score every vector that a classifier could read on labeled texts, and name the best."""
     check_output(output.output)
     texts = labeled.keywords()
-    if code and not labeled.text_column:
-        raise UsageError("--code writes modules for texts.", "Leave it out for images and sounds.")
     drawing = _drawing_of(output.output)
     kinds = [
         kind
@@ -249,7 +257,7 @@ def probe(place: Place, labeled: Labeled, scores: Scores, output: Output, code: 
         from headscope import api
 
         result = api.probe(place.model, progress=tell, **texts, **scores.keywords(), **place.keywords())
-    _write(result, output, code=code, drawing=drawing)
+    _write(result, output, code=code, drawing=drawing, details=details)
     return ExitCode.UNDETERMINED if result.not_determined else ExitCode.OK
 
 
@@ -261,7 +269,7 @@ def _drawing_of(path: Path | None) -> str:
     return {"svg": "svg", "html": "html", "htm": "html"}.get(suffix, "")
 
 
-def _write(result: "ProbeResult", output: Output, *, code: bool, drawing: str) -> None:
+def _write(result: "ProbeResult", output: Output, *, code: bool, drawing: str, details: bool) -> None:
     """Writes the answer as text, JSON, a module, or a picture in the format `drawing`."""
     if code:
         from headscope.render.probe_code import probe_code
@@ -275,5 +283,8 @@ def _write(result: "ProbeResult", output: Output, *, code: bool, drawing: str) -
         return
     from headscope.render.probe import probe_document, probe_screen, probe_verdict
 
-    screen = probe_verdict if output.quiet else probe_screen
-    write_report(output, lambda: screen(result), lambda: probe_document(result))
+    write_report(
+        output,
+        lambda: probe_verdict(result) if output.quiet else probe_screen(result, details=details),
+        lambda: probe_document(result),
+    )

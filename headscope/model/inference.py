@@ -18,12 +18,16 @@ from headscope.model.quiet import quiet
 _SAMPLE_BYTES = 2
 
 
-def check_device(name: str) -> torch.device:
-    """The device called `name`. Raises UsageError for an unknown one, Unsupported for one that is not there."""
+def check_device(name: str, *, runs_weights: bool = False) -> torch.device:
+    """The device called `name`. Raises UsageError for an unknown one, Unsupported for one that is not there.
+
+    With `runs_weights`, the hint leaves out `meta`, which has none.
+    """
     try:
         device = torch.device(name)
     except RuntimeError as err:
-        raise UsageError(f"no such device: {name}", "devices: meta, cpu, cuda, cuda:0, mps") from err
+        known = "" if runs_weights else "meta, "
+        raise UsageError(f"no such device: {name}", f"devices: {known}cpu, cuda, cuda:0, mps") from err
     if device.type == "cuda" and not torch.cuda.is_available():
         raise Unsupported(f"PyTorch {torch.__version__} finds no CUDA device for {name}", "use cpu")
     return device

@@ -59,7 +59,7 @@ def open_reader(source: Source, device: str, dtype: str, texts: Texts) -> Reader
     sample texts are those of float32, as far as `HALF_TOLERANCE` allows. Raises Unsupported where there is no
     tokenizer, or the weights cannot be loaded.
     """
-    where = check_device(device)
+    where = check_device(device, runs_weights=True)
     tokenizer = open_tokenizer(source.place) if source.input is Input.TEXT else _ENCODERS[source.input](source.place)
     of_its_own = source.stored if where.type != "cpu" and source.stored in _HALF else "float32"
     wanted = DTYPES[of_its_own if dtype == AUTO else dtype]

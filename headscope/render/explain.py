@@ -47,6 +47,12 @@ def _topics_of(group: str) -> Iterator[Topic]:
         yield Topic(group, names[0], tuple(names[1:]), heading["title"], text[heading.end() : end].strip())
 
 
+def rule_name(identifier: str) -> str:
+    """The short name of a rule, such as `head-new`; "" for one that has no topic."""
+    found = (topic.names for topic in topics() if topic.group == "rules" and topic.id == identifier)
+    return next((name for names in found for name in names), "")
+
+
 def find_topic(name: str) -> Topic:
     """The topic of that id or name; hyphens, underscores and spaces are one. Raises UsageError with the nearest one."""
     return find_topics((name,))[0]

@@ -1,11 +1,13 @@
 """A finding on a screen: in two lines as far as they reach, or whole."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from headscope.facts import Finding
+from headscope.facts import Finding, Severity
+from headscope.render.explain import rule_name
 from headscope.render.lines import Paragraph
 from headscope.render.palette import QUIET, SEVERITY, STRONG
 from headscope.render.repair import code_of
@@ -31,6 +33,13 @@ class FindingLines:
         yield Paragraph(body, Text(severity.value, SEVERITY[severity]), self.margin)
         for line in code_of(self.finding):
             yield Paragraph(line, Text(), self.margin)
+
+
+def note_line(notes: Iterable[Finding], margin: int = MARGIN) -> Paragraph:
+    """Notes in one row, by the names of their rules: `HS102 head-new, HS202 placeholder-labels`."""
+    named = [f"{item.id} {rule_name(item.id)}".rstrip() for item in notes]
+    word = Text("note" if len(named) == 1 else "notes", SEVERITY[Severity.NOTE])
+    return Paragraph(label(", ".join(named)), word, margin)
 
 
 def finding_text(finding: Finding, *, with_message: bool = True) -> Text:

@@ -16,6 +16,9 @@ from headscope.render.safe import label, safe
 _MARGIN = 12
 _BELOW = 4
 _MOST_LABELS = 5
+_NAMES = ("min", "mean", "max", "std")
+_NUMBERS = frozenset(range(3, 3 + len(_NAMES)))
+_BAD = TONE[Tone.ERROR]
 
 
 def forward_document(report: ForwardReport) -> Document:
@@ -24,9 +27,12 @@ def forward_document(report: ForwardReport) -> Document:
 
 
 def forward_screen(report: ForwardReport) -> RenderableType:
-    """Inputs, stages with shapes (and values, on a real device), and scores by label."""
+    """Scores by label with what makes them doubtful, then inputs and stages with shapes, on a real device with values."""
+    remarks = list(_remarks(report))
     return Group(
         Paragraph(_opening(report)),
+        *(remarks if report.scored else ()),
+        *_scores(report),
         Text(),
         *_inputs(report),
         Paragraph(label(f"{_shape(report.hidden_shape)}"), Text("hidden", STRONG), _MARGIN),
@@ -34,27 +40,36 @@ def forward_screen(report: ForwardReport) -> RenderableType:
         _Stages(report.stages),
         Text(),
         Paragraph(label(_shape(report.logits_shape)), Text("logits", STRONG), _MARGIN),
-        *_scores(report),
-        *_remarks(report),
+        *((Text(), *remarks) if remarks and not report.scored else ()),
     )
 
 
 @dataclass(frozen=True)
 class _Stages:
-    """The stages in aligned columns: the values of each beside its shape, or below it where the line is too narrow."""
+    """The stages in aligned columns: the values of each beside its shape, or below it where the line is too narrow.
+
+    Before they go below, the arguments of the operations are left out.
+    """
 
     stages: Sequence[SeenStage]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        values = [_values(stage.statistics) for stage in self.stages]
-        wide = align([(*_row(stage), *own) for stage, own in zip(self.stages, values, strict=True)])
-        if all(line.cell_len <= options.max_width for line in wide):
-            yield from map(Paragraph, wide)
-            return
-        for line, below in zip(align([_row(stage) for stage in self.stages]), align(values), strict=True):
+        for detail in (True, False):
+            table = self._table(detail=detail)
+            if all(line.cell_len <= options.max_width for line in table):
+                yield from map(Paragraph, table)
+                return
+        named = [_named(stage.statistics) for stage in self.stages]
+        for line, below in zip(align([_row(stage) for stage in self.stages]), align(named), strict=True):
             yield Paragraph(line)
             if below:
                 yield Paragraph(below, indent=_BELOW)
+
+    def _table(self, *, detail: bool) -> list[Text]:
+        rows = [(*_row(stage, detail=detail), *_values(stage.statistics)) for stage in self.stages]
+        if any(stage.statistics for stage in self.stages):
+            rows.insert(0, (Text(), Text(), Text(), *(Text(name, QUIET) for name in _NAMES), Text()))
+        return align(rows, right=_NUMBERS)
 
 
 def _opening(report: ForwardReport) -> Text:
@@ -72,26 +87,32 @@ def _shape(shape: Shape) -> str:
     return f"[{', '.join(str(size) for size in shape)}]"
 
 
-def _row(seen: SeenStage) -> tuple[Text, ...]:
+def _row(seen: SeenStage, *, detail: bool = True) -> tuple[Text, ...]:
     stage = seen.stage
     return (
-        Text(f"{stage.operation} {safe(stage.detail)}".strip(), OPERATION),
+        Text(f"{stage.operation} {safe(stage.detail) if detail else ''}".strip(), OPERATION),
         Text(safe(stage.module) or "in forward", MODULE),
         Text(_shape(seen.shape)),
     )
 
 
 def _values(values: Statistics | None) -> tuple[Text, ...]:
+    """The numbers in the order of `_NAMES`, and how many values are not finite."""
     if values is None:
-        return (Text(), Text())
-    numbers = {"min": values.min, "mean": values.mean, "max": values.max, "std": values.std}
-    sentence = "  ".join(f"{name} {_number(value)}" for name, value in numbers.items())
-    bad = [f"{count} {name}" for name, count in (("NaN", values.nan), ("Inf", values.inf)) if count]
-    return Text(sentence, QUIET), Text(" and ".join(bad), TONE[Tone.ERROR])
+        return (*(Text() for _ in _NAMES), Text())
+    numbers = (getattr(values, name) for name in _NAMES)
+    bad = [f"{count:,} {name}" for name, count in (("NaN", values.nan), ("Inf", values.inf)) if count]
+    return (*(Text("" if value is None else f"{value:.3g}") for value in numbers), Text(" and ".join(bad), _BAD))
+
+
+def _named(values: Statistics | None) -> tuple[Text, ...]:
+    """The numbers, each behind its name."""
+    *numbers, bad = _values(values)
+    return (*(Text.assemble((f"{name} ", QUIET), text) if text else text for name, text in zip(_NAMES, numbers, strict=True)), bad)
 
 
 def _number(value: float | None) -> str:
-    return "none" if value is None else f"{value:.4g}"
+    return "not finite" if value is None else f"{value:.4g}"
 
 
 def _scores(report: ForwardReport) -> Iterator[RenderableType]:
@@ -109,7 +130,7 @@ def _ranks(scored: Scored) -> Iterator[tuple[Text, ...]]:
 
 
 def _chance(score: LabelScore) -> str:
-    return "none" if score.probability is None else f"{score.probability:.4f}"
+    return "no probability" if score.probability is None else f"{score.probability:.4f}"
 
 
 def _remarks(report: ForwardReport) -> Iterator[RenderableType]:
@@ -118,7 +139,5 @@ def _remarks(report: ForwardReport) -> Iterator[RenderableType]:
         *report.notes,
         *(f"{gap.what}: {gap.reason}" for gap in report.not_determined),
     ]
-    if remarks:
-        yield Text()
     for remark in remarks:
         yield Paragraph(label(remark), Text("note", TONE[Tone.WARNING]), _MARGIN)

@@ -8,7 +8,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 from rich.tree import Tree
 
-from headscope.facts import Carried, Head, Stage, TensorKind
+from headscope.facts import Carried, Head, ParameterStatus, Stage, TensorKind
 from headscope.facts.counting import counted
 from headscope.render.lines import Paragraph, align
 from headscope.render.links import linked_source
@@ -36,11 +36,15 @@ _ADAPTER = {Carried.SAVED: " from the adapter", Carried.ADAPTED: " changed by th
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """What a line shows: the source's `file` name or its line only, if `source`; an `arrow` before the shape."""
+    """What a line shows: the source's `file` name or its line only, if `source`; an `arrow` before the shape.
+
+    Without `detail`, an operation is its name alone.
+    """
 
     file: bool = False
     arrow: bool = False
     source: bool = True
+    detail: bool = True
     aligned: bool = True
 
 
@@ -49,6 +53,7 @@ _LAYOUTS = (
     _Layout(arrow=True),
     _Layout(),
     _Layout(source=False),
+    _Layout(source=False, detail=False),
     _Layout(source=False, aligned=False),
 )
 """From roomy to narrow; the first that fits is taken."""
@@ -80,7 +85,7 @@ class HeadPath:
     def _row(self, stage: Stage, layout: _Layout) -> list[Text]:
         is_pooling = stage.index == pooling_stage(self.head)
         return [
-            label(operation_of(stage), OPERATION),
+            label(operation_of(stage) if layout.detail else stage.operation, OPERATION),
             label(module_of(stage), MODULE),
             Text(f"{'-> ' if layout.arrow else ''}{axes_of(stage.output_shape)}"),
             Text("pooling", POOLING) if is_pooling else _weights(self.head, stage),
@@ -131,7 +136,8 @@ def _weights(head: Head, stage: Stage) -> Text:
     for item in own_parameters(head, stage):
         kind = "" if item.kind is TensorKind.PARAMETER else " buffer values"
         more = (_ADAPTER[item.adapter] if item.adapter else "") + ("" if item.live else NOT_USED)
-        key = (f"{kind} {item.status.value}{more}", STATUS[item.status])
+        status = "" if item.adapter and item.status is ParameterStatus.LOADED else f" {item.status.value}"
+        key = (f"{kind}{status}{more}", STATUS[item.status])
         totals[key] = totals.get(key, 0) + item.count
     return Text(", ").join(_spelled(totals))
 

@@ -1,21 +1,23 @@
 """The screen of `inspect`: the verdict, the head path, what is wrong and what to do next; the rest on request."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from headscope.facts import Head, Report, Severity
-from headscope.render.findings import FindingLines
+from headscope.facts import Finding, Head, PoolingKind, Report, Severity
+from headscope.render.findings import FindingLines, note_line
 from headscope.render.head_path import HeadPath
 from headscope.render.lines import Paragraph
 from headscope.render.next_steps import NextSteps, next_of_inspect
-from headscope.render.palette import QUIET, SEVERITY, STRONG
+from headscope.render.palette import QUIET, STRONG
 from headscope.render.plain_words import plain_words
 from headscope.render.report_facts import (
     Facts,
     adapter_facts,
     beside_facts,
+    brief_label_facts,
+    brief_pooling_facts,
     checkpoint_facts,
     evidence_facts,
     formula_facts,
@@ -53,14 +55,14 @@ def inspect_screen(report: Report, *, details: bool = False, words: str | None =
     parts: list[RenderableType] = [*_answer(report), Text()]
     if report.head is not None:
         parts += [tree_of(report, report.head) if details else _path(report, report.head), Text()]
-    parts += _lines(report, _asked_first(report))
-    if report.head is not None:
+    parts += _lines(report, _asked_first(report, details=details))
+    if report.head is not None and (details or report.head.pooling.kind is not PoolingKind.NONE):
         parts.append(TokenStrip(token_rows(report, report.head), _MARGIN))
-    parts += _lines(report, _ASKED_NEXT)
+    parts += _lines(report, (label_facts if details else brief_label_facts, *_ASKED_NEXT))
     if details:
-        parts += [*_findings(report, whole=True), Text(), Text("details", QUIET), *_lines(report, _details(report))]
+        parts += [*_findings(report.findings, whole=True), Text(), Text("details", QUIET), *_lines(report, _details(report))]
     else:
-        parts += _findings(report, whole=False)
+        parts += _briefly(report.findings)
     parts += _lines(report, (notice_facts,))
     if words is not None:
         parts.append(NextSteps(next_of_inspect(report, words, details=details)))
@@ -69,7 +71,7 @@ def inspect_screen(report: Report, *, details: bool = False, words: str | None =
 
 def inspect_facts(report: Report) -> Facts:
     """The lines below the head path, without the findings: a word and its text; "" continues the line above."""
-    sections = (*_asked_first(report), *_ASKED_NEXT, *_details(report), notice_facts)
+    sections = (*_asked_first(report, details=True), label_facts, *_ASKED_NEXT, *_details(report), notice_facts)
     return (item for section in sections for item in section(report))
 
 
@@ -90,15 +92,16 @@ def _path(report: Report, head: Head) -> HeadPath:
     return HeadPath(head, report.checkpoint.model_type or "", report.environment.transformers)
 
 
-def _asked_first(report: Report) -> Sequence[Section]:
+def _asked_first(report: Report, *, details: bool) -> Sequence[Section]:
     """What follows the head path: the formula and the loss where the plain words do not say as much."""
+    pooling = pooling_facts if details else brief_pooling_facts
     if plain_words(report):
-        return (pooling_facts, verified_facts)
-    return (formula_facts, loss_facts, pooling_facts, verified_facts)
+        return (pooling, verified_facts)
+    return (formula_facts, loss_facts, pooling, verified_facts)
 
 
 _ASKED_NEXT: Sequence[Section] = (
-    label_facts, quantised_facts, health_facts, pipeline_facts, score_head_facts, adapter_facts, repair_facts,
+    quantised_facts, health_facts, pipeline_facts, score_head_facts, adapter_facts, repair_facts,
 )  # fmt: skip
 
 
@@ -115,11 +118,13 @@ def _lines(report: Report, sections: Sequence[Section]) -> list[RenderableType]:
     return [Paragraph(body, Text(name, STRONG), _MARGIN) for name, body in facts]
 
 
-def _findings(report: Report, *, whole: bool) -> Iterator[RenderableType]:
-    """Errors and warnings with what to do; notes by their titles, which the verdict has said in more words."""
-    for finding in report.findings:
-        if whole or finding.severity is not Severity.NOTE:
-            yield FindingLines(finding, whole)
-            continue
-        margin = Text(finding.severity.value, SEVERITY[finding.severity])
-        yield Paragraph(label(f"{finding.id} {finding.title}"), margin, _MARGIN)
+def _findings(findings: Iterable[Finding], *, whole: bool) -> Iterator[RenderableType]:
+    return (FindingLines(item, whole) for item in findings)
+
+
+def _briefly(findings: Sequence[Finding]) -> Iterator[RenderableType]:
+    """Errors and warnings with what to do; notes by name, because the verdict and the labels have said them in words."""
+    notes = [item for item in findings if item.severity is Severity.NOTE]
+    yield from _findings((item for item in findings if item not in notes), whole=False)
+    if notes:
+        yield note_line(notes)

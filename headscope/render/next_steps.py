@@ -11,6 +11,7 @@ from headscope.render.palette import QUIET, STRONG
 from headscope.render.safe import label
 
 _MARGIN = 6
+_MOST = 2
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ def next_of_inspect(report: Report, words: str, *, details: bool) -> tuple[tuple
     profile = report.profile.value if report.profile is not None else "training"
     steps = [] if details else [(f"headscope inspect {words} --details", "all weights, the loss, the checkpoint")]
     steps += [(f"headscope explain {item.id}", "what it means, and what to do") for item in _gravest(report)]
-    return (*steps, (f"headscope check {words} --for {profile}", "every rule, and an exit code"))
+    steps.append((f"headscope check {words} --for {profile}", "every rule, and an exit code"))
+    return tuple(steps[:_MOST])
 
 
 def _gravest(report: Report) -> tuple[Finding, ...]:

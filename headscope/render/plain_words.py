@@ -5,22 +5,37 @@ import re
 from headscope.facts import Head, HeadParameter, ModelFacts, PoolingKind, Report, Stage, Task
 
 _CALL = re.compile(r"(?P<name>[\w.]+)\((?P<inner>.*)\)(?P<pick>\[[^\[\]()]+\])?")
-_IDLE = {"dropout", "squeeze", "unsqueeze", "view", "reshape", "contiguous", "transpose", "permute"}
+_IDLE = frozenset({"dropout", "squeeze", "unsqueeze", "view", "reshape", "contiguous", "transpose", "permute"})
+_PARTS = frozenset({"split", "unbind", "chunk"})
+"""What parts the scores of starts and ends, which stay as they are."""
+
 _AFTER = {"index", "select", "slice", "gather"}
-_SCORES_OF_OTHERS = {Task.QUESTION_ANSWERING, Task.MULTIPLE_CHOICE}
-"""Tasks whose softmax runs over positions or choices, not over the scores that one linear layer makes."""
+_OVER_OTHERS = {
+    Task.MULTIPLE_CHOICE: "A linear score for each choice on {features}, softmax over the choices",
+    Task.QUESTION_ANSWERING: "Two linear scores for each token (start, end) on {features}, softmax over the tokens",
+}
+"""Tasks whose softmax runs over choices or positions, not over the scores that one linear layer makes."""
+
+_SCORES = {Task.MULTIPLE_CHOICE: 1, Task.QUESTION_ANSWERING: 2}
+"""How many scores a linear layer makes where that is not the number of classes: of a choice, of a token."""
 
 _UNITS = {Task.TOKEN_CLASSIFICATION: "token", Task.AUDIO_FRAME_CLASSIFICATION: "frame"}
+
+
+_OF_THE_HEAD = ("head", "pooling", "token rows")
+"""How the names of gaps begin that leave it open what the head does; weights that are not known do not."""
 
 
 def plain_words(report: Report) -> str:
     """What kind of model the classifier is, and on which features; "" where the traced facts do not say."""
     head = report.head
-    if head is None or report.not_determined:
+    if head is None or any(gap.what.startswith(_OF_THE_HEAD) for gap in report.not_determined):
         return ""
     features, kind = _features(head, report.model), _kind(report.model)
     if not features or not kind:
         return ""
+    if report.model.task in _OVER_OTHERS:
+        return kind.format(features=features)
     unit = _UNITS.get(report.model.task, "position")
     sentence = f"{kind} on {features}"
     if head.pooling.kind is PoolingKind.NONE:
@@ -31,11 +46,14 @@ def plain_words(report: Report) -> str:
 def _kind(model: ModelFacts) -> str:
     """The model that a linear layer is with this loss; "" where it has no common name."""
     number = model.num_labels
-    if model.task in _SCORES_OF_OTHERS:
-        return ""
     match (model.loss, model.activation):
+        case ("CrossEntropyLoss", "softmax") if model.task in _OVER_OTHERS:
+            return _OVER_OTHERS[model.task]
+        case _ if model.task in _OVER_OTHERS:
+            return ""
         case ("CrossEntropyLoss", "softmax") if number > 1:
-            return f"a logistic regression with {number:,} classes"
+            condition = "with integer labels, " if is_loss_chosen_by_labels(model) else ""
+            return f"{condition}{_article(number)} {number:,}-class logistic regression"
         case ("BCEWithLogitsLoss", "sigmoid"):
             return "a yes-or-no logistic regression" if number == 1 else f"{number:,} yes-or-no logistic regressions"
         case ("MSELoss", _):
@@ -43,10 +61,21 @@ def _kind(model: ModelFacts) -> str:
     return ""
 
 
+def is_loss_chosen_by_labels(model: ModelFacts) -> bool:
+    """Whether the dtype of the labels decides the loss when training starts: integers or floats."""
+    return model.problem_type is None and bool(model.reads_problem_type)
+
+
+def _article(number: int) -> str:
+    """The article of a number as it is read: `an 8-class`, `an 11-class`, `a 100-class`."""
+    leading = f"{number:,}".partition(",")[0]
+    return "an" if leading.startswith("8") or leading in {"11", "18"} else "a"
+
+
 def _features(head: Head, model: ModelFacts) -> str:
     """What the last linear layer reads, as the formula writes it; "" where the formula does not end in that layer."""
     found = _CALL.fullmatch(head.formula.removeprefix("logits = "))
-    stage = _last_linear(head)
+    stage = _last_linear(head, model.task)
     if found is None or stage is None or not _is_closed(found["inner"]) or class_matrix(head, model) is None:
         return ""
     if stage.module != found["name"] and not stage.module.endswith(f".{found['name']}"):
@@ -65,12 +94,13 @@ def _is_closed(text: str) -> bool:
     return depth == 0
 
 
-def _last_linear(head: Head) -> Stage | None:
+def _last_linear(head: Head, task: Task) -> Stage | None:
     """The linear stage that makes the scores; None where something but a choice of positions follows it."""
+    idle = _IDLE | (_PARTS if task is Task.QUESTION_ANSWERING else frozenset())
     for stage in reversed(head.stages):
         if stage.operation == "linear":
             return stage
-        if stage.operation not in _IDLE and not _picks_positions(stage):
+        if stage.operation not in idle and not _picks_positions(stage):
             return None
     return None
 
@@ -83,8 +113,9 @@ def _picks_positions(stage: Stage) -> bool:
 
 
 def class_matrix(head: Head, model: ModelFacts) -> HeadParameter | None:
-    """The weight of the last linear stage, if it makes the class scores."""
+    """The weight of the last linear stage, if it makes the scores of the task."""
     by_name = {parameter.name: parameter for parameter in head.parameters}
     linear = [stage for stage in head.stages if stage.operation == "linear"]
+    rows = _SCORES.get(model.task, model.num_labels)
     owned = (by_name[name] for name in (linear[-1].parameters if linear else ()) if name in by_name)
-    return next((item for item in owned if len(item.shape) == 2 and item.shape[0] == model.num_labels), None)  # noqa: PLR2004
+    return next((item for item in owned if len(item.shape) == 2 and item.shape[0] == rows), None)  # noqa: PLR2004

@@ -2,8 +2,17 @@
 
 from collections.abc import Iterator
 
-from headscope.facts.probe import Candidate, ProbeResult, Problem, Vector
-from headscope.render.probe import name_of
+from headscope.facts.probe import Candidate, Input, ProbeResult, Problem, Vector
+from headscope.render.probe_code_media import (
+    OWN_MEDIA_FORWARD,
+    media_features,
+    media_functions,
+    media_imports,
+    media_main,
+    media_reading,
+    reads_layer,
+)
+from headscope.render.probe_words import input_of, name_of
 
 _FIRST = '''
 def first(state: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -110,8 +119,9 @@ class Classifier(nn.Module):
             dtype=torch.float32,
             **LOADING,
         )
-        self.model.config.pad_token_id = load_tokenizer().pad_token_id
-
+'''
+_PAD = "        self.model.config.pad_token_id = load_tokenizer().pad_token_id\n"
+_OWN_METHODS = '''
     def features(self, **inputs: torch.Tensor) -> torch.Tensor:
         """What the last linear layer of the head reads."""
         seen: list[torch.Tensor] = []
@@ -122,11 +132,12 @@ class Classifier(nn.Module):
         finally:
             hook.remove()
         return seen[-1]
-
+'''
+_OWN_FORWARD = '''
     def forward(self, **inputs: torch.Tensor) -> Any:
         """The scores, and with labels the loss."""
         known = signature(self.model.forward).parameters
-        return self.model(**{{name: value for name, value in inputs.items() if name in known}})
+        return self.model(**{name: value for name, value in inputs.items() if name in known})
 '''
 _MAIN = '''
 def train(
@@ -159,7 +170,9 @@ if __name__ == "__main__":
 def probe_code(result: ProbeResult) -> str:
     """The module; every name of a file or a class in it is a quoted Python string."""
     best = _advised(result)
-    return "".join(_own_class(result) if best.pooling is Vector.HEAD else _custom_head(result, best))
+    if best.pooling is Vector.HEAD:
+        return "".join(_own_class(result))
+    return "".join((_custom_head if input_of(result) is Input.TEXT else _custom_media_head)(result, best))
 
 
 def _advised(result: ProbeResult) -> Candidate:
@@ -191,18 +204,54 @@ def _custom_head(result: ProbeResult, best: Candidate) -> Iterator[str]:
     yield f"{_RUN}{_FORWARD}\n{_main(result)}"
 
 
+def _custom_media_head(result: ProbeResult, best: Candidate) -> Iterator[str]:
+    """The module for images or sounds."""
+    input = input_of(result)
+    title = f"The vector of each {input.noun}: {name_of(best, input)}."
+    yield f'"""A linear classifier on the vector that `headscope probe` scored best: {name_of(best, input)}."""\n'
+    yield media_imports(input, "AutoModel")
+    yield from _constants(result)
+    yield f"LAYER = {result.layers if best.layer is None else best.layer}\n" if reads_layer(best) else ""
+    yield f"LOSS = {_LOSSES[result.problem]}\n\n"
+    yield from (f"{function}\n" for function in media_functions(best))
+    yield f"{media_reading(input)}\n"
+    yield f'\nclass Classifier(nn.Module):\n    """Scores of {input.noun}s, from one vector of each."""\n\n'
+    yield "    def __init__(self) -> None:\n        super().__init__()\n"
+    yield "        self.base = AutoModel.from_pretrained(CHECKPOINT, dtype=torch.float32, **LOADING)\n"
+    yield f"        self.classifier = nn.Linear({best.size}, len(LABELS))\n"
+    yield f"{media_features(best, title)}\n{media_main(_TARGETS[result.problem])}"
+
+
+_AUTO = {
+    Input.TEXT: "AutoModelForSequenceClassification",
+    Input.IMAGE: "AutoModelForImageClassification",
+    Input.AUDIO: "AutoModelForAudioClassification",
+}
+
+
 def _own_class(result: ProbeResult) -> Iterator[str]:
     assert result.loading is not None
     assert result.head_input is not None
-    name = result.loading.model_class
+    input, name = input_of(result), result.loading.model_class
     yield '"""The class of the checkpoint: `headscope probe` scored no vector above the input of its head."""\n'
-    yield "\nfrom collections.abc import Sequence\nfrom inspect import signature\nfrom typing import Any\n"
-    auto = "AutoModelForSequenceClassification" if result.loading.remote_code else name
-    names = ", ".join(sorted((auto, "AutoTokenizer")))
-    yield f"\nimport torch\nfrom torch import nn\nfrom transformers import {names}\n\n"
+    auto = _AUTO[input] if result.loading.remote_code else name
+    yield _text_imports(auto) if input is Input.TEXT else media_imports(input, auto)
     yield from _constants(result)
-    yield f"LAST_LAYER = {result.head_input.classifier!r}\n\n"
-    yield f"{_TOKENIZER}\n{_OWN_HEAD.format(model_class=auto, problem=result.problem.value)}\n{_main(result)}"
+    yield f"LAST_LAYER = {result.head_input.classifier!r}\n"
+    head = _OWN_HEAD.format(model_class=auto, problem=result.problem.value)
+    if input is Input.TEXT:
+        yield f"\n{_TOKENIZER}\n{head}{_PAD}{_OWN_METHODS}{_OWN_FORWARD}\n{_main(result)}"
+    else:
+        yield f"LOSS = {_LOSSES[result.problem]}\n\n{media_reading(input)}\n"
+        yield f"{head}{_OWN_METHODS}{OWN_MEDIA_FORWARD}\n{media_main(_TARGETS[result.problem])}"
+
+
+def _text_imports(auto: str) -> str:
+    names = ", ".join(sorted((auto, "AutoTokenizer")))
+    return (
+        "\nfrom collections.abc import Sequence\nfrom inspect import signature\nfrom typing import Any\n"
+        f"\nimport torch\nfrom torch import nn\nfrom transformers import {names}\n\n"
+    )
 
 
 def _constants(result: ProbeResult) -> Iterator[str]:
@@ -217,8 +266,9 @@ def _constants(result: ProbeResult) -> Iterator[str]:
     yield f"CHECKPOINT = {reference!r}\n"
     yield f"LOADING: dict[str, Any] = {options!r}\n"
     yield f"LABELS = {tuple(item.label for item in result.classes) or ('value',)!r}\n"
-    yield f"MAX_TOKENS: int | None = {limit}\n"
-    yield 'EXAMPLE = ["A first text.", "A second, longer text."]\n'
+    if input_of(result) is Input.TEXT:
+        yield f"MAX_TOKENS: int | None = {limit}\n"
+        yield 'EXAMPLE = ["A first text.", "A second, longer text."]\n'
 
 
 def _main(result: ProbeResult) -> str:

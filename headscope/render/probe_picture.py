@@ -8,7 +8,8 @@ from headscope.facts.probe import Baseline, Candidate, Input, ProbeResult, Vecto
 from headscope.render.diagram.markup import element, escaped, lines, opening
 from headscope.render.diagram.page import page
 from headscope.render.plots import STYLE
-from headscope.render.probe import METRICS, facts_of, input_of, name_of, probe_answer, rows_of, vector_words, words_of
+from headscope.render.probe_facts import detailed_facts
+from headscope.render.probe_words import METRICS, input_of, name_of, probe_answer, rows_of, vector_words, words_of
 from headscope.render.safe import safe
 
 FORMATS = ("svg", "html")
@@ -82,7 +83,7 @@ def _html(result: ProbeResult) -> str:
     if curve:
         body += ["<h2>Score by layer</h2>", _drawing("curve", _said(result), tall, curve)]
     body += ["<h2>Scores</h2>", *_table(result), "<h2>How it was measured</h2>", "<dl>"]
-    body += [f"<dt>{escaped(safe(name))}</dt><dd>{escaped(safe(said))}</dd>" for name, said in facts_of(result)]
+    body += [f"<dt>{escaped(safe(name))}</dt><dd>{escaped(safe(said))}</dd>" for name, said in detailed_facts(result)]
     return page(title, _PAGE, (*body, "</dl>", "</main>"))
 
 

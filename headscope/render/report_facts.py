@@ -1,6 +1,7 @@
 """The facts of a report as lines, each with a word at the margin: what `inspect --details` shows."""
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 from rich.text import Text
 
@@ -26,7 +27,7 @@ from headscope.facts.counting import counted, list_of
 from headscope.facts.tasks import TEXT_TASKS, WITHOUT_CLASSES
 from headscope.render.fold import fold_keys
 from headscope.render.palette import QUIET, STRONG, TONE, Tone
-from headscope.render.plain_words import class_matrix
+from headscope.render.plain_words import class_matrix, is_loss_chosen_by_labels
 from headscope.render.repair import repaired_sentence
 from headscope.render.safe import label, safe
 from headscope.render.stages import fate_of
@@ -35,6 +36,7 @@ from headscope.render.words import (
     POOLING,
     SENTENCE_POOLING,
     SOURCE,
+    brief_rule,
     bytes_of,
     loss_of,
     place_of,
@@ -44,8 +46,9 @@ from headscope.render.words import (
 )
 
 _LABELS = 12
+_BRIEF, _PLACEHOLDERS = 64, 3
 _COMMIT = 12
-_NO_PROBLEM = "problem_type not set: num_labels and the targets' dtype decide"
+_NO_PROBLEM = "problem_type not set, so the labels choose the loss (here: integers)"
 
 Facts = Iterator[tuple[str, Text]]
 
@@ -88,6 +91,12 @@ def pooling_facts(report: Report) -> Facts:
         return
     pooling = report.head.pooling
     yield "pooling", label(f"{POOLING[pooling.kind]}: {pooling.rule}" if pooling.rule else POOLING[pooling.kind])
+
+
+def brief_pooling_facts(report: Report) -> Facts:
+    """Which positions are read, without what the row of tokens shows: the token there, and the kind that the rule is."""
+    if report.head is not None:
+        yield "pooling", label(brief_rule(report.head.pooling))
 
 
 def evidence_facts(report: Report) -> Facts:
@@ -140,14 +149,25 @@ def _padding(effects: Sequence[PaddingEffect]) -> Text:
 
 def label_facts(report: Report) -> Facts:
     """The names of the classes."""
+    return _label_facts(report, _LABELS)
+
+
+def brief_label_facts(report: Report) -> Facts:
+    """The names of the classes, as many as two lines hold; of placeholders a few."""
+    if report.model.labels_are_placeholders:
+        return _label_facts(report, _PLACEHOLDERS)
+    sizes = accumulate(len(name) for name in report.model.labels)
+    return _label_facts(report, max(1, min(_LABELS, sum(size <= _BRIEF for size in sizes))))
+
+
+def _label_facts(report: Report, most: int) -> Facts:
     model = report.model
     if model.task in WITHOUT_CLASSES:
         yield "labels", Text(WITHOUT_CLASSES[model.task])
         return
-    named = list_of(model.labels, _LABELS, "more (--json lists all)")
-    count = f"{model.num_labels:,}"
+    named, count = list_of(model.labels, most, "more (--json lists all)"), f"{model.num_labels:,}"
     if model.labels_are_placeholders:
-        count = f"{counted(model.num_labels, 'placeholder')}, no names given"
+        named, count = list_of(model.labels, most), f"{counted(model.num_labels, 'placeholder')}, no names given"
     yield "labels", label(f"{count}: {named}" if model.labels else _unnamed(model))
 
 
@@ -173,9 +193,7 @@ def _problem(model: ModelFacts) -> str:
         return f"{model.problem_type} is set, but the forward does not read it"
     if model.problem_type_implied:
         return f"problem_type not set; num_labels=1 means {model.problem_type}"
-    if model.problem_type or not model.reads_problem_type:
-        return model.problem_type or ""
-    return _NO_PROBLEM
+    return _NO_PROBLEM if is_loss_chosen_by_labels(model) else model.problem_type or ""
 
 
 def parameter_facts(report: Report) -> Facts:
@@ -398,7 +416,7 @@ def notice_facts(report: Report) -> Facts:
     for notice in report.checkpoint.notices:
         yield "notice", label(notice, "yellow")
     for gap in report.not_determined:
-        yield "unknown", label(f"not determined: {gap.what}: {gap.reason}", "yellow")
+        yield "unknown", label(f"{gap.what}: {gap.reason}", "yellow")
 
 
 def note_facts(report: Report) -> Facts:

@@ -21,7 +21,8 @@ from headscope.render.explain import Topic, several_screen
 from headscope.render.forward import forward_screen
 from headscope.render.heads import heads_screen
 from headscope.render.inspect import inspect_screen
-from headscope.render.probe import probe_answer, probe_screen
+from headscope.render.probe import probe_screen
+from headscope.render.probe_words import probe_answer
 from headscope.render.safe import safe
 from headscope.render.verdict import tell_verdict
 from headscope.render.verification import verification_screen, verification_verdict
@@ -41,7 +42,7 @@ def result_screen(result: Any) -> RenderableType:  # noqa: PLR0911 - one for eac
         case VerifyResult():
             return verification_screen(result)
         case ProbeResult():
-            return probe_screen(result)
+            return probe_screen(result, details=True)
         case ForwardReport():
             return forward_screen(result)
         case Report():

@@ -99,9 +99,7 @@ def _verdict_without_weights(report: Report, head: Head) -> HeadVerdict:
         found = f"Head of a model in memory: {extent}" if _live(head) else "No head found in the model in memory"
         clauses = [found, "no checkpoint to compare it with", *_gap_clauses(report)]
         return HeadVerdict(Tone.WARNING if report.not_determined else Tone.NOTE, "; ".join(clauses))
-    return HeadVerdict(
-        Tone.ERROR, f"Not determined: no weights could be read, so what the head ({extent}) would get is not known"
-    )
+    return HeadVerdict(Tone.ERROR, f"Not determined: no weights could be read (head: {extent})")
 
 
 def verdict_screen(report: Report) -> RenderableType:
@@ -168,15 +166,26 @@ def _head_clause(head: Head) -> str:
         part = _part(changed, live)
         return f"Head changed since the load (trained, replaced or filled by an adapter): {what} ({part})"
     if not lost:
-        return f"Head fully pretrained: {_extent(live)}"
+        return f"Head fully pretrained ({_extent(live)})"
     if unknown:
         return f"Head not determined: {_names([parameter.name for parameter in unknown])} ({_part(unknown, live)})"
     if len(mismatched) == len(lost):
         return f"Head re-initialized because of shape mismatch: {_shapes(mismatched)} ({_part(lost, live)})"
-    clause = f"Head is newly initialized: {_extent(live)}"
+    clause = f"Head newly initialized ({_extent(live)})"
     if len(lost) < len(live):
-        clause = f"Head partly new: {_names([parameter.name for parameter in lost])} ({_part(lost, live)})"
+        clause = f"Head partly new: {few_of(_modules_or_names(lost, live))} ({_part(lost, live)})"
     return f"{clause}; shape mismatch: {_shapes(mismatched)}" if mismatched else clause
+
+
+def _modules_or_names(some: Sequence[HeadParameter], every: Sequence[HeadParameter]) -> tuple[str, ...]:
+    """The names of `some` of the tensors; a module stands for its tensors where none of them is left out."""
+    rest = {_module(item.name) for item in every} - {_module(item.name) for item in every if item not in some}
+    return fold_keys(dict.fromkeys(_module(item.name) if _module(item.name) in rest else item.name for item in some))
+
+
+def _module(name: str) -> str:
+    """The module that a tensor belongs to; the name itself for a tensor of the model's own."""
+    return name.rpartition(".")[0] or name
 
 
 def _live(head: Head) -> list[HeadParameter]:
@@ -186,8 +195,14 @@ def _live(head: Head) -> list[HeadParameter]:
 
 def _extent(tensors: Sequence[HeadParameter]) -> str:
     buffers = _buffers(tensors)
-    sentence = f" ({counted(buffers, 'buffer')})" if buffers else ""
+    sentence = f", {_some_of(buffers, len(tensors))}" if buffers else ""
     return f"{counted(len(tensors), 'tensor')}{sentence}, {counted(_count(tensors), 'parameter')}"
+
+
+def _some_of(buffers: int, tensors: int) -> str:
+    if buffers == tensors:
+        return "a buffer" if buffers == 1 else "all of them buffers"
+    return "one of them a buffer" if buffers == 1 else f"{buffers:,} of them buffers"
 
 
 def _buffers(tensors: Sequence[HeadParameter]) -> int:
@@ -202,10 +217,12 @@ def _count(tensors: Sequence[HeadParameter]) -> int:
 def _part(some: Sequence[HeadParameter], every: Sequence[HeadParameter]) -> str:
     if len(some) == len(every):
         return _extent(every)
-    part = f"{len(some):,} of {counted(len(every), 'tensor')}"
-    if _buffers(some) == len(some):
-        return f"{part}, all of them buffers" if len(some) > 1 else f"{part}, a buffer"
-    return f"{part}, {_count(some):,} of {counted(_count(every), 'parameter')}"
+    buffers = _buffers(some)
+    parameters = f"{_count(some):,} of {counted(_count(every), 'parameter')}"
+    if not buffers:
+        return parameters
+    part = f"{len(some):,} of {counted(len(every), 'tensor')}, {_some_of(buffers, len(some))}"
+    return part if buffers == len(some) else f"{part}, {parameters}"
 
 
 def _shapes(mismatched: Sequence[HeadParameter]) -> str:
@@ -234,7 +251,7 @@ def _base_clause(report: Report, head: Head) -> str:
     if not missing and outside:
         return f"base model differs from the checkpoint in {counted(len(outside), 'tensor')}"
     if not missing:
-        return "base model fully pretrained"
+        return "base model pretrained"
     base = [item for item in report.weights.parameters if item.in_base and item.name not in own]
     extent = f"{len(missing):,} of {counted(len(base), 'tensor')}" if base else counted(len(missing), "tensor")
     return f"base model incomplete: {extent} newly initialized: {_names(missing)}"

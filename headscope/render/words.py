@@ -8,6 +8,7 @@ from headscope.facts import (
     Evidence,
     HealthVerdict,
     ModelFacts,
+    Pooling,
     PoolingKind,
     Shape,
     Task,
@@ -81,6 +82,21 @@ POOLING = {
     PoolingKind.NONE: "none",
     PoolingKind.OTHER: "other",
 }
+
+_UNTOLD_BY_RULE = {PoolingKind.OTHER, PoolingKind.CONCAT, PoolingKind.TOKEN_PAIR, PoolingKind.WEIGHTED}
+"""Poolings whose rule does not say what kind they are."""
+
+
+def brief_rule(pooling: Pooling) -> str:
+    """The rule of a pooling where the token that it reads is shown: `first token: index 0, padding or not`."""
+    kind = POOLING[pooling.kind]
+    one = pooling.parts[0] if len(pooling.parts) == 1 else None
+    if one is not None and one.positions.token and one.positions.is_first and one.rule == pooling.rule:
+        return f"{kind}: index 0, padding or not"
+    if pooling.rule and pooling.kind not in _UNTOLD_BY_RULE:
+        return pooling.rule
+    return f"{kind}: {pooling.rule}" if pooling.rule else kind
+
 
 SENTENCE_POOLING = {
     "cls": "first token",

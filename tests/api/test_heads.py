@@ -207,3 +207,22 @@ def test_quiet_names_each_class_once(capsys: pytest.CaptureFixture[str]) -> None
     assert names == sorted(set(names), key=names.index)
     assert "DistilBertForSequenceClassification" in names
     assert all(name.startswith("DistilBert") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "classes"),
+    [
+        ("LukeForEntity*", {"LukeForEntityClassification", "LukeForEntityPairClassification", "LukeForEntitySpanClassification"}),
+        ("lukeforENTITY?air*", {"LukeForEntityPairClassification"}),
+        ("distilbert*", {"DistilBertForSequenceClassification", "DistilBertForTokenClassification",
+                         "DistilBertForMultipleChoice", "DistilBertForQuestionAnswering"}),
+    ],
+)  # fmt: skip
+def test_a_pattern_with_wildcards_fits_a_whole_name(pattern: str, classes: set[str]) -> None:
+    assert {entry.class_name for entry in api.heads(pattern, workers=1)} == classes
+
+
+def test_a_pattern_with_wildcards_that_fits_nothing_has_a_hint() -> None:
+    with pytest.raises(UsageError) as caught:
+        api.heads("LukeForEntitee*")
+    assert "did you mean LukeFor" in caught.value.hint

@@ -197,7 +197,7 @@ def test_what_a_load_told_is_a_verdict_and_has_findings(base: Path) -> None:
     model, info = BERT.from_pretrained(base, output_loading_info=True, **NAMED)
     report = headscope.inspect(model, loading_info=info)
     assert set(report.weights.new) == set(info["missing_keys"])
-    assert str(report).startswith("Head partly new: classifier.{weight,bias}")
+    assert str(report).startswith("Head partly new: classifier (")
     assert "HS103" in {item.id for item in report.findings}
 
 

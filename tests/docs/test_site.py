@@ -169,7 +169,7 @@ def test_the_gallery_shows_each_kind_of_head_once(site: Path) -> None:
     assert sorted(others) == sorted(traced)
 
 
-def test_labelled_alternatives_become_tabs(site: Path) -> None:
+def test_labeled_alternatives_become_tabs(site: Path) -> None:
     page = (site / "index.html").read_text(encoding="utf-8")
     assert re.findall(r'<label for="__tabbed_1_\d">(?:<a[^>]*>)?(\w+)', page) == ["CLI", "Python", "CI"]
     assert "**CLI**" in (site / "index.md").read_text(encoding="utf-8")
@@ -199,6 +199,50 @@ def test_a_page_that_is_not_there_leads_on(site: Path) -> None:
     for name in re.findall(r'<li><a href="/headscope/([^"]+)">', page):
         assert (site / name).exists()
     assert 'href="/headscope/questions.html"' in page
+
+
+def test_each_page_names_its_icon_and_its_markdown(site: Path) -> None:
+    for name, root in (
+        ("index", "./"),
+        ("questions/what-are-logits", "../"),
+        ("atlas/GPT2ForSequenceClassification", "../"),
+    ):
+        page = (site / f"{name}.html").read_text(encoding="utf-8")
+        assert f'<link rel="icon" href="{root}images/favicon.svg">' in page
+        assert f'<link rel="alternate" type="text/markdown" href="{Path(name).name}.md">' in page
+    assert (site / "images" / "favicon.svg").exists()
+    assert "text/markdown" not in (site / "404.html").read_text(encoding="utf-8")
+
+
+def test_a_bar_in_the_code_of_a_table_is_shown_without_its_escape(site: Path) -> None:
+    assert r"\|" in (site / "api.md").read_text(encoding="utf-8")
+    page = (site / "api.html").read_text(encoding="utf-8")
+    assert r"\|" not in page
+    assert "<td><code>int | None</code></td>" in page
+
+
+def test_a_class_page_says_that_it_has_no_formula(site: Path) -> None:
+    page = (site / "atlas" / "Wav2Vec2ForXVector.md").read_text(encoding="utf-8")
+    assert "There is no formula" in page
+    assert "| padding | Not measured" in page
+    bert = (site / "atlas" / "BertForSequenceClassification.md").read_text(encoding="utf-8")
+    assert "There is no formula" not in bert
+
+
+@pytest.mark.parametrize(("setting", "code"), [({}, 0), ({"CI": "1"}, 1)])
+def test_without_a_browser_the_look_is_skipped_with_a_reason(
+    tmp_path: Path, setting: dict[str, str], code: int
+) -> None:
+    """Except in CI, where a check that never runs would look like one that passes."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("Node.js is not installed")
+    script = shutil.copy(ROOT / "scripts" / "check_site.mjs", tmp_path)
+    command, environment = [node, str(script), str(tmp_path)], {"PATH": str(tmp_path), **setting}
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert ran.returncode == code
+    assert ran.stdout.startswith("the site was not looked at: npm's playwright-core, axe-core, html-validate not found")
+    assert ran.stderr == ""
 
 
 @cache

@@ -127,7 +127,7 @@ def test_a_head_without_its_statistics_is_not_green(
     report = headscope.inspect(str(tmp_path), offline=True)
     assert set(report.weights.new) == lost
     assert {item.name for item in report.head.buffers if item.status == "new"} == lost
-    assert "fully pretrained: " not in str(report)
+    assert "Head fully pretrained" not in str(report)
     assert "Head partly new" in str(report)
     document = report.to_dict()
     assert {item["name"] for item in document["head"]["buffers"] if item["status"] == "new"} == lost

@@ -26,7 +26,7 @@ from transformers import (
 )
 
 import headscope
-from headscope.checks.health import judge_numbers, signs_of, verdict_of
+from headscope.checks.health import CHANGED, ENOUGH, judge_numbers, probability, signs_of, verdict_of
 from headscope.errors import UsageError
 from headscope.facts import HealthBasis, HealthVerdict
 from headscope.facts.health import HeadHealth, InitialSpread
@@ -423,6 +423,19 @@ def test_an_unknown_spread_alone_is_no_training() -> None:
     signs = replace(signs_of(weight, None, None), distance=5.0)
     assert verdict_of(signs, 0.99, 0.95)[0] is OPEN
     assert verdict_of(replace(signs, bias_moved=True), 0.99, 0.95)[0] is TRAINED
+
+
+def test_the_spread_of_the_class_counts_unless_other_code_may_have_drawn_the_weight() -> None:
+    drawn = torch.randn(4, WIDTH)
+    fits, grown = drawn * 0.02, drawn * 0.03
+    xavier = nn.init.xavier_uniform_(torch.empty(4, WIDTH))
+    known = [signs_of(matrix_statistics("weight", weight, 0.02), None, None) for weight in (fits, grown, xavier)]
+    assert [item.has_spread for item in known] == [True, True, False]
+    fresh, changed, _ = (probability(CHANGED, item.of_change) for item in known)
+    assert fresh < changed < ENOUGH
+    unknown = signs_of(matrix_statistics("weight", grown, None), None, None)
+    assert not unknown.has_spread
+    assert probability(CHANGED, unknown.of_change) < changed
 
 
 # Models in memory, and the surfaces

@@ -199,9 +199,9 @@ def test_a_large_file_is_sampled_with_the_seed(known: Path, tmp_path: Path) -> N
 BAD: dict[str, tuple[list[tuple[Any, Any]], dict[str, Any], str]] = {
     "constant": ([(text, 2.5) for text, _ in ROWS], {}, "every text has the same number in 'label'"),
     "no number": (
-        [*((text, at / 7) for at, (text, _) in enumerate(ROWS)), ("x", "nan")],
+        [*((text, at / 7) for at, (text, _) in enumerate(ROWS)), ("x", "unknown")],
         {"task": "regression"},
-        "has 'nan' in row 61",
+        "has 'unknown' in row 61",
     ),
     "fractions": ([(text, at / 7) for at, (text, _) in enumerate(ROWS)], {"task": "single-label"}, "fractions"),
     "names": (list(ROWS), {"task": "regression"}, "has 'negative' in row"),
@@ -234,7 +234,7 @@ def test_the_command_takes_the_task_and_fits_eighty_columns(
     monkeypatch.chdir(tmp_path)
     write_csv(Path("rows.csv"), [(text, len(text)) for text, _ in ROWS])
     columns = ["--text-column", "text", "--label-column", "label", "--folds", "2"]
-    assert main(["probe", str(known), "--data", "rows.csv", *columns, "--task", "regression"]) == 0
+    assert main(["probe", str(known), "--data", "rows.csv", *columns, "--task", "regression", "--details"]) == 0
     screen = capsys.readouterr().out
     assert "ridge regression" in screen
     table = screen[screen.index("95% interval") :].split("\n\n")[0].splitlines()

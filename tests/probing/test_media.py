@@ -221,7 +221,7 @@ def test_equal_images_under_two_names_stay_in_one_fold(tmp_path: Path) -> None:
     assert "12 repeated images kept in the fold of the first" in result.notes
     assert result.labels is not None
     assert (result.labels.repeated, result.labels.contradicting) == (12, 0)
-    screen = plain_text(probe_screen(result), 200)
+    screen = plain_text(probe_screen(result, details=True), 200)
     assert "mean over positions" in screen
     assert "images      24 images of" in screen
     assert "text" not in screen.replace("the rows are image files, not texts", "")

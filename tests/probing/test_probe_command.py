@@ -91,9 +91,9 @@ def test_weights_that_the_checkpoint_lacks_are_named_and_drawn_from_the_seed(tmp
 
 
 def test_the_result_shows_itself(result: ProbeResult) -> None:
-    assert " is best: " in str(result).splitlines()[0]
+    assert " is best with a frozen base model: " in str(result).splitlines()[0]
     assert repr(result).startswith("<headscope probe of ")
-    assert "layer (0: the embeddings)" in result._repr_html_()  # type: ignore[attr-defined]
+    assert "several; 0 embeddings" in result._repr_html_()  # type: ignore[attr-defined]
 
 
 def test_classes_that_the_sample_misses_are_told(folder: Path, tmp_path: Path) -> None:
@@ -129,12 +129,16 @@ def test_more_rows_than_the_limit_are_sampled_in_proportion(folder: Path, tmp_pa
 def test_what_is_left_out_is_told(folder: Path, tmp_path: Path) -> None:
     extra = [("", "positive"), ("  ", "neutral"), (ROWS[0][0], ROWS[0][1]), ("word1 word2", "rare")]
     result = probed(folder, write_csv(tmp_path / "rows.csv", [*ROWS, *extra]))
-    assert result.notes == (
+    assert result.notes[1:] == (
         "2 rows without a text left out",
         "1 class with fewer than 3 different texts left out: rare",
         "1 repeated text kept in the fold of the first",
     )
     assert (result.texts, result.distinct, result.available) == (91, 90, 94)
+
+
+def test_the_first_note_says_what_the_scores_are_of(result: ProbeResult) -> None:
+    assert result.notes[0] == "the base model was frozen; full fine-tuning can remove the advantage"
 
 
 def test_pairs_of_texts_are_two_columns(folder: Path, tmp_path: Path) -> None:
@@ -191,6 +195,7 @@ BAD: dict[str, tuple[Callable[[Path, Path], dict[str, Any]], str]] = {
     "folds": (lambda folder, place: {"folds": 1}, "folds must be a whole number from 2, not 1"),
     "limit": (lambda folder, place: {"limit": "many"}, "limit must be a whole number from 10, not 'many'"),
     "meta": (lambda folder, place: {"device": "meta"}, "the device is meta"),
+    "no real device": (lambda folder, place: {"device": "tpu"}, "no such device: tpu"),
     "device": (lambda folder, place: {"device": "gpu"}, "no such device: gpu"),
     "labels": (lambda folder, place: {"label_column": ("a", "b")}, "has no column 'a'"),
 }
@@ -205,6 +210,7 @@ def test_bad_input_is_refused_in_one_sentence(name: str, folder: Path, rows: Pat
     assert sentence in raised.value.message
     assert "\n" not in raised.value.message
     assert raised.value.hint
+    assert "meta" not in raised.value.hint
 
 
 def test_a_model_in_memory_has_no_tokenizer(rows: Path) -> None:
@@ -243,8 +249,11 @@ def test_the_answer_comes_first(
     monkeypatch.delenv("COLUMNS", raising=False)  # in a pipe, lines stay whole
     assert main(command(folder, rows)) == 0
     screen = capsys.readouterr().out
-    assert " is best: " in screen.splitlines()[0]
-    assert "layer (0: the embeddings); F first token, M mean over tokens, L last token" in screen
+    assert " is best with a frozen base model: " in screen.splitlines()[0]
+    assert "F first token, M mean over tokens, L last token, * several; 0 embeddings" in screen
+    assert "method" not in screen
+    assert main(command(folder, rows, "--details")) == 0
+    assert "logistic regression on standardized vectors" in capsys.readouterr().out
     assert main(command(folder, rows, "-q")) == 0
     assert len(capsys.readouterr().out.splitlines()) <= 3
 

@@ -63,7 +63,7 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.append(len(given))
         return whole(reader, given, *rest, **options)
 
-    monkeypatch.setattr(features, "extract_features", counted)
+    monkeypatch.setattr("headscope.probing.vectors.extract_features", counted)
     return found
 
 

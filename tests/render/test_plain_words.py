@@ -23,12 +23,12 @@ def with_model(report: Report, **changes: object) -> Report:
 
 
 def test_a_linear_layer_under_softmax_is_a_logistic_regression_on_its_input() -> None:
-    assert plain_words(bert()) == "A logistic regression with 3 classes on tanh(bert.pooler.dense(h[[CLS]]))"
-    assert plain_words(roberta()) == "A logistic regression with 3 classes on tanh(dense(h[<s>]))"
+    assert plain_words(bert()) == "With integer labels, a 3-class logistic regression on tanh(bert.pooler.dense(h[[CLS]]))"
+    assert plain_words(roberta()) == "With integer labels, a 3-class logistic regression on tanh(dense(h[<s>]))"
 
 
 def test_a_position_picked_after_the_linear_layer_is_one_of_its_input() -> None:
-    assert plain_words(gpt2()) == "A logistic regression with 3 classes on h[last non-pad]"
+    assert plain_words(gpt2()) == "With integer labels, a 3-class logistic regression on h[last non-pad]"
 
 
 @pytest.mark.parametrize(
@@ -46,17 +46,75 @@ def test_the_loss_decides_what_the_layer_is_called(loss: str, activation: str, n
 
 
 def test_scores_of_each_token_are_a_regression_for_each_token() -> None:
-    report = with_model(roberta(), task=Task.TOKEN_CLASSIFICATION)
+    report = with_model(roberta(), task=Task.TOKEN_CLASSIFICATION, reads_problem_type=False)
     assert report.head is not None
     head = replace(
         report.head, formula="logits = out_proj(h)", pooling=replace(report.head.pooling, kind=PoolingKind.NONE)
     )
-    assert plain_words(replace(report, head=head)) == "For each token, a logistic regression with 3 classes on h"
+    assert plain_words(replace(report, head=head)) == "For each token, a 3-class logistic regression on h"
 
 
-@pytest.mark.parametrize("task", [Task.QUESTION_ANSWERING, Task.MULTIPLE_CHOICE])
-def test_a_softmax_over_positions_or_choices_is_no_regression_on_classes(task: Task) -> None:
-    assert plain_words(with_model(roberta(), task=task)) == ""
+@pytest.mark.parametrize(
+    ("problem", "reads", "words"),
+    [
+        (None, True, "With integer labels, a 3-class logistic regression"),
+        ("single_label_classification", True, "A 3-class logistic regression"),
+        (None, False, "A 3-class logistic regression"),
+        (None, None, "A 3-class logistic regression"),
+    ],
+)
+def test_a_loss_that_the_labels_choose_is_named_with_its_condition(
+    problem: str | None, reads: bool | None, words: str
+) -> None:
+    told = plain_words(with_model(roberta(), problem_type=problem, reads_problem_type=reads))
+    assert told == f"{words} on tanh(dense(h[<s>]))"
+
+
+@pytest.mark.parametrize(("number", "words"), [(8, "an 8"), (11, "an 11"), (18, "an 18"), (80, "an 80"), (100, "a 100"),
+                                               (110, "a 110"), (1100, "a 1,100"), (11_000, "an 11,000"), (2, "a 2")])  # fmt: skip
+def test_the_number_of_classes_has_its_article(number: int, words: str) -> None:
+    report = with_model(roberta(), num_labels=number)
+    assert report.head is not None
+    last = report.head.parameters[-2]
+    assert len(last.shape) == 2
+    wide = (*report.head.parameters[:-2], replace(last, shape=(number, 768)), report.head.parameters[-1])
+    told = plain_words(replace(report, head=replace(report.head, parameters=wide)))
+    assert told.startswith(f"With integer labels, {words}-class logistic regression on")
+
+
+def with_scores(task: Task, scores: int, **changes: object) -> Report:
+    """RoBERTa's head with so many scores from its last layer."""
+    report = with_model(roberta(), task=task, **changes)
+    assert report.head is not None
+    found = tuple(
+        replace(item, shape=(scores, 768)) if item.name == "classifier.out_proj.weight" else item
+        for item in report.head.parameters
+    )
+    return replace(report, head=replace(report.head, parameters=found))
+
+
+@pytest.mark.parametrize(
+    ("task", "scores", "words"),
+    [
+        (Task.MULTIPLE_CHOICE, 1, "A linear score for each choice on {}, softmax over the choices"),
+        (Task.QUESTION_ANSWERING, 2, "Two linear scores for each token (start, end) on {}, softmax over the tokens"),
+    ],
+)
+def test_a_softmax_over_positions_or_choices_is_no_regression_on_classes(task: Task, scores: int, words: str) -> None:
+    assert plain_words(with_scores(task, scores)) == words.format("tanh(dense(h[<s>]))")
+    assert plain_words(with_scores(task, 3)) == ""
+    assert plain_words(with_scores(task, scores, loss="none", activation="none")) == ""
+
+
+def test_starts_and_ends_are_parted_after_the_layer_and_classes_are_not() -> None:
+    report = with_scores(Task.QUESTION_ANSWERING, 2)
+    assert report.head is not None
+    parted = replace(report.head.stages[-1], operation="split", parameters=())
+    head = replace(report.head, stages=(*report.head.stages, parted))
+    assert plain_words(replace(report, head=head)).startswith("Two linear scores")
+    classes = with_model(roberta(), num_labels=3)
+    assert classes.head is not None
+    assert plain_words(replace(classes, head=replace(classes.head, stages=(*classes.head.stages, parted)))) == ""
 
 
 @pytest.mark.parametrize("shapes", [((BATCH, 3), (BATCH, 3)), ((BATCH, "sequence", 3), (BATCH, "sequence"))])
@@ -85,7 +143,13 @@ def test_a_formula_that_does_not_end_in_the_last_layer_gets_no_name(formula: str
 
 
 def test_what_is_not_determined_gets_no_name() -> None:
-    assert plain_words(replace(roberta(), not_determined=(Unavailable("pooling", "it moved"),))) == ""
+    for what in ("pooling", "head path", "head path of the second head", "token rows"):
+        assert plain_words(replace(roberta(), not_determined=(Unavailable(what, "it moved"),))) == ""
+
+
+@pytest.mark.parametrize("what", ["weights", "10 of 10 shards"])
+def test_weights_that_are_not_known_leave_what_the_head_does(what: str) -> None:
+    assert plain_words(replace(roberta(), not_determined=(Unavailable(what, "missing"),))) == plain_words(roberta())
 
 
 def test_a_stage_after_the_layer_that_changes_the_scores_takes_the_name_away() -> None:

@@ -34,7 +34,7 @@ DTYPES = {
 
 
 def shown(numbers: FeatureNumbers) -> list[str]:
-    return plain_text(probe_screen(replace(RESULT, numbers=numbers)), 400).splitlines()
+    return plain_text(probe_screen(replace(RESULT, numbers=numbers), details=True), 400).splitlines()
 
 
 def line(lines: list[str], name: str) -> str:

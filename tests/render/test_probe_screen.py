@@ -29,7 +29,8 @@ from headscope.facts.probe import (
     Versus,
 )
 from headscope.render.console import plain_text
-from headscope.render.probe import probe_answer, probe_screen
+from headscope.render.probe import probe_screen
+from headscope.render.probe_words import probe_answer
 
 MEAN = Candidate("masked_mean-11", 11, Vector.MASKED_MEAN, Metric.ACCURACY, 0.912, 0.897, 0.925, 768)
 HEAD = Candidate("head", None, Vector.HEAD, Metric.ACCURACY, 0.874, 0.86, 0.89, 768)
@@ -59,7 +60,7 @@ RESULT = ProbeResult(
     versus=(REAL, BEATS_WORDS),
     head_input=HeadInput("BertForSequenceClassification", "first_token", "classifier"),
 )
-BEST = "Mean over tokens of layer 11 is best: accuracy 0.912 (0.897 to 0.925)"
+BEST = "Mean over tokens of layer 11 is best with a frozen base model: accuracy 0.912 (0.897 to 0.925)"
 READS = f"{BEST}; the head of BertForSequenceClassification reads the first token: 0.874."
 HOW = "paired, corrected for the choice among 2"
 ANSWERS = {
@@ -113,7 +114,9 @@ def test_the_curve_fits_any_depth(layers: int) -> None:
         for kind in (Vector.FIRST_TOKEN, Vector.MASKED_MEAN)
         for layer in range(layers)
     )
-    screen = plain_text(probe_screen(replace(RESULT, candidates=(*curve, HEAD), best=curve[-1].name)), 100)
+    screen = plain_text(
+        probe_screen(replace(RESULT, candidates=(*curve, HEAD), best=curve[-1].name), details=True), 100
+    )
     plot = [line for line in screen.splitlines() if "│" in line or "┤" in line]
     assert len(plot) == 9
     assert max(map(len, plot)) <= 80
@@ -127,7 +130,7 @@ def test_hostile_names_reach_the_screen_as_text() -> None:
         classes=(ProbeClass("a\x9b", 1500), ProbeClass("[bold]", 500)),
         notes=("\x1b]8",),
     )
-    screen = plain_text(probe_screen(hostile), 100)
+    screen = plain_text(probe_screen(hostile, details=True), 100)
     assert not {"\x1b", "\x9b"} & set(screen)
     assert "[bold]" in screen
 
@@ -141,11 +144,11 @@ def test_what_the_labels_say_is_shown_and_shown_as_text() -> None:
         probe_first=ProbeFirst(Advised.OPEN, "the vector that the head reads was not scored"),
         opinions=(Opinion(OpinionKind.LOGME, "head", -0.25), Opinion(OpinionKind.KNN, "masked_mean-11", None)),
     )
-    screen = " ".join(plain_text(probe_screen(told), 100).split())
+    screen = " ".join(plain_text(probe_screen(told, details=True), 100).split())
     assert "rows 4, 9 (a, b): [bold]twice" in screen
     assert "row 17: a, predicted b" in screen
     unknowing = replace(told, baselines=(CONSTANT,), versus=(NOT_SHOWN,))
-    assert "row 17" not in plain_text(probe_screen(unknowing), 100)
+    assert "row 17" not in plain_text(probe_screen(unknowing, details=True), 100)
     assert not {"\x1b", "\x9b"} & set(screen)
     assert "loss 2.500 with the checkpoint's head, before any training: clearly above the 0.693" in screen
     assert "head first not determined: the vector that the head reads was not scored" in screen
@@ -165,8 +168,48 @@ def test_a_regression_is_shown_with_its_numbers() -> None:
         classes=(),
         labels=LabelFacts(None, numbers, 0, 0, (), ()),
     )
-    screen = " ".join(plain_text(probe_screen(told), 100).split())
-    assert "is best: R2 0.912" in screen
+    screen = " ".join(plain_text(probe_screen(told, details=True), 100).split())
+    assert "is best with a frozen base model: R2 0.912" in screen
     assert "with numbers from -1.5 to 20 (mean 7.25, standard deviation 3)" in screen
     assert "ridge regression on standardized vectors" in screen
     assert "logistic" not in screen
+
+
+def test_the_first_screen_fits_a_terminal_of_40_lines() -> None:
+    layers = range(7)
+    of_layers = tuple(
+        replace(MEAN, name=f"{kind.value}-{layer}", layer=layer, pooling=kind, mean=0.5 + layer / 20)
+        for kind in (Vector.FIRST_TOKEN, Vector.MASKED_MEAN, Vector.LAST_NON_PAD_TOKEN)
+        for layer in layers
+    )
+    others = tuple(
+        replace(MEAN, name=kind.value, pooling=kind, layer=None, mean=0.6, size=1536)
+        for kind in Vector
+        if kind not in {item.pooling for item in of_layers} | {Vector.HEAD}
+    )
+    suspect = Suspect(17, "a text", "a", "b", 3.5)
+    told = replace(
+        RESULT,
+        candidates=(*of_layers, *others, replace(HEAD, same_as="pooler")),
+        best=of_layers[-1].name,
+        labels=LabelFacts(3.0, None, 2, 0, (), (suspect,)),
+        probe_first=ProbeFirst(Advised.YES, "a reason of its own"),
+        notes=("the base model was frozen; full fine-tuning can remove the advantage", "2 rows left out", "1 cut"),
+    )
+    screen = plain_text(probe_screen(told), 80)
+    assert len(screen.splitlines()) <= 39
+    assert max(map(len, screen.splitlines())) <= 80
+    assert "--details: 1 suspect row, reasons" in screen
+    assert "2 rows left out; 1 cut" in screen
+    whole = plain_text(probe_screen(told, details=True), 80)
+    for words in ("row 17", "a reason of its own", "output of the pooler", "method"):
+        assert words in whole
+        assert words not in screen
+
+
+def test_a_long_row_of_the_table_continues_below_its_last_column() -> None:
+    new = replace(HEAD, new=("pooler.dense.weight",), same_as="first_token-11")
+    lines = plain_text(probe_screen(replace(RESULT, candidates=(MEAN, new))), 60).splitlines()
+    row = next(at for at, line in enumerate(lines) if "input of the head" in line)
+    assert lines[row + 1].startswith(" " * lines[row].index("input"))
+    assert lines[row + 1].strip()

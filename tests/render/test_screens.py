@@ -10,15 +10,21 @@ from reports import REPORTS, bert, gpt2, hostile, roberta
 from rich.console import Console, RenderableType
 
 from headscope.facts import (
+    Carried,
     Finding,
     HeadHealth,
     HealthBasis,
     HealthVerdict,
+    ParameterStatus,
+    PoolingKind,
+    PoolingPart,
+    Positions,
     Rename,
     Repaired,
     Report,
     Severity,
     WeightsFormat,
+    Where,
 )
 from headscope.facts.health import BiasStatistics, MatrixStatistics, Spectrum
 from headscope.render.console import open_console, plain_text
@@ -28,7 +34,7 @@ from headscope.render.lines import WIDE
 from headscope.render.links import source_url
 from headscope.render.verdict import verdict_screen
 
-COLUMNS, ROWS = 80, 23
+COLUMNS, ROWS = 80, 20
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -187,8 +193,104 @@ def test_a_checkpoint_without_weights_is_told_in_words() -> None:
 
 
 @pytest.mark.parametrize("report", [roberta, bert, gpt2])
-def test_the_answer_fits_a_terminal_of_24_lines(report: Callable[[], Report]) -> None:
+def test_the_answer_takes_at_most_20_lines(report: Callable[[], Report]) -> None:
     assert len(plain_text(short(report()), COLUMNS).splitlines()) <= ROWS
+
+
+def with_labels(*names: str, placeholders: bool = False) -> Report:
+    about = replace(bert().model, labels=names, num_labels=len(names), labels_are_placeholders=placeholders)
+    return replace(bert(), model=about)
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_the_names_of_many_classes_take_two_lines_at_most(width: int) -> None:
+    long = with_labels(*(f"a class with a long name, number {number}" for number in range(84)))
+    lines = plain_text(short(long), width).splitlines()
+    [at] = [number for number, line in enumerate(lines) if line.startswith("labels")]
+    assert lines[at].startswith("labels      84: a class with a long name, number 0")
+    assert "(--json lists all)" in " ".join(" ".join(lines[at : at + 2]).split())
+    assert "number 11 and 72 more" in " ".join(plain_text(detailed(long), WIDE).split())
+
+
+def test_of_placeholders_three_are_shown() -> None:
+    text = plain_text(short(with_labels(*(f"LABEL_{number}" for number in range(7)), placeholders=True)), COLUMNS)
+    assert "7 placeholders, no names given: LABEL_0, LABEL_1, LABEL_2 and 4 more\n" in text
+
+
+def test_one_name_is_shown_however_long() -> None:
+    text = plain_text(short(with_labels("x" * 90, "y")), COLUMNS)
+    assert "x" * 68 in text
+    assert "and 1 more" in text
+
+
+@pytest.mark.parametrize(("details", "is_shown"), [(False, False), (True, True)])
+def test_where_every_token_is_scored_the_row_of_tokens_is_a_detail(details: bool, is_shown: bool) -> None:
+    report = roberta()
+    assert report.head is not None
+    pooling = replace(report.head.pooling, kind=PoolingKind.NONE)
+    text = plain_text(inspect_screen(replace(report, head=replace(report.head, pooling=pooling)), details=details), 80)
+    assert ("\ntokens" in text) == is_shown
+
+
+def test_the_token_of_the_first_position_is_named_by_the_row_of_tokens() -> None:
+    report = roberta()
+    assert report.head is not None
+    part = PoolingPart(PoolingKind.FIRST_TOKEN, Positions(Where.INDEX, 0, token="<s>"), "first, where <s> is")
+    pooling = replace(report.head.pooling, rule=part.rule, parts=(part,))
+    found = replace(report, head=replace(report.head, pooling=pooling))
+    assert "pooling     first token: index 0, padding or not\ntokens      \N{BLACK UP-POINTING TRIANGLE}<s>" in (
+        plain_text(short(found), 80)
+    )
+    assert "first token: first, where <s> is" in plain_text(detailed(found), 80)
+
+
+def test_what_an_adapter_gives_is_aligned_in_80_columns() -> None:
+    report = bert()
+    assert report.head is not None
+    given = (
+        replace(item, adapter=Carried.SAVED, status=ParameterStatus.LOADED) for item in report.head.parameters
+    )
+    text = plain_text(short(replace(report, head=replace(report.head, parameters=tuple(given)))), 80)
+    assert "590,592 from the adapter" in text
+    stages = [line for line in text.splitlines() if "[batch, " in line and line[0] == "\N{BOX DRAWINGS LIGHT VERTICAL AND RIGHT}"]
+    assert len({line.index("[batch, ") for line in stages}) == 1
+
+
+def with_findings(*severities: Severity) -> Report:
+    """BERT with findings of rules that have a name, from HS101."""
+    found = (
+        Finding(f"HS{101 + number}", severity, f"Title {number}", f"Message {number}.", "Do it.")
+        for number, severity in enumerate(severities)
+    )
+    return replace(bert(), findings=tuple(found))
+
+
+def test_notes_take_one_row_and_name_their_rules() -> None:
+    text = plain_text(short(with_findings(Severity.NOTE, Severity.NOTE, Severity.NOTE)), COLUMNS)
+    assert "notes       HS101 base-weights-missing, HS102 head-new, HS103 head-partly-new\n" in text
+    assert "note        HS101 base-weights-missing\n" in plain_text(short(with_findings(Severity.NOTE)), COLUMNS)
+
+
+@pytest.mark.parametrize("severity", [Severity.ERROR, Severity.WARNING])
+def test_what_is_more_than_a_note_is_never_folded(severity: Severity) -> None:
+    text = plain_text(short(with_findings(Severity.NOTE, severity, severity)), COLUMNS)
+    for number in (1, 2):
+        assert f"{severity.value:12}HS{101 + number} Title {number}. Message {number}. Do it.\n" in text
+    assert "Title 0" not in text
+
+
+def test_details_have_every_note_whole() -> None:
+    text = plain_text(detailed(with_findings(Severity.NOTE, Severity.NOTE)), COLUMNS)
+    assert "HS101 Title 0. Message 0. Do it." in text
+    assert "HS102 Title 1. Message 1. Do it." in text
+
+
+@pytest.mark.parametrize("severity", Severity)
+def test_two_commands_lead_on(severity: Severity) -> None:
+    text = plain_text(short(with_findings(severity)), COLUMNS)
+    commands = [line.split()[-5:] for line in text[text.index("\nnext") :].strip().splitlines()]
+    assert len(commands) == 2
+    assert ("explain" in commands[1]) == (severity is not Severity.NOTE)
 
 
 @pytest.mark.parametrize("screen", SCREENS)

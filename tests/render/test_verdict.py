@@ -72,41 +72,39 @@ VERDICTS = (
     (
         roberta,
         Tone.WARNING,
-        "Head is newly initialized: 4 tensors, 592,899 parameters; base model fully pretrained",
+        "Head newly initialized (4 tensors, 592,899 parameters); base model pretrained",
     ),
     (
         bert,
         Tone.WARNING,
-        "Head partly new: classifier.{weight,bias} (2 of 4 tensors, 2,307 of 592,899 parameters); "
-        "base model fully pretrained",
+        "Head partly new: classifier (2,307 of 592,899 parameters); base model pretrained",
     ),
     (
         distilbert_mismatch,
         Tone.ERROR,
         "Head re-initialized because of shape mismatch: classifier.weight 2x768 -> 3x768, "
-        "classifier.bias 2 -> 3 (2 of 4 tensors, 2,307 of 592,899 parameters); base model fully pretrained",
+        "classifier.bias 2 -> 3 (2,307 of 592,899 parameters); base model pretrained",
     ),
     (
         pretrained,
         Tone.GOOD,
-        "Head fully pretrained: 4 tensors, 592,899 parameters; base model fully pretrained",
+        "Head fully pretrained (4 tensors, 592,899 parameters); base model pretrained",
     ),
     (
         without_base_weights,
         Tone.ERROR,
-        "Head is newly initialized: 4 tensors, 592,899 parameters; "
+        "Head newly initialized (4 tensors, 592,899 parameters); "
         "base model incomplete: 1 of 49 tensors newly initialized: roberta.embeddings.x",
     ),
     (
         with_dead_pooler,
         Tone.GOOD,
-        "Head fully pretrained: 1 tensor, 2,304 parameters; base model fully pretrained",
+        "Head fully pretrained (1 tensor, 2,304 parameters); base model pretrained",
     ),
     (
         without_weights,
         Tone.ERROR,
-        "Not determined: no weights could be read, so what the head (4 tensors, 592,899 parameters) would get "
-        "is not known",
+        "Not determined: no weights could be read (head: 4 tensors, 592,899 parameters)",
     ),
     (
         in_memory,
@@ -116,7 +114,7 @@ VERDICTS = (
     (
         with_a_gap,
         Tone.WARNING,
-        "Head fully pretrained: 4 tensors, 592,899 parameters; base model fully pretrained; "
+        "Head fully pretrained (4 tensors, 592,899 parameters); base model pretrained; "
         "not determined: model-00002-of-00003.safetensors",
     ),
 )

@@ -28,7 +28,7 @@ def why_offline(access: HubAccess) -> Offline | NetworkError | None:
         return Offline("HF_HUB_OFFLINE is set")
     if _answers(constants.ENDPOINT):
         return None
-    return NetworkError(f"{_host(constants.ENDPOINT)} cannot be reached")
+    return NetworkError(f"{_host(constants.ENDPOINT)} is unreachable")
 
 
 def _host(endpoint: str) -> str:

@@ -1,0 +1,92 @@
+"""What `probe` takes from the checkpoint's report: the rows that fit it, which weights are new, the head's input."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headscope.errors import Unsupported
+from headscope.examination.checkpoint import Examined, examine
+from headscope.examination.reading import WITHOUT_WEIGHTS
+from headscope.examination.request import Progress, Request
+from headscope.facts import CheckpointKind, CheckpointManifest, Report
+from headscope.facts.counting import counted, few_of
+from headscope.facts.probe import HeadInput, Input, Vector
+from headscope.facts.report import find_missing
+from headscope.probing.asked import AskedData, kind_of
+from headscope.probing.candidates import classifier_of, stages_before
+from headscope.probing.plan import TASK_OF, Plan
+from headscope.probing.rows import Rows, problem_of, read_rows
+from headscope.probing.store import Features
+
+
+def examine_with_rows(request: Request, data: AskedData, plan: Plan, tell: Progress) -> tuple[Request, Examined, Rows]:
+    """The checkpoint and the rows; a head that the checkpoint doesn't give has an output for each class of the data."""
+    examined = examine("probe", request, tell)
+    _check_checkpoint(request, examined.manifest, examined.report, data.input)
+    problem = problem_of(data.facts, examined.report.model, data.asked)
+    rows = read_rows(
+        data.source, data.facts, problem, limit=plan.limit, folds=plan.folds, seed=plan.seed, kind=kind_of(data)
+    )
+    outputs = len(rows.classes) or 1
+    classifier = classifier_of(examined.report.head)
+    is_other = examined.report.model.num_labels != outputs
+    if is_other and isinstance(classifier, str) and is_new_head(examined.report, classifier):
+        request = replace(request, num_labels=outputs)
+        examined = examine("probe", request, tell)
+    return request, examined, rows
+
+
+def is_new_head(report: Report, classifier: str) -> bool:
+    """Whether the checkpoint doesn't give the weights of the classifier."""
+    return bool(classifier) and any(name.startswith(f"{classifier}.") for name in find_missing(report).head)
+
+
+_HINTS = {
+    CheckpointKind.ADAPTER: "merge it with peft, AutoPeftModelForSequenceClassification.from_pretrained(ADAPTER, "
+    'num_labels=N).merge_and_unload().save_pretrained("merged"), save the tokenizer there too, and give "merged"'
+}
+
+
+def _check_checkpoint(request: Request, manifest: CheckpointManifest, report: Report, input: Input) -> None:
+    """Raises Unsupported for a checkpoint without weights, and for another task."""
+    if manifest.kind in WITHOUT_WEIGHTS:
+        raise Unsupported(
+            f"{request.reference} is {WITHOUT_WEIGHTS[manifest.kind]}, so there are no vectors to score",
+            _HINTS.get(manifest.kind, "give the folder or the Hub ID of a whole checkpoint"),
+        )
+    task = TASK_OF[input]
+    if report.model.task is not task:
+        raise Unsupported(
+            f"probe scores vectors of whole {input.noun}s, and {report.model.class_name} is for "
+            f"{report.model.task.value}",
+            f"leave out --model-class, or name a class for {task.value.replace('-', ' ')}",
+        )
+
+
+def new_names(report: Report) -> tuple[str, ...]:
+    missing = find_missing(report)
+    return (*missing.head, *missing.elsewhere)
+
+
+def head_input_of(report: Report, classifier: str, features: Features) -> HeadInput | None:
+    """What the head reads; None where the pass did not see it."""
+    if report.head is None or (Vector.HEAD, None) not in features.parts:
+        return None
+    passed = stages_before(report.head, classifier)
+    new = tuple(name for name in find_missing(report).head if name in passed)
+    return HeadInput(report.model.class_name, report.head.pooling.kind.value, classifier, new)
+
+
+def new_pooler(report: Report) -> tuple[str, ...]:
+    """The weights of the base model's pooler that the checkpoint doesn't give."""
+    new = (*report.weights.new, *(item.parameter for item in report.weights.mismatched))
+    return tuple(name for name in new if "pooler" in name.split("."))
+
+
+def notes_on_base(report: Report) -> tuple[str, ...]:
+    """A warning where the hidden states themselves come from weights that no checkpoint gave."""
+    missing = find_missing(report).elsewhere
+    if not missing:
+        return ()
+    lost = f"{counted(len(missing), 'weight')} of the base model: {few_of(missing)}"
+    return (f"the checkpoint lacks {lost}; every score depends on random numbers",)

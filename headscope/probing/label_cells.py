@@ -1,0 +1,117 @@
+"""Cells of a column of labels that are no labels: words for a missing value, and infinite numbers."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headscope.errors import UsageError
+from headscope.facts.counting import counted, list_of
+from headscope.facts.labeled import DataClass
+from headscope.labeled import Source
+from headscope.labeled.rows import Row
+from headscope.labeled.tally import spelled_out
+
+_NOT_A_NUMBER = frozenset({"nan", "-nan", "na", "n/a", "#n/a", "#na", "<na>", "null"})
+_OF_PYTHON = "None"
+"""How Python writes a missing value. In other spellings, `none` is the name of a class."""
+_SHOWN = 5
+_SECOND = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """The source without the words that stand for missing numbers, and a note on them ("" for none)."""
+
+    source: Source
+    note: str = ""
+
+
+def without_missing_numbers(source: Source, columns: Sequence[str]) -> Cells:
+    """The source in which words such as `nan` are empty cells where all other labels of the column are numbers.
+
+    A file that tells numbers from texts has no such words. Raises UsageError, with the row, for an infinite number.
+    """
+    if source.is_typed:
+        return Cells(source)
+    words = {column: found for column in columns if (found := _missing_words(source, column))}
+    if not words:
+        return Cells(source)
+    totals = sum(words.values(), Counter[str]())
+    named = list_of((repr(word) for word, _ in totals.most_common()), _SHOWN)
+    note = f"{named} read as a missing label in {counted(totals.total(), 'cell')}: the other labels are numbers"
+    return Cells(_emptied(source, frozenset(words)), note)
+
+
+def _missing_words(source: Source, column: str) -> Counter[str]:
+    """How often each word for nothing is in a column of numbers; nothing for a column of names."""
+    found: Counter[str] = Counter()
+    infinite: tuple[str, int] | None = None
+    numbers = 0
+    for row, (cell,) in enumerate(source.read((column,)), 1):
+        text = str(cell or "").strip()
+        if not text:
+            continue
+        if _is_nothing(text):
+            found[text] += 1
+        elif _is_infinite(text):
+            infinite = infinite or (text, row)
+        elif isinstance(spelled_out(text), int | float):
+            numbers += 1
+        else:
+            return Counter()
+    if infinite is not None and numbers:
+        raise _infinite(source, column, *infinite)
+    return found if numbers else Counter()
+
+
+def _is_nothing(text: str) -> bool:
+    return text == _OF_PYTHON or text.casefold() in _NOT_A_NUMBER
+
+
+def check_finite(source: Source, columns: Sequence[str]) -> None:
+    """Raises UsageError, with the row, for an infinite number in a file that tells numbers from texts."""
+    for column in columns:
+        for row, (cell,) in enumerate(source.read((column,)), 1):
+            if isinstance(cell, float) and math.isinf(cell):
+                raise _infinite(source, column, str(cell), row)
+
+
+def _is_infinite(text: str) -> bool:
+    try:
+        return math.isinf(float(text))
+    except ValueError:
+        return False
+
+
+def _infinite(source: Source, column: str, text: str, row: int) -> UsageError:
+    return UsageError(
+        f"{column!r} of {source.name} has the infinite number {text!r} in row {row:,}",
+        "write a finite number, or leave the cell empty: its row is left out then",
+    )
+
+
+def _emptied(source: Source, columns: frozenset[str]) -> Source:
+    def read(wanted: Sequence[str]) -> Iterator[Row]:
+        at = {place for place, name in enumerate(wanted) if name in columns}
+        for row in source.read(wanted):
+            yield tuple(_emptied_cell(cell) if place in at else cell for place, cell in enumerate(row))
+
+    return replace(source, read=read)
+
+
+def _emptied_cell(cell: Any) -> Any:
+    return "" if isinstance(cell, str) and _is_nothing(cell.strip()) else cell
+
+
+def note_on_names(classes: Sequence[DataClass]) -> str:
+    """A note on classes whose name often stands for a missing label, "" for none."""
+    doubtful = [item for item in classes if item.label.strip().casefold() in _NOT_A_NUMBER]
+    if not doubtful:
+        return ""
+    named = list_of((f"{item.label!r} ({counted(item.rows, 'row')})" for item in doubtful), _SHOWN)
+    what = "is a class" if len(doubtful) < _SECOND else "are classes"
+    return f"{named} {what} here: if the label is missing, leave the cell empty"

@@ -1,0 +1,99 @@
+"""From a request and counted labels to the result of `probe`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from headscope.examination.loading import choose_class
+from headscope.examination.request import Progress, Request
+from headscope.facts import Unavailable
+from headscope.facts.environment import tool_version
+from headscope.facts.probe import ProbeClass, ProbeResult, Problem, Vector
+from headscope.probing.asked import AskedData, files_of
+from headscope.probing.candidates import classifier_of, list_vectors
+from headscope.probing.comparison import compare_best, hear_opinions, score_of_choice, score_vectors
+from headscope.probing.examined import examine_with_rows, head_input_of, is_new_head, new_pooler, notes_on_base
+from headscope.probing.folder import vector_folder
+from headscope.probing.label_facts import describe_labels
+from headscope.probing.numbers import feature_numbers
+from headscope.probing.plan import Plan
+from headscope.probing.rivals import advice_on_head, baseline_of, loss_at_start, score_rivals
+from headscope.probing.rows import Rows
+from headscope.probing.scores import make_trial
+from headscope.probing.start import outputs_of
+from headscope.probing.vectors import Place, loading_of, read_vectors, source_of
+
+FROZEN = "the base model was frozen; full fine-tuning can remove the advantage"
+"""What every answer is about: the first note of every result."""
+
+
+def measure(  # noqa: PLR0917  `probe` without its public names
+    request: Request, data: AskedData, plan: Plan, folder: str | None, files: Path, tell: Progress
+) -> ProbeResult:
+    """The scores of all candidates, and how the best compares; images and sounds of the data are written to `files`."""
+    request, examined, texts = examine_with_rows(request, data, plan, tell)
+    report, manifest = examined.report, examined.manifest
+    choice = examined.choice or choose_class(request, manifest)
+    classifier = classifier_of(report.head)
+    name = classifier if isinstance(classifier, str) else ""
+    with vector_folder(folder) as place:
+        source = replace(source_of(request, examined, choice, name, plan), input=data.input)
+        given = files_of(data, texts, files)
+        features = read_vectors(request, manifest, source, given, plan, Place(place, folder is not None), tell)
+        vectors, head = list_vectors(features), head_input_of(report, name, features)
+        trial = make_trial(texts.labels, texts.groups, plan.folds, plan.seed, texts.problem)
+        new = {Vector.HEAD: head.new if head else (), Vector.POOLER: new_pooler(report)}
+        scored = score_vectors(vectors, trial, new, tell)
+        tell("scoring the baselines")
+        numbers = feature_numbers(vectors, features)
+        outputs = outputs_of(texts, report.model)
+        rivals, gaps = score_rivals(texts, trial, report, features, outputs, data.input)
+    place_of_head = scored.place(Vector.HEAD.value)
+    against = {} if place_of_head is None else {Vector.HEAD.value: scored.rated[place_of_head]}
+    against |= {kind.value: rated for kind, rated in rivals.items()}
+    versus = tuple(compare_best(scored, name, rated, trial) for name, rated in against.items())
+    is_new = is_new_head(report, name)
+    start = loss_at_start(texts, trial, features, outputs, is_new=is_new)
+    lost = (classifier,) if isinstance(classifier, Unavailable) else ()
+    return ProbeResult(
+        tool_version=tool_version(),
+        reference=request.reference,
+        data=texts.facts.file,
+        texts=len(texts.texts),
+        available=texts.available,
+        distinct=int(texts.groups.max()) + 1,
+        classes=_sizes(texts),
+        folds=plan.folds,
+        seed=plan.seed,
+        device=plan.device,
+        padded=features.padded,
+        layers=features.layers - 1,
+        candidates=scored.candidates,
+        baselines=tuple(baseline_of(kind, rated) for kind, rated in rivals.items()),
+        best=scored.candidates[scored.best].name,
+        head=Vector.HEAD.value if head else None,
+        selected=score_of_choice(scored, trial),
+        versus=versus,
+        problem=texts.problem,
+        opinions=hear_opinions(scored.candidates),
+        labels=describe_labels(texts, scored.rated[scored.best].values, scored.losses[scored.best]),
+        start=start,
+        probe_first=advice_on_head(scored, rivals, trial, start, head, data.input, features, is_new=is_new),
+        head_input=head,
+        left_out=(*features.left_out, *gaps),
+        notes=(FROZEN, *data.notes, *texts.notes, *notes_on_base(report), *features.notes),
+        not_determined=(*lost, *features.not_determined),
+        numbers=numbers,
+        loading=loading_of(request, source),
+    )
+
+
+def _sizes(texts: Rows) -> tuple[ProbeClass, ...]:
+    if texts.problem is Problem.REGRESSION:
+        return ()
+    is_several = texts.problem is Problem.MULTI_LABEL
+    counts = [
+        int((texts.labels[:, at] if is_several else texts.labels == at).sum()) for at in range(len(texts.classes))
+    ]
+    return tuple(ProbeClass(label, count) for label, count in zip(texts.classes, counts, strict=True))

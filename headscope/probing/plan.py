@@ -1,0 +1,84 @@
+"""What `probe` is asked: the kind of input, the problem, how rows are read and scored. It doesn't import torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from headscope.errors import UsageError
+from headscope.facts import Task
+from headscope.facts.probe import Input, Problem
+
+DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
+"""The dtypes that the model may run in."""
+
+ProbeTask = Literal["single-label", "multi-label", "regression"]
+"""What the labels of `probe` are."""
+
+TASK_OF = {
+    Input.TEXT: Task.SEQUENCE_CLASSIFICATION,
+    Input.IMAGE: Task.IMAGE_CLASSIFICATION,
+    Input.AUDIO: Task.AUDIO_CLASSIFICATION,
+}
+"""The task whose classes have a head on vectors of the whole input."""
+
+
+_FEWEST = {"limit": 10, "folds": 2, "seed": 0, "batch_size": 1}
+_MOST_SEED = 2**32
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How the texts are read and scored."""
+
+    limit: int
+    folds: int
+    seed: int
+    device: str
+    batch_size: int
+    dtype: str = "auto"
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for an invalid number."""
+        for name, least in _FEWEST.items():
+            value = getattr(self, name)
+            if type(value) is not int or not least <= value < _MOST_SEED:
+                raise UsageError(
+                    f"{name} must be a whole number from {least}, not {value!r}", f"leave {name} out for its default"
+                )
+        if self.device == "meta":
+            raise UsageError("probe runs the real weights, and the device is meta", "give cpu or cuda")
+        if self.dtype not in get_args(DtypeName):
+            raise UsageError(f"no such dtype: {self.dtype!r}", f"dtypes: {', '.join(get_args(DtypeName))}")
+
+
+_TASKS = {
+    "single-label": Problem.SINGLE_LABEL,
+    "multi-label": Problem.MULTI_LABEL,
+    "regression": Problem.REGRESSION,
+}
+
+
+def problem_named(task: ProbeTask | None) -> Problem | None:
+    """The problem that a task stands for. Raises UsageError for an unknown task."""
+    if task is not None and task not in _TASKS:
+        raise UsageError(f"no such task for probe: {task!r}", f"tasks: {', '.join(_TASKS)}")
+    return None if task is None else _TASKS[task]
+
+
+def input_of(
+    text_column: str | Iterable[str], image_column: str | None, audio_column: str | None
+) -> tuple[Input, str | Iterable[str]]:
+    """What is classified, and its column. Raises UsageError unless one kind was named."""
+    columns = {Input.TEXT: text_column, Input.IMAGE: image_column, Input.AUDIO: audio_column}
+    given = {kind: column for kind, column in columns.items() if column}
+    if len(given) > 1:
+        raise UsageError(f"columns of {' and of '.join(given)} were given", "give one kind of them")
+    for kind, column in given.items():
+        if kind is not Input.TEXT and not isinstance(column, str):
+            raise UsageError(f"{kind.value}_column must be a name, not {column!r}", "give one column")
+        return kind, column
+    raise UsageError(
+        "data was given without the column of its texts", "add --text-column, --image-column or --audio-column COLUMN"
+    )

@@ -1,0 +1,93 @@
+"""The vectors of all rows: those of an earlier run with everything the same, or those of a pass of the real model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+from headscope.examination.checkpoint import Examined
+from headscope.examination.reading import loadable
+from headscope.examination.request import Progress, Request
+from headscope.facts import CheckpointManifest
+from headscope.facts.probe import Input, Loading
+from headscope.model.model_request import Choice
+from headscope.probing.examined import new_names
+from headscope.probing.features import extract_features
+from headscope.probing.folder import clear_folder
+from headscope.probing.opening import Source, open_reader
+from headscope.probing.origin import origin_of
+from headscope.probing.plan import Plan
+from headscope.probing.store import Features, keep_manifest, read_kept
+
+
+def source_of(request: Request, examined: Examined, choice: Choice, classifier: str, plan: Plan) -> Source:
+    """Where the model comes from; its stored dtype is that of most of its numbers."""
+    sizes: Counter[str] = Counter()
+    for tensor in examined.manifest.tensors:
+        sizes[tensor.dtype] += prod(tensor.shape)
+    stored = sizes.most_common(1)[0][0] if sizes else "float32"
+    place = loadable(request, examined.manifest)
+    return Source(choice, place, stored, classifier, plan.seed, new_names(examined.report))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The folder of the vectors, and whether they are kept there."""
+
+    folder: Path
+    is_kept: bool
+
+
+def read_vectors(  # noqa: PLR0917  a step of `measure`, all of whose names it uses
+    request: Request,
+    manifest: CheckpointManifest,
+    source: Source,
+    texts: tuple[tuple[str, ...], ...],
+    plan: Plan,
+    place: Place,
+    tell: Progress,
+) -> Features:
+    """The vectors of an earlier run with everything the same, or those of a pass over the texts."""
+    if place.is_kept:
+        are_files = source.input is not Input.TEXT
+        origin = origin_of(request, manifest, texts, _options(request, source, plan), are_files=are_files)
+        kept = read_kept(place.folder, origin)
+        if not isinstance(kept, str):
+            tell(f"using the vectors in {place.folder}")
+            return kept
+        clear_folder(place.folder)
+    tell(f"loading {manifest.bytes_total / 1e9:.2f} GB of weights")
+    reader = open_reader(source, plan.device, plan.dtype, texts)
+    found = extract_features(reader, texts, place.folder, batch_size=plan.batch_size, tell=tell)
+    if place.is_kept:
+        keep_manifest(place.folder, origin, found)
+        found = found.with_note(f"the vectors in {place.folder} were computed again: {kept}") if kept else found
+    return found
+
+
+def _options(request: Request, source: Source, plan: Plan) -> dict[str, str]:
+    """What the vectors depend on beside the checkpoint and the texts, by name."""
+    return {
+        "class": f"{source.choice.cls.__name__} {source.choice.config.num_labels} {source.classifier}",
+        "remote code": str(request.trust_remote_code),
+        "seed": str(plan.seed),
+        "device": plan.device,
+        "dtype": plan.dtype,
+        "batch size": str(plan.batch_size),
+    }
+
+
+def loading_of(request: Request, source: Source) -> Loading:
+    """What `from_pretrained` takes for this model."""
+    place, choice = source.place, source.choice
+    return Loading(
+        reference=place.reference,
+        revision=place.commit or place.revision,
+        subfolder=place.subfolder,
+        model_class=choice.cls.__name__,
+        encoder_decoder=bool(getattr(choice.config, "is_encoder_decoder", False)),
+        remote_code=bool(request.trust_remote_code),
+        input=source.input,
+    )

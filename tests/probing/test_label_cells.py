@@ -1,0 +1,60 @@
+"""Cells that hold no label: words for a missing number, infinite numbers, and names that may mean "missing"."""
+
+from pathlib import Path
+
+import pytest
+
+from headscope.errors import UsageError
+from headscope.facts.labeled import LabelKind
+from headscope.facts.probe import Input, Problem
+from headscope.probing.asked import AskedData, count_labels
+
+FRACTIONS = [f"{number}.5" for number in range(20)]
+
+
+def counted(folder: Path, labels: list[str], *, asked: Problem | None = None, suffix: str = "csv") -> AskedData:
+    """What is in a column `y`; a jsonl file holds the labels as they are spelled."""
+    data = folder / f"rows.{suffix}"
+    lines = ["t,y", *(f"text {at},{label}" for at, label in enumerate(labels))]
+    if suffix == "jsonl":
+        lines = [f'{{"t": "text {at}", "y": {label}}}' for at, label in enumerate(labels)]
+    data.write_text("\n".join(lines), encoding="utf-8")
+    return count_labels(str(data), ("t",), ("y",), None, asked, Input.TEXT)
+
+
+@pytest.mark.parametrize("word", ["nan", "NaN", "NA", "n/a", "null", "<NA>", "None"])
+@pytest.mark.parametrize("labels", [FRACTIONS, ["0", "1", "1"]])
+def test_among_numbers_a_word_for_nothing_is_a_missing_label(word: str, labels: list[str], tmp_path: Path) -> None:
+    found = counted(tmp_path, [word, *labels, word])
+    assert found.facts.missing == 2
+    assert found.facts.kind in (LabelKind.NUMBERS, LabelKind.INTEGERS)
+    assert found.notes == (f"{word!r} read as a missing label in 2 cells: the other labels are numbers",)
+
+
+def test_a_regression_leaves_such_rows_out(tmp_path: Path) -> None:
+    assert counted(tmp_path, [*FRACTIONS, "nan"], asked=Problem.REGRESSION).facts.missing == 1
+
+
+@pytest.mark.parametrize("word", ["nan", "NA", "null", "N/A"])
+def test_among_names_the_word_is_a_class_that_a_note_names(word: str, tmp_path: Path) -> None:
+    found = counted(tmp_path, ["DE", "FR", word, "DE", word])
+    assert {item.label: item.rows for item in found.facts.classes} == {"DE": 2, "FR": 1, word: 2}
+    assert found.notes == (f"{word!r} (2 rows) is a class here: if the label is missing, leave the cell empty",)
+
+
+@pytest.mark.parametrize("labels", [["favor", "against", "none"], ["none", "1", "2"], ["a", "", "b"], FRACTIONS])
+def test_other_labels_get_no_note(labels: list[str], tmp_path: Path) -> None:
+    assert counted(tmp_path, labels).notes == ()
+
+
+@pytest.mark.parametrize("asked", [None, Problem.REGRESSION])
+@pytest.mark.parametrize(
+    ("word", "shown", "suffix"),
+    [("inf", "inf", "csv"), ("-Infinity", "-Infinity", "csv"), ("1e999", "1e999", "csv"), ("Infinity", "inf", "jsonl")],
+)
+def test_an_infinite_number_is_named_with_its_row(
+    word: str, shown: str, suffix: str, asked: Problem | None, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=f"'y' of .* has the infinite number '{shown}' in row 3") as raised:
+        counted(tmp_path, ["0.5", "1.5", word, "2.5"], asked=asked, suffix=suffix)
+    assert "leave the cell empty" in raised.value.hint
