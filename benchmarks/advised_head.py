@@ -155,7 +155,7 @@ def train(
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(0.0, 1 - step / len(batches)))
     for rows in batches:
         optimizer.zero_grad()
-        loss_of(rows).backward()
+        torch.autograd.backward(loss_of(rows))
         optimizer.step()
         schedule.step()
 

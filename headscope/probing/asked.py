@@ -1,6 +1,6 @@
-"""The labeled data that `probe` is asked about, counted before a model is read.
+"""The labeled data of a request to `probe`, counted before a model is read.
 
-It imports torch only for images and sounds, so that a wrong column is reported at once.
+It imports torch only for images and sounds, so that a wrong column is reported immediately.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What `probe` is asked: the kind of input, the problem, how rows are read and scored. It doesn't import torch."""
+"""What a request to `probe` asks for: input, problem, how rows are read and scored. It doesn't import torch."""
 
 from __future__ import annotations
 

@@ -47,8 +47,8 @@ def first_facts(result: ProbeResult) -> Iterator[Fact]:
 
 
 _SHORT = {
-    Advised.YES: "yes: train the head alone before the whole model",
-    Advised.NO: "no: train the whole model at once",
+    Advised.YES: "yes: train the head alone first; what that gains was not measured",
+    Advised.NO: "no: train the whole model from the start",
     Advised.OPEN: "not determined",
 }
 
