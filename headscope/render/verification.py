@@ -87,7 +87,7 @@ def _tensors(result: VerifyResult) -> Iterator[RenderableType]:
 def _gravity(group: tuple[tuple[TensorStatus, str], list[TensorCheck]]) -> tuple[bool, bool, int]:
     """What is wrong comes first, and of that what is wrong with the head."""
     (status, _), items = group
-    return status in _PLAIN, not any(item.is_head for item in items), _ORDER.index(status)
+    return status not in _STYLE, not any(item.is_head for item in items), _ORDER.index(status)
 
 
 def _group(items: list[TensorCheck], reason: str) -> Text:
