@@ -103,9 +103,13 @@ def _screen() -> str:
         markup=False, emoji=False, legacy_windows=False,
     )  # fmt: skip
     console.print(Text.assemble(("$ ", "bold green"), f"headscope inspect {_COMMAND}"))
-    console.print(inspect_screen(api.inspect("roberta-base", num_labels=3, offline=True), words=_COMMAND), Text(), sep="\n")
+    console.print(
+        inspect_screen(api.inspect("roberta-base", num_labels=3, offline=True), words=_COMMAND), Text(), sep="\n"
+    )
     drawn = console.export_svg(title="", code_format=_TERMINAL, unique_id="screen")
-    return "\n".join(line.strip() for line in drawn.splitlines() if line.strip()).replace("</text><", "</text>\n<") + "\n"
+    return (
+        "\n".join(line.strip() for line in drawn.splitlines() if line.strip()).replace("</text><", "</text>\n<") + "\n"
+    )
 
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")

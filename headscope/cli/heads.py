@@ -8,7 +8,9 @@ from headscope.cli.options import Output, complete_task
 from headscope.cli.output import check_output, write_report
 from headscope.cli.progress import telling_progress
 
-Pattern = Annotated[str, typer.Argument(metavar="PATTERN", help="Part of a class name or model type, or a pattern such as 'Luke*'.")]
+Pattern = Annotated[
+    str, typer.Argument(metavar="PATTERN", help="Part of a class name or model type, or a pattern such as 'Luke*'.")
+]
 Task = Annotated[
     str | None,
     typer.Option(

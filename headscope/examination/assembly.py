@@ -26,6 +26,7 @@ from headscope.facts import (
     WeightsFormat,
 )
 from headscope.facts.environment import tool_version
+from headscope.facts.losses import activation_for
 from headscope.facts.tasks import TEXT_TASKS
 
 if TYPE_CHECKING:
@@ -147,8 +148,6 @@ def _model_facts(choice: Choice, loaded: Loaded, trace: HeadTrace | None, head: 
 
 def _activation(choice: Choice, loss: str) -> str:
     """What makes probabilities of the scores: for two tokens of a language model their softmax."""
-    from headscope.model.labels import activation_for
-
     if not choice.rows:
         return activation_for(loss)
     return "softmax" if len(choice.rows) > 1 else "none"

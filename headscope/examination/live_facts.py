@@ -19,6 +19,7 @@ from headscope.facts import (
     WeightDiff,
     WeightsFormat,
 )
+from headscope.facts.losses import activation_for
 from headscope.facts.tasks import TEXT_TASKS, parse_task
 from headscope.upstream.peft import plain_name
 
@@ -129,7 +130,7 @@ def live_model_facts(
 
     A library that has its own function for the scores computes its loss outside the forward.
     """
-    from headscope.model.labels import activation_for, are_placeholders
+    from headscope.model.labels import are_placeholders
 
     module, scorer = unwrapped.module, unwrapped.scorer
     is_foreign = bool(unwrapped.activation) or (scorer is not None and scorer.labels is not None)

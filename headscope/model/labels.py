@@ -1,16 +1,9 @@
-"""The labels of a configuration, and what a loss says about the problem."""
+"""The labels of a configuration."""
 
 import re
 from typing import Any
 
 _PLACEHOLDER = re.compile(r"LABEL_\d+")
-_ACTIVATIONS = {
-    "CrossEntropyLoss": "softmax",
-    "BCEWithLogitsLoss": "sigmoid",
-    "MSELoss": "none",
-    "L1Loss": "none",
-    "SmoothL1Loss": "none",
-}
 
 
 def read_labels(config: Any) -> tuple[str, ...]:
@@ -22,8 +15,3 @@ def read_labels(config: Any) -> tuple[str, ...]:
 def are_placeholders(labels: tuple[str, ...]) -> bool:
     """Whether nobody named the labels: `LABEL_0`, `LABEL_1`, ..."""
     return bool(labels) and all(_PLACEHOLDER.fullmatch(label) for label in labels)
-
-
-def activation_for(loss: str) -> str:
-    """The function that turns the scores into probabilities under `loss`; `not determined` for an unknown loss."""
-    return _ACTIVATIONS.get(loss, "not determined")

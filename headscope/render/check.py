@@ -14,12 +14,11 @@ from headscope.facts.verification import VerifyResult
 from headscope.render.findings import FindingLines
 from headscope.render.fold import fold_keys
 from headscope.render.lines import Paragraph
-from headscope.render.palette import QUIET, STRONG, TONE, Tone
+from headscope.render.palette import QUIET, STRONG, VERDICT
 from headscope.render.repair import repaired_sentence
 from headscope.render.safe import label, safe
 
 _MARGIN = 12
-_TONE = {Verdict.PASSED: Tone.GOOD, Verdict.FAILED: Tone.ERROR, Verdict.NOT_DETERMINED: Tone.WARNING}
 WORDS = {Verdict.PASSED: "Passed", Verdict.FAILED: "Failed", Verdict.NOT_DETERMINED: "Not determined"}
 """Verdicts as words."""
 
@@ -57,7 +56,7 @@ def counts_of(findings: Sequence[Finding]) -> str:
 
 def headline(result: CheckResult) -> Text:
     """The model and its verdict, in one line."""
-    text = label(verdict_of(result), TONE[_TONE[result.verdict]])
+    text = label(verdict_of(result), VERDICT[result.verdict])
     return Text.assemble((f"{safe(result.reference)}  ", STRONG), text)
 
 
@@ -71,8 +70,7 @@ def _result(result: CheckResult, *, details: bool) -> Iterator[RenderableType]:
     yield from open_lines(result)
     if result.not_applicable and (details or not result.asked):
         yield Paragraph(label(_left_out(result), QUIET), Text("skipped", QUIET), _MARGIN)
-    more = "run" if details else "add --details or run"
-    body = f"{_tally(result)} checked; {more} `headscope explain ID` for more"
+    body = f"{_tally(result)} checked; more: {'' if details else '--details, '}`headscope explain ID`"
     yield Paragraph(label(body, QUIET), Text("rules", QUIET), _MARGIN)
     for notice in result.notices:
         yield Paragraph(label(notice, "yellow"), Text("notice", STRONG), _MARGIN)
@@ -182,7 +180,7 @@ def _table(results: Sequence[CheckResult]) -> Table:
     for name in ("verdict", "findings", "model"):
         table.add_column(name, overflow="fold")
     for result in results:
-        verdict = Text(WORDS[result.verdict].lower(), TONE[_TONE[result.verdict]])
+        verdict = Text(WORDS[result.verdict].lower(), VERDICT[result.verdict])
         table.add_row(verdict, counts_of(result.findings), label(result.reference))
     return table
 

@@ -116,16 +116,33 @@ def _lines(name: str, cells: Sequence[Text], width: int) -> Iterator[RenderableT
 
 
 def _stacked(comparison: Comparison) -> Iterator[RenderableType]:
-    """The same rows with a line for each model; what is the same in all of them stands once."""
+    """The same rows with a line for each value, behind the signs of the models that have it."""
+    rows = [(name, _by_value(cells)) for name, cells in _rows(comparison)]
+    widths = [len(signs) for _, groups in rows for signs, _ in groups if len(signs) <= _MOST_SIGNS]
+    indent = max([_NARROW, *(len(_LEAD) + width + 1 for width in widths)])
     for at, report in enumerate(comparison.reports):
         yield Paragraph(label(report.checkpoint.reference, STRONG), Text(_sign(at), STRONG), _NARROW)
-    for name, cells in _rows(comparison):
+    for name, groups in rows:
         yield Paragraph(label(name, STRONG))
-        if all(cell.plain == _SAME for cell in cells[1:]):
-            yield Paragraph(cells[0], Text("  =", QUIET), _NARROW)
-            continue
-        for at, cell in enumerate(cells):
-            yield Paragraph(cell, Text(f"  {_sign(at)}", QUIET), _NARROW)
+        for signs, cell in groups:
+            sign = Text(f"{_LEAD}{signs}", QUIET)
+            if sign.cell_len >= indent:
+                yield Paragraph(sign)
+            yield Paragraph(cell, sign if sign.cell_len < indent else Text(), indent)
+
+
+_LEAD = "  "
+_MOST_SIGNS = 9
+
+
+def _by_value(cells: Sequence[Text]) -> list[tuple[str, Text]]:
+    """Each value with the signs of its models, or with `=` if it is that of all."""
+    if all(cell.plain == _SAME for cell in cells[1:]):
+        return [("=", cells[0])]
+    groups: dict[str, list[int]] = {}
+    for at, cell in enumerate(cells):
+        groups.setdefault(cell.plain, []).append(at)
+    return [(" ".join(map(_sign, models)), cells[models[0]]) for models in groups.values()]
 
 
 def _sign(at: int) -> str:

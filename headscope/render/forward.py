@@ -27,7 +27,7 @@ def forward_document(report: ForwardReport) -> Document:
 
 
 def forward_screen(report: ForwardReport) -> RenderableType:
-    """Scores by label with what makes them doubtful, then inputs and stages with shapes, on a real device with values."""
+    """Scores by label with what makes them doubtful, then inputs and stages: shapes, and on a real device values."""
     remarks = list(_remarks(report))
     return Group(
         Paragraph(_opening(report)),
@@ -108,7 +108,13 @@ def _values(values: Statistics | None) -> tuple[Text, ...]:
 def _named(values: Statistics | None) -> tuple[Text, ...]:
     """The numbers, each behind its name."""
     *numbers, bad = _values(values)
-    return (*(Text.assemble((f"{name} ", QUIET), text) if text else text for name, text in zip(_NAMES, numbers, strict=True)), bad)
+    return (
+        *(
+            Text.assemble((f"{name} ", QUIET), text) if text else text
+            for name, text in zip(_NAMES, numbers, strict=True)
+        ),
+        bad,
+    )
 
 
 def _number(value: float | None) -> str:

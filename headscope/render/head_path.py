@@ -8,30 +8,30 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 from rich.tree import Tree
 
-from headscope.facts import Carried, Head, ParameterStatus, Stage, TensorKind
+from headscope.facts import Head, ParameterStatus, Stage, TensorKind
 from headscope.facts.counting import counted
 from headscope.render.lines import Paragraph, align
 from headscope.render.links import linked_source
-from headscope.render.palette import MODULE, OPERATION, POOLING, QUIET, STATUS, STRONG
+from headscope.render.palette import MODULE, OPERATION, POOLING, QUIET, STATUS
 from headscope.render.safe import label, safe
 from headscope.render.stages import (
+    BY_ADAPTER,
+    GUIDE,
     NOT_USED,
     common_file,
-    logits_shape,
     module_of,
     operation_of,
     own_parameters,
+    path_end,
+    path_root,
     pooling_stage,
 )
 from headscope.render.words import axes_of
 
-_GUIDE = 4
 _MOST = 12
 _ENDS = _MOST // 2
 IDLE_OPERATIONS = frozenset({"dropout", "view", "reshape", "squeeze", "unsqueeze", "transpose", "permute", "flatten"})
 """Operations that only regularize or reshape."""
-
-_ADAPTER = {Carried.SAVED: " from the adapter", Carried.ADAPTED: " changed by the adapter"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class HeadPath:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown = _shown(self.head)
-        room = options.max_width - _GUIDE
+        room = options.max_width - GUIDE
         lines: list[Text] = []
         layout = _LAYOUTS[-1]
         for layout in _LAYOUTS:
@@ -105,13 +105,11 @@ class HeadPath:
         return tree
 
     def _root(self, layout: _Layout) -> Text:
-        root = Text.assemble(("hidden states ", STRONG), axes_of(self.head.hidden_shape), overflow="fold")
-        root.append(f" of {safe(self.model_type)}" if self.model_type else "")
         file = common_file(self.head) if layout.source and not layout.file else ""
-        return root.append(f"  {safe(file)}" if file else "", QUIET)
+        return path_root(self.head, self.model_type, file)
 
     def _logits(self, shown: Sequence[Stage]) -> Text:
-        text = Text.assemble(("logits ", STRONG), axes_of(logits_shape(self.head)), overflow="fold")
+        text = path_end(self.head)
         kept = {stage.index for stage in shown}
         hidden = Counter(stage.operation for stage in self.head.stages if stage.index not in kept)
         if len(hidden) > _FEW:
@@ -135,7 +133,7 @@ def _weights(head: Head, stage: Stage) -> Text:
     totals: dict[tuple[str, str], int] = {}
     for item in own_parameters(head, stage):
         kind = "" if item.kind is TensorKind.PARAMETER else " buffer values"
-        more = (_ADAPTER[item.adapter] if item.adapter else "") + ("" if item.live else NOT_USED)
+        more = (f" {BY_ADAPTER[item.adapter]}" if item.adapter else "") + ("" if item.live else NOT_USED)
         status = "" if item.adapter and item.status is ParameterStatus.LOADED else f" {item.status.value}"
         key = (f"{kind}{status}{more}", STATUS[item.status])
         totals[key] = totals.get(key, 0) + item.count

@@ -60,7 +60,12 @@ def inspect_screen(report: Report, *, details: bool = False, words: str | None =
         parts.append(TokenStrip(token_rows(report, report.head), _MARGIN))
     parts += _lines(report, (label_facts if details else brief_label_facts, *_ASKED_NEXT))
     if details:
-        parts += [*_findings(report.findings, whole=True), Text(), Text("details", QUIET), *_lines(report, _details(report))]
+        parts += [
+            *_findings(report.findings, whole=True),
+            Text(),
+            Text("details", QUIET),
+            *_lines(report, _details(report)),
+        ]
     else:
         parts += _briefly(report.findings)
     parts += _lines(report, (notice_facts,))
@@ -123,7 +128,7 @@ def _findings(findings: Iterable[Finding], *, whole: bool) -> Iterator[Renderabl
 
 
 def _briefly(findings: Sequence[Finding]) -> Iterator[RenderableType]:
-    """Errors and warnings with what to do; notes by name, because the verdict and the labels have said them in words."""
+    """Errors and warnings with what to do; notes by name: the verdict and the labels have said them in words."""
     notes = [item for item in findings if item.severity is Severity.NOTE]
     yield from _findings((item for item in findings if item not in notes), whole=False)
     if notes:

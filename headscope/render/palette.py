@@ -3,6 +3,7 @@
 from enum import StrEnum
 
 from headscope.facts import ParameterStatus, Severity
+from headscope.facts.check import Verdict
 
 
 class Tone(StrEnum):
@@ -27,6 +28,12 @@ STATUS = {
 }
 
 SEVERITY = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold cyan"}
+
+VERDICT = {
+    Verdict.PASSED: TONE[Tone.GOOD],
+    Verdict.FAILED: TONE[Tone.ERROR],
+    Verdict.NOT_DETERMINED: TONE[Tone.WARNING],
+}
 
 QUIET = "dim"
 STRONG = "bold"

@@ -94,7 +94,7 @@ def pooling_facts(report: Report) -> Facts:
 
 
 def brief_pooling_facts(report: Report) -> Facts:
-    """Which positions are read, without what the row of tokens shows: the token there, and the kind that the rule is."""
+    """Which positions are read, without the token there, which the row of tokens shows."""
     if report.head is not None:
         yield "pooling", label(brief_rule(report.head.pooling))
 

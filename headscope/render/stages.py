@@ -1,9 +1,19 @@
-"""A stage of the head path in words: the same in the tree and in the pictures."""
+"""A stage of the head path in words, and where the path begins and ends: the same on all screens and in pictures."""
 
 from pathlib import PurePosixPath
 
-from headscope.facts import Head, HeadParameter, ParameterStatus, Shape, Stage, UnusedModule
+from rich.text import Text
+
+from headscope.facts import Carried, Head, HeadParameter, ParameterStatus, Shape, Stage, UnusedModule
+from headscope.render.palette import QUIET, STRONG
+from headscope.render.safe import safe
 from headscope.render.words import axes_of, size_of
+
+GUIDE = 4
+"""The cells that the guides of a tree take before a stage."""
+
+BY_ADAPTER = {Carried.SAVED: "from the adapter", Carried.ADAPTED: "changed by the adapter"}
+"""What a PEFT adapter did to a parameter."""
 
 
 def operation_of(stage: Stage) -> str:
@@ -65,6 +75,18 @@ NOT_USED = ", not used"
 def logits_shape(head: Head) -> Shape:
     """The shape of the logits: what the last stage makes."""
     return head.stages[-1].output_shape if head.stages else head.hidden_shape
+
+
+def path_root(head: Head, model_type: str, file: str) -> Text:
+    """Where the path begins: `hidden states [batch, sequence, 768] of bert  modeling_bert.py`."""
+    root = Text.assemble(("hidden states ", STRONG), axes_of(head.hidden_shape), overflow="fold")
+    root.append(f" of {safe(model_type)}" if model_type else "")
+    return root.append(f"  {safe(file)}" if file else "", QUIET)
+
+
+def path_end(head: Head) -> Text:
+    """Where the path ends: `logits [batch, 3]`."""
+    return Text.assemble(("logits ", STRONG), axes_of(logits_shape(head)), overflow="fold")
 
 
 def fate_of(module: UnusedModule) -> str:

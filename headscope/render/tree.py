@@ -7,27 +7,27 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 from rich.tree import Tree
 
-from headscope.facts import Carried, Head, HeadParameter, Report, Shape, Stage, TensorKind, Tie
+from headscope.facts import Head, HeadParameter, Report, Shape, Stage, TensorKind, Tie
 from headscope.render.lines import Paragraph, align
 from headscope.render.links import linked_source
-from headscope.render.palette import MODULE, OPERATION, POOLING, QUIET, STATUS, STRONG
+from headscope.render.palette import MODULE, OPERATION, POOLING, QUIET, STATUS
 from headscope.render.safe import label, safe
 from headscope.render.stages import (
+    BY_ADAPTER,
+    GUIDE,
     NOT_USED,
     common_file,
-    logits_shape,
     module_of,
     operation_of,
     own_parameters,
+    path_end,
+    path_root,
     pooling_stage,
     shapes_of,
     weight_size,
 )
 from headscope.render.words import POOLING as POOLING_WORDS
 from headscope.render.words import axes_of
-
-_GUIDE = 4
-_ADAPTER = {Carried.SAVED: "from the adapter", Carried.ADAPTED: "changed by the adapter"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +66,14 @@ class HeadTree:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         layouts = (lines_of(self.head, layout, self.version) for layout in LAYOUTS)
-        room = options.max_width - _GUIDE
+        room = options.max_width - GUIDE
         chosen = next(
             (lines for lines in layouts if max_width(lines) <= room), lines_of(self.head, LAYOUTS[-1], self.version)
         )
         yield self._grown(chosen)
 
     def _grown(self, lines: "StageLines") -> Tree:
-        tree = Tree(Paragraph(self._root(lines.file)), guide_style=QUIET)
+        tree = Tree(Paragraph(path_root(self.head, self.model_type, lines.file)), guide_style=QUIET)
         marked = pooling_stage(self.head)
         sources = {tie.parameter: tie.source for tie in self.ties}
         for stage, line in zip(self.head.stages, lines.lines, strict=True):
@@ -83,17 +83,8 @@ class HeadTree:
             if not lines.layout.parameters:
                 for leaf in align(_parameter_rows(self.head, stage, sources), right=frozenset({3})):
                     branch.add(Paragraph(leaf))
-        tree.add(Paragraph(self._logits()))
+        tree.add(Paragraph(path_end(self.head)))
         return tree
-
-    def _root(self, file: str) -> Text:
-        root = Text.assemble(("hidden states ", STRONG), axes_of(self.head.hidden_shape), overflow="fold")
-        root.append(f" of {safe(self.model_type)}" if self.model_type else "")
-        root.append(f"  {safe(file)}" if file else "", QUIET)
-        return root
-
-    def _logits(self) -> Text:
-        return Text.assemble(("logits ", STRONG), axes_of(logits_shape(self.head)), overflow="fold")
 
 
 @dataclass(frozen=True)
@@ -174,7 +165,7 @@ def _aside(parameter: HeadParameter) -> str:
     """What is special about a tensor: that it is a buffer, or how it is stored."""
     kind = "buffer" if parameter.kind is TensorKind.BUFFER else ""
     packed = f"packed as {safe(parameter.quantised)}" if parameter.quantised else ""
-    return ", ".join(filter(None, (kind, _ADAPTER[parameter.adapter] if parameter.adapter else "", packed)))
+    return ", ".join(filter(None, (kind, BY_ADAPTER[parameter.adapter] if parameter.adapter else "", packed)))
 
 
 def _origin_of(parameter: HeadParameter, sources: dict[str, str]) -> Text:

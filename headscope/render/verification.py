@@ -13,15 +13,14 @@ from headscope.facts.verification import TensorCheck, TensorStatus, VerifyResult
 from headscope.render.check import finding_lines, open_lines
 from headscope.render.fold import fold_keys
 from headscope.render.lines import Paragraph
-from headscope.render.palette import QUIET, STRONG, TONE, Tone
+from headscope.render.palette import QUIET, STRONG, TONE, VERDICT, Tone
 from headscope.render.safe import label, safe
 from headscope.render.words import bytes_of, size_of
 
 SAVES = "verify-save"
 """The name of `verify_save` in results."""
 _MARGIN = 12
-_MOST_NAMES = 12
-_TONE = {Verdict.PASSED: Tone.GOOD, Verdict.FAILED: Tone.ERROR, Verdict.NOT_DETERMINED: Tone.WARNING}
+_MOST_NAMES = 6
 _WORDS = {
     Verdict.PASSED: "The loaded model holds what the checkpoint stores",
     Verdict.FAILED: "The loaded model is not what the checkpoint stores",
@@ -41,7 +40,6 @@ _STYLE = {
     TensorStatus.UNKNOWN: TONE[Tone.WARNING],
 }
 _ORDER = list(reversed(TensorStatus))
-"""What is wrong comes first."""
 _PLAIN = (TensorStatus.EQUAL, TensorStatus.TIED, TensorStatus.COMPUTED)
 _WORDS_OF_TRAININGS = {
     Verdict.PASSED: "Training changed the head",
@@ -52,7 +50,7 @@ _WORDS_OF_TRAININGS = {
 
 def verification_verdict(result: VerifyResult) -> RenderableType:
     """The verdict in one line, and how many tensors have which status: what `-q` shows."""
-    return Paragraph(Text.assemble((_words_on(result), TONE[_TONE[result.verdict]]), _counts_in(result)))
+    return Paragraph(Text.assemble((_words_on(result), VERDICT[result.verdict]), _counts_in(result)))
 
 
 def _words_on(result: VerifyResult) -> str:
@@ -79,11 +77,17 @@ def _tensors(result: VerifyResult) -> Iterator[RenderableType]:
     for item in result.tensors:
         if item.is_head or item.status not in _PLAIN:
             groups.setdefault((item.status, item.reason), []).append(item)
-    for (status, reason), items in sorted(groups.items(), key=lambda group: _ORDER.index(group[0][0])):
+    for (status, reason), items in sorted(groups.items(), key=_gravity):
         word = Text(status.value, _STYLE.get(status, TONE[Tone.GOOD]))
         yield Paragraph(_group(items, reason), word, _MARGIN)
     if groups:
         yield Text()
+
+
+def _gravity(group: tuple[tuple[TensorStatus, str], list[TensorCheck]]) -> tuple[bool, bool, int]:
+    """What is wrong comes first, and of that what is wrong with the head."""
+    (status, _), items = group
+    return status not in _STYLE, not any(item.is_head for item in items), _ORDER.index(status)
 
 
 def _group(items: list[TensorCheck], reason: str) -> Text:

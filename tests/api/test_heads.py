@@ -212,7 +212,8 @@ def test_quiet_names_each_class_once(capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.parametrize(
     ("pattern", "classes"),
     [
-        ("LukeForEntity*", {"LukeForEntityClassification", "LukeForEntityPairClassification", "LukeForEntitySpanClassification"}),
+        ("LukeForEntity*", {"LukeForEntityClassification", "LukeForEntityPairClassification",
+                            "LukeForEntitySpanClassification"}),
         ("lukeforENTITY?air*", {"LukeForEntityPairClassification"}),
         ("distilbert*", {"DistilBertForSequenceClassification", "DistilBertForTokenClassification",
                          "DistilBertForMultipleChoice", "DistilBertForQuestionAnswering"}),

@@ -5,7 +5,7 @@ from dataclasses import replace
 from reports import roberta
 
 from headscope.facts import Report
-from headscope.facts.comparison import Comparison
+from headscope.facts.comparison import Comparison, Difference
 from headscope.render.compare import compare_screen
 from headscope.render.console import plain_text
 
@@ -22,3 +22,23 @@ def test_models_beyond_the_alphabet_are_listed_by_number() -> None:
         *([sign, f"model-{at}"] for at, sign in enumerate("ABCDEFGHIJKLMNOPQRSTUVWXYZ", 1)),
         *([str(at), f"model-{at}"] for at in range(27, 31)),
     ]
+
+
+def of_classes(*numbers: int) -> Comparison:
+    """Models that differ in the number of their classes."""
+    reports = tuple(map(numbered, range(len(numbers))))
+    return Comparison("0", "compare", reports, (Difference("classes", tuple(map(str, numbers))),))
+
+
+def test_models_with_one_value_share_a_line() -> None:
+    text = plain_text(compare_screen(of_classes(3, 2, 3, 3, 5)), 80)
+    assert "classes\n  A C D 3\n  B     2\n  E     5\n" in text
+
+
+def test_the_signs_of_very_many_models_have_a_line_before_their_value() -> None:
+    text = plain_text(compare_screen(of_classes(*[3] * 8, 2)), 80)
+    assert "classes\n  A B C D E F G H\n    3\n  I 2\n" in text
+
+
+def test_two_models_have_a_line_each() -> None:
+    assert "classes\n  A 3\n  B 2\n" in plain_text(compare_screen(of_classes(3, 2)), 80)

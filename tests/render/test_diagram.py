@@ -460,7 +460,7 @@ def contrast(one: str, other: str) -> float:
     ids=["light", "dark"],
 )
 def test_text_stands_out_from_every_ground(
-    tint: Tint, tints: dict[Tint, colors.Colour], accent: colors.Colour, quiet: str, ground: str
+    tint: Tint, tints: dict[Tint, colors.Color], accent: colors.Color, quiet: str, ground: str
 ) -> None:
     fill = tints[tint].fill
     for text in (tints[tint].text, tints[Tint.PLAIN].text, quiet, accent.text):

@@ -247,12 +247,14 @@ def test_the_token_of_the_first_position_is_named_by_the_row_of_tokens() -> None
 def test_what_an_adapter_gives_is_aligned_in_80_columns() -> None:
     report = bert()
     assert report.head is not None
-    given = (
-        replace(item, adapter=Carried.SAVED, status=ParameterStatus.LOADED) for item in report.head.parameters
-    )
+    given = (replace(item, adapter=Carried.SAVED, status=ParameterStatus.LOADED) for item in report.head.parameters)
     text = plain_text(short(replace(report, head=replace(report.head, parameters=tuple(given)))), 80)
     assert "590,592 from the adapter" in text
-    stages = [line for line in text.splitlines() if "[batch, " in line and line[0] == "\N{BOX DRAWINGS LIGHT VERTICAL AND RIGHT}"]
+    stages = [
+        line
+        for line in text.splitlines()
+        if "[batch, " in line and line[0] == "\N{BOX DRAWINGS LIGHT VERTICAL AND RIGHT}"
+    ]
     assert len({line.index("[batch, ") for line in stages}) == 1
 
 

@@ -17,6 +17,7 @@ from headscope.facts import (
 )
 from headscope.facts.atlas import AtlasHead, HeadEntry
 from headscope.facts.counting import counted
+from headscope.facts.losses import activation_for
 from headscope.facts.tasks import TEXT_TASKS
 from headscope.render.diagram.picture import Kind, Node, Picture, picture_of
 from headscope.render.palette import Tone
@@ -71,16 +72,13 @@ _CHECKPOINT = CheckpointFacts("", CheckpointKind.MEMORY, None, None, WeightsForm
 def _model(entry: HeadEntry, head: AtlasHead, padding_side: str) -> ModelFacts:
     counts = ParameterCounts(0, 0, 0, 0)
     loss = head.loss or "not determined"
-    activation = _ACTIVATIONS.get(loss, "not determined")
+    activation = activation_for(loss)
     scores = _scores(head)
     is_text = entry.task in TEXT_TASKS
     return ModelFacts(
         entry.class_name, entry.task, scores, (), False, None, loss, activation, counts, "float32",
         padding_side=padding_side if is_text else "",
     )  # fmt: skip
-
-
-_ACTIVATIONS = {"CrossEntropyLoss": "softmax", "BCEWithLogitsLoss": "sigmoid", "MSELoss": "none"}
 
 
 def _scores(head: AtlasHead) -> int:

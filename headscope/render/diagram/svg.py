@@ -12,7 +12,7 @@ from headscope.render.diagram.colors import (
     LIGHT,
     QUIET_DARK,
     QUIET_LIGHT,
-    Colour,
+    Color,
 )
 from headscope.render.diagram.layout import Panel, PlacedCell, Scene, Wire, Words, lay_out, style_of
 from headscope.render.diagram.markup import element, escaped, lines, opening
@@ -109,7 +109,7 @@ def color_variables() -> tuple[str, str]:
     )
 
 
-def _variables(tints: Mapping[Tint, Colour], accent: Colour, quiet: str, ground: str) -> str:
+def _variables(tints: Mapping[Tint, Color], accent: Color, quiet: str, ground: str) -> str:
     named = {**{tint.value: color for tint, color in tints.items()}, "accent": accent}
     variables = (
         f"--{name}-{part}: {value}"
