@@ -179,7 +179,7 @@ def test_links_to_a_page_have_a_preview(site: Path) -> None:
     page = (site / "questions" / "what-are-logits.html").read_text(encoding="utf-8")
     told = dict(re.findall(r'<meta property="og:(\w+)" content="([^"]*)">', page))
     assert told["title"] == "What are logits?"
-    assert told["description"].startswith("The scores before any softmax or sigmoid")
+    assert told["description"].startswith("Logits are the scores before any softmax")
     assert told["url"] == "https://docs.example/headscope/questions/what-are-logits.html"
     assert told["image"].removeprefix("https://docs.example/headscope/") == "images/social.png"
     width, height = struct.unpack(">II", (site / "images" / "social.png").read_bytes()[16:24])
