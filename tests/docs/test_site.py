@@ -261,9 +261,11 @@ def browser_problem() -> str:
     return "" if os.environ.get("CHROMIUM") or any(map(shutil.which, known)) else "no Chromium is installed"
 
 
-@pytest.mark.parametrize("page", ["index.html", "questions.html", "atlas/BertForSequenceClassification.html"])
+@pytest.mark.parametrize(
+    "page", ["index.html", "atlas.html", "changes.html", "atlas/BertForSequenceClassification.html"]
+)
 def test_a_browser_and_axe_find_nothing_wrong(site: Path, page: str) -> None:
-    """Of three pages; `make docs-look` looks at all of them."""
+    """Of a few pages; `make docs-look` looks at all of them."""
     if browser_problem():
         pytest.skip(browser_problem())
     ran = subprocess.run(
