@@ -2,8 +2,9 @@
 //
 // Needs npm's playwright-core, axe-core and html-validate, here or on NODE_PATH, and a Chromium (CHROMIUM names it).
 // Prints what is wrong, one line each, and exits with 1 if anything is: serious findings of axe, pages that are wider
-// than the window, errors in the console, requests to other hosts, invalid HTML. Without these programs it says so and
-// exits with 0, or with 1 if CI is set: there, a check that never runs would look like one that passes.
+// than the window, errors in the console, requests to other hosts, an atlas that can't be filtered, invalid HTML. Without
+// these programs it says so and exits with 0, or with 1 if CI is set: there, a check that never runs would look like one
+// that passes.
 import { createRequire } from "node:module";
 import { createServer } from "node:http";
 import { existsSync, readFileSync, readdirSync, statSync } from "node:fs";
@@ -67,6 +68,20 @@ function serve() {
   return new Promise((done) => server.listen(0, "127.0.0.1", () => done(server)));
 }
 
+// The atlas can be filtered, and no other page has the form for it.
+async function useFilter(page, name, report) {
+  const forms = await page.locator(".table-tools").count();
+  if (forms !== (name === "atlas.html" ? 1 : 0)) return void report(`${forms} forms to filter classes`);
+  if (forms === 0) return;
+  const shown = () => page.locator("article tbody tr:not([hidden])", { has: page.locator("td a[href^='atlas/']") }).count();
+  const all = await shown();
+  await page.fill(".table-tools input", "BertForSequenceClassification");
+  const some = await shown();
+  const said = await page.textContent(".table-tools output");
+  if (some === 0 || some >= all || !said.startsWith(`${some} of `)) report(`the filter shows ${some} of ${all} classes and says "${said}"`);
+  await page.fill(".table-tools input", "");
+}
+
 async function look(browser, root, name, colorScheme) {
   const context = await browser.newContext({ viewport: { width: WIDTHS[0], height: 900 }, colorScheme, reducedMotion: "reduce" });
   const page = await context.newPage();
@@ -76,6 +91,7 @@ async function look(browser, root, name, colorScheme) {
   page.on("request", (request) => request.url().startsWith(root) || request.url().startsWith("blob:") || wrong.push(`${where}: asks ${request.url()}`));
   await page.goto(`${root}/${name}`, { waitUntil: "load" });
   await page.evaluate(AXE);
+  await useFilter(page, name, (problem) => wrong.push(`${where}: ${problem}`));
   for (const width of WIDTHS) {
     where = `${name} at ${width} px, ${colorScheme}`;
     await page.setViewportSize({ width, height: 900 });

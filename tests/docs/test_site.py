@@ -179,7 +179,7 @@ def test_links_to_a_page_have_a_preview(site: Path) -> None:
     page = (site / "questions" / "what-are-logits.html").read_text(encoding="utf-8")
     told = dict(re.findall(r'<meta property="og:(\w+)" content="([^"]*)">', page))
     assert told["title"] == "What are logits?"
-    assert told["description"].startswith("The scores before any softmax or sigmoid")
+    assert told["description"].startswith("Logits are the scores before any softmax")
     assert told["url"] == "https://docs.example/headscope/questions/what-are-logits.html"
     assert told["image"].removeprefix("https://docs.example/headscope/") == "images/social.png"
     width, height = struct.unpack(">II", (site / "images" / "social.png").read_bytes()[16:24])
@@ -261,9 +261,11 @@ def browser_problem() -> str:
     return "" if os.environ.get("CHROMIUM") or any(map(shutil.which, known)) else "no Chromium is installed"
 
 
-@pytest.mark.parametrize("page", ["index.html", "questions.html", "atlas/BertForSequenceClassification.html"])
+@pytest.mark.parametrize(
+    "page", ["index.html", "atlas.html", "changes.html", "atlas/BertForSequenceClassification.html"]
+)
 def test_a_browser_and_axe_find_nothing_wrong(site: Path, page: str) -> None:
-    """Of three pages; `make docs-look` looks at all of them."""
+    """Of a few pages; `make docs-look` looks at all of them."""
     if browser_problem():
         pytest.skip(browser_problem())
     ran = subprocess.run(
