@@ -118,6 +118,8 @@ def test_a_picture_shows_what_pretraining_gives(atlas: Any) -> None:
     assert words == ["loaded", "loaded", "new", "new"]
     alone = entry_picture(replace(entry, pretraining_class=None), "5.23.0", "right")
     assert {weight.word for node in alone.nodes for weight in node.weights} == {ParameterStatus.UNKNOWN.value}
+    single = entry_picture(entry_of(atlas, "GPT2ForSequenceClassification"), "5.23.0", "right")
+    assert single.verdict == "1 head tensor new after GPT2LMHeadModel"
     with pytest.raises(ValueError, match="not traced"):
         entry_picture(replace(entry, head=None), "5.23.0", "")
 

@@ -48,8 +48,9 @@ def entry_picture(entry: HeadEntry, transformers: str, padding_side: str) -> Pic
 def _verdict(entry: HeadEntry, head: AtlasHead) -> str:
     if entry.pretraining_class is None:
         return "the family's pretraining class is not known"
-    new, total = len(entry.new_from_pretraining), counted(len(head.parameters), "head tensor")
-    share = f"all {total}" if new == len(head.parameters) else f"{new} of {total}"
+    new, count = len(entry.new_from_pretraining), len(head.parameters)
+    total = counted(count, "head tensor")
+    share = f"{new} of {total}" if new < count else total if count == 1 else f"all {total}"
     return f"{share} new after {entry.pretraining_class}"
 
 
