@@ -258,7 +258,7 @@ def read_bundled(reference: str, reason: str) -> CheckpointManifest | None:
     if name not in bundled_snapshots():
         return None
     manifest = read_snapshot((_bundle() / f"{name}.json").read_bytes(), reference)
-    return replace(manifest, notices=(f"bundled snapshot of published facts ({reason})",))
+    return replace(manifest, notices=(f"bundled snapshot, reconstructed from published facts ({reason})",))
 
 
 def _alias_ids() -> dict[str, str]:

@@ -23,7 +23,10 @@ _WHOLE = 0.95
 _SAME = 1e-3
 _ORTHOGONAL = 1e-5
 _FITS = 4.0
-_UNIFORM = 1.8
+_UNIFORM, _NORMAL = 1.8, 3.0
+_OFFSET, _SIX = 0.5, 6.0
+_SPARSE = 0.05
+_NEAR = 1.3
 _MEAN_ROW = "the mean row"
 
 
@@ -98,11 +101,12 @@ def signs_of(weight: MatrixStatistics, bias: BiasStatistics | None, initial: Ini
 
 def departures(weight: MatrixStatistics) -> dict[str, float]:
     """How far each statistic that doesn't depend on the initial spread is from that of a fresh draw."""
+    between = _UNIFORM <= weight.kurtosis <= _NORMAL  # as a normal draw has it, cut anywhere: up to a uniform one
     found = {
         _MEAN_ROW: weight.mean_row_z,
         "the spread of the rows' norms": weight.rows_z,
         "the spread of the columns' norms": weight.columns_z,
-        "the distribution of the numbers": weight.shape_z,
+        "the distribution of the numbers": 0.0 if between else weight.shape_z,
     }
     top = weight.spectrum.top_z
     return {name: abs(z) for name, z in found.items() if z is not None} | {
@@ -149,12 +153,13 @@ def _change(weight: MatrixStatistics) -> float:
     found = 0.0
     if weight.mean_row_z is not None:
         found = abs(weight.mean_row_z) * math.sqrt(classes / (2 * features * (classes - 1)))
-    spread = weight.spread_z if weight.spread_z is not None else weight.scheme_z
+    known = _spread_to_judge(weight)
+    spread = known if known is not None else weight.scheme_z
     return max(found, abs(spread) * math.sqrt(max(weight.kurtosis - 1, 0.5) / (4 * classes * features)))
 
 
-CHANGED = (0.3613, (6.4568, -7.5901, 4.357, -1.3224, 0.9828, 0.8695, 0.6394, -0.9629, 0.7814))
-FAR = (-0.5253, (1.0128, 1.1772, 0.7801))
+CHANGED = (0.3647, (6.4553, -7.5966, 4.3531, -1.3284, 0.9834, 0.886, 0.441, -0.9734, 0.7881))
+FAR = (-0.6145, (0.8788, 1.0087, 0.8761))
 """Constant and factors of two logistic models: scripts/calibrate_health.py fits them to benchmarks/health_heads.csv."""
 
 
@@ -180,7 +185,12 @@ def judge_numbers(
         bias=bias,
     )
     signs = signs_of(weight, bias, initial)
-    found = _by_values(blank, weight) or _by_draw(blank, weight, signs) or _by_statistics(blank, signs, initial)
+    found = (
+        _by_values(blank, weight)
+        or _by_draw(blank, weight, signs)
+        or _unlike_any(blank, weight)
+        or _by_statistics(blank, signs, initial)
+    )
     return replace(found, reasons=(*found.reasons, *_remarks(weight)))
 
 
@@ -250,6 +260,20 @@ def _is_on_grid(weight: MatrixStatistics) -> bool:
     return weight.draw_z is not None and weight.draw_z >= _ON_GRID
 
 
+def _unlike_any(blank: HeadHealth, weight: MatrixStatistics) -> HeadHealth | None:
+    """A weight that is unlike both: the statistics below assume a draw around zero, and numbers that are not pruned."""
+    count = weight.classes * weight.features
+    living = count - len(weight.dead_rows) * weight.features
+    if weight.zeros > _SPARSE * max(living, 1):
+        part = weight.zeros / living
+        reason = f"{part:.0%} of {weight.name} is exactly zero: pruned, or a sparse initialization"
+    elif abs(weight.mean) > max(_OFFSET, _SIX / math.sqrt(count)) * weight.spread:
+        reason = f"the numbers of {weight.name} have the mean {weight.mean:.2g}, as no usual initialization leaves them"
+    else:
+        return None
+    return replace(blank, reasons=(reason,))
+
+
 def _by_statistics(blank: HeadHealth, signs: Signs, initial: InitialSpread | None) -> HeadHealth:
     assert blank.weight is not None
     changed = probability(CHANGED, signs.of_change)
@@ -287,7 +311,7 @@ def verdict_of(signs: Signs, changed: float, far: float) -> tuple[HealthVerdict,
 def _why_open(changed: float) -> str:
     if changed < 0.75:  # noqa: PLR2004  up to here a fresh head is as usual as a trained one
         return "a fresh classifier looks like this, and so does one that training has hardly changed"
-    return "it is probably trained, but a fresh classifier can look like this"
+    return f"the probability that it was trained is {changed:.0%}, too low for a verdict"
 
 
 def _evidence(
@@ -316,7 +340,8 @@ def _of_bias(signs: Signs, bias: BiasStatistics | None, initial: InitialSpread |
 def _of_spread(weight: MatrixStatistics) -> str:
     """The spread against that of the class's own initialization, or against the nearest usual one."""
     if weight.spread_z is not None and weight.initial_spread is not None:
-        fits = "fits" if abs(weight.spread_z) < _FITS else "is far from"
+        near = 1 / _NEAR < weight.spread / weight.initial_spread < _NEAR
+        fits = "fits" if near and abs(weight.spread_z) < _FITS else "is far from"
         text = f"its spread {weight.spread:.4g} {fits} the class's own initialization ({weight.initial_spread:.4g})"
         if abs(weight.spread_z) < _FITS or abs(weight.scheme_z) >= _FITS:
             return text

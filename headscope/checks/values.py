@@ -61,7 +61,7 @@ def looks_untrained(this: Rule, subject: Subject) -> Findings:
     stored = last is not None and last.status in _STORED
     sure = f" ({health.confidence:.0%} confidence)" if health.basis is HealthBasis.STATISTICS else ""
     yield this.find(
-        Severity.NOTE,
+        at(subject, training=Severity.NOTE, inference=Severity.WARNING),
         f"{health.classifier}{' is in the checkpoint, but it' if stored else ''} looks untrained{sure}: "
         f"{'; '.join(health.reasons[:2])}.",
         "If it was trained, little has changed; compare it with the base checkpoint."

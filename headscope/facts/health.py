@@ -64,7 +64,8 @@ class MatrixStatistics:
     columns are. `shape_z`: the kurtosis against that of a normal, a uniform and a truncated normal distribution.
     `draw_z`: how strongly the numbers are on the grid of PyTorch's generator, and `draw_share` how many of them about;
     None where it can't be tested.
-    `dead_rows` hold one number throughout; `duplicate_rows` equal an earlier row.
+    `dead_rows` hold one number throughout; `duplicate_rows` equal an earlier row; `zeros` counts the numbers of all
+    other rows that are exactly zero.
     """
 
     name: str
@@ -93,6 +94,7 @@ class MatrixStatistics:
     draw_share: float
     dead_rows: tuple[int, ...] = ()
     duplicate_rows: tuple[int, ...] = ()
+    zeros: int = 0
 
 
 @dataclass(frozen=True, slots=True)

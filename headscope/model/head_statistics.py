@@ -37,6 +37,7 @@ def matrix_statistics(name: str, matrix: torch.Tensor, initial_spread: float | N
     scheme, scheme_z = _nearest_scheme(spread, numbers.shape, kurtosis, initial_spread)
     several = classes > 1
     draw = _draw(matrix)
+    dead = (numbers == numbers[:, :1]).all(dim=1)
     return MatrixStatistics(
         name=name,
         dtype=dtype,
@@ -62,8 +63,9 @@ def matrix_statistics(name: str, matrix: torch.Tensor, initial_spread: float | N
         draw=draw.name,
         draw_z=draw.strength,
         draw_share=draw.share,
-        dead_rows=tuple(torch.nonzero((numbers == numbers[:, :1]).all(dim=1)).flatten().tolist()),
+        dead_rows=tuple(torch.nonzero(dead).flatten().tolist()),
         duplicate_rows=_duplicates(numbers),
+        zeros=int((numbers[~dead] == 0).sum()),
     )
 
 

@@ -118,7 +118,7 @@ def _tell_whole_verdict(report: Report) -> HeadVerdict:
         tied = f", {len(diff.tied):,} tied to {'it' if diff.loaded == 1 else 'them'}" if diff.tied else ""
         given = tuple(item.name for item in diff.parameters if item.adapter is Carried.SAVED)
         by = f" or the adapter, which gives {_names(given)}" if given else ""
-        clauses = [f"Fully pretrained: {_all(diff.loaded)} loaded from the checkpoint{by}{tied}"]
+        clauses = [f"Fully loaded: {_all(diff.loaded)} loaded from the checkpoint{by}{tied}"]
     if unknown:
         clauses = [
             f"Not determined for {counted(len(unknown), 'tensor')}: {_names(unknown)}",
@@ -166,7 +166,7 @@ def _head_clause(head: Head) -> str:
         part = _part(changed, live)
         return f"Head changed since the load (trained, replaced or filled by an adapter): {what} ({part})"
     if not lost:
-        return f"Head fully pretrained ({_extent(live)})"
+        return f"Head fully loaded ({_extent(live)})"
     if unknown:
         return f"Head not determined: {_names([parameter.name for parameter in unknown])} ({_part(unknown, live)})"
     if len(mismatched) == len(lost):
@@ -251,7 +251,7 @@ def _base_clause(report: Report, head: Head) -> str:
     if not missing and outside:
         return f"base model differs from the checkpoint in {counted(len(outside), 'tensor')}"
     if not missing:
-        return "base model pretrained"
+        return "base model loaded"
     base = [item for item in report.weights.parameters if item.in_base and item.name not in own]
     extent = f"{len(missing):,} of {counted(len(base), 'tensor')}" if base else counted(len(missing), "tensor")
     return f"base model incomplete: {extent} newly initialized: {_names(missing)}"

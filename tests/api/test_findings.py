@@ -44,7 +44,7 @@ def test_a_head_for_another_task_is_an_error_that_quiet_shows(
     assert not loaded["missing_keys"]  # so the verdict alone is green
     assert main(["inspect", str(tmp_path), "--task", "sequence-classification", "-q"]) == 0
     verdict, *errors = capsys.readouterr().out.splitlines()
-    assert "fully pretrained" in verdict
+    assert "fully loaded" in verdict
     assert [line.split()[:2] for line in errors if line[0] != " "] == [["error", "HS401"]]
 
 

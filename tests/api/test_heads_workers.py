@@ -23,7 +23,10 @@ runpy.run_module("headscope", run_name="__main__", alter_sys=True)
 """
 START_SECONDS, END_SECONDS = 90, 15
 
-pytestmark = pytest.mark.skipif(not (PROC.is_dir() and warm.FORKS), reason="processes are found through /proc")
+pytestmark = [
+    pytest.mark.skipif(not PROC.is_dir(), reason="processes are found through /proc"),
+    pytest.mark.skipif(not warm.FORKS, reason="the parent of the workers is a fork"),
+]
 
 
 def marked(mark: str) -> set[int]:

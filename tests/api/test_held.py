@@ -127,7 +127,7 @@ def test_what_was_replaced_after_the_load_is_not_called_loaded(
     changed = [name for name in told if name not in intact]
     if intact == set(stored) == set(held):
         assert (result.verdict, result.findings) == (PASSED, ())
-        assert "Head fully pretrained" in str(report)
+        assert "Head fully loaded" in str(report)
         return
     if changed and status != "changed":
         assert {told[name] for name in changed} == {status}
@@ -137,7 +137,7 @@ def test_what_was_replaced_after_the_load_is_not_called_loaded(
         both = ["HS110", "HS502"] if edit is reset else ["HS110"]  # all of a draw: the numbers show it too
         assert [item.id for item in result.findings] == both
     if not (with_info and status == "changed"):
-        assert "Head fully pretrained" not in str(report) or not changed
+        assert "Head fully loaded" not in str(report) or not changed
     if edit in (layer, resized) and not (with_info and edit is resized):
         assert result.verdict is (FAILED if edit is layer else OPEN)
 

@@ -776,7 +776,7 @@ def test_only_a_fresh_classifier_looks_untrained(verdict: HealthVerdict) -> None
         with pytest.raises(NotKnown, match="its bias is zero"):
             findings("HS502", subject(health=health(verdict, confidence=None)))
         return
-    found = ([NOTE], [NOTE]) if verdict is HealthVerdict.FRESH else SILENT
+    found = ([NOTE], [WARNING]) if verdict is HealthVerdict.FRESH else SILENT
     assert severities("HS502", health=health(verdict)) == found
 
 

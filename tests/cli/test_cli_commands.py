@@ -56,7 +56,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApi]:
 def test_inspect_prints_the_screen(fake: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", "roberta"]) == ExitCode.OK
     out, err = capsys.readouterr()
-    assert out.startswith("Head newly initialized (4 tensors, 592,899 parameters); base model pretrained\n")
+    assert out.startswith("Head newly initialized (4 tensors, 592,899 parameters); base model loaded\n")
     assert "hidden states" in out
     assert err == ""
 

@@ -127,7 +127,7 @@ def test_a_head_without_its_statistics_is_not_green(
     report = headscope.inspect(str(tmp_path), offline=True)
     assert set(report.weights.new) == lost
     assert {item.name for item in report.head.buffers if item.status == "new"} == lost
-    assert "Head fully pretrained" not in str(report)
+    assert "Head fully loaded" not in str(report)
     assert "Head partly new" in str(report)
     document = report.to_dict()
     assert {item["name"] for item in document["head"]["buffers"] if item["status"] == "new"} == lost
@@ -146,7 +146,7 @@ def test_a_counter_that_only_training_reads_is_no_loss(net: Net, tmp_path: Path)
     assert _missing(net, tmp_path) == {counter}
     report = headscope.inspect(str(tmp_path), offline=True)
     assert report.weights.new == (counter,)
-    assert "Head fully pretrained" in str(report)
+    assert "Head fully loaded" in str(report)
     assert headscope.check(str(tmp_path), "inference", offline=True).verdict == "passed"
 
 

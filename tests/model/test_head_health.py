@@ -221,6 +221,28 @@ def test_no_initialization_is_called_trained(scheme: str, dtype: torch.dtype, ha
         assert judged.verdict in (FRESH, OPEN), judged
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("classes", [2, 3, 50])
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda w: nn.init.uniform_(w),
+        lambda w: nn.init.trunc_normal_(w, std=0.02, a=-0.02, b=0.02),
+        lambda w: nn.init.sparse_(w, 0.5),
+        lambda w: nn.init.eye_(w),
+    ],
+    ids=["uniform from 0 to 1", "cut at one standard deviation", "sparse", "eye"],
+)
+def test_no_unusual_initialization_is_called_trained(
+    draw: Callable[[Any], Any], classes: int, dtype: torch.dtype
+) -> None:
+    weight = torch.empty(classes, 768)
+    for _ in range(3):
+        draw(weight)
+        judged = judge_numbers(matrix_statistics("weight", weight.to(dtype), None), None, None, None)
+        assert judged.verdict in (FRESH, OPEN), judged
+
+
 def test_a_default_linear_layer_is_not_called_trained_for_its_bias() -> None:
     for _ in range(20):
         head = nn.Linear(WIDTH, 4).to(torch.bfloat16)

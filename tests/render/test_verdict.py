@@ -72,23 +72,23 @@ VERDICTS = (
     (
         roberta,
         Tone.WARNING,
-        "Head newly initialized (4 tensors, 592,899 parameters); base model pretrained",
+        "Head newly initialized (4 tensors, 592,899 parameters); base model loaded",
     ),
     (
         bert,
         Tone.WARNING,
-        "Head partly new: classifier (2,307 of 592,899 parameters); base model pretrained",
+        "Head partly new: classifier (2,307 of 592,899 parameters); base model loaded",
     ),
     (
         distilbert_mismatch,
         Tone.ERROR,
         "Head re-initialized because of shape mismatch: classifier.weight 2x768 -> 3x768, "
-        "classifier.bias 2 -> 3 (2,307 of 592,899 parameters); base model pretrained",
+        "classifier.bias 2 -> 3 (2,307 of 592,899 parameters); base model loaded",
     ),
     (
         pretrained,
         Tone.GOOD,
-        "Head fully pretrained (4 tensors, 592,899 parameters); base model pretrained",
+        "Head fully loaded (4 tensors, 592,899 parameters); base model loaded",
     ),
     (
         without_base_weights,
@@ -99,7 +99,7 @@ VERDICTS = (
     (
         with_dead_pooler,
         Tone.GOOD,
-        "Head fully pretrained (1 tensor, 2,304 parameters); base model pretrained",
+        "Head fully loaded (1 tensor, 2,304 parameters); base model loaded",
     ),
     (
         without_weights,
@@ -114,7 +114,7 @@ VERDICTS = (
     (
         with_a_gap,
         Tone.WARNING,
-        "Head fully pretrained (4 tensors, 592,899 parameters); base model pretrained; "
+        "Head fully loaded (4 tensors, 592,899 parameters); base model loaded; "
         "not determined: model-00002-of-00003.safetensors",
     ),
 )
@@ -155,7 +155,7 @@ def test_a_diff_counts_tied_tensors_apart_from_those_that_are_loaded() -> None:
     report = replace(roberta(), head=None)
     weights = replace(report.weights, loaded=51, new=(), mismatched=(), tied=(Tie("b", "a"), Tie("c", "a")))
     sentence = tell_verdict(replace(report, weights=weights)).sentence
-    assert sentence.startswith("Fully pretrained: all 51 tensors loaded from the checkpoint, 2 tied to them;")
+    assert sentence.startswith("Fully loaded: all 51 tensors loaded from the checkpoint, 2 tied to them;")
 
 
 def test_a_diff_says_what_the_adapter_gives() -> None:
@@ -164,7 +164,7 @@ def test_a_diff_says_what_the_adapter_gives() -> None:
     parameters = (replace(first, adapter=Carried.SAVED), *others)
     weights = replace(report.weights, loaded=51, new=(), mismatched=(), tied=(), parameters=parameters)
     sentence = tell_verdict(replace(report, weights=weights)).sentence
-    start = "Fully pretrained: all 51 tensors loaded from the checkpoint or the adapter, which gives "
+    start = "Fully loaded: all 51 tensors loaded from the checkpoint or the adapter, which gives "
     assert sentence.startswith(f"{start}{first.name};")
 
 
