@@ -312,12 +312,12 @@ def picture(judged: Sequence[Judged], least: int = 50) -> str:
         f'<text x="{edge + size}" y="{size + edge / 2 + 14}" text-anchor="middle">1</text>',
         f'<text x="{edge - 8}" y="{edge / 2 + 8}" text-anchor="end">1</text>',
     ]
-    for number, ((name, holds), (colour, dashes)) in enumerate(zip(_STRATA[:3], _STYLES, strict=True)):
+    for number, ((name, holds), (color, dashes)) in enumerate(zip(_STRATA[:3], _STYLES, strict=True)):
         some = [
             item for item in judged if holds(item.sample) and (item.sample.steps == 0 or item.sample.steps >= least)
         ]
         points = " ".join(f"{edge + x * size:.1f},{edge / 2 + (1 - y) * size:.1f}" for x, y in _curve(some))
-        line = f'fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dashes}"'
+        line = f'fill="none" stroke="{color}" stroke-width="2" stroke-dasharray="{dashes}"'
         top = edge + 24 * number
         parts.append(f'<polyline points="{points}" {line}/>')
         parts.append(f'<line x1="{size + edge + 16}" x2="{size + edge + 44}" y1="{top}" y2="{top}" {line}/>')

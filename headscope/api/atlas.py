@@ -121,7 +121,11 @@ def _nearest(pattern: str, task: str | None) -> str:
     every = _targets("", task)
     spelled = {name.lower(): name for target in every for name in (target.name, target.model_type)}
     near = get_close_matches(pattern.lower(), list(spelled), n=1)
-    return f"did you mean {spelled[near[0]]}?" if near else "try a shorter pattern"
+    return (
+        f"did you mean {spelled[near[0]]}?"
+        if near
+        else "try a part of a class name, such as bert; * and ? stand for any characters"
+    )
 
 
 def _parsed_kind(pooling: str | None) -> PoolingKind | None:

@@ -108,7 +108,7 @@ def label_maps(this: Rule, subject: Subject) -> Findings:
         yield this.find(
             at(subject, training=Severity.WARNING, inference=Severity.ERROR),
             f"In {_config_name(subject)} {'; '.join(faults)}.",
-            "Write id2label as {0: ..., 1: ...} without gaps, and label2id as its inverse.",
+            "Write label2id as the inverse of id2label, and id2label as {0: ..., 1: ...} without gaps.",
         )
 
 

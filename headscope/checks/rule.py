@@ -144,4 +144,4 @@ def unless_repaired(subject: Subject, names: Iterable[str], otherwise: str) -> s
         return otherwise
     lacking = {*repaired.weights.new, *(item.parameter for item in repaired.weights.mismatched)}
     given = not lacking.intersection(names)
-    return f"The repair that {' and '.join(repaired.rules)} gives loads them." if given else otherwise
+    return f"The repair that {' and '.join(repaired.rules)} gives loads its weights." if given else otherwise

@@ -19,7 +19,7 @@ def head_frozen(this: Rule, subject: Subject) -> Findings:
         Severity.ERROR if grave else Severity.NOTE,
         f"{few_of(live.frozen)} {'has' if len(live.frozen) == 1 else 'have'} requires_grad=False and will not be "
         "trained.",
-        f"Train it with modules_to_save={list(live.modules_to_save)} in the PEFT configuration."
+        f"Train the head with modules_to_save={list(live.modules_to_save)} in the PEFT configuration."
         if live.modules_to_save
         else "Set requires_grad_(True) on the head after freezing the base model.",
         live.frozen,

@@ -84,7 +84,9 @@ _COMMANDS: dict[str, _Entry] = {
         _MANY,
         ("headscope scan --folder runs -o heads.jsonl", "headscope scan --from models.txt -o heads.parquet --resume"),
     ),
-    "probe": _Entry(probe, _MANY, ("headscope probe roberta-base --data train.csv --label-column label",)),
+    "probe": _Entry(
+        probe, _MANY, ("headscope probe roberta-base --data train.csv --text-column text --label-column label",)
+    ),
     "heads": _Entry(heads, _LOOK_UP, ("headscope heads roberta", "headscope heads --pooling masked_mean")),
     "explain": _Entry(explain, _LOOK_UP, ("headscope explain HS102", "headscope explain logits")),
     "snapshot": _Entry(snapshot, _LOOK_UP, ("headscope snapshot roberta-base -o roberta.json",)),

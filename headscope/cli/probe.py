@@ -183,7 +183,9 @@ class Labeled:
             ("--label-column COLUMN", self.label_column),
         ):
             if not value:
-                raise UsageError("probe scores vectors on labeled texts.", f"Add {option}.")
+                raise UsageError(
+                    f"{option.split()[0]} is missing: probe scores vectors on labeled data", f"add {option}"
+                )
         names = ("data", "image_column", "audio_column", "label_column", "split", "limit")
         return {name: getattr(self, name) for name in names} | {
             "text_column": self.text_column or (),

@@ -26,6 +26,7 @@ from headscope.examination.request import Progress, Request
 from headscope.examination.tracing import trace_checkpoint
 from headscope.facts import (
     Carried,
+    CheckpointKind,
     CheckpointManifest,
     HeadTrace,
     ParameterOrigin,
@@ -812,6 +813,11 @@ def load_model(request: Request, loader: str) -> nn.Module:
     from headscope.upstream.loaders import Wanted, load_with
 
     manifest = read_checkpoint(request, None)
+    if manifest.kind is CheckpointKind.SNAPSHOT:
+        raise Unsupported(
+            f"{manifest.reference} is a snapshot, which holds no weights to load",
+            "name the folder or the repository with the weight files",
+        )
     place = loadable(request, manifest)
     adapter = manifest.adapter
     if loader != "transformers":

@@ -118,8 +118,8 @@ def advise_probe_first(
     if knows.verdict is not Standing.BETTER:
         return ProbeFirst(
             Advised.NO,
-            f"{head}, but the vector that it reads predicts these labels no better than a constant: a head alone has "
-            "nothing to learn from it",
+            f"{head}, but the vector that it reads is not shown to predict these labels better than a constant: a head "
+            "alone may have nothing to learn from it",
         )
     if random_input:
         return ProbeFirst(

@@ -7,6 +7,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.text import Text
 
 from headscope.facts import Shape
+from headscope.facts.counting import counted
 from headscope.facts.forward import ForwardReport, LabelScore, Scored, SeenStage, Statistics
 from headscope.render.document import Document
 from headscope.render.lines import Paragraph, align
@@ -127,7 +128,7 @@ def _scores(report: ForwardReport) -> Iterator[RenderableType]:
         yield Paragraph(label(scored.input, STRONG))
         yield from (Paragraph(line) for line in align(list(_ranks(scored))))
         if len(scored.scores) > _MOST_LABELS:
-            yield Text(f"  and {len(scored.scores) - _MOST_LABELS} more labels", QUIET)
+            yield Text(f"  and {counted(len(scored.scores) - _MOST_LABELS, 'more label')}", QUIET)
 
 
 def _ranks(scored: Scored) -> Iterator[tuple[Text, ...]]:

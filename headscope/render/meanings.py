@@ -705,6 +705,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "draw_share": "About which part of the numbers is on it.",
         "dead_rows": "Rows that hold one number throughout, from 0.",
         "duplicate_rows": "Rows that equal an earlier one, from 0.",
+        "zeros": "How many numbers of the rows that are not dead are exactly zero.",
     },
     "Spectrum": {
         "largest": "The largest singular values, eight at most.",

@@ -42,7 +42,7 @@ def load_with(loader: str, wanted: Wanted) -> Any:
         raise Unsupported(f"{loader} could not be imported: {err}", f"install {err.name or loader}") from err
     except Exception as err:
         raise Unsupported(
-            f"{loader} could not load {wanted.reference}: {type(err).__name__}: {err}",
+            f"{loader} could not load {wanted.reference}: {type(err).__name__}: {' '.join(str(err).split())}",
             "the load itself fails; `headscope inspect` shows what the checkpoint holds",
         ) from err
 

@@ -37,7 +37,7 @@ def test_a_class_takes_one_line(squeezebert: Heads, width: int, shown: str) -> N
         ("robrta", None, "did you mean roberta?"),
         ("RobertaForSequenceClasification", None, "did you mean RobertaForSequenceClassification?"),
         ("squeezebert", "image-classification", "it has classes for sequence-classification"),
-        ("zzzzzz", None, "try a shorter pattern"),
+        ("zzzzzz", None, "try a part of a class name, such as bert; * and ? stand for any characters"),
     ],
 )
 def test_a_pattern_that_fits_nothing_gets_the_nearest_name(pattern: str, task: str | None, hint: str) -> None:

@@ -258,7 +258,7 @@ def test_a_state_is_reported_with_its_evidence_and_its_repair() -> None:
 
 def test_other_rules_point_to_the_repair_where_it_gives_what_they_miss() -> None:
     (found,) = findings("HS101", wrapped())
-    assert found.remedy == "The repair that HS802 gives loads them."
+    assert found.remedy == "The repair that HS802 gives loads its weights."
     (found,) = findings("HS101", wrapped(OUTSIDE[0]))
     assert found.remedy.startswith("Load it into the class")
 
@@ -808,7 +808,7 @@ def test_frozen_weights_of_the_head() -> None:
     assert found.remedy == "Set requires_grad_(True) on the head after freezing the base model."
     (found,) = findings("HS601", subject(live=LiveFacts((CLASSIFIER, BIAS), modules_to_save=("classifier",))))
     assert "have requires_grad=False" in found.message
-    assert found.remedy == "Train it with modules_to_save=['classifier'] in the PEFT configuration."
+    assert found.remedy == "Train the head with modules_to_save=['classifier'] in the PEFT configuration."
 
 
 def test_weights_beside_the_optimizer() -> None:

@@ -262,7 +262,7 @@ def browser_problem() -> str:
 
 
 @pytest.mark.parametrize(
-    "page", ["index.html", "atlas.html", "changes.html", "atlas/BertForSequenceClassification.html"]
+    "page", ["index.html", "questions.html", "atlas.html", "changes.html", "atlas/BertForSequenceClassification.html"]
 )
 def test_a_browser_and_axe_find_nothing_wrong(site: Path, page: str) -> None:
     """Of a few pages; `make docs-look` looks at all of them."""

@@ -226,10 +226,10 @@ def test_no_initialization_is_called_trained(scheme: str, dtype: torch.dtype, ha
 @pytest.mark.parametrize(
     "draw",
     [
-        lambda w: nn.init.uniform_(w),
+        nn.init.uniform_,
         lambda w: nn.init.trunc_normal_(w, std=0.02, a=-0.02, b=0.02),
         lambda w: nn.init.sparse_(w, 0.5),
-        lambda w: nn.init.eye_(w),
+        nn.init.eye_,
     ],
     ids=["uniform from 0 to 1", "cut at one standard deviation", "sparse", "eye"],
 )

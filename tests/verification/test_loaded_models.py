@@ -585,6 +585,8 @@ def test_a_snapshot_holds_nothing_to_compare_with(saved: Path, tmp_path: Path) -
     headscope.snapshot(saved, tmp_path / "s.json")
     with pytest.raises(Unsupported, match="no weights to compare"):
         headscope.verify(loaded(saved), tmp_path / "s.json")
+    with pytest.raises(Unsupported, match=r"s.json is a snapshot, which holds no weights to load"):
+        headscope.verify(tmp_path / "s.json")
 
 
 def test_a_checkpoint_that_is_gone_is_an_error(saved: Path) -> None:

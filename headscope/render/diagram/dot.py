@@ -30,10 +30,10 @@ def _lines(picture: Picture) -> Iterator[str]:
 
 
 def _attributes(node: Node) -> str:
-    colour = LIGHT[node.tint]
+    color = LIGHT[node.tint]
     style = ', style="filled,dashed"' if node.kind in _DASHED else ""
     texts = f"label={_label(tuple(text_lines(node)))}, tooltip={_quoted(tooltip_of(node))}"
-    return f'{texts}, fillcolor="{colour.fill}", color="{colour.line}"{style}'
+    return f'{texts}, fillcolor="{color.fill}", color="{color.line}"{style}'
 
 
 def _look(edge: Edge) -> str:

@@ -40,9 +40,9 @@ def _lines(picture: Picture) -> Iterator[str]:
     yield f"  about ~~~ {above}"
     for edge in picture.edges:
         yield f"  {edge.source} {_arrow(edge)} {edge.target}"
-    for tint, colour in LIGHT.items():
+    for tint, color in LIGHT.items():
         dashed = ",stroke-dasharray:5 4" if tint.value in {"unused", "unknown"} else ""
-        yield f"  classDef {tint.value} fill:{colour.fill},stroke:{colour.line},color:#1f2530{dashed}"
+        yield f"  classDef {tint.value} fill:{color.fill},stroke:{color.line},color:#1f2530{dashed}"
 
 
 def text_lines(node: Node) -> Iterator[str]:
