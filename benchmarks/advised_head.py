@@ -7,7 +7,8 @@ accuracy and the loss on rows that neither saw. `--train` names what is trained:
 
 - `head`: the last linear layer alone; the base model is frozen, so its vectors are computed once, without dropout.
   A pooler belongs to the base model;
-- `last-layers`: the head and the last `--layers` layers that it reads;
+- `last-layers`: the head and the last `--layers` layers that it reads; in the default model, also the pooler between
+  them;
 - `all`: every weight, from the start (full fine-tuning);
 - `head-then-all`: `head`, then `all` with the same steps as `all` alone (linear probing, then fine-tuning).
 
@@ -191,7 +192,10 @@ def train_weights(
 
 
 def last_layers(model: Any, kind: Kind, count: int) -> list[nn.Parameter]:
-    """The weights of the head and of the last layers that its vector passes; what is behind them has no effect."""
+    """The weights of the head and of the last layers that its vector passes; what is behind them has no effect.
+
+    In the class of Transformers, those of the pooler too: the vector passes it on its way to the head.
+    """
     base = model.base if hasattr(model, "base") else getattr(model, "model", model).base_model
     blocks = max((item for item in base.modules() if isinstance(item, nn.ModuleList)), key=len)
     read = list(blocks)[: kind.layers]

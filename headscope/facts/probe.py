@@ -279,7 +279,10 @@ class FeatureNumbers:
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """How the model was loaded: what `from_pretrained` takes."""
+    """How the model was loaded: what `from_pretrained` takes.
+
+    `base` is the module of the class that makes the hidden states; empty where that is the class itself.
+    """
 
     reference: str
     revision: str | None
@@ -288,6 +291,7 @@ class Loading:
     encoder_decoder: bool = False
     remote_code: bool = False
     input: Input = Input.TEXT
+    base: str = ""
 
 
 @dataclass(frozen=True, slots=True)

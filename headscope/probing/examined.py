@@ -41,10 +41,16 @@ def is_new_head(report: Report, classifier: str) -> bool:
     return bool(classifier) and any(name.startswith(f"{classifier}.") for name in find_missing(report).head)
 
 
-_HINTS = {
-    CheckpointKind.ADAPTER: "merge it with peft, AutoPeftModelForSequenceClassification.from_pretrained(ADAPTER, "
-    'num_labels=N).merge_and_unload().save_pretrained("merged"), save the tokenizer there too, and give "merged"'
-}
+def _how_to_merge(input: Input) -> str:
+    """How an adapter becomes a whole checkpoint. PEFT has a class that loads both parts for texts only."""
+    what, tool = "AutoPeftModelForSequenceClassification.from_pretrained(ADAPTER, num_labels=N)", "tokenizer"
+    if input is not Input.TEXT:
+        base = f"AutoModelFor{input.value.title()}Classification.from_pretrained(BASE, num_labels=N)"
+        what, tool = f"PeftModel.from_pretrained({base}, ADAPTER)", "processor"
+    return (
+        f'merge it with peft, {what}.merge_and_unload().save_pretrained("merged"), save the {tool} there too, and give '
+        '"merged"'
+    )
 
 
 def _check_checkpoint(request: Request, manifest: CheckpointManifest, report: Report, input: Input) -> None:
@@ -52,7 +58,9 @@ def _check_checkpoint(request: Request, manifest: CheckpointManifest, report: Re
     if manifest.kind in WITHOUT_WEIGHTS:
         raise Unsupported(
             f"{request.reference} is {WITHOUT_WEIGHTS[manifest.kind]}, so there are no vectors to score",
-            _HINTS.get(manifest.kind, "give the folder or the Hub ID of a whole checkpoint"),
+            _how_to_merge(input)
+            if manifest.kind is CheckpointKind.ADAPTER
+            else "give the folder or the Hub ID of a whole checkpoint",
         )
     task = TASK_OF[input]
     if report.model.task is not task:

@@ -47,25 +47,30 @@ def without_missing_numbers(source: Source, columns: Sequence[str]) -> Cells:
 
 
 def _missing_words(source: Source, column: str) -> Counter[str]:
-    """How often each word for nothing is in a column of numbers; nothing for a column of names."""
+    """How often each word for nothing is in a column of numbers; nothing for a column of names or lists.
+
+    Raises UsageError for an infinite number, also in a list of numbers.
+    """
     found: Counter[str] = Counter()
     infinite: tuple[str, int] | None = None
-    numbers = 0
+    numbers, has_lists = 0, False
     for row, (cell,) in enumerate(source.read((column,)), 1):
         text = str(cell or "").strip()
-        if not text:
-            continue
-        if _is_nothing(text):
-            found[text] += 1
-        elif _is_infinite(text):
-            infinite = infinite or (text, row)
-        elif isinstance(spelled_out(text), int | float):
-            numbers += 1
-        else:
-            return Counter()
+        label = spelled_out(text)
+        has_lists = has_lists or isinstance(label, tuple)
+        for part in label if isinstance(label, tuple) else (text,) if text else ():
+            word = str(part)
+            if _is_nothing(word):
+                found[word] += 1
+            elif _is_infinite(word):
+                infinite = infinite or (word, row)
+            elif isinstance(spelled_out(word), int | float):
+                numbers += 1
+            else:
+                return Counter()
     if infinite is not None and numbers:
         raise _infinite(source, column, *infinite)
-    return found if numbers else Counter()
+    return found if numbers and not has_lists else Counter()
 
 
 def _is_nothing(text: str) -> bool:
@@ -76,8 +81,9 @@ def check_finite(source: Source, columns: Sequence[str]) -> None:
     """Raises UsageError, with the row, for an infinite number in a file that tells numbers from texts."""
     for column in columns:
         for row, (cell,) in enumerate(source.read((column,)), 1):
-            if isinstance(cell, float) and math.isinf(cell):
-                raise _infinite(source, column, str(cell), row)
+            for part in cell if isinstance(cell, list | tuple) else (cell,):
+                if isinstance(part, float) and math.isinf(part):
+                    raise _infinite(source, column, str(part), row)
 
 
 def _is_infinite(text: str) -> bool:
@@ -88,9 +94,10 @@ def _is_infinite(text: str) -> bool:
 
 
 def _infinite(source: Source, column: str, text: str, row: int) -> UsageError:
+    nothing = "null as the label" if source.is_typed else "leave the cell empty"
     return UsageError(
         f"{column!r} of {source.name} has the infinite number {text!r} in row {row:,}",
-        "write a finite number, or leave the cell empty: its row is left out then",
+        f"write a finite number, or {nothing}: its row is left out then",
     )
 
 

@@ -13,6 +13,7 @@ from headscope.examination.request import Progress, Request
 from headscope.facts import CheckpointManifest
 from headscope.facts.probe import Input, Loading
 from headscope.model.model_request import Choice
+from headscope.model.quiet import quiet
 from headscope.probing.examined import new_names
 from headscope.probing.features import extract_features
 from headscope.probing.folder import clear_folder
@@ -20,6 +21,8 @@ from headscope.probing.opening import Source, open_reader
 from headscope.probing.origin import origin_of
 from headscope.probing.plan import Plan
 from headscope.probing.store import Features, keep_manifest, read_kept
+from headscope.trace.base import base_module
+from headscope.upstream.torch import on_meta
 
 
 def source_of(request: Request, examined: Examined, choice: Choice, classifier: str, plan: Plan) -> Source:
@@ -80,7 +83,7 @@ def _options(request: Request, source: Source, plan: Plan) -> dict[str, str]:
 
 
 def loading_of(request: Request, source: Source) -> Loading:
-    """What `from_pretrained` takes for this model."""
+    """What `from_pretrained` takes for this model, and where its base model is."""
     place, choice = source.place, source.choice
     return Loading(
         reference=place.reference,
@@ -90,4 +93,13 @@ def loading_of(request: Request, source: Source) -> Loading:
         encoder_decoder=bool(getattr(choice.config, "is_encoder_decoder", False)),
         remote_code=bool(request.trust_remote_code),
         input=source.input,
+        base=_path_of_base(choice),
     )
+
+
+def _path_of_base(choice: Choice) -> str:
+    """The module of the class that makes the hidden states; "" where no part does, but the class itself."""
+    with quiet(), on_meta():
+        model = choice.cls(choice.config)
+    base = base_module(model)
+    return next((path for path, module in model.named_modules() if module is base), "")

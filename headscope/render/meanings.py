@@ -256,6 +256,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "encoder_decoder": "Whether the model has an encoder, whose layers the candidates are of, and a decoder.",
         "remote_code": "Whether code of the checkpoint was run.",
         "input": "What is classified.",
+        "base": "The module of the class that makes the hidden states; empty where that is the class itself.",
     },
     "ProbeClass": {"label": "The label.", "texts": "How many texts with it were used."},
     "Candidate": {

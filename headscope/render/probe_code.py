@@ -209,17 +209,32 @@ def _custom_media_head(result: ProbeResult, best: Candidate) -> Iterator[str]:
     input = input_of(result)
     title = f"The vector of each {input.noun}: {name_of(best, input)}."
     yield f'"""A linear classifier on the vector that `headscope probe` scored best: {name_of(best, input)}."""\n'
-    yield media_imports(input, "AutoModel")
+    name, base = _class_and_base(result)
+    yield media_imports(input, name)
     yield from _constants(result)
+    yield f"BASE = {base!r}  # the part of the class that makes the hidden states\n" if base else ""
     yield f"LAYER = {result.layers if best.layer is None else best.layer}\n" if reads_layer(best) else ""
     yield f"LOSS = {_LOSSES[result.problem]}\n\n"
     yield from (f"{function}\n" for function in media_functions(best))
     yield f"{media_reading(input)}\n"
     yield f'\nclass Classifier(nn.Module):\n    """Scores of {input.noun}s, from one vector of each."""\n\n'
     yield "    def __init__(self) -> None:\n        super().__init__()\n"
-    yield "        self.base = AutoModel.from_pretrained(CHECKPOINT, dtype=torch.float32, **LOADING)\n"
+    yield f"        model = {name}.from_pretrained(\n"
+    yield "            CHECKPOINT, ignore_mismatched_sizes=True, dtype=torch.float32, **LOADING\n        )\n"
+    yield f"        self.base = model{'.get_submodule(BASE)' if base else ''}\n"
     yield f"        self.classifier = nn.Linear({best.size}, len(LABELS))\n"
-    yield f"{media_features(best, title)}\n{media_main(_TARGETS[result.problem])}"
+    yield f"{media_features(best, title)}\n{media_main(result.problem, _TARGETS[result.problem])}"
+
+
+def _class_and_base(result: ProbeResult) -> tuple[str, str]:
+    """The class that gave the vectors, and its part that makes the hidden states.
+
+    `AutoModel` may load more: both towers of CLIP, or the decoder of Whisper, which need inputs that no file gives.
+    """
+    if result.loading is None:
+        return "AutoModel", ""
+    name = _AUTO[input_of(result)] if result.loading.remote_code else result.loading.model_class
+    return name, result.loading.base
 
 
 _AUTO = {
@@ -243,7 +258,7 @@ def _own_class(result: ProbeResult) -> Iterator[str]:
         yield f"\n{_TOKENIZER}\n{head}{_PAD}{_OWN_METHODS}{_OWN_FORWARD}\n{_main(result)}"
     else:
         yield f"LOSS = {_LOSSES[result.problem]}\n\n{media_reading(input)}\n"
-        yield f"{head}{_OWN_METHODS}{OWN_MEDIA_FORWARD}\n{media_main(_TARGETS[result.problem])}"
+        yield f"{head}{_OWN_METHODS}{OWN_MEDIA_FORWARD}\n{media_main(result.problem, _TARGETS[result.problem])}"
 
 
 def _text_imports(auto: str) -> str:

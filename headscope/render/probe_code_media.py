@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from headscope.facts.probe import Candidate, Input, Vector
+from headscope.facts.probe import Candidate, Input, Problem, Vector
 
 _FIRST = '''
 def first(state: torch.Tensor) -> torch.Tensor:
@@ -57,8 +57,9 @@ def read(processor: Any, path: str) -> dict[str, torch.Tensor]:
     """The tensors of a 16-bit WAV file; its channels are averaged."""
     with wave.open(path) as file:
         rate, channels = file.getframerate(), file.getnchannels()
-        if file.getsampwidth() != 2 or rate != getattr(processor, "sampling_rate", rate):
-            raise ValueError(f"{path} must have 16-bit samples at {processor.sampling_rate} Hz")
+        needed = getattr(processor, "sampling_rate", rate)
+        if file.getsampwidth() != 2 or rate != needed:
+            raise ValueError(f"{path} must have 16-bit samples at {needed} Hz")
         data = torch.frombuffer(bytearray(file.readframes(file.getnframes())), dtype=torch.int16)
     samples = data.reshape(-1, channels).float().mean(1) / 32768
     return dict(processor(samples.numpy(), sampling_rate=rate, return_tensors="pt"))
@@ -129,7 +130,7 @@ if __name__ == "__main__":
     classifier = Classifier().eval()
     with torch.no_grad():
         for inputs in encode(load_processor(), sys.argv[1:]):
-            print(classifier(**inputs)["logits"].softmax(-1).tolist())
+            print(ANSWERS.tolist())
     print(f"{type(classifier).__name__}: the arguments are paths of files; `train` trains it")
 '''
 
@@ -163,9 +164,17 @@ def media_features(best: Candidate, title: str) -> str:
     return f"{_FEATURES.format(title=title)}{body}{_RUN}"
 
 
-def media_main(targets: str) -> str:
+_ANSWERS = {
+    Problem.SINGLE_LABEL: 'classifier(**inputs)["logits"].softmax(-1)',
+    Problem.MULTI_LABEL: 'classifier(**inputs)["logits"].sigmoid()',
+    Problem.REGRESSION: 'classifier(**inputs)["logits"]',
+}
+"""What the module prints as a program: probabilities, or the numbers themselves."""
+
+
+def media_main(problem: Problem, targets: str) -> str:
     """The training, and what the module does as a program; `targets` makes the labels of the rows of a batch."""
-    return _MAIN.replace("TARGETS", targets)
+    return _MAIN.replace("TARGETS", targets).replace("ANSWERS", _ANSWERS[problem])
 
 
 def reads_layer(best: Candidate) -> bool:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from probing import tiny
+from probing.test_media import files, save, table
 
 import headscope
 from headscope.errors import Unsupported
@@ -32,3 +33,26 @@ def test_the_hint_leads_to_a_model_that_is_probed(tmp_path: Path) -> None:
     whole.save_pretrained(tmp_path / "merged")
     tiny.load(base, "bert")[1].save_pretrained(tmp_path / "merged")
     assert headscope.probe(tmp_path / "merged", **given).head == "head"
+
+
+@pytest.mark.parametrize(("name", "input"), [("vit", "image"), ("ast", "audio")])
+def test_the_hint_for_files_leads_to_a_model_that_is_probed(name: str, input: str, tmp_path: Path) -> None:
+    pytest.importorskip("PIL", reason="Pillow is not installed")
+    import transformers
+
+    base, adapter, merged = save(name, tmp_path / "base"), tmp_path / "adapter", tmp_path / "merged"
+    auto = getattr(transformers, f"AutoModelFor{input.title()}Classification")
+    config = peft.LoraConfig(target_modules=["query", "q_proj"], modules_to_save=["classifier"])
+    wrapped = peft.get_peft_model(auto.from_pretrained(base, num_labels=3), config)
+    wrapped.peft_config["default"].base_model_name_or_path = str(base)
+    wrapped.save_pretrained(adapter)
+    given = {"data": table(files(name, tmp_path, 12), tmp_path / "rows.csv"), f"{input}_column": "file"}
+    with pytest.raises(Unsupported, match="is a PEFT adapter") as raised:
+        headscope.probe(adapter, label_column="label", folds=2, **given)
+    call = f"PeftModel.from_pretrained({auto.__name__}.from_pretrained(BASE, num_labels=N), ADAPTER).merge_and_unload()"
+    assert call in raised.value.hint
+    assert "save the processor there too" in raised.value.hint
+    whole = peft.PeftModel.from_pretrained(auto.from_pretrained(base, num_labels=3), adapter).merge_and_unload()
+    whole.save_pretrained(merged)
+    (merged / "preprocessor_config.json").write_bytes((base / "preprocessor_config.json").read_bytes())
+    assert headscope.probe(merged, label_column="label", folds=2, **given).head == "head"

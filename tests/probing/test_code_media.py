@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import wave
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from probing.test_code import imported
-from probing.test_media import IMAGES, SOUNDS, extracted, files, save
+from probing.test_media import BASES, IMAGES, SOUNDS, extracted, files, save, table
 
 import headscope
 from headscope.facts.probe import (
@@ -35,7 +36,8 @@ pytest.importorskip("PIL", reason="Pillow is not installed")
 def result(name: str, folder: Path, item: Vectors, layers: int) -> ProbeResult:
     best = Candidate(item.name, item.layer, item.pooling, Metric.ACCURACY, 0.9, 0.8, 1.0, item.make().shape[1])
     is_head = item.pooling is Vector.HEAD
-    class_name = type((IMAGES | SOUNDS)[name]()).__name__
+    made = (IMAGES | SOUNDS)[name]()
+    class_name = type(made).__name__
     classifier = classifier_of(headscope.inspect(folder).head)
     assert isinstance(classifier, str)
     input = Input.IMAGE if name in IMAGES else Input.AUDIO
@@ -45,7 +47,7 @@ def result(name: str, folder: Path, item: Vectors, layers: int) -> ProbeResult:
         layers=layers, candidates=(best,), baselines=(), best=best.name, head="head" if is_head else None,
         selected=Selected(0.9, 0.8, 1.0, ()), versus=(),
         head_input=HeadInput(class_name, "mean", classifier) if is_head else None,
-        loading=Loading(str(folder), None, None, class_name, input=input),
+        loading=Loading(str(folder), None, None, class_name, input=input, base=BASES.get(name, made.base_model_prefix)),
     )  # fmt: skip
 
 
@@ -97,13 +99,50 @@ def test_the_module_learns(name: str, pooling: Vector, problem: Problem, tmp_pat
     assert last < 0.6 * first
 
 
-def test_the_module_runs_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["clip", "whisper"])
+def test_the_base_is_the_part_that_gave_the_vectors(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    folder, paths = save(name, tmp_path / "model"), files(name, tmp_path, 12)
+    data, input = table(paths, tmp_path / "rows.csv"), "image_column" if name in IMAGES else "audio_column"
+    found = headscope.probe(folder, data=data, label_column="label", folds=2, **{input: "file"})  # type: ignore[arg-type]
+    assert found.loading is not None
+    assert found.loading.base == BASES[name]
+    best = next(item for item in found.candidates if item.pooling is Vector.MASKED_MEAN)
+    module = imported(probe_code(replace(found, best=best.name, head=None)), tmp_path / "advised.py")
+    assert rows_of(module.Classifier().eval(), module, paths, "forward").shape == (12, 2)
+
+
+SHOWN = {
+    Problem.SINGLE_LABEL: lambda logits: logits.softmax(-1),
+    Problem.MULTI_LABEL: lambda logits: logits.sigmoid(),
+    Problem.REGRESSION: lambda logits: logits,
+}
+
+
+@pytest.mark.parametrize("problem", list(Problem))
+def test_the_module_runs_alone(problem: Problem, tmp_path: Path) -> None:
     folder, paths = save("vit", tmp_path / "model"), files("vit", tmp_path, 3)
     features = extracted("vit", folder, paths, tmp_path / "features", 4)
-    item = next(item for item in list_vectors(features) if item.name == "masked_mean-1")
+    item = next(item for item in list_vectors(features) if item.pooling is Vector.HEAD)
     place = tmp_path / "advised.py"
-    place.write_text(probe_code(result("vit", folder, item, 2)), encoding="utf-8")
+    given = replace(result("vit", folder, item, 2), problem=problem)
+    place.write_text(probe_code(given), encoding="utf-8")
     ran = subprocess.run([sys.executable, place, *paths], capture_output=True, text=True, check=True, timeout=120)
     rows, said = ran.stdout.splitlines()
-    assert [len(row) for row in json.loads(rows)] == [3, 3, 3]
+    expected = SHOWN[problem](torch.from_numpy(np.array(features.scores)))
+    np.testing.assert_allclose(json.loads(rows), expected, rtol=0, atol=1e-5)
     assert said == "Classifier: the arguments are paths of files; `train` trains it"
+
+
+def test_a_sound_of_another_width_is_refused_without_a_known_rate(tmp_path: Path) -> None:
+    folder, paths = save("wav2vec2", tmp_path / "model"), files("wav2vec2", tmp_path, 2)
+    features = extracted("wav2vec2", folder, paths, tmp_path / "features", 4)
+    item = next(item for item in list_vectors(features) if item.name == "masked_mean-1")
+    module = imported(probe_code(result("wav2vec2", folder, item, 2)), tmp_path / "advised.py")
+    with wave.open(paths[0], "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(1)
+        file.setframerate(8000)
+        file.writeframes(bytes(2000))
+    with pytest.raises(ValueError, match="must have 16-bit samples at 8000 Hz"):
+        module.read(object(), paths[0])

@@ -57,4 +57,34 @@ def test_an_infinite_number_is_named_with_its_row(
 ) -> None:
     with pytest.raises(UsageError, match=f"'y' of .* has the infinite number '{shown}' in row 3") as raised:
         counted(tmp_path, ["0.5", "1.5", word, "2.5"], asked=asked, suffix=suffix)
-    assert "leave the cell empty" in raised.value.hint
+    assert raised.value.hint == HINTS[suffix]
+
+
+HINTS = {
+    "csv": "write a finite number, or leave the cell empty: its row is left out then",
+    "jsonl": "write a finite number, or null as the label: its row is left out then",
+}
+
+
+@pytest.mark.parametrize("asked", [None, Problem.MULTI_LABEL])
+@pytest.mark.parametrize(
+    ("word", "shown", "suffix"),
+    [("inf", "inf", "csv"), ("-Infinity", "-Infinity", "csv"), ("1e999", "inf", "csv"), ("-Infinity", "-inf", "jsonl")],
+)
+def test_an_infinite_number_in_a_list_is_named_with_its_row(
+    word: str, shown: str, suffix: str, asked: Problem | None, tmp_path: Path
+) -> None:
+    lists = ["[0, 1]", "[1]", f"[0, {word}]", "[1, 0]"]
+    with pytest.raises(UsageError, match=f"'y' of .* has the infinite number '{shown}' in row 3") as raised:
+        counted(tmp_path, [f'"{cell}"' if suffix == "csv" else cell for cell in lists], asked=asked, suffix=suffix)
+    assert raised.value.hint == HINTS[suffix]
+
+
+def test_in_lists_of_names_the_word_is_a_class(tmp_path: Path) -> None:
+    found = counted(tmp_path, ['"[joy, inf]"', "[joy]", '"[inf, nan]"'])
+    assert {item.label: item.rows for item in found.facts.classes} == {"inf": 2, "joy": 2, "nan": 1}
+
+
+@pytest.mark.parametrize("labels", [["1", "null", "2"], ["[1]", "null", "[2]"]])
+def test_null_is_no_label_in_jsonl(labels: list[str], tmp_path: Path) -> None:
+    assert counted(tmp_path, labels, suffix="jsonl").facts.missing == 1

@@ -11,6 +11,8 @@ from transformers import (
     ASTConfig,
     ASTFeatureExtractor,
     ASTForAudioClassification,
+    CLIPConfig,
+    CLIPForImageClassification,
     ConvNextConfig,
     ConvNextForImageClassification,
     Dinov2Config,
@@ -25,6 +27,9 @@ from transformers import (
     Wav2Vec2Config,
     Wav2Vec2FeatureExtractor,
     Wav2Vec2ForSequenceClassification,
+    WhisperConfig,
+    WhisperFeatureExtractor,
+    WhisperForAudioClassification,
 )
 
 import headscope
@@ -69,6 +74,35 @@ def ast() -> PreTrainedModel:
     return ASTForAudioClassification(ASTConfig(max_length=32, num_mel_bins=32, num_labels=3, **sizes))
 
 
+def clip() -> PreTrainedModel:
+    """A model with a tower for texts beside the one for images."""
+    sizes = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 20}
+    texts = {"vocab_size": 50, "bos_token_id": 1, "eos_token_id": 2, **sizes}
+    return CLIPForImageClassification(
+        CLIPConfig(vision_config={"image_size": 16, "patch_size": 8, **sizes}, text_config=texts, num_labels=3)
+    )
+
+
+def whisper() -> PreTrainedModel:
+    """A model whose family has a decoder too."""
+    sizes = {f"{part}_{name}": 2 for part in ("encoder", "decoder") for name in ("layers", "attention_heads")}
+    ends = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+    return WhisperForAudioClassification(
+        WhisperConfig(
+            vocab_size=60,
+            d_model=12,
+            encoder_ffn_dim=20,
+            decoder_ffn_dim=20,
+            num_mel_bins=16,
+            max_source_positions=50,
+            classifier_proj_size=8,
+            num_labels=3,
+            **sizes,
+            **ends,
+        )
+    )
+
+
 IMAGES: dict[str, Any] = {
     "vit": lambda: ViTForImageClassification(ViTConfig(**_VIT)),
     "dinov2": lambda: Dinov2ForImageClassification(Dinov2Config(**_VIT)),
@@ -79,9 +113,14 @@ IMAGES: dict[str, Any] = {
     ),
     "resnet": lambda: ResNetForImageClassification(ResNetConfig(embedding_size=8, layer_type="basic", **_MAPS)),
     "convnext": lambda: ConvNextForImageClassification(ConvNextConfig(num_stages=2, **_MAPS)),
+    "clip": clip,
 }
-SOUNDS: dict[str, Any] = {"wav2vec2": wav2vec, "ast": ast}
-WITH_FIRST = ("vit", "dinov2", "ast")
+SOUNDS: dict[str, Any] = {"wav2vec2": wav2vec, "ast": ast, "whisper": whisper}
+WITH_FIRST = ("vit", "dinov2", "ast", "clip")
+
+
+BASES = {"clip": "vision_model", "whisper": "encoder"}
+"""The base model where it is not under the prefix of its family."""
 
 
 def save(name: str, folder: Path) -> Path:
@@ -95,6 +134,8 @@ def save(name: str, folder: Path) -> Path:
         ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(folder)
     elif name == "ast":
         ASTFeatureExtractor(max_length=32, num_mel_bins=32).save_pretrained(folder)
+    elif name == "whisper":
+        WhisperFeatureExtractor(feature_size=16, chunk_length=1).save_pretrained(folder)
     else:
         Wav2Vec2FeatureExtractor().save_pretrained(folder)
     return folder
@@ -132,7 +173,7 @@ def plain(name: str, model: Any, given: dict[str, Any]) -> tuple[dict[tuple[Vect
     """What each vector is, from one file alone."""
     with torch.no_grad():
         output = model(**given, output_hidden_states=True)
-        base = getattr(model, model.base_model_prefix)(**given)
+        base = getattr(model, BASES.get(name, model.base_model_prefix))(**given)
     found: dict[tuple[Vector, int | None], Any] = {}
     for layer, state in enumerate(output.hidden_states):
         positions = tuple(range(1, state.dim() - 1)) if state.dim() == 3 else (2, 3)

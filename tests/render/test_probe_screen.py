@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from headscope.facts.checkpoint import Unavailable
 from headscope.facts.probe import (
     Advised,
     Baseline,
@@ -107,35 +108,52 @@ def test_the_answer_says_what_the_numbers_say(name: str) -> None:
     assert probe_answer(result) == sentence
 
 
+@pytest.mark.parametrize(("details", "height"), [(False, 7), (True, 9)])
 @pytest.mark.parametrize("layers", [2, 7, 25, 80, 200])
-def test_the_curve_fits_any_depth(layers: int) -> None:
+def test_the_curve_fits_any_depth(layers: int, details: bool, height: int) -> None:
     curve = tuple(
         replace(MEAN, name=f"{kind.value}-{layer}", layer=layer, pooling=kind, mean=0.5 + 0.4 * layer / layers)
         for kind in (Vector.FIRST_TOKEN, Vector.MASKED_MEAN)
         for layer in range(layers)
     )
     screen = plain_text(
-        probe_screen(replace(RESULT, candidates=(*curve, HEAD), best=curve[-1].name), details=True), 100
+        probe_screen(replace(RESULT, candidates=(*curve, HEAD), best=curve[-1].name), details=details), 100
     )
     plot = [line for line in screen.splitlines() if "│" in line or "┤" in line]
-    assert len(plot) == 9
+    assert len(plot) == height
     assert max(map(len, plot)) <= 80
     assert sum(line.count("*") for line in plot) >= min(layers, 3) - 1
 
 
-def test_hostile_names_reach_the_screen_as_text() -> None:
+@pytest.mark.parametrize("details", [False, True])
+def test_hostile_names_reach_the_screen_as_text(details: bool) -> None:
     hostile = replace(
         RESULT,
         data="rows\x1b[31m.csv",
         classes=(ProbeClass("a\x9b", 1500), ProbeClass("[bold]", 500)),
-        notes=("\x1b]8",),
+        head_input=HeadInput("Bert\x1b[1mX", "first_token", "classifier", ("[red]pooler\x9b.weight",)),
+        notes=("\x1b]8", "second\x1b", "third\x9b[blue]"),
+        not_determined=(Unavailable("knn\x1b", "[green]too\x9b large"),),
     )
-    screen = plain_text(probe_screen(hostile, details=True), 100)
+    screen = " ".join(plain_text(probe_screen(hostile, details=details), 100).split())
     assert not {"\x1b", "\x9b"} & set(screen)
-    assert "[bold]" in screen
+    for words in ("[bold]", "[red]pooler", "[blue]", "[green]too"):
+        assert words in screen
 
 
-def test_what_the_labels_say_is_shown_and_shown_as_text() -> None:
+TOLD_BY_BOTH = ("a 1,500, b 500; the largest is 3 times the smallest",)
+TOLD_BY_DETAILS = (
+    "rows 4, 9 (a, b): [bold]twice",
+    "row 17: a, predicted b",
+    "loss 2.500 with the checkpoint's head, before any training: clearly above the 0.693",
+    "head first not determined: the vector that the head reads was not scored",
+    "LogME prefers the input of the head (rank correlation of all candidates -0.25)",
+    "kNN prefers the same vector",
+)
+
+
+@pytest.mark.parametrize("details", [False, True])
+def test_what_the_labels_say_is_shown_and_shown_as_text(details: bool) -> None:
     suspect = Suspect(17, "a \x1b[31mtext", "a", "b\x9b", 3.5)
     told = replace(
         RESULT,
@@ -144,20 +162,18 @@ def test_what_the_labels_say_is_shown_and_shown_as_text() -> None:
         probe_first=ProbeFirst(Advised.OPEN, "the vector that the head reads was not scored"),
         opinions=(Opinion(OpinionKind.LOGME, "head", -0.25), Opinion(OpinionKind.KNN, "masked_mean-11", None)),
     )
-    screen = " ".join(plain_text(probe_screen(told, details=True), 100).split())
-    assert "rows 4, 9 (a, b): [bold]twice" in screen
-    assert "row 17: a, predicted b" in screen
-    unknowing = replace(told, baselines=(CONSTANT,), versus=(NOT_SHOWN,))
-    assert "row 17" not in plain_text(probe_screen(unknowing, details=True), 100)
+    screen = " ".join(plain_text(probe_screen(told, details=details), 100).split())
     assert not {"\x1b", "\x9b"} & set(screen)
-    assert "loss 2.500 with the checkpoint's head, before any training: clearly above the 0.693" in screen
-    assert "head first not determined: the vector that the head reads was not scored" in screen
-    assert "LogME prefers the input of the head (rank correlation of all candidates -0.25)" in screen
-    assert "kNN prefers the same vector" in screen
-    assert "a 1,500, b 500; the largest is 3 times the smallest" in screen
+    for words in (*TOLD_BY_BOTH, *(TOLD_BY_DETAILS if details else ("head first not determined", "1 suspect row"))):
+        assert words in screen
+    unknowing = replace(told, baselines=(CONSTANT,), versus=(NOT_SHOWN,))
+    without = plain_text(probe_screen(unknowing, details=details), 100)
+    assert "row 17" not in without
+    assert "suspect" not in without
 
 
-def test_a_regression_is_shown_with_its_numbers() -> None:
+@pytest.mark.parametrize("details", [False, True])
+def test_a_regression_is_shown_with_its_numbers(details: bool) -> None:
     score = replace(MEAN, metric=Metric.R2)
     numbers = Numbers(-1.5, 20.0, 7.25, 3.0)
     told = replace(
@@ -168,10 +184,10 @@ def test_a_regression_is_shown_with_its_numbers() -> None:
         classes=(),
         labels=LabelFacts(None, numbers, 0, 0, (), ()),
     )
-    screen = " ".join(plain_text(probe_screen(told, details=True), 100).split())
+    screen = " ".join(plain_text(probe_screen(told, details=details), 100).split())
     assert "is best with a frozen base model: R2 0.912" in screen
     assert "with numbers from -1.5 to 20 (mean 7.25, standard deviation 3)" in screen
-    assert "ridge regression on standardized vectors" in screen
+    assert ("ridge regression on standardized vectors" in screen) is details
     assert "logistic" not in screen
 
 
