@@ -116,7 +116,11 @@ def trained_lost() -> None:
 
 
 def pushed() -> None:
-    save("model")
+    """A classifier that is not as initialized."""
+    model = BertForSequenceClassification(BertConfig(**TINY, **LABELS))
+    for item in model.classifier.parameters():
+        nn.init.normal_(item)
+    model.save_pretrained("model")
 
 
 def pushed_lost() -> None:
