@@ -107,8 +107,9 @@ def probe(
     options = given_options(locals(), *_OF_PROBE)
     if is_in_memory(reference):
         raise UsageError(
-            "probe needs a tokenizer, and a model in memory has none",
-            'save both, model.save_pretrained("saved") and tokenizer.save_pretrained("saved"), and give "saved"',
+            "probe needs a tokenizer or a processor, and a model in memory has none",
+            'save both, model.save_pretrained("saved") and tokenizer.save_pretrained("saved"), and give "saved"; for '
+            "images and sounds, save the processor instead of the tokenizer",
         )
     asked = problem_named(task)
     plan = Plan(limit, folds, seed, device, batch_size, dtype)

@@ -132,7 +132,7 @@ def check_numbers(source: Source, column: str) -> None:
             raise UsageError(
                 f"--task regression needs numbers, and {column!r} of {source.name} has {shortened(spelled(label))!r} "
                 f"in row {number:,}",
-                "leave the cell empty if the number is not known; its row is left out then",
+                "leave the label empty if the number is not known; its row is left out then",
             )
 
 
