@@ -14,6 +14,18 @@ def tool_version() -> str:
         return "0+unknown"
 
 
+@cache
+def documentation_address() -> str:
+    """The site as the package names it in `project.urls`, with a slash at the end; "" where it names none."""
+    try:
+        listed = metadata.metadata("headscope").get_all("Project-URL") or ()
+    except metadata.PackageNotFoundError:
+        return ""
+    pairs = (entry.partition(",") for entry in listed)
+    found = next((url.strip() for name, _, url in pairs if name.strip().lower() == "documentation"), "")
+    return f"{found.rstrip('/')}/" if found else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Environment:
     """Versions of everything whose behavior the report depends on."""

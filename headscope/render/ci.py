@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 from headscope.facts import Finding, Severity
 from headscope.facts.check import CheckResult, Verdict
-from headscope.facts.environment import tool_version
+from headscope.facts.environment import documentation_address, tool_version
 from headscope.render.check import WORDS, verdict_of
 from headscope.render.explain import topics
 from headscope.render.markdown import code, plain
@@ -125,11 +125,17 @@ def _sarif_rule(name: str, title: str) -> dict[str, Any]:
     if topic is None:
         return rule
     first = topic.text.split("\n\n")[0]
-    return rule | {
-        "name": topic.names[0] if topic.names else name,
-        "fullDescription": {"text": " ".join(first.split())},
-        "help": {"text": topic.text, "markdown": topic.text},
-    }
+    site = documentation_address()
+    page = {"helpUri": f"{site}rules.html#{name.lower()}"} if site else {}
+    return (
+        rule
+        | page
+        | {
+            "name": topic.names[0] if topic.names else name,
+            "fullDescription": {"text": " ".join(first.split())},
+            "help": {"text": topic.text, "markdown": topic.text},
+        }
+    )
 
 
 def _sarif_result(finding: Finding, result: CheckResult) -> dict[str, Any]:

@@ -3,12 +3,14 @@
 import json
 import shutil
 from collections.abc import Callable
+from email.message import Message
 from pathlib import Path
 
 import jsonschema
 import pytest
 
 from headscope.cli import main
+from headscope.facts import environment
 from tests.checks.corpus import saved
 from tests.checks.pipeline_formats import validate_junit, validate_sarif
 from tests.checks.test_rules import SCHEMA
@@ -99,3 +101,24 @@ def test_a_failure_is_written_to_the_file_that_was_named(tmp_path: Path) -> None
     report = tmp_path / "report.sarif"
     assert main(["check", str(tmp_path / "nothing"), "--offline", "--format", "sarif", "-o", str(report)]) == 3
     validate_sarif(json.loads(report.read_text()))
+
+
+@pytest.mark.parametrize("urls", [[], ["Documentation, https://docs.example/headscope"]])
+def test_sarif_links_rules_to_the_site_that_the_package_names(
+    urls: list[str], good: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    package = Message()
+    for url in ("Source, https://code.example", *urls):
+        package["Project-URL"] = url
+    monkeypatch.setattr(environment.metadata, "metadata", lambda name: package)
+    environment.documentation_address.cache_clear()
+    try:
+        main(["check", str(good), "--format", "sarif"])
+    finally:
+        environment.documentation_address.cache_clear()
+    report = json.loads(capsys.readouterr().out)
+    validate_sarif(report)
+    rules = report["runs"][0]["tool"]["driver"]["rules"]
+    links = [item.get("helpUri") for item in rules]
+    expected = [f"https://docs.example/headscope/rules.html#{item['id'].lower()}" for item in rules]
+    assert links == (expected if urls else [None] * len(rules))
