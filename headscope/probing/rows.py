@@ -195,7 +195,8 @@ def _classes(rows: Sequence[Sampled], facts: DataFacts, folds: int, kind: Kind) 
         raise UsageError(_no_classes(facts, folds, classes, small, kind), _no_classes_hint(facts, kind))
     places = {name: place for place, name in enumerate(classes)}
     used = [row for row in rows if spelled(row.label) in places]
-    return used, np.array([places[spelled(row.label)] for row in used]), classes, _note_on(small, folds, kind)
+    notes = [*_note_on(small, folds, kind), *_note_on_lost(len(rows) - len(used), len(rows), facts)]
+    return used, np.array([places[spelled(row.label)] for row in used]), classes, notes
 
 
 def _no_classes_hint(facts: DataFacts, kind: Kind) -> str:
@@ -212,6 +213,14 @@ def _note_on(small: Sequence[str], folds: int, kind: Kind) -> list[str]:
         f"{counted(len(small), 'class', 'classes')} with fewer than {folds} different {kind.input.noun}s left out: "
         f"{few_of(small)}"
     ]
+
+
+def _note_on_lost(lost: int, total: int, facts: DataFacts) -> list[str]:
+    """Where most rows are in classes that are too small: the scores are then those of a small part of the data."""
+    if lost <= total / 2:
+        return []
+    hint = "; for numbers that are not classes, use --task regression" if facts.kind in _OF_NUMBERS else ""
+    return [f"{lost:,} of {counted(total, 'row')} left out with these classes{hint}"]
 
 
 def _no_classes(facts: DataFacts, folds: int, classes: Sequence[str], small: Sequence[str], kind: Kind) -> str:
