@@ -260,4 +260,4 @@ def _base_clause(report: Report, head: Head) -> str:
 def _gap_clauses(report: Report) -> list[str]:
     if not report.not_determined:
         return []
-    return [f"not determined: {few_of(gap.what for gap in report.not_determined)}"]
+    return [f"not determined: {few_of(dict.fromkeys(gap.what for gap in report.not_determined))}"]

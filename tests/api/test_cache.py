@@ -105,8 +105,8 @@ def test_the_cache_changes_no_output(arguments: list[str], place: Path, model: P
 
 def test_another_request_is_another_report(place: Path, model: Path, show: Show) -> None:
     assert "classifier" in show("inspect", str(model))
-    assert "5 classes" in show("inspect", str(model), "--num-labels", "5")
-    assert "3 classes" in show("inspect", str(model))
+    assert "3x32 -> 5x32" in show("inspect", str(model), "--num-labels", "5")
+    assert "3-class" in show("inspect", str(model))
     assert "BertForTokenClassification" in show("inspect", str(model), "--task", "token-classification", "--details")
 
 

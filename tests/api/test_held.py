@@ -134,7 +134,7 @@ def test_what_was_replaced_after_the_load_is_not_called_loaded(
         assert result.verdict is not PASSED
     elif not with_info and changed:
         assert {told[name] for name in changed} == {status}
-        both = ["HS110", "HS502"] if edit is reset else ["HS110"]  # all of a draw: the numbers show it too
+        both = ["HS502", "HS110"] if edit is reset else ["HS110"]  # all of a draw: the numbers show it too
         assert [item.id for item in result.findings] == both
     if not (with_info and status == "changed"):
         assert "Head fully loaded" not in str(report) or not changed

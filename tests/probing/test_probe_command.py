@@ -296,7 +296,7 @@ def test_a_picture_in_another_format_is_refused_before_the_work(
 
 def test_data_are_asked_for(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", str(folder)]) == 2
-    assert "Add --data FILE" in capsys.readouterr().err
+    assert "add --data FILE" in capsys.readouterr().err
 
 
 def test_a_decoder_without_a_pad_token_is_probed(tmp_path: Path) -> None:
