@@ -24,7 +24,7 @@ _SAME = 1e-3
 _ORTHOGONAL = 1e-5
 _FITS = 4.0
 _UNIFORM, _NORMAL = 1.8, 3.0
-_OFFSET, _SIX = 0.5, 6.0
+_OFFSET, _OFFSET_Z = 0.5, 6.0
 _SPARSE = 0.05
 _NEAR = 1.3
 _MEAN_ROW = "the mean row"
@@ -267,7 +267,7 @@ def _unlike_any(blank: HeadHealth, weight: MatrixStatistics) -> HeadHealth | Non
     if weight.zeros > _SPARSE * max(living, 1):
         part = weight.zeros / living
         reason = f"{part:.0%} of {weight.name} is exactly zero: pruned, or a sparse initialization"
-    elif abs(weight.mean) > max(_OFFSET, _SIX / math.sqrt(count)) * weight.spread:
+    elif abs(weight.mean) > max(_OFFSET, _OFFSET_Z / math.sqrt(count)) * weight.spread:
         reason = f"the numbers of {weight.name} have the mean {weight.mean:.2g}, as no usual initialization leaves them"
     else:
         return None

@@ -21,7 +21,13 @@ from headscope.examination.cache import state_of
 from headscope.examination.live import see
 from headscope.examination.live_facts import task_of
 from headscope.examination.module import Unwrapped, unwrap
-from headscope.examination.reading import StoredFiles, open_stored_files, read_checkpoint
+from headscope.examination.reading import (
+    WITHOUT_WEIGHTS,
+    StoredFiles,
+    loadable,
+    open_stored_files,
+    read_checkpoint,
+)
 from headscope.examination.request import Progress, Request
 from headscope.examination.tracing import trace_checkpoint
 from headscope.facts import (
@@ -809,13 +815,12 @@ def open_gaps(checks: Iterable[TensorCheck]) -> Iterator[Unavailable]:
 
 def load_model(request: Request, loader: str) -> nn.Module:
     """The model that a loader makes of the checkpoint that a request names. Raises a HeadscopeError."""
-    from headscope.examination.reading import loadable
     from headscope.upstream.loaders import Wanted, load_with
 
     manifest = read_checkpoint(request, None)
     if manifest.kind is CheckpointKind.SNAPSHOT:
         raise Unsupported(
-            f"{manifest.reference} is a snapshot, which holds no weights to load",
+            f"{manifest.reference} is {WITHOUT_WEIGHTS[manifest.kind]} to load",
             "name the folder or the repository with the weight files",
         )
     place = loadable(request, manifest)

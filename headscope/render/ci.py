@@ -125,17 +125,13 @@ def _sarif_rule(name: str, title: str) -> dict[str, Any]:
     if topic is None:
         return rule
     first = topic.text.split("\n\n")[0]
-    site = documentation_address()
-    page = {"helpUri": f"{site}rules.html#{name.lower()}"} if site else {}
-    return (
-        rule
-        | page
-        | {
-            "name": topic.names[0] if topic.names else name,
-            "fullDescription": {"text": " ".join(first.split())},
-            "help": {"text": topic.text, "markdown": topic.text},
-        }
-    )
+    if site := documentation_address():
+        rule["helpUri"] = f"{site}rules.html#{name.lower()}"
+    return rule | {
+        "name": topic.names[0] if topic.names else name,
+        "fullDescription": {"text": " ".join(first.split())},
+        "help": {"text": topic.text, "markdown": topic.text},
+    }
 
 
 def _sarif_result(finding: Finding, result: CheckResult) -> dict[str, Any]:
