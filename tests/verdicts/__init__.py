@@ -1,1 +1,1 @@
-"""Broken and healthy checkpoints: whether every verdict agrees with what the real libraries do when they load and run them."""
+"""Broken and healthy checkpoints: does each verdict agree with what the real libraries do with them?"""

@@ -1,7 +1,7 @@
-"""The table: number formats x the ways in which a head, a base, a tokenizer or an adapter can be unable to answer; and healthy ones.
+"""The table: number formats x the ways in which a head, a base, a tokenizer or an adapter can be unable to answer.
 
-Nothing here says what is broken by calling headscope: `truth.py` loads and runs each. A case that a way leaves able to answer
-(a format that can't hold what the way writes) counts as healthy or broken by that run.
+Nothing here says what is broken: `truth.py` loads and runs each. A case that a way leaves able to answer, such as a
+format that can't hold what the way writes, counts as healthy.
 """
 
 import json
