@@ -11,7 +11,9 @@ _STORED = (ParameterStatus.LOADED, ParameterStatus.TIED)
 @rule("HS501", "values-broken", "Weights of the head are broken", needs=("values",))
 def values_broken(this: Rule, subject: Subject) -> Findings:
     """Numbers of the head with which it can't answer: read whole, as the loader gives them, and tried."""
-    values, trial = subject.values or (), subject.trial or HeadTrial(_UNTRIED)
+    if subject.values is None:  # without values, which the rule needs
+        return
+    values, trial = subject.values, subject.trial or HeadTrial("the head path is not known")
     grave = at(subject, training=Severity.WARNING, inference=Severity.ERROR)
     lost = [item.name for item in values if item.nan or item.inf]
     if lost:
@@ -49,9 +51,6 @@ def values_broken(this: Rule, subject: Subject) -> Findings:
     gap = trial.why_not or "; ".join(trial.unread[:1])
     if gap and not (lost or told):
         raise NotKnown(f"the head's numbers were read, but not tried: {gap}" if trial.why_not else gap)
-
-
-_UNTRIED = "nothing runs it"
 
 
 def _what_fails(trial: HeadTrial) -> str:

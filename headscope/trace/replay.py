@@ -82,14 +82,14 @@ def replay_head(
     *,
     seed: int = _SEED,
     exact: bool = False,
-    most: int = _MOST_NUMBERS,
+    most: int | None = None,
 ) -> Replay:
     """Runs the slice again. `given` may hold other values for tensors, by their id: parameters, hidden states.
 
     Floats are computed in single precision; with `exact` in the precision that was recorded. Raises Unsupported where
-    an operation cannot be run again, or the slice holds more than `most` numbers. Global random state is untouched.
+    an operation cannot be run again, or the slice holds more numbers than `most`. Global random state is untouched.
     """
-    _check_budget(execution, head, most)
+    _check_budget(execution, head, most or _MOST_NUMBERS)
     dtype = None if exact else torch.float32
     machine = _Machine(execution, head, torch.Generator().manual_seed(seed), given or {}, dtype)
     needed = needed_operations(execution, head)
