@@ -30,7 +30,6 @@ from headscope.facts.adapter import describe_fault
 from headscope.facts.check import Subject
 from headscope.facts.counting import counted, few_of, verb
 from headscope.facts.report import find_missing
-from headscope.facts.weights import dropped_layers
 
 _NEW = (ParameterStatus.NEW, ParameterStatus.IGNORED)
 _LOST = (*_NEW, ParameterStatus.MISMATCHED)
@@ -376,16 +375,20 @@ def weights_changed(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS111", "layers-dropped", "The model has fewer layers than the checkpoint", worst=Severity.WARNING)
-def layers_dropped(this: Rule, subject: Subject) -> Findings:
-    """Numbered layers of the checkpoint whose like the model has, and which it leaves out."""
-    for stack in dropped_layers(subject.report.weights):
+@rule("HS111", "base-dropped", "The model leaves out weights of the checkpoint")
+def base_dropped(this: Rule, subject: Subject) -> Findings:
+    """Tensors inside the base model that the checkpoint holds and the configured class has no place for."""
+    for group in subject.report.weights.dropped:
+        count = len(group.keys)
         yield this.find(
-            Severity.WARNING,
-            f"The checkpoint has {stack.stored} layers {stack.path}.N, but the model has {stack.built}: "
-            f"{stack.stored - stack.built} trained layers are not loaded.",
-            "Set the number of layers in config.json (often num_hidden_layers) to that of the checkpoint.",
-            stack.keys,
+            at(subject, training=Severity.WARNING, inference=Severity.ERROR),
+            f"The model has no place for {counted(count, 'tensor')} that the checkpoint holds inside it: "
+            f"{few_of(group.keys)}. The scores differ from those of the model that was saved.",
+            f"Correct {group.setting} in config.json."
+            if group.setting
+            else "Use the config.json that the checkpoint was saved with: its number of layers (often "
+            "num_hidden_layers), its biases, its parts.",
+            group.keys,
         )
 
 

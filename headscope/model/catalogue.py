@@ -34,6 +34,7 @@ _HEAD_OF_PRETRAINING = {
     "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES": "image-classification head",
     "MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES": "audio-classification head",
     "MODEL_FOR_PRETRAINING_MAPPING_NAMES": "pretraining head",
+    "MODEL_FOR_MASKED_IMAGE_MODELING_MAPPING_NAMES": "masked-image head",
     "MODEL_MAPPING_NAMES": "base model",
 }
 

@@ -28,7 +28,7 @@ from headscope.model.model_request import Choice
 from headscope.model.origins import header_only_tensors, origin_of
 from headscope.model.quantized import quantization_config, unpack, with_packed_names
 from headscope.model.quiet import quiet
-from headscope.model.unexpected_keys import describe_unused
+from headscope.model.unexpected_keys import describe_unused, find_dropped
 from headscope.upstream.torch import buffers_of, on_meta, parameters_of, without_subclasses
 from headscope.upstream.transformers import LoadingInfo, load_on_meta, tied_names
 
@@ -108,6 +108,8 @@ def _read_diff(model: PreTrainedModel, info: LoadingInfo, manifest: CheckpointMa
     ties = tuple(sorted(_ties(model)))
     judge = _judge(info.missing, mismatched, ties, incomplete)
     parameters = _origins(model, judge)
+    groups = describe_unused(model, info.unexpected)
+    headers = _headers_of(info.unexpected, parameters, manifest)
     return WeightDiff(
         loaded=sum(item.status is ParameterStatus.LOADED for item in parameters),
         # What is not there may be in the shard that could not be read: unknown is neither loaded nor new (ADR 5).
@@ -116,10 +118,11 @@ def _read_diff(model: PreTrainedModel, info: LoadingInfo, manifest: CheckpointMa
         unused=info.unexpected,
         tied=ties,
         renamed=tuple(sorted(renames_of(parameters))),
-        unused_groups=describe_unused(model, info.unexpected),
+        unused_groups=groups,
+        dropped=find_dropped(model, groups, headers),
         parameters=parameters,
         gaps=manifest.gaps,
-        unused_tensors=_headers_of(info.unexpected, parameters, manifest),
+        unused_tensors=headers,
     )
 
 

@@ -29,7 +29,7 @@ _PARTS = ("text_config", "vision_config", "audio_config", "encoder", "decoder", 
 def shallow_config(config: Any, depth: int = 1) -> Any:
     """A copy with at most `depth` layers, also in its parts."""
     shallow = deepcopy(config)
-    for part in _with_parts(shallow):
+    for part in with_parts(shallow):
         _reduce(part, DEPTHS, depth)
     return shallow
 
@@ -123,7 +123,7 @@ def reduced_config(config: Any) -> Any:
     """A copy that fits into memory with real weights of single precision: one layer, few experts."""
     reduced = shallow_config(config)
     reduced.dtype = "float32"
-    for part in _with_parts(reduced):
+    for part in with_parts(reduced):
         _reduce(part, _EXPERTS, 4)
         _reduce(part, ("num_experts_per_tok",), 2)
     return reduced
@@ -144,7 +144,7 @@ def fitting_config(config: Any, count: Callable[[Any], int], most: int = MOST_PA
                 return reduced
             smaller = deepcopy(reduced)
             try:
-                _shrink(_with_parts(smaller)[at], name)
+                _shrink(with_parts(smaller)[at], name)
                 found = count(smaller)
             except Exception:  # whatever a foreign constructor raises: this size stays as it is
                 continue
@@ -156,7 +156,7 @@ def fitting_config(config: Any, count: Callable[[Any], int], most: int = MOST_PA
 def with_vocabulary(config: Any, size: int) -> Any:
     """A copy with a vocabulary of `size` tokens; special tokens outside of it move into it, away from its end."""
     reduced = deepcopy(config)
-    for part in _with_parts(reduced):
+    for part in with_parts(reduced):
         values = part.to_dict()
         if type(values.get("vocab_size")) is not int:
             continue
@@ -175,7 +175,7 @@ def _large_sizes(config: Any) -> list[tuple[int, str]]:
     """The large whole numbers of a configuration and its parts, by part and name: vocabularies, then by size."""
     found = [
         (at, name, value)
-        for at, part in enumerate(_with_parts(config))
+        for at, part in enumerate(with_parts(config))
         for name, value in part.to_dict().items()
         if type(value) is int and value >= _LARGE and not name.endswith("_token_id")
     ]
@@ -197,7 +197,7 @@ def _is_token(field: str, value: Any) -> bool:
     return field.endswith("_token_id") and type(value) is int
 
 
-def _with_parts(config: Any) -> list[Any]:
+def with_parts(config: Any) -> list[Any]:
     parts = (getattr(config, name, None) for name in _PARTS)
     return [config, *(part for part in parts if hasattr(part, "to_dict"))]
 

@@ -1,6 +1,6 @@
-"""What the unused keys of a checkpoint were: found by looking for the key in the family's other classes."""
+"""What the unused keys of a checkpoint were: the family's other classes have them, or another configuration has."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -8,11 +8,12 @@ from typing import Any
 import transformers
 from transformers import PreTrainedModel
 
-from headscope.facts import UnusedGroup
+from headscope.facts import TensorHeader, UnusedGroup
 from headscope.facts.keys import of_any_layer
+from headscope.facts.weights import DroppedGroup
 from headscope.model.catalogue import siblings_with_heads
 from headscope.model.quiet import quiet
-from headscope.model.reduced_config import shallow_config
+from headscope.model.reduced_config import shallow_config, with_parts
 from headscope.recent import Recent
 from headscope.upstream.torch import on_meta
 
@@ -100,3 +101,67 @@ def _built(name: str, config: Any) -> PreTrainedModel | None:
             return made
     except Exception:  # a relative that cannot be built from this configuration owns nothing that we can name
         return None
+
+
+def find_dropped(
+    model: PreTrainedModel, groups: Iterable[UnusedGroup], headers: Iterable[TensorHeader]
+) -> tuple[DroppedGroup, ...]:
+    """The unused keys that lie inside the model, though no class of the family takes them under this configuration.
+
+    A pooler that a class leaves out is the base model's under the same configuration, so the class decides that the
+    scores don't need it. A bias that `attention_bias` switches off, or a layer beyond the last, is no class's: the
+    checkpoint was saved with another configuration. Buffers that are computed again are left out.
+    """
+    inside = _Inside(model)
+    described = {key: bool(group.description) for group in groups for key in group.keys}
+    whole = {header.key for header in headers if "float" not in header.dtype}
+    keys = [key for key in sorted(described) if key not in whole]
+    found = {key for key in keys if inside.has_place_for(key, is_spare=not described[key])}
+    wanted = {of_any_layer(key) for key in keys if key in found or not described[key]}
+    settings = _settings_of(type(model), shallow_config(model.config), wanted)
+    by_setting: dict[str, list[str]] = {}
+    for key in keys:
+        if key in found or of_any_layer(key) in settings:
+            by_setting.setdefault(settings.get(of_any_layer(key), ""), []).append(key)
+    return tuple(DroppedGroup(tuple(keys), setting) for setting, keys in sorted(by_setting.items()))
+
+
+class _Inside:
+    """The modules and tensors of a model, for telling whether a key that it doesn't take lies inside it."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._modules = {name for name, _ in model.named_modules()}
+        self._prefix = model.base_model_prefix if model.base_model is not model else ""
+        self._kinds = {of_any_layer(name) for name in model.state_dict()}
+        self._computed = {of_any_layer(name) for name, _ in model.named_buffers()} - self._kinds
+
+    def has_place_for(self, key: str, *, is_spare: bool) -> bool:
+        """Whether a key is that of another layer, or (if no class takes it) lies in a module of the base model."""
+        name = key if key.partition(".")[0] in self._modules else f"{self._prefix}.{key}".lstrip(".")
+        if of_any_layer(name) in self._computed:
+            return False
+        return of_any_layer(name) in self._kinds or (is_spare and self._is_in_base(name))
+
+    def _is_in_base(self, name: str) -> bool:
+        """Whether the nearest module above a tensor is a part of the base model."""
+        owner = name.rpartition(".")[0]
+        if owner == self._prefix:
+            return True
+        while owner not in self._modules:
+            owner = owner.rpartition(".")[0]
+        return owner != self._prefix and (f"{owner}." if owner else "").startswith(f"{self._prefix}.".lstrip("."))
+
+
+def _settings_of(cls: type[PreTrainedModel], shallow: Any, wanted: set[str]) -> dict[str, str]:
+    """By key, with the numbers of layers left out: the switch of the configuration under which the class has it."""
+    found: dict[str, str] = {}
+    for part in with_parts(shallow) if wanted else ():
+        for name, value in list(vars(part).items()):
+            if type(value) is bool and not name.startswith("_") and not wanted <= found.keys():
+                setattr(part, name, not value)
+                made = _built(cls.__name__, shallow)
+                setattr(part, name, value)
+                names = {of_any_layer(key) for key in made.state_dict()} if made is not None else set()
+                base = {key.removeprefix(f"{cls.base_model_prefix}.") for key in names}
+                found |= {key: name for key in wanted & (names | base) if key not in found}
+    return found

@@ -853,6 +853,11 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "tied": "Parameters that are the same tensor as another one.",
         "renamed": "Parameters that were filled from tensors of other names.",
         "unused_groups": "The unused tensors by what they were.",
+        "dropped": "The unused tensors that lie inside the model: the configuration leaves no place for them.",
+    },
+    "DroppedGroup": {
+        "keys": "Tensors of the checkpoint.",
+        "setting": "The field of the configuration under whose other value the class takes them, or empty.",
     },
 }
 """Fields by the object that has them, or `*` for all; `document.field` is an unnamed object."""
