@@ -68,6 +68,7 @@ def check(
     adapter: str | PathLike[str] | None = None,
     timeout: float | None = None,
     cache: bool = False,
+    no_numbers: bool = False,
     progress: Progress | None = None,
 ) -> Checked: ...
 @overload
@@ -121,6 +122,7 @@ def check(
     adapter: str | PathLike[str] | None = None,
     timeout: float | None = None,
     cache: bool = False,
+    no_numbers: bool = False,
     example_inputs: Any = None,
     output: str | None = None,
     loaded_from: str | PathLike[str] | None = None,
@@ -162,6 +164,8 @@ def check(
         adapter: A PEFT adapter (Hub ID or folder) to put on `reference`.
         timeout: Total time limit for Hub requests, in seconds (default: 120).
         cache: Read and write the report cache.
+        no_numbers: Don't read the base model's numbers, which a check for inference reads from files on this machine.
+            For a checkpoint only.
         example_inputs: What the module's `forward` takes: a mapping of arguments, a tensor, or several in order, with a
             batch axis of at least 1. Models of Transformers don't need it. For a module only.
         output: Name of the scores to examine if `forward` returns several. For a module only.

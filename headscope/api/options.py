@@ -101,6 +101,7 @@ _OF_CHECKPOINTS = {
     "token": _IT_LIES,
     "timeout": _IT_LIES,
     "cache": "its report is not cached",
+    "no_numbers": "its numbers are in memory already",
     "adapter": "give the model with its adapter",
     "trust_remote_code": "its code runs already",
 }

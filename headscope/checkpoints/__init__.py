@@ -8,6 +8,7 @@ from headscope.checkpoints.checkpoint_files import (
     path_in,
     read_first_bytes,
     read_parts,
+    read_places,
     read_tokenizer_settings,
 )
 from headscope.checkpoints.foreign.timm import is_of_timm, is_timm_wrapper, timm_contents
@@ -34,6 +35,7 @@ __all__ = [
     "read_first_bytes",
     "read_manifest",
     "read_parts",
+    "read_places",
     "read_save",
     "read_tokenizer_settings",
     "read_vocabulary",

@@ -94,6 +94,12 @@ def read_first_bytes(sidecar: FileReader, file: str, keys: Iterable[str], limit:
     return found
 
 
+def read_places(sidecar: FileReader, file: str) -> dict[str, tuple[int, int]]:
+    """Where the data of each tensor of a safetensors file is: its first byte, and the byte after its last."""
+    with sidecar.reaching():
+        return read_safetensors_places(sidecar.storage.open(file))
+
+
 Rows = tuple[int, tuple[int, ...]] | None
 """How many rows a tensor has, and which of them are wanted; None for all."""
 _NEAR = 1_000_000

@@ -45,10 +45,17 @@ def judge(subject: Subject, selection: Selection) -> CheckResult:
         not_determined=(*subject.report.not_determined, *gathered.gaps),
         not_applicable=tuple(gathered.inapplicable),
         rules=tuple(rule.id for rule in selection.rules),
+        not_read=_not_read(subject),
         notices=subject.report.checkpoint.notices,
         report=subject.report,
         data=subject.data,
     )
+
+
+def _not_read(subject: Subject) -> tuple[str, ...]:
+    """The numbers that the verdict says nothing about."""
+    read = {"the numbers of the head": subject.values, "the numbers of the base model": subject.numbers}
+    return tuple(name for name, found in read.items() if found is None)
 
 
 def unused_ignores(selection: Selection, results: tuple[CheckResult, ...]) -> tuple[Ignore, ...]:

@@ -3,7 +3,7 @@
 from headscope.checks.rule import Findings, NotApplicable, NotKnown, Rule, at, classifier_of, rule
 from headscope.facts import HealthBasis, HealthVerdict, ParameterStatus, Severity
 from headscope.facts.check import HeadTrial, Subject, TensorValues
-from headscope.facts.counting import few_of
+from headscope.facts.counting import few_of, verb
 
 _STORED = (ParameterStatus.LOADED, ParameterStatus.TIED)
 
@@ -71,6 +71,31 @@ def _all_zero(values: tuple[TensorValues, ...], trial: HeadTrial, subject: Subje
     last = classifier_of(subject) if trial.why_not else None
     is_zero = last is not None and any(item.name == last.name and item.zeros == item.count for item in values)
     return f"{last.name} holds zeros only" if last is not None and is_zero else ""
+
+
+@rule("HS504", "base-values-broken", "Weights of the base model are broken", needs=("numbers",))
+def base_values_broken(this: Rule, subject: Subject) -> Findings:
+    """NaN or infinity outside the head, or matrices of zeros through which no input reaches the scores."""
+    numbers = subject.numbers
+    if numbers is None:  # without numbers, which the rule needs
+        return
+    if numbers.broken:
+        yield this.find(
+            Severity.ERROR,
+            f"NaN or infinity in {few_of(numbers.broken)}, as the loader gives them: the scores are not finite.",
+            "The training diverged, or the numbers exceed the model's dtype: use an earlier checkpoint.",
+            numbers.broken,
+        )
+    elif numbers.answers is False:
+        yield this.find(
+            at(subject, training=Severity.WARNING, inference=Severity.ERROR),
+            f"{few_of(numbers.zeros)} {verb(len(numbers.zeros), 'holds', 'hold')} only zeros, and the loaded model gives "
+            "all inputs the same answer.",
+            "The weights were never trained, or damaged when they were saved: save the checkpoint again.",
+            numbers.zeros,
+        )
+    elif numbers.zeros and numbers.answers is None:
+        raise NotKnown(f"{few_of(numbers.zeros)} hold only zeros, and the model was not run to see what it answers")
 
 
 @rule("HS502", "looks-untrained", "The classifier looks as if it was never trained", Severity.NOTE, needs=("values",))

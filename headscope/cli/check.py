@@ -105,6 +105,16 @@ Details = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Short for --format json.", rich_help_panel=_OUTPUT)]
 
 
+NoNumbers = Annotated[
+    bool,
+    typer.Option(
+        "--no-numbers",
+        help="Don't read the base model's numbers (read with --for inference, from local files).",
+        rich_help_panel=_RULES,
+    ),
+]
+
+
 @dataclass(frozen=True)
 class Rules:
     """Which rules run and what they count for."""
@@ -115,6 +125,7 @@ class Rules:
     ignore: IgnoreRules = None
     baseline: Baseline = None
     write_baseline: WriteBaseline = None
+    no_numbers: NoNumbers = False
 
 
 Data = Annotated[
@@ -210,7 +221,7 @@ def check(  # noqa: PLR0917  Typer passes every option by name
     """Gate a pipeline: findings with remedies, and an exit code (1 failed, 3 not determined)."""
     check_output(written.output)
     check_output(rules.write_baseline)
-    options = wanted.keywords() | reach.keywords() | {"data": labeled.request()}
+    options = wanted.keywords() | reach.keywords() | {"data": labeled.request(), "no_numbers": rules.no_numbers}
     with telling_progress(written.quiet or written.kind != "text") as tell:
         gate = _gate(rules)
         gated = _run(models or _project_models(gate), gate, tell, written.kind, options)

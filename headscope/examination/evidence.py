@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headscope.errors import HeadscopeError
 from headscope.examination.cache import open_cache, state_of
 from headscope.examination.checkpoint import Examined
-from headscope.examination.findings import UNREAD_TOKENIZER, subject_of
+from headscope.examination.findings import UNREAD_NUMBERS, UNREAD_TOKENIZER, subject_of
 from headscope.examination.reading import StoredFiles, open_stored_files
 from headscope.examination.request import Request
 from headscope.facts import (
@@ -25,7 +25,7 @@ from headscope.facts import (
     Unavailable,
     WeightsFormat,
 )
-from headscope.facts.check import Evidence, HeadTrial, Subject, TensorValues, TokenizerFacts
+from headscope.facts.check import BaseNumbers, Evidence, HeadTrial, Subject, TensorValues, TokenizerFacts
 from headscope.facts.health import HeadHealth
 from headscope.facts.tasks import TEXT_TASKS
 
@@ -39,9 +39,20 @@ _REMOTE_BYTES = 256_000_000
 """A head is read whole up to here; beyond, nothing of it counts as checked."""
 
 
-def gather(examined: Examined, request: Request, profile: Profile, *, reads_tokenizer: bool = True) -> Subject:
-    """Everything the rules look at, for a checkpoint that was examined; without its tokenizer if that isn't wanted."""
-    evidence = _evidence(examined, request, reads_tokenizer=reads_tokenizer)
+def gather(examined: Examined, request: Request, profile: Profile, *, whole: bool = True) -> Subject:
+    """Everything the rules look at, for a checkpoint that was examined.
+
+    Unless it is `whole`, no more is read than the head: neither the tokenizer nor the base model's numbers.
+    """
+    evidence = _evidence(examined, request, reads_tokenizer=whole)
+    try:
+        numbers = _numbers(examined, request, profile) if whole else UNREAD_NUMBERS
+    except HeadscopeError as err:
+        numbers = Unavailable("numbers", f"they could not be read: {err.message}")
+        evidence = replace(evidence, unknown=(*evidence.unknown, numbers))
+    else:
+        if isinstance(numbers, Unavailable):
+            evidence = replace(evidence, inapplicable=(*evidence.inapplicable, numbers))
     return replace(
         subject_of(examined.report, profile, examined.manifest.config, examined.built, request),
         tokenizer=evidence.tokenizer,
@@ -50,7 +61,27 @@ def gather(examined: Examined, request: Request, profile: Profile, *, reads_toke
         inapplicable=evidence.inapplicable,
         health=evidence.health,
         trial=evidence.trial,
+        numbers=None if isinstance(numbers, Unavailable) else numbers,
     )
+
+
+def _numbers(examined: Examined, request: Request, profile: Profile) -> BaseNumbers | Unavailable:
+    """What the base model's numbers are: from the cache, if no file has changed."""
+    from headscope.examination.base_numbers import NOT_IN_TRAINING, read_base_numbers
+
+    if profile is Profile.TRAINING:
+        return Unavailable("numbers", NOT_IN_TRAINING)
+    if request.no_numbers:
+        return Unavailable("numbers", "--no-numbers leaves them out")
+    cache = open_cache(request.cache and bool(examined.key))
+    key = f"{examined.key}{_state_of_files(examined, request)}-base" if cache.is_open else ""
+    known = cache.load(BaseNumbers, key)
+    if known is not None:
+        return known
+    found = read_base_numbers(examined, request)
+    if isinstance(found, BaseNumbers):
+        cache.save(key, found)
+    return found
 
 
 def _evidence(examined: Examined, request: Request, *, reads_tokenizer: bool) -> Evidence:

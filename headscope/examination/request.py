@@ -25,6 +25,7 @@ class Request:
     verify: bool = False
     health: bool = False
     cache: bool = False
+    no_numbers: bool = False
     tokens: tuple[str, ...] = ()
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from headscope.examination.base_numbers import live_base_numbers
 from headscope.examination.configuration import config_facts
 from headscope.examination.evidence import read_tokenizer
 from headscope.examination.live import Seen, config_of, live_facts, live_health, resized_in, see, with_info, with_origin
@@ -56,6 +57,7 @@ def live_subject(
         built=live_facts(seen),
         values=None if seen.unwrapped.is_sharded else _live_values(seen),
         trial=None if seen.unwrapped.is_sharded else _live_trial(seen),
+        numbers=None if seen.unwrapped.is_sharded else live_base_numbers(seen.unwrapped.module, seen.alone),
         live=_training_facts(seen, optimizer),
         inapplicable=(_NO_TOKENIZER,),
     )

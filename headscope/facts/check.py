@@ -101,6 +101,20 @@ class HeadTrial:
 
 
 @dataclass(frozen=True, slots=True)
+class BaseNumbers:
+    """What the numbers outside the head are, as the loader gives them: all of `tensors` were read.
+
+    `broken` hold NaN or infinity, `zeros` are matrices of zeros only. Where there are some, `answers` says whether the
+    scores of the model, run on several inputs, depend on them; None where it could not be run.
+    """
+
+    tensors: int
+    broken: tuple[str, ...] = ()
+    zeros: tuple[str, ...] = ()
+    answers: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LiveFacts:
     """A model in memory on its way into training: which parameters that the scores depend on will not be trained.
 
@@ -125,6 +139,7 @@ class Evidence:
     inapplicable: tuple[Unavailable, ...]
     health: HeadHealth | None = None
     trial: HeadTrial | None = None
+    numbers: BaseNumbers | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +148,7 @@ class Subject:
 
     `tokenizer`, `values` and `live` are None where there are none; then `unknown` (it should have been there and could
     not be read) or `inapplicable` (the checkpoint is of a kind that has none) names it with a reason.
+    `numbers` is what the numbers outside the head are, None where they were not read.
     `wanted_num_labels` and `wanted_labels` are what the user asked for. `data` are the labels of the user's own data;
     without them the rules that need them are skipped. `health` is what the numbers of the classifier show and `trial`
     what the head does with them, None where they were not read.
@@ -152,6 +168,7 @@ class Subject:
     data: DataFacts | None = None
     health: HeadHealth | None = None
     trial: HeadTrial | None = None
+    numbers: BaseNumbers | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +183,8 @@ class Ignored:
 class CheckResult:
     """What the rules say of one model; its fields are the JSON of `check`.
 
-    `not_applicable` names rules that the kind of checkpoint gives nothing to look at, with the reason.
+    `not_applicable` names rules that the kind of checkpoint gives nothing to look at, with the reason. `not_read` names
+    what of the checkpoint the verdict says nothing about, because it was not read.
     """
 
     tool_version: str
@@ -179,6 +197,7 @@ class CheckResult:
     not_determined: tuple[Unavailable, ...]
     not_applicable: tuple[Unavailable, ...]
     rules: tuple[str, ...]
+    not_read: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
     report: Report | None = field(default=None, metadata={"json": None})
     data: DataFacts | None = None

@@ -53,7 +53,7 @@ def unread(reference: str, cause: Cause, reason: str) -> ScanRow:
 def _row(examined: Examined, request: Request, asked: Asked) -> ScanRow:
     report = examined.report
     profile = asked.profile or likely_profile(report)
-    subject = gather(examined, request, profile, reads_tokenizer=False)
+    subject = gather(examined, request, profile, whole=False)
     result = judge(subject, asked.selection or select())
     checkpoint, model, weights, head = report.checkpoint, report.model, report.weights, report.head
     is_open = any(item.status is ParameterStatus.UNKNOWN for item in weights.parameters)

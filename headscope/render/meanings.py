@@ -112,6 +112,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "verdict": "`failed`: a finding reaches `--fail-on`; `not_determined`: one might; or `passed`.",
         "findings": "What the rules found, less what is ignored.",
         "ignored": "Findings that were ignored, each with the reason given for it.",
+        "not_read": "What of the checkpoint the verdict says nothing about, because it was not read.",
         "not_applicable": "Rules that this kind of checkpoint gives nothing to look at, each with the reason.",
         "rules": "The IDs of the rules that ran.",
         "notices": "Sentences a reader must see, such as that a bundled snapshot stood in for the Hub.",

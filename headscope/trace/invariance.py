@@ -1,6 +1,7 @@
 """Padding invariance: do the scores of a short text change when it is padded to the length of a batch?"""
 
 import inspect
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -8,7 +9,7 @@ from transformers import PreTrainedModel
 
 from headscope.errors import Unsupported
 from headscope.facts import PaddingEffect, Task
-from headscope.trace.execution import run_forward, run_unrecorded
+from headscope.trace.execution import run_forward, run_on_probe, run_unrecorded
 from headscope.trace.inputs import MAKERS, Row, Sizes, text_config_of
 from headscope.trace.outputs import usual_scores
 from headscope.trace.probe import Probe
@@ -78,3 +79,41 @@ def _scores(model: PreTrainedModel, ids: torch.Tensor, mask: torch.Tensor) -> to
         cause = (err.__cause__ or err) if isinstance(err, Unsupported) else err
         lines = str(cause).strip().splitlines()
         return f"{type(cause).__name__}: {lines[0]}" if lines else type(cause).__name__
+
+
+_DRAWS = 4
+_SAME = 1e-6
+"""In relation to the largest score: what rounding leaves of equal scores."""
+
+
+def depends_on_inputs(model: PreTrainedModel, task: Task) -> bool:
+    """Whether the order of the scores (a single one: its value) of a model with real weights depends on its inputs.
+
+    Only words, pixels and samples change from run to run: lengths, padding and special tokens stay. Raises Unsupported
+    where the forward can't be run.
+    """
+    probe = run_on_probe(model, task, hint="", with_labels=False).probe
+    special = {value for name, value in vars(text_config_of(model.config)).items() if name.endswith("_token_id")}
+    runs = []
+    for seed in range(_DRAWS):
+        draw = torch.Generator().manual_seed(seed)
+        inputs = {name: _drawn_again(name, value, special, draw) for name, value in probe.inputs.items()}
+        runs.append(run_forward(model, replace(probe, inputs=inputs), hint="", lend=False).logits[0].detach().double())
+    scores = torch.stack(runs)
+    apart = scores - scores.mean(-1, keepdim=True) if scores.shape[-1] > 1 else scores
+    return float((apart - apart[:1]).abs().max()) > _SAME * float(scores.abs().max())
+
+
+def _drawn_again(name: str, value: Any, special: set[Any], draw: torch.Generator) -> Any:
+    """Another input of the same kind: numbers of an image or a sound, or words where words were."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    if value.is_floating_point():
+        return torch.randn(value.shape, generator=draw).to(value.dtype)
+    if not name.endswith("input_ids"):
+        return value
+    words = torch.tensor([item for item in value.unique().tolist() if item not in special])
+    if not len(words):
+        return value
+    other = words[torch.randint(len(words), value.shape, generator=draw)]
+    return torch.where(torch.isin(value, words), other, value)

@@ -1,0 +1,187 @@
+"""The base model's numbers: every one that a checkpoint on this machine gives it, read in a stream."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headscope.errors import HeadscopeError, Malformed
+from headscope.examination.checkpoint import Examined
+from headscope.examination.loading import choose_class
+from headscope.examination.reading import StoredFiles, loadable, open_stored_files
+from headscope.examination.request import Request
+from headscope.facts import ParameterStatus, Report, TensorHeader, Unavailable, WeightsFormat
+from headscope.facts.check import BaseNumbers
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+_BLOCK = 4 << 20
+"""Bytes at a time: what was read is still in the processor's cache when its numbers are looked at."""
+_READERS = 2
+_MOST_TO_RUN = 8_000_000_000
+"""Bytes of a model that is loaded and run because some of its matrices hold only zeros."""
+ELSEWHERE = "headscope reads them only from files on this machine"
+NOT_IN_TRAINING = "they are read before inference"
+
+
+@dataclass(frozen=True, slots=True)
+class _Extremes:
+    """The smallest and the largest of some numbers: NaN if there is one among them."""
+
+    low: float
+    high: float
+
+    def over(self, largest: float) -> bool:
+        """Whether they are not all finite in a dtype that goes as far as `largest`."""
+        return not (-largest <= self.low and self.high <= largest)
+
+
+def read_base_numbers(examined: Examined, request: Request) -> BaseNumbers | Unavailable:
+    """What the numbers outside the head are; why there are none to read. Raises a HeadscopeError for a broken file."""
+    wanted = _wanted(examined.report)
+    found: dict[str, _Extremes] = {}
+    for place in open_stored_files(request, examined.manifest):
+        if not place.sidecar.reads_cheaply:
+            return Unavailable("numbers", ELSEWHERE)
+        found |= _read_place(place, wanted, is_adapter=place.manifest is examined.manifest.adapter)
+    if not found:
+        return Unavailable("numbers", "the checkpoint holds no numbers of a base model")
+    judged = _judged(found, {name: dtype for name, dtype, _ in wanted.values()})
+    zeros = _zero_matrices(found, wanted)
+    return replace(judged, zeros=zeros, answers=_answers(examined, request) if zeros and not judged.broken else None)
+
+
+def live_base_numbers(module: nn.Module, report: Report) -> BaseNumbers:
+    """The same of a model in memory, which isn't run."""
+    own = {name for name, _, _ in _wanted(report, stored=False).values()}
+    held = {**dict(module.named_buffers()), **dict(module.named_parameters())}
+    tensors = {name: item.detach() for name, item in held.items() if name in own and not item.is_meta}
+    found = {name: _extremes_of(item.flatten()) for name, item in tensors.items() if item.is_floating_point()}
+    return _judged(found, {name: str(tensors[name].dtype).removeprefix("torch.") for name in found})
+
+
+def _judged(found: Mapping[str, _Extremes], dtypes: Mapping[str, str]) -> BaseNumbers:
+    import torch
+
+    largest = {name: torch.finfo(getattr(torch, dtype)).max for name, dtype in dtypes.items() if "float" in dtype}
+    return BaseNumbers(len(found), tuple(name for name, item in found.items() if item.over(largest.get(name, 0.0))))
+
+
+def _wanted(report: Report, *, stored: bool = True) -> dict[str, tuple[str, str, int]]:
+    """By checkpoint key (by name where nothing is stored): a tensor outside the head, its dtype, its number of axes."""
+    head = report.head
+    apart = {item.name for item in head.tensors} | set(head.not_live) if head else set()
+    found = {}
+    for item in report.weights.parameters:
+        if item.name not in apart and (not stored or item.status is ParameterStatus.LOADED):
+            described = item.name, item.dtype, len(item.shape)
+            found |= dict.fromkeys(item.checkpoint_keys if stored else (item.name,), described)
+    return found
+
+
+def _zero_matrices(found: Mapping[str, _Extremes], wanted: Mapping[str, tuple[str, str, int]]) -> tuple[str, ...]:
+    """The matrices that hold zeros only. A vector may: a bias, a scale that opens with training."""
+    axes = {name: count for name, _, count in wanted.values()}
+    return tuple(name for name, item in found.items() if axes.get(name, 0) > 1 and item == _Extremes(0.0, 0.0))
+
+
+def _read_place(
+    place: StoredFiles, wanted: Mapping[str, tuple[str, str, int]], *, is_adapter: bool
+) -> dict[str, _Extremes]:
+    """The extremes of the tensors of one place by the names of their parameters, all files at once."""
+    by_file: dict[str, list[TensorHeader]] = {}
+    for header in place.manifest.tensors:
+        if "float" in header.dtype and (is_adapter or header.key in wanted):
+            by_file.setdefault(header.file, []).append(header)
+    found: dict[str, _Extremes] = {}
+    for file, headers in by_file.items():
+        for key, extremes in _read_file(place, file, headers):
+            name = key if is_adapter else wanted[key][0]
+            found[name] = _joined([extremes, *([found[name]] if name in found else [])])
+    return found
+
+
+def _read_file(place: StoredFiles, file: str, headers: Iterable[TensorHeader]) -> Iterator[tuple[str, _Extremes]]:
+    from headscope.checkpoints import path_in, read_places
+    from headscope.model.values import stored_tensors
+
+    path = path_in(place.sidecar, file)
+    assert path is not None  # only places on this machine are read
+    if place.manifest.format is not WeightsFormat.SAFETENSORS:
+        for key, tensor in stored_tensors(path, [header.key for header in headers]).items():
+            yield key, _extremes_of(tensor.flatten())
+        return
+    places = read_places(place.sidecar, file)
+    blocks = [
+        (header, at, min(at + _BLOCK, end))
+        for header in headers
+        for begin, end in (places[header.key],)
+        for at in range(begin, end, _BLOCK)
+    ]
+    yield from ((key, _joined(parts)) for key, parts in _read_blocks(path, blocks).items())
+
+
+def _read_blocks(path: Path, blocks: list[tuple[TensorHeader, int, int]]) -> dict[str, list[_Extremes]]:
+    """The extremes of blocks of a file by the keys of their tensors, read by a few threads."""
+    file = os.open(path, os.O_RDONLY)
+    found: dict[str, list[_Extremes]] = {}
+    try:
+        with ThreadPoolExecutor(_READERS) as pool:
+            for some in pool.map(partial(_read_some, file), (blocks[at::_READERS] for at in range(_READERS))):
+                for key, extremes in some:
+                    found.setdefault(key, []).append(extremes)
+    finally:
+        os.close(file)
+    return found
+
+
+def _read_some(file: int, blocks: list[tuple[TensorHeader, int, int]]) -> list[tuple[str, _Extremes]]:
+    """The extremes of blocks, one after the other in the same memory."""
+    import torch
+
+    buffer, found = memoryview(bytearray(_BLOCK)), []
+    for header, begin, end in blocks:
+        if os.preadv(file, [buffer[: end - begin]], begin) != end - begin:
+            raise Malformed(f"{header.file} is shorter than its header says", "download or save it again")
+        numbers = torch.frombuffer(buffer, dtype=torch.uint8)[: end - begin].view(getattr(torch, header.dtype))
+        found.append((header.key, _extremes_of(numbers)))
+    return found
+
+
+def _extremes_of(numbers: torch.Tensor) -> _Extremes:
+    import torch
+
+    if not numbers.numel():
+        return _Extremes(0.0, 0.0)
+    low, high = torch.aminmax(numbers.float() if numbers.dtype.itemsize == 1 else numbers)
+    return _Extremes(float(low), float(high))
+
+
+def _joined(parts: list[_Extremes]) -> _Extremes:
+    """The extremes of all parts; NaN stays NaN."""
+    lost = next((item for item in parts if item.low != item.low), None)
+    return lost or _Extremes(min(item.low for item in parts), max(item.high for item in parts))
+
+
+def _answers(examined: Examined, request: Request) -> bool | None:
+    """Whether the scores of the model depend on its inputs, loaded and run; None where it can't be."""
+    if sum(file.size or 0 for file in examined.manifest.files) > _MOST_TO_RUN or examined.manifest.adapter is not None:
+        return None
+    from headscope.model.inference import check_device, load_model
+    from headscope.model.quiet import quiet
+    from headscope.trace.invariance import depends_on_inputs
+
+    try:
+        choice = examined.choice or choose_class(request, examined.manifest)
+        model = load_model(choice, loadable(request, examined.manifest), check_device("cpu"))
+        with quiet():
+            return depends_on_inputs(model, choice.task)
+    except HeadscopeError:
+        return None
