@@ -58,7 +58,7 @@ def _what_fails(trial: HeadTrial) -> str:
     if trial.fails:
         return f"the head fails: {trial.fails}"
     if not trial.finite:
-        return "the head gives scores that are not finite"
+        return "the head gives scores that are not finite, or beyond 1e30"
     if not trial.moves:
         return "the head gives all inputs the same answer: no input changes how the scores compare"
     if trial.winner is not None:
