@@ -108,7 +108,9 @@ def _tried(bench: _Bench) -> HeadTrial:
     if not bool((moved > limit).any()):
         return HeadTrial(moves=False)
     stuck = tuple(torch.nonzero(scores.amax(0) - scores.amin(0) <= limit).flatten().tolist())
-    return HeadTrial(stuck=stuck, winner=_winner(bench, runs, scores) if _picks_one(bench.report, scores) else None)
+    # A bias that was made up may outweigh all that the real numbers do.
+    picks = _picks_one(bench.report, scores) and bench.program.tensors.keys() <= bench.given.keys()
+    return HeadTrial(stuck=stuck, winner=_winner(bench, runs, scores) if picks else None)
 
 
 def _joined(tables: list[torch.Tensor]) -> torch.Tensor:
