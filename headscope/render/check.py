@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from headscope.facts import Finding, Severity
+from headscope.facts import CheckpointKind, Finding, Severity
 from headscope.facts.check import CheckResult, Verdict
 from headscope.facts.counting import counted, list_of, shortened, verb
 from headscope.facts.labeled import Accuracy, DataFacts, LabelKind, Order, Predictions
@@ -44,7 +44,9 @@ def verdict_of(result: CheckResult) -> str:
     tally = counts_of(result.findings)
     gaps = f"; not determined: {', '.join(gap.what for gap in result.not_determined)}" if result.not_determined else ""
     ignored = f"; {counted(len(result.ignored), 'finding')} ignored" if result.ignored else ""
-    return f"{WORDS[result.verdict]} for {result.profile.value}: {tally}{gaps}{ignored}"
+    is_snapshot = result.report is not None and result.report.checkpoint.kind is CheckpointKind.SNAPSHOT
+    unread = "; a snapshot holds no weights, so no number was checked" if is_snapshot else ""
+    return f"{WORDS[result.verdict]} for {result.profile.value}: {tally}{gaps}{unread}{ignored}"
 
 
 def counts_of(findings: Sequence[Finding]) -> str:
