@@ -58,7 +58,7 @@ def _what_fails(trial: HeadTrial) -> str:
     if trial.fails:
         return f"the head fails: {trial.fails}"
     if not trial.finite:
-        return "the head gives scores that are not finite"
+        return "the head gives scores that are not finite, or beyond 1e30"
     if not trial.moves:
         return "the head gives all inputs the same answer: no input changes how the scores compare"
     if trial.winner is not None:
@@ -89,8 +89,8 @@ def base_values_broken(this: Rule, subject: Subject) -> Findings:
     elif numbers.answers is False:
         yield this.find(
             at(subject, training=Severity.WARNING, inference=Severity.ERROR),
-            f"{few_of(numbers.zeros)} {verb(len(numbers.zeros), 'holds', 'hold')} only zeros, and the loaded model gives "
-            "all inputs the same answer.",
+            f"{few_of(numbers.zeros)} {verb(len(numbers.zeros), 'holds', 'hold')} only zeros, and the loaded model gives"
+            " all inputs the same answer.",
             "The weights were never trained, or damaged when they were saved: save the checkpoint again.",
             numbers.zeros,
         )

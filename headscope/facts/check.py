@@ -85,10 +85,10 @@ class HeadTrial:
     """What the head did with its real numbers, run on random hidden states of ordinary and of large size.
 
     `why_not` says why it could not be tried, "" if it was. `fails` is how its forward fails, "" where it runs; `finite`
-    says whether its scores are finite. `moves` says whether some input changes how the scores compare (a single score:
-    whether it changes at all), and `winner` is the class that scores highest for every input, None where inputs change
-    it. `stuck` are classes whose score no input changes, where it changes others. `unread` says which numbers were
-    not read: those were made up.
+    says whether its scores are finite and below 1e30. `moves` says whether some input changes how the scores compare
+    (a single score: whether it changes at all), and `winner` is the class that scores highest for every input, None
+    where inputs change it. `stuck` are classes whose score no input changes, where it changes others. `unread` says
+    which numbers were not read: those were made up.
     """
 
     why_not: str = ""

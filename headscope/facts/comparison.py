@@ -75,8 +75,9 @@ class Comparison:
 
     @property
     def differs(self) -> bool:
-        """Whether heads differ, or an export lost or changed something."""
-        return bool(self.differences) or any(item.differs for item in self.exports)
+        """Whether heads differ, their stored numbers where those were compared, or an export lost something."""
+        values = any(item.identical is False for item in self.values)
+        return values or bool(self.differences) or any(item.differs for item in self.exports)
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as plain JSON values."""

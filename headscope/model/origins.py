@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from headscope.errors import Malformed, Unsupported
-from headscope.facts import CheckpointManifest, TensorHeader
+from headscope.facts import CheckpointManifest, TensorHeader, WeightsFormat
 from headscope.upstream.torch import tree_leaves, tree_map
 
 
@@ -61,9 +61,15 @@ def _union(name: str, tensors: Sequence[OriginTensor]) -> frozenset[str]:
 
 
 def header_only_tensors(manifest: CheckpointManifest) -> dict[str, torch.Tensor]:
-    """A state dict of the manifest's keys: right shapes and dtypes on the meta device, no storage."""
+    """A state dict of the manifest's keys: right shapes and dtypes on the meta device, no storage.
+
+    The order is that in which the loader reads them: where the configuration names no dtype, the first float decides.
+    """
     alike = {key: frozenset(keys) for keys in manifest.shared for key in keys}
-    return {header.key: _header_only(header, alike.get(header.key, frozenset())) for header in manifest.tensors}
+    headers = manifest.tensors
+    if manifest.format is WeightsFormat.SAFETENSORS:
+        headers = tuple(sorted(headers, key=lambda header: (header.file, header.key)))
+    return {header.key: _header_only(header, alike.get(header.key, frozenset())) for header in headers}
 
 
 def _header_only(header: TensorHeader, alike: frozenset[str]) -> torch.Tensor:

@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from headscope.facts import Finding, Profile, Severity
+from headscope.facts import CheckpointKind, Finding, Profile, Severity
 from headscope.facts.check import CheckResult, Verdict
 from headscope.facts.counting import counted, list_of, shortened, verb
 from headscope.facts.labeled import Accuracy, DataFacts, LabelKind, Order, Predictions
@@ -44,10 +44,15 @@ def verdict_of(result: CheckResult) -> str:
     tally = counts_of(result.findings)
     gaps = f"; not determined: {', '.join(gap.what for gap in result.not_determined)}" if result.not_determined else ""
     ignored = f"; {counted(len(result.ignored), 'finding')} ignored" if result.ignored else ""
-    unread = (
-        f"; not read: {list_of(result.not_read)}" if result.not_read and result.profile is Profile.INFERENCE else ""
-    )
-    return f"{WORDS[result.verdict]} for {result.profile.value}: {tally}{gaps}{ignored}{unread}"
+    return f"{WORDS[result.verdict]} for {result.profile.value}: {tally}{gaps}{ignored}{_unread(result)}"
+
+
+def _unread(result: CheckResult) -> str:
+    """What a verdict on a checkpoint that is to be used says nothing about."""
+    if result.report is not None and result.report.checkpoint.kind is CheckpointKind.SNAPSHOT:
+        return "; a snapshot holds no weights, so no number was checked"
+    is_told = result.not_read and result.profile is Profile.INFERENCE
+    return f"; not read: {' and '.join(result.not_read)}" if is_told else ""
 
 
 def counts_of(findings: Sequence[Finding]) -> str:

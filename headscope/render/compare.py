@@ -43,7 +43,8 @@ def compare_verdict(comparison: Comparison) -> RenderableType:
     if comparison.exports:
         return Group(*_of_several(comparison), *map(export_verdict, comparison.exports))
     if not comparison.differences:
-        return Paragraph(label(f"The heads are alike{_sentence(comparison.values)}", TONE[Tone.GOOD]))
+        tone = Tone.NOTE if comparison.differs else Tone.GOOD
+        return Paragraph(label(f"The heads are alike{_sentence(comparison.values)}", TONE[tone]))
     named = ", ".join(_kinds(comparison))
     return Paragraph(label(f"The heads differ in {named}{_sentence(comparison.values)}", TONE[Tone.NOTE]))
 
