@@ -4,7 +4,9 @@ import json
 import os
 import subprocess
 import sys
+from array import array
 from collections import Counter
+from math import sin
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,8 @@ def repositories() -> dict[str, dict[str, bytes]]:
     for number, name in enumerate(NAMES):
         labels = {"id2label": {"0": f"no {number}", "1": "yes"}, "label2id": {f"no {number}": 0, "yes": 1}}
         config = json.dumps(base.config | labels).encode()
-        found[name] = {"config.json": config, "model.safetensors": header + bytes(zeros)}
+        numbers = array("f", (sin(at) for at in range(zeros // 4))).tobytes()
+        found[name] = {"config.json": config, "model.safetensors": header + numbers}
     return found
 
 
@@ -53,7 +56,7 @@ def requests_for(hub: Hub) -> Counter[str]:
     )
 
 
-def test_a_listing_then_two_requests_a_checkpoint_and_new_commits_alone(
+def test_a_listing_then_three_requests_a_checkpoint_and_new_commits_alone(
     files: dict[str, dict[str, bytes]], tmp_path: Path
 ) -> None:
     with serve(Hub(repos=files, own_cache=True)) as hub:
@@ -63,7 +66,8 @@ def test_a_listing_then_two_requests_a_checkpoint_and_new_commits_alone(
         assert sorted(row["labels"][0] for row in rows) == [f"no {number}" for number in range(5)]
         counts = requests_for(hub)
         assert counts.pop("api") <= len(NAMES) / hub.page + 1, "a request for each page"
-        assert counts == dict.fromkeys(NAMES, 2)
+        assert counts == dict.fromkeys(NAMES, 3), "the configuration, the header, and the head whole"
+        assert {row["requests"] for row in rows} == {3}
 
         hub.log.clear()
         again = scanned(hub, tmp_path, "--author", AUTHOR, "--only-new")
