@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,13 @@ class FileReader:
     """A place that holds the files of a checkpoint, its weights among them.
 
     `reads_cheaply` says that a few megabytes cost nothing; over a network a few kilobytes are read. `reaching` is what
-    every reading is done in: it turns the errors of the Hub's client into ours.
+    every reading is done in: it turns the errors of the Hub's client into ours. `asked` collects its requests.
     """
 
     storage: Storage
     reads_cheaply: bool
     reaching: Callable[[], AbstractContextManager[Any]] = nullcontext
+    asked: list[int] = field(default_factory=list, compare=False)
 
     def names(self) -> tuple[str, ...]:
         """The files there."""
@@ -58,7 +59,8 @@ def open_sidecar(location: Location) -> FileReader | None:
         folder = cached_folder(access)
         if location.hub.offline or constants.HF_HUB_OFFLINE:
             return FileReader(Folder(folder), True) if folder is not None else None
-        return FileReader(Repository(access), False, partial(reaching, access))
+        asked: list[int] = []
+        return FileReader(Repository(access), False, partial(reaching, access, asked), asked)
     path = found / location.subfolder if location.subfolder else found
     if path.is_dir():
         return FileReader(Folder(path), True)

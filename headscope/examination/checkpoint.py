@@ -56,7 +56,7 @@ def examine(command: str, request: Request, progress: Progress | None, memory: R
 
 
 def _program_again(request: Request, manifest: CheckpointManifest, tracer: Tracer) -> HeadProgram | None:
-    """The program of a head whose report is known, from a trace of its own."""
+    """The program of a head whose report is known, traced again."""
     choice, loaded = load_checkpoint(request, manifest, lambda sentence: None)
     return tracer(loaded.model, choice).program
 

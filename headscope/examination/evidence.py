@@ -122,12 +122,12 @@ def _health(examined: Examined, stored: Mapping[str, torch.Tensor]) -> HeadHealt
 
 def _trial(examined: Examined, stored: _StoredHead) -> HeadTrial:
     """What the head does with its numbers."""
-    program = examined.program()
-    if program is None:
-        return HeadTrial(why_not="the head path is not known")
     from headscope.examination.head_trial import try_head
 
-    return replace(try_head(program, stored.loaded, examined.report), unread=stored.unread)
+    program = examined.program()
+    found = try_head(program, stored.loaded, examined.report) if program else HeadTrial("the head path is not known")
+    size = sum(item.numel() * item.itemsize for item in stored.stored.values())
+    return replace(found, unread=stored.unread, bytes_read=size, requests=stored.requests)
 
 
 def _state_of_files(examined: Examined, request: Request) -> str:
@@ -199,6 +199,7 @@ class _StoredHead:
     loaded: Mapping[str, torch.Tensor]
     stored: Mapping[str, torch.Tensor]
     unread: tuple[str, ...]
+    requests: int
 
 
 def _stored_head(
@@ -228,7 +229,7 @@ def _stored_head(
     lost = (unread[item.name] or f"{item.name} was not found" for item, _ in given if item.name not in found)
     loaded = {item.name: as_loaded(found[item.name], item.dtype) for item, _ in given if item.name in found}
     values = (values_of(name, tensor, found[name].dtype) for name, tensor in loaded.items())
-    return _StoredHead(tuple(values), loaded, found, tuple(lost))
+    return _StoredHead(tuple(values), loaded, found, tuple(lost), sum(sum(place.sidecar.asked) for place in opened))
 
 
 def _given(report: Report) -> Iterator[tuple[HeadParameter, HeadParameter | ParameterOrigin]]:

@@ -88,7 +88,7 @@ class HeadTrial:
     says whether its scores are finite and below 1e30. `moves` says whether some input changes how the scores compare
     (a single score: whether it changes at all), and `winner` is the class that scores highest for every input, None
     where inputs change it. `stuck` are classes whose score no input changes, where it changes others. `unread` says
-    which numbers were not read: those were made up.
+    which numbers were not read: those were made up. `bytes_read` and `requests` are what reading the others took.
     """
 
     why_not: str = ""
@@ -98,6 +98,8 @@ class HeadTrial:
     winner: int | None = None
     stuck: tuple[int, ...] = ()
     unread: tuple[str, ...] = ()
+    bytes_read: int = 0
+    requests: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,9 +84,9 @@ def _row(examined: Examined, request: Request, asked: Asked) -> ScanRow:
         not_checked=tuple(gap.what.partition(" ")[0] for gap in result.not_applicable),
         not_determined=Cause.GAPS.value if undetermined else None,
         reason=_reason(result)[:_LONGEST_REASON],
-        bytes_read=checkpoint.bytes_read,
+        bytes_read=checkpoint.bytes_read + (subject.trial.bytes_read if subject.trial else 0),
         bytes_total=checkpoint.bytes_total,
-        requests=checkpoint.requests,
+        requests=checkpoint.requests + (subject.trial.requests if subject.trial else 0),
     )
 
 

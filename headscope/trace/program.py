@@ -64,9 +64,9 @@ def _cut_graph(execution: Execution, kept: Mapping[int, Operation]) -> Graph:
     graph = execution.graph
     used = [tensors_in((item.args, item.kwargs, item.outputs, item.writes)) for item in kept.values()]
     alive = {id(tensor) for tensors in (*used, execution.logits) for tensor in tensors}
-    filler = next(iter(kept.values()), None)
+    fillers = list(kept.values())[:1]
     return Graph(
-        operations=[kept.get(index, filler) for index in range(max(kept, default=-1) + 1)],  # type: ignore[misc]
+        operations=[kept.get(index, filler) for filler in fillers for index in range(max(kept) + 1)],
         producers={key: index for key, index in graph.producers.items() if key in alive},
         memory=graph.memory,
         stale=graph.stale & kept.keys(),

@@ -371,7 +371,7 @@ FAULTS: tuple[Case, ...] = (
     fault("HS501", "nan", saved("bert", edit=filled("classifier.weight", value=float("nan")))),
     fault("HS501", "inf-bias", saved("roberta", edit=filled("classifier.out_proj.bias", value=float("inf")))),
     fault("HS501", "zeros", saved("llama", edit=filled("score.weight", value=0.0))),
-    fault("HS501", "one-row", saved("vit", edit=first_row("classifier.weight", 0.5))),
+    fault("HS501", "one-row", saved("vit", edit=first_row("classifier.weight", 0.0))),
     fault("HS501", "training", saved("gpt2", edit=filled("score.weight", value=float("nan"))), "training"),
     fault("HS502", "bert", saved("bert", edit=fresh("classifier.weight", "classifier.bias"), **WIDE)),
     fault("HS502", "llama", saved("llama", edit=fresh("score.weight", None), hidden_size=256, head_dim=64)),

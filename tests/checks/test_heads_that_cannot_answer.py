@@ -13,7 +13,10 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 import headscope
+from headscope.checks.health import judge_numbers
 from headscope.facts.check import Verdict
+from headscope.facts.health import HealthVerdict
+from headscope.model.head_statistics import matrix_statistics
 
 State = dict[str, torch.Tensor]
 _TEXT: dict[str, Any] = {
@@ -253,3 +256,66 @@ def test_a_snapshot_has_no_numbers_and_a_check_of_nothing_else_is_not_determined
     for rules in (["HS501"], ["HS5"]):
         assert headscope.check(file, "inference", rules=rules, fail_on="note").verdict is Verdict.NOT_DETERMINED
     assert headscope.check(file, "inference").verdict is Verdict.PASSED
+
+
+def test_compare_counts_numbers_that_differ_and_nothing_else(tmp_path: Path) -> None:
+    _grown(KINDS["bert"], 1).save_pretrained(tmp_path / "a")
+    permuted = _with(tmp_path / "a", {"classifier.weight": lambda weight: weight[[1, 0, 2]]}, tmp_path / "permuted")
+    broken = _with(tmp_path / "a", {"classifier.weight": _last_row}, tmp_path / "broken")
+    same = _with(tmp_path / "a", {}, tmp_path / "same")
+    differs = {
+        folder.name: headscope.compare(tmp_path / "a", folder, values=True).differs
+        for folder in (permuted, broken, same)
+    }
+    assert differs == {"permuted": True, "broken": True, "same": False}
+    assert not headscope.compare(tmp_path / "a", permuted).differs  # without their numbers, the heads are alike
+
+
+@pytest.mark.parametrize("features", [32, 768])
+def test_parallel_rows_are_not_the_same_and_equal_ones_are(features: int) -> None:
+    torch.manual_seed(0)
+    row = torch.randn(features) / 50
+
+    def verdict(*rows: torch.Tensor) -> HealthVerdict:
+        return judge_numbers(matrix_statistics("weight", torch.stack(rows), 0.02), None, None, True).verdict
+
+    for factors in ((1, 2, 3), (1, 1.05, 1.1)):
+        assert verdict(*(row * factor for factor in factors)) is not HealthVerdict.COLLAPSED
+    assert verdict(row, row, row) is HealthVerdict.COLLAPSED
+    assert verdict(row, row * 1.0001, row + torch.randn(features) * 1e-6) is HealthVerdict.COLLAPSED
+
+
+@pytest.mark.parametrize("factor", [1e300, 1e-300])
+def test_health_of_numbers_that_the_loader_cannot_hold_is_a_verdict(factor: float, tmp_path: Path) -> None:
+    _grown(KINDS["bert"], 1).save_pretrained(tmp_path / "healthy")
+    folder = _with(tmp_path / "healthy", {"classifier.weight": _scaled(factor, torch.float64)}, tmp_path / "x")
+    found = headscope.inspect(folder, health=True).health
+    assert found is not None
+    assert found.verdict is HealthVerdict.COLLAPSED
+
+
+def test_only_the_rows_of_a_rerankers_tokens_are_read(tmp_path: Path) -> None:
+    config = transformers.LlamaConfig(**{**_TEXT, "vocab_size": 300})
+    torch.manual_seed(0)
+    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path / "healthy")
+    broken = _with(tmp_path / "healthy", {"lm_head.weight": lambda weight: _row_of_nan(weight, 9)}, tmp_path / "broken")
+    verdicts = [
+        headscope.check(folder, "inference", tokens=tokens, rules=["HS501"]).verdict
+        for folder, tokens in ((tmp_path / "healthy", "id:5,id:9"), (broken, "id:5,id:9"), (broken, "id:5,id:8"))
+    ]
+    assert verdicts == [Verdict.PASSED, Verdict.FAILED, Verdict.PASSED]
+
+
+def _row_of_nan(weight: torch.Tensor, row: int) -> torch.Tensor:
+    weight[row] = float("nan")
+    return weight
+
+
+def test_a_report_from_the_cache_is_tried_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADSCOPE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("HEADSCOPE_NO_CACHE", raising=False)
+    kind = KINDS["bert"]
+    _grown(kind, 1).save_pretrained(tmp_path / "healthy")
+    zeros = _with(tmp_path / "healthy", {"classifier.weight": torch.zeros_like}, tmp_path / "zeros")
+    for folder, expected in ((tmp_path / "healthy", Verdict.PASSED), (zeros, Verdict.FAILED), (zeros, Verdict.FAILED)):
+        assert headscope.check(folder, "inference", rules=["HS501"], cache=True).verdict is expected

@@ -29,7 +29,7 @@ COUNTS = ("num_labels", "new", "new_in_head", "mismatched", "unused", "head_para
 TYPES = (
     {name: pyarrow.string() for name in TEXTS}
     | {name: pyarrow.int64() for name in COUNTS}
-    | {name: pyarrow.list_(pyarrow.string()) for name in ("labels", "findings")}
+    | {name: pyarrow.list_(pyarrow.string()) for name in ("labels", "findings", "not_checked")}
     | {"seconds": pyarrow.float64()}
 )
 

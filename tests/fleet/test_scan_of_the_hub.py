@@ -4,7 +4,9 @@ import json
 import os
 import subprocess
 import sys
+from array import array
 from collections import Counter
+from math import sin
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,8 @@ def repositories() -> dict[str, dict[str, bytes]]:
     for number, name in enumerate(NAMES):
         labels = {"id2label": {"0": f"no {number}", "1": "yes"}, "label2id": {f"no {number}": 0, "yes": 1}}
         config = json.dumps(base.config | labels).encode()
-        found[name] = {"config.json": config, "model.safetensors": header + bytes(zeros)}
+        numbers = array("f", (sin(at) for at in range(zeros // 4))).tobytes()
+        found[name] = {"config.json": config, "model.safetensors": header + numbers}
     return found
 
 
@@ -64,6 +67,10 @@ def test_a_listing_then_two_requests_a_checkpoint_and_new_commits_alone(
         counts = requests_for(hub)
         assert counts.pop("api") <= len(NAMES) / hub.page + 1, "a request for each page"
         assert counts == dict.fromkeys(NAMES, 2)
+        # The head comes by one more range from where the resolver pointed to, and is counted.
+        ranges = Counter(item.path for item in hub.log if item.origin != "hub" and "safetensors" in item.path)
+        assert sum(ranges.values()) == 2 * len(NAMES), hub.log
+        assert len({row["requests"] for row in rows}) == 1
 
         hub.log.clear()
         again = scanned(hub, tmp_path, "--author", AUTHOR, "--only-new")

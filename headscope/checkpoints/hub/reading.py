@@ -72,8 +72,14 @@ def _manifest(access: HubAccess, storage: Repository, config: str) -> Checkpoint
 
 
 @contextmanager
-def reaching(access: HubAccess) -> Iterator[None]:
-    """For readings of a repository beside its manifest: the client's errors as ours, and no answer that makes paths."""
+def reaching(access: HubAccess, asked: list[int] | None = None) -> Iterator[None]:
+    """For readings of a repository beside its manifest: the client's errors as ours, and no answer that makes paths.
+
+    `asked` gets the number of requests.
+    """
     budget = budget_of(access.location.hub)
-    with translated(access.repo, access.revision), limited_requests(budget, access.deadline, client_waits=True):
+    limited = limited_requests(budget, access.deadline, client_waits=True)
+    with translated(access.repo, access.revision), limited as requests:
         yield
+        if asked is not None:
+            asked.append(len(requests))
