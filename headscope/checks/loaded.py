@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from headscope.checks.judgment import sift
 from headscope.checks.rule import Findings, Rule, rule
-from headscope.checks.selection import GRAVITY, Selection
+from headscope.checks.selection import Selection
 from headscope.facts import Finding, Severity, Unavailable
 from headscope.facts.check import Ignored, Verdict
 from headscope.facts.counting import counted, few_of, verb

@@ -158,7 +158,7 @@ def _values(
         return None
     try:
         opened = open_stored_files(request, examined.manifest)
-        measured = tuple(value for place in opened for value in _measured(place, given, inapplicable, whole))
+        measured = tuple(value for place in opened for value in _measured(place, given, unknown, whole))
     except HeadscopeError as err:
         unknown.append(Unavailable("values", f"they could not be read: {err.message}"))
         return None
@@ -174,7 +174,7 @@ def _is_given(item: HeadParameter) -> bool:
 def _measured(
     place: StoredFiles,
     given: Sequence[HeadParameter],
-    inapplicable: list[Unavailable],
+    unknown: list[Unavailable],
     whole: dict[str, torch.Tensor],
 ) -> Iterator[TensorValues]:
     from headscope.checkpoints import path_in, read_first_bytes
@@ -201,7 +201,7 @@ def _measured(
             continue
         path = path_in(place.sidecar, file)
         if path is None:
-            inapplicable.append(Unavailable("values", "headscope doesn't read the numbers in a pickle on the Hub"))
+            unknown.append(Unavailable("values", "headscope doesn't read the numbers in a pickle on the Hub"))
             continue
         for key, tensor in stored_tensors(path, keys).items():
             whole[keys[key]] = tensor

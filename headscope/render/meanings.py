@@ -373,6 +373,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "names": "Other names under which `explain` knows it.",
         "group": "What it belongs to: `rules`, `pooling`, `operations` or `ideas`.",
         "title": "What it is, in a few words.",
+        "severities": "What a rule may find for `training` and for `inference`, the gravest first; null for other topics.",
         "text": "The explanation, as Markdown.",
     },
     "explain-list": {"topics": "All topics, without their texts."},
@@ -667,7 +668,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
     "HeadHealth": {
         "verdict": "What its numbers show; `briefly_trained`: trained, but no more than a little shows.",
         "confidence": "The calibrated probability of the verdict; null for `not_determined`.",
-        "basis": "What the verdict rests on; `status` and `values` are facts, and their confidence is 1.",
+        "basis": "What the verdict rests on; verdicts from `status` and `values` are facts, and their confidence is 1.",
         "reasons": "What speaks for the verdict, or why there is none, the most important first.",
         "classifier": "The weight that was judged; empty if there is none.",
         "fresh": "Calibrated probability that it was never trained; null without statistics.",
@@ -707,6 +708,8 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "dead_rows": "Rows that hold one number throughout, from 0.",
         "duplicate_rows": "Rows that equal an earlier one, from 0.",
         "zeros": "How many numbers of the rows that are not dead are exactly zero.",
+        "precision": "The coarsest dtype that holds every number as it is; `dtype`, unless the numbers were rounded.",
+        "distinct": "How many different numbers there are, in parts of what a random draw of this precision has.",
     },
     "Spectrum": {
         "largest": "The largest singular values, eight at most.",

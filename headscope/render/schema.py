@@ -206,6 +206,12 @@ _TOPIC: dict[str, Schema] = {
     "names": {"type": "array", "items": {"type": "string"}},
     "group": {"type": "string"},
     "title": {"type": "string"},
+    "severities": {
+        "type": ["object", "null"],
+        "properties": {
+            item.value: {"type": "array", "items": {"enum": [level.value for level in Severity]}} for item in Profile
+        },
+    },
 }
 
 
