@@ -238,7 +238,10 @@ _STRATA: tuple[tuple[str, Callable[[Sample], bool]], ...] = (
     ("bias that begins at zero", lambda item: item.kind == "plain" and item.tells_by_bias),
     ("no such bias", lambda item: item.kind == "plain" and not item.tells_by_bias),
     ("no such bias, float32", lambda item: item.kind == "plain" and not item.tells_by_bias and not _is_half(item)),
-    ("no such bias, bfloat16 or float16", lambda item: item.kind == "plain" and not item.tells_by_bias and _is_half(item)),
+    (
+        "no such bias, bfloat16 or float16",
+        lambda item: item.kind == "plain" and not item.tells_by_bias and _is_half(item),
+    ),
     ("every kind", lambda item: True),
 )
 
@@ -322,7 +325,13 @@ def report(samples: Sequence[Sample], judged: Sequence[Judged]) -> str:
         holds = dict(_STRATA)[name]
         count = sum(item.steps == 0 and holds(item) for item in samples)
         lines.append(f"| {name} | {count:,} | {' | '.join(f'{value:.3f}' for value in values)} |")
-    lines += ["", "![ROC](images/health-roc.svg)", "", "Reliability of the probability that a head was trained, where nothing else was done to it:", ""]
+    lines += [
+        "",
+        "![ROC](images/health-roc.svg)",
+        "",
+        "Reliability of the probability that a head was trained, where nothing else was done to it:",
+        "",
+    ]
     lines += ["| probability | heads | mean | trained |", "|---|---|---|---|"]
     lines += [
         f"| {low:.2f} to {min(high, 1):.2f} | {count:,} | {mean:.3f} | {part:.3f} |"

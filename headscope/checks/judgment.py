@@ -80,7 +80,7 @@ def _without_the_rest(subject: Subject, selection: Selection) -> Selection:
 def _gather(subject: Subject, selection: Selection) -> _Gathered:
     gathered = _Gathered()
     unknown = {gap.what: gap.reason for gap in subject.unknown}
-    without = {gap.what: gap.reason for gap in subject.inapplicable}
+    without = {gap.what: gap.reason for gap in subject.inapplicable if gap.what not in unknown}
     if subject.data is None and "data" not in unknown:
         without.setdefault("data", _NO_DATA)
     elif subject.data is not None and subject.data.predictions is None and "predictions" not in unknown:
@@ -107,9 +107,7 @@ def _gravest(rule: Rule, subject: Subject) -> tuple[Severity, ...]:
     return rule.severities.of(subject.profile)[:1]
 
 
-def _add_gap(
-    gathered: _Gathered, rule: Rule, reason: str, hidden: tuple[Severity, ...], selection: Selection
-) -> None:
+def _add_gap(gathered: _Gathered, rule: Rule, reason: str, hidden: tuple[Severity, ...], selection: Selection) -> None:
     gathered.gaps.append(Unavailable(f"{rule.id} {rule.name}", reason))
     gathered.grave |= any(GRAVITY[item] >= GRAVITY[selection.fail_on] for item in hidden)
 

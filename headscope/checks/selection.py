@@ -10,6 +10,7 @@ from headscope.checks.rule import RULES, Rule
 from headscope.errors import UsageError, did_you_mean
 from headscope.facts import Finding, Severity
 
+
 @dataclass(frozen=True, slots=True)
 class Ignore:
     """A rule that is not to fail: why, until when, and for which models (a pattern with `*`)."""

@@ -20,6 +20,7 @@ from headscope.render.palette import SEVERITY, STRONG
 
 GROUPS = {"rules": "Rules of check", "pooling": "Poolings", "operations": "Operations", "ideas": "Ideas"}
 """The files of topics, and what they are called."""
+_COLUMNS = "  what a rule finds for training, then for inference: E error, W warning, N note"
 _HEADING = re.compile(r"^## (?P<names>[^:\n]+): (?P<title>.+)$", re.MULTILINE)
 _MARK = re.compile(r"\*\*(?P<bold>.+?)\*\*|`(?P<code>.+?)`")
 
@@ -107,14 +108,9 @@ def topic_screen(topic: Topic) -> RenderableType:
     """A topic as a Rich renderable."""
     also = f" ({', '.join(topic.names)})" if topic.names else ""
     heading = Paragraph(Text(f"{topic.id}{also}: {topic.title}", STRONG))
-    finds = [Paragraph(Text(_found_by(topic.severities)))] if topic.severities is not None else []
-    return Group(heading, *finds, Text(), *_blocks(topic.text))
-
-
-def _found_by(found: Severities) -> str:
-    """The severities in a line; one word where both profiles have the same."""
-    before, serving = (_named(found.of(profile)) for profile in Profile)
-    return f"Severity: {before}" if before == serving else f"Severity: training {before}; inference {serving}"
+    before, serving = (_named(_found_for(topic, profile)) for profile in Profile)
+    finds = f"Severity: {before}" if before == serving else f"Severity: training {before}; inference {serving}"
+    return Group(heading, *([Paragraph(Text(finds))] if topic.severities else []), Text(), *_blocks(topic.text))
 
 
 def _named(found: Sequence[Severity]) -> str:
@@ -166,27 +162,27 @@ def topics_screen() -> RenderableType:
     for group, name in GROUPS.items():
         own = [topic for topic in topics() if topic.group == group]
         parts += [Paragraph(Text(name, STRONG))]
-        parts += [_key_of_severities()] if group == "rules" else []
+        parts += [Paragraph(Text(_COLUMNS))] if group == "rules" else []
         width = max(len(_label(topic)) for topic in own) + 4
         parts += [Paragraph(Text(topic.title), Text("  ") + _label(topic), width) for topic in own]
         parts += [Text()]
     return Group(*parts[:-1])
 
 
-def _key_of_severities() -> Paragraph:
-    """What the columns beside the rules are."""
-    return Paragraph(Text("  the columns: what a rule finds for training, and for inference (E error, W warning, N note)"))
-
-
 def _label(topic: Topic) -> Text:
     """The topic's id, for a rule with a column of severities for each profile."""
     label = Text(topic.id)
     for profile in Profile if topic.severities is not None else ():
-        found = topic.severities.of(profile) if topic.severities is not None else ()
+        found = _found_for(topic, profile)
         label.append("  ")
         for severity in Severity:
-            label.append(severity[0].upper() if severity in found else ".", SEVERITY[severity] if severity in found else "")
+            is_found = severity in found
+            label.append(severity[0].upper() if is_found else ".", SEVERITY[severity] if is_found else "")
     return label
+
+
+def _found_for(topic: Topic, profile: Profile) -> Sequence[Severity]:
+    return topic.severities.of(profile) if topic.severities is not None else ()
 
 
 def topic_document(topic: Topic) -> Document:
@@ -231,5 +227,5 @@ def _severity_table(rules: Sequence[Topic]) -> Iterator[str]:
     yield "The rules of `verify` and of saves (HS70x, HS71x) have no profile."
     yield from ("", "| rule | finds | training | inference |", "|---|---|---|---|")
     for topic in rules:
-        found = [_named(topic.severities.of(profile)) for profile in Profile] if topic.severities is not None else []
+        found = [_named(_found_for(topic, profile)) for profile in Profile]
         yield f"| [{topic.id}](#{topic.id.lower()}) | {' | '.join((topic.title, *found))} |"

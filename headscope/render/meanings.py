@@ -341,6 +341,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "high": "The upper end of its 95% interval.",
         "p_value": "The probability of such a difference by chance, corrected for the choice among the candidates.",
         "verdict": "`better` (p of at most 0.05), `undecided`, or `not_better`.",
+        "false_alarms": "How often `better` was found in simulations without a difference, where 0.05 is due.",
     },
     "HeadInput": {
         "class_name": "The class of Transformers.",
@@ -373,7 +374,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "names": "Other names under which `explain` knows it.",
         "group": "What it belongs to: `rules`, `pooling`, `operations` or `ideas`.",
         "title": "What it is, in a few words.",
-        "severities": "What a rule may find for `training` and for `inference`, the gravest first; null for other topics.",
+        "severities": "What a rule finds for `training` and for `inference`, the gravest first; null for other topics.",
         "text": "The explanation, as Markdown.",
     },
     "explain-list": {"topics": "All topics, without their texts."},

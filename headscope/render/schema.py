@@ -208,9 +208,7 @@ _TOPIC: dict[str, Schema] = {
     "title": {"type": "string"},
     "severities": {
         "type": ["object", "null"],
-        "properties": {
-            item.value: {"type": "array", "items": {"enum": [level.value for level in Severity]}} for item in Profile
-        },
+        "additionalProperties": {"type": "array", "items": {"enum": ["error", "warning", "note"]}},
     },
 }
 
