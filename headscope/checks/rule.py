@@ -68,8 +68,8 @@ def rule(
     identifier: str,
     name: str,
     title: str,
-    needs: tuple[str, ...] = (),
     *,
+    needs: tuple[str, ...] = (),
     command: str = "check",
 ) -> Callable[[Judge], Judge]:
     """Enters a function into the rules under a stable id."""
