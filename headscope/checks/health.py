@@ -25,7 +25,7 @@ DECISIVE = 0.99
 """The confidence from which a fresh head is an error: at most one trained head of a thousand in the table has it."""
 _ON_GRID, _ON_GRID_EVEN = 4.5, 6.5
 _TELLING = 640
-"""From so many numbers on, a normal draw is on the grid by more than that: 0.37 * sqrt(numbers / 2) is 6.6 +- 0.7."""
+"""From 640 numbers on, a normal draw is on the grid by more than that: 0.37 * sqrt(numbers / 2) is 6.6 +- 0.7."""
 _WHOLE = 0.95
 _SAME = 1e-3
 _ORTHOGONAL = 1e-5

@@ -271,7 +271,7 @@ def _uniform_draw(count: int, bound: float) -> torch.Tensor:
 def _tested(name: str, parts: torch.Tensor, usual: float) -> _Draw:
     """Rayleigh's test on the places between the points of the grid: about 0.9 +- 0.5 at random, more on the grid.
 
-    Every place counts once: zeros and constants share a few. Half of a draw lies on a grid that is twice as coarse, and
+    Every place counts once: zeros and constants share a few. Half of a draw fits a grid that is twice as coarse, and
     all numbers that were rounded to fewer bits; where that grid fits too, the numbers show no draw.
     """
     distinct = parts.unique()
