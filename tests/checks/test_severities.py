@@ -19,21 +19,28 @@ Found = set[tuple[Profile, Severity]]
 
 
 @cache
-def _functions(module: str) -> dict[str, ast.FunctionDef]:
-    tree = ast.parse(inspect.getsource(sys.modules[module]))
-    return {item.name: item for item in tree.body if isinstance(item, ast.FunctionDef)}
+def _defined(module: str) -> dict[str, ast.stmt]:
+    """The functions and constants of a module by name."""
+    found: dict[str, ast.stmt] = {}
+    for item in ast.parse(inspect.getsource(sys.modules[module])).body:
+        targets = item.targets if isinstance(item, ast.Assign) else ()
+        found |= {target.id: item for target in targets if isinstance(target, ast.Name)}
+        if isinstance(item, ast.FunctionDef):
+            found[item.name] = item
+    return found
 
 
-def _reached(function: str, module: str) -> Iterator[ast.FunctionDef]:
-    """A function and those of its module that it names, and so on."""
+def _reached(function: str, module: str) -> Iterator[ast.stmt]:
+    """What a function and all that it names in its module do, without decorators and signatures."""
     known, waiting = set[str](), [function]
     while waiting:
         name = waiting.pop()
-        if name in known or name not in _functions(module):
+        found = _defined(module).get(name)
+        if name in known or found is None:
             continue
         known.add(name)
-        yield _functions(module)[name]
-        waiting += [item.id for item in ast.walk(_functions(module)[name]) if isinstance(item, ast.Name)]
+        yield from found.body if isinstance(found, ast.FunctionDef) else [found]
+        waiting += [item.id for item in ast.walk(found) if isinstance(item, ast.Name)]
 
 
 def _severities_in(node: ast.AST, profiles: tuple[Profile, ...] = tuple(Profile)) -> Iterator[tuple[Profile, Severity]]:
@@ -54,10 +61,9 @@ def _severities_in(node: ast.AST, profiles: tuple[Profile, ...] = tuple(Profile)
 def _in_code(asked: Rule) -> tuple[Found, bool]:
     """What the code of a rule names, and whether it looks at the profile in another way than through `at`."""
     judge: Any = asked.judge
-    functions = list(_reached(judge.__name__, judge.__module__))
-    found = {item for function in functions for part in function.body for item in _severities_in(part)}
-    attributes = (item.attr for function in functions for item in ast.walk(function) if isinstance(item, ast.Attribute))
-    return found, "profile" in attributes
+    parts = list(_reached(judge.__name__, judge.__module__))
+    found = {item for part in parts for item in _severities_in(part)}
+    return found, any(isinstance(item, ast.Attribute) and item.attr == "profile" for p in parts for item in ast.walk(p))
 
 
 @pytest.mark.parametrize("identifier", RULES)
