@@ -99,7 +99,7 @@ class Sample:
     @property
     def tells_by_bias(self) -> bool:
         """Whether the bias shows if there was a step."""
-        return self.signs.bias_moved or self.signs.bias_zero
+        return self.signs.bias_moved > 0 or self.signs.bias_zero
 
 
 def read_samples(table: Path = TABLE) -> list[Sample]:

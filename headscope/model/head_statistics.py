@@ -207,7 +207,7 @@ def _distinct_share(numbers: torch.Tensor, precision: str) -> float:
     living = numbers[numbers != 0].abs()
     drawn = torch.randn(living.numel(), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     usual = drawn.mul(living.square().mean().sqrt()).to(getattr(torch, precision)).abs()
-    return living.unique().numel() / max(1, usual.unique().numel())
+    return len(torch.unique(living)) / max(1, len(torch.unique(usual)))
 
 
 def _duplicates(numbers: torch.Tensor) -> tuple[int, ...]:
@@ -274,7 +274,7 @@ def _tested(name: str, parts: torch.Tensor, usual: float) -> _Draw:
     Every place counts once: zeros and constants share a few. Half of a draw fits a grid that is twice as coarse, and
     all numbers that were rounded to fewer bits; where that grid fits too, the numbers show no draw.
     """
-    distinct = parts.unique()
+    distinct: torch.Tensor = torch.unique(parts)
     count = distinct.numel()
     if count < _FEWEST_PAIRS:
         return _Draw(name, 0.0)
