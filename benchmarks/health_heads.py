@@ -10,7 +10,8 @@ import csv
 import math
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ _SPREAD = 0.02
 _FAMILIES = ("bert", "roberta", "distilbert", "electra", "deberta-v2", "gpt2", "llama", "vit")
 _WITHOUT_BIAS = ("gpt2", "llama")
 _LONG = 0.15
+_CHANGED_FROM, _CHANGED_PART = 50, 0.3
 _SCHEMES = {"normal": 12, "linear": 3, "odd": 2, "odd uniform": 1, "xavier": 1, "kaiming": 1, "orthogonal": 1}
 _RATES = {
     "adamw": (2e-5, 5e-5, 1e-4, 5e-4, 1e-3, 1e-2),
@@ -51,7 +53,7 @@ class Features:
 class Recipe:
     """How one head is made and trained; `initial` is the spread that it begins with, 0 where the width decides it.
 
-    `known`: the class of the model tells that spread.
+    `known`: the class of the model tells that spread. `frozen`: the bias stays where it began.
     """
 
     loss: str
@@ -65,11 +67,15 @@ class Recipe:
     warmup: int
     stored: str
     whole: bool = False
+    frozen: bool = False
 
 
 @dataclass(frozen=True)
 class Row:
-    """One head as the table keeps it: how it was made, and its statistics."""
+    """One head as the table keeps it: how it was made, and its statistics.
+
+    `change` is what was done to it last: to the weight of a head, whether it was trained or not, or to a fresh bias.
+    """
 
     group: str
     family: str
@@ -84,12 +90,15 @@ class Row:
     warmup: int
     stored: str
     whole: int
+    frozen: int
+    change: str
     steps: int
     moved: float
     accuracy: float
     classes: int
     features: int
     bias: str
+    bias_largest: float
     spread: float
     spread_z: float | None
     scheme_z: float
@@ -98,14 +107,19 @@ class Row:
     rows_z: float | None
     columns_z: float
     top_z: float | None
+    draw: str
     draw_z: float | None
     draw_share: float
     kurtosis: float
     largest: float
+    mean: float
+    zeros: int
+    precision: str
+    distinct: float
 
 
 def measured(  # noqa: PLR0917  a head, and all that is known of it
-    features: Features, recipe: Recipe, head: nn.Linear, start: torch.Tensor, steps: int, score: float
+    features: Features, recipe: Recipe, head: nn.Linear, start: torch.Tensor, steps: int, score: float, change: str = ""
 ) -> Row | None:
     """The statistics of a head as it would be stored, and how far its weight moved from its start, in parts of it.
 
@@ -118,18 +132,22 @@ def measured(  # noqa: PLR0917  a head, and all that is known of it
     initial = recipe.initial or (3 * weight.shape[1]) ** -0.5
     found = matrix_statistics("weight", weight, initial if recipe.known else None)
     moved = float((head.weight.detach() - start).norm() / start.norm()) if float(start.norm()) else float(steps > 0)
-    bias = "none"
+    bias, largest = "none", 0.0
     if head.bias is not None:
         stored = bias_statistics("bias", head.bias.detach().to(dtype), weight.shape[1])
         bias = "zero" if stored.zeros == stored.count else "drawn" if stored.is_drawn else "other"
+        bias, largest = "constant" if stored.is_constant else bias, stored.largest
     values = {
         **vars(recipe), "known": int(recipe.known), "initial": initial, "whole": int(recipe.whole),
+        "frozen": int(recipe.frozen), "change": change, "bias_largest": largest,
         "group": features.group, "family": features.family, "steps": steps, "moved": moved, "accuracy": score,
         "classes": found.classes, "features": found.features, "bias": bias, "spread": found.spread,
         "spread_z": found.spread_z, "scheme_z": found.scheme_z, "shape_z": found.shape_z,
         "mean_row_z": found.mean_row_z, "rows_z": found.rows_z, "columns_z": found.columns_z,
-        "top_z": found.spectrum.top_z, "draw_z": found.draw_z,
+        "top_z": found.spectrum.top_z, "draw": found.draw,
+        "draw_z": found.draw_z,
         "draw_share": found.draw_share, "kurtosis": found.kurtosis, "largest": found.largest,
+        "mean": found.mean, "zeros": found.zeros, "precision": found.precision, "distinct": found.distinct,
     }  # fmt: skip
     return Row(**values)
 
@@ -152,6 +170,8 @@ def new_head(width: int, classes: int, recipe: Recipe, *, has_bias: bool) -> nn.
             nn.init.kaiming_normal_(head.weight)
         case "orthogonal":
             nn.init.orthogonal_(head.weight)
+    if recipe.frozen and has_bias:
+        head.bias.requires_grad_(False)
     if recipe.draws == "other":  # another generator, such as a GPU's: the same distribution without the grid
         with torch.no_grad():
             head.weight.copy_(_redrawn(head.weight, recipe))
@@ -186,9 +206,52 @@ def trained(features: Features, recipe: Recipe, chance: random.Random, *, has_bi
             if step in steps:
                 right = float((head(features.inputs).argmax(dim=1) == features.classes).float().mean())
                 yield measured(features, recipe, head, start, step, right)
+                if step >= _CHANGED_FROM and chance.random() < _CHANGED_PART:
+                    change = chance.choice(tuple(CHANGES))
+                    yield measured(features, recipe, changed(head, change), start, step, right, change)
             _set_gradients(head, features.inputs[chosen], targets[chosen], recipe.loss)
             _set_rate(optimizer, recipe, step)
             optimizer.step()
+
+
+def changed(head: nn.Linear, change: str) -> nn.Linear:
+    """A copy of a head with another weight, as people make models smaller."""
+    copy = deepcopy(head)
+    with torch.no_grad():
+        copy.weight.copy_(CHANGES[change](head.weight.detach()))
+    return copy
+
+
+def _pruned(weight: torch.Tensor, part: float) -> torch.Tensor:
+    """The weight with its smallest numbers at zero."""
+    return weight * (weight.abs() > weight.abs().flatten().quantile(part))
+
+
+def _ternary(weight: torch.Tensor) -> torch.Tensor:
+    """-a, 0 or a. Source: Li and Liu, Ternary weight networks (2016)."""
+    kept = weight.abs() > 0.7 * weight.abs().mean()
+    return weight.sign() * kept * weight.abs()[kept].mean()
+
+
+def _stepped(weight: torch.Tensor, bits: int) -> torch.Tensor:
+    """The weight in whole steps, each row with its own."""
+    steps = 2 ** (bits - 1) - 1
+    width = weight.abs().amax(dim=1, keepdim=True) / steps
+    return (weight / width.clamp(min=1e-30)).round() * width
+
+
+CHANGES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "pruned 50": lambda weight: _pruned(weight, 0.5),
+    "pruned 90": lambda weight: _pruned(weight, 0.9),
+    "pruned 98": lambda weight: _pruned(weight, 0.98),
+    "ternary": _ternary,
+    "signs": lambda weight: weight.sign() * weight.abs().mean(),
+    "4 bits": lambda weight: _stepped(weight, 4),
+    "8 bits": lambda weight: _stepped(weight, 8),
+    "bfloat16": lambda weight: weight.bfloat16().float(),
+    "float16": lambda weight: weight.half().float(),
+}
+"""What may be done to a weight after its training."""
 
 
 def _set_gradients(head: nn.Linear, read: torch.Tensor, wanted: torch.Tensor, loss: str) -> None:
@@ -203,7 +266,7 @@ def _set_gradients(head: nn.Linear, read: torch.Tensor, wanted: torch.Tensor, lo
             error = 2 * (scores - wanted)
     error /= len(read)
     head.weight.grad = error.T @ read
-    if head.bias is not None:
+    if head.bias is not None and head.bias.requires_grad:
         head.bias.grad = error.sum(dim=0)
 
 
@@ -245,6 +308,14 @@ def recipes(chance: random.Random, count: int) -> Iterator[Recipe]:
             warmup=chance.choice((0, 0, 100)),
             stored=chance.choice(("float32", "float32", "bfloat16", "float16")),
         )
+
+
+def frozen_recipes(chance: random.Random, count: int) -> Iterator[Recipe]:
+    """Recipes that leave the bias at zero, most of them with small rates, as a low-rank adapter that is merged does."""
+    for recipe in recipes(chance, count):
+        rate = chance.choice((1e-6, 5e-6, 2e-5, 5e-5, 1e-3))
+        own = replace(recipe, scheme="normal", known=True, initial=_SPREAD, frozen=True)
+        yield replace(own, optimizer="adamw", rate=rate)
 
 
 def family_features(family: str, width: int, classes: int, layers: int = 2) -> Features:
@@ -442,14 +513,33 @@ def _batch(inputs: dict[str, Any], chosen: torch.Tensor) -> dict[str, Any]:
 
 
 def fresh_heads(chance: random.Random) -> Iterator[Row | None]:
-    """Heads of every shape and initialization that were never trained."""
+    """Heads of every shape and initialization that were never trained; some of them with their weight changed."""
     for number in range(400):
-        width, classes = chance.choice((32, 64, 128, 256, 384, 768, 1024)), chance.choice((1, 2, 3, 6, 20, 50))
-        (recipe,) = recipes(chance, 1)
-        recipe = replace(recipe, optimizer="none", rate=0.0, decay=0.0, warmup=0)
-        head = new_head(width, classes, recipe, has_bias=chance.random() < 0.8)
-        features = Features(f"fresh-{number % 10}", "fresh", torch.empty(0), torch.zeros(1))
-        yield measured(features, recipe, head, head.weight.detach().clone(), 0, float("nan"))
+        features, recipe, head = _fresh_head(number, chance, has_bias=chance.random() < 0.8)
+        start = head.weight.detach().clone()
+        yield measured(features, recipe, head, start, 0, float("nan"))
+        if chance.random() < _CHANGED_PART:
+            change = chance.choice(tuple(CHANGES))
+            yield measured(features, recipe, changed(head, change), start, 0, float("nan"), change)
+
+
+def prior_heads(chance: random.Random) -> Iterator[Row | None]:
+    """Heads that were never trained, with a bias of the logarithms or the log-odds of the classes' frequencies."""
+    for number in range(200):
+        features, recipe, head = _fresh_head(number, chance, has_bias=True)
+        parts = torch.distributions.Dirichlet(torch.full((max(2, head.out_features),), 2.0)).sample()
+        parts = parts[: head.out_features].clamp(1e-4, 1 - 1e-4)
+        with torch.no_grad():
+            head.bias.copy_(parts.log() if recipe.loss == "ce" else (parts / (1 - parts)).log())
+        yield measured(features, recipe, head, head.weight.detach().clone(), 0, float("nan"), "prior")
+
+
+def _fresh_head(number: int, chance: random.Random, *, has_bias: bool) -> tuple[Features, Recipe, nn.Linear]:
+    width, classes = chance.choice((32, 64, 128, 256, 384, 768, 1024)), chance.choice((1, 2, 3, 6, 20, 50))
+    (recipe,) = recipes(chance, 1)
+    recipe = replace(recipe, optimizer="none", rate=0.0, decay=0.0, warmup=0)
+    features = Features(f"fresh-{number % 10}", "fresh", torch.empty(0), torch.zeros(1))
+    return features, recipe, new_head(width, classes, recipe, has_bias=has_bias)
 
 
 def every_source(data: Path, chance: random.Random) -> Iterator[Features]:
@@ -473,11 +563,13 @@ def heads_of_seed(data: Path, seed: int) -> Iterator[Row | None]:
     chance = random.Random(seed)
     torch.manual_seed(seed)
     yield from fresh_heads(chance)
+    yield from prior_heads(chance)
     for features in every_source(data, chance):
         print(features.group, file=sys.stderr, flush=True)
         count = 4
-        for recipe in recipes(chance, count):
+        for recipe in (*recipes(chance, count), *frozen_recipes(chance, 1)):
             has_bias = features.family not in _WITHOUT_BIAS and (features.family != "wide" or chance.random() < 0.5)
+            has_bias = has_bias or recipe.frozen
             yield from trained(features, recipe, chance, has_bias=has_bias)
     print("whole", file=sys.stderr, flush=True)
     yield from whole_training(chance)

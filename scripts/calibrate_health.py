@@ -19,6 +19,7 @@ import numpy as np
 
 from headscope.checks.health import (
     CHANGED,
+    DECISIVE,
     FAR,
     LITTLE,
     Signs,
@@ -73,15 +74,32 @@ class Sample:
         return signs_of(self.weight, self.bias, self.initial)
 
     @cached_property
-    def is_draw(self) -> bool:
-        """Whether the numbers themselves show an untouched draw, so that no model is needed."""
+    def settled(self) -> HealthVerdict | None:
+        """The verdict that the numbers themselves give, such as an untouched draw; None where it takes the models."""
         found = judge_numbers(self.weight, self.bias, self.initial, None)
-        return found.basis is HealthBasis.DRAW
+        return None if found.basis is HealthBasis.STATISTICS else found.verdict
+
+    @property
+    def kind(self) -> str:
+        """What was done to it beside an ordinary training."""
+        if self.row["frozen"] == "1" and not self.row["change"]:
+            return "frozen bias"
+        return {"": "plain", "prior": "bias set by code"}.get(self.row["change"], "changed weight")
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether the models are fitted to it; the other kinds only show what they come to."""
+        return self.kind == "plain" and self.settled is None
+
+    @property
+    def is_draw(self) -> bool:
+        """Whether the numbers themselves show an untouched draw."""
+        return self.settled is HealthVerdict.FRESH
 
     @property
     def tells_by_bias(self) -> bool:
         """Whether the bias shows if there was a step."""
-        return self.signs.bias_moved or self.signs.bias_zero
+        return self.signs.bias_moved > 0 or self.signs.bias_zero
 
 
 def read_samples(table: Path = TABLE) -> list[Sample]:
@@ -109,7 +127,7 @@ def _sample(row: dict[str, str]) -> Sample:
         classes=classes,
         features=features,
         spread=float(row["spread"]),
-        mean=0.0,
+        mean=float(row["mean"]),
         largest=float(row["largest"]),
         kurtosis=float(row["kurtosis"]),
         shape_z=float(row["shape_z"]),
@@ -125,13 +143,17 @@ def _sample(row: dict[str, str]) -> Sample:
         rows_z=number("rows_z"),
         columns_z=float(row["columns_z"]),
         spectrum=Spectrum((1.0, 1.0 if is_orthonormal else 0.0), 0.0, top),
-        draw="",
+        draw=row["draw"],
         draw_z=number("draw_z"),
         draw_share=float(row["draw_share"]),
+        zeros=int(row["zeros"]),
+        precision=row["precision"],
+        distinct=float(row["distinct"]),
     )
     zeros = {"zero": classes, "none": 0}.get(row["bias"], 0)
-    bias = BiasStatistics("bias", zeros, classes, 0.0, 0.0, row["bias"] == "drawn") if row["bias"] != "none" else None
-    return Sample(row, weight, bias, initial)
+    kind, largest = row["bias"], float(row["bias_largest"])
+    stored = BiasStatistics("bias", zeros, classes, largest, 0.0, kind == "drawn", kind == "constant")
+    return Sample(row, weight, None if kind == "none" else stored, initial)
 
 
 def fitted(terms: Array, wanted: Array) -> Model:
@@ -152,7 +174,7 @@ def fitted(terms: Array, wanted: Array) -> Model:
 
 def fit_changed(samples: Sequence[Sample]) -> Model:
     """The model of whether a classifier changed at all."""
-    some = [item for item in samples if not item.is_draw]
+    some = [item for item in samples if item.is_fitted and not item.signs.bias_zero]
     return fitted(
         np.array([item.signs.of_change for item in some], float), np.array([item.steps > 0 for item in some], float)
     )
@@ -160,7 +182,7 @@ def fit_changed(samples: Sequence[Sample]) -> Model:
 
 def fit_far(samples: Sequence[Sample]) -> Model:
     """The model of whether a classifier that changed did so by more than a little."""
-    some = [item for item in samples if item.steps > 0 and not item.is_draw]
+    some = [item for item in samples if item.steps > 0 and item.is_fitted]
     return fitted(
         np.array([item.signs.of_size for item in some], float), np.array([item.moved >= LITTLE for item in some], float)
     )
@@ -184,7 +206,7 @@ class Judged:
     @property
     def verdict(self) -> HealthVerdict:
         """What headscope would say."""
-        return verdict_of(self.sample.signs, self.changed, self.far)[0]
+        return self.sample.settled or verdict_of(self.sample.signs, self.changed, self.far)[0]
 
 
 def held_out(samples: Sequence[Sample]) -> list[Judged]:
@@ -194,7 +216,7 @@ def held_out(samples: Sequence[Sample]) -> list[Judged]:
         rest = [item for item in samples if item.fold != fold]
         changed_model, far_model = fit_changed(rest), fit_far(rest)
         for item in (item for item in samples if item.fold == fold):
-            changed = 0.001 if item.is_draw else probability(changed_model, item.signs.of_change)
+            changed = 0.001 if item.is_draw else probability(changed_model, item.signs.of_change, item.signs.of_zeros)
             found.append(Judged(item, changed, changed * probability(far_model, item.signs.of_size)))
     return found
 
@@ -212,12 +234,20 @@ def area(scores: Sequence[float], positive: Sequence[bool]) -> float:
 
 
 _STRATA: tuple[tuple[str, Callable[[Sample], bool]], ...] = (
-    ("all heads", lambda item: True),
-    ("bias that begins at zero", lambda item: item.tells_by_bias),
-    ("no such bias", lambda item: not item.tells_by_bias),
-    ("no such bias, float32", lambda item: not item.tells_by_bias and item.weight.draw_z is not None),
-    ("no such bias, bfloat16 or float16", lambda item: not item.tells_by_bias and item.weight.draw_z is None),
+    ("initialized, and trained or not", lambda item: item.kind == "plain"),
+    ("bias that begins at zero", lambda item: item.kind == "plain" and item.tells_by_bias),
+    ("no such bias", lambda item: item.kind == "plain" and not item.tells_by_bias),
+    ("no such bias, float32", lambda item: item.kind == "plain" and not item.tells_by_bias and not _is_half(item)),
+    (
+        "no such bias, bfloat16 or float16",
+        lambda item: item.kind == "plain" and not item.tells_by_bias and _is_half(item),
+    ),
+    ("every kind", lambda item: True),
 )
+
+
+def _is_half(item: Sample) -> bool:
+    return item.weight.dtype != "float32"
 
 
 def areas(judged: Sequence[Judged], steps: Sequence[int] = (1, 10, 50, 200, 1000)) -> dict[str, list[float]]:
@@ -252,6 +282,33 @@ def verdicts(judged: Sequence[Judged]) -> dict[tuple[HealthVerdict, HealthVerdic
     return found
 
 
+LIMITS = (0.99, 0.995, 0.999)
+_ONE_IN = 1000
+
+
+def called_fresh(judged: Sequence[Judged], limit: float) -> tuple[int, int, int, int]:
+    """Trained heads that are called fresh with at least this confidence, and all of them; the same of fresh heads."""
+    sure = [item.verdict is HealthVerdict.FRESH and 1 - item.changed >= limit for item in judged]
+    trained = [found for found, item in zip(sure, judged, strict=True) if item.sample.steps > 0]
+    fresh = [found for found, item in zip(sure, judged, strict=True) if item.sample.steps == 0]
+    return sum(trained), len(trained), sum(fresh), len(fresh)
+
+
+def decisive(judged: Sequence[Judged]) -> float:
+    """The lowest limit at which at most one trained head of a thousand is called fresh."""
+    rates = ((limit, called_fresh(judged, limit)) for limit in LIMITS)
+    return next(limit for limit, (wrong, trained, *_) in rates if wrong * _ONE_IN <= trained)
+
+
+def _of_decisions(judged: Sequence[Judged]) -> str:
+    limit = decisive(judged)
+    wrong, trained, found, fresh = called_fresh(judged, limit)
+    return (
+        f"Decisive is an untouched draw, or a confidence of {limit:.0%} or more: of {trained:,} trained heads {wrong} "
+        f"{'is' if wrong == 1 else 'are'} called fresh so ({wrong / trained:.2%}), of {fresh:,} fresh ones {found:,}."
+    )
+
+
 def report(samples: Sequence[Sample], judged: Sequence[Judged]) -> str:
     """The measured part of the page."""
     fresh = sum(item.steps == 0 for item in samples)
@@ -268,18 +325,27 @@ def report(samples: Sequence[Sample], judged: Sequence[Judged]) -> str:
         holds = dict(_STRATA)[name]
         count = sum(item.steps == 0 and holds(item) for item in samples)
         lines.append(f"| {name} | {count:,} | {' | '.join(f'{value:.3f}' for value in values)} |")
-    lines += ["", "![ROC](images/health-roc.svg)", "", "Reliability of the probability that a head was trained:", ""]
+    lines += [
+        "",
+        "![ROC](images/health-roc.svg)",
+        "",
+        "Reliability of the probability that a head was trained, where nothing else was done to it:",
+        "",
+    ]
     lines += ["| probability | heads | mean | trained |", "|---|---|---|---|"]
     lines += [
         f"| {low:.2f} to {min(high, 1):.2f} | {count:,} | {mean:.3f} | {part:.3f} |"
-        for low, high, count, mean, part in reliability(judged)
+        for low, high, count, mean, part in reliability([item for item in judged if item.sample.kind == "plain"])
     ]
-    table = verdicts(judged)
     kinds = [*(kind for kind in HealthVerdict if kind is not HealthVerdict.COLLAPSED)]
-    lines += ["", "Verdicts on held-out heads (rows: what they are):", ""]
-    lines += [f"| | {' | '.join(_word(kind) for kind in kinds)} |", f"|---|{'---|' * len(kinds)}"]
-    for truth in kinds[:-1]:
-        lines.append(f"| {_word(truth)} | {' | '.join(str(table.get((truth, kind), 0)) for kind in kinds)} |")
+    lines += ["", "Verdicts on held-out heads, by what they are:", ""]
+    lines += [f"| heads | truth | {' | '.join(_word(kind) for kind in kinds)} |", f"|---|---|{'---|' * len(kinds)}"]
+    for made in ("plain", "changed weight", "bias set by code", "frozen bias"):
+        table = verdicts([item for item in judged if item.sample.kind == made])
+        for truth in (truth for truth in kinds[:-1] if any(table.get((truth, kind)) for kind in kinds)):
+            counts = " | ".join(str(table.get((truth, kind), 0)) for kind in kinds)
+            lines.append(f"| {made} | {_word(truth)} | {counts} |")
+    lines += ["", _of_decisions(judged)]
     lines += ["", "Constants:", "", "```text", *constants(samples), "```"]
     return "\n".join(lines) + "\n"
 
@@ -347,8 +413,8 @@ def main(arguments: list[str]) -> int:
     judged = held_out(samples)
     fresh = f"{before}{_BEGIN}\n\n{report(samples, judged)}\n{_END}{after}"
     drawn = picture(judged)
-    sys.stdout.write("\n".join(constants(samples)) + "\n")
-    if (fit_changed(samples), fit_far(samples)) != (CHANGED, FAR):
+    sys.stdout.write("\n".join((*constants(samples), f"DECISIVE = {decisive(judged)}")) + "\n")
+    if (fit_changed(samples), fit_far(samples), decisive(judged)) != (CHANGED, FAR, DECISIVE):
         sys.stderr.write("headscope/checks/health.py has other constants\n")
         return 1
     if arguments == ["--check"]:

@@ -76,7 +76,7 @@ def data_classes_unknown(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS722", "data-classes-absent", "The data lacks classes of the model", worst=Severity.WARNING, needs=_DATA)
+@rule("HS722", "data-classes-absent", "The data lacks classes of the model", needs=_DATA)
 def data_classes_absent(this: Rule, subject: Subject) -> Findings:
     """Classes of the model without a row."""
     data, model = _comparable(subject), subject.report.model
@@ -147,7 +147,7 @@ def data_label_kind(this: Rule, subject: Subject) -> Findings:
         yield this.find(Severity.WARNING if misfit.is_soft else Severity.ERROR, misfit.message, misfit.remedy)
 
 
-@rule("HS725", "data-names-differ", "Labels are spelled differently", worst=Severity.WARNING, needs=_DATA)
+@rule("HS725", "data-names-differ", "Labels are spelled differently", needs=_DATA)
 def data_names_differ(this: Rule, subject: Subject) -> Findings:
     """Names of the data that are the model's except for case, spaces, punctuation, or a well-known other word."""
     data, model = _comparable(subject), subject.report.model
@@ -222,7 +222,7 @@ def _by_digits(this: Rule, data: DataFacts, model: ModelFacts) -> Findings:
     )
 
 
-@rule("HS727", "data-unbalanced", "The classes are unbalanced", worst=Severity.NOTE, needs=_DATA)
+@rule("HS727", "data-unbalanced", "The classes are unbalanced", needs=_DATA)
 def data_unbalanced(this: Rule, subject: Subject) -> Findings:
     """A class with many times more rows than another."""
     data = _comparable(subject)
@@ -238,7 +238,7 @@ def data_unbalanced(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS728", "data-labels-missing", "Rows have no label", worst=Severity.WARNING, needs=_DATA)
+@rule("HS728", "data-labels-missing", "Rows have no label", needs=_DATA)
 def data_labels_missing(this: Rule, subject: Subject) -> Findings:
     """Empty cells, null and NaN in the column of labels."""
     data = given_data(subject)

@@ -13,12 +13,19 @@ from headscope.facts.health import (
     MatrixStatistics,
 )
 
-ENOUGH = 0.9
-"""The calibrated probability from which a verdict is given."""
+ENOUGH, ENOUGH_FRESH = 0.9, 0.97
+"""The calibrated probabilities from which a verdict is given: that it was trained, and that it is fresh."""
+FROZEN = 0.1
+"""How much less often a training leaves the bias at zero than it changes it: bias=False in an optimizer's groups, a
+merged adapter. An assumption, and on the safe side: a bias of zeros alone shows nothing."""
 LITTLE = 0.25
 """A weight that moved by less than this part of its initial size counts as briefly trained."""
 SURE = 0.999
-_ON_GRID = 4.5
+DECISIVE = 0.99
+"""The confidence from which a fresh head is an error: at most one trained head of a thousand in the table has it."""
+_ON_GRID, _ON_GRID_EVEN = 4.5, 6.5
+_TELLING = 640
+"""From 640 numbers on, a normal draw is on the grid by more than that: 0.37 * sqrt(numbers / 2) is 6.6 +- 0.7."""
 _WHOLE = 0.95
 _SAME = 1e-3
 _ORTHOGONAL = 1e-5
@@ -26,6 +33,10 @@ _FITS = 4.0
 _UNIFORM, _NORMAL = 1.8, 3.0
 _OFFSET, _OFFSET_Z = 0.5, 6.0
 _SPARSE = 0.05
+_FEW = _HALF = 0.5
+_BESIDE, _ALONE = 0.1, 3.0
+"""Training moves bias and weight alike. A bias up to the first part of the weight's spread may have been trained beside
+it; one of the second part would leave signs in the weight, or code has set it."""
 _NEAR = 1.3
 _MEAN_ROW = "the mean row"
 
@@ -34,8 +45,10 @@ _MEAN_ROW = "the mean row"
 class Signs:
     """What the probabilities are made of, from the statistics.
 
-    `bias_moved`: a bias is not where it begins; `bias_zero`: it is exactly zero. `outside`: a uniform draw with numbers
-    beyond its bounds; `inside`: one without. `off_grid`: numbers in float32 that are not a draw of PyTorch on the CPU.
+    `bias_moved`: a bias is not where it begins: 1 up to a tenth of the weight's numbers, because training moves both
+    alike, and less for a larger one, which code may have set alone. `bias_zero`: it is exactly zero. `outside`: a
+    uniform draw with numbers beyond its bounds; `inside`: one without. `off_grid`: numbers in float32, enough to show a
+    draw of PyTorch on the CPU, that are none.
     All others are logarithms, log(1 + z). `mean_row` is that of the mean row; `others` that of the
     rows, the columns, the spectrum and the shape of the distribution, the largest and only what exceeds chance;
     `departure` the largest of all five. `has_spread`: the class tells the spread that a fresh weight has, and `spread`
@@ -43,7 +56,7 @@ class Signs:
     by which the weight seems to have changed.
     """
 
-    bias_moved: bool
+    bias_moved: float
     bias_zero: bool
     outside: bool
     inside: bool
@@ -61,7 +74,6 @@ class Signs:
         """The terms of the first model: whether the classifier changed at all."""
         return (
             self.bias_moved,
-            self.bias_zero,
             self.outside,
             self.inside,
             self.off_grid,
@@ -70,6 +82,11 @@ class Signs:
             self.has_spread,
             self.spread,
         )
+
+    @property
+    def of_zeros(self) -> float:
+        """What a bias of zeros adds to the score of the first model: it may have been left out of the training."""
+        return math.log(FROZEN) if self.bias_zero else 0.0
 
     @property
     def of_size(self) -> tuple[float, ...]:
@@ -83,12 +100,13 @@ def signs_of(weight: MatrixStatistics, bias: BiasStatistics | None, initial: Ini
     found = departures(weight)
     others = max(z for name, z in found.items() if name != _MEAN_ROW)
     spread_z = _spread_to_judge(weight)
+    count = weight.classes * weight.features
     return Signs(
-        bias_moved=bias is not None and bias.zeros < bias.count and not _may_be_drawn(bias, initial, is_default),
+        bias_moved=_shown_by(bias, weight) if bias is not None and _is_moved(bias, initial, is_default) else 0.0,
         bias_zero=bias is not None and bias.zeros == bias.count,
-        outside=is_default and weight.largest > _bound(weight) * (1 + _rounding(weight.dtype)),
-        inside=is_default and weight.largest <= _bound(weight) * (1 + _rounding(weight.dtype)),
-        off_grid=weight.draw_z is not None and weight.draw_z < _ON_GRID,
+        outside=is_default and weight.largest > _bound(weight) * (1 + _rounding(weight.precision)),
+        inside=is_default and weight.largest <= _bound(weight) * (1 + _rounding(weight.precision)),
+        off_grid=weight.draw_z is not None and not _is_on_grid(weight) and count >= _TELLING,
         mean_row=math.log1p(found.get(_MEAN_ROW, 0.0)),
         others=math.log1p(max(0.0, others - _FITS)),
         departure=math.log1p(max(found.values())),
@@ -104,8 +122,8 @@ def departures(weight: MatrixStatistics) -> dict[str, float]:
     between = _UNIFORM <= weight.kurtosis <= _NORMAL  # as a normal draw has it, cut anywhere: up to a uniform one
     found = {
         _MEAN_ROW: weight.mean_row_z,
-        "the spread of the rows' norms": weight.rows_z,
-        "the spread of the columns' norms": weight.columns_z,
+        "the spread of the rows' norms": max(0.0, weight.rows_z or 0.0),  # an orthogonal draw has it below chance
+        "the spread of the columns' norms": max(0.0, weight.columns_z),
         "the distribution of the numbers": 0.0 if between else weight.shape_z,
     }
     top = weight.spectrum.top_z
@@ -141,10 +159,17 @@ def _rounding(dtype: str) -> float:
     return {"bfloat16": 2**-8, "float16": 2**-11}.get(dtype, 1e-6)
 
 
-def _may_be_drawn(bias: BiasStatistics, initial: InitialSpread | None, is_default: bool) -> bool:
-    """Whether a bias that is not zero may be as initialized."""
+def _is_moved(bias: BiasStatistics, initial: InitialSpread | None, is_default: bool) -> bool:
+    """Whether a bias is not where an initialization leaves it."""
     begins_at_zero = initial is not None and initial.bias == 0
-    return bias.is_constant or (bias.is_drawn and (is_default or not begins_at_zero))
+    may_be_drawn = bias.is_constant or (bias.is_drawn and (is_default or not begins_at_zero))
+    return bias.zeros < bias.count and not may_be_drawn
+
+
+def _shown_by(bias: BiasStatistics, weight: MatrixStatistics) -> float:
+    """How much a bias that moved shows of training, from 0 to 1: 0 from the size of the weight's numbers on."""
+    part = bias.largest / weight.spread
+    return max(0.0, min(1.0, math.log(_ALONE / part) / math.log(_ALONE / _BESIDE)))
 
 
 def _change(weight: MatrixStatistics) -> float:
@@ -158,15 +183,15 @@ def _change(weight: MatrixStatistics) -> float:
     return max(found, abs(spread) * math.sqrt(max(weight.kurtosis - 1, 0.5) / (4 * classes * features)))
 
 
-CHANGED = (0.3647, (6.4553, -7.5966, 4.3531, -1.3284, 0.9834, 0.886, 0.441, -0.9734, 0.7881))
-FAR = (-0.6145, (0.8788, 1.0087, 0.8761))
+CHANGED = (0.9373, (8.0074, 4.6385, -0.9869, 0.4362, 0.5855, 2.5022, -1.7118, 1.5867))
+FAR = (-0.8229, (0.7694, 1.151, 0.602))
 """Constant and factors of two logistic models: scripts/calibrate_health.py fits them to benchmarks/health_heads.csv."""
 
 
-def probability(model: tuple[float, tuple[float, ...]], terms: tuple[float, ...]) -> float:
-    """The probability that a logistic model gives."""
+def probability(model: tuple[float, tuple[float, ...]], terms: tuple[float, ...], beside: float = 0.0) -> float:
+    """The probability that a logistic model gives; `beside` is added to its score."""
     constant, factors = model
-    score = constant + sum(factor * term for factor, term in zip(factors, terms, strict=True))
+    score = constant + beside + sum(factor * term for factor, term in zip(factors, terms, strict=True))
     return 1 / (1 + math.exp(-max(-50.0, min(50.0, score))))
 
 
@@ -187,16 +212,16 @@ def judge_numbers(
     signs = signs_of(weight, bias, initial)
     found = (
         _by_values(blank, weight)
-        or _by_draw(blank, weight, signs)
         or _unlike_any(blank, weight)
+        or _by_draw(blank, weight, initial)
         or _by_statistics(blank, signs, initial)
     )
     return replace(found, reasons=(*found.reasons, *_remarks(weight)))
 
 
-def not_determined(classifier: str, reason: str) -> HeadHealth:
+def not_determined(classifier: str, reason: str, basis: HealthBasis = HealthBasis.UNREAD) -> HeadHealth:
     """A verdict that can't be given, with the reason."""
-    return HeadHealth(HealthVerdict.NOT_DETERMINED, None, HealthBasis.NONE, (reason,), classifier)
+    return HeadHealth(HealthVerdict.NOT_DETERMINED, None, basis, (reason,), classifier)
 
 
 def _by_values(blank: HeadHealth, weight: MatrixStatistics) -> HeadHealth | None:
@@ -221,21 +246,22 @@ def _are_same(weight: MatrixStatistics) -> bool:
     return weight.classes * math.exp(-2 * z) < _SAME**2
 
 
-def _by_draw(blank: HeadHealth, weight: MatrixStatistics, signs: Signs) -> HeadHealth | None:
+def _by_draw(blank: HeadHealth, weight: MatrixStatistics, initial: InitialSpread | None) -> HeadHealth | None:
     """Numbers that are those of a draw: nothing, or next to nothing, has changed them since."""
     drawn = _drawn(weight)
     if not drawn:
         part = _partly_drawn(weight)
-        return replace(blank, reasons=(part,)) if part else None
-    if signs.bias_moved:
-        return replace(blank, reasons=(f"{drawn}, but its bias is not: only the bias was trained, or code set it",))
+        return replace(blank, basis=HealthBasis.DRAW, reasons=(part,)) if part else None
+    if blank.bias is not None and _is_moved(blank.bias, initial, is_default=_is_default(weight)):
+        reason = f"{drawn}, but its bias is not: only the bias was trained, or code set it"
+        return replace(blank, basis=HealthBasis.DRAW, reasons=(reason,))
     return replace(blank, verdict=HealthVerdict.FRESH, confidence=SURE, basis=HealthBasis.DRAW, reasons=(drawn,))
 
 
 def _drawn(weight: MatrixStatistics) -> str:
     """What shows that a weight is an untouched draw; "" where nothing does."""
     if _is_on_grid(weight):
-        margin = 1 + 2 / (weight.draw_z or 1)  # two standard deviations of a test of this strength
+        margin = 1 + 1.4 / (weight.draw_z or 1)  # two standard deviations of a test of this strength
         is_whole = weight.draw_share * margin >= _WHOLE
         return f"{weight.name} is as PyTorch's {weight.draw}_ draws it on the CPU, to the last bits" if is_whole else ""
     top = weight.spectrum.largest
@@ -260,7 +286,8 @@ def _partly_drawn(weight: MatrixStatistics) -> str:
 
 
 def _is_on_grid(weight: MatrixStatistics) -> bool:
-    return weight.draw_z is not None and weight.draw_z >= _ON_GRID
+    """A step of Adam moves all numbers alike, at times by whole steps of the even grid that `uniform_` leaves."""
+    return weight.draw_z is not None and weight.draw_z >= (_ON_GRID_EVEN if weight.draw == "uniform" else _ON_GRID)
 
 
 def _unlike_any(blank: HeadHealth, weight: MatrixStatistics) -> HeadHealth | None:
@@ -270,16 +297,18 @@ def _unlike_any(blank: HeadHealth, weight: MatrixStatistics) -> HeadHealth | Non
     if weight.zeros > _SPARSE * max(living, 1):
         part = weight.zeros / living
         reason = f"{part:.0%} of {weight.name} is exactly zero: pruned, or a sparse initialization"
+    elif weight.distinct < _FEW:
+        reason = f"the numbers of {weight.name} were rounded to few steps, which hides whether they were trained"
     elif abs(weight.mean) > max(_OFFSET, _OFFSET_Z / math.sqrt(count)) * weight.spread:
         reason = f"the numbers of {weight.name} have the mean {weight.mean:.2g}, as no usual initialization leaves them"
     else:
         return None
-    return replace(blank, reasons=(reason,))
+    return replace(blank, basis=HealthBasis.VALUES, reasons=(reason,))
 
 
 def _by_statistics(blank: HeadHealth, signs: Signs, initial: InitialSpread | None) -> HeadHealth:
     assert blank.weight is not None
-    changed = probability(CHANGED, signs.of_change)
+    changed = probability(CHANGED, signs.of_change, signs.of_zeros)
     far = changed * probability(FAR, signs.of_size)
     verdict, confidence = verdict_of(signs, changed, far)
     reasons = _evidence(signs, blank.weight, blank.bias, initial)
@@ -301,12 +330,12 @@ def verdict_of(signs: Signs, changed: float, far: float) -> tuple[HealthVerdict,
     `briefly_trained` claims no more than that it changed, so what speaks for `trained` speaks for it too. An unknown
     initial spread alone shows no training: any code may draw random numbers of any size.
     """
-    is_shown = signs.bias_moved or signs.outside or signs.departure >= math.log1p(_FITS)
+    is_shown = signs.bias_moved >= _HALF or signs.outside or signs.departure >= math.log1p(_FITS)
     if far >= ENOUGH and is_shown:
         return HealthVerdict.TRAINED, far
     if changed >= ENOUGH and is_shown:
         return HealthVerdict.BRIEFLY_TRAINED, changed
-    if 1 - changed >= ENOUGH:
+    if 1 - changed >= ENOUGH_FRESH:
         return HealthVerdict.FRESH, 1 - changed
     return HealthVerdict.NOT_DETERMINED, 0.0
 
@@ -331,7 +360,7 @@ def _of_bias(signs: Signs, bias: BiasStatistics | None, initial: InitialSpread |
     if bias is None:
         return "there is no bias, which would show the first steps"
     if signs.bias_zero:
-        return f"{bias.name} is exactly zero, and the first training step would change it"
+        return f"{bias.name} is exactly zero: the first step would change it, unless it was left out of the training"
     if signs.bias_moved:
         begins = "where it began at zero" if initial is not None and initial.bias == 0 else "which no usual draw gives"
         return f"{bias.name} is up to {bias.largest:.2g}, {begins}"

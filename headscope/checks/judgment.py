@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from headscope.checks.rule import NotApplicable, NotKnown, Rule
-from headscope.checks.selection import GRAVITY, Ignore, Selection
-from headscope.facts import Finding, Unavailable
+from headscope.checks.selection import Ignore, Selection
+from headscope.facts import Finding, Severity, Unavailable
 from headscope.facts.check import CheckResult, Ignored, Subject, Verdict
 from headscope.facts.environment import tool_version
+from headscope.facts.severities import GRAVITY
 
 _NO_DATA = "no labeled data was given (--data)"
 _OPTIONAL = frozenset({"data", "predictions"})
@@ -87,7 +88,7 @@ def _without_the_rest(subject: Subject, selection: Selection) -> Selection:
 def _gather(subject: Subject, selection: Selection) -> _Gathered:
     gathered = _Gathered()
     unknown = {gap.what: gap.reason for gap in subject.unknown}
-    without = {gap.what: gap.reason for gap in subject.inapplicable}
+    without = {gap.what: gap.reason for gap in subject.inapplicable if gap.what not in unknown}
     if subject.data is None and "data" not in unknown:
         without.setdefault("data", _NO_DATA)
     elif subject.data is not None and subject.data.predictions is None and "predictions" not in unknown:
@@ -98,20 +99,25 @@ def _gather(subject: Subject, selection: Selection) -> _Gathered:
         if lacking is not None:
             gathered.inapplicable.append(Unavailable(f"{rule.id} {rule.name}", without[lacking]))
         elif unread is not None:
-            _add_gap(gathered, rule, unknown[unread], selection)
+            _add_gap(gathered, rule, unknown[unread], _gravest(rule, subject), selection)
         else:
             try:
                 gathered.findings += rule.judge(rule, subject)
             except NotKnown as gap:
-                _add_gap(gathered, rule, str(gap), selection)
+                _add_gap(gathered, rule, str(gap), (gap.hides,) if gap.hides else _gravest(rule, subject), selection)
             except NotApplicable as gap:
                 gathered.inapplicable.append(Unavailable(f"{rule.id} {rule.name}", str(gap)))
     return gathered
 
 
-def _add_gap(gathered: _Gathered, rule: Rule, reason: str, selection: Selection) -> None:
+def _gravest(rule: Rule, subject: Subject) -> tuple[Severity, ...]:
+    """The gravest severity that a rule may find for the profile; none where it finds nothing."""
+    return rule.severities.of(subject.profile)[:1]
+
+
+def _add_gap(gathered: _Gathered, rule: Rule, reason: str, hidden: tuple[Severity, ...], selection: Selection) -> None:
     gathered.gaps.append(Unavailable(f"{rule.id} {rule.name}", reason))
-    gathered.grave |= GRAVITY[rule.worst] >= GRAVITY[selection.fail_on]
+    gathered.grave |= any(GRAVITY[item] >= GRAVITY[selection.fail_on] for item in hidden)
 
 
 def sift(findings: list[Finding], selection: Selection, reference: str) -> tuple[list[Finding], list[Ignored]]:

@@ -78,7 +78,7 @@ def head_dtype(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS403", "remote-code", "The checkpoint brings its own code", worst=Severity.WARNING)
+@rule("HS403", "remote-code", "The checkpoint brings its own code")
 def remote_code(this: Rule, subject: Subject) -> Findings:
     """auto_map in the configuration: loading with trust_remote_code runs code from the repository."""
     if subject.config.has_auto_map:

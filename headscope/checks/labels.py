@@ -83,7 +83,7 @@ def _names_in_config(subject: Subject) -> list[str]:
     return [name for _, name in subject.config.id2label]
 
 
-@rule("HS202", "placeholder-labels", "The classes have no names", worst=Severity.WARNING)
+@rule("HS202", "placeholder-labels", "The classes have no names")
 def placeholder_labels(this: Rule, subject: Subject) -> Findings:
     """Labels like LABEL_0, which tell nobody what a score means."""
     model = subject.report.model
@@ -188,7 +188,7 @@ def _softmax_over_one(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS205", "one-label", "One label means regression", worst=Severity.WARNING)
+@rule("HS205", "one-label", "One label means regression")
 def one_label(this: Rule, subject: Subject) -> Findings:
     """num_labels is 1, problem_type is not set, and the forward computes MSELoss."""
     model = subject.report.model
@@ -208,7 +208,7 @@ def one_label(this: Rule, subject: Subject) -> Findings:
     )
 
 
-@rule("HS206", "problem-type-unread", "The forward does not read problem_type", worst=Severity.WARNING)
+@rule("HS206", "problem-type-unread", "The forward does not read problem_type")
 def problem_type_unread(this: Rule, subject: Subject) -> Findings:
     """problem_type asks for another loss than the one that the forward computes whatever is set."""
     model, configured = subject.report.model, subject.config.problem_type

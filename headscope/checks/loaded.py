@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 from headscope.checks.judgment import sift
 from headscope.checks.rule import Findings, Rule, rule
-from headscope.checks.selection import GRAVITY, Selection
+from headscope.checks.selection import Selection
 from headscope.facts import Finding, Severity, Unavailable
 from headscope.facts.check import Ignored, Verdict
 from headscope.facts.counting import counted, few_of, verb
+from headscope.facts.severities import GRAVITY
 from headscope.facts.verification import LoadedModel, SavedModel, TensorCheck, TensorStatus
 
 _LOAD_AGAIN = "Load it with the class that the checkpoint names, and compare again."

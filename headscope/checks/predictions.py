@@ -26,7 +26,7 @@ def predictions_permuted(this: Rule, subject: Subject) -> Findings:
         yield this.find(Severity.ERROR, f"{named}. {_measured(subject, found.rows)}", _PERMUTED)
 
 
-@rule("HS730", "predictions-chance", "The predictions are no better than chance", worst=Severity.WARNING,
+@rule("HS730", "predictions-chance", "The predictions are no better than chance",
       needs=_PREDICTED)  # fmt: skip
 def predictions_chance(this: Rule, subject: Subject) -> Findings:
     """Scores that fit no order of the classes."""
@@ -41,7 +41,7 @@ def predictions_chance(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS731", "predictions-name-classes", "Predictions show which class is which", worst=Severity.NOTE,
+@rule("HS731", "predictions-name-classes", "Predictions show which class is which",
       needs=_PREDICTED)  # fmt: skip
 def predictions_name_classes(this: Rule, subject: Subject) -> Findings:
     """Classes without names, each predicted for one label of the data."""

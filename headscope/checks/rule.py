@@ -8,6 +8,7 @@ from headscope.facts import CheckpointKind, Finding, Head, HeadParameter, Parame
 from headscope.facts.check import Subject
 from headscope.facts.counting import few_of
 from headscope.facts.head import classifier_weight
+from headscope.facts.severities import Severities, severities_of
 from headscope.facts.tasks import WITHOUT_CLASSES
 from headscope.facts.weights import stored_classes
 
@@ -17,7 +18,7 @@ Judge = Callable[["Rule", Any], Findings]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule. `worst` is the gravest severity it can give; `needs` names facts that not every checkpoint has.
+    """One rule. `needs` names facts that not every checkpoint has.
 
     `command` is the command that asks it, which decides what `judge` is handed: a `Subject` in `check`, a `LoadedModel`
     in `verify`.
@@ -26,21 +27,34 @@ class Rule:
     id: str
     name: str
     title: str
-    worst: Severity
     needs: tuple[str, ...]
     judge: Judge
     command: str = "check"
 
+    @property
+    def severities(self) -> Severities:
+        """What it may find, for each profile."""
+        return severities_of(self.id)
+
     def find(
         self, severity: Severity, message: str, remedy: str, parameters: Iterable[str] = (), code: str = ""
     ) -> Finding:
-        """A finding of this rule; `code` does what the remedy says."""
+        """A finding of this rule; `code` does what the remedy says. Raises ValueError for an undeclared severity."""
+        if severity not in {*self.severities.training, *self.severities.inference}:
+            raise ValueError(f"{self.id} finds a severity that headscope/facts/severities.py doesn't list: {severity}")
         page = f"docs/rules.md#{self.id.lower()}"
         return Finding(self.id, severity, self.title, message, remedy, tuple(parameters), page, code)
 
 
 class NotKnown(Exception):
-    """A rule could not be decided; its text says why."""
+    """A rule could not be decided; its text says why.
+
+    `hides` is the gravest finding that may be hidden; None: any that the rule has.
+    """
+
+    def __init__(self, reason: str, hides: Severity | None = None) -> None:
+        super().__init__(reason)
+        self.hides = hides
 
 
 class NotApplicable(Exception):
@@ -54,9 +68,8 @@ def rule(
     identifier: str,
     name: str,
     title: str,
-    worst: Severity = Severity.ERROR,
-    needs: tuple[str, ...] = (),
     *,
+    needs: tuple[str, ...] = (),
     command: str = "check",
 ) -> Callable[[Judge], Judge]:
     """Enters a function into the rules under a stable id."""
@@ -64,7 +77,7 @@ def rule(
     def enter(judge: Judge) -> Judge:
         if identifier in RULES:
             raise ValueError(f"two rules have the id {identifier}")
-        RULES[identifier] = Rule(identifier, name, title, worst, needs, judge, command)
+        RULES[identifier] = Rule(identifier, name, title, needs, judge, command)
         return judge
 
     return enter

@@ -119,7 +119,7 @@ def _labels_missing(this: Rule, saved: SavedModel) -> Findings:
     )
 
 
-@rule("HS716", "saved-head-dtype", "The head was saved in another dtype", Severity.WARNING, command=COMMAND)
+@rule("HS716", "saved-head-dtype", "The head was saved in another dtype", command=COMMAND)
 def _other_dtype(this: Rule, saved: SavedModel) -> Findings:
     """A tensor of the head is stored in another dtype than the live model has it in."""
     found = list(saved.of(TensorStatus.CAST))

@@ -10,9 +10,6 @@ from headscope.checks.rule import RULES, Rule
 from headscope.errors import UsageError, did_you_mean
 from headscope.facts import Finding, Severity
 
-GRAVITY = {Severity.NOTE: 0, Severity.WARNING: 1, Severity.ERROR: 2}
-"""Severities in their order."""
-
 
 @dataclass(frozen=True, slots=True)
 class Ignore:

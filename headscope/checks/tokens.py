@@ -86,7 +86,7 @@ def _has_pad(subject: Subject) -> bool:
     return pad is not None and (size is None or 0 <= pad < size)
 
 
-@rule("HS305", "padding-changes-scores", "Padding changes the scores", worst=Severity.WARNING)
+@rule("HS305", "padding-changes-scores", "Padding changes the scores")
 def padding_changes_scores(this: Rule, subject: Subject) -> Findings:
     """Scores of one text that differ between alone and padded to a batch, measured on a small random model."""
     verification = head_of(subject).verification

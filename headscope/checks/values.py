@@ -1,9 +1,11 @@
 """Rules on the numbers in the head, which is read whole."""
 
+from headscope.checks.health import DECISIVE
 from headscope.checks.rule import Findings, NotApplicable, NotKnown, Rule, at, classifier_of, rule
 from headscope.facts import HealthBasis, HealthVerdict, ParameterStatus, Severity
 from headscope.facts.check import HeadTrial, Subject, TensorValues
 from headscope.facts.counting import few_of, verb
+from headscope.facts.health import HeadHealth
 
 _STORED = (ParameterStatus.LOADED, ParameterStatus.TIED)
 
@@ -89,8 +91,8 @@ def base_values_broken(this: Rule, subject: Subject) -> Findings:
     elif numbers.answers is False:
         yield this.find(
             at(subject, training=Severity.WARNING, inference=Severity.ERROR),
-            f"{few_of(numbers.zeros)} {verb(len(numbers.zeros), 'holds', 'hold')} only zeros, and the loaded model gives"
-            " all inputs the same answer.",
+            f"{few_of(numbers.zeros)} {verb(len(numbers.zeros), 'holds', 'hold')} only zeros, and the "
+            "loaded model gives all inputs the same answer.",
             "The weights were never trained, or damaged when they were saved: save the checkpoint again.",
             numbers.zeros,
         )
@@ -98,7 +100,7 @@ def base_values_broken(this: Rule, subject: Subject) -> Findings:
         raise NotKnown(f"{few_of(numbers.zeros)} hold only zeros, and the model was not run to see what it answers")
 
 
-@rule("HS502", "looks-untrained", "The classifier looks as if it was never trained", Severity.NOTE, needs=("values",))
+@rule("HS502", "looks-untrained", "The classifier looks as if it was never trained", needs=("values",))
 def looks_untrained(this: Rule, subject: Subject) -> Findings:
     """A classifier that the checkpoint gives, and whose numbers are those of a fresh initialization."""
     health = subject.health
@@ -106,14 +108,16 @@ def looks_untrained(this: Rule, subject: Subject) -> Findings:
         return
     if health.verdict is HealthVerdict.NOT_DETERMINED:
         because = "; ".join(health.reasons[:1])
-        raise (NotKnown if health.basis is HealthBasis.STATISTICS else NotApplicable)(because)
+        if health.basis is HealthBasis.NONE:
+            raise NotApplicable(because)
+        raise NotKnown(because, at(subject, training=Severity.NOTE, inference=Severity.WARNING))
     if health.verdict is not HealthVerdict.FRESH or health.basis is HealthBasis.STATUS:
         return
     last = classifier_of(subject)
     stored = last is not None and last.status in _STORED
     sure = f" ({health.confidence:.0%} confidence)" if health.basis is HealthBasis.STATISTICS else ""
     yield this.find(
-        at(subject, training=Severity.NOTE, inference=Severity.WARNING),
+        at(subject, training=Severity.NOTE, inference=Severity.ERROR if _is_decisive(health) else Severity.WARNING),
         f"{health.classifier}{' is in the checkpoint, but it' if stored else ''} looks untrained{sure}: "
         f"{'; '.join(health.reasons[:2])}.",
         "If it was trained, little has changed; compare it with the base checkpoint."
@@ -121,3 +125,8 @@ def looks_untrained(this: Rule, subject: Subject) -> Findings:
         else "If it was trained, little has changed since the initialization.",
         (health.classifier,),
     )
+
+
+def _is_decisive(health: HeadHealth) -> bool:
+    """Whether a trained classifier would look so in at most one case of a thousand; docs/health.md has the rate."""
+    return health.basis is HealthBasis.DRAW or (health.confidence or 0.0) >= DECISIVE

@@ -250,7 +250,6 @@ def _changes(shapes: Mapping[str, tuple[Sequence[int], Sequence[int]]]) -> str:
     "HS105",
     "unused-weights-new",
     "New weights that the scores do not depend on",
-    worst=Severity.NOTE,
     needs=("checkpoint",),
 )
 def unused_weights_new(this: Rule, subject: Subject) -> Findings:
@@ -270,7 +269,6 @@ def unused_weights_new(this: Rule, subject: Subject) -> Findings:
     "HS106",
     "classifier-unused",
     "A trained classifier in the checkpoint is not loaded",
-    worst=Severity.WARNING,
     needs=("checkpoint",),
 )
 def classifier_unused(this: Rule, subject: Subject) -> Findings:
@@ -358,7 +356,7 @@ def _described(faults: list[AdapterFault]) -> str:
     return shown if len(faults) <= _LISTED else f"{shown}; and {len(faults) - _LISTED:,} more"
 
 
-@rule("HS110", "head-changed", "Weights differ from the checkpoint", worst=Severity.NOTE, needs=("checkpoint",))
+@rule("HS110", "head-changed", "Weights differ from the checkpoint", needs=("checkpoint",))
 def weights_changed(this: Rule, subject: Subject) -> Findings:
     """Parameters of a model in memory that hold other numbers than the load gave them."""
     head = {item.name for item in head_of(subject).parameters if item.live}
@@ -392,7 +390,7 @@ def base_dropped(this: Rule, subject: Subject) -> Findings:
         )
 
 
-@rule("HS108", "pickled-weights", "The weights are a pickle", worst=Severity.WARNING)
+@rule("HS108", "pickled-weights", "The weights are a pickle")
 def pickled_weights(this: Rule, subject: Subject) -> Findings:
     """Weights in PyTorch's own format, which is a program."""
     if subject.report.checkpoint.format is WeightsFormat.TORCH:

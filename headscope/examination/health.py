@@ -84,11 +84,13 @@ def _without_numbers(report: Report, *, is_loaded: bool) -> HeadHealth | tuple[H
     weight = classifier_weight(report.head) if report.head is not None else None
     reason = _why_no_classifier(report) or ("the head has no parameters" if weight is None else "")
     if weight is None or reason or report.head is None:
-        return not_determined("", reason)
+        return not_determined("", reason, HealthBasis.UNREAD if report.head is None else HealthBasis.NONE)
     reason = _why_no_matrix(report, weight)
-    if not reason and is_loaded and weight.status in NEW_AT_LOAD:
+    if reason:
+        return not_determined(weight.name, reason, HealthBasis.NONE)
+    if is_loaded and weight.status in NEW_AT_LOAD:
         return _fresh_by_status(report, weight)
-    reason = reason or _why_not_its_numbers(weight, is_loaded=is_loaded)
+    reason = _why_not_its_numbers(weight, is_loaded=is_loaded)
     if reason:
         return not_determined(weight.name, reason)
     bias = next((item for item in report.head.parameters if item.name == _bias_of(weight) and item.live), None)
@@ -119,6 +121,8 @@ def _why_not_its_numbers(weight: HeadParameter, *, is_loaded: bool) -> str:
         return "the adapter changes its output, and only the weight below it could be read"
     if weight.quantised is not None:
         return f"it is quantized ({weight.quantised}), which hides the effect of training"
+    if min(weight.shape[0], weight.count // weight.shape[0]) > _LARGEST_SIDE:
+        return f"it is {_size(weight.shape)}, and headscope judges matrices with a side of at most {_LARGEST_SIDE:,}"
     return ""
 
 
@@ -140,8 +144,6 @@ def _why_no_matrix(report: Report, weight: HeadParameter) -> str:
         return f"it has {weight.shape[0]} rows for {counted(model.num_labels, 'class', 'classes')}"
     if not weight.count:
         return "it is empty"
-    if min(weight.shape[0], weight.count // weight.shape[0]) > _LARGEST_SIDE:
-        return f"it is {_size(weight.shape)}, and headscope judges matrices with a side of at most {_LARGEST_SIDE:,}"
     return ""
 
 

@@ -48,9 +48,10 @@ def predict_sample(
     (progress or (lambda sentence: None))(f"predicting {len(rows)} rows on {wanted.device}")
     scores = _scores(examined, request, wanted.device, rows)
     if scores.dim() != 2 or scores.shape[1] != model.num_labels:  # noqa: PLR2004  a row for each text
-        return Unavailable(_PREDICTIONS, f"the model gives scores of the shape {tuple(scores.shape)}")
+        reason = f"the model gives scores of the shape {tuple(scores.shape)}"
+        return Predictions(len(rows), wanted.device, Order.NOT_DETERMINED, reason)
     if not bool(scores.isfinite().all()):
-        return Unavailable(_PREDICTIONS, "some scores are NaN or infinite")
+        return Predictions(len(rows), wanted.device, Order.NOT_DETERMINED, "some scores are NaN or infinite")
     found = _judged(rows, scores, data, model)
     return replace(found, device=wanted.device)
 

@@ -23,12 +23,14 @@ class HealthBasis(StrEnum):
 
     `status`: the checkpoint doesn't give the classifier. `draw`: the numbers are those that PyTorch's generator draws.
     `statistics`: a calibrated model of the statistics. `values`: the numbers themselves, such as zeros or NaN.
+    `unread`: they could not be read, or are not those that the classifier computes with. `none`: no linear classifier.
     """
 
     STATUS = "status"
     DRAW = "draw"
     STATISTICS = "statistics"
     VALUES = "values"
+    UNREAD = "unread"
     NONE = "none"
 
 
@@ -65,7 +67,8 @@ class MatrixStatistics:
     `draw_z`: how strongly the numbers are on the grid of PyTorch's generator, and `draw_share` how many of them about;
     None where it can't be tested.
     `dead_rows` hold one number throughout; `duplicate_rows` equal an earlier row; `zeros` counts the numbers of all
-    other rows that are exactly zero.
+    other rows that are exactly zero. `precision` is the coarsest dtype that holds every number as it is; `distinct` is
+    how many different numbers there are, in parts of what a draw has that was rounded to that dtype.
     """
 
     name: str
@@ -95,6 +98,8 @@ class MatrixStatistics:
     dead_rows: tuple[int, ...] = ()
     duplicate_rows: tuple[int, ...] = ()
     zeros: int = 0
+    precision: str = ""
+    distinct: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

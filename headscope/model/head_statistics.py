@@ -20,6 +20,9 @@ _BLOCK = 16
 _FEWEST_PAIRS = 24
 _ROUNDING = 2**-8
 _UNLIKELY = 1e-4
+_DISTINCT = 0.9
+_COARSE = 3.5
+"""What Rayleigh's test exceeds at random in one case of 200,000."""
 _REGULAR_ANGLES = 0.37
 """How regular the angles of normal draws are on the grid after they were rounded, whatever the spread: measured."""
 _DISTRIBUTIONS = (("normal", 3.0), ("uniform", 1.8), ("truncated normal", 2.36))
@@ -36,7 +39,9 @@ def matrix_statistics(name: str, matrix: torch.Tensor, initial_spread: float | N
     kurtosis = float(numbers.pow(4).mean()) / spread**4
     scheme, scheme_z = _nearest_scheme(spread, numbers.shape, kurtosis, initial_spread)
     several = classes > 1
-    draw = _draw(matrix)
+    precision = _precision(matrix)
+    distinct = _distinct_share(numbers, precision)
+    draw = _draw(matrix) if precision == "float32" and distinct >= _DISTINCT else _Draw()
     dead = (numbers == numbers[:, :1]).all(dim=1)
     return MatrixStatistics(
         name=name,
@@ -66,6 +71,8 @@ def matrix_statistics(name: str, matrix: torch.Tensor, initial_spread: float | N
         dead_rows=tuple(torch.nonzero(dead).flatten().tolist()),
         duplicate_rows=_duplicates(numbers),
         zeros=int((numbers[~dead] == 0).sum()),
+        precision=precision,
+        distinct=distinct,
     )
 
 
@@ -184,6 +191,25 @@ def top_z(top: float, small: int, large: int) -> float:
     return float((top**2 - centre) / scale + 1.21) / 1.27
 
 
+def _precision(matrix: torch.Tensor) -> str:
+    """The coarsest dtype that holds every number as it is: numbers that were rounded stay so in a wider file."""
+    stored = str(matrix.dtype).removeprefix("torch.")
+    narrow = (item for item in (torch.bfloat16, torch.float16, torch.float32) if item.itemsize <= matrix.dtype.itemsize)
+    same = (str(item).removeprefix("torch.") for item in narrow if bool((matrix.to(item).to(matrix) == matrix).all()))
+    return next(same, stored)
+
+
+def _distinct_share(numbers: torch.Tensor, precision: str) -> float:
+    """How many different numbers there are, zeros left out, in parts of what a draw has that was rounded alike.
+
+    Numbers that were rounded to few steps have few. A draw of one spread that is rounded to 8 or 11 bits repeats too.
+    """
+    living = numbers[numbers != 0].abs()
+    drawn = torch.randn(living.numel(), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    usual = drawn.mul(living.square().mean().sqrt()).to(getattr(torch, precision)).abs()
+    return len(torch.unique(living)) / max(1, len(torch.unique(usual)))
+
+
 def _duplicates(numbers: torch.Tensor) -> tuple[int, ...]:
     _, places = torch.unique(numbers, dim=0, return_inverse=True)
     seen: set[int] = set()
@@ -218,9 +244,9 @@ def _draw(matrix: torch.Tensor) -> _Draw:
 
     A float32 number from 0 to 1 is a multiple of 2**-24. `normal_` makes its numbers in pairs from two such numbers,
     one of which is the angle of the pair; `uniform_` shifts and scales one. A change of one part in a million, as by a
-    single step of training, leaves no grid. Other dtypes are too coarse to show it.
+    single step of training, leaves no grid. Numbers that were rounded to other dtypes are too coarse to show it.
     """
-    if matrix.dtype != torch.float32 or matrix.numel() < _FEWEST_PAIRS * 2:
+    if matrix.numel() < _FEWEST_PAIRS * 2:
         return _Draw()
     numbers = matrix.detach().to("cpu", torch.float64).flatten()
     bounds = (1 / math.sqrt(matrix.shape[1]), math.sqrt(6 / sum(matrix.shape)))
@@ -243,12 +269,26 @@ def _uniform_draw(count: int, bound: float) -> torch.Tensor:
 
 
 def _tested(name: str, parts: torch.Tensor, usual: float) -> _Draw:
-    """Rayleigh's test on the places between the points of the grid: about 0.9 +- 0.5 at random, more on the grid."""
-    if parts.numel() < _FEWEST_PAIRS:
+    """Rayleigh's test on the places between the points of the grid: about 0.9 +- 0.5 at random, more on the grid.
+
+    Every place counts once: zeros and constants share a few. Half of a draw fits a grid that is twice as coarse, and
+    all numbers that were rounded to fewer bits; where that grid fits too, the numbers show no draw.
+    """
+    distinct: torch.Tensor = torch.unique(parts)
+    count = distinct.numel()
+    if count < _FEWEST_PAIRS:
         return _Draw(name, 0.0)
-    turns = (parts * _GRID % 1) * 2 * math.pi
-    regular = math.sqrt(float(turns.cos().mean() ** 2 + turns.sin().mean() ** 2))
-    return _Draw(name, regular * math.sqrt(parts.numel()), min(1.0, regular / usual) if usual else 0.0)
+    regular = _regularity(distinct * _GRID)
+    if _regularity(distinct * _GRID / 2) * math.sqrt(count) >= _COARSE:
+        return _Draw(name, 0.0)
+    share = regular / usual * count / parts.numel() if usual else 0.0
+    return _Draw(name, regular * math.sqrt(count), min(1.0, share))
+
+
+def _regularity(places: torch.Tensor) -> float:
+    """How much the places between whole numbers agree: 1 if all are the same, about 0 at random."""
+    turns = (places % 1) * 2 * math.pi
+    return math.sqrt(float(turns.cos().mean() ** 2 + turns.sin().mean() ** 2))
 
 
 def _is_within(numbers: torch.Tensor, bound: float) -> bool:

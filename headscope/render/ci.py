@@ -30,7 +30,11 @@ def _annotations(result: CheckResult) -> Iterable[str]:
         title = f"{finding.id} {finding.title} ({result.reference})"
         yield _command(_GITHUB[finding.severity], title, f"{finding.message} {finding.remedy}")
     for gap in result.not_determined:
-        yield _command("error", f"not determined: {gap.what} ({result.reference})", gap.reason)
+        yield _command(
+            "notice" if result.verdict is Verdict.PASSED else "error",
+            f"not determined: {gap.what} ({result.reference})",
+            gap.reason,
+        )
     kind = {Verdict.PASSED: "notice", Verdict.FAILED: "error", Verdict.NOT_DETERMINED: "error"}[result.verdict]
     yield _command(kind, result.reference, verdict_of(result))
 
@@ -63,6 +67,9 @@ def _suite(root: ElementTree.Element, result: CheckResult, titles: dict[str, str
         by_rule.setdefault(finding.id, []).append(finding)
     gaps = {gap.what.split()[0]: gap.reason for gap in result.not_determined}
     skipped = {gap.what.split()[0]: gap.reason for gap in result.not_applicable}
+    if result.verdict is Verdict.PASSED:  # then a gap can't hide what would fail, and an error would fail the job
+        skipped |= {rule: f"not determined: {reason}" for rule, reason in gaps.items() if rule in result.rules}
+        gaps = {}
     general = [gap for gap in result.not_determined if gap.what.split()[0] not in result.rules]
     failing = [rule for rule, found in by_rule.items() if any(item.severity is Severity.ERROR for item in found)]
     suite = ElementTree.SubElement(

@@ -11,12 +11,16 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from headscope.errors import UsageError
+from headscope.facts import Profile, Severity
+from headscope.facts.plain import to_dict
+from headscope.facts.severities import Severities, severities_of
 from headscope.render.document import Document, opening
 from headscope.render.lines import Paragraph
-from headscope.render.palette import STRONG
+from headscope.render.palette import SEVERITY, STRONG
 
 GROUPS = {"rules": "Rules of check", "pooling": "Poolings", "operations": "Operations", "ideas": "Ideas"}
 """The files of topics, and what they are called."""
+_COLUMNS = "  what a rule finds for training, then for inference: E error, W warning, N note"
 _HEADING = re.compile(r"^## (?P<names>[^:\n]+): (?P<title>.+)$", re.MULTILINE)
 _MARK = re.compile(r"\*\*(?P<bold>.+?)\*\*|`(?P<code>.+?)`")
 
@@ -30,6 +34,11 @@ class Topic:
     names: tuple[str, ...]
     title: str
     text: str
+
+    @property
+    def severities(self) -> Severities | None:
+        """What a rule may find; None for a topic that is not a rule."""
+        return severities_of(self.id) if self.group == "rules" else None
 
 
 @cache
@@ -98,7 +107,14 @@ def _plain(name: str) -> str:
 def topic_screen(topic: Topic) -> RenderableType:
     """A topic as a Rich renderable."""
     also = f" ({', '.join(topic.names)})" if topic.names else ""
-    return Group(Paragraph(Text(f"{topic.id}{also}: {topic.title}", STRONG)), Text(), *_blocks(topic.text))
+    heading = Paragraph(Text(f"{topic.id}{also}: {topic.title}", STRONG))
+    before, serving = (_named(_found_for(topic, profile)) for profile in Profile)
+    finds = f"Severity: {before}" if before == serving else f"Severity: training {before}; inference {serving}"
+    return Group(heading, *([Paragraph(Text(finds))] if topic.severities else []), Text(), *_blocks(topic.text))
+
+
+def _named(found: Sequence[Severity]) -> str:
+    return " or ".join(found) or "nothing"
 
 
 def _blocks(text: str) -> Iterator[RenderableType]:
@@ -146,10 +162,27 @@ def topics_screen() -> RenderableType:
     for group, name in GROUPS.items():
         own = [topic for topic in topics() if topic.group == group]
         parts += [Paragraph(Text(name, STRONG))]
-        width = max(len(topic.id) for topic in own) + 2
-        parts += [Paragraph(Text(topic.title), Text(f"  {topic.id}"), width + 2) for topic in own]
+        parts += [Paragraph(Text(_COLUMNS))] if group == "rules" else []
+        width = max(len(_label(topic)) for topic in own) + 4
+        parts += [Paragraph(Text(topic.title), Text("  ") + _label(topic), width) for topic in own]
         parts += [Text()]
     return Group(*parts[:-1])
+
+
+def _label(topic: Topic) -> Text:
+    """The topic's id, for a rule with a column of severities for each profile."""
+    label = Text(topic.id)
+    for profile in Profile if topic.severities is not None else ():
+        found = _found_for(topic, profile)
+        label.append("  ")
+        for severity in Severity:
+            is_found = severity in found
+            label.append(severity[0].upper() if is_found else ".", SEVERITY[severity] if is_found else "")
+    return label
+
+
+def _found_for(topic: Topic, profile: Profile) -> Sequence[Severity]:
+    return topic.severities.of(profile) if topic.severities is not None else ()
 
 
 def topic_document(topic: Topic) -> Document:
@@ -160,33 +193,39 @@ def topic_document(topic: Topic) -> Document:
         "names": list(topic.names),
         "group": topic.group,
         "title": topic.title,
+        "severities": None if topic.severities is None else to_dict(topic.severities),
         "text": topic.text,
     }
 
 
-def several_document(found: Sequence[Topic]) -> Document:
+def several_document(found: Sequence[Topic], without: str = "") -> Document:
     """The document of `explain TOPIC TOPIC ...`."""
-    topics_of = [
-        {name: value for name, value in topic_document(topic).items() if name not in opening("")} for topic in found
-    ]
+    left = {*opening(""), without}
+    topics_of = [{name: value for name, value in topic_document(topic).items() if name not in left} for topic in found]
     return {**opening("explain"), "topics": topics_of}
 
 
 def topics_document() -> Document:
     """The document of `explain` without a topic."""
-    listed = [
-        {"topic": topic.id, "names": list(topic.names), "group": topic.group, "title": topic.title}
-        for topic in topics()
-    ]
-    return {**opening("explain"), "topics": listed}
+    return several_document(topics(), without="text")
 
 
 def rules_page() -> str:
     """The page of all rules as Markdown, with an anchor for each id."""
     sentence = "Each rule has a stable id; `headscope explain HS102` shows one of these sections."
-    lines = ["# Rules of `headscope check`", "", sentence, ""]
-    for topic in topics():
-        if topic.group == "rules":
-            title = f"## {topic.id} {topic.names[0]}: {topic.title}"
-            lines += [f'<a id="{topic.id.lower()}"></a>', "", title, "", topic.text, ""]
+    rules = [topic for topic in topics() if topic.group == "rules"]
+    lines = ["# Rules of `headscope check`", "", sentence, "", *_severity_table(rules), ""]
+    for topic in rules:
+        title = f"## {topic.id} {topic.names[0]}: {topic.title}"
+        lines += [f'<a id="{topic.id.lower()}"></a>', "", title, "", topic.text, ""]
     return "\n".join(lines)
+
+
+def _severity_table(rules: Sequence[Topic]) -> Iterator[str]:
+    """What each rule finds for each profile, as Markdown."""
+    yield "How grave a finding is depends on the profile: `check --for training` or `check --for inference`."
+    yield "The rules of `verify` and of saves (HS70x, HS71x) have no profile."
+    yield from ("", "| rule | finds | training | inference |", "|---|---|---|---|")
+    for topic in rules:
+        found = [_named(_found_for(topic, profile)) for profile in Profile]
+        yield f"| [{topic.id}](#{topic.id.lower()}) | {' | '.join((topic.title, *found))} |"

@@ -343,6 +343,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "high": "The upper end of its 95% interval.",
         "p_value": "The probability of such a difference by chance, corrected for the choice among the candidates.",
         "verdict": "`better` (p of at most 0.05), `undecided`, or `not_better`.",
+        "false_alarms": "How often `better` was found in simulations without a difference, where 0.05 is due.",
     },
     "HeadInput": {
         "class_name": "The class of Transformers.",
@@ -375,6 +376,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "names": "Other names under which `explain` knows it.",
         "group": "What it belongs to: `rules`, `pooling`, `operations` or `ideas`.",
         "title": "What it is, in a few words.",
+        "severities": "What a rule finds for `training` and for `inference`, the gravest first; null for other topics.",
         "text": "The explanation, as Markdown.",
     },
     "explain-list": {"topics": "All topics, without their texts."},
@@ -669,7 +671,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
     "HeadHealth": {
         "verdict": "What its numbers show; `briefly_trained`: trained, but no more than a little shows.",
         "confidence": "The calibrated probability of the verdict; null for `not_determined`.",
-        "basis": "What the verdict rests on; `status` and `values` are facts, and their confidence is 1.",
+        "basis": "What the verdict rests on; verdicts from `status` and `values` are facts, and their confidence is 1.",
         "reasons": "What speaks for the verdict, or why there is none, the most important first.",
         "classifier": "The weight that was judged; empty if there is none.",
         "fresh": "Calibrated probability that it was never trained; null without statistics.",
@@ -709,6 +711,8 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "dead_rows": "Rows that hold one number throughout, from 0.",
         "duplicate_rows": "Rows that equal an earlier one, from 0.",
         "zeros": "How many numbers of the rows that are not dead are exactly zero.",
+        "precision": "The coarsest dtype that holds every number as it is; `dtype`, unless the numbers were rounded.",
+        "distinct": "How many different numbers there are, in parts of what a random draw of this precision has.",
     },
     "Spectrum": {
         "largest": "The largest singular values, eight at most.",

@@ -76,7 +76,8 @@ def _read_by(result: ProbeResult) -> str:
 def _difference(versus: Versus, candidates: int) -> str:
     how = f"p = {chance(versus.p_value)}, paired, corrected for the choice among {candidates}"
     if versus.verdict is Standing.BETTER:
-        return f"The difference is real ({how})."
+        rate = f"{versus.false_alarms:.1%} of simulations without a difference find one"
+        return f"The difference is real ({how}; {rate})."
     return f"They cannot be told apart ({how})."
 
 

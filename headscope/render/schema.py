@@ -206,6 +206,10 @@ _TOPIC: dict[str, Schema] = {
     "names": {"type": "array", "items": {"type": "string"}},
     "group": {"type": "string"},
     "title": {"type": "string"},
+    "severities": {
+        "type": ["object", "null"],
+        "additionalProperties": {"type": "array", "items": {"enum": ["error", "warning", "note"]}},
+    },
 }
 
 

@@ -223,7 +223,7 @@ def with_score_head(family: str, key: str) -> Build:
 
 
 _SEVERAL = "multi_label_classification"
-WIDE = {"hidden_size": 96, "num_attention_heads": 4}
+WIDE = {"hidden_size": 256, "num_attention_heads": 4}
 
 _WHOLE = ["classifier", "pooler"]
 _TWO = named({"0": "no", "1": "yes"})

@@ -11,7 +11,7 @@ import pytest
 
 from headscope.cli import main
 from headscope.facts import environment
-from tests.checks.corpus import saved
+from tests.checks.corpus import saved, trained
 from tests.checks.pipeline_formats import validate_junit, validate_sarif
 from tests.checks.test_rules import SCHEMA
 
@@ -20,7 +20,7 @@ FORMATS = ("json", "sarif", "junit", "github", "markdown")
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return saved("bert")(tmp_path_factory.mktemp("good"))
+    return saved("bert", edit=trained)(tmp_path_factory.mktemp("good"))
 
 
 def _changed(edit: Callable[[Path], object]) -> Callable[[Path, Path], list[str]]:
@@ -88,6 +88,22 @@ def test_every_format_parses_or_is_empty(
     else:
         assert out.startswith("| model | verdict | findings |\n|---|---|---|\n| ")
         assert ("not determined" in out) is (code == 3)
+
+
+def test_a_gap_that_could_hide_no_failure_fails_no_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved("bert")(tmp_path)  # 96 numbers and a bias of zeros: HS502 can't tell whether it was trained
+    shown = {}
+    for fail_on in ("error", "warning"):
+        for kind in ("junit", "github"):
+            code = main(["check", str(tmp_path), "--for", "inference", "--fail-on", fail_on, "--format", kind])
+            assert code == (0 if fail_on == "error" else 3)
+            shown[fail_on, kind] = capsys.readouterr().out
+        validate_junit(shown[fail_on, "junit"])
+        assert "HS502" in shown[fail_on, "github"]
+        assert (
+            ("<error" in shown[fail_on, "junit"]) is ("::error" in shown[fail_on, "github"]) is (fail_on == "warning")
+        )
+    assert "not determined" in shown["error", "junit"]
 
 
 def test_a_rule_that_was_not_asked_is_no_passed_test(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from headscope.checks import RULES, judge
+from headscope.checks.health import DECISIVE
 from headscope.checks.judgment import fingerprint, unused_ignores
 from headscope.checks.rule import NotApplicable, NotKnown, classifier_of, rule
 from headscope.checks.selection import Ignore, Selection, select
@@ -124,7 +125,11 @@ def subject(profile: Profile = TRAINING, **changes: Any) -> Subject:
 
 
 def findings(identifier: str, about: Subject) -> list[Finding]:
-    return list(RULES[identifier].judge(RULES[identifier], about))
+    """What a rule finds; whatever it is, the table of severities declares it for the profile."""
+    found = list(RULES[identifier].judge(RULES[identifier], about))
+    if RULES[identifier].command == "check":
+        assert {item.severity for item in found} <= set(RULES[identifier].severities.of(about.profile))
+    return found
 
 
 def severities(identifier: str, **changes: Any) -> tuple[list[Severity], list[Severity]]:
@@ -881,7 +886,8 @@ def test_a_rule_that_could_not_be_decided_counts_if_it_could_fail_the_check() ->
     assert without.verdict is Verdict.PASSED
     assert without.not_applicable == (Unavailable("HS303 padding-side", "cannot be read"),)
     both = result(subject(inapplicable=unread, unknown=unread))
-    assert (both.verdict, both.not_determined) == (Verdict.PASSED, ())
+    assert both.verdict is Verdict.NOT_DETERMINED  # what could not be read is not skipped
+    assert (both.not_determined, both.not_applicable) == (found.not_determined, ())
     open_padding = measured(PaddingEffect("right", None, reason="it failed"))
     assert result(subject(head=open_padding)).verdict is Verdict.PASSED
     assert result(subject(head=open_padding), fail_on="warning").verdict is Verdict.NOT_DETERMINED
@@ -889,7 +895,31 @@ def test_a_rule_that_could_not_be_decided_counts_if_it_could_fail_the_check() ->
     assert result(subject(head=open_padding)).not_determined == (gap,)
     several = (Unavailable("values", "unread"),)
     assert result(subject(unknown=several), fail_on="error").verdict is Verdict.NOT_DETERMINED
-    assert result(subject(unknown=several), wanted=("HS502",)).verdict is Verdict.PASSED
+    assert result(subject(unknown=several), wanted=("HS502",)).verdict is Verdict.PASSED  # a note at most
+    assert result(subject(INFERENCE, unknown=several), wanted=("HS502",)).verdict is Verdict.NOT_DETERMINED
+
+
+def test_a_gap_is_as_grave_as_what_it_may_hide() -> None:
+    open_health = subject(INFERENCE, health=health(HealthVerdict.NOT_DETERMINED, confidence=None))
+    found = result(open_health)
+    assert (found.verdict, found.not_determined[0].what) == (Verdict.PASSED, "HS502 looks-untrained")
+    assert result(open_health, fail_on="warning").verdict is Verdict.NOT_DETERMINED
+    before = replace(open_health, profile=TRAINING)
+    assert result(before, fail_on="warning").verdict is Verdict.PASSED
+    assert result(before, fail_on="note").verdict is Verdict.NOT_DETERMINED
+    unread = subject(INFERENCE, health=health(HealthVerdict.NOT_DETERMINED, basis=HealthBasis.UNREAD, confidence=None))
+    assert result(unread, fail_on="warning").verdict is Verdict.NOT_DETERMINED
+    no_classifier = subject(
+        INFERENCE, health=health(HealthVerdict.NOT_DETERMINED, basis=HealthBasis.NONE, confidence=None)
+    )
+    skipped = result(no_classifier, fail_on="note")
+    assert (skipped.verdict, skipped.not_applicable[0].what) == (Verdict.PASSED, "HS502 looks-untrained")
+
+
+def test_a_fresh_head_is_an_error_for_inference_if_the_evidence_is_decisive() -> None:
+    assert severities("HS502", health=health(basis=HealthBasis.DRAW, confidence=0.999)) == ([NOTE], [ERROR])
+    assert severities("HS502", health=health(confidence=DECISIVE)) == ([NOTE], [ERROR])
+    assert severities("HS502", health=health(confidence=DECISIVE - 0.001)) == ([NOTE], [WARNING])
 
 
 def test_the_gravest_findings_come_first() -> None:

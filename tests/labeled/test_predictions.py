@@ -69,6 +69,18 @@ def test_a_good_model_fits_the_order_of_the_data(
         assert given is not None and given.low > 0.7 and given == facts(result).best
 
 
+def test_scores_that_are_not_finite_leave_the_order_open(
+    good: BertForSequenceClassification, named: Path, tmp_path: Path
+) -> None:
+    broken = in_order(good, (0, 1, 2))
+    with torch.no_grad():
+        broken.classifier.bias[0] = float("nan")
+    result = predicted(save(broken, tmp_path / "model", NAMES), named)
+    assert facts(result).order is Order.NOT_DETERMINED
+    assert (result.verdict, result.not_applicable) == (Verdict.NOT_DETERMINED, ())
+    assert [gap.reason for gap in result.not_determined] == ["some scores are NaN or infinite"]
+
+
 @pytest.mark.parametrize("order", [(1, 0, 2), (2, 1, 0), (1, 2, 0), (2, 0, 1)])
 def test_names_in_another_order_are_told_class_by_class(
     good: BertForSequenceClassification, named: Path, tmp_path: Path, order: tuple[int, ...]
