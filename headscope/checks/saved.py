@@ -37,11 +37,11 @@ def _head_missing(this: Rule, saved: SavedModel) -> Findings:
 
 
 @rule(
-    "HS712", "saved-head-renamed", "The save holds the head under names that the loader does not find", command=COMMAND
+    "HS712", "saved-head-renamed", "The save holds tensors under names that the loader does not find", command=COMMAND
 )
 def _head_renamed(this: Rule, saved: SavedModel) -> Findings:
-    """The numbers of a tensor of the head are in the save, under a key that no tensor of the model is called."""
-    found = list(saved.of(TensorStatus.RENAMED, head=True))
+    """The numbers of a tensor are in the save, under a key that no tensor of the model is called."""
+    found = list(saved.of(TensorStatus.RENAMED))
     if found:
         pairs = [f"{item.name} as {item.keys[0]}" for item in found]
         yield this.find(
@@ -158,8 +158,8 @@ def _incomplete(this: Rule, saved: SavedModel) -> Findings:
 
 @rule("HS719", "saved-base-differs", "The save does not hold the model outside the head", command=COMMAND)
 def _base_differs(this: Rule, saved: SavedModel) -> Findings:
-    """A tensor outside the head is not in the save, under another name, or with other numbers."""
-    lost = list(saved.of(TensorStatus.RANDOM, TensorStatus.RENAMED, head=False))
+    """A tensor outside the head is not in the save, or has other numbers there."""
+    lost = list(saved.of(TensorStatus.RANDOM, head=False))
     if lost:
         reasons = "; ".join(dict.fromkeys(item.reason for item in lost)) if saved.is_adapter else ""
         yield this.find(

@@ -339,22 +339,26 @@ class Pairing:
         return found
 
     @cached_property
-    def _below_bases(self) -> frozenset[str]:
+    def _below_bases(self) -> Mapping[str, nn.Module]:
         """The modules below the base models, by the paths that stored keys may give them."""
-        found: set[str] = set()
+        found: dict[str, nn.Module] = {}
         for _, part in _parts_of_transformers(self.module):
-            below = {plain_name(f"{path}.")[:-1] for path, _ in part.base_model.named_modules() if path}
-            found |= below | {f"{part.base_model_prefix}.{path}" for path in below}
-        return frozenset(found)
+            below = {plain_name(f"{path}.")[:-1]: item for path, item in part.base_model.named_modules() if path}
+            found |= below | {f"{part.base_model_prefix}.{path}": item for path, item in below.items()}
+        return found
 
     def is_inside_base(self, header: TensorHeader) -> bool:
         """Whether a stored weight lies in a module of the base model that this model has: a layer more, or a bias.
 
-        What lies beside these modules, such as a pooler, the class of the model does without.
+        The class does without what lies beside these modules, such as a pooler, and without a parameter for which its
+        module has no slot, such as the token of a masked patch.
         """
-        key = header.key.removeprefix(self._instead)
-        paths = (key[:at] for at, sign in enumerate(key) if sign == ".")
-        return "float" in header.dtype and not self._below_bases.isdisjoint(paths)
+        parent, _, name = header.key.removeprefix(self._instead).rpartition(".")
+        module = self._below_bases.get(parent)
+        if module is not None:
+            return name not in vars(module) and getattr(module, name, module) is None
+        paths = (parent[:at] for at, sign in enumerate(parent) if sign == ".")
+        return "float" in header.dtype and not self._below_bases.keys().isdisjoint(paths)
 
     def is_ignored(self, key: str) -> bool:
         """Whether the loader leaves a stored tensor out on purpose, as an old buffer or a second name of one tensor."""

@@ -58,10 +58,8 @@ def compare_with_save(
         settings=stored.settings_of_adapter() if saved.is_adapter else (),
     )
     loaded = LoadedModel(found.reference, found.class_name, checks)
-    gaps = (*nothing, *open_gaps(checks))
-    return found, Compared(
-        loaded, tuple(stored.notes), gaps, stored.bytes_read, _scope(checks, stored, head_only=head_only)
-    )
+    scope, gaps = _scope(checks, stored, head_only=head_only), (*nothing, *open_gaps(checks))
+    return found, Compared(loaded, tuple(stored.notes), gaps, stored.bytes_read, scope)
 
 
 def _scope(checks: Sequence[TensorCheck], stored: StoredHead, *, head_only: bool) -> Scope:
@@ -92,7 +90,7 @@ def _adapter_checks(head: Sequence[TensorCheck], stored: StoredHead) -> Iterator
     known = {key_in_adapter(item.name, live, names) for item in head}
     for key, tensor in live.items():
         if key not in known:
-            yield _in_adapter(unchecked(key, tensor, is_head=False), tensor, stored.header_of(key))
+            yield _in_adapter(unchecked(key, tensor, is_head=False), tensor, stored)
     for name, tensor in stored.rest():
         is_left_out = tensor.requires_grad and key_in_adapter(name, live, names) is None
         if is_left_out and stored.find(name, tensor) is None:
@@ -100,10 +98,11 @@ def _adapter_checks(head: Sequence[TensorCheck], stored: StoredHead) -> Iterator
             yield replace(bare, status=TensorStatus.RANDOM, reason="it is trained, and the adapter leaves it out")
 
 
-def _in_adapter(bare: TensorCheck, tensor: torch.Tensor, found: tuple[Place, TensorHeader] | None) -> TensorCheck:
+def _in_adapter(bare: TensorCheck, tensor: torch.Tensor, stored: StoredHead) -> TensorCheck:
+    found, reason = stored.header_of(bare.name), why_not_here(stored.memory, tensor)
     if found is None:
         return replace(bare, status=TensorStatus.RANDOM, reason="the adapter's file lacks it")
-    return against(bare, tensor, *found)
+    return replace(bare, reason=reason) if reason else against(bare, tensor, *found)
 
 
 def _adapter_of(module: Any) -> str:

@@ -14,7 +14,7 @@ from headscope.examination.reading import StoredFiles
 from headscope.examination.tensor_checks import against_stored, read_offloaded
 from headscope.facts import TensorHeader
 from headscope.facts.verification import TensorCheck, TensorStatus
-from headscope.upstream.peft import key_in_adapter, merged_layer, plain_name, settings_of
+from headscope.upstream.peft import in_any_order, key_in_adapter, merged_layer, plain_name, settings_of
 
 if TYPE_CHECKING:
     import torch
@@ -51,11 +51,10 @@ class StoredHead:
 
     def settings_of_adapter(self) -> tuple[str, ...]:
         """Where the saved settings of an adapter are others than the live ones."""
-        live = settings_of(self.root, self.adapter)
-        saved = self.saved.parts[0].manifest.config
-        both = sorted(set(live).intersection(saved))
-        found = [f"{name} is {live[name]} in memory and {saved[name]} in the save" for name in both]
-        return tuple(text for name, text in zip(both, found, strict=True) if live[name] != saved[name])
+        live, saved = settings_of(self.root, self.adapter), self.saved.parts[0].manifest.config
+        both = sorted(live.keys() & saved.keys())
+        others = [name for name in both if in_any_order(live[name]) != in_any_order(saved[name])]
+        return tuple(f"{name} is {live[name]} in memory and {saved[name]} in the save" for name in others)
 
     def header_of(self, key: str) -> tuple[Place, TensorHeader] | None:
         """Where the file of an adapter holds a key."""

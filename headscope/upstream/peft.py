@@ -137,6 +137,11 @@ def settings_of(module: Any, adapter: str) -> dict[str, Any]:
     return {name: value for name, value in plain.items() if name not in _ONLY_AT_A_START}
 
 
+def in_any_order(value: Any) -> Any:
+    """A setting for comparison: PEFT keeps names of modules and numbers of layers as sets."""
+    return sorted(value, key=str) if isinstance(value, list) else value
+
+
 def state_of_adapter(module: Any, adapter: str) -> dict[str, Any]:
     """The tensors of a live adapter under the keys of its file, as PEFT saves them; {} for a module without it.
 
