@@ -348,9 +348,9 @@ class Pairing:
         return found
 
     def is_inside_base(self, header: TensorHeader) -> bool:
-        """Whether a stored weight lies in a module of the base model that this model has: a layer more, or a bias.
+        """Whether a stored weight is in a module of the base model that this model has: a layer more, or a bias.
 
-        The class does without what lies beside these modules, such as a pooler, and without a parameter for which its
+        The class works without what is beside these modules, such as a pooler, and without a parameter for which its
         module has no slot, such as the token of a masked patch.
         """
         parent, _, name = header.key.removeprefix(self._instead).rpartition(".")

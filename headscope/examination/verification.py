@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.cache import state_of
@@ -174,7 +174,7 @@ def _head_of(unwrapped: Unwrapped, module: nn.Module, pairing: Pairing) -> _Head
         return _HeadNames(why=err.message)
 
 
-def _has_no_head(module: nn.Module) -> bool:
+def _has_no_head(module: Any) -> bool:
     """Whether a model of Transformers is the base model alone, as its class says."""
     from headscope.model.catalogue import task_of_class
 

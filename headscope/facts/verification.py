@@ -42,7 +42,7 @@ class TensorStatus(StrEnum):
 class Scope:
     """How much of a model was compared: `compared` of its `tensors`, by their names.
 
-    `head_only`: the numbers of the head alone were asked for. `adapter_only`: a save that leaves the rest to a base
+    `head_only`: only the numbers of the head were compared. `adapter_only`: a save that leaves the rest to a base
     checkpoint.
     """
 
@@ -91,7 +91,7 @@ class LoadedModel:
 
     @property
     def outside(self) -> str:
-        """What is said behind the count of tensors that belong to no head."""
+        """The words behind a count of tensors that belong to no head."""
         return " outside the head" if any(item.is_head for item in self.tensors) else ""
 
 

@@ -183,7 +183,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
     "Scope": {
         "tensors": "Number of the model's parameters and buffers, by their names.",
         "compared": "How many of them were compared.",
-        "head_only": "Whether only the head was asked for.",
+        "head_only": "Whether only the numbers of the head were compared.",
         "adapter_only": "Whether it is the save of an adapter, which leaves the rest to its base checkpoint.",
     },
     "TensorCheck": {
