@@ -57,7 +57,7 @@ def measure_goals(rounds: int) -> list[Goal]:
     weight, saved, read = (statistics.median(item) for item in (weights, saves, ours))
     print(
         f"The callback at a save of BERT-base\n  the save {saved * 1000:,.0f} ms, its weights {weight * 1000:,.0f} ms; "
-        f"reading the head back {read * 1000:,.1f} ms; once, before the first step, {begin * 1000:,.0f} ms"
+        f"reading it back {read * 1000:,.1f} ms; once, before the first step, {begin * 1000:,.0f} ms"
     )
     goals = [
         Goal("the callback at a save, over the save of a trainer", _share(ours, saves), 0.01),

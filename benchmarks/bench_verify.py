@@ -12,7 +12,7 @@ import sys
 from transformers import BertForSequenceClassification
 model = BertForSequenceClassification.from_pretrained(sys.argv[1])
 """
-_VERIFY = "import headscope\nassert headscope.verify(model, sys.argv[1], every={every}).tensors\n"
+_VERIFY = "import headscope\nassert headscope.verify(model, sys.argv[1], head={head}).tensors\n"
 
 
 def measure_goals(rounds: int) -> list[Goal]:
@@ -20,8 +20,8 @@ def measure_goals(rounds: int) -> list[Goal]:
     folder = str(bert_base())
     commands: tuple[Command, ...] = (
         python("load alone", _LOAD, folder),
-        python("load, then verify the head", _LOAD + _VERIFY.format(every=False), folder),
-        python("load, then verify all of it", _LOAD + _VERIFY.format(every=True), folder),
+        python("load, then verify the head", _LOAD + _VERIFY.format(head=True), folder),
+        python("load, then verify all of it", _LOAD + _VERIFY.format(head=False), folder),
     )
     load, head, whole = measure(commands, rounds)
     goals = [

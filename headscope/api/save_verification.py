@@ -1,4 +1,4 @@
-"""`verify_save`: what a save wrote, against the head of the live model."""
+"""`verify_save`: what a save wrote, against the live model."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ def verify_save(
     model: nn.Module,
     folder: str | PathLike[str],
     *,
+    head: bool = False,
     rules: str | Iterable[str] = (),
     ignore: str | Iterable[str | Ignore] = (),
     fail_on: Severity | SeverityName = "error",
@@ -38,12 +39,14 @@ def verify_save(
     loaded_from: str | PathLike[str] | None = None,
     offline: bool = False,
 ) -> Verified:
-    """Compares what a save wrote with the head of the live model: call it right after the save.
+    """Compares what a save wrote with the live model: call it right after the save.
 
     Args:
         model: The model that was saved, wrapped or not. It stays untouched.
         folder: What the save wrote: a folder of `save_pretrained`, `Trainer.save_model`, PEFT, sentence-transformers or
             Accelerate (`save_model`, `save_state`), or one weight file, such as a `.ckpt` of Lightning.
+        head: Read only the numbers of the head; the other tensors are looked up by their names and shapes. Default:
+            every number is read. The save of an adapter is always compared whole.
         rules: Rules to run (default: all of `verify_save`): IDs, names or beginnings of IDs.
         ignore: Rules whose findings don't fail the verification.
         fail_on: The lowest severity that fails the verification: `error`, `warning` or `note`.
@@ -54,7 +57,7 @@ def verify_save(
         offline: Make no network requests.
 
     Returns:
-        The verdict, the findings, and each tensor of the head with its status.
+        The verdict, the findings, and each tensor that was compared with its status.
 
     Raises:
         UsageError: An option is unknown or has an invalid value, or `model` is not a model in memory.
@@ -85,7 +88,7 @@ def verify_save(
     selection = selection_of_saves(rules, ignore, fail_on)
     report, why = _report_on(model, is_adapter=_holds_adapter(Path(folder)), options=options)
     memory = remember_head(model, report, watches=False) if report is not None else None
-    watch = SaveWatch(memory or every_tensor(model), selection)
+    watch = SaveWatch(memory or every_tensor(model), selection, head)
     notes = () if memory else (f"every tensor was compared, because the head could not be traced: {why}",)
     return watch.compare(model, Path(folder), notes=notes)
 
@@ -115,16 +118,19 @@ def _report_on(model: Any, *, is_adapter: bool, options: Mapping[str, Any]) -> t
 
 @dataclass(frozen=True, slots=True)
 class SaveWatch:
-    """The head of a model, recorded once, and the rules on its saves."""
+    """The head of a model, recorded once, and the rules on its saves; `head_only` as for `verify_save`."""
 
     memory: HeadMemory
     selection: Selection
+    head_only: bool = False
 
     def compare(self, model: Any, folder: Path, *, steps_behind: int = 0, notes: tuple[str, ...] = ()) -> Verified:
-        """What a save holds of the live head. Raises a HeadscopeError where the save can't be read."""
+        """What a save holds of the live model. Raises a HeadscopeError where the save can't be read."""
         from headscope.examination.saving import compare_with_save
 
-        saved, compared = compare_with_save(model, folder, self.memory, steps_behind=steps_behind)
+        saved, compared = compare_with_save(
+            model, folder, self.memory, steps_behind=steps_behind, head_only=self.head_only
+        )
         return self._judged(saved, compared, notes)
 
     def moves(self, optimizer: Any, accepted: frozenset[str] = frozenset()) -> Verified:

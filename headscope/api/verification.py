@@ -42,6 +42,7 @@ def verify(
     model: nn.Module,
     checkpoint: str | PathLike[str],
     *,
+    head: bool = False,
     every: bool = False,
     rules: str | Iterable[str] = (),
     ignore: str | Iterable[str | Ignore] = (),
@@ -62,6 +63,7 @@ def verify(
     checkpoint: str | PathLike[str] | None = None,
     *,
     loader: str = "transformers",
+    head: bool = False,
     every: bool = False,
     rules: str | Iterable[str] = (),
     ignore: str | Iterable[str | Ignore] = (),
@@ -82,6 +84,7 @@ def verify(
     checkpoint: str | PathLike[str] | None = None,
     *,
     loader: str | None = None,
+    head: bool = False,
     every: bool = False,
     rules: str | Iterable[str] = (),
     ignore: str | Iterable[str | Ignore] = (),
@@ -104,7 +107,8 @@ def verify(
             checkpoint that `model` names).
         loader: What loads the model: `transformers` (the default), `peft`, `sentence-transformers`, `trl`, `setfit`, or
             `module:function`, which is called with the path or Hub ID. For a checkpoint only.
-        every: Compare every tensor and buffer, not only those of the head.
+        head: Compare only the tensors of the head and those of an adapter. Default: every tensor and buffer.
+        every: The default, for callers that name it; not together with `head`.
         rules: Rules to run (default: all of `verify`): IDs, names or beginnings of IDs.
         ignore: Rules whose findings don't fail the verification.
         fail_on: The lowest severity that fails the verification: `error`, `warning` or `note`.
@@ -137,8 +141,10 @@ def verify(
         'HS701'
     """
     options = given_options(
-        locals(), "model", "checkpoint", "loader", "every", "rules", "ignore", "fail_on", "progress"
+        locals(), "model", "checkpoint", "loader", "head", "every", "rules", "ignore", "fail_on", "progress"
     )
+    if head and every:
+        raise UsageError("head asks for a part and every for the whole model", "give one of them")
     selection = read_selection(rules, ignore, fail_on, command="verify")
     if is_in_memory(model):
         if loader is not None:
@@ -148,11 +154,11 @@ def verify(
         from headscope.examination.verification import compare_with_checkpoint
 
         request = make_request(checkpoint, options)
-        return _result(compare_with_checkpoint(model, request, every=every, progress=progress), "memory", selection)
+        return _result(compare_with_checkpoint(model, request, head_only=head, progress=progress), "memory", selection)
     chosen = loader or "transformers"
     source = make_request(model, options if checkpoint is None else _of_the_hub(options))
     against = make_request(model if checkpoint is None else checkpoint, options)
-    return _result(_loaded_apart(source, against, chosen, every=every, progress=progress), chosen, selection)
+    return _result(_loaded_apart(source, against, chosen, head_only=head, progress=progress), chosen, selection)
 
 
 def _of_the_hub(options: dict[str, Any]) -> dict[str, Any]:
@@ -182,16 +188,17 @@ def judged(
         notes=compared.notes,
         not_determined=compared.gaps,
         rules=tuple(rule.id for rule in selection.rules),
+        scope=compared.scope,
         bytes_read=compared.bytes_read,
     )
 
 
 def _loaded_apart(
-    source: Request, against: Request, loader: str, *, every: bool, progress: Progress | None
+    source: Request, against: Request, loader: str, *, head_only: bool, progress: Progress | None
 ) -> Compared:
     """The comparison made in a separate process: a loader may print, take all memory, or crash."""
     (progress or (lambda sentence: None))(f"loading with {loader} in a separate process")
-    job = {"source": store(source), "against": store(against), "loader": loader, "every": every}
+    job = {"source": store(source), "against": store(against), "loader": loader, "head_only": head_only}
     with tempfile.TemporaryDirectory(prefix="headscope-") as folder:
         answer, said = Path(folder, "answer.json"), Path(folder, "stderr")
         command = [sys.executable, "-P", "-c", _CHILD, str(answer)]
@@ -283,4 +290,4 @@ def _load_and_compare(job: dict[str, Any]) -> Compared:
 
     source, against = restore(Request, job["source"]), restore(Request, job["against"])
     model = load_model(source, job["loader"])
-    return compare_with_checkpoint(model, against, every=job["every"])
+    return compare_with_checkpoint(model, against, head_only=job["head_only"])

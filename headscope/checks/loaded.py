@@ -11,6 +11,7 @@ from headscope.facts.counting import counted, few_of, verb
 from headscope.facts.severities import GRAVITY
 from headscope.facts.verification import LoadedModel, SavedModel, TensorCheck, TensorStatus
 
+_FINISHED = "Load the weights of a finished save: gather sharded weights first, and check the file for NaN."
 _LOAD_AGAIN = "Load it with the class that the checkpoint names, and compare again."
 _SAVE_OR_LOAD = (
     "If the model was trained or changed after the load, save it. If not, the loader put other numbers in: load it "
@@ -76,13 +77,13 @@ def _head_dropped(this: Rule, loaded: LoadedModel) -> Findings:
 
 @rule("HS704", "loaded-head-placeholder", "The loaded head holds no real numbers", command="verify")
 def _head_placeholder(this: Rule, loaded: LoadedModel) -> Findings:
-    """A tensor of the head is zero throughout, holds NaN, or has no elements."""
+    """A tensor of the head is zero throughout, holds NaN or infinite numbers, or has no elements."""
     found = list(loaded.of(TensorStatus.PLACEHOLDER, head=True))
     if found:
         yield this.find(
             Severity.ERROR,
             f"{few_of(_names(found))} {verb(len(found))} a placeholder{_reasons(found)}.",
-            "Load the weights of a finished save: gather sharded weights first, and check the file for NaN.",
+            _FINISHED,
             _names(found),
         )
 
@@ -90,14 +91,23 @@ def _head_placeholder(this: Rule, loaded: LoadedModel) -> Findings:
 @rule("HS705", "loaded-base-differs", "Loaded tensors outside the head differ from the checkpoint", command="verify")
 def _base_differs(this: Rule, loaded: LoadedModel) -> Findings:
     """A tensor or a buffer outside the head holds other numbers than the checkpoint, or none."""
-    found = list(loaded.of(TensorStatus.DIFFERENT, TensorStatus.PLACEHOLDER, head=False))
+    found = list(loaded.of(TensorStatus.DIFFERENT, head=False))
     if found:
         yield this.find(
             Severity.ERROR,
-            f"{counted(len(found), 'tensor')} outside the head {verb(len(found), 'differs', 'differ')} from the "
+            f"{counted(len(found), 'tensor')}{loaded.outside} {verb(len(found), 'differs', 'differ')} from the "
             f"checkpoint: {few_of(_names(found))}{_reasons(found)}{_largest(found)}.",
             _SAVE_OR_LOAD,
             _names(found),
+        )
+    empty = list(loaded.of(TensorStatus.PLACEHOLDER, head=False))
+    if empty:
+        yield this.find(
+            Severity.ERROR,
+            f"{counted(len(empty), 'tensor')}{loaded.outside} {verb(len(empty), 'holds', 'hold')} no usable numbers: "
+            f"{few_of(_names(empty))}{_reasons(empty)}.",
+            _FINISHED,
+            _names(empty),
         )
 
 
@@ -107,12 +117,27 @@ def _base_random(this: Rule, loaded: LoadedModel) -> Findings:
     found = list(loaded.of(TensorStatus.RANDOM, head=False))
     live = [item for item in found if item.is_live]
     if found:
-        effect = "the scores depend on random numbers" if live else "the scores do not depend on them"
+        depends = "the scores depend" if loaded.outside else "what the model returns depends"
+        effect = f"{depends} on random numbers" if live else "the scores do not depend on them"
         yield this.find(
             Severity.ERROR if live else Severity.WARNING,
-            f"The checkpoint holds nothing for {counted(len(found), 'tensor')} outside the head: "
+            f"The checkpoint holds nothing for {counted(len(found), 'tensor')}{loaded.outside}: "
             f"{few_of(_names(live or found))}; {effect}.",
             _LOAD_AGAIN,
+            _names(found),
+        )
+
+
+@rule("HS707", "loaded-base-dropped", "The load dropped a part of the checkpoint's base model", command="verify")
+def _base_dropped(this: Rule, loaded: LoadedModel) -> Findings:
+    """The checkpoint holds a weight inside the base model, such as a further layer, that nothing in the model took."""
+    found = [item for item in loaded.of(TensorStatus.DROPPED, head=False) if item.is_live]
+    if found:
+        yield this.find(
+            Severity.ERROR,
+            f"The checkpoint holds {counted(len(found), 'tensor')} of its base model that the {loaded.class_name} "
+            f"lacks: {few_of(_names(found))}: the loaded model computes something else.",
+            "Load it with the class and the configuration that it was saved with, and compare again.",
             _names(found),
         )
 

@@ -25,7 +25,7 @@ def _names(items: Sequence[TensorCheck]) -> list[str]:
 @rule("HS711", "saved-head-missing", "The save left the head out", command=COMMAND)
 def _head_missing(this: Rule, saved: SavedModel) -> Findings:
     """A tensor of the live head has no counterpart in the save."""
-    found = list(saved.of(TensorStatus.RANDOM))
+    found = list(saved.of(TensorStatus.RANDOM, head=True))
     if found and not saved.is_adapter:
         yield this.find(
             Severity.ERROR,
@@ -37,10 +37,10 @@ def _head_missing(this: Rule, saved: SavedModel) -> Findings:
 
 
 @rule(
-    "HS712", "saved-head-renamed", "The save holds the head under names that the loader does not find", command=COMMAND
+    "HS712", "saved-head-renamed", "The save holds tensors under names that the loader does not find", command=COMMAND
 )
 def _head_renamed(this: Rule, saved: SavedModel) -> Findings:
-    """The numbers of a tensor of the head are in the save, under a key that no tensor of the model is called."""
+    """The numbers of a tensor are in the save, under a key that no tensor of the model is called."""
     found = list(saved.of(TensorStatus.RENAMED))
     if found:
         pairs = [f"{item.name} as {item.keys[0]}" for item in found]
@@ -56,23 +56,25 @@ def _head_renamed(this: Rule, saved: SavedModel) -> Findings:
 @rule("HS713", "saved-head-differs", "The save holds another head than the live model", command=COMMAND)
 def _head_differs(this: Rule, saved: SavedModel) -> Findings:
     """The save holds other numbers for a tensor of the head: it was made earlier, or of another model."""
-    found = list(saved.of(TensorStatus.DIFFERENT))
-    if not found:
-        return
+    found = list(saved.of(TensorStatus.DIFFERENT, head=True))
+    if found:
+        yield _on_difference(this, saved, found, few_of(_names(found)))
+
+
+def _on_difference(this: Rule, saved: SavedModel, found: Sequence[TensorCheck], what: str) -> Finding:
     errors = [item.max_error for item in found if item.max_error is not None]
     largest = f"; the largest difference is {max(errors):.3g}" if errors else ""
     reasons = "; ".join(dict.fromkeys(item.reason for item in found if item.reason))
-    numbers = f"{few_of(_names(found))} {verb(len(found), 'differs', 'differ')}{f' ({reasons})' if reasons else ''}"
+    numbers = f"{what} {verb(len(found), 'differs', 'differ')}{f' ({reasons})' if reasons else ''}"
     if saved.steps_behind:
-        yield this.find(
+        return this.find(
             Severity.WARNING,
             f"The last save was made {counted(saved.steps_behind, 'step')} before the end of the training: "
             f"{numbers}{largest}.",
             "Save the trained model: trainer.save_model(folder).",
             _names(found),
         )
-        return
-    yield this.find(
+    return this.find(
         Severity.ERROR,
         f"{numbers} from the live model{largest}: the save was made before the last step, or of another model.",
         _SAVE_AGAIN,
@@ -83,7 +85,7 @@ def _head_differs(this: Rule, saved: SavedModel) -> Findings:
 @rule("HS714", "saved-adapter-without-head", "The saved adapter does not hold the head", command=COMMAND)
 def _adapter_without_head(this: Rule, saved: SavedModel) -> Findings:
     """A tensor of the head was trained, or is new, and the adapter that was saved does not hold it."""
-    found = list(saved.of(TensorStatus.RANDOM))
+    found = list(saved.of(TensorStatus.RANDOM, head=True))
     if found and saved.is_adapter:
         reasons = "; ".join(dict.fromkeys(item.reason for item in found))
         named = f"modules_to_save={list(saved.modules_to_save)}" if saved.modules_to_save else "modules_to_save"
@@ -119,9 +121,9 @@ def _labels_missing(this: Rule, saved: SavedModel) -> Findings:
     )
 
 
-@rule("HS716", "saved-head-dtype", "The head was saved in another dtype", command=COMMAND)
+@rule("HS716", "saved-head-dtype", "The save holds another dtype", command=COMMAND)
 def _other_dtype(this: Rule, saved: SavedModel) -> Findings:
-    """A tensor of the head is stored in another dtype than the live model has it in."""
+    """A tensor is stored in another dtype than the live model has it in."""
     found = list(saved.of(TensorStatus.CAST))
     if found:
         reasons = "; ".join(dict.fromkeys(f"{item.dtype} in memory, {item.reason}" for item in found))
@@ -137,7 +139,7 @@ def _other_dtype(this: Rule, saved: SavedModel) -> Findings:
 
 @rule("HS717", "saved-shards-incomplete", "The save is incomplete", command=COMMAND)
 def _incomplete(this: Rule, saved: SavedModel) -> Findings:
-    """A shard that the index names is not there, or a stored tensor of the head has no elements."""
+    """A shard that the index names is not there, or a stored tensor has no elements."""
     if saved.missing_shards:
         yield this.find(
             Severity.ERROR,
@@ -150,7 +152,52 @@ def _incomplete(this: Rule, saved: SavedModel) -> Findings:
             Severity.ERROR,
             f"The save holds {few_of(saved.hollow)} without elements, as ZeRO-3 leaves a weight that is not gathered.",
             "Set stage3_gather_16bit_weights_on_model_save, or gather the weights before the save.",
-            [item.name for item in saved.of(TensorStatus.PLACEHOLDER)],
+            [item.name for item in saved.of(TensorStatus.PLACEHOLDER) if not set(item.keys).isdisjoint(saved.hollow)],
+        )
+
+
+@rule("HS719", "saved-base-differs", "The save does not hold the model outside the head", command=COMMAND)
+def _base_differs(this: Rule, saved: SavedModel) -> Findings:
+    """A tensor outside the head is not in the save, or has other numbers there."""
+    lost = list(saved.of(TensorStatus.RANDOM, head=False))
+    if lost:
+        reasons = "; ".join(dict.fromkeys(item.reason for item in lost)) if saved.is_adapter else ""
+        yield this.find(
+            Severity.ERROR,
+            f"The save lacks {counted(len(lost), 'tensor')} outside the head: {few_of(_names(lost))}"
+            f"{f' ({reasons})' if reasons else ''}: the next load gives another model.",
+            "Save the whole adapter again." if saved.is_adapter else _SAVE_AGAIN,
+            _names(lost),
+        )
+    found = list(saved.of(TensorStatus.DIFFERENT, head=False))
+    if found:
+        yield _on_difference(
+            this, saved, found, f"{counted(len(found), 'tensor')} outside the head ({few_of(_names(found))})"
+        )
+
+
+@rule("HS720", "saved-not-finite", "The save holds NaN or infinite numbers", command=COMMAND)
+def _not_finite(this: Rule, saved: SavedModel) -> Findings:
+    """A stored tensor holds NaN or an infinite number, and so does the live model or not."""
+    found = [item for item in saved.of(TensorStatus.PLACEHOLDER) if set(item.keys).isdisjoint(saved.hollow)]
+    if found:
+        reasons = "; ".join(dict.fromkeys(item.reason for item in found))
+        yield this.find(
+            Severity.ERROR,
+            f"{few_of(_names(found))} {verb(len(found), 'has', 'have')} no usable numbers ({reasons}).",
+            "Go back to the last checkpoint with finite numbers, and lower the learning rate or clip the gradients.",
+            _names(found),
+        )
+
+
+@rule("HS710", "saved-adapter-settings", "The saved settings of the adapter differ from the live ones", command=COMMAND)
+def _other_settings(this: Rule, saved: SavedModel) -> Findings:
+    """A setting in adapter_config.json, such as lora_alpha, is another than that of the live adapter."""
+    if saved.settings:
+        yield this.find(
+            Severity.ERROR,
+            f"{'; '.join(saved.settings[:6])}: a load of the adapter computes something else.",
+            "Save the adapter again with save_pretrained, and leave adapter_config.json as it is.",
         )
 
 

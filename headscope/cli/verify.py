@@ -31,7 +31,8 @@ Against = Annotated[
         "--against", metavar="MODEL", help="The checkpoint to compare with (default: MODEL). --adapter belongs to it."
     ),
 ]
-Every = Annotated[bool, typer.Option("--all", help="Compare every tensor and buffer, not only those of the head.")]
+Head = Annotated[bool, typer.Option("--head", help="Compare only the tensors of the head and those of an adapter.")]
+Every = Annotated[bool, typer.Option("--all", help="Compare every tensor and buffer (the default).")]
 Select = Annotated[
     str | None, typer.Option("--select", metavar="IDS", help="Run only these rules.", rich_help_panel=_RULES)
 ]
@@ -53,6 +54,7 @@ class Compare:
 
     loader: With = "transformers"
     against: Against = None
+    head: Head = False
     every: Every = False
 
 
@@ -75,6 +77,7 @@ def verify(model: Model, compare: Compare, reach: Reach, asked: Asked, written: 
             model,
             compare.against,
             loader=compare.loader,
+            head=compare.head,
             every=compare.every,
             rules=rule_names(asked.select, _EXAMPLE) or (),
             ignore=rule_names(asked.ignore, _EXAMPLE) or (),

@@ -1,4 +1,4 @@
-"""The head of a live model at one time: which tensors it has, and a digest and a norm of each."""
+"""A live model at one time: which tensors its head and the rest have, and a digest and a norm of each of the head."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headscope.examination.module import Unwrapped, unwrap
-from headscope.examination.verification import is_of_transformers
 from headscope.facts import ParameterStatus, Report
-from headscope.upstream.peft import plain_name
+from headscope.upstream.peft import held_adapters
 
 if TYPE_CHECKING:
     import torch
@@ -25,16 +24,17 @@ _PIECE = 16_000_000
 class HeadMemory:
     """The head of a model at one time, without copies.
 
-    `names` are those of its tensors in `unwrapped.module`, `given` is what the load did to each. `keys` are the names
-    that `save_pretrained` gives them. `digests` and `norms` are those of the tensors whose numbers this process holds.
+    `names` are those of its tensors in `unwrapped.module`, `given` is what the load did to each. `digests` and `norms`
+    are those of the tensors whose numbers this process holds. `rest` are the other tensors that a save of the whole
+    model has to hold.
     """
 
     unwrapped: Unwrapped
     names: tuple[str, ...]
     given: Mapping[str, ParameterStatus] = field(default_factory=dict)
-    keys: Mapping[str, str] = field(default_factory=dict)
     digests: Mapping[str, str] = field(default_factory=dict)
     norms: Mapping[str, float] = field(default_factory=dict)
+    rest: tuple[str, ...] = ()
 
 
 def remember_head(module: nn.Module, report: Report, *, watches: bool = True) -> HeadMemory | None:
@@ -48,7 +48,8 @@ def remember_head(module: nn.Module, report: Report, *, watches: bool = True) ->
     persistent = unwrapped.module.state_dict(keep_vars=True)
     live = {item.name: item.status for item in report.head.tensors if item.live and item.name in persistent}
     names = tuple(dict.fromkeys((*live, *_beside(unwrapped.module, live))))
-    memory = HeadMemory(unwrapped, names, live, _keys_of(unwrapped, names))
+    rest = tuple(sorted(name for name in set(persistent).difference(names) if not name.startswith(_unused(unwrapped))))
+    memory = HeadMemory(unwrapped, names, live, rest=rest)
     if not watches:
         return memory
     held = held_tensors(unwrapped)
@@ -62,31 +63,29 @@ def remember_head(module: nn.Module, report: Report, *, watches: bool = True) ->
     )
 
 
-def _keys_of(unwrapped: Unwrapped, names: Iterable[str]) -> dict[str, str]:
-    """The names that `save_pretrained` gives to tensors of the model of Transformers; none for those beside it."""
-    if not is_of_transformers(unwrapped.origin):
-        return {}
-    prefix = unwrapped.prefix
-    return {name: plain_name(name.removeprefix(prefix)) for name in names if name.startswith(prefix)}
+def _unused(unwrapped: Unwrapped) -> tuple[str, ...]:
+    """How the names of modules begin of which PEFT runs a copy."""
+    return tuple(held_adapters(unwrapped.module).replaced)
 
 
 def _beside(module: nn.Module, names: Iterable[str]) -> list[str]:
     """The tensors that PEFT adds to the layers of some tensors."""
     layers = tuple(f"{name.partition('.base_layer.')[0]}." for name in names if ".base_layer." in name)
-    return sorted(name for name in added_by_peft(module) if name.startswith(layers)) if layers else []
+    return sorted(name for name in beside_layers(module) if name.startswith(layers)) if layers else []
 
 
-def added_by_peft(module: nn.Module) -> frozenset[str]:
+def beside_layers(module: nn.Module) -> frozenset[str]:
     """The tensors that PEFT adds to layers, without the modules that it saves whole."""
-    from headscope.model.held import held_by
+    from headscope.model.held import added_by_peft
 
-    return frozenset(name for name in held_by(module).of_adapter if ".modules_to_save." not in name)
+    return frozenset(name for name in added_by_peft(module) if ".modules_to_save." not in name)
 
 
 def every_tensor(module: nn.Module) -> HeadMemory:
     """All tensors that a save of `module` has to hold, for a model whose head is not known."""
     unwrapped = unwrap(module)
-    return HeadMemory(unwrapped, tuple(dict.fromkeys(unwrapped.module.state_dict(keep_vars=True))))
+    names = unwrapped.module.state_dict(keep_vars=True)
+    return HeadMemory(unwrapped, tuple(name for name in names if not name.startswith(_unused(unwrapped))))
 
 
 def held_tensors(unwrapped: Unwrapped) -> dict[str, torch.Tensor]:

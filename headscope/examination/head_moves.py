@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from headscope.examination.head_memory import HeadMemory, added_by_peft, digest_of, why_not_here
+from headscope.examination.head_memory import HeadMemory, beside_layers, digest_of, why_not_here
 from headscope.facts.verification import HeadMove, Standstill
 from headscope.facts.weights import NEW_AT_LOAD
 
@@ -18,7 +18,7 @@ def moves_since(memory: HeadMemory, optimizer: Any = None) -> tuple[HeadMove, ..
     held = dict(memory.unwrapped.module.named_parameters(remove_duplicate=False))
     known = [name for name in memory.names if name in held and name in memory.digests]
     moves = [_move(name, held[name], memory, optimizer) for name in known]
-    added = added_by_peft(memory.unwrapped.module) if any(move.still for move in moves) else frozenset()
+    added = beside_layers(memory.unwrapped.module) if any(move.still for move in moves) else frozenset()
     # One of the two matrices of LoRA begins at zero, and so the other has no gradient in the first step.
     return tuple(move for move in moves if move.still is None or move.name not in added)
 

@@ -1,53 +1,49 @@
-"""A save held against the head of the live model that it was made of.
+"""A save held against the live model that it was made of.
 
-Only the tensors of the head are read. Which these are is known from one trace, made when training starts: nothing is
-traced at a save.
+Which tensors are those of the head is known from one trace, made when training starts: nothing is traced at a save.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.errors import HeadscopeError
-from headscope.examination.head_memory import HeadMemory, bytes_of, digest_of, why_not_here
+from headscope.examination.head_memory import HeadMemory, digest_of, why_not_here
 from headscope.examination.module import Unwrapped
+from headscope.examination.pairing import Place
 from headscope.examination.stored_head import MAY_BE_MERGED, StoredHead, against, unchecked
-from headscope.examination.verification import Place, open_gaps
+from headscope.examination.tensor_checks import open_gaps
 from headscope.facts import ParameterStatus, TensorHeader, Unavailable
-from headscope.facts.verification import Compared, HeadMove, LoadedModel, SavedModel, TensorCheck, TensorStatus
+from headscope.facts.verification import Compared, LoadedModel, SavedModel, Scope, TensorCheck, TensorStatus
 from headscope.facts.weights import NEW_AT_LOAD
-from headscope.upstream.peft import layer_of, plain_name
+from headscope.upstream.peft import key_in_adapter, layer_of, plain_name, state_of_adapter
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-_DTYPES = {"torch.float32": "F32", "torch.float16": "F16", "torch.bfloat16": "BF16", "torch.float64": "F64"}
-"""The usual dtypes of a head, as safetensors names them."""
-_LONGEST_HEADER = 20_000_000
-
 
 def compare_with_save(
-    module: nn.Module, path: Path, memory: HeadMemory, *, steps_behind: int = 0, moves: tuple[HeadMove, ...] = ()
+    module: nn.Module, path: Path, memory: HeadMemory, *, steps_behind: int = 0, head_only: bool = False
 ) -> tuple[SavedModel, Compared]:
-    """The head of `module` against what a save wrote to a folder or file, and what stayed open.
+    """`module` against what a save wrote to a folder or file, and what stayed open.
 
+    With `head_only`, the tensors outside the head are looked up by their names and shapes, and not read.
     Raises a HeadscopeError where the save can't be read.
     """
     from headscope.checkpoints import read_save
 
-    quick = _all_equal(path, memory)
-    if quick is not None:
-        return quick
-    saved = read_save(path, _adapter_of(module))
-    stored = StoredHead(module, saved, memory)
-    checks = tuple(_checked(name, tensor, stored) for name, tensor in stored.wanted())
-    nothing = () if checks else (Unavailable("the head", "headscope found no tensor of it to compare"),)
-    lost = [item.name for item in checks if item.status in (TensorStatus.RANDOM, TensorStatus.RENAMED)]
+    adapter = _adapter_of(module)
+    saved = read_save(path, adapter)
+    stored = StoredHead(module, saved, memory, adapter)
+    head = tuple(_checked(unchecked(name, tensor), tensor, stored) for name, tensor in stored.wanted())
+    nothing = () if head else (Unavailable("the head", "headscope found no tensor of it to compare"),)
+    rest = _adapter_checks(head, stored) if saved.is_adapter else _rest_checks(stored, head_only=head_only)
+    checks = (*head, *rest)
+    lost = [item.name for item in head if item.status in (TensorStatus.RANDOM, TensorStatus.RENAMED)]
     found = SavedModel(
         reference=str(path),
         class_name=type(memory.unwrapped.module).__name__,
@@ -59,59 +55,54 @@ def compare_with_save(
         missing_shards=saved.missing_shards,
         hollow=tuple(stored.hollow),
         steps_behind=steps_behind,
-        moves=moves,
+        settings=stored.settings_of_adapter() if saved.is_adapter else (),
     )
     loaded = LoadedModel(found.reference, found.class_name, checks)
-    return found, Compared(loaded, tuple(stored.notes), (*nothing, *open_gaps(checks)), stored.bytes_read)
+    scope, gaps = _scope(checks, stored, head_only=head_only), (*nothing, *open_gaps(checks))
+    return found, Compared(loaded, tuple(stored.notes), gaps, stored.bytes_read, scope)
 
 
-def _all_equal(path: Path, memory: HeadMemory) -> tuple[SavedModel, Compared] | None:
-    """The result for a whole save in one file that holds just what it should; None for anything else.
+def _scope(checks: Sequence[TensorCheck], stored: StoredHead, *, head_only: bool) -> Scope:
+    """How much was compared. An adapter is whole without what it leaves to its base checkpoint."""
+    compared = sum(item.status is not TensorStatus.UNKNOWN for item in checks)
+    if stored.saved.is_adapter:
+        return Scope(len(checks), compared, adapter_only=True)
+    every = len(stored.memory.names) + len(stored.memory.rest)
+    return Scope(every, compared, head_only=head_only and bool(stored.memory.rest))
 
-    It is the usual save, and this is many times faster: nothing is looked up but the keys of the head.
-    """
-    file, unwrapped = path / "model.safetensors", memory.unwrapped
-    if set(memory.keys) != set(memory.names) or not memory.names or unwrapped.is_sharded or not file.is_file():
-        return None
+
+def _rest_checks(stored: StoredHead, *, head_only: bool) -> Iterator[TensorCheck]:
+    """The tensors outside the head; with `head_only`, those that the save lacks or holds in another shape."""
+    for name, tensor in stored.rest():
+        found = stored.find(name, tensor) if head_only else None
+        if found is None or found[1].shape != _whole_shape(tensor):
+            yield _checked(unchecked(name, tensor, is_head=False), tensor, stored)
+
+
+def _adapter_checks(head: Sequence[TensorCheck], stored: StoredHead) -> Iterator[TensorCheck]:
+    """What PEFT would save of the live adapter outside the head, and what was trained and is not of the adapter."""
     try:
-        config = json.loads((path / "config.json").read_bytes())
-        tensors = {name: _tensor_at(unwrapped.module, name) for name in memory.names}
-        with file.open("rb") as opened:
-            length = int.from_bytes(opened.read(8), "little")
-            header = opened.read(min(length, _LONGEST_HEADER)).decode()
-            for name, tensor in tensors.items():
-                entry = _entry_in(header, memory.keys[name])
-                begin, end = entry["data_offsets"]
-                opened.seek(8 + length + begin)
-                is_same = entry["dtype"] == _DTYPES.get(str(tensor.dtype)) and entry["shape"] == list(tensor.shape)
-                if not is_same or bytes_of(tensor).tobytes() != opened.read(end - begin):
-                    return None
-    except Exception:  # whatever is wrong with it, the whole comparison says what
-        return None
-    labels = _named_labels(_config_of(unwrapped))
-    if _named_labels(config) != labels or any(why_not_here(memory, item) for item in tensors.values()):
-        return None
-    checks = tuple(
-        replace(unchecked(name, item), status=TensorStatus.EQUAL, max_error=0.0, keys=(memory.keys[name],))
-        for name, item in tensors.items()
-    )
-    name = type(unwrapped.module).__name__
-    found = SavedModel(str(path), name, checks, labels=labels, saved_labels=labels)
-    size = sum(item.numel() * item.element_size() for item in tensors.values())
-    return found, Compared(LoadedModel(found.reference, name, checks), bytes_read=size)
+        live = state_of_adapter(stored.root, stored.adapter)
+    except HeadscopeError as err:
+        yield TensorCheck("the adapter", TensorStatus.UNKNOWN, (), "", reason=err.message)
+        return
+    names = frozenset({stored.adapter})
+    known = {key_in_adapter(item.name, live, names) for item in head}
+    for key, tensor in live.items():
+        if key not in known:
+            yield _in_adapter(unchecked(key, tensor, is_head=False), tensor, stored)
+    for name, tensor in stored.rest():
+        is_left_out = tensor.requires_grad and key_in_adapter(name, live, names) is None
+        if is_left_out and stored.find(name, tensor) is None:
+            bare = unchecked(name, tensor, is_head=False)
+            yield replace(bare, status=TensorStatus.RANDOM, reason="it is trained, and the adapter leaves it out")
 
 
-def _entry_in(header: str, key: str) -> dict[str, Any]:
-    """What the header of a safetensors file says of one tensor, without a look at the others. Raises ValueError."""
-    sign = f"{json.dumps(key, ensure_ascii=False)}:"
-    found: dict[str, Any] = json.JSONDecoder().raw_decode(header, header.index(sign) + len(sign))[0]
-    return found
-
-
-def _tensor_at(module: nn.Module, name: str) -> torch.Tensor:
-    path, _, last = name.rpartition(".")
-    tensor: torch.Tensor = getattr(module.get_submodule(path), last)
-    return tensor.detach() if type(tensor).__name__ in ("Parameter", "Tensor", "Buffer") else tensor
+def _in_adapter(bare: TensorCheck, tensor: torch.Tensor, stored: StoredHead) -> TensorCheck:
+    found, reason = stored.header_of(bare.name), why_not_here(stored.memory, tensor)
+    if found is None:
+        return replace(bare, status=TensorStatus.RANDOM, reason="the adapter's file lacks it")
+    return replace(bare, reason=reason) if reason else against(bare, tensor, *found)
 
 
 def _adapter_of(module: Any) -> str:
@@ -120,9 +111,9 @@ def _adapter_of(module: Any) -> str:
     return active if isinstance(active, str) else "default"
 
 
-def _checked(name: str, tensor: torch.Tensor, stored: StoredHead) -> TensorCheck:
-    """What a save holds of one tensor of the head."""
-    bare = unchecked(name, tensor)
+def _checked(bare: TensorCheck, tensor: torch.Tensor, stored: StoredHead) -> TensorCheck:
+    """What a save holds of one tensor of the model."""
+    name = bare.name
     found = stored.find(name, tensor)
     if found is not None and 0 in found[1].shape and 0 not in _whole_shape(tensor):
         stored.hollow.append(found[1].key)
@@ -155,12 +146,12 @@ def _by_names(
 
 
 def _without_its_name(bare: TensorCheck, tensor: torch.Tensor, stored: StoredHead) -> TensorCheck:
-    """A tensor of the head for which a save holds no key of its name."""
+    """A tensor of the model for which a save holds no key of its name."""
     if stored.saved.is_adapter:
         return _not_in_adapter(bare, tensor, stored)
     if bare.name in stored.of_adapter:
         return _of_merged_layer(bare, stored)
-    return stored.find_by_loader(bare.name, tensor) or _not_found(bare, bare.name, tensor, stored)
+    return stored.find_by_loader(bare, tensor) or _not_found(bare, bare.name, tensor, stored)
 
 
 def _of_merged_layer(bare: TensorCheck, stored: StoredHead) -> TensorCheck:

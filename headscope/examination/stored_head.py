@@ -1,4 +1,4 @@
-"""What a save holds of a head: the keys that the loader finds for each live tensor, and how their numbers differ."""
+"""What a save holds of a live model: the keys that the loader finds for each tensor, and how their numbers differ."""
 
 from __future__ import annotations
 
@@ -8,20 +8,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from headscope.errors import HeadscopeError
-from headscope.examination.head_memory import HeadMemory, added_by_peft, held_tensors
+from headscope.examination.head_memory import HeadMemory, beside_layers, held_tensors
+from headscope.examination.pairing import Own, Pairing, Place, is_of_transformers, numbers_of
 from headscope.examination.reading import StoredFiles
-from headscope.examination.verification import (
-    Own,
-    Pairing,
-    Place,
-    against_stored,
-    is_of_transformers,
-    numbers_of,
-    read_offloaded,
-)
+from headscope.examination.tensor_checks import against_stored, read_offloaded
 from headscope.facts import TensorHeader
 from headscope.facts.verification import TensorCheck, TensorStatus
-from headscope.upstream.peft import key_in_adapter, merged_layer, plain_name
+from headscope.upstream.peft import in_any_order, key_in_adapter, merged_layer, plain_name, settings_of
 
 if TYPE_CHECKING:
     import torch
@@ -36,14 +29,14 @@ _ROUNDING = 8
 
 
 class StoredHead:
-    """The tensors of a save, as the loader finds them for those of the live head."""
+    """The tensors of a save, as the loader finds them for those of the live model."""
 
-    def __init__(self, module: nn.Module, saved: Saved, memory: HeadMemory) -> None:
-        self.saved, self.memory = saved, memory
+    def __init__(self, module: nn.Module, saved: Saved, memory: HeadMemory, adapter: str) -> None:
+        self.saved, self.memory, self.adapter = saved, memory, adapter
         self.notes: list[str] = []
         self.hollow: list[str] = []
         self.layers: dict[str, TensorStatus] = {}
-        self._root = module
+        self.root = module
         self._held = held_tensors(memory.unwrapped)
         self._places = [_place_of(part) for part in saved.parts]
         self._headers = [{header.key: header for header in part.manifest.tensors} for part in saved.parts]
@@ -51,6 +44,22 @@ class StoredHead:
     def wanted(self) -> Iterator[tuple[str, torch.Tensor]]:
         """The tensors of the head that a save has to hold, as they are now."""
         return ((name, self._held[name]) for name in self.memory.names if name in self._held)
+
+    def rest(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """The other tensors of the model, as they are now."""
+        return ((name, self._held[name]) for name in self.memory.rest if name in self._held)
+
+    def settings_of_adapter(self) -> tuple[str, ...]:
+        """Where the saved settings of an adapter are others than the live ones."""
+        live, saved = settings_of(self.root, self.adapter), self.saved.parts[0].manifest.config
+        both = sorted(live.keys() & saved.keys())
+        others = [name for name in both if in_any_order(live[name]) != in_any_order(saved[name])]
+        return tuple(f"{name} is {live[name]} in memory and {saved[name]} in the save" for name in others)
+
+    def header_of(self, key: str) -> tuple[Place, TensorHeader] | None:
+        """Where the file of an adapter holds a key."""
+        header = self._headers[0].get(key)
+        return None if header is None else (self._places[0], header)
 
     def numbers(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """A live tensor with its numbers, which may be offloaded. Raises Unsupported where they are gone."""
@@ -60,7 +69,7 @@ class StoredHead:
     @property
     def bytes_read(self) -> int:
         """The stored bytes that were compared."""
-        return sum(place.bytes.bytes_read for place in self._places)
+        return sum(place.bytes_read for place in self._places)
 
     def find(self, name: str, tensor: torch.Tensor) -> tuple[Place, TensorHeader] | None:
         """Where the loader finds a tensor, by its name alone; whatever its shape there."""
@@ -93,7 +102,7 @@ class StoredHead:
         inside = {id(item) for item in unwrapped.origin.state_dict(keep_vars=True).values()}
         by_transformers = self.saved.config is not None and is_of_transformers(unwrapped.origin)
         _add_names(found, unwrapped.origin)
-        for module in (unwrapped.module, self._root):
+        for module in (unwrapped.module, self.root):
             if not hasattr(module, "named_parameters"):
                 continue
             names: dict[int, dict[str, None]] = {}
@@ -125,7 +134,7 @@ class StoredHead:
         if _are_same(merged, self._held[compared.name]):
             self.layers.setdefault(layer, compared.status)
             return compared
-        found = against(unchecked(compared.name, merged), merged, place, header)
+        found = against(unchecked(compared.name, merged, is_head=compared.is_head), merged, place, header)
         if found.status is not TensorStatus.DIFFERENT:
             self.layers[layer] = TensorStatus.MERGED
             return replace(found, status=TensorStatus.MERGED) if found.status is TensorStatus.EQUAL else found
@@ -150,17 +159,17 @@ class StoredHead:
     def of_adapter(self) -> frozenset[str]:
         """The tensors that PEFT adds to layers."""
         is_adapted = any(".base_layer." in name for name in self._held)
-        return added_by_peft(self.memory.unwrapped.module) if is_adapted else frozenset()
+        return beside_layers(self.memory.unwrapped.module) if is_adapted else frozenset()
 
-    def find_by_loader(self, name: str, tensor: torch.Tensor) -> TensorCheck | None:
+    def find_by_loader(self, bare: TensorCheck, tensor: torch.Tensor) -> TensorCheck | None:
         """What the loader of Transformers makes of other keys, as it does for old and for packed weights."""
         unwrapped = self.memory.unwrapped
         if self.saved.is_adapter or not is_of_transformers(unwrapped.origin) or not self.saved.parts:
             return None
-        own = name.removeprefix(unwrapped.prefix)
+        own = bare.name.removeprefix(unwrapped.prefix)
         try:
             pair = self._pairing.pair(Own(own, tensor, False, True))
-            return None if pair is None else against_stored(unchecked(name, tensor), tensor, pair, self._pairing)
+            return None if pair is None else against_stored(bare, tensor, pair, self._pairing)
         except HeadscopeError:
             return None
 
@@ -219,13 +228,16 @@ def _place_of(part: SavedPart) -> Place:
     return Place(StoredFiles(part.files, part.manifest), TensorBytes(part.files))
 
 
-def unchecked(name: str, tensor: torch.Tensor) -> TensorCheck:
+def unchecked(name: str, tensor: torch.Tensor, *, is_head: bool = True) -> TensorCheck:
+    from torch import nn
+
     return TensorCheck(
         name=name,
         status=TensorStatus.UNKNOWN,
         shape=tuple(tensor.shape),
         dtype=str(tensor.dtype).removeprefix("torch."),
-        is_head=True,
+        is_head=is_head,
+        is_buffer=not isinstance(tensor, nn.Parameter),
     )
 
 
@@ -249,6 +261,9 @@ def _compared(keyed: TensorCheck, tensor: torch.Tensor, place: Place, header: Te
     read = numbers_of(place, header)
     found = compare(tensor, read)
     other = "" if header.dtype == keyed.dtype else f"stored as {header.dtype}"
+    if found.has_nan or (found.has_infinite and not keyed.is_buffer):
+        reason = "it holds NaN" if found.has_nan else "it holds infinite numbers"
+        return replace(keyed, status=TensorStatus.PLACEHOLDER, reason=reason)
     if found.equal and not other:
         return replace(keyed, status=TensorStatus.EQUAL, max_error=0.0)
     is_rounded = bool(other) and compare(tensor.detach().to(getattr(torch, header.dtype)), read).equal

@@ -39,12 +39,27 @@ class TensorStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Scope:
+    """How much of a model was compared: `compared` of its `tensors`, by their names.
+
+    `head_only`: only the numbers of the head were compared. `adapter_only`: a save that leaves the rest to a base
+    checkpoint.
+    """
+
+    tensors: int = 0
+    compared: int = 0
+    head_only: bool = False
+    adapter_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class TensorCheck:
     """One tensor of the model, or of the checkpoint alone (`dropped`).
 
     `max_error` is the largest difference of two numbers at one place; None where none were compared. `reason` says why
     a status is `unknown`, or what was found beside it. `keys` are the stored tensors that it was compared with.
-    `is_head`: the scores go through it after the hidden states; `is_live`: the scores depend on it, as far as is known.
+    `is_head`: the scores go through it after the hidden states; `is_live`: the scores depend on it, as far as is known;
+    of a `dropped` one, those of the checkpoint.
     """
 
     name: str
@@ -73,6 +88,11 @@ class LoadedModel:
     def of(self, *statuses: TensorStatus, head: bool | None = None) -> Iterator[TensorCheck]:
         """The tensors of some statuses; `head` asks for those of the head, or for the others."""
         return (item for item in self.tensors if item.status in statuses and head in (None, item.is_head))
+
+    @property
+    def outside(self) -> str:
+        """The words behind a count of tensors that belong to no head."""
+        return " outside the head" if any(item.is_head for item in self.tensors) else ""
 
 
 class Standstill(StrEnum):
@@ -105,13 +125,14 @@ class HeadMove:
 
 @dataclass(frozen=True, slots=True)
 class SavedModel:
-    """What the rules on a save look at: the head of a live model, compared with what a save wrote.
+    """What the rules on a save look at: the tensors of a live model, compared with what a save wrote.
 
     `reference` is the folder or file of the save, `steps_behind` how many steps the training went on after it.
     `modules_to_save` is the setting under which PEFT would save the lost head. `labels` are the named classes of the
     live model, () where it names none; `saved_labels` those in the saved config.json, None without such a file.
-    `missing_shards` are files that the index names, `hollow` stored tensors of the head without elements. `moves` is
-    what training did to the head, () where that was not watched.
+    `missing_shards` are files that the index names, `hollow` stored tensors without elements. `settings` says where the
+    saved settings of an adapter are others than the live ones. `moves` is what training did to the head, () where that
+    was not watched.
     """
 
     reference: str
@@ -124,21 +145,23 @@ class SavedModel:
     missing_shards: tuple[str, ...] = ()
     hollow: tuple[str, ...] = ()
     steps_behind: int = 0
+    settings: tuple[str, ...] = ()
     moves: tuple[HeadMove, ...] = ()
 
-    def of(self, *statuses: TensorStatus) -> Iterator[TensorCheck]:
-        """The tensors of some statuses."""
-        return (item for item in self.tensors if item.status in statuses)
+    def of(self, *statuses: TensorStatus, head: bool | None = None) -> Iterator[TensorCheck]:
+        """The tensors of some statuses; `head` asks for those of the head, or for the others."""
+        return (item for item in self.tensors if item.status in statuses and head in (None, item.is_head))
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A model that was compared, sentences on how, what stayed open, and how many stored bytes were read."""
+    """A model that was compared, sentences on how, what stayed open, how many stored bytes were read, and the scope."""
 
     loaded: LoadedModel
     notes: tuple[str, ...] = ()
     gaps: tuple[Unavailable, ...] = ()
     bytes_read: int = 0
+    scope: Scope = Scope()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +169,7 @@ class VerifyResult:
     """The result of `verify` and `verify_save`; its fields are the JSON of the command.
 
     `loader` is what loaded the model: `transformers`, a function, or `memory` for a model that was handed over. `model`
-    is its class. `bytes_read` counts the stored bytes that were compared.
+    is its class. `scope` is how much was compared, `bytes_read` counts the stored bytes of it.
     """
 
     tool_version: str
@@ -161,6 +184,7 @@ class VerifyResult:
     notes: tuple[str, ...] = ()
     not_determined: tuple[Unavailable, ...] = ()
     rules: tuple[str, ...] = ()
+    scope: Scope = Scope()
     bytes_read: int = 0
     schema_version: str = field(default=SCHEMA_VERSION)
 

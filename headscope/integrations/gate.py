@@ -39,7 +39,7 @@ class Gate:
         on_undetermined: Reaction = "warn",
         rules: tuple[str, ...] = (),
         ignore: tuple[str, ...] = (),
-        verify_saves: bool = True,
+        verify_saves: bool | Literal["head"] = True,
         stop_at_bad_save: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -52,7 +52,8 @@ class Gate:
         self._reactions = {Verdict.FAILED: on_fail, Verdict.NOT_DETERMINED: on_undetermined}
         self._rules, self._ignore = tuple(rules), tuple(ignore)
         self._of_saves = named_in(COMMAND, self._rules)
-        self._verify_saves = verify_saves and not (self._rules and not self._of_saves)
+        self._verify_saves = bool(verify_saves) and not (self._rules and not self._of_saves)
+        self._head_only = verify_saves == "head"
         self._stop = stop_at_bad_save
         self._options = dict(options or {})
         self._watch: SaveWatch | None = None
@@ -85,14 +86,14 @@ class Gate:
         try:
             memory = remember_head(model, report) if report is not None else None
             if memory is not None:
-                self._watch = SaveWatch(memory, selection_of_saves(self._of_saves, self._ignore))
+                self._watch = SaveWatch(memory, selection_of_saves(self._of_saves, self._ignore), self._head_only)
         except UsageError:
             raise
         except Exception as err:  # a training does not end because its saves can't be verified
             LOG.warning("headscope could not record the head: %s", sentence_on(err))
 
     def saved(self, model: Any, folder: Path | None, *, steps_behind: int = 0) -> None:
-        """Compares a save with the live head and logs what is wrong; raises only if a bad save is to stop training."""
+        """Compares a save with the live model and logs what is wrong; raises only if a bad save is to stop training."""
         if not self._verify_saves:
             return
         if self._watch is None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from headscope.integrations.gate import Gate, Reaction
 
@@ -43,7 +43,7 @@ class Hooks(Gate):
         loaded_from: str | None = None,
         loading_info: Mapping[str, Any] | None = None,
         example_inputs: Any = None,
-        verify_saves: bool = True,
+        verify_saves: bool | Literal["head"] = True,
         stop_at_bad_save: bool = False,
     ) -> None:
         options = {"loaded_from": loaded_from, "loading_info": loading_info, "example_inputs": example_inputs}

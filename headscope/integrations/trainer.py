@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
@@ -20,10 +20,10 @@ class HeadscopeCallback(Gate, TrainerCallback):
     has to be read again. Without it `loaded_from` names the checkpoint, if the model does not record it. The model
     is left as it is. `result` holds what the rules said. Raises CheckFailed before the first step.
 
-    With `verify_saves`, each `checkpoint-*` is read back and compared with the live head, as `headscope.verify_save`
-    does, and at the end headscope reports a head that training left as it was. Failures are logged immediately and
-    raised as CheckFailed at the end of the training, or immediately with `stop_at_bad_save`. `saves` and `trained`
-    hold the results.
+    With `verify_saves`, each `checkpoint-*` is read back and compared with the live model, as `headscope.verify_save`
+    does (`verify_saves="head"` reads only the numbers of the head), and at the end headscope reports a head that
+    training left as it was. Failures are logged immediately and raised as CheckFailed at the end of the training, or
+    immediately with `stop_at_bad_save`. `saves` and `trained` hold the results.
 
     >>> trainer = Trainer(model, args, callbacks=[HeadscopeCallback()])  # doctest: +SKIP
     """
@@ -38,7 +38,7 @@ class HeadscopeCallback(Gate, TrainerCallback):
         loaded_from: str | None = None,
         loading_info: Mapping[str, Any] | None = None,
         example_inputs: Any = None,
-        verify_saves: bool = True,
+        verify_saves: bool | Literal["head"] = True,
         stop_at_bad_save: bool = False,
     ) -> None:
         options = {"loaded_from": loaded_from, "loading_info": loading_info, "example_inputs": example_inputs}

@@ -28,9 +28,10 @@ _SHORTER = (torch.bfloat16, torch.float16)
 class Difference:
     """What a comparison has found so far, over all pieces.
 
-    `equal`: no bit differs; `cast`: equal after rounding to the tensor's dtype, perhaps through a shorter one;
-    `largest` is the largest difference of finite numbers, `scale` the largest stored number. `overflows`: a finite
-    number was stored, and the tensor holds an infinite one. `zeros` and `has_nan` are on the tensor alone.
+    `equal`: no bit differs; `cast`: equal after rounding to the tensor's dtype; `through` are the shorter formats that
+    explain the numbers as a detour, which neither the file nor the model shows. `largest` is the largest difference of
+    finite numbers, `scale` the largest stored number. `overflows`: a finite number was stored, and the tensor holds an
+    infinite one. `zeros`, `has_nan` and `has_infinite` are on the tensor alone.
     """
 
     equal: bool = True
@@ -39,6 +40,8 @@ class Difference:
     scale: float = 0.0
     zeros: bool = True
     has_nan: bool = False
+    has_infinite: bool = False
+    through: tuple[torch.dtype, ...] = _SHORTER
     overflows: bool = False
 
     def is_within_rounding(self, dtype: torch.dtype) -> bool:
@@ -68,12 +71,16 @@ def compare(tensor: torch.Tensor, stored: Callable[[int, int], torch.Tensor]) ->
     flat = tensor.detach().reshape(-1)
     for begin in range(0, flat.numel(), PIECE):
         own = flat[begin : begin + PIECE].cpu()
-        _compare_piece(found, own, stored(begin, begin + own.numel()))
+        other = stored(begin, begin + own.numel())
+        if other.numel() != own.numel():
+            raise Unsupported(f"{other.numel():,} numbers are stored for {own.numel():,} of the model", "")
+        _compare_piece(found, own, other)
     return found
 
 
 def _compare_piece(found: Difference, own: torch.Tensor, other: torch.Tensor) -> None:
     found.zeros = found.zeros and not bool(own.any())
+    found.has_infinite = found.has_infinite or _has_infinite(own)
     same = own.dtype == other.dtype and torch.equal(own, other)  # NaN is equal to nothing here, so none is there
     if not same and own.is_floating_point():
         found.has_nan = found.has_nan or bool(own.isnan().any())
@@ -83,7 +90,10 @@ def _compare_piece(found: Difference, own: torch.Tensor, other: torch.Tensor) ->
             found.scale = max(found.scale, _largest(other.to(torch.float64)))
         return
     found.equal = False
-    found.cast = found.cast and any(_equal(own, rounded) for rounded in _roundings(other, own.dtype))
+    found.cast = found.cast and _equal(own, other.to(own.dtype))
+    is_float = own.is_floating_point() and other.is_floating_point()
+    if not found.cast:
+        found.through = tuple(way for way in found.through if is_float and _equal(own, other.to(way).to(own.dtype)))
     wide, reference = own.to(torch.float64), other.to(torch.float64)
     found.largest = max(found.largest, _largest(wide - reference))
     if bool((wide.isfinite() != reference.isfinite()).any()):
@@ -98,8 +108,15 @@ def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
     return bool(torch.isclose(one, other, rtol=0, atol=0, equal_nan=True).all())
 
 
+def _has_infinite(own: torch.Tensor) -> bool:
+    """Whether a number is infinite. A finite sum, which takes less time, says that none is."""
+    if not own.is_floating_point() or own.dtype.itemsize == 1:  # PyTorch doesn't sum floats of 8 bits
+        return False
+    return not bool(own.sum().isfinite()) and bool(own.isinf().any())
+
+
 def _roundings(stored: torch.Tensor, dtype: torch.dtype) -> Iterator[torch.Tensor]:
-    """The stored numbers as a load may leave them in `dtype`: rounded directly, or through a shorter format."""
+    """The stored numbers as a merge may leave them in `dtype`: rounded directly, or through a shorter format."""
     yield stored.to(dtype)
     if stored.is_floating_point() and dtype.is_floating_point:
         yield from (stored.to(way).to(dtype) for way in _SHORTER)

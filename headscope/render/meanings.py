@@ -179,7 +179,14 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "findings": "What the rules of `verify` found, less what is ignored.",
         "ignored": "Findings that were ignored, each with the reason given for it.",
         "rules": "The IDs of the rules that ran.",
+        "scope": "How much of the model was compared.",
         "bytes_read": "The stored bytes that were read for the comparison.",
+    },
+    "Scope": {
+        "tensors": "Number of the model's parameters and buffers, by their names.",
+        "compared": "How many of them were compared.",
+        "head_only": "Whether only the numbers of the head were compared.",
+        "adapter_only": "Whether it is the save of an adapter, which leaves the rest to its base checkpoint.",
     },
     "TensorCheck": {
         "name": "The name of the tensor in the model; for `dropped`, its key in the checkpoint.",

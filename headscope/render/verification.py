@@ -27,8 +27,8 @@ _WORDS = {
     Verdict.NOT_DETERMINED: "Not determined: some tensors could not be compared",
 }
 _WORDS_OF_SAVES = {
-    Verdict.PASSED: "The save holds the head of the live model",
-    Verdict.FAILED: "The save does not hold the head of the live model",
+    Verdict.PASSED: "The save holds the live model",
+    Verdict.FAILED: "The save does not hold the live model",
     Verdict.NOT_DETERMINED: "Not determined: some tensors could not be compared",
 }
 _STYLE = {
@@ -49,21 +49,34 @@ _WORDS_OF_TRAININGS = {
 
 
 def verification_verdict(result: VerifyResult) -> RenderableType:
-    """The verdict in one line, and how many tensors have which status: what `-q` shows."""
-    return Paragraph(Text.assemble((_words_on(result), VERDICT[result.verdict]), _counts_in(result)))
+    """The verdict in one line, what was compared, and how many tensors have which status: what `-q` shows."""
+    return Paragraph(Text.assemble((_words_on(result), VERDICT[result.verdict]), _scope_of(result)))
 
 
 def _words_on(result: VerifyResult) -> str:
-    if result.command != SAVES:
-        return _WORDS[result.verdict]
-    return (_WORDS_OF_SAVES if result.tensors else _WORDS_OF_TRAININGS)[result.verdict]
+    if result.command == SAVES and not result.tensors:
+        return _WORDS_OF_TRAININGS[result.verdict]
+    words = (_WORDS_OF_SAVES if result.command == SAVES else _WORDS)[result.verdict]
+    part = "head" if result.scope.head_only else "adapter" if result.scope.adapter_only else "model"
+    return words.replace("live model", f"live {part}").replace("loaded model", f"loaded {part}")
 
 
-def _counts_in(result: VerifyResult) -> str:
-    """How many tensors have which status, behind the verdict; nothing on a training, which compares no tensors."""
+def _scope_of(result: VerifyResult) -> str:
+    """What was compared, behind the verdict; nothing on a training, which compares no tensors."""
+    if result.command == SAVES and not result.tensors:
+        return ""
+    scope = result.scope
     counts = Counter(item.status.value for item in result.tensors)
     told = ", ".join(f"{count:,} {status}" for status, count in sorted(counts.items()))
-    return f": {told or 'no tensor was compared'}" if told or result.command != SAVES else ""
+    size = f"{scope.compared:,} of {counted(scope.tensors, 'tensor')}, {bytes_of(result.bytes_read)}"
+    return f": {size} compared{f' ({told})' if told else ''}{_rest_of(result)}"
+
+
+def _rest_of(result: VerifyResult) -> str:
+    """How to have the rest compared, where only the head was."""
+    if not result.scope.head_only:
+        return ""
+    return f"; {'head=False' if result.loader == 'memory' else '--all'} compares the rest"
 
 
 def verification_screen(result: VerifyResult) -> RenderableType:
@@ -103,11 +116,12 @@ def _group(items: list[TensorCheck], reason: str) -> Text:
 def _facts(result: VerifyResult) -> Iterator[RenderableType]:
     how = "in memory" if result.loader == "memory" else f"loaded with {result.loader}"
     yield _line("model", label(f"{result.model}, {how}"))
-    yield _line("checkpoint", label(f"{result.reference}, {bytes_of(result.bytes_read)} compared"))
+    yield _line("checkpoint", label(result.reference))
     beside = [item for item in result.tensors if not item.is_head and item.status in _PLAIN]
     if beside:
         names = list_of(fold_keys([item.name for item in beside]), 3)
-        yield _line("equal", label(f"{counted(len(beside), 'tensor')} outside the head: {names}"))
+        outside = " outside the head" if len(beside) < len(result.tensors) else ""
+        yield _line("equal", label(f"{counted(len(beside), 'tensor')}{outside}: {names}"))
     yield from finding_lines(result)
     yield from open_lines(result)
     for note in result.notes:
@@ -123,7 +137,7 @@ def _line(name: str, body: Text) -> Paragraph:
 
 def save_sentence(result: VerifyResult) -> str:
     """A result on a save in a few lines: the verdict, the findings, and what stayed open."""
-    lines = [f"headscope: {result.reference}: {_words_on(result)}{_counts_in(result)}"]
+    lines = [f"headscope: {result.reference}: {_words_on(result)}{_scope_of(result)}"]
     lines += [f"{item.severity.value} {item.id}: {item.message} {item.remedy}" for item in result.findings]
     lines += [f"not determined: {gap.what}: {gap.reason}" for gap in result.not_determined]
     return "\n".join(safe(line) for line in lines)

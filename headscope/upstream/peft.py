@@ -3,11 +3,14 @@
 An adapter is read without it; it is imported only to compute again what a model that holds an adapter has computed.
 """
 
+import json
 import re
 from collections.abc import Container, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
+
+from headscope.errors import Unsupported
 
 PREFIXES = ("base_model.model.", "base_model.", "")
 """What may precede a parameter's name in an adapter's file."""
@@ -52,7 +55,8 @@ class HeldAdapters:
     """The adapters that a model in memory holds in PEFT's layers.
 
     `merged` are the paths of the layers whose weights hold the change already; `scales` are the factors of the active
-    adapters by the paths of their layers.
+    adapters by the paths of their layers. `replaced` begin the names of modules that are kept and not run, because a
+    trained copy is.
     """
 
     names: frozenset[str] = frozenset()
@@ -60,6 +64,7 @@ class HeldAdapters:
     is_disabled: bool = False
     merged: frozenset[str] = frozenset()
     scales: Mapping[str, float] = field(default_factory=dict)
+    replaced: frozenset[str] = frozenset()
 
     def is_of_inactive(self, name: str) -> bool:
         """Whether a tensor belongs to an adapter that the model does not use."""
@@ -82,7 +87,15 @@ def held_adapters(module: Any) -> HeldAdapters:
             if isinstance(found, dict)
             for name in active & set(found)
         },
+        replaced=frozenset(f"{path}.original_module." for path, part in module.named_modules() if _runs_copy(part)),
     )
+
+
+def _runs_copy(part: Any) -> bool:
+    """Whether a module of PEFT runs its copy of the module that it wraps."""
+    is_wrapper = type(part).__module__.split(".")[0] == "peft" and hasattr(part, "original_module")
+    active = set(part.active_adapters) & set(getattr(part, "modules_to_save", ())) if is_wrapper else set()
+    return bool(active) and not part.disable_adapters
 
 
 def _is_layer(part: Any) -> bool:
@@ -107,6 +120,48 @@ def merged_layer(layer: Any) -> Any:
     if not copied.merged:
         copied.merge(adapter_names=list(copied.active_adapters))
     return copied.get_base_layer()
+
+
+_ONLY_AT_A_START = frozenset(
+    {"inference_mode", "base_model_name_or_path", "revision", "auto_mapping", "peft_version", "init_lora_weights"}
+    | {"lora_dropout", "runtime_config", "loftq_config", "eva_config", "corda_config", "lora_ga_config"}
+)
+"""Settings that a save fills in, or that only training reads: the scores don't depend on them."""
+
+
+def settings_of(module: Any, adapter: str) -> dict[str, Any]:
+    """The live settings of an adapter on which its scores depend, as its file would hold them; {} for none."""
+    holder = _holder_of(module, adapter)
+    given = holder.peft_config[adapter].to_dict() if holder is not None else {}
+    plain = json.loads(json.dumps(given, default=lambda item: sorted(item) if isinstance(item, set) else str(item)))
+    return {name: value for name, value in plain.items() if name not in _ONLY_AT_A_START}
+
+
+def in_any_order(value: Any) -> Any:
+    """A setting for comparison: PEFT keeps names of modules and numbers of layers as sets."""
+    return sorted(value, key=str) if isinstance(value, list) else value
+
+
+def state_of_adapter(module: Any, adapter: str) -> dict[str, Any]:
+    """The tensors of a live adapter under the keys of its file, as PEFT saves them; {} for a module without it.
+
+    Raises Unsupported where PEFT can't tell.
+    """
+    holder = _holder_of(module, adapter)
+    if holder is None:
+        return {}
+    from peft import get_peft_model_state_dict
+
+    try:
+        return dict(get_peft_model_state_dict(holder, adapter_name=adapter, save_embedding_layers=False))
+    except Exception as err:  # whatever a method of PEFT raises
+        raise Unsupported(f"PEFT can't tell what it saves ({type(err).__name__})", "") from err
+
+
+def _holder_of(module: Any, adapter: str) -> Any:
+    """The module that holds the settings of an adapter; None for none."""
+    found = (part for part in module.modules() if adapter in (getattr(part, "peft_config", None) or ()))
+    return next(found, None)
 
 
 def _names_in(layer: Any) -> frozenset[str]:

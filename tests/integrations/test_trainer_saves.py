@@ -113,7 +113,7 @@ def test_a_healthy_run_raises_no_alarm(
     assert not ids(callback)
     assert not [record for record in caplog.records if record.name == "headscope"]
     assert {result.verdict.value for result in callback.saves} == (set() if settings == "no saves" else {"passed"})
-    assert all({item.name for item in result.tensors} == HEAD for result in callback.saves)
+    assert all({item.name for item in result.tensors} == set(model.state_dict()) for result in callback.saves)
     assert callback.trained.verdict.value == "passed"
 
 
@@ -249,7 +249,7 @@ class Hollow(Trainer):
 FAULTS = {
     Dropping: ("HS711", {"classifier.weight", "classifier.bias"}),
     Wrapping: ("HS712", HEAD),
-    Late: ("HS713", HEAD),
+    Late: ("HS713 HS719", HEAD),
     Nameless: ("HS715", set()),
     Losing: ("HS717", set()),
     Hollow: ("HS717", HEAD),
@@ -260,7 +260,8 @@ FAULTS = {
 def test_a_bad_save_fails_at_the_end_and_warns_at_once(
     trainer_class: type[Trainer], model: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    rule, names = FAULTS[trainer_class]
+    rules, names = FAULTS[trainer_class]
+    rule = rules.split()[0]
     callback = headscope.HeadscopeCallback()
     seen_at: list[int] = []
 
@@ -272,8 +273,8 @@ def test_a_bad_save_fails_at_the_end_and_warns_at_once(
     with pytest.raises(CheckFailed, match=rule):
         trained(model, tmp_path, callback, trainer_class, [Watching()])
     assert seen_at == [2, 3]  # training went on after the first
-    assert ids(callback) == [rule]
-    assert set(callback.saves[0].findings[0].parameters) == names
+    assert ids(callback) == rules.split()
+    assert set(callback.saves[0].findings[0].parameters) >= names
 
 
 def test_a_shorter_dtype_is_a_warning(model: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -342,7 +343,8 @@ def test_steps_after_the_last_save_are_a_warning(model: Any, tmp_path: Path, cap
 
     callback = headscope.HeadscopeCallback()
     trained(model, tmp_path, callback, others=[NoSaveAtTheEnd()])
-    assert ids(callback) == ["HS713"]
+    assert ids(callback) == ["HS713", "HS719"]
+    assert {item.severity.value for result in callback.saves for item in result.findings} == {"warning"}
     assert "1 step before the end" in caplog.text
 
 

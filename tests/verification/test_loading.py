@@ -82,8 +82,19 @@ def _there(folder: Path, interpreter: str, monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_default_loads_with_transformers(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "bert", "--all"]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("The loaded model holds what the checkpoint stores: 2 computed, 41 equal")
+    assert shown.startswith("The loaded model holds what the checkpoint stores: 43 of 43 tensors, 138 kB compared")
     assert "classifier.{weight,bias}" in shown
+
+
+def test_the_head_alone_is_compared_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "bert", "--head", "-q"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.startswith("The loaded head holds what the checkpoint stores: 4 of 43 tensors, 4.49 kB compared")
+    assert shown.endswith("; --all compares the rest")
+    assert main(["verify", "bert", "--head", "--json"]) == 0
+    scope = json.loads(capsys.readouterr().out)["scope"]
+    assert scope == {"tensors": 43, "compared": 4, "head_only": True, "adapter_only": False}
+    assert main(["verify", "bert", "--head", "--all"]) == 2
 
 
 def test_a_silent_loss_is_caught_and_its_json_is_as_published(capsys: pytest.CaptureFixture[str]) -> None:
@@ -214,7 +225,7 @@ def test_an_adapter_and_what_was_merged_of_it(folder: Path) -> None:
     merged.merge_and_unload().save_pretrained("merged")
     result = headscope.verify("merged", "bert", adapter=where)
     assert result.verdict is Verdict.PASSED
-    assert {item.status.value for item in result.tensors} == {"equal", "merged"}
+    assert {item.status.value for item in result.tensors} == {"equal", "merged", "computed"}
     BertForSequenceClassification.from_pretrained("bert").save_pretrained("unmerged")
     assert main(["verify", "unmerged", "--against", "bert", "--adapter", "adapter"]) == 1
 

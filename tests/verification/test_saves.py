@@ -19,7 +19,7 @@ from transformers import BertConfig, BertForSequenceClassification, BertForToken
 import headscope
 from headscope.errors import NotFound, UsageError
 from headscope.facts.check import Verdict
-from headscope.facts.verification import TensorStatus
+from headscope.facts.verification import Scope, TensorStatus
 
 TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 37, "vocab_size": 99}
 LABELS = {"id2label": {0: "no", 1: "yes"}, "label2id": {"no": 0, "yes": 1}}
@@ -86,11 +86,18 @@ def test_shards_pass(model: Any, tmp_path: Path) -> None:
     assert (result.verdict, result.findings) == (Verdict.PASSED, ())
 
 
-def test_only_the_head_is_read(model: Any, tmp_path: Path) -> None:
+def test_the_whole_model_is_read_and_with_head_the_head_alone(model: Any, tmp_path: Path) -> None:
     model.save_pretrained(tmp_path / "saved")
-    result = headscope.verify_save(model, tmp_path / "saved")
     stored = load_file(tmp_path / "saved" / "model.safetensors")
+    result = headscope.verify_save(model, tmp_path / "saved")
+    assert result.bytes_read == sum(item.nbytes for item in stored.values())
+    assert result.scope == Scope(len(stored), len(stored))
+    assert "The save holds the live model: 41 of 41 tensors" in str(result)
+    result = headscope.verify_save(model, tmp_path / "saved", head=True)
     assert result.bytes_read == sum(stored[name].nbytes for name in HEAD)
+    assert result.scope == Scope(len(stored), len(HEAD), head_only=True)
+    assert "The save holds the live head: 4 of 41 tensors" in str(result)
+    assert "head=False compares the rest" in " ".join(str(result).split())
 
 
 @pytest.mark.parametrize("task", ["SEQ_CLS", None])
@@ -199,7 +206,7 @@ def test_renamed_keys_are_named(model: Any, prefix: str, tmp_path: Path) -> None
     assert set(HEAD) <= missing
     result = headscope.verify_save(model, tmp_path / "saved")
     assert ids(result) == ["HS712"]
-    assert set(result.findings[0].parameters) == set(HEAD)
+    assert set(result.findings[0].parameters) == set(model.state_dict())
     found = {item.name: item.keys for item in result.tensors}
     assert found["classifier.weight"] == (f"{prefix}classifier.weight",)
     assert f"{prefix}classifier.weight" in result.findings[0].message
@@ -235,7 +242,8 @@ def test_one_more_step_after_the_save_is_seen(model: Any, tmp_path: Path) -> Non
     model(input_ids=torch.tensor([[5, 6, 7]]), labels=torch.tensor([1])).loss.backward()
     optimizer.step()
     result = headscope.verify_save(model, tmp_path / "saved")
-    assert ids(result) == ["HS713"]
+    assert ids(result) == ["HS713", "HS719"]
+    assert ids(headscope.verify_save(model, tmp_path / "saved", head=True)) == ["HS713"]
     stored = load_file(tmp_path / "saved" / "model.safetensors")
     now = model.state_dict()
     assert set(result.findings[0].parameters) == {name for name in HEAD if not torch.equal(stored[name], now[name])}
@@ -429,7 +437,7 @@ def test_a_result_shows_itself_and_is_a_document(model: Any, tmp_path: Path) -> 
 
     model.bert.save_pretrained(tmp_path / "saved")
     result = headscope.verify_save(model, tmp_path / "saved")
-    assert "The save does not hold the head" in str(result)
+    assert "The save does not hold the live model" in str(result)
     assert "HS711" in str(result)
     jsonschema.validate(result.to_dict(), build_schema())
 

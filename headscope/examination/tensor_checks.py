@@ -1,0 +1,196 @@
+"""One tensor of a loaded model against the stored numbers behind it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headscope.errors import HeadscopeError, Unsupported
+from headscope.examination.pairing import Own, Pair, Pairing, numbers_of, whole
+from headscope.facts import Unavailable
+from headscope.facts.counting import few_of
+from headscope.facts.verification import TensorCheck, TensorStatus
+from headscope.upstream.accelerate import Numbers
+from headscope.upstream.peft import plain_name
+
+if TYPE_CHECKING:
+    import torch
+
+    from headscope.model.numbers import Difference
+
+
+def checked(
+    item: Own, pairing: Pairing, *, is_head: bool, is_live: bool, numbers: Numbers | None = None
+) -> TensorCheck:
+    """What one tensor of the model is; `numbers` reads one that is offloaded."""
+    bare = TensorCheck(
+        name=item.name,
+        status=TensorStatus.UNKNOWN,
+        shape=tuple(item.tensor.shape),
+        dtype=str(item.tensor.dtype).removeprefix("torch."),
+        is_head=is_head,
+        is_live=is_live,
+        is_buffer=item.is_buffer,
+    )
+    try:
+        pair = pairing.pair(item)
+        item = item if numbers is None else replace(item, tensor=read_offloaded(numbers))
+    except Unsupported as err:
+        return replace(bare, reason=err.message)
+    if pair is None:
+        return _without_pair(bare, item, pairing)
+    keyed = replace(bare, keys=tuple(header.key for header in pair.headers))
+    try:
+        return against_stored(keyed, item.tensor, pair, pairing)
+    except HeadscopeError as err:
+        return replace(keyed, reason=err.message)
+
+
+def _without_pair(bare: TensorCheck, item: Own, pairing: Pairing) -> TensorCheck:
+    """A tensor for which the checkpoint holds none."""
+    if item.tied_to:
+        return replace(bare, status=TensorStatus.TIED, reason=f"the same tensor as {item.tied_to}")
+    if pairing.is_of_adapter_not_given(item):
+        return replace(bare, is_live=False, reason=NOT_GIVEN)  # one gap speaks for all of the adapter
+    if item.is_buffer or item.name in pairing.settled:
+        return _computed(bare, item, pairing)
+    if pairing.manifest.sentence is not None and pairing.manifest.sentence.classifier:
+        return replace(bare, reason=IN_A_PICKLE)
+    return replace(bare, status=TensorStatus.RANDOM, reason="the checkpoint holds nothing for it")
+
+
+def read_offloaded(numbers: Numbers) -> torch.Tensor:
+    """A tensor from where it was offloaded to. Raises Unsupported where it is no longer there."""
+    try:
+        return numbers()
+    except Exception as err:  # a file that was deleted, in whatever library reads it
+        raise Unsupported(f"it was offloaded, and can't be read back ({type(err).__name__})", "") from err
+
+
+_PACKED = ("int", "uint", "float8")
+
+
+def against_stored(bare: TensorCheck, tensor: torch.Tensor, pair: Pair, pairing: Pairing) -> TensorCheck:
+    from headscope.model.numbers import why_not_comparable
+
+    if not tensor.numel() and 0 not in pair.headers[0].shape:
+        return replace(bare, status=TensorStatus.PLACEHOLDER, reason="it has no elements, as ZeRO-3 leaves a weight")
+    reason = why_not_comparable(tensor)
+    if reason:
+        return replace(bare, reason=reason)
+    packed = [item for item in pair.headers if item.dtype.startswith(_PACKED) and item.dtype != bare.dtype]
+    if tensor.is_floating_point() and packed and not pairing.is_plain_float8(pair):
+        return replace(bare, reason=f"it is stored as {packed[0].dtype}, which the loader scales")
+    if pair.change:
+        return _against_merge(bare, tensor, pair, pairing)
+    if len(pair.headers) > 1 or pair.headers[0].shape != bare.shape:
+        return _against_conversion(bare, tensor, pair, pairing)
+    from headscope.model.numbers import compare
+
+    return _judged(bare, tensor, compare(tensor, numbers_of(pair.place, pair.headers[0])))
+
+
+def _judged(bare: TensorCheck, tensor: torch.Tensor, found: Difference) -> TensorCheck:
+    """The status that a comparison of numbers comes to."""
+    largest = found.largest if math.isfinite(found.largest) else None
+    is_matrix = tensor.dim() > 1
+    if found.has_nan:
+        return replace(bare, status=TensorStatus.PLACEHOLDER, max_error=largest, reason="it holds NaN")
+    if found.has_infinite and not bare.is_buffer and (found.equal or (found.cast and not found.overflows)):
+        return replace(bare, status=TensorStatus.PLACEHOLDER, max_error=0.0, reason="it holds infinite numbers")
+    if (
+        found.zeros and is_matrix and not (found.equal or found.cast)
+    ):  # zeros that are stored are the checkpoint's own: HS502
+        return replace(bare, status=TensorStatus.PLACEHOLDER, max_error=largest, reason="it holds zeros throughout")
+    if found.equal:
+        return replace(bare, status=TensorStatus.EQUAL, max_error=0.0)
+    is_lost = found.overflows and not bare.is_buffer  # a mask of the smallest number may become infinite
+    if found.cast and not is_lost:
+        return replace(bare, status=TensorStatus.CAST, max_error=largest)
+    reason = "" if largest is not None else "finite numbers are where the other has none"
+    if found.through and not found.cast:
+        shorter = " or ".join(str(way).removeprefix("torch.") for way in found.through)
+        reason = f"rounded to {shorter}, which neither the file nor the model has"
+    if found.cast:
+        reason = f"it holds infinite numbers: those of the checkpoint are too large for {bare.dtype}"
+    return replace(bare, status=TensorStatus.DIFFERENT, max_error=largest, reason=reason)
+
+
+def _against_merge(bare: TensorCheck, tensor: torch.Tensor, pair: Pair, pairing: Pairing) -> TensorCheck:
+    """A weight against what PEFT would merge; where it is the base model's, the reason names that."""
+    from headscope.model.numbers import compare, merge_lora
+
+    assert pairing.adapter is not None and pairing.manifest.adapter is not None  # a change comes from an adapter
+    adapter = pairing.adapter
+    changes = {name: whole(adapter, header) for name, header in pair.change.items()}
+    layer = pairing.module.get_submodule(bare.name.rpartition(".")[0])
+    path = plain_name(bare.name).rpartition(".")[0]
+    base = whole(pair.place, pair.headers[0])
+    merge = merge_lora(base, changes, path, pairing.manifest.adapter.config, layer)
+    flat = merge.merged.reshape(-1)
+    found = compare(tensor, lambda begin, end: flat[begin:end])
+    keyed = replace(bare, keys=(*bare.keys, *(header.key for header in pair.change.values())))
+    if not found.has_nan and not found.overflows and merge.made(tensor):
+        return replace(keyed, status=TensorStatus.MERGED, max_error=found.largest)
+    judged = _judged(keyed, tensor, found)
+    plain = base.reshape(-1)
+    unmerged = compare(tensor, lambda begin, end: plain[begin:end])
+    if judged.status is TensorStatus.DIFFERENT and unmerged.cast:
+        return replace(judged, reason="these are the base model's numbers: the adapter was not merged into it")
+    return judged
+
+
+def _against_conversion(bare: TensorCheck, tensor: torch.Tensor, pair: Pair, pairing: Pairing) -> TensorCheck:
+    """A tensor that Transformers makes of several stored ones, or of one in another form."""
+    from headscope.model.numbers import compare
+
+    made = pairing.converted(bare.name, tensor.dtype) if pair.is_converted else None
+    if made is None or made.shape != tensor.shape:
+        shapes = few_of("x".join(map(str, header.shape)) for header in pair.headers)
+        reason = f"the checkpoint holds {shapes}, another shape, which no load puts here"
+        return replace(bare, status=TensorStatus.DIFFERENT, reason=reason)
+    flat = made.reshape(-1)
+    judged = _judged(bare, tensor, compare(tensor, lambda begin, end: flat[begin:end]))
+    is_same = judged.status in (TensorStatus.EQUAL, TensorStatus.CAST)
+    return replace(judged, status=TensorStatus.TRANSFORMED) if is_same else judged
+
+
+def _computed(bare: TensorCheck, item: Own, pairing: Pairing) -> TensorCheck:
+    """A buffer that is stored nowhere, against the one that the class computes again."""
+    from headscope.model.numbers import compare, why_not_comparable
+
+    reason = why_not_comparable(item.tensor)
+    rows = None if reason else pairing.rows_behind(item)
+    if rows is not None:
+        return _judged(bare, item.tensor, compare(item.tensor, rows))
+    fresh = pairing.settled.get(item.name, pairing.buffers.get(item.name))
+    if reason or fresh is None or fresh.shape != item.tensor.shape:
+        return replace(bare, reason=reason or "the checkpoint does not hold it, and the class computes no such buffer")
+    flat = fresh.reshape(-1)
+    found = compare(item.tensor, lambda begin, end: flat[begin:end])
+    judged = _judged(replace(bare, reason="computed, not stored"), item.tensor, found)
+    is_same = found.equal or found.cast or _is_close(item.tensor, found)
+    return replace(judged, status=TensorStatus.COMPUTED, reason="computed, not stored") if is_same else judged
+
+
+def _is_close(tensor: torch.Tensor, found: Difference) -> bool:
+    """Whether two computations of one buffer differ by rounding alone: another device sums in another order."""
+    return tensor.is_floating_point() and found.is_within_rounding(tensor.dtype)
+
+
+def open_gaps(checks: Iterable[TensorCheck]) -> Iterator[Unavailable]:
+    """Tensors that could not be compared, by reason."""
+    by_reason: dict[str, list[str]] = {}
+    for item in checks:
+        if item.status is TensorStatus.UNKNOWN and item.is_live:
+            by_reason.setdefault(item.reason, []).append(item.name)
+    for reason, names in by_reason.items():
+        yield Unavailable(few_of(names), reason)
+
+
+IN_A_PICKLE = "it is a classifier in a pickle, whose numbers headscope does not compare"
+
+
+NOT_GIVEN = "the model holds a PEFT adapter, and none was given to compare with: name it with adapter=..."

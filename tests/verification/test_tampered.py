@@ -1,0 +1,579 @@
+"""Tables of loads and saves that were tampered with, and of healthy ones, over families, formats and dtypes.
+
+Every load is made by Transformers or PEFT. Whether a case is healthy is told by `torch.equal` on the state dicts that
+these libraries load, not by headscope.
+"""
+
+import json
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import peft
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from saving import FORMATS
+from torch import nn
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    BertModel,
+    ResNetConfig,
+    ResNetForImageClassification,
+    TrainerControl,
+    TrainerState,
+    Wav2Vec2Config,
+    Wav2Vec2ForPreTraining,
+    Wav2Vec2ForSequenceClassification,
+)
+
+import headscope
+from headscope.errors import UsageError
+from headscope.facts.check import Verdict
+from headscope.facts.verification import TensorStatus
+from tests.families import FAMILIES
+
+TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 37, "vocab_size": 99}
+KINDS = ("bert", "roberta", "distilbert", "gpt2", "t5", "llama", "deberta-v2", "modernbert", "vit")
+
+
+def ids(result: Any) -> list[str]:
+    return [finding.id for finding in result.findings]
+
+
+def is_same_load(folder: Path, model: Any, cls: Any) -> bool:
+    """Whether Transformers loads from a folder just the numbers of a live model."""
+    again = cls.from_pretrained(folder, dtype=model.dtype).state_dict()
+    live = model.state_dict()
+    return live.keys() == again.keys() and all(torch.equal(live[name], again[name]) for name in live)
+
+
+def on_save(model: Any, folder: Path, verify_saves: Any = True) -> Any:
+    """What the callback says of a save: it saw the model before, and the checkpoint is the folder given."""
+    callback = headscope.HeadscopeCallback(on_fail="warn", verify_saves=verify_saves, ignore=("HS1", "HS2", "HS6"))
+    arguments = SimpleNamespace(output_dir=folder.parent)
+    callback.on_train_begin(arguments, TrainerState(), TrainerControl(), model=model)  # type: ignore[arg-type]
+    callback.on_save(arguments, TrainerState(global_step=1), TrainerControl(), model=model)  # type: ignore[arg-type]
+    return callback.saves[-1]
+
+
+# Healthy loads: each family, in each dtype and format.
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", KINDS)
+def test_a_healthy_load_passes_whole(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    """The stored file is float32: what a load in 16 bits holds is a cast."""
+    family = FAMILIES[name]
+    family.build(family.classifier).save_pretrained(tmp_path)
+    model = getattr(transformers, family.classifier).from_pretrained(tmp_path, dtype=dtype)
+    result = headscope.verify(model, tmp_path)
+    assert (result.verdict, ids(result)) == (Verdict.PASSED, []), str(result)
+    assert result.scope.compared == result.scope.tensors
+    assert not result.scope.head_only
+    own = {item for item, _ in (*model.named_parameters(), *model.named_buffers())}
+    assert own <= {item.name for item in result.tensors}
+
+
+@pytest.mark.parametrize("stored", [torch.bfloat16, torch.float16, torch.float64], ids=str)
+@pytest.mark.parametrize("loaded", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", ["bert", "llama"])
+def test_a_file_of_another_dtype_is_a_cast(name: str, stored: torch.dtype, loaded: torch.dtype, tmp_path: Path) -> None:
+    family = FAMILIES[name]
+    family.build(family.classifier).to(stored).save_pretrained(tmp_path)
+    model = getattr(transformers, family.classifier).from_pretrained(tmp_path, dtype=loaded)
+    result = headscope.verify(model, tmp_path)
+    assert (result.verdict, ids(result)) == (Verdict.PASSED, []), str(result)
+
+
+@pytest.mark.parametrize("saved_as", FORMATS)
+@pytest.mark.parametrize("name", ["bert", "t5"])
+def test_every_format_says_how_many_bytes_were_compared(name: str, saved_as: str, tmp_path: Path) -> None:
+    family = FAMILIES[name]
+    FORMATS[saved_as](family.build(family.classifier), tmp_path)
+    model = getattr(transformers, family.classifier).from_pretrained(tmp_path)
+    result = headscope.verify(model, tmp_path)
+    assert result.verdict is Verdict.PASSED
+    stored = {id(item): item.nbytes for item in model.state_dict(keep_vars=True).values()}
+    assert result.bytes_read >= sum(stored.values())
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_checkpoint_of_another_class_drops_nothing_that_the_base_needs(name: str, tmp_path: Path) -> None:
+    """The heads of pretraining, a pooler and a decoder are left out in every such load: no layer is missing."""
+    family = FAMILIES[name]
+    for source in (family.base, family.language_model):
+        if source is None:
+            continue
+        family.build(source).save_pretrained(tmp_path / source)
+        for target in (family.classifier, family.base):
+            model = getattr(transformers, target).from_pretrained(tmp_path / source)
+            result = headscope.verify(model, tmp_path / source)
+            assert not {"HS701", "HS703", "HS705", "HS707"} & set(ids(result)), str(result)
+
+
+def test_speech_is_compared_whole_and_what_only_pretraining_needs_is_not_missed(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 37}
+    convolutions = {"conv_dim": (8, 8), "conv_stride": (5, 2), "conv_kernel": (10, 3), "num_feat_extract_layers": 2}
+    others = {"num_conv_pos_embeddings": 8, "num_conv_pos_embedding_groups": 2, "codevector_dim": 8}
+    config = Wav2Vec2Config(**sizes, **convolutions, **others, proj_codevector_dim=8, classifier_proj_size=8)
+    Wav2Vec2ForSequenceClassification(config).save_pretrained(tmp_path / "own")
+    model = Wav2Vec2ForSequenceClassification.from_pretrained(tmp_path / "own")
+    for result in (headscope.verify(model, tmp_path / "own"), headscope.verify_save(model, tmp_path / "own")):
+        assert (result.verdict, ids(result)) == (Verdict.PASSED, []), str(result)
+        assert result.scope.compared == result.scope.tensors
+    with torch.no_grad():
+        model.wav2vec2.encoder.layers[1].attention.k_proj.weight.zero_()
+    assert ids(headscope.verify(model, tmp_path / "own")) == ["HS705"]
+    Wav2Vec2ForPreTraining(config).save_pretrained(tmp_path / "pretrained")
+    model = Wav2Vec2ForSequenceClassification.from_pretrained(tmp_path / "pretrained")
+    assert ids(headscope.verify(model, tmp_path / "pretrained")) == ["HS702"]
+
+
+def test_a_model_without_a_head_is_compared_whole(tmp_path: Path) -> None:
+    BertModel(BertConfig(**TINY)).save_pretrained(tmp_path)
+    model = BertModel.from_pretrained(tmp_path)
+    for head in (False, True):
+        result = headscope.verify(model, tmp_path, head=head)
+        assert result.verdict is Verdict.PASSED
+        assert not any(item.is_head for item in result.tensors)
+        assert result.scope.compared == result.scope.tensors == 41
+        assert bool(result.notes) == head
+        assert not result.scope.head_only
+    with torch.no_grad():
+        model.embeddings.word_embeddings.weight.normal_()
+    result = headscope.verify(model, tmp_path)
+    assert ids(result) == ["HS705"]
+    assert "outside the head" not in result.findings[0].message
+
+
+# Tampered loads.
+
+
+def redraw(name: str) -> Callable[[Any], None]:
+    def change(model: Any) -> None:
+        model.get_parameter(name).normal_()
+
+    return change
+
+
+def zero_a_layer(model: Any) -> None:
+    for item in model.bert.encoder.layer[1].parameters():
+        item.zero_()
+
+
+def remove_a_layer(model: Any) -> None:
+    del model.bert.encoder.layer[1]
+
+
+def remove_a_layer_and_say_so(model: Any) -> None:
+    remove_a_layer(model)
+    model.config.num_hidden_layers = 1
+
+
+def swap_layers(model: Any) -> None:
+    layers = model.bert.encoder.layer
+    layers[0], layers[1] = layers[1], layers[0]
+
+
+def swap_heads(model: Any) -> None:
+    weight = model.bert.encoder.layer[0].attention.self.query.weight
+    weight.copy_(torch.cat([weight[16:], weight[:16]]))
+
+
+def transpose(model: Any) -> None:
+    model.bert.encoder.layer[0].attention.self.key.weight.t_()
+
+
+def through(dtype: torch.dtype) -> Callable[[Any], None]:
+    def change(model: Any) -> None:
+        model.to(dtype).to(torch.float32)
+
+    return change
+
+
+def one_number(model: Any) -> None:
+    model.bert.embeddings.LayerNorm.bias[3] += 1e-6
+
+
+def not_a_number(model: Any) -> None:
+    model.bert.encoder.layer[0].output.dense.weight[0, 0] = float("nan")
+
+
+def infinite(model: Any) -> None:
+    model.bert.encoder.layer[0].output.dense.weight[0, 0] = float("inf")
+
+
+def more_classes(model: Any) -> None:
+    model.classifier = nn.Linear(32, 5)
+
+
+def fewer_classes(model: Any) -> None:
+    model.classifier = nn.Linear(32, 1)
+    model.config.num_labels = 1
+
+
+def one_more_layer(model: Any) -> None:
+    model.bert.encoder.layer.append(deepcopy(model.bert.encoder.layer[0]))
+
+
+def no_encoder(model: Any) -> None:
+    model.bert.encoder.layer = nn.ModuleList()
+
+
+def permuted_rows(model: Any) -> None:
+    model.classifier.weight.copy_(model.classifier.weight.flip(0))
+
+
+LOADS: dict[str, tuple[Callable[[Any], None], set[str]]] = {
+    "word embeddings redrawn": (redraw("bert.embeddings.word_embeddings.weight"), {"HS705"}),
+    "position embeddings redrawn": (redraw("bert.embeddings.position_embeddings.weight"), {"HS705"}),
+    "a query redrawn": (redraw("bert.encoder.layer.0.attention.self.query.weight"), {"HS705"}),
+    "a bias redrawn": (redraw("bert.encoder.layer.1.output.dense.bias"), {"HS705"}),
+    "the pooler redrawn": (redraw("bert.pooler.dense.weight"), {"HS701"}),
+    "the classifier redrawn": (redraw("classifier.weight"), {"HS701"}),
+    "a layer zeroed": (zero_a_layer, {"HS705"}),
+    "a layer removed": (remove_a_layer, {"HS707"}),
+    "a layer removed, config too": (remove_a_layer_and_say_so, {"HS707"}),
+    "all layers removed": (no_encoder, {"HS707"}),
+    "layers swapped": (swap_layers, {"HS705"}),
+    "attention heads swapped": (swap_heads, {"HS705"}),
+    "transposed": (transpose, {"HS705"}),
+    "through bfloat16": (through(torch.bfloat16), {"HS701", "HS705"}),
+    "through float16": (through(torch.float16), {"HS701", "HS705"}),
+    "one number of the base": (one_number, {"HS705"}),
+    "NaN in the base": (not_a_number, {"HS705"}),
+    "infinity in the base": (infinite, {"HS705"}),
+    "five classes": (more_classes, {"HS701"}),
+    "one class": (fewer_classes, {"HS701"}),
+    "a layer more than the file": (one_more_layer, {"HS706"}),
+    "rows of the classifier permuted": (permuted_rows, {"HS701"}),
+}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tampered") / "bert"
+    torch.manual_seed(3)
+    BertForSequenceClassification(BertConfig(**TINY)).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("case", LOADS)
+def test_a_load_that_was_tampered_with_fails(case: str, saved: Path) -> None:
+    change, rules = LOADS[case]
+    model = BertForSequenceClassification.from_pretrained(saved)
+    with torch.no_grad():
+        change(model)
+    assert not is_same_load(saved, model, BertForSequenceClassification)
+    result = headscope.verify(model, saved)
+    assert result.verdict is Verdict.FAILED, str(result)
+    assert set(ids(result)) == rules, str(result)
+
+
+def test_what_went_through_shorter_numbers_is_named(saved: Path) -> None:
+    model = BertForSequenceClassification.from_pretrained(saved).bfloat16().float()
+    result = headscope.verify(model, saved)
+    assert "rounded to bfloat16, which neither the file nor the model has" in result.findings[0].message
+    assert TensorStatus.CAST not in {item.status for item in result.tensors}
+
+
+@pytest.mark.parametrize("keep", [torch.float32, torch.bfloat16], ids=str)
+def test_another_class_count_is_a_finding_in_every_dtype(saved: Path, keep: torch.dtype) -> None:
+    model = BertForSequenceClassification.from_pretrained(saved, num_labels=7, ignore_mismatched_sizes=True, dtype=keep)
+    result = headscope.verify(model, saved)
+    assert ids(result) == ["HS701"]
+    assert set(result.findings[0].parameters) == {"classifier.weight", "classifier.bias"}
+
+
+def test_fewer_layers_than_the_file_fail_in_every_family(tmp_path: Path) -> None:
+    for name, field in (("llama", "num_hidden_layers"), ("gpt2", "n_layer"), ("t5", "num_layers")):
+        family = FAMILIES[name]
+        family.build(family.classifier).save_pretrained(tmp_path / name)
+        model = getattr(transformers, family.classifier).from_pretrained(tmp_path / name, **{field: 1})
+        result = headscope.verify(model, tmp_path / name)
+        assert ids(result) == ["HS707"], (name, str(result))
+
+
+def test_a_bias_that_the_configuration_switches_off_is_dropped(tmp_path: Path) -> None:
+    family = FAMILIES["llama"]
+    family.build(family.classifier, attention_bias=True).save_pretrained(tmp_path)
+    model, info = getattr(transformers, family.classifier).from_pretrained(
+        tmp_path, attention_bias=False, output_loading_info=True
+    )
+    result = headscope.verify(model, tmp_path)
+    assert ids(result) == ["HS707"]
+    assert set(result.findings[0].parameters) == set(info["unexpected_keys"])
+
+
+def test_running_statistics_that_changed_are_seen(tmp_path: Path) -> None:
+    config = ResNetConfig(embedding_size=8, hidden_sizes=[8, 8], depths=[1, 1], num_labels=3)
+    ResNetForImageClassification(config).save_pretrained(tmp_path / "r")
+    model = ResNetForImageClassification.from_pretrained(tmp_path / "r")
+    assert headscope.verify(model, tmp_path / "r").verdict is Verdict.PASSED
+    assert headscope.verify_save(model, tmp_path / "r").verdict is Verdict.PASSED
+    model.train()(pixel_values=torch.randn(2, 3, 32, 32))
+    assert ids(headscope.verify(model, tmp_path / "r")) == ["HS705"]
+    assert "HS719" in ids(headscope.verify_save(model, tmp_path / "r"))
+
+
+def test_a_tie_that_code_broke_is_seen(tmp_path: Path) -> None:
+    family = FAMILIES["t5"]
+    family.build(family.classifier).save_pretrained(tmp_path)
+    model: Any = getattr(transformers, family.classifier).from_pretrained(tmp_path)
+    encoder = model.transformer.encoder
+    encoder.embed_tokens.weight = nn.Parameter(encoder.embed_tokens.weight + 1)
+    assert headscope.verify(model, tmp_path).verdict is Verdict.FAILED
+    assert headscope.verify_save(model, tmp_path).verdict is Verdict.FAILED
+
+
+def test_wrappers_change_nothing(saved: Path) -> None:
+    model = BertForSequenceClassification.from_pretrained(saved)
+    for wrapped in (torch.compile(model), nn.DataParallel(model)):
+        assert headscope.verify(wrapped, saved).verdict is Verdict.PASSED
+    with torch.no_grad():
+        swap_layers(model)
+    for wrapped in (torch.compile(model), nn.DataParallel(model)):
+        assert ids(headscope.verify(wrapped, saved)) == ["HS705"]
+
+
+# Saves: what is in the folder, against the live model, by `verify_save` and by the callback.
+
+Change = Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]
+
+
+def without(part: str) -> Change:
+    return lambda state: {key: item for key, item in state.items() if part not in key}
+
+
+def put(name: str, number: float) -> Change:
+    return lambda state: state | {name: torch.full_like(state[name], number)}
+
+
+def as_name(old: str, new: str) -> Change:
+    return lambda state: {key.replace(old, new): item for key, item in state.items()}
+
+
+def swapped(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    names = {"layer.0.": "layer.1.", "layer.1.": "layer.0."}
+    return {next((key.replace(a, b) for a, b in names.items() if a in key), key): item for key, item in state.items()}
+
+
+LAYER = "bert.encoder.layer.1."
+SAVES: dict[str, tuple[Change, set[str]]] = {
+    "without a layer": (without(LAYER), {"HS719"}),
+    "without the embeddings": (without("bert.embeddings."), {"HS719"}),
+    "without one bias": (without(f"{LAYER}output.dense.bias"), {"HS719"}),
+    "without the pooler": (without("pooler"), {"HS711"}),
+    "without the head": (without("classifier"), {"HS711"}),
+    "without anything of the base": (lambda state: {k: v for k, v in state.items() if k[0] == "c"}, {"HS711", "HS719"}),
+    "a layer under another name": (as_name("encoder.layer.1.", "encoder.blocks.1."), {"HS712"}),
+    "as it was written": (lambda state: state, set()),
+    "a layer zeroed": (put(f"{LAYER}output.dense.weight", 0), {"HS719"}),
+    "a norm changed": (put(f"{LAYER}output.LayerNorm.weight", 2), {"HS719"}),
+    "NaN in the base": (put(f"{LAYER}output.dense.weight", float("nan")), {"HS719"}),
+    "layers swapped": (swapped, {"HS719"}),
+    "embeddings cut": (
+        lambda state: state | {"bert.embeddings.word_embeddings.weight": torch.zeros(98, 32)}, {"HS719"},
+    ),
+    "the classifier zeroed": (put("classifier.weight", 0), {"HS713"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("saved_as", ["safetensors", "bin"])
+@pytest.mark.parametrize("case", SAVES)
+def test_a_save_that_was_tampered_with_fails(case: str, saved_as: str, saved: Path, tmp_path: Path) -> None:
+    change, rules = SAVES[case]
+    model = BertForSequenceClassification.from_pretrained(saved)
+    folder = tmp_path / "checkpoint-1"
+    model.save_pretrained(folder)
+    state = change(load_file(folder / "model.safetensors"))
+    if saved_as == "bin":
+        (folder / "model.safetensors").unlink()
+        torch.save(state, folder / "pytorch_model.bin")
+    else:
+        state = {key: item.clone() for key, item in state.items()}
+        save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+    result, seen = headscope.verify_save(model, folder), on_save(model, folder)
+    if not rules:  # unchanged: the table holds its own counterpart
+        assert is_same_load(folder, model, BertForSequenceClassification)
+    for each in (result, seen):
+        assert set(ids(each)) == rules, str(each)
+        assert each.verdict is (Verdict.FAILED if rules else Verdict.PASSED)
+        assert each.bytes_read
+
+
+@pytest.mark.parametrize("case", ["without a layer", "without the embeddings", "embeddings cut", "without the head"])
+def test_with_the_head_alone_what_is_missing_is_still_found(case: str, saved: Path, tmp_path: Path) -> None:
+    change, rules = SAVES[case]
+    model = BertForSequenceClassification.from_pretrained(saved)
+    folder = tmp_path / "checkpoint-1"
+    model.save_pretrained(folder)
+    save_file(change(load_file(folder / "model.safetensors")), folder / "model.safetensors", metadata={"format": "pt"})
+    for result in (headscope.verify_save(model, folder, head=True), on_save(model, folder, "head")):
+        assert set(ids(result)) == rules, str(result)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+@pytest.mark.parametrize("name", ["classifier.weight", "bert.encoder.layer.0.output.dense.bias"])
+def test_numbers_that_are_lost_in_both_never_pass(name: str, number: float, saved: Path, tmp_path: Path) -> None:
+    model = BertForSequenceClassification.from_pretrained(saved)
+    with torch.no_grad():
+        model.get_parameter(name)[0] = number
+    folder = tmp_path / "checkpoint-1"
+    model.save_pretrained(folder)
+    for result in (headscope.verify_save(model, folder), on_save(model, folder)):
+        assert ids(result) == ["HS720"], str(result)
+        assert result.findings[0].parameters == (name,)
+    again = BertForSequenceClassification.from_pretrained(folder)
+    assert headscope.verify(again, folder).verdict is Verdict.FAILED
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_healthy_save_passes_whole(name: str, tmp_path: Path) -> None:
+    family = FAMILIES[name]
+    model = family.build(family.classifier)
+    folder = tmp_path / "checkpoint-1"
+    model.save_pretrained(folder)
+    result = headscope.verify_save(model, folder)
+    assert (result.verdict, ids(result)) == (Verdict.PASSED, []), str(result)
+    assert result.scope.compared == result.scope.tensors == len(model.state_dict())
+
+
+def test_a_step_after_the_save_and_another_models_folder_are_seen(saved: Path, tmp_path: Path) -> None:
+    model = BertForSequenceClassification.from_pretrained(saved)
+    folder = tmp_path / "checkpoint-1"
+    model.save_pretrained(folder)
+    model.bert.embeddings.LayerNorm.bias.data += 1e-3  # what a step of a frozen head leaves
+    assert ids(headscope.verify_save(model, folder)) == ["HS719"]
+    other = BertForTokenClassification(BertConfig(**TINY))
+    assert headscope.verify_save(other, folder).verdict is Verdict.FAILED
+
+
+# Adapters: what PEFT saves, and what it loads.
+
+
+@pytest.fixture
+def lora(saved: Path) -> Any:
+    config = peft.LoraConfig(task_type="SEQ_CLS", r=4, lora_alpha=12, target_modules=["query", "value"])
+    model = peft.get_peft_model(BertForSequenceClassification.from_pretrained(saved), config)
+    for name, item in model.named_parameters():
+        if "lora_B" in name or "modules_to_save" in name:
+            nn.init.normal_(item)
+    return model
+
+
+def edited(file: Path, **settings: Any) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text()) | settings))
+
+
+@pytest.mark.parametrize("every", [False, True])
+def test_a_healthy_adapter_passes(every: bool, lora: Any, saved: Path, tmp_path: Path) -> None:
+    """PEFT's unused copy of the classifier is not part of what the scores need."""
+    lora.save_pretrained(tmp_path / "checkpoint-1")
+    for result in (headscope.verify_save(lora, tmp_path / "checkpoint-1"), on_save(lora, tmp_path / "checkpoint-1")):
+        assert (result.verdict, ids(result)) == (Verdict.PASSED, []), str(result)
+        assert result.scope.adapter_only
+        assert sum("lora_" in item.name for item in result.tensors) == 8
+    bare = BertModel(BertConfig(**TINY))
+    bare.save_pretrained(tmp_path / "base")  # without a classifier: only the adapter gives one
+    base = BertForSequenceClassification.from_pretrained(tmp_path / "base")
+    model = peft.PeftModel.from_pretrained(base, tmp_path / "checkpoint-1")
+    result = headscope.verify(model, tmp_path / "base", adapter=tmp_path / "checkpoint-1", every=every)
+    lost = [item.name for item in result.tensors if item.status is TensorStatus.RANDOM]
+    assert lost == ["bert.pooler.dense.weight", "bert.pooler.dense.bias"] or not lost, lost
+    assert not any("original_module" in item.name for item in result.tensors)
+
+
+ADAPTERS: dict[str, tuple[Change, set[str]]] = {
+    "without half of its tensors": (without("layer.1."), {"HS719"}),
+    "without lora_B": (without("lora_B"), {"HS719"}),
+    "without one tensor": (without("layer.0.attention.self.query.lora_A"), {"HS719"}),
+    "without the classifier": (without("classifier"), {"HS714"}),
+    "with zeros": (put("base_model.model.bert.encoder.layer.0.attention.self.query.lora_B.weight", 0), {"HS719"}),
+    "with NaN": (
+        put("base_model.model.bert.encoder.layer.0.attention.self.query.lora_B.weight", float("nan")), {"HS719"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ADAPTERS)
+def test_an_adapter_that_was_tampered_with_fails(case: str, lora: Any, tmp_path: Path) -> None:
+    change, rules = ADAPTERS[case]
+    folder = tmp_path / "checkpoint-1"
+    lora.save_pretrained(folder)
+    file = folder / "adapter_model.safetensors"
+    save_file(change(load_file(file)), file, metadata={"format": "pt"})
+    for result in (headscope.verify_save(lora, folder), on_save(lora, folder)):
+        assert set(ids(result)) == rules, str(result)
+        assert result.verdict is Verdict.FAILED
+
+
+SETTINGS: dict[str, Any] = {
+    "lora_alpha": 99,
+    "use_rslora": True,
+    "target_modules": ["query"],
+    "layers_to_transform": [0],
+    "fan_in_fan_out": True,
+    "task_type": "CAUSAL_LM",
+    "alpha_pattern": {"query": 1},
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_an_edited_setting_of_the_adapter_is_named(name: str, lora: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint-1"
+    lora.save_pretrained(folder)
+    edited(folder / "adapter_config.json", lora_dropout=0.5)  # only training reads it
+    assert headscope.verify_save(lora, folder).verdict is Verdict.PASSED
+    edited(folder / "adapter_config.json", **{name: SETTINGS[name]})
+    for result in (headscope.verify_save(lora, folder), on_save(lora, folder)):
+        assert ids(result) == ["HS710"], str(result)
+        assert name in result.findings[0].message
+
+
+def test_a_trained_tensor_that_the_adapter_leaves_out_is_named(lora: Any, tmp_path: Path) -> None:
+    norm = lora.base_model.model.bert.encoder.layer[0].output.LayerNorm
+    norm.weight.requires_grad_(True)
+    lora.save_pretrained(tmp_path / "checkpoint-1")
+    result = headscope.verify_save(lora, tmp_path / "checkpoint-1")
+    assert ids(result) == ["HS719"]
+    assert "it is trained, and the adapter leaves it out" in result.findings[0].message
+
+
+METHODS = [
+    peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"], use_dora=True),
+    peft.LoraConfig(task_type="SEQ_CLS", target_modules=["word_embeddings", "query"], bias="all"),
+    peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"], trainable_token_indices=[3, 5]),
+    peft.IA3Config(task_type="SEQ_CLS", target_modules=["key", "output.dense"], feedforward_modules=["output.dense"]),
+    peft.AdaLoraConfig(task_type="SEQ_CLS", target_modules=["query"], total_step=10),
+    peft.VeraConfig(task_type="SEQ_CLS", target_modules=["query"]),
+    peft.LoHaConfig(task_type="SEQ_CLS", target_modules=["query"]),
+    peft.PromptTuningConfig(task_type="SEQ_CLS", num_virtual_tokens=3),
+    peft.LNTuningConfig(task_type="SEQ_CLS", target_modules=["LayerNorm"]),
+]
+
+
+@pytest.mark.parametrize("number", range(len(METHODS)))
+def test_every_method_of_peft_passes_and_loses_nothing_unseen(number: int, saved: Path, tmp_path: Path) -> None:
+    base = BertForSequenceClassification.from_pretrained(saved)
+    model = peft.get_peft_model(base, deepcopy(METHODS[number]))
+    model.save_pretrained(tmp_path / "a")
+    result = headscope.verify_save(model, tmp_path / "a")
+    assert (result.verdict, ids(result)) == (Verdict.PASSED, []), str(result)
+    file = tmp_path / "a" / "adapter_model.safetensors"
+    state = load_file(file)
+    added = sorted(key for key in state if "classifier" not in key)  # PEFT copies the base's where the file lacks it
+    for key in added[:: max(1, len(added) // 3)]:
+        save_file({name: item for name, item in state.items() if name != key}, file, metadata={"format": "pt"})
+        assert headscope.verify_save(model, tmp_path / "a").verdict is not Verdict.PASSED, key
+
+
+def test_the_part_and_the_whole_are_not_asked_for_together(saved: Path) -> None:
+    with pytest.raises(UsageError, match="part"):
+        headscope.verify(saved, head=True, every=True)
