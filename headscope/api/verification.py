@@ -63,6 +63,7 @@ def verify(
     *,
     loader: str = "transformers",
     every: bool = False,
+    num_labels: int | None = None,
     rules: str | Iterable[str] = (),
     ignore: str | Iterable[str | Ignore] = (),
     fail_on: Severity | SeverityName = "error",
@@ -83,6 +84,7 @@ def verify(
     *,
     loader: str | None = None,
     every: bool = False,
+    num_labels: int | None = None,
     rules: str | Iterable[str] = (),
     ignore: str | Iterable[str | Ignore] = (),
     fail_on: Severity | SeverityName = "error",
@@ -105,6 +107,8 @@ def verify(
         loader: What loads the model: `transformers` (the default), `peft`, `sentence-transformers`, `trl`, `setfit`, or
             `module:function`, which is called with the path or Hub ID. For a checkpoint only.
         every: Compare every tensor and buffer, not only those of the head.
+        num_labels: How many classes to load the model with (default: from an adapter's own head, or else from the config).
+            For a checkpoint only.
         rules: Rules to run (default: all of `verify`): IDs, names or beginnings of IDs.
         ignore: Rules whose findings don't fail the verification.
         fail_on: The lowest severity that fails the verification: `error`, `warning` or `note`.
@@ -143,6 +147,8 @@ def verify(
     if is_in_memory(model):
         if loader is not None:
             raise UsageError("loader is an option for a checkpoint, not for a model in memory", "leave it out")
+        if num_labels is not None:
+            raise UsageError("num_labels is an option for a checkpoint, not for a model in memory", "leave it out")
         if checkpoint is None:
             raise UsageError("verify needs the checkpoint that the model was loaded from", "give it as checkpoint")
         from headscope.examination.verification import compare_with_checkpoint

@@ -125,7 +125,7 @@ def _repair(manifest: CheckpointManifest, ranks: list[int], targets: list[str], 
         "state = {}\n"
         f"for file in {files!r}:\n"
         f"    state |= {load}\n"
-        "model.load_state_dict({key[key.index('base_model.'):]: value for key, value in state.items()})\n"
+        f"model.load_state_dict({{{PREFIX!r} + key.rpartition({PREFIX!r})[2]: value for key, value in state.items()}})\n"
         "model.merge_and_unload().save_pretrained('.')"
     )
     return Repair(f"If you trust the model code of the checkpoint, m{sentence[1:]}" if remote else sentence, code)
