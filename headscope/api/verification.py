@@ -107,8 +107,7 @@ def verify(
         loader: What loads the model: `transformers` (the default), `peft`, `sentence-transformers`, `trl`, `setfit`, or
             `module:function`, which is called with the path or Hub ID. For a checkpoint only.
         every: Compare every tensor and buffer, not only those of the head.
-        num_labels: How many classes to load the model with (default: from an adapter's own head, or else from the config).
-            For a checkpoint only.
+        num_labels: Number of classes to load a checkpoint with (default: from an adapter's own head, or the config).
         rules: Rules to run (default: all of `verify`): IDs, names or beginnings of IDs.
         ignore: Rules whose findings don't fail the verification.
         fail_on: The lowest severity that fails the verification: `error`, `warning` or `note`.
