@@ -203,7 +203,7 @@ def _changed(item: Drawn, state: State, config: dict[str, Any], heads: list[str]
 
 @dataclass(frozen=True)
 class Truth:
-    """What PEFT did: its error, the keys that it left, whether it lacked some, the origin of each tensor of the head."""
+    """What PEFT did: its error, the keys that it left, whether it lacked some, and where the head comes from."""
 
     error: str
     left: frozenset[str] = frozenset()

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("peft")
 
-from tests.adapter_sweep import sweep  # noqa: E402  # it needs peft
+from tests.adapter_sweep import sweep
 
 _COUNT, _SEED = 60, 1
 
