@@ -844,7 +844,7 @@ def load_model(request: Request, loader: str) -> nn.Module:
 
 
 def _class_count(request: Request, manifest: CheckpointManifest) -> int | None:
-    """The class count to load with: what was asked for, or that of an adapter's own head where the base has another."""
+    """The class count to load with: the requested one, or that of an adapter's head where the base has another."""
     if manifest.adapter is None or request.num_labels is not None:
         return request.num_labels
     from headscope.examination.loading import load_checkpoint
