@@ -129,7 +129,8 @@ def _faults(load: AdapterLoad, adapter: CheckpointManifest, names: Mapping[str, 
 
 
 def _used_keys(load: AdapterLoad) -> frozenset[str]:
-    return frozenset(key for tensor in load.state.values() for key in origin_of(tensor))
+    """The keys that PEFT loads, and those under which it saves a tensor once more (a bias of a module saved whole)."""
+    return frozenset(load.expected).union(*(origin_of(tensor) for tensor in load.state.values()))
 
 
 def _is_for_decimals(load: AdapterLoad, header: TensorHeader) -> bool:

@@ -101,6 +101,8 @@ HEALTHY = {
     "dora": ("bert", _lora(use_dora=True)),
     "dora embedding": ("bert", _lora(use_dora=True, target_modules=["word_embeddings"])),
     "bias": ("bert", _lora(lora_bias=True)),
+    "all biases": ("bert", _lora(bias="all")),
+    "biases of lora": ("bert", _lora(bias="lora_only")),
     "rslora": ("bert", _lora(use_rslora=True, lora_alpha=3)),
     "rank pattern": ("bert", _lora(rank_pattern={"query": 2, r"layer.0.attention.self.value": 3})),
     "alpha pattern": ("bert", _lora(alpha_pattern={"query": 0.5})),
