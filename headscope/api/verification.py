@@ -65,6 +65,7 @@ def verify(
     loader: str = "transformers",
     head: bool = False,
     every: bool = False,
+    num_labels: int | None = None,
     rules: str | Iterable[str] = (),
     ignore: str | Iterable[str | Ignore] = (),
     fail_on: Severity | SeverityName = "error",
@@ -86,6 +87,7 @@ def verify(
     loader: str | None = None,
     head: bool = False,
     every: bool = False,
+    num_labels: int | None = None,
     rules: str | Iterable[str] = (),
     ignore: str | Iterable[str | Ignore] = (),
     fail_on: Severity | SeverityName = "error",
@@ -109,6 +111,7 @@ def verify(
             `module:function`, which is called with the path or Hub ID. For a checkpoint only.
         head: Compare only the tensors of the head and those of an adapter. Default: every tensor and buffer.
         every: The default, for callers that name it; not together with `head`.
+        num_labels: Number of classes to load a checkpoint with (default: from an adapter's own head, or the config).
         rules: Rules to run (default: all of `verify`): IDs, names or beginnings of IDs.
         ignore: Rules whose findings don't fail the verification.
         fail_on: The lowest severity that fails the verification: `error`, `warning` or `note`.
@@ -149,6 +152,8 @@ def verify(
     if is_in_memory(model):
         if loader is not None:
             raise UsageError("loader is an option for a checkpoint, not for a model in memory", "leave it out")
+        if num_labels is not None:
+            raise UsageError("num_labels is an option for a checkpoint, not for a model in memory", "leave it out")
         if checkpoint is None:
             raise UsageError("verify needs the checkpoint that the model was loaded from", "give it as checkpoint")
         from headscope.examination.verification import compare_with_checkpoint

@@ -329,26 +329,18 @@ _LISTED = 3
 def adapter_misfit(this: Rule, subject: Subject) -> Findings:
     """Settings or tensors of an adapter that contradict its configuration or the base model."""
     adapter = subject.report.adapter
-    faults = adapter.faults if adapter is not None else ()
-    grave = [item for item in faults if item.kind.is_grave]
-    ignored = [item for item in faults if not item.kind.is_grave]
-    if grave:
-        refused = any(item.kind.is_refused for item in grave)
-        what = "PeftModel.from_pretrained fails" if refused else "The loaded adapter is not the one that was trained"
-        yield this.find(
-            Severity.ERROR,
-            f"{what}: {_described(grave)}.",
-            "Use the adapter_config.json and the base model that the adapter was trained with, or save it again with "
-            "PeftModel.save_pretrained.",
-            [item.name for item in grave],
-        )
-    if ignored:
-        yield this.find(
-            Severity.WARNING,
-            f"PEFT loads only a part of the adapter: {_described(ignored)}.",
-            "Use the adapter_config.json that was saved with these weights.",
-            [item.name for item in ignored],
-        )
+    faults = list(adapter.faults) if adapter is not None else []
+    if not faults:
+        return
+    refused = any(item.kind.is_refused for item in faults)
+    what = "PeftModel.from_pretrained fails" if refused else "The loaded adapter is not the one that was trained"
+    yield this.find(
+        Severity.ERROR,
+        f"{what}: {_described(faults)}.",
+        "Use the adapter_config.json and the base model that the adapter was trained with, or save it again with "
+        "PeftModel.save_pretrained.",
+        [item.name for item in faults],
+    )
 
 
 def _described(faults: list[AdapterFault]) -> str:

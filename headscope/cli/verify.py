@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headscope.cli.check import Written, exit_code, rule_names
-from headscope.cli.options import Model, Reach
+from headscope.cli.options import Model, NumLabels, Reach, check_num_labels
 from headscope.cli.output import check_output, write_screen, write_text
 from headscope.cli.progress import telling_progress
 
@@ -56,6 +56,7 @@ class Compare:
     against: Against = None
     head: Head = False
     every: Every = False
+    num_labels: NumLabels = None
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ class Asked:
 def verify(model: Model, compare: Compare, reach: Reach, asked: Asked, written: Written) -> int:
     """Load a model for real and compare it with the stored bytes of its checkpoint."""
     check_output(written.output)
+    check_num_labels(compare.num_labels, None)
     with telling_progress(written.quiet or written.kind != "text") as tell:
         from headscope import api
 
@@ -79,6 +81,7 @@ def verify(model: Model, compare: Compare, reach: Reach, asked: Asked, written: 
             loader=compare.loader,
             head=compare.head,
             every=compare.every,
+            num_labels=compare.num_labels,
             rules=rule_names(asked.select, _EXAMPLE) or (),
             ignore=rule_names(asked.ignore, _EXAMPLE) or (),
             fail_on=_severity(asked.fail_on),

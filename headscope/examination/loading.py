@@ -32,11 +32,11 @@ def load_checkpoint(request: Request, manifest: CheckpointManifest, tell: Progre
         loaded = load_skeleton(choice, manifest)
     if manifest.adapter is None:
         return choice, loaded
-    loaded = with_adapter(loaded, manifest.adapter)
     given = request.num_labels is not None or request.labels
-    count = None if given else classes_in_adapter(loaded.diff, choice.config.num_labels)
+    named = None if given else with_adapter(loaded, manifest.adapter, by_names=True)
+    count = None if named is None else classes_in_adapter(named.diff, choice.config.num_labels)
     if count is None:
-        return choice, loaded
+        return choice, with_adapter(loaded, manifest.adapter)
     choice, loaded = load_checkpoint(replace(request, num_labels=count), manifest, tell)
     return choice, replace(loaded, notes=(*loaded.notes, _sentence_on_adapter(count)))
 

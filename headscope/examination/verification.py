@@ -212,7 +212,7 @@ def _unused_adapter(pairing: Pairing) -> Iterator[Unavailable]:
 
 def _is_scale(path: str, scale: float, pairing: Pairing) -> bool:
     """Whether a layer's factor is the one that the configuration gives; unknown counts as right."""
-    from headscope.model.adapter_shapes import scale_of
+    from headscope.model.adapters import scale_of
 
     assert pairing.manifest.adapter is not None  # asked only with an adapter
     plain = plain_name(f"{path}.")[:-1]
@@ -314,9 +314,23 @@ def load_model(request: Request, loader: str) -> nn.Module:
             adapter=request.adapter,
             adapter_config=adapter.config if adapter else None,
             sentence_class=manifest.sentence.library_class if manifest.sentence else "",
+            num_labels=_class_count(request, manifest),
         ),
     )
     return made
+
+
+def _class_count(request: Request, manifest: CheckpointManifest) -> int | None:
+    """The class count to load with: the requested one, or that of an adapter's head where the base has another."""
+    if manifest.adapter is None or request.num_labels is not None:
+        return request.num_labels
+    from headscope.examination.loading import load_checkpoint
+
+    try:
+        choice, _ = load_checkpoint(request, manifest, lambda _: None)
+    except HeadscopeError:
+        return None  # then the loader says what it makes of it
+    return int(choice.config.num_labels)
 
 
 def _as_path(request: Request, place: Location, loader: str) -> Location:

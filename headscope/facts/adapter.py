@@ -14,25 +14,22 @@ class Carried(StrEnum):
 class AdapterFaultKind(StrEnum):
     """What is wrong in an adapter, by what it leads to.
 
-    `configuration` and `shape`: PEFT raises an error; `scaling`: what the adapter adds is not a finite number;
-    `missing`: PEFT initializes the tensor; `unexpected`: PEFT ignores the tensor.
+    `refused` and `shape`: PEFT raises an error; `scaling`: what the adapter adds is not a finite number;
+    `whole_numbers`: PEFT loads integers, without a scale, as weights; `missing`: PEFT initializes the tensor;
+    `unexpected`: PEFT ignores the tensor.
     """
 
-    CONFIGURATION = "configuration"
+    REFUSED = "refused"
     SHAPE = "shape"
     SCALING = "scaling"
+    WHOLE_NUMBERS = "whole_numbers"
     MISSING = "missing"
     UNEXPECTED = "unexpected"
 
     @property
     def is_refused(self) -> bool:
         """Whether `PeftModel.from_pretrained` raises an error."""
-        return self in (AdapterFaultKind.CONFIGURATION, AdapterFaultKind.SHAPE)
-
-    @property
-    def is_grave(self) -> bool:
-        """Whether the adapter that is loaded is not the one that was trained, or none is."""
-        return self is not AdapterFaultKind.UNEXPECTED
+        return self in (AdapterFaultKind.REFUSED, AdapterFaultKind.SHAPE)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -83,16 +80,17 @@ class AdapterFacts:
 
     @property
     def is_broken(self) -> bool:
-        """Whether the adapter does not do what was trained: a part that PEFT ignores doesn't count."""
-        return bool(self.promised or self.not_carried) or any(item.kind.is_grave for item in self.faults)
+        """Whether the adapter does not do what was trained."""
+        return bool(self.promised or self.not_carried or self.faults)
 
 
 _WORDS = {
-    AdapterFaultKind.CONFIGURATION: "{name} is {found}, but PEFT expects {expected}",
+    AdapterFaultKind.REFUSED: "{found}",
     AdapterFaultKind.SHAPE: "{name} is {found}, but PEFT expects {expected}",
     AdapterFaultKind.SCALING: "{name} is {found}, so what the adapter adds is not a finite number",
-    AdapterFaultKind.MISSING: "the file lacks {name} ({expected}), so PEFT initializes it",
-    AdapterFaultKind.UNEXPECTED: "PEFT ignores {name} ({found}): the configuration asks for no such tensor",
+    AdapterFaultKind.WHOLE_NUMBERS: "{name} is stored as {found} without a scale, where the model has {expected}",
+    AdapterFaultKind.MISSING: "the file doesn't fill {name} ({expected}), so PEFT initializes it",
+    AdapterFaultKind.UNEXPECTED: "PEFT ignores {name} ({found}): with this configuration, it expects no such tensor",
 }
 
 

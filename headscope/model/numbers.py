@@ -14,7 +14,7 @@ from transformers.pytorch_utils import Conv1D
 
 from headscope.errors import Unsupported
 from headscope.facts.counting import few_of
-from headscope.model.adapter_shapes import scale_of
+from headscope.model.adapters import scale_of
 
 PIECE = 4_000_000
 """How many elements are compared at a time."""

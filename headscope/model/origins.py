@@ -27,6 +27,8 @@ class OriginTensor(torch.Tensor):
         # A comparison of numbers that do not exist would raise: the loader compares only what it is about to tie.
         if func in _EQUALITIES:
             return _are_stored_as_one(*args)
+        if func is torch.Tensor.copy_:
+            _mark_filled(*args[:2])
         result = super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
         # Nearly every call reads a shape, a dtype or a flag, some ten times a tensor.
         if isinstance(result, _BARE):
@@ -54,6 +56,11 @@ def _are_stored_as_one(one: Any, other: Any) -> bool:
     in files of `torch.save`, where both name one memory.
     """
     return bool(getattr(one, "alike", frozenset()) & getattr(other, "origin", frozenset()))
+
+
+def _mark_filled(filled: Any, source: Any) -> None:
+    """A tensor into which a marked one is copied, as `load_state_dict` does, comes from its keys too."""
+    filled.origin = getattr(filled, "origin", frozenset()) | getattr(source, "origin", frozenset())
 
 
 def _union(name: str, tensors: Sequence[OriginTensor]) -> frozenset[str]:

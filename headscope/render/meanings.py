@@ -422,9 +422,10 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "faults": "Settings and tensors that do not fit the adapter's configuration or the base model.",
     },
     "AdapterFault": {
-        "kind": "`configuration` and `shape` make PEFT fail, `scaling` makes the adapter's output infinite or NaN, "
+        "kind": "`refused` and `shape` make PEFT raise an error, `scaling` makes the adapter's output infinite or NaN, "
+        "`whole_numbers` are integers loaded as weights without a scale, "
         "PEFT initializes what is `missing` and ignores what is `unexpected`.",
-        "name": "The setting, or the tensor's key.",
+        "name": "The tensor's key, or the class of PEFT's error.",
         "found": "What was found.",
         "expected": "What PEFT expects.",
         "is_empty": "Whether the file stores the tensor without any element.",

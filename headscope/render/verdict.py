@@ -144,8 +144,7 @@ def _tone(report: Report) -> Tone:
         or (report.head is not None and missing.elsewhere)
     ):
         return Tone.ERROR
-    ignored = adapter is not None and adapter.faults
-    unsure = missing.head or missing.elsewhere or report.not_determined or _unknown(report) or ignored
+    unsure = missing.head or missing.elsewhere or report.not_determined or _unknown(report)
     return Tone.WARNING if unsure else Tone.GOOD
 
 

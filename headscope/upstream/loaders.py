@@ -21,6 +21,7 @@ class Wanted:
     """What to load: a path or a Hub ID, the keywords of `from_pretrained`, and what its configuration says.
 
     `adapter` is a PEFT adapter to put on it, `adapter_config` its configuration (or that of the checkpoint itself).
+    `num_labels` is the class count to load it with, where that isn't the configuration's.
     """
 
     reference: str
@@ -29,6 +30,7 @@ class Wanted:
     adapter: str | None = None
     adapter_config: Mapping[str, Any] | None = None
     sentence_class: str = ""
+    num_labels: int | None = None
 
 
 def load_with(loader: str, wanted: Wanted) -> Any:
@@ -62,8 +64,13 @@ def _function(name: str) -> Callable[[Wanted], Any]:
 def _transformers(wanted: Wanted) -> Any:
     import transformers
 
-    model = _class_of(wanted.config, transformers).from_pretrained(wanted.reference, **wanted.keywords)
+    cls = _class_of(wanted.config, transformers)
+    model = cls.from_pretrained(wanted.reference, **_counted(wanted), **wanted.keywords)
     return _with_adapter(model, wanted)
+
+
+def _counted(wanted: Wanted) -> dict[str, int]:
+    return {} if wanted.num_labels is None else {"num_labels": wanted.num_labels}
 
 
 def _class_of(config: Mapping[str, Any], package: Any) -> Any:
@@ -91,9 +98,11 @@ def _peft(wanted: Wanted) -> Any:
         raise Unsupported(f"{wanted.reference} is not a PEFT adapter", "name the adapter, or add --adapter")
     kind = _TASK_CLASSES.get(str(config.get("task_type")), "AutoModelForSequenceClassification")
     if wanted.adapter is not None:
-        base = getattr(transformers, kind).from_pretrained(wanted.reference, **wanted.keywords)
+        base = getattr(transformers, kind).from_pretrained(wanted.reference, **_counted(wanted), **wanted.keywords)
         return peft.PeftModel.from_pretrained(base, wanted.adapter)
-    return getattr(peft, kind.replace("AutoModel", "AutoPeftModel")).from_pretrained(wanted.reference)
+    return getattr(peft, kind.replace("AutoModel", "AutoPeftModel")).from_pretrained(
+        wanted.reference, **_counted(wanted)
+    )
 
 
 def _sentence_transformers(wanted: Wanted) -> Any:

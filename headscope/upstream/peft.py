@@ -1,13 +1,16 @@
-"""PEFT: the names that it gives to what it wraps, adds and saves.
+"""PEFT: how it loads an adapter, and the names that it gives to what it wraps, adds and saves.
 
-An adapter is read without it; it is imported only to compute again what a model that holds an adapter has computed.
+It is imported only to load the headers of an adapter, and to compute again what a model that holds one has computed.
 """
 
 import json
+import math
 import re
 from collections.abc import Container, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from headscope.errors import Unsupported
@@ -31,7 +34,7 @@ SUFFIXES = {
 """The tensors that a method adds to a layer, as the file names them."""
 ADAPTER_NAME = re.compile(r"(lora_[AB]|lora_embedding_[AB]|lora_magnitude_vector|ia3_l)\.default(?=\.|$)")
 """Keys may have the name of the adapter in them too: `from_pretrained` calls it `default`."""
-_OF_PEFT = r"base_layer|original_module|modules_to_save\.[^.]+|token_adapter"
+_OF_PEFT = r"base_layer|original_module|modules_to_save\.[^.]+|ln_tuning_layers\.[^.]+|token_adapter"
 _OF_TORCH = r"_orig_mod|_checkpoint_wrapped_module|_fsdp_wrapped_module"
 _WRAPPING = re.compile(rf"\.({_OF_PEFT}|{_OF_TORCH})(?=\.)")
 
@@ -207,3 +210,118 @@ def add_adapters(fresh: Any, module: Any, names: Iterable[str]) -> None:
             from peft import inject_adapter_in_model
 
             inject_adapter_in_model(deepcopy(settings), fresh, adapter_name=name)
+
+
+_NAME = "default"
+"""What `from_pretrained` calls an adapter."""
+_PATTERNS = ("target_modules", "exclude_modules", "feedforward_modules", "target_parameters", "layers_pattern")
+_TABLES = ("rank_pattern", "alpha_pattern")
+_LONGEST = 500
+_REPEATS = 3
+_IMPORTING = ("megatron_config",)
+_SHARED_AT_LOAD = ("vblora_vector_bank", PROMPTS, ".tinylora_v.", ".unilora_theta_d.")
+"""Parts of a layer that are references to one tensor of the model: PEFT doesn't count them as missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterLoad:
+    """What PEFT does with the tensors of an adapter.
+
+    `state` are the tensors of the model with the adapter, by their names there; `missing` those that the file doesn't
+    fill; `expected` the shapes of the keys that PEFT would save; `scalings` the factors that are not finite numbers.
+    `refusal` is what PEFT raised, by the class of the error and its text; `unknown` why PEFT could not be asked.
+    """
+
+    state: Mapping[str, Any] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+    expected: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    scalings: tuple[tuple[str, float], ...] = ()
+    refusal: tuple[str, str] | None = None
+    unknown: str = ""
+
+
+def load_adapter(model: Any, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> AdapterLoad:
+    """Runs the loading of `PeftModel.from_pretrained` on `model`, which is changed, with tensors on the meta device."""
+    reason = _not_run(config)
+    if reason:
+        return AdapterLoad(unknown=reason)
+    try:
+        from peft import set_peft_model_state_dict
+    except ImportError:
+        return AdapterLoad(unknown="PEFT is not installed (pip install peft)")
+    expected: dict[str, tuple[int, ...]] = {}
+    try:
+        wrapped = _wrapped(model, config)
+        expected = _shapes_saved(wrapped)
+        result = set_peft_model_state_dict(wrapped, dict(tensors), _NAME)
+    except Exception as err:
+        text = " ".join(str(err).split())[:300]
+        if isinstance(err, ImportError | OSError) or "meta" in text.lower():  # an operation without a meta kernel
+            return AdapterLoad(unknown=f"PEFT could not load it without numbers: {type(err).__name__}: {text}")
+        return AdapterLoad(expected=expected, refusal=(type(err).__name__, text))
+    state = dict(wrapped.named_parameters(remove_duplicate=False)) | dict(wrapped.named_buffers(remove_duplicate=False))
+    return AdapterLoad(state, tuple(_missing(wrapped, result.missing_keys)), expected, tuple(_not_finite(wrapped)))
+
+
+def _wrapped(model: Any, config: Mapping[str, Any]) -> Any:
+    """The model with an empty adapter, as `PeftModel.from_pretrained` builds it before it reads the weights."""
+    from peft import MODEL_TYPE_TO_PEFT_MODEL_MAPPING, PEFT_TYPE_TO_CONFIG_MAPPING, PeftConfig, PeftModel
+
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "adapter_config.json").write_text(json.dumps(dict(config)), encoding="utf-8")
+        kind = PEFT_TYPE_TO_CONFIG_MAPPING[PeftConfig._get_peft_type(folder)]
+        settings = kind.from_pretrained(folder)
+    settings.inference_mode = True
+    return MODEL_TYPE_TO_PEFT_MODEL_MAPPING.get(settings.task_type, PeftModel)(model, settings, _NAME)
+
+
+def _not_run(config: Mapping[str, Any]) -> str:
+    """Why PEFT isn't run with a configuration: it would import what that names, or its patterns could take long."""
+    named = next((name for name in _IMPORTING if config.get(name)), "")
+    if named:
+        return f"the configuration sets {named}, with which PEFT imports a package that it names"
+    if config.get("peft_type") == "XLORA":
+        return "X-LoRA loads other adapters, which the configuration doesn't hold"
+    patterns = [config[name] for name in _PATTERNS if isinstance(config.get(name), str)]
+    patterns += [key for name in _TABLES if isinstance(config.get(name), dict) for key in config[name]]
+    slow = next((text for text in patterns if not is_quick_pattern(str(text))), None)
+    return "" if slow is None else f"{slow[:40]!r} is a pattern that headscope does not evaluate"
+
+
+def is_quick_pattern(pattern: str) -> bool:
+    """Whether a regular expression of a configuration surely takes no long time on the name of a module."""
+    repeats = len(re.findall(r"(?<!\\)[*+{]", pattern))
+    return len(pattern) <= _LONGEST and repeats <= _REPEATS and not re.search(r"\)[*+{]", pattern)
+
+
+def _shapes_saved(wrapped: Any) -> dict[str, tuple[int, ...]]:
+    """The shapes of the keys that PEFT would save; {} where it can't say without numbers."""
+    from peft import get_peft_model_state_dict
+
+    try:
+        state = get_peft_model_state_dict(wrapped, adapter_name=_NAME, save_embedding_layers=False)
+    except Exception:
+        return {}
+    return {key: tuple(tensor.shape) for key, tensor in state.items()}
+
+
+def _missing(wrapped: Any, names: Iterable[str]) -> Iterable[str]:
+    from peft.mapping import PEFT_TYPE_TO_PREFIX_MAPPING
+
+    prefix = PEFT_TYPE_TO_PREFIX_MAPPING.get(wrapped.peft_config[_NAME].peft_type, "")
+    own = (name for name in names if prefix in name and _NAME in name)
+    return (name for name in own if not any(part in name for part in _SHARED_AT_LOAD))
+
+
+def _not_finite(wrapped: Any) -> Iterable[tuple[str, float]]:
+    for path, part in wrapped.named_modules():
+        factors = getattr(part, "scaling", None)
+        factor = factors.get(_NAME) if isinstance(factors, dict) else None
+        if isinstance(factor, float) and not math.isfinite(factor):
+            yield name_in_base(path), factor
+
+
+def name_in_base(name: str) -> str:
+    """The name of a tensor or a module of a PeftModel in the model that it wraps, where that has it."""
+    prefix = next(prefix for prefix in PREFIXES if name.startswith(prefix))
+    return plain_name(name.removeprefix(prefix))

@@ -1,6 +1,7 @@
 """Faults of adapters against PEFT: headscope reports one exactly where the real load fails or leaves something out."""
 
 import json
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +32,7 @@ class Made:
         torch.manual_seed(1)
         model = peft.get_peft_model(self._base(), config)
         for name, parameter in model.named_parameters():
-            if "lora_" in name or "ia3_" in name:
+            if "lora_" in name or "ia3_" in name or ".modules_to_save." in name:
                 parameter.data.uniform_(0.5, 1.5)
         model.save_pretrained(self.folder)
 
@@ -58,8 +59,9 @@ class Made:
                 model = peft.PeftModel.from_pretrained(base, self.folder)
             except Exception:  # whatever PEFT raises is a refusal
                 return False, False, False
-        used = set(peft.get_peft_model_state_dict(model))
-        return True, not any("missing adapter keys" in str(item.message) for item in caught), set(stored) <= used
+        held = list(model.state_dict().values())
+        used = (any(torch.equal(tensor.to(one.dtype), one) for one in held) for tensor in stored.values())
+        return True, not any("missing adapter keys" in str(item.message) for item in caught), all(used)
 
     def scores(self) -> torch.Tensor:
         with torch.no_grad():
@@ -86,7 +88,7 @@ def _assert_agrees(made: Made) -> Any:
     if loaded:
         assert ("missing" in faults) == (not complete), result.report.adapter.faults
         assert ("unexpected" in faults or bool(result.report.weights.unused)) == (not used)
-    if faults - {"unexpected"}:
+    if faults:
         assert result.verdict is Verdict.FAILED
         assert "HS109" in {item.id for item in result.findings}
     return result
@@ -99,6 +101,8 @@ HEALTHY = {
     "dora": ("bert", _lora(use_dora=True)),
     "dora embedding": ("bert", _lora(use_dora=True, target_modules=["word_embeddings"])),
     "bias": ("bert", _lora(lora_bias=True)),
+    "all biases": ("bert", _lora(bias="all")),
+    "biases of lora": ("bert", _lora(bias="lora_only")),
     "rslora": ("bert", _lora(use_rslora=True, lora_alpha=3)),
     "rank pattern": ("bert", _lora(rank_pattern={"query": 2, r"layer.0.attention.self.value": 3})),
     "alpha pattern": ("bert", _lora(alpha_pattern={"query": 0.5})),
@@ -166,6 +170,25 @@ CONFIGURATIONS: list[dict[str, Any]] = [
     {"rank_pattern": {"(": 4}},
     {"use_rslora": True},
     {"target_modules": 7},
+    {"target_modules": "classifier"},
+    {"target_modules": None},
+    {"layers_to_transform": [0]},
+    {"task_type": "CAUSAL_LM"},
+    {"task_type": "SEQ_2_SEQ_LM"},
+    {"task_type": "FEATURE_EXTRACTION"},
+    {"task_type": None},
+    {"task_type": None, "modules_to_save": None},
+    {"peft_type": "NEWER"},
+    {"peft_type": None},
+    {"peft_type": "IA3"},
+    {"modules_to_save": ["score"]},
+    {"modules_to_save": ["dense"]},
+    {"exclude_modules": ["value"]},
+    {"trainable_token_indices": [1]},
+    {"fan_in_fan_out": True},
+    {"bias": "all"},
+    {"bias": "some"},
+    {"a_setting_of_tomorrow": 1},
     {"target_modules": ["nobody"]},
     {"target_modules": "nobody"},
     {"target_modules": ["query"]},
@@ -257,9 +280,57 @@ def test_a_pattern_that_would_run_for_ever_is_not_run(tmp_path: Path) -> None:
     assert made.check().verdict is Verdict.NOT_DETERMINED
 
 
-def test_a_method_that_headscope_does_not_know_is_not_determined(tmp_path: Path) -> None:
+def test_every_method_of_peft_is_judged_by_peft(tmp_path: Path) -> None:
     config = peft.LoHaConfig(task_type="SEQ_CLS", r=4, target_modules=["query"], modules_to_save=["classifier"])
     made = Made(tmp_path, "bert", config)
+    assert _assert_agrees(made).verdict is Verdict.PASSED
+    made.change_config(r=5)
+    assert _kinds(_assert_agrees(made)) == {"shape"}
+
+
+def test_without_peft_the_fit_is_not_determined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Made(tmp_path, "bert", _lora())
+    assert made.check().verdict is Verdict.PASSED
+    monkeypatch.setitem(sys.modules, "peft", None)
     result = made.check()
-    assert result.verdict is not Verdict.PASSED
-    assert [gap.what for gap in result.report.not_determined] == ["adapter shapes"]
+    assert result.verdict is Verdict.NOT_DETERMINED
+    (gap,) = result.report.not_determined
+    assert gap.reason == "PEFT is not installed (pip install peft)"
+    assert {item.adapter for item in result.report.head.parameters if item.name.startswith("classifier")} == {"saved"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [({"peft_type": "XLORA"}, "X-LoRA"), ({"megatron_config": {"a": 1}, "megatron_core": "antigravity"}, "megatron")],
+)
+def test_what_peft_is_not_run_on_is_not_determined(changes: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    made = Made(tmp_path, "bert", _lora())
+    made.change_config(**changes)
+    result = made.check()
+    assert result.verdict is Verdict.NOT_DETERMINED
+    assert reason in result.report.not_determined[0].reason
+    assert "antigravity" not in sys.modules
+
+
+def test_a_missing_weight_file_is_said_as_such(tmp_path: Path) -> None:
+    made = Made(tmp_path, "bert", _lora())
+    (made.folder / "adapter_model.safetensors").unlink()
+    result = made.check()
+    assert result.verdict is Verdict.FAILED
+    found = next(item for item in result.findings if item.id == "HS109")
+    assert "weight file is missing" in found.message
+    assert "HS107" not in {item.id for item in result.findings}
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int64])
+def test_a_head_of_whole_numbers_is_an_error(dtype: torch.dtype, tmp_path: Path) -> None:
+    made = Made(tmp_path, "bert", _lora())
+    end = "classifier.weight"
+    made.change_weights(
+        lambda state: {key: value.mul(100).to(dtype) if key.endswith(end) else value for key, value in state.items()}
+    )
+    loaded = peft.PeftModel.from_pretrained(made._base(), made.folder).base_model.model.classifier
+    assert torch.equal(loaded.weight, loaded.weight.round())
+    result = made.check()
+    assert _kinds(result) == {"whole_numbers"}
+    assert result.verdict is Verdict.FAILED

@@ -174,9 +174,8 @@ def test_an_inspection_without_a_head_says_so() -> None:
 
 
 @pytest.mark.parametrize("kind", list(AdapterFaultKind))
-def test_what_a_check_calls_a_warning_does_not_fail_an_inspection(kind: AdapterFaultKind) -> None:
+def test_a_fault_of_an_adapter_fails_an_inspection(kind: AdapterFaultKind) -> None:
     fault = AdapterFault(kind, "lora_A", "1", "2")
     report = replace(pretrained(), adapter=AdapterFacts("org/a", "LORA", None, "org/b", 1, faults=(fault,)))
-    is_warning = kind is AdapterFaultKind.UNEXPECTED
-    assert is_missing_weights(report) is not is_warning
-    assert tell_verdict(report).tone is (Tone.WARNING if is_warning else Tone.ERROR)
+    assert is_missing_weights(report)
+    assert tell_verdict(report).tone is Tone.ERROR

@@ -55,6 +55,21 @@ def test_a_peft_model_saved_whole_is_recognized_and_merged(
     assert [item.id for item in result.findings if item.severity is Severity.ERROR] == []
 
 
+def test_the_repair_of_a_base_model_saved_with_its_adapter_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = _wrapped(32)
+    model.get_base_model().save_pretrained(tmp_path)
+    (state,) = headscope.inspect(str(tmp_path), offline=True).checkpoint.states
+    assert state.rule == "HS803"
+    assert not any("base_model.model." in item for item in state.evidence)
+    monkeypatch.chdir(tmp_path)
+    exec(state.repair.code.replace("lora_alpha = ...", "lora_alpha = 32"), {})
+    loaded = transformers.BertForSequenceClassification.from_pretrained(tmp_path).state_dict()
+    merged = model.merge_and_unload().state_dict()
+    assert all(torch.allclose(loaded[name], value, atol=1e-5) for name, value in merged.items())
+
+
 def test_a_merged_model_that_kept_the_prefix_needs_no_merge(tmp_path: Path) -> None:
     family = FAMILIES["bert"]
     model = family.build(family.classifier, **_LABELS)

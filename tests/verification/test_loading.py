@@ -215,6 +215,23 @@ def adapter(folder: Path) -> Path:
     return folder / "adapter"
 
 
+@pytest.mark.parametrize("count", [1, 3, 7])
+def test_an_adapter_is_loaded_with_the_classes_of_its_head(count: int, folder: Path) -> None:
+    base = BertForSequenceClassification.from_pretrained(folder / "bert").bert
+    base.save_pretrained(folder / "base")
+    model = BertForSequenceClassification.from_pretrained(folder / "base", num_labels=count)
+    settings = peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"], modules_to_save=["classifier", "pooler"])
+    peft.get_peft_model(model, settings).save_pretrained(folder / "adapter")
+    assert headscope.verify(folder / "adapter", loader="peft").verdict is Verdict.PASSED
+    assert headscope.verify(folder / "adapter", loader="peft", num_labels=count).verdict is Verdict.PASSED
+    with pytest.raises(Unsupported, match="size mismatch"):
+        headscope.verify(folder / "adapter", loader="peft", num_labels=count + 1)
+    assert main(["verify", "adapter", "--with", "peft", "--num-labels", str(count)]) == 0
+    assert main(["verify", "adapter", "--with", "peft", "--num-labels", "0"]) == 2
+    with pytest.raises(UsageError, match="num_labels is an option for a checkpoint"):
+        headscope.verify(model, folder / "base", num_labels=3)  # type: ignore[call-overload]
+
+
 def test_an_adapter_and_what_was_merged_of_it(folder: Path) -> None:
     where = adapter(folder)
     settings = where / "adapter_config.json"

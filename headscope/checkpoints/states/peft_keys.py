@@ -60,7 +60,7 @@ def state_of_peft_keys(manifest: CheckpointManifest) -> CheckpointState:
     changed, saved = _changed(keys), _saved(keys)
     ranks, targets = _ranks(manifest.tensors), _targets(keys, changed)
     kind = "low-rank changes" if ranks else f"changes ({few_of(_parts(keys, changed))})"
-    evidence = [f"{beginning:,} of {counted(len(keys), 'key')} contain {PREFIX!r}"]
+    evidence = [f"{beginning:,} of {counted(len(keys), 'key')} contain {PREFIX!r}"] if beginning else []
     evidence.append(
         f"{counted(len(ranks) or len(changed), 'layer')} ({few_of(targets)}) with {kind} beside the weights"
     )
@@ -125,7 +125,8 @@ def _repair(manifest: CheckpointManifest, ranks: list[int], targets: list[str], 
         "state = {}\n"
         f"for file in {files!r}:\n"
         f"    state |= {load}\n"
-        "model.load_state_dict({key[key.index('base_model.'):]: value for key, value in state.items()})\n"
+        f"state = {{{PREFIX!r} + key.rpartition({PREFIX!r})[2]: value for key, value in state.items()}}\n"
+        "model.load_state_dict(state)\n"
         "model.merge_and_unload().save_pretrained('.')"
     )
     return Repair(f"If you trust the model code of the checkpoint, m{sentence[1:]}" if remote else sentence, code)
