@@ -27,6 +27,7 @@ from headscope.trace.formula import Formula
 from headscope.trace.head_slice import HeadSlice, locate_head
 from headscope.trace.loss import observed_loss
 from headscope.trace.names import ModelNames
+from headscope.trace.other_inputs import held_against_other_inputs
 from headscope.trace.picks import TokenNames
 from headscope.trace.probe import LONGEST_TURN
 from headscope.trace.reads import config_fields_read
@@ -128,6 +129,7 @@ def read_head(
     if not type(model).__module__.startswith("transformers."):
         gaps = tuple(other_paths(model, first.execution, first.head.base))
         agreed = replace(agreed, gaps=(*agreed.gaps, *gaps))
+        agreed = held_against_other_inputs(agreed, seen, model, cheap or model)
     alike = (item for item in seen if item.execution.model is small and item.pooling.rule == first.pooling.rule)
     return _head_trace(first, next(alike, first), agreed, tokens, verify=verify)
 

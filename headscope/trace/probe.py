@@ -71,18 +71,48 @@ class Probe:
 
     def shape(self, sizes: torch.Size | tuple[int, ...]) -> Shape:
         """`sizes` with the varying axes named."""
-        names = self._names()
+        names = {size: name for name, size in self.axis_sizes().items()}
         return tuple(names.get(size, size) for size in sizes)
 
-    def _names(self) -> dict[int, str]:
+    def axis_sizes(self) -> dict[str, int]:
+        """The sizes of the varying axes, by their names."""
         sizes = self.sizes
         rows = "batch*choices" if sizes.choices > 1 else "batch"
-        names = {sizes.batch: "batch"}
+        named = {"batch": sizes.batch}
         if sizes.choices > 1:
-            names |= {sizes.choices: "choices", self.batch: rows}
+            named |= {"choices": sizes.choices, rows: self.batch}
         if sizes.length:
-            names |= {sizes.length: "sequence", self.batch * sizes.length: f"{rows}*sequence"}
-        return names
+            named |= {"sequence": sizes.length, f"{rows}*sequence": self.batch * sizes.length}
+        return named
+
+    def resized(self, batch: int, length: int, rows: tuple[Row, ...]) -> "Probe":
+        """The inputs repeated or cut to `batch` and `length`, with the padding of `rows` (none: no texts)."""
+
+        def repeated(value: Any) -> Any:
+            if not self._has_rows(value):
+                return value
+            value = value[[at % self.batch for at in range(batch)]]
+            tokens = self.length and value.dim() > 1 and value.shape[1] == self.length
+            return value[:, [at % self.length for at in range(length)]] if tokens else value
+
+        inputs = {name: repeated(value) for name, value in self.inputs.items()}
+        mask, ids = inputs.get("attention_mask"), inputs.get("input_ids")
+        kept = torch.tensor([[row.first <= at <= row.last for at in range(length)] for row in rows])
+        if rows and isinstance(mask, torch.Tensor) and mask.shape == kept.shape:
+            inputs["attention_mask"] = kept.to(mask)
+        if rows and isinstance(ids, torch.Tensor) and ids.shape == kept.shape and "input_ids" not in self.given:
+            inputs["input_ids"] = self._with_special_tokens(ids, kept, rows)
+        return replace(self, inputs=inputs, labels={}, sizes=Sizes(batch, length), rows=rows)
+
+    def _with_special_tokens(self, ids: torch.Tensor, kept: torch.Tensor, rows: tuple[Row, ...]) -> torch.Tensor:
+        """Token ids with pad tokens where nothing is kept and one end token in each row, as this probe has them."""
+        own = self.inputs["input_ids"]
+        at, padded = next((at, row) for at, row in enumerate(self.rows) if row.last - row.first < self.length - 1)
+        pad, end = own[at, 0 if padded.first else -1], own[at, padded.eos]
+        ids = torch.where((ids == end) | (ids == pad), own[at, padded.first], ids)
+        for number, row in enumerate(rows):
+            ids[number, row.eos] = end
+        return torch.where(kept.to(ids.device), ids, pad)
 
     def one_row(self, at: int) -> "Probe":
         """Row `at` alone, for a model that reads one text of each example."""

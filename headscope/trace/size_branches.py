@@ -1,0 +1,141 @@
+"""Which decisions a forward takes on the sizes of its inputs, seen while it runs.
+
+The sizes that it asks for are whole numbers that know how they follow from the batch and the length, and note what they
+are compared with. Where a size or a value leaves as a plain number (`len(h)`, `int(mask.sum())`), the whole numbers of
+the code that asks for it are noted.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from headscope.trace.probe import Probe
+from headscope.trace.recorder import CALLER, EXITS, is_plumbing, name_of
+
+MOST = 2048
+"""Numbers beyond this are not the lengths of texts that headscope tries."""
+_Measure = Callable[[int, int], Any]
+"""A value that follows from the batch and the length."""
+
+
+class SizeBranches(TorchFunctionMode):
+    """Notes the comparisons of sizes outside `base` as functions of batch and length, and the numbers in their code."""
+
+    def __init__(self, probe: Probe, base: nn.Module | None) -> None:
+        super().__init__()
+        self.branches: list[_Measure] = []
+        self.numbers: set[int] = set()
+        self._base = base
+        self._measures: dict[int, _Measure] = {probe.batch: lambda batch, length: batch}
+        if probe.length:
+            self._measures[probe.length] = lambda batch, length: length
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = name_of(func)
+        if name in {"shape", "size"}:
+            sizes = map(self._measured, result) if isinstance(result, tuple) else self._measured(result)
+            return torch.Size(sizes) if isinstance(result, tuple) else sizes
+        if name == "__len__" or (name in EXITS and not args[0].is_floating_point()):
+            self.note_read(sys._getframe(1))
+        return result
+
+    def _measured(self, size: int) -> int:
+        measure = self._measures.get(size)
+        return size if measure is None else _size(size, measure, self)
+
+    def note_branch(self, measure: _Measure, frame: FrameType) -> None:
+        """Notes a comparison that the code of a frame makes."""
+        if not is_plumbing(frame.f_code.co_filename) and not self._is_inside(frame):
+            self.branches.append(measure)
+
+    def note_read(self, frame: FrameType) -> None:
+        """Notes the numbers of the code, from a frame on, that gets a size or a value as a plain number."""
+        if self._is_inside(frame):
+            return
+        for found in _frames(frame):
+            if not is_plumbing(found.f_code.co_filename):
+                self.numbers.update(item for item in _whole_numbers(found) if 1 < item <= MOST)
+
+    def _is_inside(self, frame: FrameType) -> bool:
+        return self._base is not None and any(found.f_locals.get("self") is self._base for found in _frames(frame))
+
+
+def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+    """A frame and those that called it, up to the call of the forward."""
+    while frame is not None and frame.f_code.co_filename != CALLER:
+        yield frame
+        frame = frame.f_back
+
+
+def _whole_numbers(frame: FrameType) -> Iterator[int]:
+    """The whole numbers that the code of a frame can name: its own, and those of its variables and attributes."""
+    names, held = frame.f_code.co_names, frame.f_locals.get("self")
+    owners = [item for item in (held, getattr(held, "config", None)) if item is not None]
+    values = [*_constants(frame.f_code), *frame.f_locals.values(), *map(frame.f_globals.get, names)]
+    values += [getattr(owner, name, None) for owner in owners for name in names]
+    yield from (value for value in values if type(value) is int)
+
+
+def _constants(code: CodeType) -> Iterator[Any]:
+    for value in code.co_consts:
+        yield from (
+            value
+            if isinstance(value, tuple | frozenset)
+            else _constants(value)
+            if isinstance(value, CodeType)
+            else (value,)
+        )
+
+
+class _Size(int):
+    """A size that knows how it follows from the batch and the length."""
+
+    measure: _Measure
+    seen_by: SizeBranches
+
+
+def _size(value: int, measure: _Measure, seen_by: SizeBranches) -> _Size:
+    made = _Size(value)
+    made.measure, made.seen_by = measure, seen_by
+    return made
+
+
+def _method(name: str, *, compares: bool) -> Callable[..., Any]:
+    plain = getattr(int, name)
+
+    def method(self: _Size, *others: Any) -> Any:
+        result = plain(self, *others)
+        # A fraction or a plain number: what it is compared with is not seen.
+        if name in {"__int__", "__hash__"} or result is NotImplemented or not isinstance(result, int):
+            self.seen_by.note_read(sys._getframe(1))
+            return result
+
+        def measure(batch: int, length: int) -> Any:
+            given = (item.measure(batch, length) if isinstance(item, _Size) else item for item in (self, *others))
+            return plain(*given)
+
+        if not compares:
+            return _size(result, measure, self.seen_by)
+        self.seen_by.note_branch(measure, sys._getframe(1))
+        return result
+
+    return method
+
+
+for _name in ("lt", "le", "gt", "ge", "eq", "ne", "bool"):
+    setattr(_Size, f"__{_name}__", _method(f"__{_name}__", compares=True))
+for _name in ("add", "sub", "mul", "floordiv", "mod", "divmod", "truediv", "pow", "and", "rshift", "lshift"):
+    setattr(_Size, f"__{_name}__", _method(f"__{_name}__", compares=False))
+    setattr(_Size, f"__r{_name}__", _method(f"__r{_name}__", compares=False))
+for _name in ("neg", "int", "float", "hash"):
+    setattr(_Size, f"__{_name}__", _method(f"__{_name}__", compares=False))
