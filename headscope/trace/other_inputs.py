@@ -31,10 +31,10 @@ from headscope.trace.formula import Formula
 from headscope.trace.head_slice import HeadSlice
 from headscope.trace.inputs import Row
 from headscope.trace.picks import kept_positions
-from headscope.trace.probe import Probe
+from headscope.trace.probe import Probe, longest_text
 from headscope.trace.recorder import Operation
 from headscope.trace.replay import Replay, known_hidden, replay_head, unfaithful_reasons
-from headscope.trace.size_branches import MOST, SizeBranches
+from headscope.trace.size_branches import MOST, Decision, SizeBranches
 from headscope.trace.verify import measure_influence, verify_pooling
 
 _MOST_RUNS = 40
@@ -58,30 +58,57 @@ class _Reading:
 
 
 def held_against_other_inputs(agreed: Agreement, seen: list[Look], model: nn.Module, cheap: nn.Module) -> Agreement:
-    """The agreement, without what other inputs contradict. `cheap` is `model` or a smaller one that takes less time."""
-    reading = _reading(agreed, seen)
-    if reading is None:
-        return agreed
-    fault = _on_examples(reading, model, cheap) or _at_other_sizes(reading, cheap)
+    """The agreement, without what other inputs contradict. `cheap` is `model` or a smaller one that takes less time.
+
+    Other paths of texts without padding, of a single token and of texts that are longer than the traced ones are
+    named: what is shown isn't that of these. Classes of Transformers run at the sizes alone that their numbers name.
+    """
+    is_own = not type(model).__module__.startswith("transformers.")
+    fault, gaps = "", list[Unavailable]()
+    for reading in _readings(agreed, seen):
+        probe = reading.look.execution.probe
+        if probe.sizes.choices > 1:
+            continue
+        if is_own:
+            gaps += _without_padding(reading, cheap)
+            fault = fault or _on_examples(reading, model, cheap)
+        traced = max(look.execution.probe.length for look in seen)
+        found, longer = _at_other_sizes(reading, cheap, traced, is_own=is_own)
+        fault = fault or found
+        gaps += [Unavailable("pooling of long texts", longer)] if longer else []
     if not fault:
-        return agreed
-    return replace(
-        agreed,
-        pooling=withdrawn(agreed.pooling),
-        formula=Formula("", fault),
-        gaps=(*agreed.gaps, Unavailable("head path on other inputs", fault)),
-    )
+        return replace(agreed, gaps=(*agreed.gaps, *dict.fromkeys(gaps)))
+    gaps.append(Unavailable("head path on other inputs", fault))
+    pooling = withdrawn(agreed.pooling)
+    return replace(agreed, pooling=pooling, formula=Formula("", fault), gaps=(*agreed.gaps, *dict.fromkeys(gaps)))
 
 
-def _reading(agreed: Agreement, seen: list[Look]) -> _Reading | None:
-    """The claim with the last run that shows all of it; None where there is no claim, or no run shows all."""
+def _readings(agreed: Agreement, seen: list[Look]) -> Iterator[_Reading]:
+    """The claims, each with the last run that shows it: one run for both, if there is one."""
     is_contradicted = agreed.verification is not None and agreed.verification.agrees is False
     text, claims = agreed.formula.text, bool(agreed.pooling.parts) and not is_contradicted
+    found = []
     for look in reversed(seen) if text or claims else ():
-        formula = next((item for item in look.all_formulas if item.text == text), None) if text else Formula("")
-        if formula is not None and look.runs and (not claims or look.pooling.rule == agreed.pooling.rule):
-            return _Reading(look, formula, look.pooling if claims else withdrawn(look.pooling))
-    return None
+        formula = next((item for item in look.all_formulas if item.text == text), None) if text else None
+        pooling = look.pooling if claims and look.pooling.rule == agreed.pooling.rule else None
+        found.append(_Reading(look, formula or Formula(""), pooling or withdrawn(look.pooling)))
+    shown = [item for item in found if (bool(item.formula.text), bool(item.pooling.parts)) == (bool(text), claims)]
+    parts = [[item for item in found if item.formula.text], [item for item in found if item.pooling.parts]]
+    yield from (items[0] for items in ([shown] if shown else parts) if items)
+
+
+def _without_padding(reading: _Reading, model: nn.Module) -> Iterator[Unavailable]:
+    """Other paths of texts without padding, and of a single token. Without a base model, encoders may skip masks."""
+    probe = reading.look.execution.probe
+    if reading.look.head.base is None or not probe.rows or "attention_mask" not in probe.inputs:
+        return
+    found = set[str]()
+    for name, other in (("without padding", probe.without_padding()), ("of a single token", probe.of_one_token())):
+        fault = _fault_on(reading, model, other, tells_failure=other.length > 1)
+        if fault and fault not in found:
+            found.add(fault)
+            told = f"the forward {fault} on such inputs; headscope shows the path for padded inputs"
+            yield Unavailable(f"head path {name}", told)
 
 
 def _on_examples(reading: _Reading, model: nn.Module, cheap: nn.Module) -> str:
@@ -99,51 +126,68 @@ def _asks_for_end(reading: _Reading) -> bool:
     return any(part.positions.where is Where.EOS for part in reading.look.pooling.parts)
 
 
-def _at_other_sizes(reading: _Reading, model: nn.Module) -> str:
-    """What the first of other sizes contradicts; "" for none."""
-    probe = reading.look.execution.probe
-    if probe.sizes.choices > 1:
-        return ""
-    found = SizeBranches(probe, base_module(model))
-    _fault_on(reading, model, probe, watch=found)
-    numbers = found.numbers | set(_numbers_of_positions(reading.look.execution, reading.look.head))
-    waiting, done = [*_usual_sizes(probe), *_sizes_around(found, probe, numbers)], set[tuple[int, int]]()
+def _at_other_sizes(reading: _Reading, model: nn.Module, traced: int, *, is_own: bool) -> tuple[str, str]:
+    """What the first of other sizes contradicts, and what the first of texts longer than the traced ones does."""
+    probe, longer = reading.look.execution.probe, ""
+    numbers = set(_numbers_of_positions(reading.look, traced if not is_own else 1))
+    waiting = list(_sizes_around((), probe, numbers))
+    if is_own:
+        found = SizeBranches(probe, base_module(model))
+        _fault_on(reading, model, probe, watch=found)
+        numbers |= found.numbers
+        waiting = [*_usual_sizes(probe), *waiting, *_sizes_around(found.branches, probe, found.numbers, is_batch=True)]
     shortest = _EOS_FROM_END + 1 if _asks_for_end(reading) else 1
+    longest, done, holds = _longest(reading), set[tuple[int, int]](), {traced}
     while waiting and len(done) < _MOST_RUNS:
         batch, length = size = waiting.pop(0)
-        if size in done or 0 < length < shortest:
+        if size in done or 0 < length < shortest or length > longest:
             continue
         done.add(size)
-        inside = SizeBranches(probe, base_module(model))
         other = probe.resized(batch, length, _rows(batch, length, numbers, shortest) if length else ())
-        fault = _fault_on(reading, model, other, watch=inside)
+        inside = SizeBranches(other, base_module(model))
+        fault = _fault_on(reading, model, other, watch=inside if is_own else None)
+        if fault and (length <= traced or batch != probe.batch):
+            return f"for {_told(other)}, the forward {fault}", longer
         if fault:
-            return f"for {_told(other)}, the forward {fault}"
-        waiting += _sizes_around(inside, probe, inside.numbers - numbers)
-    return "" if not waiting else f"compares sizes and positions with more numbers than headscope tries ({_MOST_RUNS})"
+            longest, longer = length - 1, f"for texts of {length} tokens, the forward {fault}"
+        elif batch == probe.batch:
+            holds.add(length)
+        waiting += _sizes_around(inside.branches, other, inside.numbers - numbers, is_batch=True)
+    rest = [size for size in waiting if size not in done and size[1] <= longest]
+    if longer:
+        longer = f"{longer}; what is shown holds for texts of {max(at for at in holds if at <= longest)} tokens"
+    return f"the forward compares sizes with more numbers than headscope tries ({_MOST_RUNS})" if rest else "", longer
+
+
+def _longest(reading: _Reading) -> float:
+    """The most tokens that a text may have; infinite where nothing says."""
+    configs = (getattr(module, "config", None) for module in (reading.look.execution.model, reading.look.head.base))
+    return min((most for config in configs if (most := longest_text(config)) is not None), default=float("inf"))
 
 
 def _usual_sizes(probe: Probe) -> Iterator[tuple[int, int]]:
-    """Few rows, and lengths of either parity."""
-    yield from ((1, probe.length + 1), (2, probe.length), (3, probe.length + 3)) if probe.length else ((1, 0), (2, 0))
+    """Few rows, and lengths of either parity, none longer than what was traced."""
+    yield from ((1, probe.length - 1), (2, probe.length), (3, probe.length - 3)) if probe.length else ((1, 0), (2, 0))
 
 
-def _sizes_around(found: SizeBranches, probe: Probe, numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+def _sizes_around(
+    branches: Iterable[Decision], probe: Probe, numbers: Iterable[int], *, is_batch: bool = False
+) -> Iterator[tuple[int, int]]:
     """Batch and length on both sides of every decision, and around every number."""
     batch, length = probe.batch, probe.length
-    for decides in found.branches:
+    for decides in branches:
         if length:
             yield from ((batch, at) for at in _flips(partial(decides, batch), length, 2, MOST))
-        yield from ((at, length) for at in _flips(partial(_turned, decides, length), batch, 1, _MOST_ROWS))
+        yield from ((at, length) for at in _flips(partial(_of_batch, decides, length), batch, 1, _MOST_ROWS))
     for number in sorted(numbers):
         around = (number - 1, number, number + 1, number + 3)
         if length:
             yield from ((batch, at) for at in around if at > 1)
-        if number in found.numbers:
+        if is_batch:
             yield from ((at, length) for at in around[:-1] if at <= _MOST_ROWS)
 
 
-def _turned(decides: Callable[[int, int], object], length: int, batch: int) -> object:
+def _of_batch(decides: Decision, length: int, batch: int) -> object:
     return decides(batch, length)
 
 
@@ -158,15 +202,22 @@ def _flips(decides: Callable[[int], object], near: int, least: int, most: int) -
     return [at for (below, _), (above, _) in nearest for at in (below, above, above + _FURTHER) if at <= most]
 
 
-def _numbers_of_positions(execution: Execution, head: HeadSlice) -> Iterator[int]:
-    """The numbers that a forward computes with outside its base model where it computes positions and masks."""
-    probe = execution.probe
-    for made in execution.graph.operations:
-        is_outside = head.base is None or head.base not in made.modules
-        if is_outside and all(not item.is_meta and id(item) not in head.derived for item in made.outputs):
-            for number in _numbers_in(made):
-                if 1 < number <= MOST and number not in probe.axis_sizes().values():
-                    yield number
+def _numbers_of_positions(look: Look, least: int) -> Iterator[int]:
+    """The numbers beyond `least` that a forward computes positions and masks with outside its base model.
+
+    With them those of slices that cut nothing off a text as long as the traced ones.
+    """
+    sizes = look.execution.probe.axis_sizes().values()
+    for made in look.execution.graph.operations:
+        is_outside = look.head.base is None or look.head.base not in made.modules
+        if is_outside and (
+            _cuts_nothing(made) or all(not item.is_meta and id(item) not in look.head.derived for item in made.outputs)
+        ):
+            yield from (number for number in _numbers_in(made) if least < number <= MOST and number not in sizes)
+
+
+def _cuts_nothing(made: Operation) -> bool:
+    return made.name == "__getitem__" and made.args[0].numel() == made.outputs[0].numel()
 
 
 def _numbers_in(made: Operation) -> Iterator[int]:
@@ -215,6 +266,7 @@ def _fault_on(
     *,
     watch: SizeBranches | None = None,
     with_numbers: bool = False,
+    tells_failure: bool = False,
 ) -> str:
     """What is wrong with a reading on other inputs; "" also where the forward fails on them: it has no scores then."""
     first = reading.look.execution
@@ -227,8 +279,8 @@ def _fault_on(
         return _fault_of(reading, same, with_numbers=with_numbers)
     except Differs as err:
         return str(err)
-    except Unsupported:
-        return ""
+    except Unsupported as err:
+        return err.message if tells_failure else ""
 
 
 def _fault_of(reading: _Reading, same: Counterpart, *, with_numbers: bool) -> str:

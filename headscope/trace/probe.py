@@ -26,9 +26,6 @@ _FEW, _FEW_IMAGES = (4, *range(6, 48)), range(2, 48)
 """Rows of the later runs: as few as possible, because a model in memory keeps what it computes until it is read."""
 _LONG = 23
 """Tokens in the texts of the later runs, at least, where the model takes that many: beyond a `[:, :20]`."""
-LONGEST_TURN = 3
-"""The turn of a run on a text that is as long as the model takes, up to a thousand tokens."""
-_LONGEST = (1031, 521, 263, 131, *reversed(_LENGTHS))
 _CHOICES = (3, 6, 10, 14, 15, 18, 20)
 _LABEL_MAPS = {"id2label", "label2id"}
 _LONGEST_TEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "n_ctx")
@@ -217,8 +214,6 @@ def make_rows(sizes: Sizes, turn: int = 0) -> tuple[Row, ...]:
 
 def lengths_of_turn(turn: int, most: int | None = None) -> tuple[int, ...]:
     """The lengths to try, in order: short texts first, in later turns long ones; none beyond `most`."""
-    if turn == LONGEST_TURN:
-        return tuple(length for length in _LONGEST if most is None or length <= most) or _LENGTHS[:1]
     fitting = tuple(length for length in _LENGTHS if most is None or length <= most) or _LENGTHS[:1]
     return tuple(sorted(fitting, key=lambda length: length < _LONG)) if turn else fitting
 

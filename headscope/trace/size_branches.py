@@ -21,8 +21,8 @@ from headscope.trace.recorder import CALLER, EXITS, is_plumbing, name_of
 
 MOST = 2048
 """Numbers beyond this are not the lengths of texts that headscope tries."""
-_Measure = Callable[[int, int], Any]
-"""A value that follows from the batch and the length."""
+Decision = Callable[[int, int], Any]
+"""What follows from the batch and the length: a size, or the truth of a comparison."""
 
 
 class SizeBranches(TorchFunctionMode):
@@ -30,10 +30,10 @@ class SizeBranches(TorchFunctionMode):
 
     def __init__(self, probe: Probe, base: nn.Module | None) -> None:
         super().__init__()
-        self.branches: list[_Measure] = []
+        self.branches: list[Decision] = []
         self.numbers: set[int] = set()
         self._base = base
-        self._measures: dict[int, _Measure] = {probe.batch: lambda batch, length: batch}
+        self._measures: dict[int, Decision] = {probe.batch: lambda batch, length: batch}
         if probe.length:
             self._measures[probe.length] = lambda batch, length: length
 
@@ -53,7 +53,7 @@ class SizeBranches(TorchFunctionMode):
         measure = self._measures.get(size)
         return size if measure is None else _size(size, measure, self)
 
-    def note_branch(self, measure: _Measure, frame: FrameType) -> None:
+    def note_branch(self, measure: Decision, frame: FrameType) -> None:
         """Notes a comparison that the code of a frame makes."""
         if not is_plumbing(frame.f_code.co_filename) and not self._is_inside(frame):
             self.branches.append(measure)
@@ -100,11 +100,11 @@ def _constants(code: CodeType) -> Iterator[Any]:
 class _Size(int):
     """A size that knows how it follows from the batch and the length."""
 
-    measure: _Measure
+    measure: Decision
     seen_by: SizeBranches
 
 
-def _size(value: int, measure: _Measure, seen_by: SizeBranches) -> _Size:
+def _size(value: int, measure: Decision, seen_by: SizeBranches) -> _Size:
     made = _Size(value)
     made.measure, made.seen_by = measure, seen_by
     return made
