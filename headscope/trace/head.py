@@ -200,7 +200,7 @@ def _head_trace(first: Look, cheap: Look, agreed: Agreement, tokens: TokenNames,
             *_note_on_formula(formula, stages),
         ),
         other_parameters=_of_other_heads(execution, base, head, stages),
-        not_determined=(*_not_determined(stages), *agreed.gaps, *_contradictions(verification)),
+        not_determined=(*_not_determined(stages), *dict.fromkeys(agreed.gaps), *_contradictions(verification)),
     )
 
 

@@ -7,11 +7,12 @@ positions with. There the formula is evaluated, and the pooling is held against 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, pairwise
+from typing import Any
 
 import torch
 from torch import nn
@@ -37,7 +38,7 @@ from headscope.trace.replay import Replay, known_hidden, replay_head, unfaithful
 from headscope.trace.size_branches import MOST, Decision, SizeBranches
 from headscope.trace.verify import measure_influence, verify_pooling
 
-_MOST_RUNS = 40
+_MOST_RUNS = 60
 _MOST_ROWS = 256
 _EOS_FROM_END = 2
 _FURTHER = 7
@@ -50,48 +51,65 @@ _MOST_TOKENS = 4096
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What is claimed of a head, and a run that shows it."""
+    """What is claimed of a head, and a run that shows it. `longest` is the number of tokens in the longest run."""
 
     look: Look
     formula: Formula
     pooling: Pooling
+    longest: int
+
+    @property
+    def probe(self) -> Probe:
+        return self.look.execution.probe
+
+    @property
+    def shortest(self) -> int:
+        """The fewest tokens of a text: an end token has some behind it."""
+        return _EOS_FROM_END + 1 if any(item.positions.where is Where.EOS for item in self.look.pooling.parts) else 1
 
 
 def held_against_other_inputs(agreed: Agreement, seen: list[Look], model: nn.Module, cheap: nn.Module) -> Agreement:
     """The agreement, without what other inputs contradict. `cheap` is `model` or a smaller one that takes less time.
 
     Other paths of texts without padding, of a single token and of texts that are longer than the traced ones are
-    named: what is shown isn't that of these. Classes of Transformers run at the sizes alone that their numbers name.
+    named: what is shown isn't that of these. Heads of Transformers run at those lengths alone that their code names.
     """
-    is_own = not type(model).__module__.startswith("transformers.")
     fault, gaps = "", list[Unavailable]()
+    is_own = any(not type(item).__module__.startswith(("transformers.", "torch.")) for item in _modules(seen[0]))
+    if seen[0].execution.probe.sizes.choices > 1 or not (is_own or _unreached(seen[-1])):
+        return agreed
     for reading in _readings(agreed, seen):
-        probe = reading.look.execution.probe
-        if probe.sizes.choices > 1:
-            continue
-        if is_own:
-            gaps += _without_padding(reading, cheap)
-            fault = fault or _on_examples(reading, model, cheap)
-        traced = max(look.execution.probe.length for look in seen)
-        found, longer = _at_other_sizes(reading, cheap, traced, is_own=is_own)
+        fault = fault or _on_examples(reading, model, cheap)
+        gaps += _without_padding(reading, cheap) if is_own else ()
+        found, longer = _at_other_sizes(reading, cheap, is_own=is_own)
         fault = fault or found
         gaps += [Unavailable("pooling of long texts", longer)] if longer else []
-    if not fault:
-        return replace(agreed, gaps=(*agreed.gaps, *dict.fromkeys(gaps)))
-    gaps.append(Unavailable("head path on other inputs", fault))
-    pooling = withdrawn(agreed.pooling)
-    return replace(agreed, pooling=pooling, formula=Formula("", fault), gaps=(*agreed.gaps, *dict.fromkeys(gaps)))
+    if fault:
+        gaps.append(Unavailable("head path on other inputs", fault))
+        agreed = replace(agreed, pooling=withdrawn(agreed.pooling), formula=Formula("", fault))
+    return replace(agreed, gaps=(*agreed.gaps, *dict.fromkeys(gaps)))
+
+
+def _modules(look: Look) -> set[nn.Module]:
+    return {look.execution.model, *(module for operation in look.head.operations for module in operation.modules)}
+
+
+def _unreached(look: Look) -> set[int]:
+    """The numbers in the code of a head that no text as long as the traced one reaches."""
+    length = look.execution.probe.length
+    return {number for number in _numbers_of_positions(look) if number > length} if length else set()
 
 
 def _readings(agreed: Agreement, seen: list[Look]) -> Iterator[_Reading]:
     """The claims, each with the last run that shows it: one run for both, if there is one."""
     is_contradicted = agreed.verification is not None and agreed.verification.agrees is False
     text, claims = agreed.formula.text, bool(agreed.pooling.parts) and not is_contradicted
+    longest = max(look.execution.probe.length for look in seen)
     found = []
     for look in reversed(seen) if text or claims else ():
         formula = next((item for item in look.all_formulas if item.text == text), None) if text else None
         pooling = look.pooling if claims and look.pooling.rule == agreed.pooling.rule else None
-        found.append(_Reading(look, formula or Formula(""), pooling or withdrawn(look.pooling)))
+        found.append(_Reading(look, formula or Formula(""), pooling or withdrawn(look.pooling), longest))
     shown = [item for item in found if (bool(item.formula.text), bool(item.pooling.parts)) == (bool(text), claims)]
     parts = [[item for item in found if item.formula.text], [item for item in found if item.pooling.parts]]
     yield from (items[0] for items in ([shown] if shown else parts) if items)
@@ -99,10 +117,9 @@ def _readings(agreed: Agreement, seen: list[Look]) -> Iterator[_Reading]:
 
 def _without_padding(reading: _Reading, model: nn.Module) -> Iterator[Unavailable]:
     """Other paths of texts without padding, and of a single token. Without a base model, encoders may skip masks."""
-    probe = reading.look.execution.probe
+    probe, found = reading.probe, set[str]()
     if reading.look.head.base is None or not probe.rows or "attention_mask" not in probe.inputs:
         return
-    found = set[str]()
     for name, other in (("without padding", probe.without_padding()), ("of a single token", probe.of_one_token())):
         fault = _fault_on(reading, model, other, tells_failure=other.length > 1)
         if fault and fault not in found:
@@ -113,56 +130,49 @@ def _without_padding(reading: _Reading, model: nn.Module) -> Iterator[Unavailabl
 
 def _on_examples(reading: _Reading, model: nn.Module, cheap: nn.Module) -> str:
     """What the caller's own inputs contradict, with the model's real numbers; "" for nothing."""
-    examples = reading.look.execution.probe.examples
+    examples = reading.probe.examples
     probe = None if examples is None else probe_as_given(model, examples)
-    if probe is None or (_asks_for_end(reading) and any(row.eos < 0 for row in probe.rows)):
+    if probe is None or (reading.shortest > 1 and any(row.eos < 0 for row in probe.rows)):
         return ""
     subject = model if probe.batch * max(probe.length, 1) <= _MOST_TOKENS else cheap
     fault = _fault_on(reading, subject, probe, with_numbers=True)
     return f"on the example inputs ({_told(probe)}), the forward {fault}" if fault else ""
 
 
-def _asks_for_end(reading: _Reading) -> bool:
-    return any(part.positions.where is Where.EOS for part in reading.look.pooling.parts)
-
-
-def _at_other_sizes(reading: _Reading, model: nn.Module, traced: int, *, is_own: bool) -> tuple[str, str]:
+def _at_other_sizes(reading: _Reading, model: nn.Module, *, is_own: bool) -> tuple[str, str]:
     """What the first of other sizes contradicts, and what the first of texts longer than the traced ones does."""
-    probe, longer = reading.look.execution.probe, ""
-    numbers = set(_numbers_of_positions(reading.look, traced if not is_own else 1))
-    waiting = list(_sizes_around((), probe, numbers))
+    probe, longer = reading.probe, ""
+    numbers = set(_numbers_of_positions(reading.look)) if is_own else _unreached(reading.look)
+    waiting, done = _around(probe, numbers), set[tuple[int, int]]()
     if is_own:
-        found = SizeBranches(probe, base_module(model))
-        _fault_on(reading, model, probe, watch=found)
-        numbers |= found.numbers
-        waiting = [*_usual_sizes(probe), *waiting, *_sizes_around(found.branches, probe, found.numbers, is_batch=True)]
-    shortest = _EOS_FROM_END + 1 if _asks_for_end(reading) else 1
-    longest, done, holds = _longest(reading), set[tuple[int, int]](), {traced}
+        watched = SizeBranches(probe, base_module(model))
+        _fault_on(reading, model, probe, watch=watched)
+        waiting = [*_usual_sizes(probe), *_decided(watched, probe), *waiting, *_named(watched, probe)]
+        numbers |= watched.lengths
+    configs = (getattr(module, "config", None) for module in (reading.look.execution.model, reading.look.head.base))
+    most = min((most for config in configs if (most := longest_text(config)) is not None), default=MOST)
+    holds = reading.longest
     while waiting and len(done) < _MOST_RUNS:
         batch, length = size = waiting.pop(0)
-        if size in done or 0 < length < shortest or length > longest:
+        if size in done or 0 < length < reading.shortest or length > most:
             continue
         done.add(size)
-        other = probe.resized(batch, length, _rows(batch, length, numbers, shortest) if length else ())
-        inside = SizeBranches(other, base_module(model))
-        fault = _fault_on(reading, model, other, watch=inside if is_own else None)
-        if fault and (length <= traced or batch != probe.batch):
+        other = probe.resized(batch, length, _rows(batch, length, numbers, reading.shortest) if length else ())
+        watched = SizeBranches(other, base_module(model))
+        fault = _fault_on(reading, model, other, watch=watched if is_own else None)
+        if fault and (length <= reading.longest or batch != probe.batch):
             return f"for {_told(other)}, the forward {fault}", longer
         if fault:
-            longest, longer = length - 1, f"for texts of {length} tokens, the forward {fault}"
+            most, longer = length - 1, f"for texts of {length} tokens, the forward {fault}"
         elif batch == probe.batch:
-            holds.add(length)
-        waiting += _sizes_around(inside.branches, other, inside.numbers - numbers, is_batch=True)
-    rest = [size for size in waiting if size not in done and size[1] <= longest]
-    if longer:
-        longer = f"{longer}; what is shown holds for texts of {max(at for at in holds if at <= longest)} tokens"
-    return f"the forward compares sizes with more numbers than headscope tries ({_MOST_RUNS})" if rest else "", longer
-
-
-def _longest(reading: _Reading) -> float:
-    """The most tokens that a text may have; infinite where nothing says."""
-    configs = (getattr(module, "config", None) for module in (reading.look.execution.model, reading.look.head.base))
-    return min((most for config in configs if (most := longest_text(config)) is not None), default=float("inf"))
+            holds = max(holds, length)
+        known = {*done, *waiting}
+        waiting[:0] = [
+            size
+            for size in _decided(watched, other)
+            if ((probe.batch, size[1]) if size[0] == batch else (size[0], probe.length)) not in known
+        ]
+    return "", f"{longer}; what is shown holds for texts of {min(holds, most)} tokens" if longer else ""
 
 
 def _usual_sizes(probe: Probe) -> Iterator[tuple[int, int]]:
@@ -170,54 +180,50 @@ def _usual_sizes(probe: Probe) -> Iterator[tuple[int, int]]:
     yield from ((1, probe.length - 1), (2, probe.length), (3, probe.length - 3)) if probe.length else ((1, 0), (2, 0))
 
 
-def _sizes_around(
-    branches: Iterable[Decision], probe: Probe, numbers: Iterable[int], *, is_batch: bool = False
-) -> Iterator[tuple[int, int]]:
-    """Batch and length on both sides of every decision, and around every number."""
+def _around(probe: Probe, numbers: set[int]) -> list[tuple[int, int]]:
+    """Lengths around the numbers that positions are compared with."""
+    return [(probe.batch, at + more) for at in sorted(numbers) for more in (-1, 0, 1, 3) if at + more > 1]
+
+
+def _named(watched: SizeBranches, probe: Probe) -> Iterator[tuple[int, int]]:
+    """Sizes around the numbers of code that gets sizes as plain numbers."""
+    yield from ((at + more, probe.length) for at in sorted(watched.batches) for more in (0, 1) if at < _MOST_ROWS)
+    yield from ((probe.batch, at + more) for at in sorted(watched.lengths) for more in (-1, 0, 1))
+
+
+def _decided(watched: SizeBranches, probe: Probe) -> Iterator[tuple[int, int]]:
+    """Batch and length on both sides of every decision."""
     batch, length = probe.batch, probe.length
-    for decides in branches:
+    for decides in watched.decisions:
         if length:
-            yield from ((batch, at) for at in _flips(partial(decides, batch), length, 2, MOST))
-        yield from ((at, length) for at in _flips(partial(_of_batch, decides, length), batch, 1, _MOST_ROWS))
-    for number in sorted(numbers):
-        around = (number - 1, number, number + 1, number + 3)
-        if length:
-            yield from ((batch, at) for at in around if at > 1)
-        if is_batch:
-            yield from ((at, length) for at in around[:-1] if at <= _MOST_ROWS)
+            yield from ((batch, at) for at in _flips(partial(decides, batch), length, range(2, MOST)))
+        yield from ((at, length) for at in _flips(partial(_of_batch, decides, length), batch, range(1, _MOST_ROWS)))
 
 
-def _of_batch(decides: Decision, length: int, batch: int) -> object:
+def _of_batch(decides: Decision, length: int, batch: int) -> Any:
     return decides(batch, length)
 
 
-def _flips(decides: Callable[[int], object], near: int, least: int, most: int) -> list[int]:
+def _flips(decides: Callable[[int], Any], near: int, sizes: range) -> list[int]:
     """The sizes between which a decision changes, the nearest first."""
     told = []
-    for at in range(least, most + 1):
+    for at in sizes:
         with suppress(ArithmeticError):
             told.append((at, bool(decides(at))))
-    changes = [pair for pair in pairwise(told) if pair[0][1] != pair[1][1]]
-    nearest = sorted(changes, key=lambda pair: abs(pair[0][0] - near))[:_FLIPS]
-    return [at for (below, _), (above, _) in nearest for at in (below, above, above + _FURTHER) if at <= most]
+    changes = [(one[0], other[0]) for one, other in pairwise(told) if one[1] != other[1]]
+    nearest = sorted(changes, key=lambda pair: abs(pair[0] - near))[:_FLIPS]
+    return [at for below, above in nearest for at in (below, above, above + _FURTHER) if at in sizes]
 
 
-def _numbers_of_positions(look: Look, least: int) -> Iterator[int]:
-    """The numbers beyond `least` that a forward computes positions and masks with outside its base model.
-
-    With them those of slices that cut nothing off a text as long as the traced ones.
-    """
+def _numbers_of_positions(look: Look) -> Iterator[int]:
+    """The numbers that a forward computes positions and masks with outside its base model, and those of idle slices."""
     sizes = look.execution.probe.axis_sizes().values()
     for made in look.execution.graph.operations:
-        is_outside = look.head.base is None or look.head.base not in made.modules
-        if is_outside and (
-            _cuts_nothing(made) or all(not item.is_meta and id(item) not in look.head.derived for item in made.outputs)
-        ):
-            yield from (number for number in _numbers_in(made) if least < number <= MOST and number not in sizes)
-
-
-def _cuts_nothing(made: Operation) -> bool:
-    return made.name == "__getitem__" and made.args[0].numel() == made.outputs[0].numel()
+        if look.head.base is not None and look.head.base in made.modules:
+            continue
+        is_idle = made.name == "__getitem__" and made.args[0].numel() == made.outputs[0].numel()
+        if is_idle or all(not item.is_meta and id(item) not in look.head.derived for item in made.outputs):
+            yield from (number for number in _numbers_in(made) if 1 < number <= MOST and number not in sizes)
 
 
 def _numbers_in(made: Operation) -> Iterator[int]:
@@ -235,13 +241,9 @@ def _numbers_in(made: Operation) -> Iterator[int]:
 
 
 def _rows(batch: int, length: int, numbers: set[int], shortest: int) -> tuple[Row, ...]:
-    """Rows with texts just as long as each number, and a little shorter and longer; one at least is padded."""
-    near = [at for number in sorted(numbers) for at in (number, number - 1, number + 1)]
-    texts = [
-        at
-        for at in dict.fromkeys((length - 2, *near, length, length - 1, 3, 1))
-        if min(shortest, length) <= at <= length
-    ]
+    """Rows with texts just as long as numbers near the length, and a little shorter and longer; the first is padded."""
+    near = sorted({at + more for at in numbers for more in (-1, 0, 1)}, key=lambda at: abs(at - length))
+    texts = [at for at in dict.fromkeys((length - 2, *near, length, 3, 1)) if min(shortest, length) <= at <= length]
     found = []
     for at in range(batch):
         count = texts[at % len(texts)]
@@ -252,11 +254,8 @@ def _rows(batch: int, length: int, numbers: set[int], shortest: int) -> tuple[Ro
 
 
 def _told(probe: Probe) -> str:
-    return (
-        f"{counted(probe.batch, 'text')} of {counted(probe.length, 'token')}"
-        if probe.length
-        else f"a batch of {probe.batch}"
-    )
+    rows = f"a batch of {probe.batch}"
+    return f"{counted(probe.batch, 'text')} of {counted(probe.length, 'token')}" if probe.length else rows
 
 
 def _fault_on(

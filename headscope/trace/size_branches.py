@@ -26,16 +26,17 @@ Decision = Callable[[int, int], Any]
 
 
 class SizeBranches(TorchFunctionMode):
-    """Notes the comparisons of sizes outside `base` as functions of batch and length, and the numbers in their code."""
+    """Notes the comparisons of sizes outside `base`, and the numbers in code that gets a size or a value as a number.
+
+    `batches` are the numbers that a number of rows may be compared with, `lengths` those for positions.
+    """
 
     def __init__(self, probe: Probe, base: nn.Module | None) -> None:
         super().__init__()
-        self.branches: list[Decision] = []
-        self.numbers: set[int] = set()
-        self._base = base
-        self._measures: dict[int, Decision] = {probe.batch: lambda batch, length: batch}
-        if probe.length:
-            self._measures[probe.length] = lambda batch, length: length
+        self.decisions: list[Decision] = []
+        self.batches: set[int] = set()
+        self.lengths: set[int] = set()
+        self._base, self._at = base, (probe.batch, probe.length)
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -43,28 +44,34 @@ class SizeBranches(TorchFunctionMode):
         result = func(*args, **(kwargs or {}))
         name = name_of(func)
         if name in {"shape", "size"}:
-            sizes = map(self._measured, result) if isinstance(result, tuple) else self._measured(result)
-            return torch.Size(sizes) if isinstance(result, tuple) else sizes
-        if name == "__len__" or (name in EXITS and not args[0].is_floating_point()):
-            self.note_read(sys._getframe(1))
+            return torch.Size(map(self._known, result)) if isinstance(result, tuple) else self._known(result)
+        if name == "__len__" and isinstance(size := self._known(result), _Size):
+            self.note_read(size.measure, sys._getframe(1))
+        elif name in EXITS and not args[0].is_floating_point():
+            self.note_read(lambda batch, length: length, sys._getframe(1))
         return result
 
-    def _measured(self, size: int) -> int:
-        measure = self._measures.get(size)
-        return size if measure is None else _size(size, measure, self)
+    def _known(self, size: int) -> int:
+        if size == self._at[0]:
+            return _size(size, lambda batch, length: batch, self)
+        return _size(size, lambda batch, length: length, self) if size and size == self._at[1] else size
 
-    def note_branch(self, measure: Decision, frame: FrameType) -> None:
+    def note_decision(self, decision: Decision, frame: FrameType) -> None:
         """Notes a comparison that the code of a frame makes."""
         if not is_plumbing(frame.f_code.co_filename) and not self._is_inside(frame):
-            self.branches.append(measure)
+            self.decisions.append(decision)
 
-    def note_read(self, frame: FrameType) -> None:
-        """Notes the numbers of the code, from a frame on, that gets a size or a value as a plain number."""
+    def note_read(self, measure: Decision, frame: FrameType) -> None:
+        """Notes the numbers of the code, from a frame on, that gets what is measured as a plain number."""
         if self._is_inside(frame):
             return
-        for found in _frames(frame):
-            if not is_plumbing(found.f_code.co_filename):
-                self.numbers.update(item for item in _whole_numbers(found) if 1 < item <= MOST)
+        own = (found for found in _frames(frame) if not is_plumbing(found.f_code.co_filename))
+        numbers = {item for found in own for item in _whole_numbers(found) if 1 < item <= MOST}
+        batch, length = self._at
+        if measure(batch + 1, length) != measure(batch, length):
+            self.batches |= numbers
+        if measure(batch, length + 1) != measure(batch, length):
+            self.lengths |= numbers
 
     def _is_inside(self, frame: FrameType) -> bool:
         return self._base is not None and any(found.f_locals.get("self") is self._base for found in _frames(frame))
@@ -115,18 +122,18 @@ def _method(name: str, *, compares: bool) -> Callable[..., Any]:
 
     def method(self: _Size, *others: Any) -> Any:
         result = plain(self, *others)
-        # A fraction or a plain number: what it is compared with is not seen.
-        if name in {"__int__", "__hash__"} or result is NotImplemented or not isinstance(result, int):
-            self.seen_by.note_read(sys._getframe(1))
-            return result
 
         def measure(batch: int, length: int) -> Any:
             given = (item.measure(batch, length) if isinstance(item, _Size) else item for item in (self, *others))
             return plain(*given)
 
+        # A fraction or a plain number: what it is compared with is not seen.
+        if name in {"__int__", "__hash__"} or result is NotImplemented or not isinstance(result, int):
+            self.seen_by.note_read(self.measure, sys._getframe(1))
+            return result
         if not compares:
             return _size(result, measure, self.seen_by)
-        self.seen_by.note_branch(measure, sys._getframe(1))
+        self.seen_by.note_decision(measure, sys._getframe(1))
         return result
 
     return method
