@@ -78,9 +78,8 @@ class Counterpart:
                 parts, recorded = tuple(map(carried, node.parts)), tuple(map(self.of, node.recorded))
                 return replace(node, parts=parts, recorded=recorded)
             case Applied():
-                step = replace(
-                    node.step, operations=tuple(self.operations[item.index] for item in node.step.operations)
-                )
+                made = (self._made(item) for item in node.step.operations)
+                step = replace(node.step, operations=tuple(item for item in made if item))
                 if (node.text or node.rest) and len(step.operations) == 1 and step.name not in LAYOUT:
                     self._check_numbers(node.step.last, step.last)
                 inputs = tuple((self.of(tensor), carried(inner)) for tensor, inner in node.inputs)
@@ -133,29 +132,31 @@ def find_counterpart(one: Execution, head: HeadSlice, other: Execution) -> Count
     hidden = {id(tensor) for tensor in head.hidden}
     while waiting:
         left, made, right, made_there = waiting.pop()
-        pairs[id(left)] = left, right
-        if id(left) in hidden or made in operations:
-            continue
         found, there = (run.graph.operations[at] if at >= 0 else None for run, at in ((one, made), (other, made_there)))
-        if _named(one, left, found) != _named(other, right, there) or not _are_same_output(left, found, right, there):
-            # A copy into one piece of memory is only made where there are several.
-            if found and _is_copy(found):
-                waiting.append((*found.inputs[0], right, made_there))
-                continue
-            if there and _is_copy(there):
-                waiting.append((left, made, *there.inputs[0]))
-                continue
-            # How a mask is made may differ: its values decide. What is made from hidden states or weights may not.
-            if id(left) in head.derived or left.is_meta or found is None or there is None:
-                raise Differs(
-                    f"runs other code ({place_of(there or found)})" if there or found else "reads other values"
-                )
-        elif found and there:
-            operations[made] = there
-            for item, twin in zip(found.outputs, there.outputs, strict=False):
-                pairs.setdefault(id(item), (item, twin))
-            inputs = zip(found.inputs, there.inputs, strict=True)
-            waiting += [(item, by, twin, twin_by) for (item, by), (twin, twin_by) in inputs]
+        # A copy into one piece of memory is only made where there are several.
+        if there and _is_copy(there) and not (found and _is_copy(found)):
+            waiting.append((left, made, *there.inputs[0]))
+        elif id(left) in hidden or made in operations:
+            known = pairs[id(left)][1] if id(left) in hidden & pairs.keys() else right
+            if known is not right or operations.get(made, there) is not there:
+                raise Differs(_other_code(there))
+            pairs[id(left)] = left, right
+        elif _named(one, left, found) == _named(other, right, there) and _is_same_output(left, found, right, there):
+            pairs[id(left)] = left, right
+            if found and there:
+                operations[made] = there
+                for item, twin in zip(found.outputs, there.outputs, strict=False):
+                    pairs.setdefault(id(item), (item, twin))
+                inputs = zip(found.inputs, there.inputs, strict=True)
+                waiting += [(item, by, twin, twin_by) for (item, by), (twin, twin_by) in inputs]
+        elif found and _is_copy(found):
+            pairs[id(left)] = left, right
+            waiting.append((*found.inputs[0], right, made_there))
+        # How a mask is made may differ: its values decide. What is made from hidden states or weights may not.
+        elif id(left) in head.derived or left.is_meta or found is None or there is None:
+            raise Differs(_other_code(there or found))
+        else:
+            pairs[id(left)] = left, right
     if not hidden <= pairs.keys():
         raise Differs("runs other code")
     same = same_head(head, other, tuple(pairs[id(tensor)][1] for tensor in head.hidden), base_module(other.model))
@@ -166,16 +167,16 @@ def _is_copy(made: Operation) -> bool:
     return is_silent(single_step(made)) and len(made.inputs) == 1
 
 
-def _are_same_output(left: torch.Tensor, one: Operation | None, right: torch.Tensor, other: Operation | None) -> bool:
+def _is_same_output(left: torch.Tensor, one: Operation | None, right: torch.Tensor, other: Operation | None) -> bool:
     """Whether two tensors are the same output of their operations, counted from the first or from the last."""
-    if one is None or other is None:
-        return one is other
-    (here, there) = (_place(tensor, made) for tensor, made in ((left, one), (right, other)))
-    return here == there or here - len(one.outputs) == there - len(other.outputs)
+    if not (one and other):
+        return True
+    here, there = ([item is tensor for item in made.outputs] for tensor, made in ((left, one), (right, other)))
+    return here.index(True) == there.index(True) or here[::-1].index(True) == there[::-1].index(True)
 
 
-def _place(tensor: torch.Tensor, made: Operation) -> int:
-    return next(at for at, item in enumerate(made.outputs) if item is tensor)
+def _other_code(made: Operation | None) -> str:
+    return f"runs other code ({place_of(made)})" if made else "reads other values"
 
 
 def _named(run: Execution, tensor: torch.Tensor, made: Operation | None) -> tuple[Any, ...]:
