@@ -27,7 +27,7 @@ from headscope.trace.changed_inputs import ChangedInputs
 from headscope.trace.counterpart import Counterpart, Differs, find_counterpart
 from headscope.trace.evaluate import equals_head
 from headscope.trace.examples import probe_as_given
-from headscope.trace.execution import Execution, run_forward
+from headscope.trace.execution import Execution, is_shape_only, run_forward
 from headscope.trace.formula import Formula
 from headscope.trace.head_slice import HeadSlice
 from headscope.trace.inputs import Row
@@ -35,11 +35,13 @@ from headscope.trace.picks import kept_positions
 from headscope.trace.probe import Probe, longest_text
 from headscope.trace.recorder import Operation
 from headscope.trace.replay import Replay, known_hidden, replay_head, unfaithful_reasons
-from headscope.trace.size_branches import MOST, Decision, SizeBranches
+from headscope.trace.size_branches import MOST, Decision, Place, SizeBranches
 from headscope.trace.verify import measure_influence, verify_pooling
 
 _MOST_RUNS = 60
 _MOST_ROWS = 256
+_MOST_REAL = 256
+"""Tokens in a text of a model that runs with its numbers, which takes time."""
 _EOS_FROM_END = 2
 _FURTHER = 7
 """Behind the size where a decision changes, what follows from it may still be the same."""
@@ -141,19 +143,21 @@ def _on_examples(reading: _Reading, model: nn.Module, cheap: nn.Module) -> str:
 
 def _at_other_sizes(reading: _Reading, model: nn.Module, *, is_own: bool) -> tuple[str, str]:
     """What the first of other sizes contradicts, and what the first of texts longer than the traced ones does."""
-    probe, longer = reading.probe, ""
+    probe, longer, holds = reading.probe, "", reading.longest
     numbers = set(_numbers_of_positions(reading.look)) if is_own else _unreached(reading.look)
-    waiting, done = _around(probe, numbers), set[tuple[int, int]]()
+    waiting, guessed = _around(probe, numbers), set[tuple[int, int]]()
+    done, places = set[tuple[int, int]](), set[Place]()
     if is_own:
         watched = SizeBranches(probe, base_module(model))
         _fault_on(reading, model, probe, watch=watched)
-        waiting = [*_usual_sizes(probe), *_decided(watched, probe), *waiting, *_named(watched, probe)]
+        waiting = [*_usual_sizes(probe), *_decided(watched, probe, places), *waiting]
+        guessed = set(_named(watched, probe)) - set(waiting)
         numbers |= watched.lengths
-    configs = (getattr(module, "config", None) for module in (reading.look.execution.model, reading.look.head.base))
-    most = min((most for config in configs if (most := longest_text(config)) is not None), default=MOST)
-    holds = reading.longest
-    while waiting and len(done) < _MOST_RUNS:
-        batch, length = size = waiting.pop(0)
+    waiting += sorted(guessed)
+    most = _longest(reading, model)
+    while (size := next(iter(waiting), None)) is not None and len(done) < _MOST_RUNS:
+        waiting = [item for item in waiting if item != size]
+        batch, length = size
         if size in done or 0 < length < reading.shortest or length > most:
             continue
         done.add(size)
@@ -166,13 +170,19 @@ def _at_other_sizes(reading: _Reading, model: nn.Module, *, is_own: bool) -> tup
             most, longer = length - 1, f"for texts of {length} tokens, the forward {fault}"
         elif batch == probe.batch:
             holds = max(holds, length)
-        known = {*done, *waiting}
-        waiting[:0] = [
-            size
-            for size in _decided(watched, other)
-            if ((probe.batch, size[1]) if size[0] == batch else (size[0], probe.length)) not in known
-        ]
-    return "", f"{longer}; what is shown holds for texts of {min(holds, most)} tokens" if longer else ""
+        waiting[:0] = _decided(watched, other, places)
+    if longer:
+        return "", f"{longer}; what is shown holds for texts of {min(holds, most)} tokens"
+    rest = {size for size in waiting if size[1] <= most}
+    told = "the forward may compare sizes with more numbers than headscope tries" if rest else ""
+    return ("", told) if rest <= guessed else (told, "")
+
+
+def _longest(reading: _Reading, model: nn.Module) -> int:
+    """The most tokens in a text that headscope tries."""
+    configs = (getattr(module, "config", None) for module in (reading.look.execution.model, reading.look.head.base))
+    limits = (limit for config in configs if (limit := longest_text(config)) is not None)
+    return min((MOST if is_shape_only(model) else _MOST_REAL, *limits))
 
 
 def _usual_sizes(probe: Probe) -> Iterator[tuple[int, int]]:
@@ -191,13 +201,15 @@ def _named(watched: SizeBranches, probe: Probe) -> Iterator[tuple[int, int]]:
     yield from ((probe.batch, at + more) for at in sorted(watched.lengths) for more in (-1, 0, 1))
 
 
-def _decided(watched: SizeBranches, probe: Probe) -> Iterator[tuple[int, int]]:
-    """Batch and length on both sides of every decision."""
+def _decided(watched: SizeBranches, probe: Probe, places: set[Place]) -> list[tuple[int, int]]:
+    """Batch and length on both sides of every decision that isn't made at one of `places`, which are added to them."""
     batch, length = probe.batch, probe.length
-    for decides in watched.decisions:
-        if length:
-            yield from ((batch, at) for at in _flips(partial(decides, batch), length, range(2, MOST)))
-        yield from ((at, length) for at in _flips(partial(_of_batch, decides, length), batch, range(1, _MOST_ROWS)))
+    found: list[tuple[int, int]] = []
+    for _, decides in (item for item in watched.decisions if item[0] not in places):
+        found += [(batch, at) for at in _flips(partial(decides, batch), length, range(2, MOST)) if length]
+        found += [(at, length) for at in _flips(partial(_of_batch, decides, length), batch, range(1, _MOST_ROWS))]
+    places.update(place for place, _ in watched.decisions)
+    return found
 
 
 def _of_batch(decides: Decision, length: int, batch: int) -> Any:
@@ -216,14 +228,17 @@ def _flips(decides: Callable[[int], Any], near: int, sizes: range) -> list[int]:
 
 
 def _numbers_of_positions(look: Look) -> Iterator[int]:
-    """The numbers that a forward computes positions and masks with outside its base model, and those of idle slices."""
-    sizes = look.execution.probe.axis_sizes().values()
+    """The numbers that a forward computes positions and masks with outside its base model.
+
+    With them those of its other operations that are larger than any length here, and no size: where a slice ends.
+    """
+    longest = look.execution.probe.length
     for made in look.execution.graph.operations:
         if look.head.base is not None and look.head.base in made.modules:
             continue
-        is_idle = made.name == "__getitem__" and made.args[0].numel() == made.outputs[0].numel()
-        if is_idle or all(not item.is_meta and id(item) not in look.head.derived for item in made.outputs):
-            yield from (number for number in _numbers_in(made) if 1 < number <= MOST and number not in sizes)
+        least = 1 if all(not item.is_meta and id(item) not in look.head.derived for item in made.outputs) else longest
+        shown = {size for item in (*(tensor for tensor, _ in made.inputs), *made.outputs) for size in item.shape}
+        yield from (number for number in _numbers_in(made) if least < number <= MOST and number not in shown)
 
 
 def _numbers_in(made: Operation) -> Iterator[int]:

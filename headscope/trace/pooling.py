@@ -76,9 +76,8 @@ def _read_split(step: Step, reading: Reading) -> None:
     for piece, size, start in zip(pieces, sizes, accumulate(sizes, initial=0), strict=False):
         if size > 1:
             stop = None if start + size == length else start + size
-            reading.states[id(piece)] = replace(
-                state, kept=Positions(Where.RANGE, start, stop), touched_by=(*state.touched_by, step)
-            )
+            kept = Positions(Where.RANGE, start, stop) if start or stop else ALL
+            reading.states[id(piece)] = replace(state, kept=kept, touched_by=(*state.touched_by, step))
             continue
         picked = Picked((start,) * reading.execution.probe.batch, start, length)
         part = part_of_pick(explain_pick(picked, reading.execution, reading.names), step, reading)

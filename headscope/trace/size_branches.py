@@ -24,6 +24,9 @@ MOST = 2048
 Decision = Callable[[int, int], Any]
 """What follows from the batch and the length: a size, or the truth of a comparison."""
 
+Place = tuple[CodeType, int]
+"""Where a comparison is made: its code, and how far into it."""
+
 
 class SizeBranches(TorchFunctionMode):
     """Notes the comparisons of sizes outside `base`, and the numbers in code that gets a size or a value as a number.
@@ -33,16 +36,20 @@ class SizeBranches(TorchFunctionMode):
 
     def __init__(self, probe: Probe, base: nn.Module | None) -> None:
         super().__init__()
-        self.decisions: list[Decision] = []
+        self.decisions: list[tuple[Place, Decision]] = []
         self.batches: set[int] = set()
         self.lengths: set[int] = set()
+        self._codes: set[CodeType] = set()
         self._base, self._at = base, (probe.batch, probe.length)
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        result = func(*args, **(kwargs or {}))
+        self._note_code(sys._getframe(1))
         name = name_of(func)
+        if name == "__getitem__":  # before it fails: a forward may catch that
+            self._note_index(args[1], sys._getframe(1))
+        result = func(*args, **(kwargs or {}))
         if name in {"shape", "size"}:
             return torch.Size(map(self._known, result)) if isinstance(result, tuple) else self._known(result)
         if name == "__len__" and isinstance(size := self._known(result), _Size):
@@ -50,6 +57,20 @@ class SizeBranches(TorchFunctionMode):
         elif name in EXITS and not args[0].is_floating_point():
             self.note_read(lambda batch, length: length, sys._getframe(1))
         return result
+
+    def _note_code(self, frame: FrameType) -> None:
+        """Notes the numbers in code outside the base model: where a loop ends, the size of a piece."""
+        found = next((item for item in _frames(frame) if not is_plumbing(item.f_code.co_filename)), None)
+        if found is not None and found.f_code not in self._codes:
+            self._codes.add(found.f_code)
+            if not self._is_inside(found):
+                self.lengths.update(item for item in _constants(found.f_code) if type(item) is int and 1 < item <= MOST)
+
+    def _note_index(self, item: Any, frame: FrameType) -> None:
+        parts = item if isinstance(item, tuple) else (item,)
+        numbers = {part for part in parts if type(part) is int and 1 < part <= MOST} - self.lengths
+        if numbers and not self._is_inside(frame):
+            self.lengths |= numbers
 
     def _known(self, size: int) -> int:
         if size == self._at[0]:
@@ -59,7 +80,7 @@ class SizeBranches(TorchFunctionMode):
     def note_decision(self, decision: Decision, frame: FrameType) -> None:
         """Notes a comparison that the code of a frame makes."""
         if not is_plumbing(frame.f_code.co_filename) and not self._is_inside(frame):
-            self.decisions.append(decision)
+            self.decisions.append(((frame.f_code, frame.f_lasti), decision))
 
     def note_read(self, measure: Decision, frame: FrameType) -> None:
         """Notes the numbers of the code, from a frame on, that gets what is measured as a plain number."""

@@ -51,8 +51,8 @@ class _Positions:
     def __init__(self, hidden: Tensor) -> None:
         self.hidden = hidden
 
-    def __getitem__(self, item: int | slice) -> Tensor:
-        return self.hidden[:, item]
+    def __getitem__(self, item: int | slice | tuple[slice, ...]) -> Tensor:
+        return self.hidden[item if isinstance(item, tuple) else (slice(None), item)]
 
     def __mul__(self, other: Tensor) -> Tensor:
         return self.hidden * other
@@ -61,8 +61,9 @@ class _Positions:
 def evaluated(pool: str, hidden: Tensor, mask: Tensor) -> Tensor:
     """What the text of a pooling says, for texts that are no name of one above."""
     meaning = {
-        "h": _Positions(hidden), "mask": mask[..., None], "mean": lambda x: x.mean(1),
-        "sum": lambda x, axis=1: x.sum(axis), "cumsum": torch.cumsum, "le": torch.le, "long": Tensor.long,
+        "h": _Positions(hidden), "mask": mask[..., None], "mean": lambda x: getattr(x, "hidden", x).mean(1),
+        "sum": lambda x, axis=1: x.sum(axis), "cumsum": torch.cumsum, "le": torch.le,
+        "stack": lambda x: x, "max": lambda x: x.amax(1) if x.dim() > len("bh") else x, "long": Tensor.long,
         "bitwise_and": lambda x, y: x.bool() & y.bool(),
     }  # fmt: skip
     found = eval(pool, {"__builtins__": {}}, meaning)
@@ -81,6 +82,13 @@ def meaning_of(formula: str) -> tuple[str, str]:
 
 def count_of(h: Tensor) -> int:
     return len(h)
+
+
+def _fits(h: Tensor, constant: int) -> bool:
+    try:
+        return bool(h[:, constant].numel())
+    except IndexError:
+        return False
 
 
 def is_long(s: Branching, h: Tensor) -> bool:
@@ -109,6 +117,9 @@ CONDITIONS: dict[str, Callable[[Branching, Tensor, Tensor, int], bool]] = {
     "kept above": lambda s, h, m, c: int(m.sum(1).max()) > c,
     "kept compared": lambda s, h, m, c: bool((m.sum(1) > c).any()),
     "left padded": lambda s, h, m, c: bool((m[:, 0] == 0).any()),
+    "size in a table": lambda s, h, m, c: {c: True}.get(h.size(1), False),
+    "size in a tuple": lambda s, h, m, c: tuple(m.shape) == (len(m), c),
+    "size by a call": lambda s, h, m, c: _fits(h, c),
     "values": lambda s, h, m, c: bool(h.norm() > c),
     "one value": lambda s, h, m, c: float(h[0, 0, 0]) > 0,
 }
@@ -122,6 +133,10 @@ POSITIONS: dict[str, Callable[[Tensor, Tensor, int], Tensor]] = {
     "index minimum": lambda h, m, c: h[rows(m), torch.minimum(last_kept(m), torch.tensor(c))],
     "gathered": lambda h, m, c: h.gather(1, last_kept(m).clamp(max=c)[:, None, None].expand(-1, 1, H))[:, 0],
     "sliced by min": lambda h, m, c: h[:, : min(h.shape[1], c)].mean(1),
+    "in pieces": lambda h, m, c: torch.stack([item.mean(1) for item in h.split(c, 1)]).amax(0),
+    "in steps": lambda h, m, c: _in_steps(h),
+    "narrowed": lambda h, m, c: h.narrow(1, 0, min(c, h.shape[1])).amax(1),
+    "from the end": lambda h, m, c: h[:, -c:].mean(1),
     "decaying": lambda h, m, c: (h * torch.exp(-0.1 * torch.arange(h.shape[1]))[None, :, None]).sum(1),
     "halved": lambda h, m, c: _halved(h[:, 0]),
 }
@@ -129,6 +144,13 @@ POSITIONS: dict[str, Callable[[Tensor, Tensor, int], Tensor]] = {
 
 def _masked_mean(h: Tensor, kept: Tensor) -> Tensor:
     return (h * kept[..., None]).sum(1) / kept.sum(1, keepdim=True)
+
+
+def _in_steps(h: Tensor) -> Tensor:
+    found = h[:, 0]
+    for at in range(0, h.shape[1], 64):
+        found = found + h[:, at]
+    return found
 
 
 def _halved(v: Tensor) -> Tensor:

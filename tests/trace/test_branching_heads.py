@@ -9,7 +9,7 @@ from headscope.facts.report import Report
 from tests.trace.branching import CONDITIONS, POSITIONS, Drawn, draw, falsehood
 from tests.trace.heads import EXAMPLES
 
-SEEDS = range(270)
+SEEDS = range(280)
 
 
 def report_of(drawn: Drawn) -> Report:
