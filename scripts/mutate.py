@@ -37,7 +37,7 @@ _TRACE = (
     "tests/trace/test_pooling.py", "tests/trace/test_agreement.py", "tests/trace/test_chosen_positions.py",
     "tests/trace/test_computed_weights.py", "tests/trace/test_parts_proven.py", "tests/trace/test_branches.py",
     "tests/trace/test_cuts.py", "tests/trace/test_changed_inputs.py", "tests/trace/test_taken_back.py",
-    "tests/trace/test_windows.py",
+    "tests/trace/test_windows.py", "tests/trace/test_branching_heads.py", "tests/trace/test_other_inputs.py",
     "tests/trace/test_random_choices.py", "tests/trace/test_values_that_leave_torch.py",
 )  # fmt: skip
 _CHECKS = ("tests/checks/test_rules_directly.py",)
