@@ -55,11 +55,12 @@ def probe_as_given(model: nn.Module, examples: Any) -> Probe:
     named = named_examples(model, examples)
     tensors = [value for value in named.values() if isinstance(value, torch.Tensor) and value.dim()]
     batch, length = tensors[0].shape[0], _token_length(tensors)
-    config, ids, mask = getattr(model, "config", None), named.get("input_ids"), named.get("attention_mask")
+    config, ids = getattr(model, "config", None), named.get("input_ids")
+    mask: Any = named.get("attention_mask")
     pad, eos = (getattr(config, f"{name}_token_id", None) for name in ("pad", "eos"))
     if not isinstance(mask, torch.Tensor):
         has_pads = isinstance(ids, torch.Tensor) and isinstance(pad, int)
-        mask = ids != pad if has_pads else torch.ones(batch, length)
+        mask = torch.as_tensor(ids != pad) if has_pads else torch.ones(batch, length)
     rows = []
     for at in range(batch if length and mask.shape == (batch, length) else 0):
         kept = mask[at].nonzero().flatten().tolist()

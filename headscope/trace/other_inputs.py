@@ -230,13 +230,14 @@ def _flips(decides: Callable[[int], Any], near: int, sizes: range) -> list[int]:
 def _numbers_of_positions(look: Look) -> Iterator[int]:
     """The numbers that a forward computes positions and masks with outside its base model.
 
-    With them those of its other operations that are larger than any length here, and no size: where a slice ends.
+    With them those of the head's operations that are larger than any length here, and no size: where a slice ends.
     """
-    longest = look.execution.probe.length
+    longest, own = look.execution.probe.length, {item.index for item in look.head.operations}
     for made in look.execution.graph.operations:
-        if look.head.base is not None and look.head.base in made.modules:
+        is_position = not any(item.is_meta or id(item) in look.head.derived for item in made.outputs)
+        if look.head.base in made.modules or not (is_position or made.index in own):
             continue
-        least = 1 if all(not item.is_meta and id(item) not in look.head.derived for item in made.outputs) else longest
+        least = 1 if is_position else longest
         shown = {size for item in (*(tensor for tensor, _ in made.inputs), *made.outputs) for size in item.shape}
         yield from (number for number in _numbers_in(made) if least < number <= MOST and number not in shown)
 
@@ -319,9 +320,9 @@ def _fault_of_pooling(reading: _Reading, same: Counterpart, replay: Replay) -> s
     look, axes = reading.look, same.axes(reading.look.axes)
     if not reading.pooling.parts:
         return ""
-    if _moves_all_it_names(reading.pooling, look.execution, look.head, look.axes, look.runs and look.runs.usual) and (
-        not _moves_all_it_names(reading.pooling, same.other, same.head, axes, replay)
-    ):
+    if _moves_all_it_names(
+        reading.pooling, look.execution, look.head, look.axes, look.runs.usual if look.runs else None
+    ) and (not _moves_all_it_names(reading.pooling, same.other, same.head, axes, replay)):
         return "reads other positions"
     tensors = tuple(tuple(same.of(tensor) for tensor in pair) for pair in look.tensors)
     runs = ChangedInputs(same.other, same.head, axes, replay)
