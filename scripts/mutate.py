@@ -59,7 +59,8 @@ _CHECKPOINTS = (
     "tests/checkpoints/test_foreign.py", "tests/checkpoints/test_ranges.py",
 )  # fmt: skip
 _FLOORED = (
-    "pooling", "collapse", "picks", "head_slice", "indexing", "replay", "verify", "changed_inputs", "cuts", "branches",
+    "pooling", "collapse", "picks", "head_slice", "indexing", "replay", "verify", "changed_inputs", "counterpart",
+    "other_inputs", "size_branches",
 )  # fmt: skip
 _ROOMS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (  # folder, files (all where none is named), tests
     (

@@ -34,7 +34,7 @@ class Counterpart:
     operations: dict[int, Operation]
 
     def of(self, value: Any) -> Any:
-        """The other run's tensor for one of the first; what is no tensor is the same in both."""
+        """The other run's tensor for one of the first; anything but a tensor is the same in both."""
         return self.pairs[id(value)][1] if isinstance(value, torch.Tensor) else value
 
     def axes(self, axes: TokenAxes) -> TokenAxes:

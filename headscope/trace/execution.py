@@ -40,7 +40,7 @@ class Execution:
     field of the configuration for its loss; None where it computed none. `fails_without_pad` is how the run fails
     without the pad token that headscope set for it; "" where it set none. `draws_from` names a generator outside
     PyTorch from which a forward that is not of Transformers drew; "" where it drew from none. `output` is the name of
-    the scores that were asked for.
+    the scores that were requested.
     """
 
     model: nn.Module

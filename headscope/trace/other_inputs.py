@@ -78,7 +78,8 @@ def held_against_other_inputs(agreed: Agreement, seen: list[Look], model: nn.Mod
     """
     fault, gaps = "", list[Unavailable]()
     is_own = any(not type(item).__module__.startswith(("transformers.", "torch.")) for item in _modules(seen[0]))
-    if seen[0].execution.probe.sizes.choices > 1 or not (is_own or _unreached(seen[-1])):
+    probe = seen[0].execution.probe
+    if probe.sizes.choices > 1 or not (is_own or probe.examples is not None or _unreached(seen[-1])):
         return agreed
     for reading in _readings(agreed, seen):
         fault = fault or _on_examples(reading, model, cheap)
@@ -283,7 +284,7 @@ def _fault_on(
     with_numbers: bool = False,
     tells_failure: bool = False,
 ) -> str:
-    """What is wrong with a reading on other inputs; "" also where the forward fails on them: it has no scores then."""
+    """What is wrong with a reading on other inputs; "" too if the forward fails on them: it has no scores then."""
     first = reading.look.execution
     try:
         with nullcontext() if watch is None else watch:
@@ -295,6 +296,8 @@ def _fault_on(
     except Differs as err:
         return str(err)
     except Unsupported as err:
+        if watch is not None:  # a forward may take no numbers but plain ones
+            return _fault_on(reading, model, probe, with_numbers=with_numbers, tells_failure=tells_failure)
         return err.message if tells_failure else ""
 
 
