@@ -321,8 +321,10 @@ def _are_finite(replay: Replay) -> bool:
 
 def _fault_of_pooling(reading: _Reading, same: Counterpart, replay: Replay) -> str:
     look, axes = reading.look, same.axes(reading.look.axes)
-    if not reading.pooling.parts:
-        return ""
+    places = [part.positions for part in reading.pooling.parts]
+    length = same.other.probe.length
+    if not places or any(item.where is Where.INDEX and (item.index or 0) >= length > 0 for item in places):
+        return ""  # a text that is too short for a position has none
     if _moves_all_it_names(
         reading.pooling, look.execution, look.head, look.axes, look.runs.usual if look.runs else None
     ) and (not _moves_all_it_names(reading.pooling, same.other, same.head, axes, replay)):
