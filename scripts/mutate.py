@@ -37,7 +37,7 @@ _TRACE = (
     "tests/trace/test_pooling.py", "tests/trace/test_agreement.py", "tests/trace/test_chosen_positions.py",
     "tests/trace/test_computed_weights.py", "tests/trace/test_parts_proven.py", "tests/trace/test_branches.py",
     "tests/trace/test_cuts.py", "tests/trace/test_changed_inputs.py", "tests/trace/test_taken_back.py",
-    "tests/trace/test_windows.py",
+    "tests/trace/test_windows.py", "tests/trace/test_branching_heads.py", "tests/trace/test_other_inputs.py",
     "tests/trace/test_random_choices.py", "tests/trace/test_values_that_leave_torch.py",
 )  # fmt: skip
 _CHECKS = ("tests/checks/test_rules_directly.py",)
@@ -59,7 +59,8 @@ _CHECKPOINTS = (
     "tests/checkpoints/test_foreign.py", "tests/checkpoints/test_ranges.py",
 )  # fmt: skip
 _FLOORED = (
-    "pooling", "collapse", "picks", "head_slice", "indexing", "replay", "verify", "changed_inputs", "cuts", "branches",
+    "pooling", "collapse", "picks", "head_slice", "indexing", "replay", "verify", "changed_inputs", "counterpart",
+    "other_inputs", "size_branches",
 )  # fmt: skip
 _ROOMS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (  # folder, files (all where none is named), tests
     (

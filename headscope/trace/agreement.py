@@ -199,7 +199,7 @@ def _gaps_of_branches(seen: list[Look]) -> Iterator[Unavailable]:
         if item.head.base is None or item.head.base not in guess.modules
     }
     for line in lines:
-        reason = f"the forward branches on a floating-point value at {line}, which a shape-only run does not have"
+        reason = f"the forward branches on a floating-point value at {line}, so other numbers may take another path"
         yield Unavailable("head path", reason)
 
 

@@ -19,8 +19,8 @@ from headscope.trace.replay import Replay, replay_head
 Positions = tuple[int, ...]
 EVEN = {PoolingKind.MEAN, PoolingKind.MASKED_MEAN, PoolingKind.SPATIAL_MEAN, PoolingKind.MAX}
 """The kinds that make the same vector of equal vectors."""
-_LOUD = 100.0
-"""How much larger padding is made: enough to win any maximum that it takes part in."""
+_LOUD, _LESS_LOUD = 100.0, 10.0
+"""How much larger padding is made: enough to win any maximum that it takes part in, and less where that overflows."""
 
 _OTHER = 30.0
 """How much larger the numbers at one position are made, with the other sign."""
@@ -44,6 +44,13 @@ class ChangedInputs:
     def loud(self) -> tuple[Replay, ...]:
         """Two runs in which the padding holds far larger numbers, of either sign: a gate may close for one of them."""
         return self._with_padding_times(_LOUD), self._with_padding_times(-_LOUD)
+
+    def loud_for(self, tensor: torch.Tensor) -> tuple[Replay, ...]:
+        """The runs with loud padding in which `tensor` is finite: an exponential overflows. Empty where none is."""
+        if _are_finite(self.loud, tensor):
+            return self.loud
+        runs = self._with_padding_times(_LESS_LOUD), self._with_padding_times(-_LESS_LOUD)
+        return runs if _are_finite(runs, tensor) else ()
 
     def depends_on(self, tensors: tuple[torch.Tensor, ...], at: int, axis: int) -> tuple[bool, ...]:
         """For each row whether recorded tensors change where other numbers are at one position of every row.
@@ -109,6 +116,10 @@ def keeps_equal_vectors(
         if not _are_close(result.flatten(), row[0].flatten()):
             return False
     return True
+
+
+def _are_finite(runs: tuple[Replay, ...], tensor: torch.Tensor) -> bool:
+    return all(bool(run.differentiable(tensor).isfinite().all()) for run in runs)
 
 
 def _are_close(one: torch.Tensor, other: torch.Tensor) -> bool:

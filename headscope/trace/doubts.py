@@ -8,7 +8,7 @@ from torch import nn
 from headscope.trace.base import composite_children, declared_base
 from headscope.trace.execution import Execution
 from headscope.trace.head_slice import HeadSlice, exits_from, last_hidden_state
-from headscope.trace.recorder import Exit, Operation
+from headscope.trace.recorder import BRANCHES, Exit, Operation
 from headscope.trace.stages import place_of
 
 _RANDOM = {
@@ -72,6 +72,8 @@ def _told_of_random(operation: Operation) -> str:
 
 def _told_of_exit(found: Exit) -> str:
     where = place_of(found)
+    if found.name in BRANCHES:
+        return f"the forward branches on a floating-point value at {where}, so other numbers may take another path"
     return f"{where} takes values out of PyTorch ({found.name}), and headscope can't see whether they reach the scores"
 
 

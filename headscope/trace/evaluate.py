@@ -76,12 +76,11 @@ def _compute(node: Node, execution: Execution, replay: Replay, memo: dict[int, t
         case Pooled():
             return _pooled(value(node.of), node, execution, replay)
         case Arithmetic():
-            left, right = (
-                _fitted(value(item), shape) for item, shape in zip((node.left, node.right), node.shapes, strict=True)
-            )
+            pairs = zip((node.left, node.right), node.recorded, strict=True)
+            left, right = (_fitted(value(item), getattr(like, "shape", torch.Size())) for item, like in pairs)
             return torch.as_tensor(_SIGNS[node.sign](left, right))
         case Joined():
-            parts = [_fitted(value(part), shape) for part, shape in zip(node.parts, node.shapes, strict=True)]
+            parts = [_fitted(value(part), like.shape) for part, like in zip(node.parts, node.recorded, strict=True)]
             return torch.cat(parts, node.axis) if node.function == "cat" else torch.stack(parts, node.axis)
         case Applied():
             given = {id(tensor): _fitted(value(inner), tensor.shape) for tensor, inner in node.inputs}

@@ -50,6 +50,29 @@ def probe_from_examples(model: nn.Module, examples: Any, avoid: frozenset[int] =
     return Probe(inputs, {}, sizes, rows if length else (), frozenset(given), named)
 
 
+def probe_as_given(model: nn.Module, examples: Any) -> Probe:
+    """A caller's inputs as they are, with the padding that they show; without rows where it lies between tokens."""
+    named = named_examples(model, examples)
+    tensors = [value for value in named.values() if isinstance(value, torch.Tensor) and value.dim()]
+    batch, length = tensors[0].shape[0], _token_length(tensors)
+    config, ids = getattr(model, "config", None), named.get("input_ids")
+    mask: Any = named.get("attention_mask")
+    pad, eos = (getattr(config, f"{name}_token_id", None) for name in ("pad", "eos"))
+    if not isinstance(mask, torch.Tensor):
+        has_pads = isinstance(ids, torch.Tensor) and isinstance(pad, int)
+        mask = torch.as_tensor(ids != pad) if has_pads else torch.ones(batch, length)
+    rows = []
+    for at in range(batch if length and mask.shape == (batch, length) else 0):
+        kept = mask[at].nonzero().flatten().tolist()
+        if not kept or len(kept) != kept[-1] - kept[0] + 1:
+            return Probe(named, {}, Sizes(batch, length), ())
+        ends = (
+            (ids[at] == eos).nonzero().flatten().tolist() if isinstance(ids, torch.Tensor) and eos is not None else []
+        )
+        rows.append(Row(kept[0], kept[-1], ends[0] if ends else -1))
+    return Probe(named, {}, Sizes(batch, length), tuple(rows))
+
+
 def named_examples(model: nn.Module, examples: Any) -> dict[str, Any]:
     """`examples` by the names of the forward's arguments. Raises UsageError without any tensor with a batch axis."""
     named = _named(model, examples)

@@ -39,7 +39,8 @@ class Execution:
     `others` are the score tensors of other heads, by name. `reads_problem_type` says whether the forward read that
     field of the configuration for its loss; None where it computed none. `fails_without_pad` is how the run fails
     without the pad token that headscope set for it; "" where it set none. `draws_from` names a generator outside
-    PyTorch from which a forward that is not of Transformers drew; "" where it drew from none.
+    PyTorch from which a forward that is not of Transformers drew; "" where it drew from none. `output` is the name of
+    the scores that were requested.
     """
 
     model: nn.Module
@@ -52,6 +53,7 @@ class Execution:
     reads_problem_type: bool | None = None
     fails_without_pad: str = ""
     draws_from: str = ""
+    output: str | None = None
 
     @property
     def has_lent_token(self) -> bool:
@@ -221,6 +223,7 @@ def _run(model: nn.Module, probe: Probe, output: str | None) -> Execution:
         others=found.others,
         reads_problem_type=read,
         draws_from=next(drawn, ""),
+        output=output,
     )
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 import torch
 
@@ -69,12 +70,12 @@ class Pooled:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Arithmetic:
-    """Two operands and a sign; `shapes` are those that they had."""
+    """Two operands and a sign; `recorded` are those of the head, whose shapes the values get."""
 
     sign: str
     left: "Node"
     right: "Node"
-    shapes: tuple[torch.Size, torch.Size]
+    recorded: tuple[Any, Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,7 +85,7 @@ class Joined:
     function: str
     parts: tuple["Node", ...]
     axis: int
-    shapes: tuple[torch.Size, ...]
+    recorded: tuple[torch.Tensor, ...]
     along_features: bool
 
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from operator import mul
 from types import EllipsisType, NoneType
@@ -56,10 +56,15 @@ _LONGEST = 160
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """The line, or "" with the reason why there is none."""
+    """The line, or "" with the reason why there is none.
+
+    `nodes` are the trees that it writes; with `numbers_only`, no number in them has the name of an axis.
+    """
 
     text: str
     reason: str = ""
+    nodes: tuple[Node, ...] = field(default=(), compare=False, repr=False)
+    numbers_only: bool = field(default=False, compare=False)
 
 
 def write_formulas(  # noqa: PLR0917 - a formula is written from that many facts
@@ -89,12 +94,14 @@ def write_formulas(  # noqa: PLR0917 - a formula is written from that many facts
     # Simplified first: `mean(h)` is what people write. Then as it was computed, where the simplification does not give
     # the scores of the head; `h.sum(1) / 11` in a text of 11 tokens fits both, and the next run keeps one.
     for logits in (*by_rows(plain, execution, tokens), tuple(simplified(node, memo) for node in plain), plain):
-        lines = [line for line in (_line(logits), _line(logits, numbers_only=True)) if line]
+        lines = {_line(logits, numbers_only=only): only for only in (True, False)}
+        lines.pop("", None)
         if not lines:
             yield Formula("", "it would be too long to read")
             continue
         reason = equals_head(execution, replay, logits)
-        yield from (Formula("", reason),) if reason else map(Formula, dict.fromkeys(lines))
+        found = (Formula(line, "", logits, only) for line, only in reversed(lines.items()))
+        yield from (Formula("", reason),) if reason else found
 
 
 def _line(logits: tuple[Node, ...], *, numbers_only: bool = False) -> str:
@@ -372,8 +379,7 @@ def _arithmetic(step: Step, builder: Builder) -> Node | None:
     left, right = (operand(item, operation, builder) for item in operands)
     if step.name == "matmul":
         left, right = turned(left), turned(right)
-    shapes = tuple(item.shape if isinstance(item, torch.Tensor) else torch.Size() for item in operands)
-    return Arithmetic(SIGNS[step.name], left, right, (shapes[0], shapes[1]))
+    return Arithmetic(SIGNS[step.name], left, right, (operands[0], operands[1]))
 
 
 def _last_name(name: str) -> str:
@@ -389,11 +395,10 @@ def _joined(step: Step, builder: Builder) -> Node:
     if len(parts) == 1 and step.name == "cat":
         return parts[0]
     axis = operation.kwargs.get("dim", operation.args[1] if len(operation.args) > 1 else 0)
-    shapes = tuple(item.shape for item in tensors)
-    count = len(shapes[0])
+    count = tensors[0].dim()
     at = axis % count if step.name == "cat" else axis % (count + 1)
     along_features = step.name == "cat" and at == count - 1
-    return Joined(step.name, parts, at, shapes, along_features)
+    return Joined(step.name, parts, at, tuple(tensors), along_features)
 
 
 def _pooled(step: Step, output: torch.Tensor, builder: Builder) -> Node:

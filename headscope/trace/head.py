@@ -13,8 +13,6 @@ from headscope.facts import HeadTrace, Pooling, Stage, Task, Unavailable, Unused
 from headscope.trace.agreement import Agreement, Look, agree, look_at, withdrawn
 from headscope.trace.axes import has_ambiguous_batch
 from headscope.trace.base import base_module, declared_base
-from headscope.trace.branches import other_paths
-from headscope.trace.cuts import cuts_of_longer_texts, unreached_cuts
 from headscope.trace.execution import (
     Execution,
     is_shape_only,
@@ -27,8 +25,8 @@ from headscope.trace.formula import Formula
 from headscope.trace.head_slice import HeadSlice, locate_head
 from headscope.trace.loss import observed_loss
 from headscope.trace.names import ModelNames
+from headscope.trace.other_inputs import held_against_other_inputs
 from headscope.trace.picks import TokenNames
-from headscope.trace.probe import LONGEST_TURN
 from headscope.trace.program import HeadProgram, head_program
 from headscope.trace.reads import config_fields_read
 from headscope.trace.rows import read_rows, with_rows
@@ -131,14 +129,7 @@ def read_head(
     agreed = agree(first, again, verify=verify)
     cheap = small if small is not None else model if is_shape_only(model) else None
 
-    def longest() -> Look:
-        return look_at(*_unambiguous(cheap or model, run, LONGEST_TURN, taken), tokens)
-
-    cuts = cuts_of_longer_texts(seen, agreed.pooling, None if cheap is None else longest)
-    agreed = replace(agreed, gaps=(*agreed.gaps, *unreached_cuts(seen), *cuts))
-    if not type(model).__module__.startswith("transformers."):
-        gaps = tuple(other_paths(model, first.execution, first.head.base))
-        agreed = replace(agreed, gaps=(*agreed.gaps, *gaps))
+    agreed = held_against_other_inputs(agreed, seen, model, cheap or model)
     alike = (item for item in seen if item.execution.model is small and item.pooling.rule == first.pooling.rule)
     return _head_trace(first, next(alike, first), agreed, tokens, verify=verify)
 
@@ -220,7 +211,7 @@ def _head_trace(first: Look, cheap: Look, agreed: Agreement, tokens: TokenNames,
             *_note_on_formula(formula, stages),
         ),
         other_parameters=_of_other_heads(execution, base, head, stages),
-        not_determined=(*_not_determined(stages), *agreed.gaps, *_contradictions(verification)),
+        not_determined=(*_not_determined(stages), *dict.fromkeys(agreed.gaps), *_contradictions(verification)),
     )
 
 

@@ -1,7 +1,7 @@
 """The head as a slice of the graph: from the hidden states that the base model hands over to the logits."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -48,6 +48,16 @@ def locate_head(execution: Execution, base: nn.Module | None) -> HeadSlice:
         base=base,
         beside=_of_other_encoders(execution, operations, derived, base),
     )
+
+
+def same_head(
+    head: HeadSlice, execution: Execution, hidden: tuple[torch.Tensor, ...], base: nn.Module | None
+) -> HeadSlice:
+    """The slice of `head` in another run of it, in which it begins at other tensors."""
+    boundary = {id(tensor): tensor for tensor in hidden}
+    candidates, _ = _walk_back(execution, lambda tensor, producer: id(tensor) in boundary)
+    operations, derived = _descendants(execution, candidates, boundary)
+    return replace(head, operations=operations, hidden=hidden, derived=frozenset(derived), base=base)
 
 
 def _of_other_encoders(

@@ -143,7 +143,7 @@ def sliced_positions(operation: Operation, axes: TokenAxes, before: Positions) -
         return None
     if before.where is Where.RANGE and before.stop is not None:
         return None
-    # A stop beyond this text leaves everything, as far as this run can tell; `cuts.py` reports the limit.
+    # A stop beyond this text leaves everything, as far as this run can tell; `other_inputs.py` tries a longer text.
     if isinstance(stop, int) and stop >= source.shape[axis or 0]:
         stop = None
     offset = before.index or 0

@@ -76,9 +76,8 @@ def _read_split(step: Step, reading: Reading) -> None:
     for piece, size, start in zip(pieces, sizes, accumulate(sizes, initial=0), strict=False):
         if size > 1:
             stop = None if start + size == length else start + size
-            reading.states[id(piece)] = replace(
-                state, kept=Positions(Where.RANGE, start, stop), touched_by=(*state.touched_by, step)
-            )
+            kept = Positions(Where.RANGE, start, stop) if start or stop else ALL
+            reading.states[id(piece)] = replace(state, kept=kept, touched_by=(*state.touched_by, step))
             continue
         picked = Picked((start,) * reading.execution.probe.batch, start, length)
         part = part_of_pick(explain_pick(picked, reading.execution, reading.names), step, reading)
@@ -208,6 +207,8 @@ def _long_axes(tensor: torch.Tensor) -> int:
 def _touched(step: Step, state: Tokens, reading: Reading) -> Tokens:
     if step.name in {"mul", "masked_fill", "where", "index_put"}:
         return _weighed(step, state, reading)
+    if step.name == "div" and _has_weights_beside(step, reading):
+        return replace(state, weighted=True, touched_by=(*state.touched_by, step))
     if step.name in {"add", "sub"} and _takes_padding_out(step, reading):
         return replace(state, masked=True)
     if step.name == "pad":
@@ -230,7 +231,7 @@ def _weighed(step: Step, state: Tokens, reading: Reading) -> Tokens:
         if step.name == "mul" and _reads_side_numbers(step, reading):
             return replace(state, weighted=True, touched_by=(*state.touched_by, step))
         return replace(state, masked=True, touched_by=(*state.touched_by, step))
-    if step.name == "mul" and _differs_by_position(step, reading):
+    if step.name == "mul" and (_differs_by_position(step, reading) or _has_weights_beside(step, reading)):
         return replace(state, weighted=True, touched_by=(*state.touched_by, step))
     return state
 
@@ -276,6 +277,17 @@ def _differs_by_position(step: Step, reading: Reading) -> bool:
     """Whether a product weighs positions: both factors are made from the hidden states and both have a token axis."""
     entering = entering_tensors(step, reading.head)
     return len(entering) > 1 and all(reading.axes.of(tensor) for tensor in entering)
+
+
+def _has_weights_beside(step: Step, reading: Reading) -> bool:
+    """Whether a tensor beside the hidden states holds a number for each position, and they aren't known to be equal."""
+    derived, entering = reading.head.derived, entering_tensors(step, reading.head)[0]
+    counted = [axis - entering.dim() for axis in reading.axes.of(entering) if entering.shape[axis] > 1]
+    for tensor in (item for operation in step.operations for item, _ in operation.inputs if id(item) not in derived):
+        spread = [at for at in counted if at >= -tensor.dim() and tensor.shape[at] > 1]
+        if spread and (tensor.is_meta or bool((tensor != tensor.narrow(spread[0], 0, 1)).any())):
+            return True
+    return False
 
 
 def _after_pooling(step: Step, parts: tuple[Part, ...], reading: Reading) -> tuple[Part, ...]:

@@ -26,9 +26,6 @@ _FEW, _FEW_IMAGES = (4, *range(6, 48)), range(2, 48)
 """Rows of the later runs: as few as possible, because a model in memory keeps what it computes until it is read."""
 _LONG = 23
 """Tokens in the texts of the later runs, at least, where the model takes that many: beyond a `[:, :20]`."""
-LONGEST_TURN = 3
-"""The turn of a run on a text that is as long as the model takes, up to a thousand tokens."""
-_LONGEST = (1031, 521, 263, 131, *reversed(_LENGTHS))
 _CHOICES = (3, 6, 10, 14, 15, 18, 20)
 _LABEL_MAPS = {"id2label", "label2id"}
 _LONGEST_TEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "n_ctx")
@@ -71,18 +68,48 @@ class Probe:
 
     def shape(self, sizes: torch.Size | tuple[int, ...]) -> Shape:
         """`sizes` with the varying axes named."""
-        names = self._names()
+        names = {size: name for name, size in self.axis_sizes().items()}
         return tuple(names.get(size, size) for size in sizes)
 
-    def _names(self) -> dict[int, str]:
+    def axis_sizes(self) -> dict[str, int]:
+        """The sizes of the varying axes, by their names."""
         sizes = self.sizes
         rows = "batch*choices" if sizes.choices > 1 else "batch"
-        names = {sizes.batch: "batch"}
+        named = {"batch": sizes.batch}
         if sizes.choices > 1:
-            names |= {sizes.choices: "choices", self.batch: rows}
+            named |= {"choices": sizes.choices, rows: self.batch}
         if sizes.length:
-            names |= {sizes.length: "sequence", self.batch * sizes.length: f"{rows}*sequence"}
-        return names
+            named |= {"sequence": sizes.length, f"{rows}*sequence": self.batch * sizes.length}
+        return named
+
+    def resized(self, batch: int, length: int, rows: tuple[Row, ...]) -> "Probe":
+        """The inputs repeated or cut to `batch` and `length`, with the padding of `rows` (none: no texts)."""
+
+        def repeated(value: Any) -> Any:
+            if not self._has_rows(value):
+                return value
+            value = value[[at % self.batch for at in range(batch)]]
+            tokens = self.length and value.dim() > 1 and value.shape[1] == self.length
+            return value[:, [at % self.length for at in range(length)]] if tokens else value
+
+        inputs = {name: repeated(value) for name, value in self.inputs.items()}
+        mask, ids = inputs.get("attention_mask"), inputs.get("input_ids")
+        kept = torch.tensor([[row.first <= at <= row.last for at in range(length)] for row in rows])
+        if rows and isinstance(mask, torch.Tensor) and mask.shape == kept.shape:
+            inputs["attention_mask"] = kept.to(mask)
+        if rows and isinstance(ids, torch.Tensor) and ids.shape == kept.shape and "input_ids" not in self.given:
+            inputs["input_ids"] = self._with_special_tokens(ids, kept, rows)
+        return replace(self, inputs=inputs, labels={}, sizes=Sizes(batch, length), rows=rows)
+
+    def _with_special_tokens(self, ids: torch.Tensor, kept: torch.Tensor, rows: tuple[Row, ...]) -> torch.Tensor:
+        """Token ids with pad tokens where nothing is kept and one end token in each row, as this probe has them."""
+        own = self.inputs["input_ids"]
+        at, padded = next((at, row) for at, row in enumerate(self.rows) if row.last - row.first < self.length - 1)
+        pad, end = own[at, 0 if padded.first else -1], own[at, padded.eos]
+        ids = torch.where((ids == end) | (ids == pad), own[at, padded.first], ids)
+        for number, row in enumerate(rows):
+            ids[number, row.eos] = end
+        return torch.where(kept.to(ids.device), ids, pad)
 
     def one_row(self, at: int) -> "Probe":
         """Row `at` alone, for a model that reads one text of each example."""
@@ -187,8 +214,6 @@ def make_rows(sizes: Sizes, turn: int = 0) -> tuple[Row, ...]:
 
 def lengths_of_turn(turn: int, most: int | None = None) -> tuple[int, ...]:
     """The lengths to try, in order: short texts first, in later turns long ones; none beyond `most`."""
-    if turn == LONGEST_TURN:
-        return tuple(length for length in _LONGEST if most is None or length <= most) or _LENGTHS[:1]
     fitting = tuple(length for length in _LENGTHS if most is None or length <= most) or _LENGTHS[:1]
     return tuple(sorted(fitting, key=lambda length: length < _LONG)) if turn else fitting
 

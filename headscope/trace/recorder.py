@@ -20,7 +20,7 @@ from headscope.upstream.torch import name_of_overload, tree_map, version_of
 
 _TORCH_DIRECTORY = str(Path(torch.__file__).parent)
 _OWN_DIRECTORY = str(Path(__file__).parent)
-_CALLER = str(Path(__file__).with_name("execution.py"))
+CALLER = str(Path(__file__).with_name("execution.py"))
 """The file that calls a model's forward."""
 _PLUMBING = ("/transformers/activations.py", "/transformers/pytorch_utils.py", "/transformers/integrations/")
 DROPOUTS = {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"}
@@ -35,7 +35,9 @@ _BY_SHAPE = {
 }  # fmt: skip
 """Functions whose result depends on the shape of their tensor and not on its values: no path leads through them."""
 
-_EXITS = {"numpy", "__array__", "tolist", "item", "__float__", "__int__", "__complex__", "__dlpack__"}
+BRANCHES = {"__bool__", "is_nonzero", "equal", "allclose", "__contains__"}
+"""Functions that give a truth value, which a forward asks for to choose what it does next."""
+EXITS = {"numpy", "__array__", "tolist", "item", "__float__", "__int__", "__complex__", "__dlpack__", *BRANCHES}
 """Functions that give the values of a tensor as something else than a tensor."""
 
 
@@ -169,7 +171,7 @@ class Recorder(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        name = _name_of(func)
+        name = name_of(func)
         # PyTorch gives an iterator here, in which no tensor can be seen: what the loop takes out would have no maker.
         if name == "__iter__" and args[0].dim():
             return iter(self.__torch_function__(torch.Tensor.unbind, types, (args[0], 0)))
@@ -184,7 +186,7 @@ class Recorder(TorchFunctionMode):
         versions = [version_of(tensor) for tensor in operands]
         given = memory.renewed(args), memory.renewed({key: item for key, item in kwargs.items() if key != "out"})
         result = func(*args, **kwargs)
-        if name in _EXITS and operands:
+        if name in EXITS and operands:
             kept = memory.newest(operands[0])
             self.graph.exits.append(Exit(kept, name, tuple(self._modules), *_user_line(sys._getframe(1))))
         bumped = [item for item, before in zip(operands, versions, strict=True) if version_of(item) != before]
@@ -293,7 +295,7 @@ def recording() -> Iterator[Recorder]:
         left.remove()
 
 
-def _name_of(func: Any) -> str:
+def name_of(func: Any) -> str:
     """PyTorch's name of a function: `mul`, `add_`, `__getitem__`; that of the attribute for `tensor.real`, and `data_`
     for `tensor.data = ...`.
     """
@@ -355,7 +357,8 @@ def _is_among(tensor: torch.Tensor, tensors: list[torch.Tensor] | tuple[torch.Te
 _plumbing_cache: dict[str, bool] = {}
 
 
-def _is_plumbing(filename: str) -> bool:
+def is_plumbing(filename: str) -> bool:
+    """Whether a file is not model code: PyTorch, headscope's recorder, or generic helpers."""
     known = _plumbing_cache.get(filename)
     if known is None:
         known = filename.startswith((_TORCH_DIRECTORY, _OWN_DIRECTORY)) or any(part in filename for part in _PLUMBING)
@@ -370,9 +373,9 @@ def _user_line(frame: FrameType | None) -> tuple[str, int]:
     """
     while frame is not None:
         filename = frame.f_code.co_filename
-        if filename == _CALLER:
+        if filename == CALLER:
             break
-        if not (_is_generated(frame) if filename.startswith("<") else _is_plumbing(filename)):
+        if not (_is_generated(frame) if filename.startswith("<") else is_plumbing(filename)):
             return filename, frame.f_lineno
         frame = frame.f_back
     return "", 0

@@ -118,12 +118,17 @@ def unfaithful_reasons(execution: Execution, head: HeadSlice) -> tuple[str, ...]
         return tuple(dict.fromkeys(map(_told, _stale(execution, [operation.index for operation in head.operations]))))
 
 
+def known_hidden(execution: Execution, head: HeadSlice) -> dict[int, torch.Tensor]:
+    """The numbers of the hidden states by their id; fewer where they have none, or were overwritten since."""
+    values = {id(tensor): execution.graph.memory.value(tensor) for tensor in head.hidden if _is_comparable(tensor)}
+    return {key: value.float() for key, value in values.items() if value is not None}
+
+
 def _gives_recorded_scores(execution: Execution, head: HeadSlice) -> bool:
     made = (output for operation in head.operations for output in operation.outputs if output.is_floating_point())
     if not all(map(_is_comparable, (*head.hidden, *made, *execution.logits))):
         return True
-    values = {id(tensor): execution.graph.memory.value(tensor) for tensor in head.hidden}
-    known = {key: value.float() for key, value in values.items() if value is not None}
+    known = known_hidden(execution, head)
     if len(known) < len(head.hidden):  # one was overwritten since
         return True
     again = replay_head(execution, head, known)

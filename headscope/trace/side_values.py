@@ -140,10 +140,9 @@ def _side_arithmetic(step: Step, builder: Builder, depth: int) -> Node | None:
     if step.last.name in REVERSED:
         nodes.reverse()
         operands = tuple(reversed(operands))
-    shapes = [item.shape if isinstance(item, torch.Tensor) else torch.Size() for item in operands]
     if step.name == "matmul":
         nodes = list(map(turned, nodes))
-    return Arithmetic(SIGNS[step.name], nodes[0], nodes[1], (shapes[0], shapes[1]))
+    return Arithmetic(SIGNS[step.name], nodes[0], nodes[1], (operands[0], operands[1]))
 
 
 def _is_made_from_parameters(producer: int, builder: Builder) -> bool:

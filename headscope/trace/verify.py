@@ -199,11 +199,11 @@ def _padding_wins_as_claimed(
     probe, shape = runs.execution.probe, runs.usual.hidden[0].shape
     if axis != 1 or len(probe.rows) != len(claimed) or shape[:2] != (len(claimed), probe.length):
         return True
-    gradients = [_row_gradients(loud, (loud.differentiable(after),)) for loud in runs.loud]
+    gradients = [_row_gradients(loud, (loud.differentiable(after),)) for loud in runs.loud_for(after)]
     for row, positions, *found in zip(probe.rows, claimed, *gradients, strict=True):
         padding = {*range(row.first), *range(row.last + 1, probe.length)}
         read = {at for gradient in found for at in _positions(gradient, axis)}
-        if padding and bool(padding & set(positions)) != bool(padding & read):
+        if found and padding and bool(padding & set(positions)) != bool(padding & read):
             return False
     return True
 

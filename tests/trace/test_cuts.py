@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -67,8 +68,9 @@ def test_a_limit_beyond_the_traced_texts_is_named(head: Head) -> None:
     assert not reads_everywhere(head)
     gaps = [item for item in trace(Text(head)).not_determined if item.what == "pooling of long texts"]
     assert len(gaps) == 1
-    assert "128 positions; headscope traced texts of at most" in gaps[0].reason
-    assert "test_cuts.py:" in gaps[0].reason
+    assert re.match(
+        r"for texts of 1(29|30) tokens, the forward .*; what is shown holds for texts of 12[89]", gaps[0].reason
+    )
 
 
 @pytest.mark.parametrize("head", COMPUTED)
@@ -76,8 +78,7 @@ def test_a_limit_that_python_computes_from_the_length_is_named(head: Head) -> No
     assert not reads_everywhere(head)
     gaps = [item for item in trace(Text(head)).not_determined if item.what == "pooling of long texts"]
     assert len(gaps) == 1
-    assert "test_cuts.py:" in gaps[0].reason
-    assert "keeps all of a text of" in gaps[0].reason
+    assert gaps[0].reason.startswith("for texts of 129 tokens, the forward gives other scores than the formula")
 
 
 @pytest.mark.parametrize("head", WHOLE)

@@ -15,7 +15,7 @@ from headscope.trace.expression import Arithmetic, Cut, Hidden, Joined, Node, Nu
 from headscope.trace.replay import replay_head
 from tests.trace.heads import ALL, FIRST, LAST, LAST_NON_PAD, NON_PAD, Deep, H, Image, Run, Text, pixels, run, trace
 
-NONE = torch.Size()
+NONE = torch.empty(())
 PLAIN = (NONE, NONE)
 MASK = torch.ones(1)
 
@@ -128,16 +128,16 @@ def _with_shapes(node: Node, found: Run) -> Node:
     """Arithmetic on the picked vectors of a batch."""
     if not isinstance(node, Arithmetic):
         return node
-    shape = found.execution.logits[0].shape
-    sizes = [NONE if isinstance(item, Number) else shape for item in (node.left, node.right)]
-    return Arithmetic(node.sign, node.left, node.right, (sizes[0], sizes[1]))
+    scores = found.execution.logits[0]
+    recorded = [NONE if isinstance(item, Number) else scores for item in (node.left, node.right)]
+    return Arithmetic(node.sign, node.left, node.right, (recorded[0], recorded[1]))
 
 
 def test_small_differences_are_rounding_and_larger_ones_are_not() -> None:
     def differing(factor: float) -> str:
         found = run(Identity(lambda s, h, m: h[:, 0]))
-        shape = found.execution.logits[0].shape
-        return judged(found, Arithmetic(" * ", PICKED, Number(factor), (shape, NONE)))
+        scores = found.execution.logits[0]
+        return judged(found, Arithmetic(" * ", PICKED, Number(factor), (scores, NONE)))
 
     assert differing(1 + 1e-5) == ""
     assert "differs" in differing(1.01)
@@ -167,8 +167,8 @@ def test_a_mask_that_keeps_padding_makes_no_mean_over_real_positions() -> None:
 
 def test_infinite_scores_are_compared_where_they_are_finite() -> None:
     found = run(Identity(lambda s, h, m: h[:, 0] / 0))
-    shape = found.execution.logits[0].shape
-    assert judged(found, Arithmetic(" / ", PICKED, Number(0), (shape, NONE))) == ""
+    scores = found.execution.logits[0]
+    assert judged(found, Arithmetic(" / ", PICKED, Number(0), (scores, NONE))) == ""
 
 
 def formula(head: Callable[..., Tensor], width: int = H) -> tuple[str, str]:

@@ -697,7 +697,7 @@ class Beside(nn.Module):
     ("weigh", "rule"),
     [
         (lambda ids, strength, types: (ids != 1).float(), "sum over the positions that the mask keeps"),
-        (lambda ids, strength, types: strength, "sum over the positions"),
+        (lambda ids, strength, types: strength, "weighted sum of the positions"),
         (lambda ids, strength, types: types.float(), "sum over some positions, by a rule not recognized"),
     ],
 )
