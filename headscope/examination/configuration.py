@@ -104,5 +104,6 @@ def config_facts(config: dict[str, Any]) -> ConfigFacts:
 def _pairs(value: Any) -> tuple[tuple[str, str], ...]:
     if not isinstance(value, dict):
         return ()
-    pairs = [(str(key), str(item)) for key, item in value.items()]
-    return tuple(sorted(pairs, key=lambda pair: (len(pair[0]), pair[0])))
+    keys = list(map(str, value))
+    ordered = sorted(zip(map(len, keys), keys, map(str, value.values()), strict=True))
+    return tuple((key, item) for _, key, item in ordered)

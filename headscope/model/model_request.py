@@ -13,6 +13,7 @@ from headscope.facts.location import Location
 from headscope.facts.tasks import WITHOUT_CLASSES, parse_task
 from headscope.model.catalogue import HeadClass, class_for, classes_of_family, language_model_of, task_of_class
 from headscope.model.config_diagnosis import diagnose_by_leaving_out
+from headscope.model.many_labels import build_config, share_labels
 from headscope.model.quiet import quiet
 from headscope.model.reduced_config import DEPTHS
 from headscope.model.remote_code import load_remote_classes
@@ -288,8 +289,9 @@ def _configured(config_class: Any, values: dict[str, Any], wish: ModelRequest) -
         _check_own_labels(values)
     try:
         with quiet():
-            config = config_class.from_dict(dict(values))
+            config = build_config(config_class, values)
             _set_labels(config, wish)
+            share_labels(config)
     except HeadscopeError:
         raise
     except Exception as err:
@@ -316,7 +318,7 @@ def _check_own_labels(values: dict[str, Any]) -> None:
             f"config.json describes {max(count or 0, listed):,} labels, over the limit of {_MOST_LABELS:,}",
             "correct config.json, or give --num-labels",
         )
-    if isinstance(names, dict) and not all(isinstance(name, str | int | float) for name in names.values()):
+    if isinstance(names, dict) and not {str, int, float, bool}.issuperset(map(type, names.values())):
         raise Malformed(
             "id2label in config.json holds a name that is not a string", "correct id2label, or give --labels"
         )
