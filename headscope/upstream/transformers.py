@@ -119,6 +119,24 @@ def classes_by_type(mapping: str) -> Mapping[str, tuple[str, ...]]:
     return MappingProxyType({str(kind): _several(names) for kind, names in table.items()})
 
 
+@cache
+def auto_tables() -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+    """The table of every auto class (`AutoModelForMaskedLM`): model type to class names."""
+    from transformers.models.auto import modeling_auto
+
+    tables = {
+        name: getattr(getattr(cls, "_model_mapping", None), "_model_mapping", None)
+        for name, cls in vars(modeling_auto).items()
+        if name.startswith("Auto") and isinstance(cls, type)
+    }
+    found = {
+        name: {str(kind): _several(names) for kind, names in table.items()} for name, table in tables.items() if table
+    }
+    if "AutoModel" not in found:
+        raise moved(_PACKAGE, "the auto classes have no _model_mapping")
+    return MappingProxyType(found)
+
+
 def _several(names: str | Iterable[str | None] | None) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(name for name in names or () if name)
 
