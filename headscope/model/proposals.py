@@ -4,8 +4,8 @@ import json
 import math
 import re
 import zlib
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -131,15 +131,11 @@ def _fit(name: str, stored: Shapes) -> Proposal | None:
     flags = dict[str, int]()
     misfits = len(_any_layer(built).keys() ^ keys)
     for flag in _flags(config) if 0 < misfits <= _FEW else ():
-        changed = shallow_config(config)
-        for other, value in {**flags, flag: not getattr(config, flag)}.items():
-            setattr(changed, other, value)
-        other_built = _shapes(cls, changed)
-        if other_built and (left := len(_any_layer(other_built).keys() ^ keys)) < misfits:
-            built, misfits, flags[flag] = other_built, left, not getattr(config, flag)
+        other = _shapes(cls, _with_flags(config, {**flags, flag: not getattr(config, flag)}))
+        if other and (left := len(_any_layer(other).keys() ^ keys)) < misfits:
+            built, misfits, flags[flag] = other, left, not getattr(config, flag)
     own = _any_layer(built)
     fits = sum(len(own.get(of_any_layer(key), (None,) * 9)) == len(shape) for key, shape in stored.items())
-    fits = _consistent(own, stored, fits)
     if fits < _LEAST * len(stored):
         return None
     return Proposal(
@@ -151,22 +147,18 @@ def _any_layer(shapes: Shapes) -> Shapes:
     return {of_any_layer(key): shape for key, shape in shapes.items()}
 
 
+def _with_flags(config: Any, flags: Mapping[str, int]) -> Any:
+    changed = shallow_config(config)
+    try:
+        for name, value in flags.items():
+            setattr(changed, name, value)
+    except Exception:  # a field that checks itself
+        return None
+    return changed
+
+
 def _flags(config: Any) -> list[str]:
     return [name for name, value in vars(config).items() if type(value) is bool and not name.startswith("_")]
-
-
-def _consistent(own: Mapping[str, tuple[int, ...]], stored: Shapes, fits: int) -> int:
-    """`fits` less the keys whose sizes contradict the others: a size of the class is one size in the state dict."""
-    sizes: defaultdict[int, Counter[int]] = defaultdict(Counter)
-    pairs = [(own[of_any_layer(key)], shape) for key, shape in stored.items() if of_any_layer(key) in own]
-    pairs = [(ours, theirs) for ours, theirs in pairs if len(ours) == len(theirs)]
-    for ours, theirs in pairs:
-        for size, other in zip(ours, theirs, strict=True):
-            sizes[size][other] += 1
-    usual = {size: found.most_common(1)[0][0] for size, found in sizes.items()}
-    odd = sum(ours == theirs[::-1] != theirs for ours, theirs in pairs)
-    odd += sum(tuple(usual[size] for size in ours) == theirs[::-1] != theirs for ours, theirs in pairs)
-    return fits - odd
 
 
 def _default(cls: Any) -> Any:
@@ -194,7 +186,6 @@ def with_sizes(proposal: Proposal, tensors: Sequence[TensorHeader]) -> Proposal:
     cls = getattr(transformers, proposal.class_name)
     config = _default(cls)
     fields = dict(proposal.fields)
-    fields |= _depths(config, stored)
     shallow = shallow_config(config)
     before = _shapes(cls, shallow) or {}
     wanted = {of_any_layer(key): shape for key, shape in stored.items()}
@@ -242,7 +233,7 @@ class _Fitting:
         """How many parameters of the class and stored keys have no counterpart of the same shape."""
         built = self.shapes(fields)
         lacking = sum(self.stored.get(key) != shape for key, shape in built.items())
-        return lacking + sum(key not in built for key in self.stored)
+        return lacking + sum(key not in built for key in self.stored) if built else _LARGEST
 
     def solve_depths(self, fields: dict[str, int], opened: Mapping[str, int]) -> None:
         """Sets each number of layers to the one of the stored stacks that leaves the fewest misfits."""
@@ -251,9 +242,7 @@ class _Fitting:
         misfits = self.misfits(fields | opened)
         for name in names if misfits and len(heights) < _MOST_HEIGHTS else ():
             for height in sorted(heights - {fields.get(name)}):
-                if self.shapes(fields | opened | {name: height}) and (
-                    (left := self.misfits(fields | opened | {name: height})) < misfits
-                ):
+                if (left := self.misfits(fields | opened | {name: height})) < misfits:
                     misfits, fields[name] = left, height
 
     def solve_sizes(self, fields: dict[str, int], opened: dict[str, int]) -> None:
@@ -295,7 +284,7 @@ def _told(cls: Any, shallow: Any, name: str, before: Shapes, wanted: Shapes) -> 
     """The value of a field by the stored shapes: the size of an axis that is the field's value and follows it."""
     from copy import deepcopy
 
-    value = getattr(shallow, name)
+    value = getattr(shallow, name, None)
     if type(value) is not int:  # a list, as the configuration reads it
         return None
     changed = deepcopy(shallow)
@@ -316,14 +305,6 @@ def _told(cls: Any, shallow: Any, name: str, before: Shapes, wanted: Shapes) -> 
     )
     best = found.most_common(1)
     return best[0][0] if best and best[0][0] < _LARGEST else None
-
-
-def _depths(config: Any, stored: Shapes) -> Iterator[tuple[str, int]]:
-    """The number of layers, by the highest number in the keys."""
-    numbers = [number for key in stored for number in layer_numbers(key)]
-    name = next((name for name in DEPTHS if isinstance(getattr(config, name, None), int)), None)
-    if name is not None and numbers:
-        yield name, max(numbers) + 1
 
 
 def _open_fields(cls: Any, config: Any, fields: Mapping[str, int]) -> dict[str, int]:
