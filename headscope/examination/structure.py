@@ -84,7 +84,7 @@ def _plain_labels(config: dict[str, Any]) -> tuple[str, ...] | None:
     names, numbers = config.get("id2label"), config.get("label2id")
     if not isinstance(names, dict) or not names:
         return None
-    labels = tuple(map(names.get, map(str, range(len(names)))))
+    labels: tuple[Any, ...] = tuple(map(names.get, map(str, range(len(names)))))
     if set(map(type, labels)) != {str}:
         return None
     if "label2id" in config and (

@@ -20,8 +20,8 @@ class _SharedMap(dict[Any, Any]):
 def build_config(config_class: Any, values: dict[str, Any]) -> Any:
     """The configuration with these values, as `from_dict` makes it; its copies share the maps of many labels."""
     names = values.get("id2label")
-    is_large = isinstance(names, dict) and len(names) > _MANY
-    if not is_large or config_class.from_dict.__func__ is not PreTrainedConfig.from_dict.__func__:
+    reads_itself = any("from_dict" in vars(base) for base in config_class.__mro__ if base is not PreTrainedConfig)
+    if not isinstance(names, dict) or len(names) <= _MANY or reads_itself:
         return config_class.from_dict(dict(values))
     rest = {name: value for name, value in values.items() if name not in {*LABEL_MAPS, "num_labels"}}
     config = config_class.from_dict(rest)  # it formats the whole configuration for its log, even when that is off

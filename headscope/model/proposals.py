@@ -235,7 +235,7 @@ class _Fitting:
         lacking = sum(self.stored.get(key) != shape for key, shape in built.items())
         return lacking + sum(key not in built for key in self.stored) if built else _LARGEST
 
-    def solve_depths(self, fields: dict[str, int], opened: Mapping[str, int]) -> None:
+    def solve_depths(self, fields: dict[str, int], opened: dict[str, int]) -> None:
         """Sets each number of layers to the one of the stored stacks that leaves the fewest misfits."""
         heights = {number + 1 for key in self.stored for number in layer_numbers(key)}
         names = [name for name in DEPTHS if type(getattr(self.config, name, None)) is int]
