@@ -39,7 +39,6 @@ def with_proposals(error: WithoutConfig) -> HeadscopeError:
 def _proven(found: Sequence[Proposal], tensors: Sequence[TensorHeader]) -> Proposal | str:
     """The class that loads every tensor, if it is alone or all such classes compute the same; otherwise the reason.
 
-
     Settings that no shape tells have the default of each class.
     """
     from headscope.model.proposals import with_sizes
