@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -18,6 +18,7 @@ from headscope.errors import UsageError, did_you_mean
 from headscope.examination.request import Progress
 from headscope.facts import PoolingKind, Task
 from headscope.facts.atlas import AtlasHead, AtlasParameter, HeadEntry
+from headscope.facts.counting import few_of
 from headscope.facts.tasks import parse_task
 from headscope.fleet.processes import begin_worker, worker_context
 
@@ -118,6 +119,9 @@ def _nearest(pattern: str, task: str | None) -> str:
     if task is not None and _targets(pattern, None):
         tasks = dict.fromkeys(target.task.value for target in _targets(pattern, None))
         return f"it has classes for {', '.join(tasks)}"
+    others = _others(pattern)
+    if others:
+        return f"{few_of(others)}: for a task that headscope doesn't know"
     every = _targets("", task)
     spelled = {name.lower(): name for target in every for name in (target.name, target.model_type)}
     near = get_close_matches(pattern.lower(), list(spelled), n=1)
@@ -126,6 +130,15 @@ def _nearest(pattern: str, task: str | None) -> str:
         if near
         else "try a part of a class name, such as bert; * and ? stand for any characters"
     )
+
+
+def _others(pattern: str) -> list[str]:
+    """The classes like `pattern` whose task headscope doesn't know, with the auto classes that map them."""
+    from headscope.model.catalogue import other_classes
+    from headscope.upstream.transformers import config_classes
+
+    every = {item: kind for kind in config_classes() for item in other_classes(kind)}
+    return [item for item, kind in every.items() if _fits(pattern.lower(), item.lower()) or pattern.lower() == kind]
 
 
 def _parsed_kind(pooling: str | None) -> PoolingKind | None:
@@ -240,7 +253,7 @@ def _traced_entry(target: _Target, cls: Any) -> HeadEntry:
 
 
 Shapes = dict[str, tuple[int, ...]]
-"""The parameters of a model by name."""
+"""The parameters and buffers of a model by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +302,8 @@ def _trace_shapes(cls: Any, config: Any, task: Task) -> tuple[HeadTrace, Shapes]
 
 
 def _shapes_of(model: Any) -> Shapes:
-    return {name: tuple(value.shape) for name, value in model.named_parameters(remove_duplicate=False)}
+    held = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
+    return {name: tuple(value.shape) for name, value in held}
 
 
 def _trace_reduced(cls: Any, config: Any, task: Task, failure: Exception) -> HeadTrace:
@@ -310,6 +324,12 @@ def _trace_reduced(cls: Any, config: Any, task: Task, failure: Exception) -> Hea
     return trace_head(model, task, _token_names(config), verify=True)
 
 
+def _listed(names: Iterable[str], shapes: Shapes, live: set[str]) -> tuple[AtlasParameter, ...]:
+    return tuple(
+        AtlasParameter(name, shapes[name], math.prod(shapes[name]), name in live) for name in names if name in shapes
+    )
+
+
 def _token_names(config: Any) -> TokenNames:
     from headscope.model.tokenizers import special_tokens_of
     from headscope.trace import TokenNames
@@ -324,11 +344,8 @@ def _atlas_head(trace: HeadTrace, shapes: Shapes) -> AtlasHead:
         modules=trace.modules,
         pooling=trace.pooling,
         stages=trace.stages,
-        parameters=tuple(
-            AtlasParameter(name, shapes[name], math.prod(shapes[name]), name in live)
-            for name in trace.parameters
-            if name in shapes
-        ),
+        parameters=_listed(trace.parameters, shapes, live),
+        buffers=_listed(trace.buffers, shapes, live),
         formula=trace.formula,
         loss=trace.loss,
         hidden_shape=trace.hidden_shape,

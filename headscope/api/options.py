@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import fields
 from functools import wraps
 from inspect import Parameter, signature
@@ -10,9 +12,10 @@ from os import PathLike, fspath
 from typing import Any, Literal, ParamSpec, TypeVar
 
 from headscope.checks import Ignore, Selection, select
-from headscope.errors import UsageError, did_you_mean
+from headscope.errors import HeadscopeError, UsageError, did_you_mean
 from headscope.examination.request import Request
 from headscope.facts.location import HubOptions, Location
+from headscope.upstream.python import check_folder, fault_of_process
 
 ProfileName = Literal["training", "inference"]
 """The values of `facts.Profile`."""
@@ -49,9 +52,28 @@ def refuses_unknown(function: Callable[_Arguments, _Result]) -> Callable[_Argume
     @wraps(function)
     def call(*values: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
         _check_names(options, known)
-        return function(*values, **options)
+        with _sound_process():
+            return function(*values, **options)
 
     return call
+
+
+@contextmanager
+def _sound_process() -> Iterator[None]:
+    """Inside, tensors are made where PyTorch makes them by default, and what the process lacks is a HeadscopeError."""
+    check_folder()
+    torch = sys.modules.get("torch")
+    device = nullcontext() if torch is None or torch.get_default_device().type == "cpu" else torch.device("cpu")
+    try:
+        with device:
+            yield
+    except HeadscopeError:
+        raise
+    except Exception as err:
+        fault = fault_of_process(err)
+        if fault is None:
+            raise
+        raise fault from err
 
 
 def given_options(arguments: Mapping[str, Any], *others: str) -> dict[str, Any]:

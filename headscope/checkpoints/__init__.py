@@ -18,6 +18,7 @@ from headscope.checkpoints.saved import Saved, SavedPart, read_save
 from headscope.checkpoints.score_heads import score_heads_of
 from headscope.checkpoints.snapshot import bundled_snapshots, snapshot_text, write_snapshot
 from headscope.checkpoints.vocabulary import read_vocabulary
+from headscope.checkpoints.weights import with_weight_file
 
 __all__ = [
     "FileReader",
@@ -42,5 +43,6 @@ __all__ = [
     "score_heads_of",
     "snapshot_text",
     "timm_contents",
+    "with_weight_file",
     "write_snapshot",
 ]

@@ -1,16 +1,27 @@
 """`config.json`, read by our own rules: bounded, one meaning for every key, errors with line and column."""
 
 import json
+import re
 from typing import Any
 
 from headscope.errors import Malformed
+from headscope.facts.checkpoint import LABEL_MAPS
 
 LARGEST_JSON = 20_000_000
 # The size of the text is not limit enough: 20 MB of `[],[],` are six million lists, over 400 MB as Python values.
 _MOST_MEMORY = 150_000_000
 _COSTS = ((b"{", 80), (b"[", 80), (b":", 100), (b",", 80))
 """Bytes that Python takes at most for what each of these signs begins or separates, measured on CPython 3.11."""
+_LARGEST_MAPS = 70_000_000
+_MOST_COLONS = 2_500_000
+"""What the two maps of a million labels may take in config.json, beside the limits for all else."""
+_LABEL_MAP = re.compile(rb'"(?:' + "|".join(sorted(LABEL_MAPS)).encode() + rb')"\s*:\s*\{[^{}\[\]]*\}')
 _WIDE_BYTES = (b"\xf0", b"\xf1", b"\xf2", b"\xf3", b"\xf4")
+
+
+def largest_text(name: str) -> int:
+    """How many bytes a file of JSON may have, by its name."""
+    return LARGEST_JSON + (_LARGEST_MAPS if name == "config.json" else 0)
 
 
 def parse_object(text: bytes, name: str, limit: int = LARGEST_JSON) -> dict[str, Any]:
@@ -30,11 +41,12 @@ def parse_list(text: bytes, name: str, limit: int = LARGEST_JSON) -> list[Any]:
 
 
 def _parse(text: bytes, name: str, limit: int) -> Any:
-    if len(text) > limit:
+    rest = _without_label_maps(text) if name == "config.json" else text
+    if len(rest) > limit:
         raise Malformed(f"{name} has {len(text)} bytes, over the limit of {limit}", "check what the file is")
     if text.startswith(b"version https://git-lfs"):
         raise Malformed(f"{name} is a Git LFS pointer, not JSON", "run `git lfs pull` in the folder")
-    check_cost(text, name)
+    check_cost(rest, name)
     try:
         return json.loads(text.decode("utf-8-sig"), object_pairs_hook=_unique)
     except UnicodeDecodeError as err:
@@ -45,6 +57,13 @@ def _parse(text: bytes, name: str, limit: int) -> Any:
         ) from err
     except (ValueError, RecursionError) as err:
         raise Malformed(f"{name} is not valid JSON: {err}", f"correct {name}") from err
+
+
+def _without_label_maps(text: bytes) -> bytes:
+    """The text without its maps of labels; all of it if these are larger than those of a million labels."""
+    maps = _LABEL_MAP.findall(text)
+    is_usual = sum(map(len, maps)) <= _LARGEST_MAPS and sum(found.count(b":") for found in maps) <= _MOST_COLONS
+    return _LABEL_MAP.sub(b"", text) if is_usual and maps else text
 
 
 def check_cost(text: bytes, name: str) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from headscope.checkpoints.adapter import ADAPTER_CONFIG, holds_adapter_alone
-from headscope.checkpoints.config_file import LARGEST_JSON
+from headscope.checkpoints.config_file import largest_text
 from headscope.checkpoints.foreign.adapter_hub import refuse_adapter_hub
 from headscope.checkpoints.formats.bytes import LocalBytes
 from headscope.checkpoints.formats.exports import refuse_exports
@@ -40,7 +40,7 @@ class Folder:
     def read_text(self, name: str) -> bytes:
         """See `Storage`."""
         source = self.open(name)
-        if source.size > LARGEST_JSON:
+        if source.size > largest_text(name):
             raise Malformed(f"{name} has {source.size} bytes, too large for such a file", "check what the file is")
         return source.read_at(0, source.size)
 

@@ -77,7 +77,7 @@ def _hf_uri(text: str) -> HubReference | None:
 
 def _existing_path(text: str) -> Path | None:
     try:
-        path = Path(text).expanduser()
+        path = Path(text).expanduser() if text.startswith("~") else Path(text)
         return path if path.exists() else None
     except (OSError, RuntimeError):  # a home directory that is not known
         return None

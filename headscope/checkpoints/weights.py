@@ -15,7 +15,7 @@ from headscope.checkpoints.formats.exports import refuse_exports
 from headscope.checkpoints.formats.safetensors_header import read_safetensors_header
 from headscope.checkpoints.formats.torch_file import read_torch_headers
 from headscope.errors import Malformed, NotFound, Unsupported, UsageError
-from headscope.facts import TensorHeader, Unavailable, WeightFile, WeightsFormat
+from headscope.facts import CheckpointManifest, TensorHeader, Unavailable, WeightFile, WeightsFormat
 from headscope.facts.counting import counted, list_of
 
 _OTHER_FORMATS = {
@@ -161,6 +161,19 @@ def read_weight_file(storage: Storage, name: str) -> Weights:
     """The tensors of one named weight file."""
     is_safetensors = name.endswith(".safetensors")
     return _read_files(storage, WeightsFormat.SAFETENSORS if is_safetensors else WeightsFormat.TORCH, [name])
+
+
+def with_weight_file(manifest: CheckpointManifest, storage: Storage, name: str) -> CheckpointManifest:
+    """The manifest with the tensors of one more file, which replace those of the same keys as in the loader."""
+    more = read_weight_file(storage, name)
+    tensors = {tensor.key: tensor for tensor in (*manifest.tensors, *more.tensors)}
+    return replace(
+        manifest,
+        tensors=tuple(tensors.values()),
+        files=(*manifest.files, *more.files),
+        shared=(*manifest.shared, *more.shared),
+        bytes_read=manifest.bytes_read + more.bytes_read,
+    )
 
 
 def _refuse_variants(names: Iterable[str]) -> None:

@@ -115,11 +115,12 @@ def label_maps(this: Rule, subject: Subject) -> Findings:
 def _faults_of_ids(subject: Subject) -> list[str]:
     entries = subject.config.id2label
     faults = []
-    expected = {str(number) for number in range(len(entries))}
+    expected = dict.fromkeys(map(str, range(len(entries))))
     strange = [key for key, _ in entries if key not in expected]
     if strange:
         faults.append(f"id2label has {counted(len(entries), 'entry', 'entries')} and the ids {few_of(strange)}")
-    repeated = [name for name, count in Counter(name for _, name in entries).items() if count > 1]
+    names = [name for _, name in entries]
+    repeated = [name for name, count in Counter(names).items() if count > 1] if len(set(names)) < len(names) else []
     if repeated:
         faults.append(f"id2label gives the name {few_of(repeated)} to several ids")
     return faults
@@ -129,8 +130,11 @@ def _faults_of_inverse(subject: Subject) -> list[str]:
     forward, back = subject.config.id2label, dict(subject.config.label2id)
     if not forward or not back:
         return []
+    if back == {name: key for key, name in forward}:
+        return []
+    names = {name for _, name in forward}
     wrong = [name for key, name in forward if back.get(name) != key]
-    spare = [name for name in back if name not in {label for _, label in forward}]
+    spare = [name for name in back if name not in names]
     faults = [f"label2id does not map {few_of(wrong)} back to the same id"] if wrong else []
     return [*faults, f"label2id names {few_of(spare)}, which id2label does not have"] if spare else faults
 

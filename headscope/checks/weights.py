@@ -190,7 +190,9 @@ def head_partly_new(this: Rule, subject: Subject) -> Findings:
         remedy = "Look for a checkpoint that holds them, or save the trained model again: state_dict() includes them."
     elif last is not None and last.status not in _LOST:
         severity = at(subject, training=Severity.WARNING, inference=Severity.ERROR)
-        what = f"The checkpoint gives the classifier {last.name}, but its input passes through random weights"
+        is_beside = any(item.name in _from_classifier_on(subject, last) for item in weights)
+        how = "its scores also depend on" if is_beside else "its input passes through"
+        what = f"The checkpoint gives the classifier {last.name}, but {how} newly initialized weights"
         remedy = "Use a checkpoint that also holds them: a classifier only works with the layers it was trained on."
     else:
         severity = at(subject, training=Severity.NOTE, inference=Severity.ERROR)
@@ -200,6 +202,13 @@ def head_partly_new(this: Rule, subject: Subject) -> Findings:
     names = [item.name for item in lost]
     remedy = unless_repaired(subject, names, remedy)
     yield this.find(severity, f"{what}: {_names(weights or buffers)}.{beside}", remedy, names)
+
+
+def _from_classifier_on(subject: Subject, last: HeadParameter) -> set[str]:
+    """The parameters of the classifier's stage, such as its bias, and of later ones: its input doesn't pass them."""
+    stages = subject.report.head.stages if subject.report.head is not None else ()
+    own = next((place for place, stage in enumerate(stages) if last.name in stage.parameters), len(stages))
+    return {name for stage in stages[own:] for name in stage.parameters}
 
 
 @rule("HS104", "head-mismatched", "Weights have another shape in the checkpoint", needs=("checkpoint",))

@@ -28,6 +28,7 @@ from headscope.cli.scan import scan
 from headscope.cli.snapshot import snapshot
 from headscope.cli.verify import verify
 from headscope.errors import ExitCode, HeadscopeError, UsageError
+from headscope.upstream.python import check_folder, fault_of_process
 from headscope.upstream.typer import PlainCommand, PlainGroup
 
 _CHECKPOINT = "Look at a checkpoint"
@@ -167,6 +168,9 @@ def _unexpected(error: Exception, *, as_json: bool) -> int:
     """
     if isinstance(error, OSError) and error.errno in FULL:
         return report_failure(unwritten("stdout", error), as_json=as_json)
+    fault = fault_of_process(error)
+    if fault is not None:
+        return report_failure(fault, as_json=as_json)
     write_stderr(traceback.format_exc())
     return report_failure(
         Bug(f"{type(error).__name__}: {error}", "This is a bug in headscope: please report it."), as_json=as_json
@@ -209,6 +213,8 @@ def _application() -> Any:
 
 
 def _run(arguments: list[str]) -> int:
+    if {"--help", "-h", "--version", "-V"}.isdisjoint(arguments):
+        check_folder()
     try:
         ended = _application().main(args=arguments or ["--help"], prog_name="headscope", standalone_mode=False)
     except SystemExit as end:

@@ -2,14 +2,18 @@
 
 An entry is found by a digest of everything that its facts depend on: the manifest (configuration, every tensor header,
 the commit), the identity of local files, the request, and the versions of everything that took part. So an entry is
-never out of date, only unused; the oldest go when there are too many. A broken entry is as good as none.
+never out of date, only unused; the oldest go when there are too many. An entry is signed with a key that only the
+user reads: one that is broken, edited, renamed or of somebody else is as good as none.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import os
+import secrets
+import stat
 import sys
 from collections.abc import Sequence
 from functools import cache
@@ -22,12 +26,13 @@ from headscope.facts.environment import tool_version
 from headscope.facts.plain import restore, store
 from headscope.whole_file import write_whole
 
-_FORMAT = 2
+_FORMAT = 3
 _MOST_ENTRIES = 300
 _MOST_BYTES = 100_000_000
 _LARGEST_ENTRY = 20_000_000
 _SWITCH = "HEADSCOPE_NO_CACHE"
 _PLACE = "HEADSCOPE_CACHE"
+_KEY, _KEY_BYTES = "key", 32
 _FALSE = {"", "0", "false", "no", "off"}
 Fact = TypeVar("Fact")
 
@@ -54,9 +59,9 @@ class Cache:
                 raise ValueError("too large")
             entry = json.loads(file.read_text(encoding="utf-8"))
             digest, body = entry["digest"], entry["fact"]
-            # Entries are written whole, but a disk or a sync tool can damage them later, and a wrong report is worse
-            # than none.
-            if digest != _digest(body):
+            # Entries are written whole, but a disk, a sync tool or a person can change them later, and a wrong report
+            # is worse than none.
+            if not hmac.compare_digest(digest, self._digest(file.name, body)):
                 raise ValueError("damaged")
             found = restore(kind, body)
             # Marks the entry as used: `_make_room` removes those that were not used for the longest time.
@@ -72,16 +77,21 @@ class Cache:
         """Stores a fact, atomically; that it cannot be stored is not a failure."""
         if self._folder is None:
             return
-        body = store(fact)
-        text = json.dumps({"digest": _digest(body), "fact": body})
-        if len(text) > _LARGEST_ENTRY:
-            return
+        body, file = store(fact), self._file(type(fact), key)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            write_whole(self._file(type(fact), key), text)
+            text = json.dumps({"digest": self._digest(file.name, body), "fact": body})
+            if len(text) > _LARGEST_ENTRY:
+                return
+            write_whole(file, text)
             self._make_room()
         except OSError:
             return
+
+    def _digest(self, name: str, body: Any) -> str:
+        """The signature of an entry. Raises OSError where there is no key that only this user reads."""
+        text = json.dumps([name, body]).encode()
+        return hmac.new(_secret(self._folder or Path()), text, hashlib.sha256).hexdigest()
 
     def _file(self, kind: type, key: str) -> Path:
         return (self._folder or Path()) / f"{key}-{kind.__name__.lower()}.json"
@@ -109,8 +119,22 @@ def _remove(file: Path) -> None:
         return
 
 
-def _digest(body: Any) -> str:
-    return hashlib.sha256(json.dumps(body).encode()).hexdigest()
+def _secret(folder: Path) -> bytes:
+    """The user's key to the entries, made where there is none. Raises OSError for one that others may have written."""
+    place = folder / _KEY
+    try:
+        descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        status = place.lstat()
+        is_own = not hasattr(os, "geteuid") or (status.st_uid == os.geteuid() and not status.st_mode & 0o077)
+        found = place.read_bytes() if is_own and stat.S_ISREG(status.st_mode) else b""
+    else:
+        found = secrets.token_bytes(_KEY_BYTES)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(found)
+    if len(found) != _KEY_BYTES:
+        raise PermissionError(f"{place} is not the user's own key")
+    return found
 
 
 def open_cache(wanted: bool) -> Cache:
@@ -157,14 +181,17 @@ def _own_code() -> tuple[int, int]:
     return len(stamps), max(stamps, default=0)
 
 
-def state_of(paths: Sequence[Path]) -> tuple[tuple[str, int, int, int], ...]:
-    """What tells whether local files have changed: name, size, time of the last change, and which file it is."""
+def state_of(paths: Sequence[Path]) -> tuple[tuple[str, int, int, int, int], ...]:
+    """What tells whether local files have changed: name, size, times, and which file it is.
+
+    The time of the last change can be set to any value; that of the last change of the entry (ctime) can't.
+    """
     found = []
     for path in paths:
         try:
             status = path.stat()
         except OSError:
-            found.append((path.name, -1, 0, 0))
+            found.append((path.name, -1, 0, 0, 0))
             continue
-        found.append((path.name, status.st_size, status.st_mtime_ns, status.st_ino))
+        found.append((path.name, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
     return tuple(found)

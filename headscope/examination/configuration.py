@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -36,7 +37,7 @@ def _kind_of(manifest: CheckpointManifest) -> str | None:
 
     A class that Transformers does not have can be anything, also a classifier.
     """
-    from headscope.model.catalogue import is_known_class, task_of_class
+    from headscope.model.catalogue import is_known_class, other_classes, task_of_class
 
     name = _first_architecture(manifest)
     if name is None or task_of_class(name) is not None or "Classification" in name or manifest.adapter is not None:
@@ -50,7 +51,10 @@ def _kind_of(manifest: CheckpointManifest) -> str | None:
         return "language model"
     if sentence is not None:
         return "sentence embedder"
-    return "base model" if is_known_class(name) else None
+    others = other_classes(str(manifest.config.get("model_type")))
+    known = "base model" if is_known_class(name) else None
+    is_other = any(item.startswith(f"{name} (") for item in others)
+    return "model for a task that headscope doesn't know" if is_other else known
 
 
 def _has_own_scores(manifest: CheckpointManifest) -> bool:
@@ -96,7 +100,7 @@ def config_facts(config: dict[str, Any]) -> ConfigFacts:
         num_labels=count if type(count) is int else None,
         id2label=_pairs(config.get("id2label")),
         label2id=_pairs(config.get("label2id")),
-        problem_type=problem if isinstance(problem, str) else None,
+        problem_type=problem if isinstance(problem, str | None) else json.dumps(problem),
         has_auto_map=isinstance(config.get("auto_map"), dict),
     )
 
@@ -104,5 +108,6 @@ def config_facts(config: dict[str, Any]) -> ConfigFacts:
 def _pairs(value: Any) -> tuple[tuple[str, str], ...]:
     if not isinstance(value, dict):
         return ()
-    pairs = [(str(key), str(item)) for key, item in value.items()]
-    return tuple(sorted(pairs, key=lambda pair: (len(pair[0]), pair[0])))
+    keys = list(map(str, value))
+    ordered = sorted(zip(map(len, keys), keys, map(str, value.values()), strict=True))
+    return tuple((key, item) for _, key, item in ordered)

@@ -10,7 +10,7 @@ from headscope.errors import UsageError
 from headscope.facts import Unavailable
 from headscope.facts.check import Subject
 from headscope.facts.labeled import DataFacts, Predictions
-from headscope.labeled import open_data, tally_labels
+from headscope.labeled import open_labeled, tally_labels
 
 _TEXTS = ("one text", "a pair of texts")
 
@@ -52,7 +52,7 @@ class Labeled:
 
 def read_labeled(request: DataRequest) -> Labeled:
     """The labels of all rows. Raises a HeadscopeError for data that cannot be read."""
-    source = open_data(request.file, request.split)
+    source = open_labeled(request.file, request.split, request.label_columns).source
     return Labeled(request, tally_labels(source, request.label_columns, request.text_columns))
 
 

@@ -41,10 +41,11 @@ def predict_sample(
     reason = _unsuited(examined, data, model)
     if reason:
         return Unavailable(_PREDICTIONS, reason)
-    from headscope.labeled import open_data, sample_rows
+    from headscope.labeled import open_labeled, sample_rows
 
     wanted = labeled.request
-    rows = sample_rows(open_data(wanted.file, wanted.split), data, wanted.predict or 0)
+    source = open_labeled(wanted.file, wanted.split, wanted.label_columns).source
+    rows = sample_rows(source, data, wanted.predict or 0)
     (progress or (lambda sentence: None))(f"predicting {len(rows)} rows on {wanted.device}")
     scores = _scores(examined, request, wanted.device, rows)
     if scores.dim() != 2 or scores.shape[1] != model.num_labels:  # noqa: PLR2004  a row for each text

@@ -17,6 +17,7 @@ from headscope.facts import (
     ParameterOrigin,
     ParameterStatus,
     TensorHeader,
+    WeightsFormat,
 )
 from headscope.facts.location import Location
 
@@ -30,11 +31,36 @@ def read_checkpoint(request: Request, progress: Progress | None) -> CheckpointMa
     from headscope.checkpoints import read_manifest
 
     try:
-        return read_manifest(request.location, adapter=request.adapter, progress=progress)
+        manifest = read_manifest(request.location, adapter=request.adapter, progress=progress)
     except WithoutConfig as err:
         from headscope.examination.without_config import with_proposals
 
         raise with_proposals(err) from err
+    return _with_extra_files(request, manifest)
+
+
+def _with_extra_files(request: Request, manifest: CheckpointManifest) -> CheckpointManifest:
+    """The manifest with the tensors of the files that the configuration's class names beside the weights.
+
+    A folder without other safetensors files is not looked at, so Transformers is imported for the few that have some.
+    """
+    from headscope.checkpoints import open_sidecar, with_weight_file
+    from headscope.upstream.extra_files import extra_files_of, has_extra_files
+
+    model_type, is_hub = manifest.config.get("model_type"), manifest.kind is CheckpointKind.HUB
+    is_folder = manifest.kind is CheckpointKind.LOCAL and not Path(request.reference).is_file()
+    if manifest.format is not WeightsFormat.SAFETENSORS or manifest.adapter is not None or not (is_hub or is_folder):
+        return manifest
+    if not isinstance(model_type, str) or (is_hub and not has_extra_files(model_type)):  # a listing costs a request
+        return manifest
+    sidecar = open_sidecar(replace(request.location, revision=manifest.revision, commit=manifest.commit))
+    known = {file.name for file in manifest.files}
+    others = {name for name in sidecar.names() if name.endswith(".safetensors")} - known if sidecar is not None else ()
+    for name in extra_files_of(model_type, request.model_class) if others else ():
+        if sidecar is not None and name in others:
+            with sidecar.reaching():
+                manifest = with_weight_file(manifest, sidecar.storage, name)
+    return manifest
 
 
 def trusted_code(request: Request, manifest: CheckpointManifest) -> Location | None:

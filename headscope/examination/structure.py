@@ -86,15 +86,15 @@ def structure_of(manifest: CheckpointManifest, request: Request, *parts: object)
 def _plain_labels(config: dict[str, Any]) -> tuple[str, ...] | None:
     """The label names in order, if they are numbered from 0 and `label2id` says the same; None for anything else."""
     names, numbers = config.get("id2label"), config.get("label2id")
-    if not isinstance(names, dict) or not names or set(names) != {str(number) for number in range(len(names))}:
+    if not isinstance(names, dict) or not names:
         return None
-    labels = tuple(names[str(number)] for number in range(len(names)))
-    if not all(isinstance(label, str) for label in labels):
+    labels: tuple[Any, ...] = tuple(map(names.get, map(str, range(len(names)))))
+    if set(map(type, labels)) != {str}:
         return None
     if "label2id" in config and (
         not isinstance(numbers, dict)
-        or any(type(number) is not int for number in numbers.values())
-        or numbers != {label: number for number, label in enumerate(labels)}
+        or set(map(type, numbers.values())) != {int}
+        or numbers != dict(zip(labels, range(len(labels)), strict=True))
     ):
         return None
     return labels

@@ -7,32 +7,75 @@ from typing import TYPE_CHECKING
 
 from headscope.errors import HeadscopeError, WithoutConfig
 from headscope.facts import CheckpointState, Repair, StateKind, TensorHeader
-from headscope.facts.counting import counted, few_of
+from headscope.facts.counting import counted, list_of
 
 if TYPE_CHECKING:
     from headscope.model.proposals import Proposal
 
+_SHOWN, _NAMED = 3, 12
 _USUAL = ("model.safetensors", "pytorch_model.bin")
 
 
 def with_proposals(error: WithoutConfig) -> HeadscopeError:
-    """The error with the classes that the weights fit, ranked."""
+    """The error with the classes that the weights fit, ranked, and a repair if one class is proven."""
     from headscope.checkpoints.states.rekeying import Rekeying, renamed_tensors
     from headscope.checkpoints.states.wrapped_keys import ANYWHERE
-    from headscope.model.proposals import propose
+    from headscope.model.proposals import fitting_classes
 
     tensors = tuple(item for item in error.tensors if isinstance(item, TensorHeader))
     plain = renamed_tensors(tensors, Rekeying(tuple(ANYWHERE)))
     shared = _shared_prefix([item.key for item in plain])
+    read: tuple[TensorHeader, ...] = ()
     found: tuple[Proposal, ...] = ()
     for prefix in ("", *shared):
-        found = max(found, propose(renamed_tensors(plain, Rekeying((), prefix))), key=_best)
+        renamed = renamed_tensors(plain, Rekeying((), prefix))
+        fitting = fitting_classes(renamed)
+        if fitting and (not found or fitting[0].fits > found[0].fits):
+            found, read = fitting, renamed
     files = sorted({item.file for item in tensors})
-    return _named(error, _state(found, files))
+    return _named(error, _state(found, _proven(found, read), files))
 
 
-def _best(found: Sequence[Proposal]) -> int:
-    return found[0].fits if found else 0
+def _proven(found: Sequence[Proposal], tensors: Sequence[TensorHeader]) -> Proposal | str:
+    """The class that loads every tensor, if it is alone or all such classes compute the same; otherwise the reason.
+
+    Settings that no shape tells have the default of each class.
+    """
+    from headscope.model.proposals import with_sizes
+
+    alike = [item for item in found if item.is_alike]
+    whole: list[Proposal] = []
+    for item in alike:
+        sized = with_sizes(item, tensors)
+        if sized.is_whole and whole and not _compute_the_same(whole[0], sized):
+            names = list_of([other.class_name for other in alike], _NAMED)
+            return f"{names} have the same keys and compute different scores: the weights don't tell which it is"
+        whole += [sized] if sized.is_whole else []
+    if whole:
+        return whole[0]
+    return "no class loads every tensor with sizes that headscope infers from the shapes" if found else ""
+
+
+def _compute_the_same(one: Proposal, other: Proposal) -> bool:
+    """Whether two classes give the same scores for the same weights; False where that cannot be tried."""
+    import torch
+
+    from headscope.model.catalogue import task_of_class
+    from headscope.model.proposals import build_proposed
+    from headscope.model.quiet import quiet
+    from headscope.trace.probe import build_probe
+
+    task, of_other = task_of_class(one.class_name), task_of_class(other.class_name)
+    if task is None or task is not of_other:
+        return False
+    try:
+        models = [build_proposed(item) for item in (one, other)]
+        inputs = build_probe(models[0], task).inputs
+        with quiet(), torch.inference_mode():
+            first, second = (model(**inputs).logits for model in models)
+        return bool(first.isfinite().all()) and torch.allclose(first, second, rtol=1e-4, atol=1e-5)
+    except Exception:  # whatever foreign code raises on dummy inputs: then it is not known
+        return False
 
 
 def _shared_prefix(keys: Sequence[str]) -> list[str]:
@@ -49,17 +92,20 @@ def _named(error: WithoutConfig, state: CheckpointState) -> HeadscopeError:
     return named
 
 
-def _state(found: Sequence[Proposal], files: Sequence[str]) -> CheckpointState:
+def _state(found: Sequence[Proposal], proven: Proposal | str, files: Sequence[str]) -> CheckpointState:
+    shown = found if isinstance(proven, str) else [item for item in found if item.class_name == proven.class_name]
     evidence = tuple(
         f"{item.class_name} fits {item.fits:,} of {counted(item.total, 'key')} ({item.fits / max(item.total, 1):.0%})"
-        for item in found
+        for item in shown[:_SHOWN]
     )
+    if isinstance(proven, str):
+        evidence = (*evidence, proven) if proven else ()
     return CheckpointState(
         StateKind.NO_CONFIG,
         tool="",
         sentence="The weights have no config.json, which says what they are of.",
-        evidence=evidence or ("no classification class of Transformers fits half of the keys",),
-        repair=_repair(found[0], files) if found else None,
+        evidence=evidence or ("no classification class whose source names them fits half of the keys",),
+        repair=None if isinstance(proven, str) else _repair(proven, files),
     )
 
 
@@ -78,14 +124,7 @@ def _repair(best: Proposal, files: Sequence[str]) -> Repair:
     names = [name for name, _ in best.open_fields]
     guessed = f" No shape tells {' and '.join(names)}: set {'it' if len(names) == 1 else 'them'}." if names else ""
     return Repair(
-        f"If it is a {best.class_name}, write its configuration; the sizes are those of the tensors."
-        f"{guessed}{_on_misfits(best)}",
+        f"Write the configuration of {best.class_name}, which loads every tensor; the sizes are those of the tensors."
+        f"{guessed} Every other setting has its default, such as the activation: set it as it was in training.",
         "\n".join(lines),
     )
-
-
-def _on_misfits(best: Proposal) -> str:
-    """What the class with these sizes still does not load, as a sentence; "" where it loads everything."""
-    found = [(best.lacking, "gets no weights for"), (best.left, "does not load")]
-    said = [f"{words} {few_of(names)}" for names, words in found if names]
-    return f" With these settings the class {' and '.join(said)}: correct the configuration first." if said else ""

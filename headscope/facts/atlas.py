@@ -8,7 +8,7 @@ from headscope.facts.tasks import Task
 
 @dataclass(frozen=True, slots=True, order=True)
 class AtlasParameter:
-    """A parameter of a head at the default configuration."""
+    """A parameter or a persistent buffer of a head at the default configuration."""
 
     name: str
     shape: tuple[int, ...]
@@ -18,7 +18,7 @@ class AtlasParameter:
 
 @dataclass(frozen=True, slots=True)
 class AtlasHead:
-    """The head of a class at its default configuration."""
+    """The head of a class at its default configuration; `buffers` are such as the statistics of a BatchNorm."""
 
     modules: tuple[str, ...]
     pooling: Pooling
@@ -28,6 +28,7 @@ class AtlasHead:
     loss: str
     hidden_shape: Shape
     unused_modules: tuple[UnusedModule, ...] = ()
+    buffers: tuple[AtlasParameter, ...] = ()
     verification: Verification | None = None
 
 

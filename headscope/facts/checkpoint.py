@@ -1,12 +1,17 @@
 """What a checkpoint is made of: files, tensor headers, configuration; no weights."""
 
 import json
+from copy import deepcopy
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 from headscope.facts.sentence import SentencePipeline
 from headscope.facts.states import CheckpointState
+
+LABEL_MAPS = frozenset({"id2label", "label2id"})
+"""The fields of a configuration that may hold a million entries."""
 
 
 class CheckpointKind(StrEnum):
@@ -107,14 +112,18 @@ class CheckpointManifest:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The parsed configuration; a fresh dict at every call."""
-        parsed: dict[str, Any] = json.loads(self.config_text)
-        return parsed
+        """The parsed configuration: a fresh dict at every call, but for the maps of labels, which nobody changes."""
+        return {name: value if name in LABEL_MAPS else deepcopy(value) for name, value in _parsed(self.config_text)}
 
     @property
     def bytes_total(self) -> int:
         """Bytes of all weight files whose size is known."""
         return sum(file.size or 0 for file in self.files)
+
+
+@lru_cache(maxsize=1)
+def _parsed(text: str) -> tuple[tuple[str, Any], ...]:
+    return tuple(json.loads(text).items())
 
 
 @dataclass(frozen=True, slots=True)

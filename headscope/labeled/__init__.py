@@ -1,5 +1,6 @@
 """Labeled data: files of rows, read as streams, and what is in their columns of labels. Runs nothing from them."""
 
+from headscope.labeled.label_cells import open_labeled
 from headscope.labeled.opening import open_data
 from headscope.labeled.rows import Row, Source
 from headscope.labeled.sample import Sampled, sample_in_proportion, sample_rows, sample_spread
@@ -10,6 +11,7 @@ __all__ = [
     "Sampled",
     "Source",
     "open_data",
+    "open_labeled",
     "sample_in_proportion",
     "sample_rows",
     "sample_spread",

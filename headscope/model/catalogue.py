@@ -7,7 +7,7 @@ from functools import cache
 import transformers
 
 from headscope.facts import Task
-from headscope.upstream.transformers import classes_by_type
+from headscope.upstream.transformers import auto_tables, classes_by_type
 
 _MAPPING_OF_TASK = {
     Task.SEQUENCE_CLASSIFICATION: "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
@@ -110,6 +110,33 @@ def task_of_class(name: str) -> Task | None:
         if name in _all_names(mapping):
             return task
     return _task_of_name(name) if is_known_class(name) else None
+
+
+def mapped_name(name: str, model_type: str) -> str | None:
+    """The class that an auto class (`AutoModelForTokenClassification`) loads for a model type, or None."""
+    names = auto_tables().get(name, {}).get(model_type, ())
+    return names[0] if names else None
+
+
+def other_classes(model_type: str) -> tuple[str, ...]:
+    """The classes with a head of a family, for tasks that headscope doesn't know, with the auto classes that map them.
+
+    A class that continues or fills texts, or that no head is on, is none of them.
+    """
+    known = set().union(*map(_all_names, (*_MAPPING_OF_TASK.values(), *_HEAD_OF_PRETRAINING)))
+    found = {
+        names[0]: auto
+        for auto, table in auto_tables().items()
+        if (names := table.get(model_type)) and names[0] not in known and not _generates(names[0])
+    }
+    return tuple(f"{name} ({auto})" for name, auto in sorted(found.items()))
+
+
+def _generates(name: str) -> bool:
+    try:
+        return bool(getattr(transformers, name).can_generate())
+    except (AttributeError, ImportError):
+        return False
 
 
 def is_known_class(name: str) -> bool:

@@ -9,10 +9,20 @@ from transformers import PreTrainedModel
 
 from headscope.errors import HeadscopeError, Malformed, Unsupported, UsageError, did_you_mean
 from headscope.facts import Task, TokenRow
+from headscope.facts.counting import few_of
 from headscope.facts.location import Location
 from headscope.facts.tasks import WITHOUT_CLASSES, parse_task
-from headscope.model.catalogue import HeadClass, class_for, classes_of_family, language_model_of, task_of_class
+from headscope.model.catalogue import (
+    HeadClass,
+    class_for,
+    classes_of_family,
+    language_model_of,
+    mapped_name,
+    other_classes,
+    task_of_class,
+)
 from headscope.model.config_diagnosis import diagnose_by_leaving_out
+from headscope.model.many_labels import build_config, share_labels
 from headscope.model.quiet import quiet
 from headscope.model.reduced_config import DEPTHS
 from headscope.model.remote_code import load_remote_classes
@@ -78,7 +88,8 @@ def choose(config: dict[str, Any], wish: ModelRequest) -> Choice:
     model_type = _model_type(config, wish)
     if wish.rows:
         return _by_tokens(config, model_type, wish)
-    head_class = _named_class(wish.model_class, task) if wish.model_class else _class_of(config, model_type, task)
+    named = wish.model_class and (mapped_name(wish.model_class, model_type) or wish.model_class)
+    head_class = _named_class(named, task) if named else _class_of(config, model_type, task)
     cls = _class_object(head_class.name)
     _check_classes(head_class.task, wish)
     source = _config_source(cls, model_type, config)
@@ -180,7 +191,7 @@ def _named_class(name: str, task: Task | None) -> HeadClass:
 
 
 def _class_of(config: dict[str, Any], model_type: str, task: Task | None) -> HeadClass:
-    own = _class_of_architectures(config)
+    own = _class_of_architectures(config, model_type)
     if own is not None and task in (None, own.task):
         return own if _is_of(own, model_type) else class_for(model_type, own.task) or own
     if task is not None:
@@ -193,17 +204,21 @@ def _class_of(config: dict[str, Any], model_type: str, task: Task | None) -> Hea
         return mapped
     family = classes_of_family(model_type)
     if not family:
+        others = few_of(other_classes(model_type))
+        unknown = f"; it has {others}, for a task that headscope doesn't know" if others else ""
         raise Unsupported(
-            f"{model_type} has no classification class in transformers {transformers.__version__}",
+            f"{model_type} has no class for a task that headscope knows in transformers {transformers.__version__}"
+            + unknown,
             "name a class with --model-class if one fits",
         )
     return family[0]
 
 
-def _class_of_architectures(config: dict[str, Any]) -> HeadClass | None:
+def _class_of_architectures(config: dict[str, Any], model_type: str) -> HeadClass | None:
     architectures = config.get("architectures")
-    for name in architectures if isinstance(architectures, list) else []:
-        task = task_of_class(name) if isinstance(name, str) else None
+    for given in architectures if isinstance(architectures, list) else []:
+        name = mapped_name(given, model_type) or given if isinstance(given, str) else ""
+        task = task_of_class(name)
         if task is not None and hasattr(transformers, name):
             return HeadClass(name, task)
     return None
@@ -219,7 +234,7 @@ def _is_of(own: HeadClass, model_type: str) -> bool:
 
 
 def _contradiction(config: dict[str, Any], model_type: str, taken: HeadClass, wish: ModelRequest) -> tuple[str, ...]:
-    own = _class_of_architectures(config)
+    own = _class_of_architectures(config, model_type)
     if wish.model_class or own is None or own.task is not taken.task or own.name == taken.name:
         return ()
     if _is_of(own, model_type):
@@ -233,7 +248,7 @@ def _contradiction(config: dict[str, Any], model_type: str, taken: HeadClass, wi
 def _family_hint(model_type: str) -> str:
     family = classes_of_family(model_type)
     if not family:
-        return "its family has no classification class; name a class with --model-class"
+        return "its family has no class for another task that headscope knows; name a class with --model-class"
     return "it has " + ", ".join(f"{head.task.value} ({head.name})" for head in family)
 
 
@@ -288,8 +303,9 @@ def _configured(config_class: Any, values: dict[str, Any], wish: ModelRequest) -
         _check_own_labels(values)
     try:
         with quiet():
-            config = config_class.from_dict(dict(values))
+            config = build_config(config_class, values)
             _set_labels(config, wish)
+            share_labels(config)
     except HeadscopeError:
         raise
     except Exception as err:
@@ -316,7 +332,7 @@ def _check_own_labels(values: dict[str, Any]) -> None:
             f"config.json describes {max(count or 0, listed):,} labels, over the limit of {_MOST_LABELS:,}",
             "correct config.json, or give --num-labels",
         )
-    if isinstance(names, dict) and not all(isinstance(name, str | int | float) for name in names.values()):
+    if isinstance(names, dict) and not {str, int, float, bool}.issuperset(map(type, names.values())):
         raise Malformed(
             "id2label in config.json holds a name that is not a string", "correct id2label, or give --labels"
         )

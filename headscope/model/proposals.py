@@ -1,26 +1,32 @@
 """Which classes the keys and shapes of a state dict fit, where no config.json names one."""
 
+import json
 import math
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import torch
 import transformers
 
-from headscope.facts import TensorHeader
+from headscope.facts import Task, TensorHeader
 from headscope.facts.keys import layer_numbers, of_any_layer
 from headscope.facts.weights import modern_name
-from headscope.model.catalogue import classes_of_family
+from headscope.model.catalogue import all_classes_of_task, classes_of_family
+from headscope.model.defaults import fill_open_fields
 from headscope.model.quiet import quiet
 from headscope.model.reduced_config import DEPTHS, shallow_config
 from headscope.upstream.torch import on_meta
+from headscope.upstream.transformers import config_classes, folder_of_type
 
-_FAMILIES = 6
-_SHOWN = 3
+_FEW = 12
+"""Keys in which a class may differ before its flags are tried."""
+_MOST_HEIGHTS = 30
 _GENERATED = "automatically generated from"
 _START = 1000
 _OF_A_HEAD = 2
@@ -43,7 +49,8 @@ class Proposal:
     """A class that a state dict fits: `fits` of its `total` keys. `fields` are the sizes that the shapes tell.
 
     `open_fields` are those that no shape tells, with a value that makes the class work. `lacking` are parameters that
-    the class then has without stored weights of their shape, and `left` the keys that it does not read.
+    the class then has without stored weights of their shape, and `left` the keys that it does not read; `missing`
+    counts the class's keys that are not stored, whatever their sizes.
     """
 
     class_name: str
@@ -54,91 +61,113 @@ class Proposal:
     open_fields: tuple[tuple[str, int], ...] = ()
     lacking: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+    missing: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the class with these sizes loads every tensor, and needs no other."""
+        return self.is_alike and not self.lacking and not self.left
+
+    @property
+    def is_alike(self) -> bool:
+        """Whether the class has the same keys, whatever their sizes."""
+        return self.fits == self.total and not self.missing
 
 
-def propose(tensors: Sequence[TensorHeader]) -> tuple[Proposal, ...]:
-    """The classes that fit at least half of the keys, the best first; the sizes are inferred for the best."""
+def fitting_classes(tensors: Sequence[TensorHeader]) -> tuple[Proposal, ...]:
+    """The classes that fit at least half of the keys, the best first; their sizes are not inferred."""
     stored = {modern_name(tensor.key): tensor.shape for tensor in tensors}
-    names = [name for family in _families(stored) for name in _classes(family)]
-    fitting = [found for name in dict.fromkeys(names) if (found := _fit(name, stored)) is not None]
-    best = sorted(fitting, key=lambda item: (-item[0].fits, item[1]))[:_SHOWN]
-    if not best:
-        return ()
-    equal = [
-        _with_sizes(item, stored) for item, missing in best if (item.fits, missing) == (best[0][0].fits, best[0][1])
-    ]
-    equal.sort(key=lambda item: len(item.lacking) + len(item.left))  # layers that hold their matrix transposed
-    return (*equal, *(item for item, _ in best[len(equal) :]))
+    names = [name for model_type in _model_types(stored) for name in _classes(model_type)]
+    found = [item for name in dict.fromkeys(names) if (item := _fit(name, stored)) is not None]
+    return tuple(sorted(found, key=lambda item: (-item.fits, item.missing)))
 
 
-def _families(stored: Shapes) -> list[str]:
-    """The families whose source has most of the names in the keys; nothing is imported for it.
+def _model_types(stored: Shapes) -> list[str]:
+    """The model types whose source has most of the names in the keys; nothing is imported for it.
 
-    Of families with the same names, those come first whose name the keys begin with, then those whose source
-    Transformers does not generate from another family's, then those with the least code: dozens share the names of
-    Llama. A head's own name does not count, since Transformers writes many heads in one place for all families.
+    Those come first whose name the keys begin with, then those whose source Transformers does not generate from
+    another's, then those with the least code. A head's own name does not count, since Transformers writes many heads in
+    one place for all families.
     """
     inner = [parts for key in stored if len(parts := key.split(".")) > _OF_A_HEAD]
     counted = Counter(word for parts in inner for word in parts if _WORD.fullmatch(word) and word not in _LEAF)
     words = [word for word, _ in counted.most_common(_MOST_WORDS)]
-    folder = Path(transformers.__file__).parent / "models"
-    scores: dict[str, int] = {}
-    originals, lengths = set[str](), dict[str, int]()
-    for file in sorted(folder.glob("*/modeling_*.py")):
-        text = file.read_text(encoding="utf-8", errors="replace")
-        score = sum(word in text for word in words)
-        scores[file.parent.name] = max(score, scores.get(file.parent.name, 0))
-        lengths[file.parent.name] = len(text) + lengths.get(file.parent.name, 0)
-        originals |= set() if _GENERATED in text[:_START] else {file.parent.name}
+    sources = {kind: _source(folder_of_type(kind)) for kind in config_classes() if classes_of_family(kind)}
+    scores = {kind: sum(word in text for word in words) for kind, text in sources.items()}
 
-    def order(name: str) -> tuple[int, bool, bool, int]:
-        is_named = any(key.startswith(f"{name}.") for key in stored)
-        return -scores[name], not is_named, name not in originals, lengths[name]
+    def order(kind: str) -> tuple[bool, bool, int]:
+        is_named = any(key.startswith(f"{kind.replace('-', '_')}.") for key in stored)
+        return not is_named, _GENERATED in sources[kind][:_START], len(sources[kind])
 
-    classifying = (name for name in sorted(scores, key=order) if next(_classes(name), None))
-    return list(islice(classifying, _FAMILIES))
+    most = max(scores.values(), default=0)
+    return sorted((kind for kind, score in scores.items() if score == most > 0), key=order)
 
 
-def _classes(family: str) -> Iterator[str]:
-    for model_type in dict.fromkeys((family.replace("_", "-"), family)):
-        yield from (found.name for found in classes_of_family(model_type))
+def _source(folder: str) -> str:
+    files = sorted((Path(transformers.__file__).parent / "models" / folder).glob("modeling_*.py"))
+    return "".join(file.read_text(encoding="utf-8", errors="replace") for file in files)
 
 
-def _fit(name: str, stored: Shapes) -> tuple[Proposal, int] | None:
-    """How many of the keys the class has, each with as many axes, and how many of the class's are not stored."""
-    cls = getattr(transformers, name, None)
+@cache
+def _classes(model_type: str) -> tuple[str, ...]:
+    """Every classification class of a model type, also those that no auto class maps."""
+    return tuple(dict.fromkeys(name for task in Task for kind, name in all_classes_of_task(task) if kind == model_type))
+
+
+def _fit(name: str, stored: Shapes) -> Proposal | None:
+    """How many of the keys the class has, each with as many axes, and how many of the class's are not stored.
+
+    Flags of its configuration are set that bring its keys nearer to those stored: relative positions, biases.
+    """
+    try:
+        cls = getattr(transformers, name)
+    except ImportError:
+        return None
     config = _default(cls)
     built = None if config is None else _shapes(cls, shallow_config(config))
     if built is None:
         return None
-    own = {of_any_layer(key): shape for key, shape in built.items()}
+    keys = {of_any_layer(key) for key in stored}
+    flags = dict[str, int]()
+    misfits = len(_any_layer(built).keys() ^ keys)
+    for flag in _flags(config) if 0 < misfits <= _FEW else ():
+        other = _shapes(cls, _with_flags(config, {**flags, flag: not getattr(config, flag)}))
+        if other and (left := len(_any_layer(other).keys() ^ keys)) < misfits:
+            built, misfits, flags[flag] = other, left, not getattr(config, flag)
+    own = _any_layer(built)
     fits = sum(len(own.get(of_any_layer(key), (None,) * 9)) == len(shape) for key, shape in stored.items())
-    fits = _consistent(own, stored, fits)
     if fits < _LEAST * len(stored):
         return None
-    missing = len(set(own) - {of_any_layer(key) for key in stored})
-    return Proposal(name, type(config).__name__, fits, len(stored)), missing
+    return Proposal(
+        name, type(config).__name__, fits, len(stored), tuple(flags.items()), missing=len(own.keys() - keys)
+    )
 
 
-def _consistent(own: Mapping[str, tuple[int, ...]], stored: Shapes, fits: int) -> int:
-    """`fits` less the keys whose sizes contradict the others: a size of the class is one size in the state dict."""
-    sizes: defaultdict[int, Counter[int]] = defaultdict(Counter)
-    pairs = [(own[of_any_layer(key)], shape) for key, shape in stored.items() if of_any_layer(key) in own]
-    pairs = [(ours, theirs) for ours, theirs in pairs if len(ours) == len(theirs)]
-    for ours, theirs in pairs:
-        for size, other in zip(ours, theirs, strict=True):
-            sizes[size][other] += 1
-    usual = {size: found.most_common(1)[0][0] for size, found in sizes.items()}
-    odd = sum(ours == theirs[::-1] != theirs for ours, theirs in pairs)
-    odd += sum(tuple(usual[size] for size in ours) == theirs[::-1] != theirs for ours, theirs in pairs)
-    return fits - odd
+def _any_layer(shapes: Shapes) -> Shapes:
+    return {of_any_layer(key): shape for key, shape in shapes.items()}
+
+
+def _with_flags(config: Any, flags: Mapping[str, int]) -> Any:
+    changed = shallow_config(config)
+    try:
+        for name, value in flags.items():
+            setattr(changed, name, value)
+    except Exception:  # a field that checks itself
+        return None
+    return changed
+
+
+def _flags(config: Any) -> list[str]:
+    return [name for name, value in vars(config).items() if type(value) is bool and not name.startswith("_")]
 
 
 def _default(cls: Any) -> Any:
-    """The default configuration of a class; None where it has none."""
+    """The default configuration of a class, complete enough to build it; None where it has none."""
     try:
         with quiet():
-            return cls.config_class()
+            config = cls.config_class()
+            fill_open_fields(config)
+            return config
     except Exception:  # a configuration that needs arguments
         return None
 
@@ -151,11 +180,12 @@ def _shapes(cls: Any, config: Any) -> Shapes | None:
         return None
 
 
-def _with_sizes(proposal: Proposal, stored: Shapes) -> Proposal:
+def with_sizes(proposal: Proposal, tensors: Sequence[TensorHeader]) -> Proposal:
     """The proposal with the sizes of the configuration that make its shapes those of the state dict."""
+    stored = {modern_name(tensor.key): tensor.shape for tensor in tensors}
     cls = getattr(transformers, proposal.class_name)
     config = _default(cls)
-    fields = dict(_depths(config, stored))
+    fields = dict(proposal.fields)
     shallow = shallow_config(config)
     before = _shapes(cls, shallow) or {}
     wanted = {of_any_layer(key): shape for key, shape in stored.items()}
@@ -165,9 +195,9 @@ def _with_sizes(proposal: Proposal, stored: Shapes) -> Proposal:
             fields[name] = told
     opened = _open_fields(cls, config, fields)
     fitting = _Fitting(cls, config, stored)
-    fitting.try_flags(fields, opened)
+    fitting.solve_depths(fields, opened)
     fitting.solve_sizes(fields, opened)
-    built = fitting.shapes(fields | opened)
+    built = fitting.shapes(fields | opened) if fitting.survives_saving(fields | opened) else {}
     return replace(
         proposal,
         fields=tuple(sorted(fields.items())),
@@ -189,20 +219,31 @@ class _Fitting:
         """The shapes with these fields; empty where they make no model."""
         return _shapes(self.cls, _configured(type(self.config), fields)) or {}
 
+    def survives_saving(self, fields: Mapping[str, int]) -> bool:
+        """Whether the configuration can be written and read, and makes the same model then."""
+        config = _configured(type(self.config), fields)
+        try:
+            with quiet():
+                again = type(self.config).from_dict(json.loads(config.to_json_string(use_diff=True)))
+        except Exception:  # a configuration that cannot be written, or refuses what it wrote
+            return False
+        return _shapes(self.cls, again) == self.shapes(fields)
+
     def misfits(self, fields: Mapping[str, int]) -> int:
         """How many parameters of the class and stored keys have no counterpart of the same shape."""
         built = self.shapes(fields)
         lacking = sum(self.stored.get(key) != shape for key, shape in built.items())
-        return lacking + sum(key not in built for key in self.stored)
+        return lacking + sum(key not in built for key in self.stored) if built else _LARGEST
 
-    def try_flags(self, fields: dict[str, int], opened: dict[str, int]) -> None:
-        """Adds the flags to `fields` that give more of the stored keys: relative positions, biases."""
+    def solve_depths(self, fields: dict[str, int], opened: dict[str, int]) -> None:
+        """Sets each number of layers to the one of the stored stacks that leaves the fewest misfits."""
+        heights = {number + 1 for key in self.stored for number in layer_numbers(key)}
+        names = [name for name in DEPTHS if type(getattr(self.config, name, None)) is int]
         misfits = self.misfits(fields | opened)
-        flags = [name for name, value in self.config.to_dict().items() if type(value) is bool]
-        for name in flags[:_MOST_FIELDS] if misfits else ():
-            changed = fields | {name: not getattr(self.config, name)}
-            if self.shapes(changed | opened) and (left := self.misfits(changed | opened)) < misfits:
-                fields[name], misfits = changed[name], left
+        for name in names if misfits and len(heights) < _MOST_HEIGHTS else ():
+            for height in sorted(heights - {fields.get(name)}):
+                if (left := self.misfits(fields | opened | {name: height})) < misfits:
+                    misfits, fields[name] = left, height
 
     def solve_sizes(self, fields: dict[str, int], opened: dict[str, int]) -> None:
         """Adds sizes that an axis follows without being equal to it: of an image by its patches, of shared heads."""
@@ -243,7 +284,9 @@ def _told(cls: Any, shallow: Any, name: str, before: Shapes, wanted: Shapes) -> 
     """The value of a field by the stored shapes: the size of an axis that is the field's value and follows it."""
     from copy import deepcopy
 
-    value = getattr(shallow, name)
+    value = getattr(shallow, name, None)
+    if type(value) is not int:  # a list, as the configuration reads it
+        return None
     changed = deepcopy(shallow)
     other = 2 * value if value > 2 else 7  # noqa: PLR2004 - a count that no default has
     try:
@@ -262,14 +305,6 @@ def _told(cls: Any, shallow: Any, name: str, before: Shapes, wanted: Shapes) -> 
     )
     best = found.most_common(1)
     return best[0][0] if best and best[0][0] < _LARGEST else None
-
-
-def _depths(config: Any, stored: Shapes) -> Iterator[tuple[str, int]]:
-    """The number of layers, by the highest number in the keys."""
-    numbers = [number for key in stored for number in layer_numbers(key)]
-    name = next((name for name in DEPTHS if isinstance(getattr(config, name, None), int)), None)
-    if name is not None and numbers:
-        yield name, max(numbers) + 1
 
 
 def _open_fields(cls: Any, config: Any, fields: Mapping[str, int]) -> dict[str, int]:
@@ -294,3 +329,22 @@ def _configured(config_class: Any, fields: Mapping[str, int]) -> Any:
             return config_class(**fields)
     except Exception:  # sizes that the configuration refuses
         return None
+
+
+def build_proposed(proposal: Proposal, most: int = 300_000_000) -> Any:
+    """A model of the proposed class and sizes with numbers that follow from the names of its tensors alone.
+
+    None where it would hold more than `most` parameters.
+    """
+    cls = getattr(transformers, proposal.class_name)
+    config = _configured(cls.config_class, dict((*proposal.fields, *proposal.open_fields)))
+    shapes = _shapes(cls, config) or {}
+    if sum(map(math.prod, shapes.values())) > most:
+        return None
+    with quiet(), torch.random.fork_rng(devices=[]):
+        model = cls(config).float().eval()
+        for name, value in model.state_dict().items():
+            torch.manual_seed(zlib.crc32(name.encode()))
+            if value.is_floating_point():
+                value.copy_(torch.rand(value.shape) * 0.4 - 0.1)
+    return model

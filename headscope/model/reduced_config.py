@@ -176,7 +176,7 @@ def _large_sizes(config: Any) -> list[tuple[int, str]]:
     found = [
         (at, name, value)
         for at, part in enumerate(with_parts(config))
-        for name, value in part.to_dict().items()
+        for name, value in vars(part).items()
         if type(value) is int and value >= _LARGE and not name.endswith("_token_id")
     ]
     found.sort(key=lambda item: ("vocab" not in item[1], -item[2], item[0], item[1]))
@@ -188,7 +188,7 @@ def _shrink(config: Any, name: str) -> None:
     size = getattr(config, name) // _FACTOR
     setattr(config, name, size)
     if "vocab" in name:
-        outside = (field for field, value in config.to_dict().items() if _is_token(field, value) and value >= size)
+        outside = (field for field, value in vars(config).items() if _is_token(field, value) and value >= size)
         for place, field in enumerate(sorted(outside, key=lambda field: (getattr(config, field), field))):
             setattr(config, field, size - 1 - place)
 
@@ -204,7 +204,7 @@ def with_parts(config: Any) -> list[Any]:
 
 def _reduce(config: Any, names: tuple[str, ...], most: int) -> None:
     """Lowers fields to `most`, but for a count of stages with their own sizes: the last of these makes the head's."""
-    stages = {len(value) for value in config.to_dict().values() if _is_list_of_sizes(value)}
+    stages = {len(value) for value in vars(config).values() if _is_list_of_sizes(value)}
     for name in names:
         value = getattr(config, name, None)
         if isinstance(value, int) and not isinstance(value, bool) and value > most and value not in stages:

@@ -5,6 +5,7 @@ It imports torch only for images and sounds, so that a wrong column is reported 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +13,8 @@ from headscope.errors import UsageError
 from headscope.examination.labeled import DataRequest
 from headscope.facts.labeled import DataFacts, LabelKind
 from headscope.facts.probe import Input, Problem
-from headscope.labeled import Source, open_data, tally_labels
-from headscope.probing.label_cells import check_finite, note_on_names, without_missing_numbers
+from headscope.labeled import Source, open_data, open_labeled, tally_labels
+from headscope.labeled.label_cells import check_finite, note_on_names
 from headscope.probing.rows import Kind, Rows, check_numbers
 
 
@@ -38,7 +39,7 @@ def count_labels(  # noqa: PLR0917  a step of `probe`, all of whose names it use
 ) -> AskedData:
     """What is in the columns of the labels. Raises UsageError for columns that are not there."""
     request = DataRequest(data, labels, columns, split)
-    cells = without_missing_numbers(open_data(request.file, split), labels)
+    cells = open_labeled(request.file, split, labels)
     source = cells.source
     try:
         if asked is Problem.REGRESSION and len(labels) == 1:
@@ -55,10 +56,10 @@ def count_labels(  # noqa: PLR0917  a step of `probe`, all of whose names it use
     return AskedData(facts, source, asked, input, tuple(note for note in notes if note))
 
 
-def kind_of(data: AskedData) -> Kind:
-    """What the rows hold. Equal images under two names are one: they must not be in two folds."""
+def kind_of(data: AskedData, tokens: Callable[[str], object]) -> Kind:
+    """What the rows hold. Texts of equal tokens, and equal images under two names, are one: they share a fold."""
     if data.input is Input.TEXT:
-        return Kind()
+        return Kind(content=tokens)
     from headscope.probing.media import content_of
 
     return Kind(data.input, content_of(data.source))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 from headscope.errors import Unsupported
 from headscope.examination.checkpoint import Examined, examine
-from headscope.examination.reading import WITHOUT_WEIGHTS
+from headscope.examination.reading import WITHOUT_WEIGHTS, loadable
 from headscope.examination.request import Progress, Request
 from headscope.facts import CheckpointKind, CheckpointManifest, Report
 from headscope.facts.counting import counted, few_of
+from headscope.facts.location import Location
 from headscope.facts.probe import HeadInput, Input, Vector
 from headscope.facts.report import find_missing
 from headscope.probing.asked import AskedData, kind_of
@@ -25,7 +28,13 @@ def examine_with_rows(request: Request, data: AskedData, plan: Plan, tell: Progr
     _check_checkpoint(request, examined.manifest, examined.report, data.input)
     problem = problem_of(data.facts, examined.report.model, data.asked)
     rows = read_rows(
-        data.source, data.facts, problem, limit=plan.limit, folds=plan.folds, seed=plan.seed, kind=kind_of(data)
+        data.source,
+        data.facts,
+        problem,
+        limit=plan.limit,
+        folds=plan.folds,
+        seed=plan.seed,
+        kind=kind_of(data, _tokens_of(loadable(request, examined.manifest))),
     )
     outputs = len(rows.classes) or 1
     classifier = classifier_of(examined.report.head)
@@ -34,6 +43,23 @@ def examine_with_rows(request: Request, data: AskedData, plan: Plan, tell: Progr
         request = replace(request, num_labels=outputs)
         examined = examine("probe", request, tell)
     return request, examined, rows
+
+
+def _tokens_of(place: Location) -> Callable[[str], tuple[int, ...]]:
+    """What the checkpoint's tokenizer makes of a text, as far as the model takes it; spaces around it don't count."""
+    from headscope.model.inference import open_tokenizer
+    from headscope.model.quiet import quiet
+
+    opened = cache(lambda: open_tokenizer(place))
+
+    @cache
+    def tokens(text: str) -> tuple[int, ...]:
+        tokenizer = opened()
+        with quiet():
+            ids = tokenizer(text.strip(), add_special_tokens=False)["input_ids"]
+            return tuple(ids[: tokenizer.model_max_length - tokenizer.num_special_tokens_to_add()])
+
+    return tokens
 
 
 def is_new_head(report: Report, classifier: str) -> bool:

@@ -39,11 +39,11 @@ class Kind:
     """What the rows hold: `content` gives from a text, or from the name of a file, what is equal for equal ones."""
 
     input: Input = Input.TEXT
-    content: Callable[[str], str] = _itself
+    content: Callable[[str], Any] = _itself
 
-    def same(self, row: Sampled) -> tuple[str, ...]:
-        """What is equal for rows that must stay in one fold."""
-        return tuple(map(self.content, row.texts))
+    def same(self, row: Sampled) -> tuple[Any, ...]:
+        """What is equal for rows that must stay in one fold: the two texts of a pair in either order."""
+        return tuple(sorted(map(self.content, row.texts)))
 
     def counted(self, number: int, adjective: str) -> str:
         """`2 different texts`."""
@@ -54,8 +54,8 @@ class Kind:
 class Rows:
     """Labeled texts to score on, or images or sounds by the names of their files.
 
-    `labels` are places in `classes`, rows of 0 and 1 with a column for each class, or numbers. Equal texts, and files
-    of equal bytes, have the same number in `groups`; `numbers` are the rows of the file, from 1.
+    `labels` are places in `classes`, rows of 0 and 1 with a column for each class, or numbers. Texts of equal tokens,
+    and files of equal bytes, have the same number in `groups`; `numbers` are the rows of the file, from 1.
     """
 
     facts: DataFacts
@@ -153,7 +153,7 @@ def read_rows(
     filled = [row for row in sampled if any(text.strip() for text in row.texts)]
     used, labels, classes, notes = _READERS[problem](filled, facts, folds, kind)
     texts = tuple(row.texts for row in used)
-    places: dict[tuple[str, ...], int] = {}
+    places: dict[tuple[Any, ...], int] = {}
     groups = [places.setdefault(kind.same(row), len(places)) for row in used]
     if len(places) < folds:
         raise UsageError(

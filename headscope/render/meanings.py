@@ -440,6 +440,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "hidden_shape": "The shape of the hidden states that the head reads.",
         "unused_modules": "Modules of the class that are beside the path to the logits.",
         "verification": "What the gradients of the head say of the pooling; null where none were taken.",
+        "buffers": "The persistent buffers of the head, such as the statistics of a BatchNorm.",
     },
     "AtlasParameter": {
         "name": "The parameter's name in the model.",

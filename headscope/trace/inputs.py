@@ -89,7 +89,7 @@ def _ordinary_ids(config: Any) -> Callable[[int, int], int]:
     The ids neither rise nor fall along a row, and the largest stands elsewhere in each: CLIP looks for the largest.
     """
     size = getattr(config, "vocab_size", None) or 100
-    names = [name for name in config.to_dict() if name.endswith("_token_id")]
+    names = [name for name in vars(config) if name.endswith("_token_id")]
     # An ordinary token must not be one that a head looks for: a second `<eos>` would move the position that is read.
     special = {_special(config, name) for name in names} | {size - 1}  # the last is lent to models without a pad token
     free = [candidate for candidate in range(min(size, 200)) if candidate not in special] or [0]

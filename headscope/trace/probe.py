@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from headscope.facts import Shape, Task
+from headscope.facts.checkpoint import LABEL_MAPS
 from headscope.trace.inputs import MAKERS, Row, Sizes, make_pixels, text_config_of
 
 # At least as many rows as there are ways of padding (5), so that each occurs. The numbers are those that sizes of
@@ -27,7 +28,6 @@ _FEW, _FEW_IMAGES = (4, *range(6, 48)), range(2, 48)
 _LONG = 23
 """Tokens in the texts of the later runs, at least, where the model takes that many: beyond a `[:, :20]`."""
 _CHOICES = (3, 6, 10, 14, 15, 18, 20)
-_LABEL_MAPS = {"id2label", "label2id"}
 _LONGEST_TEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "n_ctx")
 # RoBERTa counts positions from behind the pad token: of 514 positions, texts can use 512.
 _RESERVED_POSITIONS = 4
@@ -182,7 +182,7 @@ def build_probe(
 def _sizes_in(model: PreTrainedModel) -> set[int]:
     """Every size that an axis could have by chance: parameter dimensions and integers of the configuration."""
     dimensions = {size for parameter in model.parameters() for size in parameter.shape}
-    return dimensions | set(integers(model.config.to_dict())) | {model.config.num_labels or 0}
+    return dimensions | set(integers(model.config)) | {model.config.num_labels or 0}
 
 
 def integers(value: Any) -> Iterator[int]:
@@ -192,9 +192,11 @@ def integers(value: Any) -> Iterator[int]:
             return
         case int():
             yield value
+        case PreTrainedConfig():
+            yield from integers(vars(value))
         case dict():
             for name, item in value.items():
-                if name not in _LABEL_MAPS:  # a label's number is not a size
+                if name not in LABEL_MAPS:  # a label's number is not a size
                     yield from integers(item)
         case list() | tuple():
             for item in value:

@@ -1,7 +1,12 @@
 """CPython."""
 
 import ast
+import sys
+import tempfile
+from pathlib import Path
 from threading import Lock
+
+from headscope.errors import HeadscopeError, Unsupported, UsageError
 
 _ONE_AT_A_TIME = Lock()
 _ATTEMPTS = 5
@@ -26,3 +31,28 @@ def parse(source: str) -> ast.Module:
 def descends_from(value: object, package: str, name: str) -> bool:
     """Whether `value` is of a class called `name` in `package`, or of a class made from it; nothing is imported."""
     return any(cls.__name__ == name and cls.__module__.split(".")[0] == package for cls in type(value).__mro__)
+
+
+def check_folder() -> None:
+    """Raises UsageError in a working directory that was removed: oneMKL, inside PyTorch, ends the process there."""
+    try:
+        Path.cwd()
+    except OSError as err:
+        raise UsageError("the working directory doesn't exist any more", "change to another folder") from err
+
+
+def fault_of_process(err: Exception) -> HeadscopeError | None:
+    """What the process lacks, where an unexpected exception may come from that: a temporary folder, or docstrings."""
+    if isinstance(err, OSError):
+        try:
+            tempfile.gettempdir()
+        except OSError:
+            return Unsupported(
+                "PyTorch needs a temporary folder, and none can be written to", "set TMPDIR to a folder with free space"
+            )
+    if sys.flags.optimize > 1:
+        return Unsupported(
+            f"Transformers reads its docstrings, which Python leaves out here: {type(err).__name__}",
+            "unset PYTHONOPTIMIZE, or run Python without -OO",
+        )
+    return None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from threading import get_ident
 from types import MappingProxyType
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import transformers
@@ -57,19 +58,26 @@ def load_on_meta(
     # `device_map="meta"`, or the loader allocates the model. `ignore_mismatched_sizes`, or it raises at the first shape
     # that differs and says nothing of the others. The Auto classes refuse None as the path, so `cls` is a concrete
     # class.
-    loaded: Any = cls.from_pretrained(
-        None,
-        config=config,
-        state_dict=state_dict,
-        device_map="meta",
-        ignore_mismatched_sizes=True,
-        output_loading_info=True,
-    )
+    with _without_extra_files(config):
+        loaded: Any = cls.from_pretrained(
+            None,
+            config=config,
+            state_dict=state_dict,
+            device_map="meta",
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+        )
     try:
         model, info = loaded
         return model, read_loading_info(info)
     except (KeyError, TypeError, ValueError) as err:
         raise moved(_PACKAGE, f"what output_loading_info gives ({type(err).__name__}: {err})") from err
+
+
+def _without_extra_files(config: Any) -> AbstractContextManager[Any]:
+    """Inside, the loader looks for no files beside the state dict: without a path, it asks the Hub for them."""
+    has_some = bool(getattr(type(config), "extra_files", ()))
+    return patch.object(type(config), "extra_files", ()) if has_some else nullcontext()
 
 
 def is_filled(parameter: torch.Tensor) -> bool:
@@ -117,6 +125,24 @@ def classes_by_type(mapping: str) -> Mapping[str, tuple[str, ...]]:
     except AttributeError as err:
         raise moved(_PACKAGE, f"the auto classes have no {mapping}") from err
     return MappingProxyType({str(kind): _several(names) for kind, names in table.items()})
+
+
+@cache
+def auto_tables() -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+    """The table of every auto class (`AutoModelForMaskedLM`): model type to class names."""
+    from transformers.models.auto import modeling_auto
+
+    tables = {
+        name: getattr(getattr(cls, "_model_mapping", None), "_model_mapping", None)
+        for name, cls in vars(modeling_auto).items()
+        if name.startswith("Auto") and isinstance(cls, type)
+    }
+    found = {
+        name: {str(kind): _several(names) for kind, names in table.items()} for name, table in tables.items() if table
+    }
+    if "AutoModel" not in found:
+        raise moved(_PACKAGE, "the auto classes have no _model_mapping")
+    return MappingProxyType(found)
 
 
 def _several(names: str | Iterable[str | None] | None) -> tuple[str, ...]:
@@ -203,7 +229,7 @@ def load_for_real(
 
     The rest of it is initialized at random; the random state is left as it was. Raises whatever the loader raises.
     """
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), _without_extra_files(config):
         model: Any = cls.from_pretrained(
             None, config=config, state_dict=state_dict, dtype=dtype, ignore_mismatched_sizes=True
         )

@@ -1,5 +1,6 @@
 """The cache of reports: the second look says the same without torch, and nothing that changes is overlooked."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -151,6 +152,42 @@ def test_a_damaged_entry_is_as_good_as_none(damage: Callable[[str], str], place:
         entry.write_text(damage(entry.read_text()))
     assert show("check", str(model)) == whole
     assert in_process("check", str(model)).stderr == ""  # mended
+
+
+def test_an_edited_entry_with_a_plain_digest_is_not_believed(place: Path, model: Path, show: Show) -> None:
+    expected = show("check", str(model), "--for", "inference")
+    for file in entries(place):
+        entry = json.loads(file.read_text().replace("classifier.weight", "classifier.eight"))
+        entry["digest"] = hashlib.sha256(json.dumps(entry["fact"]).encode()).hexdigest()
+        file.write_text(json.dumps(entry))
+    assert show("check", str(model), "--for", "inference") == expected
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no permissions for others")
+def test_a_key_that_others_may_have_written_opens_no_cache(place: Path) -> None:
+    report = next(iter(REPORTS.values()))()
+    Cache(place).save("one", report)
+    assert Cache(place).load(type(report), "one") == report
+    (place / "key").chmod(0o644)
+    assert Cache(place).load(type(report), "one") is None
+
+
+def test_an_entry_under_another_name_is_not_believed(place: Path) -> None:
+    report = next(iter(REPORTS.values()))()
+    Cache(place).save("one", report)
+    entries(place)[0].rename(place / entries(place)[0].name.replace("one", "two"))
+    assert Cache(place).load(type(report), "two") is None
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no time of the last change of the entry")
+def test_a_file_rewritten_in_place_with_its_old_date_has_changed(tmp_path: Path) -> None:
+    file = tmp_path / "weights"
+    file.write_bytes(b"one")
+    before, status = caching.state_of([file]), file.stat()
+    with file.open("r+b") as opened:
+        opened.write(b"two")
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert caching.state_of([file]) != before
 
 
 def test_an_entry_of_another_shape_is_no_fact() -> None:

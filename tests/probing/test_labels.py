@@ -1,6 +1,7 @@
 """What `probe` says of labels, the starting loss and training: regression, several labels, bad data, end to end."""
 
 import math
+import random
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,16 @@ import transformers
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
 from labeled.trained import save, texts, trained, untrained, write_csv
+from transformers import AutoTokenizer
 
 import headscope
 from headscope.cli.app import main
 from headscope.errors import HeadscopeError
 from headscope.facts.labeled import DataFacts, LabelKind
 from headscope.facts.probe import Advised, BaselineKind, Metric, OpinionKind, ProbeResult, Problem, Start
+from headscope.labeled import Sampled
 from headscope.probing.label_facts import describe_labels
-from headscope.probing.rows import Rows
+from headscope.probing.rows import Kind, Rows
 from headscope.probing.scores import make_trial, predict_from_vectors
 
 NAMES = ("negative", "neutral", "positive")
@@ -196,6 +199,23 @@ def test_a_large_file_is_sampled_with_the_seed(known: Path, tmp_path: Path) -> N
     assert "40 of 20,000 labeled rows were sampled" in first.notes
 
 
+def test_texts_of_equal_tokens_share_a_fold(known: Path, tmp_path: Path) -> None:
+    draw = random.Random(0)
+    labels = {text: draw.choice(["heads", "tails"]) for text, _ in ROWS}
+    texts = [form for text in labels for form in (text, f"  {text}", f"{text} ", text.upper())]
+    result = probed(known, write_csv(tmp_path / "rows.csv", [(text, labels[text.strip().lower()]) for text in texts]))
+    tokenizer = AutoTokenizer.from_pretrained(known)
+    different = {tuple(tokenizer(text.strip())["input_ids"]) for text in texts}
+    assert result.distinct == len(different) < len(texts)
+    assert result.labels.repeated == len(texts) - len(different)
+
+
+def test_the_texts_of_a_pair_are_the_same_in_either_order() -> None:
+    kind = Kind(content=str.casefold)
+    swapped = Sampled(("B", "a"), "x")
+    assert kind.same(Sampled(("A", "b"), "x")) == kind.same(swapped) != kind.same(Sampled(("a", "a"), "x"))
+
+
 BAD: dict[str, tuple[list[tuple[Any, Any]], dict[str, Any], str]] = {
     "constant": ([(text, 2.5) for text, _ in ROWS], {}, "every text has the same number in 'label'"),
     "no number": (
@@ -209,11 +229,15 @@ BAD: dict[str, tuple[list[tuple[Any, Any]], dict[str, Any], str]] = {
     "no such task": (list(ROWS), {"task": "ranking"}, "no such task for probe: 'ranking'"),
     "one row each": ([(text, f"class{at}") for at, (text, _) in enumerate(ROWS[:30])], {}, "no class has 2 different"),
     "rare labels": ([(text, f"['class{at}']") for at, (text, _) in enumerate(ROWS)], {}, "no label in 'label'"),
-    "two texts": ([("a", 0.5), ("b", 1.5)], {"folds": 2}, "2 different rows are too few for 2 folds"),
-    "two texts of each": ([("a", "x"), ("b", "x"), ("c", "y"), ("d", "y")], {"folds": 2}, "too few for 2 folds"),
+    "two texts": ([(ROWS[0][0], 0.5), (ROWS[1][0], 1.5)], {"folds": 2}, "2 different rows are too few for 2 folds"),
+    "two texts of each": ([(ROWS[at][0], "xxyy"[at]) for at in range(4)], {"folds": 2}, "too few for 2 folds"),
     "huge": ([(text, f"{at + 1}e300") for at, (text, _) in enumerate(ROWS)], {"task": "regression"}, "are too large"),
     "tiny": ([(text, f"{at + 1}e-200") for at, (text, _) in enumerate(ROWS)], {"task": "regression"}, "are too small"),
-    "three texts": ([("a", 0.5), ("b", 1.5), ("b", 2.5)], {"folds": 3}, "has 2 different texts with a label"),
+    "three texts": (
+        [(ROWS[0][0], 0.5), (ROWS[1][0], 1.5), (ROWS[1][0], 2.5)],
+        {"folds": 3},
+        "has 2 different texts with a label",
+    ),
 }
 
 

@@ -1,5 +1,7 @@
 """State dicts without a config.json: the class that saved them is proposed first, and the configuration loads them."""
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -53,7 +55,72 @@ def test_the_class_that_saved_the_weights_is_proposed_with_its_sizes(
 
 def test_keys_of_no_class_are_said_to_fit_none(tmp_path: Path) -> None:
     torch.save({f"layer{number}.kernel": torch.ones(2, 2) for number in range(9)}, tmp_path / "weights.pt")
-    with pytest.raises(WithoutConfig, match="no classification class of Transformers fits half of the keys") as caught:
+    with pytest.raises(
+        WithoutConfig, match="no classification class whose source names them fits half of the keys"
+    ) as caught:
         headscope.inspect(str(tmp_path), offline=True)
     assert caught.value.state.repair is None
     assert caught.value.hint == "add the config.json of the model"
+
+
+_SMALL = {
+    "vocab_size": 99, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96,
+    "max_position_embeddings": 64, "pad_token_id": 1,
+}  # fmt: skip
+_GROUPED = _SMALL | {"num_key_value_heads": 2}
+_WITHOUT_CONFIG = {
+    "EsmForSequenceClassification": _SMALL,
+    "Data2VecTextForSequenceClassification": _SMALL,
+    "XLMRobertaForSequenceClassification": _SMALL,
+    "NemotronForSequenceClassification": _GROUPED,
+    "GemmaForSequenceClassification": _GROUPED | {"head_dim": 16},
+    "LlamaForSequenceClassification": _GROUPED,
+    "Qwen2ForSequenceClassification": _GROUPED,
+    "SmolLM3ForSequenceClassification": _GROUPED,
+    "GPTNeoForSequenceClassification": {
+        "vocab_size": 99, "hidden_size": 64, "num_layers": 2, "num_heads": 4, "attention_types": [[["global"], 2]],
+        "max_position_embeddings": 64, "pad_token_id": 1,
+    },
+    "FunnelForSequenceClassification": {
+        "vocab_size": 99, "d_model": 64, "n_head": 4, "d_head": 16, "d_inner": 96, "block_sizes": [1, 1, 1],
+    },
+    "LongformerForSequenceClassification": _SMALL | {"attention_window": [4, 4]},
+    "LukeForEntityClassification": _SMALL | {"entity_vocab_size": 20, "entity_emb_size": 16},
+}  # fmt: skip
+_HEADS = re.compile(r"(num_attention_heads|num_key_value_heads|n_head|num_heads)=\d+")
+
+
+@pytest.mark.parametrize("name", _WITHOUT_CONFIG)
+def test_a_class_is_offered_right_or_left_open(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cls = getattr(transformers, name)
+    torch.manual_seed(0)
+    model = cls(cls.config_class(**_WITHOUT_CONFIG[name], **_LABELS)).eval()
+    model.save_pretrained(tmp_path)
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(WithoutConfig) as caught:
+        headscope.inspect(str(tmp_path), offline=True)
+    state = caught.value.state
+    if state.repair is None:
+        assert "weights don't tell which it is" in state.evidence[-1] or "no class" in state.evidence[-1]
+        return
+    monkeypatch.chdir(tmp_path)
+    # The reader sets what no shape tells: the sentence names it.
+    named = _HEADS.sub(lambda found: f"{found[1]}={getattr(model.config, found[1])}", state.repair.code)
+    exec(state.repair.code, {})
+    exec(named, {})
+    (offered,) = json.loads((tmp_path / "config.json").read_text())["architectures"]
+    loaded, info = getattr(transformers, offered).from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(info.values())
+    loaded.config.pad_token_id = model.config.pad_token_id
+    ids = {"input_ids": torch.arange(10, 22)[None]}
+    assert torch.allclose(loaded.eval()(**ids).logits, model(**ids).logits, atol=1e-4)
+
+
+def test_classes_that_compute_something_else_are_not_offered(tmp_path: Path) -> None:
+    cls = transformers.GemmaForSequenceClassification
+    cls(cls.config_class(**_WITHOUT_CONFIG["GemmaForSequenceClassification"], **_LABELS)).save_pretrained(tmp_path)
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(WithoutConfig, match="compute different scores: the weights don't tell which it is") as caught:
+        headscope.inspect(str(tmp_path), offline=True)
+    assert caught.value.state.repair is None
+    assert "GemmaForSequenceClassification" in caught.value.message

@@ -13,7 +13,7 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from headscope.checkpoints.adapter import ADAPTER_CONFIG, holds_adapter_alone
-from headscope.checkpoints.config_file import LARGEST_JSON
+from headscope.checkpoints.config_file import LARGEST_JSON, largest_text
 from headscope.checkpoints.foreign.adapter_hub import refuse_adapter_hub
 from headscope.checkpoints.formats.bytes import FIRST_BYTES, ByteSource, LocalBytes
 from headscope.checkpoints.hub.access import HubAccess
@@ -191,7 +191,7 @@ class Repository:
         if cached is not None:
             return _whole(cached, name)
         access = self._access
-        with bounded_answers(access.deadline, LARGEST_JSON):
+        with bounded_answers(access.deadline, largest_text(name)):
             found = self._or_none(lambda: read_whole(self._url(name), name, access.location.hub.token, access.deadline))
         if found is None:
             return None
@@ -284,7 +284,7 @@ class Repository:
 
 def _whole(path: Path, name: str) -> bytes:
     source = LocalBytes(path, name)
-    if source.size > LARGEST_JSON:
+    if source.size > largest_text(name):
         raise Malformed(f"{name} has {source.size} bytes, too large for such a file", "check what the file is")
     return source.read_at(0, source.size)
 

@@ -11,14 +11,9 @@ from states.table.wrapped import BIN, SAFE
 
 _HEADS = (
     (r"(num_attention_heads|n_heads?)=\d+", r"\1=4"),
-    (r"num_key_value_heads=\d+", "num_key_value_heads=2"),
-    (r"(GPT2|Llama)Config\(", r"\1Config(pad_token_id=0, "),
-    (
-        "Wav2Vec2Config\\(",
-        "Wav2Vec2Config(conv_dim=(32, 32), conv_stride=(5, 2), conv_kernel=(10, 3), num_conv_pos_embedding_groups=2, ",
-    ),
+    (r"GPT2Config\(", "GPT2Config(pad_token_id=0, "),
 )
-"""What a reader sets: numbers of heads, the token that pads, and the settings that the repair calls wrong."""
+"""What a reader sets: numbers of heads, and the token that pads."""
 
 
 def bare(model: Any, **rest: Any) -> Made:
@@ -80,13 +75,6 @@ def _alone(family: str, file: str, code: str, prefix: str = "", **rest: Any) -> 
 
 _alone("gpt2", SAFE, "safetensors.torch.save_file(model.state_dict(), ...)")
 _alone("vit", BIN, "torch.save(model.state_dict(), ...)")
-_alone(
-    "wav2vec2",
-    SAFE,
-    "safetensors.torch.save_file(model.state_dict(), ...)",
-    said=("With these settings the class gets no weights for",),
-)
 _alone("deberta-v2", "weights.pt", "torch.save(model.state_dict(), 'weights.pt')")
-_alone("llama", SAFE, "safetensors.torch.save_file(model.state_dict(), ...)")
 _alone("bert", BIN, "torch.save(DataParallel(model).state_dict(), ...)", "module.")
 _alone("distilbert", "model.pth", "torch.save(compiled.state_dict(), 'model.pth')", "_orig_mod.")

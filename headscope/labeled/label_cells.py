@@ -11,8 +11,8 @@ from typing import Any
 from headscope.errors import UsageError
 from headscope.facts.counting import counted, list_of
 from headscope.facts.labeled import DataClass
-from headscope.labeled import Source
-from headscope.labeled.rows import Row
+from headscope.labeled.opening import open_data
+from headscope.labeled.rows import Row, Source
 from headscope.labeled.tally import spelled_out
 
 _NOT_A_NUMBER = frozenset({"nan", "-nan", "na", "n/a", "#n/a", "#na", "<na>", "null"})
@@ -28,6 +28,11 @@ class Cells:
 
     source: Source
     note: str = ""
+
+
+def open_labeled(path: str, split: str | None, labels: Sequence[str]) -> Cells:
+    """The rows of a file or a folder as every command reads their labels. Raises as `open_data`."""
+    return without_missing_numbers(open_data(path, split), labels)
 
 
 def without_missing_numbers(source: Source, columns: Sequence[str]) -> Cells:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from headscope.errors import UsageError
+from headscope.examination.labeled import DataRequest, read_labeled
 from headscope.facts.labeled import LabelKind
 from headscope.facts.probe import Input, Problem
 from headscope.probing.asked import AskedData, count_labels
@@ -88,3 +89,11 @@ def test_in_lists_of_names_the_word_is_a_class(tmp_path: Path) -> None:
 @pytest.mark.parametrize("labels", [["1", "null", "2"], ["[1]", "null", "[2]"]])
 def test_null_is_no_label_in_jsonl(labels: list[str], tmp_path: Path) -> None:
     assert counted(tmp_path, labels, suffix="jsonl").facts.missing == 1
+
+
+@pytest.mark.parametrize("word", ["NA", "nan", "null"])
+def test_check_reads_the_word_as_probe_does(word: str, tmp_path: Path) -> None:
+    for labels in (["0", "1", "1"], ["DE", "FR", "DE"]):
+        found = counted(tmp_path, [*labels, word]).facts
+        checked = read_labeled(DataRequest(str(tmp_path / "rows.csv"), ("y",), ("t",))).facts
+        assert checked == found

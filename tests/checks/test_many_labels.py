@@ -1,0 +1,86 @@
+"""Rules, the configuration and the reading of `config.json` take time in proportion to the labels."""
+
+import json
+import time
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import BertConfig
+
+from headscope.checkpoints.config_file import parse_object
+from headscope.checks.labels import _faults_of_ids, _faults_of_inverse
+from headscope.errors import Malformed
+from headscope.examination.configuration import config_facts
+from headscope.facts.check import ConfigFacts, Subject
+from headscope.model.many_labels import build_config, share_labels
+
+FEW, MANY = 20_000, 320_000
+
+
+def values(count: int, form: str = "class {}") -> dict[str, Any]:
+    names = [form.format(at) for at in range(count)]
+    return {
+        "id2label": {str(at): name for at, name in enumerate(names)},
+        "label2id": dict(zip(names, range(count), strict=True)),
+    }
+
+
+def subject(given: dict[str, Any]) -> Any:
+    class Only:
+        config: ConfigFacts = config_facts(given)
+
+    return Only()
+
+
+def seconds(work: Callable[[], object]) -> float:
+    started = time.process_time()
+    work()
+    return time.process_time() - started
+
+
+@pytest.mark.parametrize("faulty", [False, True])
+def test_sixteen_times_the_labels_take_sixteen_times_as_long(faulty: bool) -> None:
+    def judged(count: int) -> None:
+        given = values(count)
+        if faulty:
+            given["label2id"] |= {f"class {at}": at + 1 for at in range(count)} | {"another": 0}
+        found: Subject = subject(given)
+        told = [*_faults_of_ids(found), *_faults_of_inverse(found)]
+        assert len(told) == (2 if faulty else 0)
+
+    assert seconds(lambda: judged(MANY)) < 60 * max(seconds(lambda: judged(FEW)), 0.02)
+
+
+@pytest.mark.parametrize("extra", [{}, {"num_labels": 3_000}, {"problem_type": "multi_label_classification"}])
+def test_a_configuration_of_many_labels_is_the_one_that_from_dict_makes(extra: dict[str, Any]) -> None:
+    given = values(3_000) | {"hidden_size": 64} | extra
+    built, expected = build_config(BertConfig, given), BertConfig.from_dict(dict(given))
+    assert built.to_dict() == expected.to_dict()
+    assert type(next(iter(built.id2label))) is int
+    share_labels(built)
+    copied = deepcopy(built)
+    assert copied.id2label is built.id2label
+    assert copied.to_dict() == expected.to_dict()
+    copied.num_labels = 4
+    assert built.num_labels == 3_000
+
+
+def test_config_json_may_name_a_million_labels() -> None:
+    text = json.dumps(values(1_000_000, "LABEL_{}")).encode()
+    assert len(text) > 20_000_000
+    assert len(parse_object(text, "config.json")["id2label"]) == 1_000_000
+
+
+@pytest.mark.parametrize("key", ["id2label", "names"])
+def test_more_than_that_is_refused(key: str, tmp_path: Path) -> None:
+    text = json.dumps({key: {str(at): "a name" for at in range(3_000_000)}}).encode()
+    with pytest.raises(Malformed, match="over the limit"):
+        parse_object(text, "config.json")
+
+
+def test_other_files_keep_their_limit() -> None:
+    with pytest.raises(Malformed, match="over the limit"):
+        parse_object(json.dumps(values(500_000)).encode(), "tokenizer_config.json")

@@ -1,0 +1,155 @@
+"""What a verdict says of unusual configurations and of the process it runs in, held against Transformers."""
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
+
+import headscope
+from headscope.checkpoints.reference import parse_reference
+from headscope.errors import HeadscopeError, Unsupported, UsageError
+from tests.families import FAMILIES
+from tests.saving import save_safetensors
+
+FAMILY = FAMILIES["bert"]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    save_safetensors(FAMILY.build(FAMILY.classifier, num_labels=3), folder)
+    return folder
+
+
+def configure(folder: Path, **values: Any) -> None:
+    config = folder / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | values))
+
+
+def told(folder: Path, rule: str, profile: Any = "inference") -> list[str]:
+    found = headscope.check(str(folder), profile, rules=rule)
+    return [item.message for item in found.findings]
+
+
+@pytest.mark.parametrize("value", [["regression"], 1, {}, "Regression", True])
+@pytest.mark.parametrize("profile", ["training", "inference"])
+def test_a_problem_type_for_which_the_forward_has_no_loss_is_an_error(value: Any, profile: Any, model: Path) -> None:
+    configure(model, problem_type=value)
+    loaded = AutoModelForSequenceClassification.from_pretrained(model)
+    assert loaded(torch.tensor([[1, 2]]), labels=torch.tensor([1])).loss is None
+    assert "is not a problem type of Transformers" in told(model, "HS204", profile)[0]
+
+
+@pytest.mark.parametrize("auto", [AutoModelForSequenceClassification, AutoModelForTokenClassification])
+def test_an_auto_class_stands_for_the_class_that_it_loads(auto: Any, model: Path) -> None:
+    wanted = type(auto.from_pretrained(model)).__name__
+    assert headscope.inspect(str(model), model_class=auto.__name__).model.class_name == wanted
+    configure(model, architectures=[auto.__name__])
+    assert headscope.inspect(str(model)).model.class_name == wanted
+
+
+def test_an_auto_class_that_does_not_map_the_family_is_refused(model: Path) -> None:
+    with pytest.raises(HeadscopeError):
+        headscope.inspect(str(model), model_class="AutoModelForAudioClassification")
+
+
+@pytest.mark.parametrize(
+    ("lost", "how"),
+    [("classifier.bias", "scores also depend on"), ("bert.pooler.dense.weight", "input passes through")],
+)
+def test_the_bias_of_the_classifier_is_not_in_its_input(lost: str, how: str, model: Path) -> None:
+    weights = load_file(model / "model.safetensors")
+    del weights[lost]
+    save_file(weights, model / "model.safetensors", metadata={"format": "pt"})
+    _, info = AutoModelForSequenceClassification.from_pretrained(model, output_loading_info=True)
+    assert info["missing_keys"] == {lost}
+    assert f"its {how} newly initialized weights: {lost}" in told(model, "HS103")[0]
+
+
+def test_inside_another_default_device_the_answer_is_the_same(model: Path) -> None:
+    expected = headscope.inspect(str(model), cache=False)
+    with torch.device("meta"):
+        assert headscope.inspect(str(model), cache=False) == expected
+        assert torch.ones(1).device.type == "meta"
+
+
+def test_a_tilde_inside_a_path_is_a_letter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "~root").mkdir()
+    assert parse_reference("./~root") == Path("~root")
+    assert parse_reference("~") == Path.home()
+
+
+def without_folder(run: Callable[[], object], folder: Path) -> object:
+    """What is raised in a folder that was removed."""
+    before = Path.cwd()
+    folder.mkdir()
+    os.chdir(folder)
+    folder.rmdir()
+    try:
+        with pytest.raises(UsageError, match="working directory") as caught:
+            run()
+    finally:
+        os.chdir(before)
+    return caught.value.hint
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows doesn't remove the working directory")
+def test_a_removed_working_directory_is_named(model: Path, tmp_path: Path) -> None:
+    assert without_folder(lambda: headscope.check(str(model)), tmp_path / "gone") == "change to another folder"
+
+
+def test_a_missing_temporary_folder_is_named(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*given: object, **options: object) -> object:
+        return tempfile.gettempdir()
+
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/nonexistent"])
+    monkeypatch.setattr("headscope.api.inspection.make_request", fails)
+    with pytest.raises(Unsupported, match="temporary folder"):
+        headscope.inspect(str(model))
+    monkeypatch.setattr(tempfile, "tempdir", "/tmp")
+    monkeypatch.setattr("headscope.api.inspection.make_request", lambda *given, **options: Path("/nonexistent").stat())
+    with pytest.raises(FileNotFoundError):
+        headscope.inspect(str(model))
+
+
+def test_python_without_docstrings_is_named(model: Path) -> None:
+    import sys
+
+    run = subprocess.run(
+        [sys.executable, "-OO", "-m", "headscope", "inspect", str(model), "--no-cache"],
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert run.returncode == 3
+    assert "without -OO" in run.stderr
+    assert "bug in headscope" not in run.stderr
+
+
+def test_a_class_for_an_unknown_task_is_named() -> None:
+    from headscope.model.catalogue import mapped_name, other_classes
+    from headscope.upstream.transformers import auto_tables
+
+    if "AutoModelForDecision" not in auto_tables():
+        pytest.skip("the installed Transformers has no task that headscope doesn't know")
+    assert other_classes("jev") == ("JevForDecision (AutoModelForDecision)",)
+    assert other_classes("bert") == ()
+    assert mapped_name("AutoModelForSequenceClassification", "bert") == "BertForSequenceClassification"
+    with pytest.raises(UsageError) as caught:
+        headscope.heads("jev")
+    assert "JevForDecision (AutoModelForDecision)" in (caught.value.hint or "")
+
+
+def test_a_checkpoint_of_an_unknown_task_is_not_said_to_have_no_class(model: Path) -> None:
+    configure(model, model_type="jev", architectures=["JevForDecision"])
+    with pytest.raises(Unsupported, match=r"it has JevForDecision \(AutoModelForDecision\), for a task that headscope"):
+        headscope.inspect(str(model))
