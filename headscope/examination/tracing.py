@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headscope.errors import Unsupported
@@ -114,6 +117,16 @@ def _small_model(choice: Choice) -> PreTrainedModel:
 
     Raises ValueError where the smallest is too large, and whatever the class raises.
     """
+    return _made(choice, _small_config(choice))
+
+
+def _made(choice: Choice, config: Any) -> PreTrainedModel:
+    model: PreTrainedModel = choice.cls(config)
+    model.train(False)
+    return model
+
+
+def _small_config(choice: Choice) -> Any:
 
     from headscope.model.reduced_config import fitting_config
     from headscope.upstream.torch import on_meta
@@ -125,9 +138,7 @@ def _small_model(choice: Choice) -> PreTrainedModel:
     small = fitting_config(choice.config, count)
     if small is None:
         raise ValueError("the smallest model of this configuration is too large to be run")
-    model: PreTrainedModel = choice.cls(small)
-    model.train(False)
-    return model
+    return small
 
 
 def unless_contradicted(trace: HeadTrace) -> HeadTrace:
@@ -158,3 +169,90 @@ def padding_effects(choice: Choice) -> tuple[PaddingEffect, ...]:
             return measure_padding(small, choice.task)
     except Exception as err:  # a class that cannot be built small is not measured, and a gap reports it
         return tuple(PaddingEffect(side, None, reason=f"{type(err).__name__}: {err}") for side in SIDES)
+
+
+def id_effects(
+    choice: Choice, of_tokenizer: Mapping[str, int], around: set[str], differing: Iterable[str], side: str
+) -> dict[str, str | None]:
+    """What each differing id of the configuration does to the scores: what `measure_ids` gives, by role.
+
+    `around` are the roles of the tokens that the tokenizer puts around a text.
+
+    Measured on small random models: one with the tokenizer's ids, and for each role one with the configuration's.
+    """
+    from headscope.model.quiet import quiet
+    from headscope.trace.invariance import measure_ids
+    from headscope.trace.randomness import OwnRandomness
+
+    found: dict[str, str | None] = {}
+    with quiet(), OwnRandomness():
+        config = deepcopy(choice.config)
+        own = _renumbered(config, of_tokenizer)
+        configured = {role: getattr(_text_of(config), f"{role}_token_id") for role in differing}
+        for role in configured:
+            _set_id(config, role, own[role])
+        right = _made(choice, small := _small_config(replace(choice, config=config)))
+        for role, number in configured.items():
+            other = deepcopy(small)
+            _set_id(other, role, number)
+            model = _made(choice, other)
+            model.load_state_dict(right.state_dict())
+            texts = _encoded(own, around, number, _text_of(small).vocab_size)
+            found[role] = measure_ids(model, right, texts, own.get("pad"), side)
+    return found
+
+
+def _text_of(config: Any) -> Any:
+    from headscope.trace.inputs import text_config_of
+
+    return text_config_of(config)
+
+
+def _set_id(config: Any, role: str, number: int) -> None:
+    """Sets a special token's id where the configuration of the text or of the whole model names one."""
+    for part in (config, _text_of(config)):
+        if getattr(part, f"{role}_token_id", None) is not None:
+            setattr(part, f"{role}_token_id", number)
+
+
+_WORDS = range(60, 100)
+"""Where ids beyond a small vocabulary move to."""
+
+
+def _renumbered(config: Any, of_tokenizer: Mapping[str, int]) -> dict[str, int]:
+    """The tokenizer's ids as a model with a small vocabulary has them; equal ones of the configuration stay equal."""
+    parts = (config, _text_of(config))
+    fields = {
+        (at, name): value[0] if isinstance(value, list) and value else value
+        for at, part in enumerate(parts)
+        for name, value in part.to_dict().items()
+        if name.endswith("_token_id")
+    }
+    known = sorted({number for number in (*fields.values(), *of_tokenizer.values()) if type(number) is int})
+    free = iter([number for number in _WORDS if number not in known])
+    small = {number: number if number < _WORDS.stop else next(free) for number in known}
+    for (at, name), number in fields.items():
+        if type(number) is int:
+            setattr(parts[at], name, small[number])
+    return {role: small[number] for role, number in of_tokenizer.items()}
+
+
+def _encoded(ids: Mapping[str, int], around: set[str], configured: int, size: int) -> dict[str, tuple[int, ...]]:
+    """Texts as the tokenizer writes them: of ordinary words, and with the token that the configuration means."""
+    words = [number for number in range(10, min(size, _WORDS.start)) if number not in {*ids.values(), configured}][:6]
+    first, last = (
+        [ids[role] for role in roles if role in around and role in ids][:1]
+        for roles in (("cls", "bos"), ("sep", "eos"))
+    )
+    texts = {"texts": words, "texts that hold it": [*words[:2], configured, *words[2:]]}
+    return {name: (*first, *text, *last) for name, text in texts.items()}
+
+
+def length_effect(choice: Choice, length: int) -> str | None:
+    """The error that a text of `length` tokens raises in a model of the class; "" for none, None where unknown."""
+    from headscope.model.quiet import quiet
+    from headscope.trace.invariance import longest_that_fits
+    from headscope.trace.randomness import OwnRandomness
+
+    with quiet(), OwnRandomness():
+        return longest_that_fits(partial(_made, choice), _small_config(choice), length)

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headscope.examination.configuration import config_facts
-from headscope.examination.evidence import read_tokenizer
 from headscope.examination.live import Seen, config_of, live_facts, live_health, resized_in, see, with_info, with_origin
 from headscope.examination.origin import Origin, find_origin
+from headscope.examination.tokenizer import read_tokenizer, with_effects
 from headscope.facts import Profile, Report, Unavailable
 from headscope.facts.check import LiveFacts, Subject, TensorValues, TokenizerFacts
 from headscope.upstream.peft import plain_name
@@ -90,11 +90,14 @@ def _compared(subject: Subject, seen: Seen, origin: Origin) -> Subject:
     live = replace(subject.live, resized=resized_in(seen, report)) if subject.live else None
     scorer = seen.unwrapped.scorer
     tokenizer, unknown, inapplicable = _tokenizer(report, origin, scorer.padding_side if scorer else "")
+    built = live_facts(seen, origin)
+    if tokenizer is not None:
+        tokenizer = with_effects(tokenizer, built, origin.manifest, origin.request)
     return replace(
         subject,
         report=report,
         live=live,
-        built=live_facts(seen, origin),
+        built=built,
         tokenizer=tokenizer,
         unknown=unknown,
         inapplicable=inapplicable,

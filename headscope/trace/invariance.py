@@ -1,6 +1,8 @@
 """Padding invariance: do the scores of a short text change when it is padded to the length of a batch?"""
 
 import inspect
+from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -11,13 +13,14 @@ from headscope.facts import PaddingEffect, Task
 from headscope.trace.execution import run_forward, run_unrecorded
 from headscope.trace.inputs import MAKERS, Row, Sizes, text_config_of
 from headscope.trace.outputs import usual_scores
-from headscope.trace.probe import Probe
+from headscope.trace.probe import LONGEST_TEXT, Probe
 
 _LENGTHS = (9, 10)
 _PADDING = 4
 _CHOICES = 2
 # In relation to the largest score. Padding that is masked still changes the rounding, as sums have other lengths.
 _TOLERANCE = 1e-3
+_FEW_POSITIONS = 64
 SIDES = ("right", "left")
 
 
@@ -49,6 +52,65 @@ def reads_padded_texts(cls: type[PreTrainedModel]) -> bool:
     """Whether the forward of a class takes token ids and an attention mask."""
     names = inspect.signature(cls.forward).parameters
     return "input_ids" in names and "attention_mask" in names
+
+
+def measure_ids(
+    configured: PreTrainedModel, right: PreTrainedModel, texts: dict[str, tuple[int, ...]], pad: int | None, side: str
+) -> str | None:
+    """Which texts get other scores, or which error, because of the ids in the configuration of a model.
+
+    `right` is the same model with the ids of the tokenizer, which pads with `pad` (None: it pads nothing) on a side.
+    "" where nothing changes; None where `right` fails too.
+    """
+    for name, text in texts.items():
+        for place, inputs in _runs(text, pad, side).items():
+            own, wanted = _scores(configured, *inputs), _scores(right, *inputs)
+            if isinstance(wanted, str):
+                return None
+            if isinstance(own, str):
+                return f"{name} {place} raise {own}"
+            if own.shape != wanted.shape or not _are_close(own, wanted):
+                return f"{name} {place} get other scores"
+    return ""
+
+
+def _runs(text: tuple[int, ...], pad: int | None, side: str) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    """The inputs of a text alone and, where it can be padded, in a batch with a longer one."""
+    ids = torch.tensor([text])
+    alone = {"alone": (ids, torch.ones_like(ids))}
+    if pad is None:
+        return alone
+    padding = [pad] * _PADDING
+    longer = [*text[:3], *text[1:2] * _PADDING, *text[3:]]
+    both = torch.tensor([[*text, *padding] if side == "right" else [*padding, *text], longer])
+    mask = torch.ones_like(both)
+    mask[0, slice(-_PADDING, None) if side == "right" else slice(_PADDING)] = 0
+    return alone | {"in a batch": (both, mask)}
+
+
+def _are_close(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return bool((one - other).abs().max() <= _TOLERANCE * other.abs().max().clamp(min=1e-12))
+
+
+def longest_that_fits(make: Callable[[Any], PreTrainedModel], config: Any, length: int) -> str | None:
+    """The error that texts of `length` tokens raise; "" for none, None where it could not be tried.
+
+    The model is made with few positions, and the text as much longer or shorter than that.
+    """
+    few = deepcopy(config)
+    text = text_config_of(few)
+    fields = [name for name in LONGEST_TEXT if type(getattr(text, name, None)) is int]
+    over = min(length - min(getattr(text, name) for name in fields), 1)
+    for name in fields:
+        setattr(text, name, _FEW_POSITIONS)
+    model = make(few)
+    special = {getattr(text, f"{role}_token_id", None) for role in ("pad", "eos", "sep")}
+    word = next(number for number in range(50, 0, -1) if number not in special)
+    texts = (torch.full((1, size), word) for size in (_FEW_POSITIONS // 2, _FEW_POSITIONS + over))
+    short, long = (_scores(model, ids, torch.ones_like(ids)) for ids in texts)
+    if isinstance(short, str):
+        return None
+    return long if isinstance(long, str) else ""
 
 
 def _effect(model: PreTrainedModel, ids: torch.Tensor, pad: int, side: str, alone: torch.Tensor) -> PaddingEffect:

@@ -1,0 +1,201 @@
+"""What the files of a checkpoint's tokenizer say, held against what its configuration says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from headscope.errors import HeadscopeError
+from headscope.examination.configuration import ROLES
+from headscope.examination.reading import open_stored_files
+from headscope.examination.request import Request
+from headscope.facts import CheckpointManifest, Report, Unavailable
+from headscope.facts.check import BuiltFacts, Contradiction, IdEffect, TokenId, TokenizerFacts
+from headscope.facts.tasks import TEXT_TASKS
+
+if TYPE_CHECKING:
+    from headscope.checkpoints import FileReader, TokenIds
+
+_NO_LIMIT = 10**9
+"""A `model_max_length` of this or more is Transformers' way to say that there is none."""
+_UNKNOWN_ORDER = "no tokenizer file that was read gives the ids of its tokens"
+
+
+def read_tokenizer(
+    report: Report,
+    manifest: CheckpointManifest,
+    request: Request,
+    unknown: list[Unavailable],
+    inapplicable: list[Unavailable],
+) -> TokenizerFacts | None:
+    """What the checkpoint's tokenizer files say; why there is nothing goes into one of the lists."""
+    if report.model.task not in TEXT_TASKS:
+        inapplicable.append(Unavailable("tokenizer", "the model reads no text"))
+        return None
+    model_type = report.checkpoint.model_type or ""
+    try:
+        opened = open_stored_files(request, manifest)
+        read = (_tokenizer_of(place.sidecar, model_type) for place in opened)
+        facts = next((found for found in read if found is not None), None)
+    except HeadscopeError as err:
+        unknown.append(Unavailable("tokenizer", f"its settings could not be read: {err.message}"))
+        return None
+    if facts is None:
+        where = "the checkpoint contains no tokenizer" if opened else "snapshots contain no tokenizer"
+        inapplicable.append(Unavailable("tokenizer", where))
+        return None
+    is_pinned = manifest.sentence is not None and manifest.sentence.token_ids and report.head and report.head.token_rows
+    return replace(facts, padding_side="left") if is_pinned else facts  # whatever its file says
+
+
+def _tokenizer_of(sidecar: FileReader, model_type: str) -> TokenizerFacts | None:
+    """What the tokenizer in one place says; None where there is none."""
+    from headscope.checkpoints import read_token_ids, read_tokenizer_settings
+
+    settings = read_tokenizer_settings(sidecar)
+    if settings is None:
+        return None
+    names = _names_of(settings, model_type)
+    facts = _settings_facts(settings, model_type)
+    try:
+        with sidecar.reaching():
+            ids = read_token_ids(sidecar.storage, settings, names.values(), cheaply=sidecar.reads_cheaply)
+    except HeadscopeError as err:
+        return replace(facts, ids_unread=err.message)
+    if ids is None:
+        return replace(facts, ids_unread=_UNKNOWN_ORDER)
+    found = tuple(_contradictions(settings, facts, ids))
+    return replace(facts, tokens=tuple(_tokens(names, ids)), ids_unread=ids.unread, contradictions=found)
+
+
+def _names_of(settings: Mapping[str, Any], model_type: str) -> dict[str, str]:
+    """The special tokens by role: as the settings name them, otherwise as the tokenizer's class does."""
+    from headscope.model.tokenizers import default_tokens
+
+    named = settings.get("tokenizer_class")
+    defaults = default_tokens(named if isinstance(named, str) else "", model_type)
+    found = {role: settings.get(f"{role}_token", defaults.get(f"{role}_token")) for role in ROLES}
+    return {role: token for role, value in found.items() if (token := _token(value)) is not None}
+
+
+def _settings_facts(settings: Mapping[str, Any], model_type: str) -> TokenizerFacts:
+    from headscope.model.tokenizers import padding_side_of
+
+    side, longest = settings.get("padding_side"), settings.get("model_max_length")
+    return TokenizerFacts(
+        padding_side=side if side in ("left", "right") else padding_side_of(model_type),
+        pad_token=_token(settings.get("pad_token")),
+        eos_token=_token(settings.get("eos_token")),
+        max_length=longest if type(longest) is int and 0 < longest < _NO_LIMIT else None,
+    )
+
+
+def _token(value: Any) -> str | None:
+    """A special token as settings write it: a text, or an object with its content."""
+    content = value.get("content") if isinstance(value, dict) else value
+    return content if isinstance(content, str) else None
+
+
+def _tokens(names: Mapping[str, str], ids: TokenIds) -> Iterator[TokenId]:
+    """The special tokens, then the ordinary and the added token with the highest id.
+
+    A special token that the files don't list gets the next id, as the tokenizer appends it.
+    """
+    added = {item.token: item.id for item in ids.added}
+    known = {**ids.found, **added}
+    following = max([ids.count or 0, *(number + 1 for number in added.values())])
+    appended: dict[str, int] = {}
+    for role, token in names.items():
+        occurs = role in ("pad", "unk") or f'"{token}"' in ids.template
+        if token in known:
+            yield TokenId(role, token, known[token], ids.file, occurs)
+        elif ids.count is None:
+            yield TokenId(role, token, None, ids.file, occurs)
+        else:
+            number = appended.setdefault(token, following + len(appended))
+            yield TokenId(role, token, number, "", occurs)
+    if ids.highest is not None and ids.highest[1] >= 0:
+        yield TokenId("", ids.highest[0], ids.highest[1], ids.file, True)
+    last = max(ids.added, key=lambda item: item.id, default=None)
+    if last is not None and last.token not in ids.found:
+        yield TokenId("", last.token, last.id, ids.file, not last.special)
+
+
+def _contradictions(settings: Mapping[str, Any], facts: TokenizerFacts, ids: TokenIds) -> Iterator[Contradiction]:
+    """Where `tokenizer_config.json` and `tokenizer.json` differ: Transformers takes ids from the second file only."""
+    listed = settings.get("added_tokens_decoder")
+    known = {item.token: item.id for item in ids.added}
+    for number, item in sorted(listed.items()) if isinstance(listed, dict) else ():
+        token = _token(item)
+        if token in known and str(known[token]) != number:
+            yield Contradiction(
+                f"the id of {token!r}", f"{known[token]} ({ids.file})", f"{number} (tokenizer_config.json)"
+            )
+    padding = ids.padding if isinstance(ids.padding, dict) else {}
+    for name, used in (("pad_token", facts.pad_token), ("padding_side", settings.get("padding_side"))):
+        other = padding.get({"padding_side": "direction"}.get(name, name))
+        if isinstance(used, str) and isinstance(other, str) and used.lower() != other.lower():
+            yield Contradiction(name, f"{used!r} (tokenizer_config.json)", f"{other!r} (tokenizer.json)")
+    truncation = ids.truncation if isinstance(ids.truncation, dict) else {}
+    side, other = settings.get("truncation_side"), truncation.get("direction")
+    if isinstance(side, str) and isinstance(other, str) and side.lower() != other.lower():
+        yield Contradiction("truncation_side", f"{side!r} (tokenizer_config.json)", f"{other!r} (tokenizer.json)")
+
+
+def with_effects(
+    facts: TokenizerFacts, built: BuiltFacts, manifest: CheckpointManifest, request: Request
+) -> TokenizerFacts:
+    """The facts with what follows where the configuration says something else: measured only there."""
+    effects = _effects(facts, built, manifest, request)
+    too_long = _too_long(facts, built, manifest, request)
+    return replace(facts, effects=effects, too_long=too_long)
+
+
+def _effects(
+    facts: TokenizerFacts, built: BuiltFacts, manifest: CheckpointManifest, request: Request
+) -> tuple[IdEffect, ...]:
+    rows = built.embedding_rows or built.vocab_size or 0
+    has_template = any(item.occurs for item in facts.tokens if item.role in ("cls", "sep", "bos", "eos"))
+    ids = {item.role: item.id for item in facts.tokens if item.role and item.id is not None and item.id < rows}
+    differing = {
+        role: number
+        for role, number in built.token_ids
+        if role in ids and ids[role] != number and 0 <= number < rows
+        if not (role == "eos" and ids[role] in built.eos_token_ids)
+    }
+    if not differing:
+        return ()
+    around = {item.role for item in facts.tokens if item.occurs} if has_template else {"cls", "sep", "pad", "unk"}
+    try:
+        seen = _measured(manifest, request, ids, around, tuple(differing), facts.padding_side)
+        why = "a small random model with the tokenizer's ids could not be run"
+    except Exception as err:  # a class that cannot be built small is not measured, and a gap reports it
+        seen, why = {}, f"{type(err).__name__}: {err}"
+    return tuple(_id_effect(role, number, manifest, seen.get(role), why) for role, number in differing.items())
+
+
+def _measured(manifest: CheckpointManifest, request: Request, *of_text: Any) -> dict[str, str | None]:
+    from headscope.examination.loading import choose_class
+    from headscope.examination.tracing import id_effects
+
+    return id_effects(choose_class(request, manifest), *of_text)
+
+
+def _id_effect(role: str, number: int, manifest: CheckpointManifest, seen: str | None, why: str) -> IdEffect:
+    text = manifest.config.get("text_config")
+    stated = f"{role}_token_id" in manifest.config or (isinstance(text, dict) and f"{role}_token_id" in text)
+    source = "config.json" if stated else "the default of the configuration's class"
+    return IdEffect(role, number, source, None if seen is None else bool(seen), why if seen is None else seen)
+
+
+def _too_long(facts: TokenizerFacts, built: BuiltFacts, manifest: CheckpointManifest, request: Request) -> str | None:
+    if facts.max_length is None or built.positions is None or facts.max_length <= built.positions:
+        return ""
+    from headscope.examination.loading import choose_class
+    from headscope.examination.tracing import length_effect
+
+    try:
+        return length_effect(choose_class(request, manifest), facts.max_length)
+    except Exception:  # a class that cannot be built small is not measured, and the finding says so
+        return None
