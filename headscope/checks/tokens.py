@@ -2,7 +2,7 @@
 
 from headscope.checks.rule import Findings, NotApplicable, NotKnown, Rule, head_of, rule
 from headscope.facts import PoolingKind, Severity
-from headscope.facts.check import Subject, TokenId, TokenizerFacts
+from headscope.facts.check import Reach, Subject, TokenId, TokenizerFacts
 
 _BY_PADDING = (PoolingKind.LAST_NON_PAD_TOKEN, PoolingKind.EOS_TOKEN)
 
@@ -129,16 +129,22 @@ def token_ids(this: Rule, subject: Subject) -> Findings:
         token, field = by_role[effect.role], f"{effect.role}_token_id"
         if effect.changes is None:
             raise NotKnown(f"what {field} {effect.configured} does to the scores could not be measured: {effect.seen}")
-        happens = f": {effect.seen}" if effect.changes else ", which leaves the scores alone"
+        severity, happens = _CONSEQUENCE[effect.changes]
         yield this.find(
-            Severity.ERROR if effect.changes else Severity.NOTE,
+            severity,
             f"{field} is {effect.configured} ({effect.source}), and the id of the tokenizer's {effect.role} token "
-            f"{token.token!r} is {_given(token)}{happens} (measured on a small random model of this class).",
-            f"Set model.config.{field} = tokenizer.{field}, and save the model."
-            if effect.changes
-            else "Nothing to do for this class.",
+            f"{token.token!r} is {_given(token)}{happens.format(effect)} (measured on a small random model of this "
+            "class).",
+            f"Set model.config.{field} to the id that the model was trained with, usually tokenizer.{field}.",
             [field],
         )
+
+
+_CONSEQUENCE = {
+    Reach.ALL: (Severity.ERROR, ": texts {0.seen}"),
+    Reach.SOME: (Severity.WARNING, ": texts with the token {0.configured} {0.seen}"),
+    Reach.NONE: (Severity.NOTE, ", which leaves the scores alone"),
+}
 
 
 @rule(

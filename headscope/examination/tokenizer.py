@@ -166,27 +166,24 @@ def _effects(
     }
     if not differing:
         return ()
+    last = max((item.id or 0 for item in facts.tokens if not item.role and item.occurs), default=0)
     around = {item.role for item in facts.tokens if item.occurs} if has_template else {"cls", "sep", "pad", "unk"}
-    try:
-        seen = _measured(manifest, request, ids, around, tuple(differing), facts.padding_side)
-        why = "a small random model with the tokenizer's ids could not be run"
-    except Exception as err:  # a class that cannot be built small is not measured, and a gap reports it
-        seen, why = {}, f"{type(err).__name__}: {err}"
-    return tuple(_id_effect(role, number, manifest, seen.get(role), why) for role, number in differing.items())
-
-
-def _measured(manifest: CheckpointManifest, request: Request, *of_text: Any) -> dict[str, str | None]:
     from headscope.examination.loading import choose_class
     from headscope.examination.tracing import id_effects
 
-    return id_effects(choose_class(request, manifest), *of_text)
+    try:
+        unwritten = {number for role, number in ids.items() if role not in around}
+        is_word = {role: number <= last and number not in unwritten for role, number in differing.items()}
+        seen = id_effects(choose_class(request, manifest), ids, around, is_word, facts.padding_side)
+    except Exception as err:  # a class that cannot be built small is not measured, and a gap reports it
+        seen = dict.fromkeys(differing, (None, f"{type(err).__name__}: {err}"))
+    return tuple(IdEffect(role, at, _source(manifest, role), *seen[role]) for role, at in differing.items())
 
 
-def _id_effect(role: str, number: int, manifest: CheckpointManifest, seen: str | None, why: str) -> IdEffect:
+def _source(manifest: CheckpointManifest, role: str) -> str:
     text = manifest.config.get("text_config")
-    stated = f"{role}_token_id" in manifest.config or (isinstance(text, dict) and f"{role}_token_id" in text)
-    source = "config.json" if stated else "the default of the configuration's class"
-    return IdEffect(role, number, source, None if seen is None else bool(seen), why if seen is None else seen)
+    stated = {**(text if isinstance(text, dict) else {}), **manifest.config}
+    return "config.json" if f"{role}_token_id" in stated else "the default of its class"
 
 
 def _too_long(facts: TokenizerFacts, built: BuiltFacts, manifest: CheckpointManifest, request: Request) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.errors import Unsupported
 from headscope.facts import HeadTrace, PaddingEffect, Unavailable
+from headscope.facts.check import Reach
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -172,87 +173,54 @@ def padding_effects(choice: Choice) -> tuple[PaddingEffect, ...]:
 
 
 def id_effects(
-    choice: Choice, of_tokenizer: Mapping[str, int], around: set[str], differing: Iterable[str], side: str
-) -> dict[str, str | None]:
+    choice: Choice, of_tokenizer: Mapping[str, int], around: set[str], differing: Mapping[str, bool], side: str
+) -> dict[str, tuple[Reach | None, str]]:
     """What each differing id of the configuration does to the scores: what `measure_ids` gives, by role.
 
-    `around` are the roles of the tokens that the tokenizer puts around a text.
-
-    Measured on small random models: one with the tokenizer's ids, and for each role one with the configuration's.
+    `around` are the roles of the tokens that the tokenizer puts around a text, and `differing` says for each role
+    whether the configuration's id is that of a word. Measured on small random models: one
+    with the tokenizer's ids, and for each role one with the configuration's.
     """
     from headscope.model.quiet import quiet
-    from headscope.trace.invariance import measure_ids
+    from headscope.model.reduced_config import with_vocabulary
+    from headscope.trace.inputs import text_config_of
+    from headscope.trace.invariance import measure_ids, measured_texts
     from headscope.trace.randomness import OwnRandomness
 
-    found: dict[str, str | None] = {}
+    config = deepcopy(choice.config)
+    for role, number in of_tokenizer.items():
+        setattr(text_config_of(config), f"{_OWN}{role}_token_id", number)
+    found, size = {}, min(text_config_of(config).vocab_size, _FEW_TOKENS)
     with quiet(), OwnRandomness():
-        config = deepcopy(choice.config)
-        own = _renumbered(config, of_tokenizer)
-        configured = {role: getattr(_text_of(config), f"{role}_token_id") for role in differing}
+        small = _small_config(replace(choice, config=with_vocabulary(config, size)))
+        text = text_config_of(small)
+        own = {role: getattr(text, f"{_OWN}{role}_token_id") for role in of_tokenizer}
+        configured = {role: getattr(text, f"{role}_token_id") for role in differing}
         for role in configured:
-            _set_id(config, role, own[role])
-        right = _made(choice, small := _small_config(replace(choice, config=config)))
+            setattr(text, f"{role}_token_id", own[role])
+        right = _made(choice, small)
+        free = [number for number in range(size) if number not in {*own.values(), *configured.values()}]
+        ends = tuple([own[role] for role in pair if role in around & set(own)][:1] for pair in _ENDS)
         for role, number in configured.items():
             other = deepcopy(small)
-            _set_id(other, role, number)
+            setattr(text_config_of(other), f"{role}_token_id", number)
             model = _made(choice, other)
             model.load_state_dict(right.state_dict())
-            texts = _encoded(own, around, number, _text_of(small).vocab_size)
+            texts = measured_texts(free[-8:-1], ends, number if differing[role] else None)
             found[role] = measure_ids(model, right, texts, own.get("pad"), side)
     return found
 
 
-def _text_of(config: Any) -> Any:
-    from headscope.trace.inputs import text_config_of
-
-    return text_config_of(config)
-
-
-def _set_id(config: Any, role: str, number: int) -> None:
-    """Sets a special token's id where the configuration of the text or of the whole model names one."""
-    for part in (config, _text_of(config)):
-        if getattr(part, f"{role}_token_id", None) is not None:
-            setattr(part, f"{role}_token_id", number)
-
-
-_WORDS = range(60, 100)
-"""Where ids beyond a small vocabulary move to."""
-
-
-def _renumbered(config: Any, of_tokenizer: Mapping[str, int]) -> dict[str, int]:
-    """The tokenizer's ids as a model with a small vocabulary has them; equal ones of the configuration stay equal."""
-    parts = (config, _text_of(config))
-    fields = {
-        (at, name): value[0] if isinstance(value, list) and value else value
-        for at, part in enumerate(parts)
-        for name, value in part.to_dict().items()
-        if name.endswith("_token_id")
-    }
-    known = sorted({number for number in (*fields.values(), *of_tokenizer.values()) if type(number) is int})
-    free = iter([number for number in _WORDS if number not in known])
-    small = {number: number if number < _WORDS.stop else next(free) for number in known}
-    for (at, name), number in fields.items():
-        if type(number) is int:
-            setattr(parts[at], name, small[number])
-    return {role: small[number] for role, number in of_tokenizer.items()}
-
-
-def _encoded(ids: Mapping[str, int], around: set[str], configured: int, size: int) -> dict[str, tuple[int, ...]]:
-    """Texts as the tokenizer writes them: of ordinary words, and with the token that the configuration means."""
-    words = [number for number in range(10, min(size, _WORDS.start)) if number not in {*ids.values(), configured}][:6]
-    first, last = (
-        [ids[role] for role in roles if role in around and role in ids][:1]
-        for roles in (("cls", "bos"), ("sep", "eos"))
-    )
-    texts = {"texts": words, "texts that hold it": [*words[:2], configured, *words[2:]]}
-    return {name: (*first, *text, *last) for name, text in texts.items()}
+_OWN = "of_tokenizer_"
+_FEW_TOKENS = 128
+_ENDS = (("cls", "bos"), ("sep", "eos"))
 
 
 def length_effect(choice: Choice, length: int) -> str | None:
     """The error that a text of `length` tokens raises in a model of the class; "" for none, None where unknown."""
     from headscope.model.quiet import quiet
-    from headscope.trace.invariance import longest_that_fits
+    from headscope.trace.invariance import error_of_length
     from headscope.trace.randomness import OwnRandomness
 
     with quiet(), OwnRandomness():
-        return longest_that_fits(partial(_made, choice), _small_config(choice), length)
+        return error_of_length(partial(_made, choice), _small_config(choice), length)

@@ -76,18 +76,25 @@ class TokenId:
     occurs: bool
 
 
+class Reach(StrEnum):
+    """Which texts something changes: `some` are those that hold the token that the configuration's id is."""
+
+    ALL = "all"
+    SOME = "some"
+    NONE = "none"
+
+
 @dataclass(frozen=True, slots=True)
 class IdEffect:
-    """What follows from an id of the configuration that isn't the tokenizer's, on a small random model of the class.
+    """What an id of the configuration that isn't the tokenizer's does, seen on a small random model of the class.
 
-    `changes` is None where that could not be measured, for the reason in `seen`; otherwise `seen` describes the texts
-    whose scores change, or the error.
+    `changes` is None where that could not be measured, for the reason in `seen`.
     """
 
     role: str
     configured: int
     source: str
-    changes: bool | None
+    changes: Reach | None
     seen: str = ""
 
 

@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable
-from copy import deepcopy
 from typing import Any
 
 import torch
@@ -10,6 +9,7 @@ from transformers import PreTrainedModel
 
 from headscope.errors import Unsupported
 from headscope.facts import PaddingEffect, Task
+from headscope.facts.check import Reach
 from headscope.trace.execution import run_forward, run_unrecorded
 from headscope.trace.inputs import MAKERS, Row, Sizes, text_config_of
 from headscope.trace.outputs import usual_scores
@@ -54,27 +54,36 @@ def reads_padded_texts(cls: type[PreTrainedModel]) -> bool:
     return "input_ids" in names and "attention_mask" in names
 
 
+def measured_texts(
+    words: list[int], ends: tuple[list[int], list[int]], configured: int | None
+) -> tuple[tuple[Reach, list[list[int]]], ...]:
+    """Texts of ordinary words between the tokens at their ends, then some that hold another token as a word."""
+    first, last = ends
+    own = [] if configured is None else [[*words[:2], configured, *words[2:]], [*words, configured]]
+    return (Reach.ALL, [[*first, *words, *last]]), (Reach.SOME, [[*first, *text, *last] for text in own])
+
+
 def measure_ids(
-    configured: PreTrainedModel, right: PreTrainedModel, texts: dict[str, tuple[int, ...]], pad: int | None, side: str
-) -> str | None:
-    """Which texts get other scores, or which error, because of the ids in the configuration of a model.
+    configured: PreTrainedModel, right: PreTrainedModel, texts: Any, pad: int | None, side: str
+) -> tuple[Reach | None, str]:
+    """Which texts get other scores, alone or in a batch, or an error, because of the ids in a model's configuration.
 
     `right` is the same model with the ids of the tokenizer, which pads with `pad` (None: it pads nothing) on a side.
-    "" where nothing changes; None where `right` fails too.
     """
-    for name, text in texts.items():
-        for place, inputs in _runs(text, pad, side).items():
-            own, wanted = _scores(configured, *inputs), _scores(right, *inputs)
-            if isinstance(wanted, str):
-                return None
-            if isinstance(own, str):
-                return f"{name} {place} raise {own}"
-            if own.shape != wanted.shape or not _are_close(own, wanted):
-                return f"{name} {place} get other scores"
-    return ""
+    for reach, group in texts:
+        for text in group:
+            for place, inputs in _runs(text, pad, side).items():
+                own, wanted = _scores(configured, *inputs), _scores(right, *inputs)
+                if isinstance(wanted, str):
+                    return None, f"with the tokenizer's ids the model raises {wanted}"
+                if isinstance(own, str):
+                    return reach, f"{place} raise {own}"
+                if (own - wanted).abs().max() > _TOLERANCE * wanted.abs().max().clamp(min=1e-12):
+                    return reach, f"{place} get other scores"
+    return Reach.NONE, ""
 
 
-def _runs(text: tuple[int, ...], pad: int | None, side: str) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+def _runs(text: list[int], pad: int | None, side: str) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
     """The inputs of a text alone and, where it can be padded, in a batch with a longer one."""
     ids = torch.tensor([text])
     alone = {"alone": (ids, torch.ones_like(ids))}
@@ -88,29 +97,23 @@ def _runs(text: tuple[int, ...], pad: int | None, side: str) -> dict[str, tuple[
     return alone | {"in a batch": (both, mask)}
 
 
-def _are_close(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return bool((one - other).abs().max() <= _TOLERANCE * other.abs().max().clamp(min=1e-12))
-
-
-def longest_that_fits(make: Callable[[Any], PreTrainedModel], config: Any, length: int) -> str | None:
+def error_of_length(make: Callable[[Any], PreTrainedModel], config: Any, length: int) -> str | None:
     """The error that texts of `length` tokens raise; "" for none, None where it could not be tried.
 
     The model is made with few positions, and the text as much longer or shorter than that.
     """
-    few = deepcopy(config)
-    text = text_config_of(few)
+    text = text_config_of(config)
     fields = [name for name in LONGEST_TEXT if type(getattr(text, name, None)) is int]
     over = min(length - min(getattr(text, name) for name in fields), 1)
     for name in fields:
         setattr(text, name, _FEW_POSITIONS)
-    model = make(few)
-    special = {getattr(text, f"{role}_token_id", None) for role in ("pad", "eos", "sep")}
-    word = next(number for number in range(50, 0, -1) if number not in special)
-    texts = (torch.full((1, size), word) for size in (_FEW_POSITIONS // 2, _FEW_POSITIONS + over))
-    short, long = (_scores(model, ids, torch.ones_like(ids)) for ids in texts)
-    if isinstance(short, str):
+    model = make(config)
+    rows = (Row(0, size - 1, size - 1) for size in (_FEW_POSITIONS // 2, _FEW_POSITIONS + over))
+    short, long = (MAKERS["input_ids"](model, Sizes(1, row.last + 1), (row,), None) for row in rows)
+    if isinstance(_scores(model, short, torch.ones_like(short)), str):
         return None
-    return long if isinstance(long, str) else ""
+    found = _scores(model, long, torch.ones_like(long))
+    return found if isinstance(found, str) else ""
 
 
 def _effect(model: PreTrainedModel, ids: torch.Tensor, pad: int, side: str, alone: torch.Tensor) -> PaddingEffect:
