@@ -11,6 +11,7 @@ from headscope.checkpoints.config_file import check_cost, parse_object
 from headscope.checkpoints.formats.bytes import ByteSource
 from headscope.checkpoints.weights import Storage
 from headscope.errors import Malformed, NotFound
+from headscope.facts.check import TokenId
 
 _TOKENIZER = "tokenizer.json"
 _ADDED = "added_tokens.json"
@@ -20,7 +21,7 @@ _LARGEST = 64 << 20
 _LARGEST_REMOTE = 4 << 20
 _BEGINNING = 256 << 10
 """What is read of a `tokenizer.json` on the Hub that is larger: its added tokens come first."""
-_MOST_TOKENS = 2_000_000
+_MOST_TOKENS, _MOST_DIGITS = 2_000_000, 9
 _TEXT = rb'"([^"\\]*(?:\\.[^"\\]*)*)"'
 _PAIR = re.compile(rb"\s*" + _TEXT + rb"\s*:\s*(\d{1,9})\s*([,}])")
 _PIECE = re.compile(rb"\s*\[\s*" + _TEXT + rb"\s*,()\s*[-+.\deE]+\s*\]\s*([,\]])")
@@ -30,28 +31,19 @@ _VOCAB = re.compile(rb'"vocab"\s*:\s*([{\[])\s*')
 
 
 @dataclass(frozen=True, slots=True)
-class AddedToken:
-    """A token beside the vocabulary proper; special ones are never part of a text's own words."""
-
-    token: str
-    id: int
-    special: bool
-
-
-@dataclass(frozen=True, slots=True)
 class TokenIds:
     """What the files of a tokenizer say of ids, as far as they were read.
 
     `found` are the ids of the wanted tokens, `count` and `highest` describe the vocabulary proper in `file`; they are
-    None where it was not read, and then `unread` says why. `padding`, `truncation` and `template` (as it is written)
-    are those of `tokenizer.json`.
+    None where it was not read, and then `unread` says why. `added` are the tokens beside it. `padding`, `truncation`
+    and `template` (as it is written) are those of `tokenizer.json`.
     """
 
     file: str
     found: Mapping[str, int]
-    added: tuple[AddedToken, ...]
+    added: tuple[TokenId, ...]
     count: int | None = None
-    highest: tuple[str, int] | None = None
+    highest: TokenId | None = None
     unread: str = ""
     padding: Any = None
     truncation: Any = None
@@ -71,46 +63,51 @@ def read_vocabulary(storage: Storage) -> dict[str, int]:
         )
     data = _whole(storage.open(name), _LARGEST)
     added = _added_in(data) if name == _TOKENIZER else ()
-    return {_text_of(token): number for token, number in _entries(data, name)} | {item.token: item.id for item in added}
+    return {_text_of(token): number for token, number in _entries(data, name)} | {
+        item.token: item.id for item in added if item.id is not None
+    }
 
 
-def read_token_ids(
-    storage: Storage, settings: Mapping[str, Any], wanted: Iterable[str], *, cheaply: bool
-) -> TokenIds | None:
-    """The ids of the wanted tokens, and how far the vocabulary goes; None where no file is about ids.
+def read_token_ids(storage: Storage, settings: Mapping[str, Any], wanted: Iterable[str], *, cheaply: bool) -> TokenIds:
+    """The ids of the wanted tokens, and how far the vocabulary goes.
 
-    Of a large `tokenizer.json` that costs requests (`cheaply` is False) only the beginning is read. Raises Malformed.
+    Of a large `tokenizer.json` that costs requests (`cheaply` is False) only the beginning is read. Raises NotFound
+    where no file gives ids, Malformed where one does not hold what it should.
     """
     name = _file_of_ids(storage)
-    listed = _of_settings(settings)
+    decoder = settings.get("added_tokens_decoder")
+    listed = _added(decoder.items(), _SETTINGS) if isinstance(decoder, dict) else ()
     if name != _TOKENIZER and storage.has(_ADDED):
         values = parse_object(storage.read_text(_ADDED), _ADDED)
-        listed += tuple(AddedToken(text, at, False) for text, at in values.items() if type(at) is int)
+        listed += _added(((at, token) for token, at in values.items()), _ADDED)
+    if name is None and not listed:
+        raise NotFound("no file gives the ids of its tokens as text", "")
     if name is None:
-        return TokenIds(_SETTINGS, {}, listed, unread="no file lists its tokens as text") if listed else None
+        return TokenIds(_SETTINGS, {}, listed, unread="no file lists its vocabulary as text")
     source = storage.open(name)
     if name == _TOKENIZER and source.size > (_LARGEST if cheaply else _LARGEST_REMOTE):
         return _of_beginning(source, listed)
     data = _whole(source, _LARGEST)
-    count, highest, found = 0, ("", -1), {}
+    count, last, highest, found = 0, b"", -1, {}
     sought = {token.encode("utf-8", "replace"): token for token in wanted}
     sought |= {json.dumps(token)[1:-1].encode(): token for token in sought.values()}
     for token, number in _entries(data, name):
         count += 1
-        if number > highest[1]:
-            highest = (_text_of(token)[:80], number)
+        if number > highest:
+            last, highest = token, number
         if token in sought:
             found[sought[token]] = number
-    own = _added_in(data) if name == _TOKENIZER else listed
-    parts = _settings_in(data) if name == _TOKENIZER else (None, None, "")
-    return TokenIds(name, found, own, count, highest, "", *parts)
+    end = TokenId("", _text_of(last)[:80], highest, name, True) if count else None
+    if name != _TOKENIZER:
+        return TokenIds(name, found, listed, count, end)
+    return TokenIds(name, found, _added_in(data), count, end, "", *_settings_in(data))
 
 
 def _file_of_ids(storage: Storage) -> str | None:
     return next((name for name in (_TOKENIZER, *_VOCABULARIES) if storage.has(name)), None)
 
 
-def _of_beginning(source: ByteSource, listed: tuple[AddedToken, ...]) -> TokenIds:
+def _of_beginning(source: ByteSource, listed: tuple[TokenId, ...]) -> TokenIds:
     """What the beginning of a `tokenizer.json` tells: its added tokens, or those of the settings."""
     data = source.read_at(0, min(_BEGINNING, source.size))
     with suppress(Malformed):  # the list goes on beyond what was read
@@ -120,15 +117,15 @@ def _of_beginning(source: ByteSource, listed: tuple[AddedToken, ...]) -> TokenId
     return TokenIds(_TOKENIZER, {}, listed, unread=unread, padding=padding, truncation=truncation)
 
 
-def _of_settings(settings: Mapping[str, Any]) -> tuple[AddedToken, ...]:
-    """The added tokens that `tokenizer_config.json` lists by their ids."""
-    listed = settings.get("added_tokens_decoder")
-    items = sorted(listed.items()) if isinstance(listed, dict) else ()
-    return tuple(
-        AddedToken(item["content"], int(number), item.get("special") is True)
-        for number, item in items
-        if isinstance(item, dict) and isinstance(item.get("content"), str) and number.isdecimal() and len(number) < 10  # noqa: PLR2004
-    )
+def _added(items: Iterable[tuple[Any, Any]], file: str) -> tuple[TokenId, ...]:
+    """The added tokens among pairs of an id and what describes a token: its text, or an object with its content."""
+    found = []
+    for number, item in items:
+        values = item if isinstance(item, dict) else {"content": item}
+        token, digits = values.get("content"), str(number)
+        if isinstance(token, str) and digits.isdecimal() and len(digits) <= _MOST_DIGITS:
+            found.append(TokenId("", token, int(digits), file, values.get("special") is not True))
+    return tuple(found)
 
 
 def _whole(source: ByteSource, limit: int) -> bytes:
@@ -142,7 +139,7 @@ def _whole(source: ByteSource, limit: int) -> bytes:
 def _entries(data: bytes, name: str) -> Iterator[tuple[bytes, int]]:
     """Each token of the vocabulary, as JSON writes it, with its id; without parsing the merges beside it."""
     if name == "vocab.txt":
-        lines = data.removesuffix(b"\n").split(b"\n")
+        lines = data.removesuffix(b"\n").split(b"\n", _MOST_TOKENS)
         yield from ((_ESCAPED.sub(rb"\\\g<0>", line.removesuffix(b"\r")), at) for at, line in enumerate(lines))
         return
     at, pattern = _start_of(data, name)
@@ -171,17 +168,21 @@ def _start_of(data: bytes, name: str) -> tuple[int, re.Pattern[bytes]]:
 
 
 def _text_of(token: bytes) -> str:
-    return str(json.loads(b'"' + token.decode("utf-8", "replace").encode() + b'"', strict=False))
+    """A token as text. Raises Malformed for an escape that JSON does not have."""
+    try:
+        text = json.loads(b'"' + token.decode("utf-8", "replace").encode() + b'"', strict=False)
+    except ValueError as err:
+        raise Malformed(
+            f"the vocabulary holds {token[:40]!r}, which is not a text", "save the tokenizer again"
+        ) from err
+    return str(text).encode("utf-8", "replace").decode()
 
 
-def _added_in(data: bytes) -> tuple[AddedToken, ...]:
+def _added_in(data: bytes) -> tuple[TokenId, ...]:
     """The added tokens of a `tokenizer.json`. Raises Malformed where their list is broken or cut."""
     value = _value_of(data, "added_tokens")
-    return tuple(
-        AddedToken(item["content"], item["id"], item.get("special") is True)
-        for item in (value if isinstance(value, list) else ())
-        if isinstance(item, dict) and isinstance(item.get("content"), str) and type(item.get("id")) is int
-    )
+    items = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+    return _added(((item.get("id"), item) for item in items), _TOKENIZER)
 
 
 def _settings_in(data: bytes) -> tuple[Any, Any, str]:

@@ -2,7 +2,7 @@
 
 from headscope.checks.rule import Findings, NotApplicable, NotKnown, Rule, head_of, rule
 from headscope.facts import PoolingKind, Severity
-from headscope.facts.check import Reach, Subject, TokenId, TokenizerFacts
+from headscope.facts.check import Reach, Subject, TokenId
 
 _BY_PADDING = (PoolingKind.LAST_NON_PAD_TOKEN, PoolingKind.EOS_TOKEN)
 
@@ -107,25 +107,17 @@ def padding_changes_scores(this: Rule, subject: Subject) -> Findings:
             )
 
 
-def _tokenizer(subject: Subject) -> TokenizerFacts:
-    """The tokenizer with its ids. Raises NotApplicable where no file gives any."""
-    facts = subject.tokenizer
-    if facts is None or not facts.tokens:
-        raise NotApplicable((facts.ids_unread if facts else "") or "no file gives the ids of the tokenizer's tokens")
-    return facts
-
-
 def _given(token: TokenId) -> str:
     """The id of a token and where it comes from."""
     return f"{token.id} ({token.file})" if token.file else f"{token.id} (not in its vocabulary, so appended to it)"
 
 
-@rule("HS306", "token-ids", "The tokenizer has another id for a special token", needs=("tokenizer",))
+@rule("HS306", "token-ids", "The tokenizer has another id for a special token", needs=("tokenizer", "token ids"))
 def token_ids(this: Rule, subject: Subject) -> Findings:
     """A special token whose id in the configuration isn't the tokenizer's, with what that does to the scores."""
-    facts = _tokenizer(subject)
-    by_role = {token.role: token for token in facts.tokens}
-    for effect in facts.effects:
+    facts = subject.tokenizer
+    by_role = {token.role: token for token in facts.tokens} if facts else {}
+    for effect in facts.effects if facts else ():
         token, field = by_role[effect.role], f"{effect.role}_token_id"
         if effect.changes is None:
             raise NotKnown(f"what {field} {effect.configured} does to the scores could not be measured: {effect.seen}")
@@ -138,6 +130,8 @@ def token_ids(this: Rule, subject: Subject) -> Findings:
             f"Set model.config.{field} to the id that the model was trained with, usually tokenizer.{field}.",
             [field],
         )
+    if facts and any(role in by_role and by_role[role].id is None for role, _ in subject.built.token_ids):
+        raise NotApplicable(facts.ids_unread)
 
 
 _CONSEQUENCE = {
@@ -148,12 +142,15 @@ _CONSEQUENCE = {
 
 
 @rule(
-    "HS307", "tokens-beyond-embedding", "The tokenizer has ids that the model has no vector for", needs=("tokenizer",)
+    "HS307",
+    "tokens-beyond-embedding",
+    "The tokenizer has ids that the model has no vector for",
+    needs=("tokenizer", "token ids"),
 )
 def tokens_beyond_embedding(this: Rule, subject: Subject) -> Findings:
     """Ids of the tokenizer at or beyond the rows of the word embeddings: a text with one raises an IndexError."""
-    facts, rows = _tokenizer(subject), subject.built.embedding_rows or subject.built.vocab_size
-    if rows is None:
+    facts, rows = subject.tokenizer, subject.built.embedding_rows or subject.built.vocab_size
+    if facts is None or rows is None:
         raise NotApplicable("the model looks up no vectors by token")
     beyond = [token for token in facts.tokens if token.id is not None and token.id >= rows]
     for occurs in (True, False):

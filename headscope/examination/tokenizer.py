@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headscope.errors import HeadscopeError
+from headscope.errors import HeadscopeError, NotFound
 from headscope.examination.configuration import ROLES
 from headscope.examination.reading import open_stored_files
 from headscope.examination.request import Request
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 _NO_LIMIT = 10**9
 """A `model_max_length` of this or more is Transformers' way to say that there is none."""
-_UNKNOWN_ORDER = "no tokenizer file that was read gives the ids of its tokens"
+_SETTINGS = "tokenizer_config.json"
+TOKEN_IDS = "token ids"
 
 
 def read_tokenizer(
@@ -33,39 +34,41 @@ def read_tokenizer(
     if report.model.task not in TEXT_TASKS:
         inapplicable.append(Unavailable("tokenizer", "the model reads no text"))
         return None
-    model_type = report.checkpoint.model_type or ""
+    from headscope.checkpoints import read_tokenizer_settings
+
     try:
         opened = open_stored_files(request, manifest)
-        read = (_tokenizer_of(place.sidecar, model_type) for place in opened)
-        facts = next((found for found in read if found is not None), None)
+        read = ((place.sidecar, read_tokenizer_settings(place.sidecar)) for place in opened)
+        sidecar, settings = next((found for found in read if found[1] is not None), (None, None))
     except HeadscopeError as err:
         unknown.append(Unavailable("tokenizer", f"its settings could not be read: {err.message}"))
         return None
-    if facts is None:
+    if sidecar is None or settings is None:
         where = "the checkpoint contains no tokenizer" if opened else "snapshots contain no tokenizer"
         inapplicable.append(Unavailable("tokenizer", where))
         return None
+    facts = _settings_facts(settings, report.checkpoint.model_type or "")
     is_pinned = manifest.sentence is not None and manifest.sentence.token_ids and report.head and report.head.token_rows
-    return replace(facts, padding_side="left") if is_pinned else facts  # whatever its file says
-
-
-def _tokenizer_of(sidecar: FileReader, model_type: str) -> TokenizerFacts | None:
-    """What the tokenizer in one place says; None where there is none."""
-    from headscope.checkpoints import read_token_ids, read_tokenizer_settings
-
-    settings = read_tokenizer_settings(sidecar)
-    if settings is None:
-        return None
-    names = _names_of(settings, model_type)
-    facts = _settings_facts(settings, model_type)
+    if is_pinned:
+        facts = replace(facts, padding_side="left")  # whatever its file says
     try:
-        with sidecar.reaching():
-            ids = read_token_ids(sidecar.storage, settings, names.values(), cheaply=sidecar.reads_cheaply)
+        return _with_ids(facts, sidecar, settings, _names_of(settings, report.checkpoint.model_type or ""))
+    except NotFound as err:
+        inapplicable.append(Unavailable(TOKEN_IDS, err.message))
     except HeadscopeError as err:
-        return replace(facts, ids_unread=err.message)
-    if ids is None:
-        return replace(facts, ids_unread=_UNKNOWN_ORDER)
-    found = tuple(_contradictions(settings, facts, ids))
+        unknown.append(Unavailable(TOKEN_IDS, err.message))
+    return facts
+
+
+def _with_ids(
+    facts: TokenizerFacts, sidecar: FileReader, settings: Mapping[str, Any], names: Mapping[str, str]
+) -> TokenizerFacts:
+    """The facts with the ids of the tokens. Raises NotFound where no file gives any."""
+    from headscope.checkpoints import read_token_ids
+
+    with sidecar.reaching():
+        ids = read_token_ids(sidecar.storage, settings, names.values(), cheaply=sidecar.reads_cheaply)
+    found = tuple(_contradictions(settings, ids))
     return replace(facts, tokens=tuple(_tokens(names, ids)), ids_unread=ids.unread, contradictions=found)
 
 
@@ -102,45 +105,37 @@ def _tokens(names: Mapping[str, str], ids: TokenIds) -> Iterator[TokenId]:
 
     A special token that the files don't list gets the next id, as the tokenizer appends it.
     """
-    added = {item.token: item.id for item in ids.added}
-    known = {**ids.found, **added}
-    following = max([ids.count or 0, *(number + 1 for number in added.values())])
-    appended: dict[str, int] = {}
+    known = {token: (number, ids.file) for token, number in ids.found.items()}
+    known |= {item.token: (item.id or 0, item.file) for item in ids.added}
+    following = max([ids.count or 0, *((item.id or 0) + 1 for item in ids.added)])
     for role, token in names.items():
         occurs = role in ("pad", "unk") or f'"{token}"' in ids.template
-        if token in known:
-            yield TokenId(role, token, known[token], ids.file, occurs)
-        elif ids.count is None:
-            yield TokenId(role, token, None, ids.file, occurs)
-        else:
-            number = appended.setdefault(token, following + len(appended))
-            yield TokenId(role, token, number, "", occurs)
-    if ids.highest is not None and ids.highest[1] >= 0:
-        yield TokenId("", ids.highest[0], ids.highest[1], ids.file, True)
-    last = max(ids.added, key=lambda item: item.id, default=None)
-    if last is not None and last.token not in ids.found:
-        yield TokenId("", last.token, last.id, ids.file, not last.special)
+        if token not in known and ids.count is not None:
+            known[token] = following, ""
+            following += 1
+        yield TokenId(role, token, *known.get(token, (None, "")), occurs)
+    beside = [item for item in ids.added if item.token not in names.values()]
+    yield from (item for item in (ids.highest, max(beside, key=lambda item: item.id or 0, default=None)) if item)
 
 
-def _contradictions(settings: Mapping[str, Any], facts: TokenizerFacts, ids: TokenIds) -> Iterator[Contradiction]:
+def _contradictions(settings: Mapping[str, Any], ids: TokenIds) -> Iterator[Contradiction]:
     """Where `tokenizer_config.json` and `tokenizer.json` differ: Transformers takes ids from the second file only."""
     listed = settings.get("added_tokens_decoder")
     known = {item.token: item.id for item in ids.added}
     for number, item in sorted(listed.items()) if isinstance(listed, dict) else ():
-        token = _token(item)
-        if token in known and str(known[token]) != number:
-            yield Contradiction(
-                f"the id of {token!r}", f"{known[token]} ({ids.file})", f"{number} (tokenizer_config.json)"
-            )
-    padding = ids.padding if isinstance(ids.padding, dict) else {}
-    for name, used in (("pad_token", facts.pad_token), ("padding_side", settings.get("padding_side"))):
-        other = padding.get({"padding_side": "direction"}.get(name, name))
-        if isinstance(used, str) and isinstance(other, str) and used.lower() != other.lower():
-            yield Contradiction(name, f"{used!r} (tokenizer_config.json)", f"{other!r} (tokenizer.json)")
-    truncation = ids.truncation if isinstance(ids.truncation, dict) else {}
-    side, other = settings.get("truncation_side"), truncation.get("direction")
-    if isinstance(side, str) and isinstance(other, str) and side.lower() != other.lower():
-        yield Contradiction("truncation_side", f"{side!r} (tokenizer_config.json)", f"{other!r} (tokenizer.json)")
+        token = _token(item) or ""
+        if str(known.get(token, number)) != number:
+            yield Contradiction(f"the id of {token!r}", f"{known[token]} ({ids.file})", f"{number} ({_SETTINGS})")
+    padding, truncation = (part if isinstance(part, dict) else {} for part in (ids.padding, ids.truncation))
+    others = {
+        "pad_token": padding.get("pad_token"),
+        "padding_side": padding.get("direction"),
+        "truncation_side": truncation.get("direction"),
+    }
+    for name, other in others.items():
+        used = _token(settings.get(name))
+        if used is not None and isinstance(other, str) and used.lower() != other.lower():
+            yield Contradiction(name, f"{used!r} ({_SETTINGS})", f"{other!r} ({ids.file})")
 
 
 def with_effects(
