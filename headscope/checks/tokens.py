@@ -150,9 +150,10 @@ _CONSEQUENCE = {
 def tokens_beyond_embedding(this: Rule, subject: Subject) -> Findings:
     """Ids of the tokenizer at or beyond the rows of the word embeddings: a text with one raises an IndexError."""
     facts, rows = subject.tokenizer, subject.built.embedding_rows or subject.built.vocab_size
-    if facts is None or rows is None:
+    if rows is None:
         raise NotApplicable("the model looks up no vectors by token")
-    beyond = [token for token in facts.tokens if token.id is not None and token.id >= rows]
+    tokens = facts.tokens if facts else ()
+    beyond = [token for token in tokens if token.id is not None and token.id >= rows]
     for occurs in (True, False):
         found = {token.token: token for token in beyond if token.occurs is occurs}
         if found:
@@ -165,7 +166,7 @@ def tokens_beyond_embedding(this: Rule, subject: Subject) -> Findings:
                 "Use the tokenizer that the model was saved with, or model.resize_token_embeddings(len(tokenizer)) "
                 "before training.",
             )
-    if not beyond and facts.ids_unread:
+    if facts and facts.ids_unread and not beyond:
         raise NotApplicable(facts.ids_unread)
 
 
