@@ -248,7 +248,7 @@ def test_the_folder_of_an_export_is_named_where_there_are_no_other_weights(tmp_p
     (tmp_path / "config.json").write_text(CONFIG)
     (tmp_path / "onnx").mkdir()
     (tmp_path / "onnx" / "model.onnx").write_bytes(b"")
-    with pytest.raises(HeadscopeError, match="onnx/model.onnx"):
+    with pytest.raises(HeadscopeError, match=r"onnx/model\.onnx"):
         read_manifest(Location(str(tmp_path)))
     save_file({"classifier.weight": torch.zeros(2, 4)}, tmp_path / "model.safetensors")
     assert read_manifest(Location(str(tmp_path))).tensors
