@@ -7,6 +7,7 @@ from headscope.checkpoints.checkpoint_files import (
     open_sidecar,
     path_in,
     read_first_bytes,
+    read_parts,
     read_tokenizer_settings,
 )
 from headscope.checkpoints.foreign.timm import is_of_timm, is_timm_wrapper, timm_contents
@@ -33,6 +34,7 @@ __all__ = [
     "path_in",
     "read_first_bytes",
     "read_manifest",
+    "read_parts",
     "read_save",
     "read_token_ids",
     "read_tokenizer_settings",

@@ -1,6 +1,6 @@
 """What is beside the weights of a checkpoint: its tokenizer's settings, and the first bytes of a few tensors."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -101,6 +101,57 @@ def read_first_bytes(sidecar: FileReader, file: str, keys: Iterable[str], limit:
                 raise NotFound(f"{file} holds no tensor {key}", "the file has changed; run the command again")
             begin, end = places[key]
             found[key] = source.read_at(begin, min(end - begin, limit))
+    return found
+
+
+Rows = tuple[int, tuple[int, ...]] | None
+"""How many rows a tensor has, and which of them are wanted; None for all."""
+_NEAR = 1_000_000
+"""Bytes between two tensors that cost less than another request."""
+
+
+def read_parts(sidecar: FileReader, file: str, wanted: Mapping[str, Rows]) -> dict[str, bytes]:
+    """The data of tensors of a safetensors file: whole, or of some rows; what lies close together in one request.
+
+    Raises NotFound for a tensor that is not there.
+    """
+    with sidecar.reaching():
+        source = sidecar.storage.open(file)
+        places = read_safetensors_places(source)
+        lost = next((key for key in wanted if key not in places), None)
+        if lost is not None:
+            raise NotFound(f"{file} holds no tensor {lost}", "the file has changed; run the command again")
+        parts = {key: list(_parts_of(places[key], rows)) for key, rows in wanted.items()}
+        blocks = _blocks(
+            sorted(part for some in parts.values() for part in some), 0 if sidecar.reads_cheaply else _NEAR
+        )
+        read = {begin: source.read_at(begin, end - begin) for begin, end in blocks}
+    found = {}
+    for key, some in parts.items():
+        starts = [max(block for block in read if block <= begin) for begin, _ in some]
+        found[key] = b"".join(
+            read[start][begin - start : end - start] for start, (begin, end) in zip(starts, some, strict=True)
+        )
+    return found
+
+
+def _parts_of(place: tuple[int, int], rows: Rows) -> Iterator[tuple[int, int]]:
+    begin, end = place
+    if rows is None:
+        yield place
+        return
+    width = (end - begin) // max(rows[0], 1)
+    yield from ((begin + row * width, begin + (row + 1) * width) for row in rows[1])
+
+
+def _blocks(parts: Iterable[tuple[int, int]], gap: int) -> list[tuple[int, int]]:
+    """Sorted parts, joined where no more than a gap is between them."""
+    found: list[tuple[int, int]] = []
+    for begin, end in parts:
+        if found and begin - found[-1][1] <= gap:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((begin, end))
     return found
 
 

@@ -212,10 +212,13 @@ def _by_values(blank: HeadHealth, weight: MatrixStatistics) -> HeadHealth | None
 
 
 def _are_same(weight: MatrixStatistics) -> bool:
-    """Whether the rows point the same way and are of the same length, to one part in a thousand."""
-    if weight.mean_row is None or weight.rows_z is None:
+    """Whether the rows differ from their mean by less than one part in a thousand: parallel rows may differ by more."""
+    if weight.mean_row_z is None:
         return False
-    return 1 - min(1.0, weight.mean_row) < _SAME**2 and weight.rows_z < _FITS
+    # Fisher's z of the variance of the mean row over that around it, solved for their ratio.
+    free = weight.features, (weight.classes - 1) * weight.features
+    z = weight.mean_row_z * math.sqrt((1 / free[0] + 1 / free[1]) / 2) + (1 / free[1] - 1 / free[0]) / 2
+    return weight.classes * math.exp(-2 * z) < _SAME**2
 
 
 def _by_draw(blank: HeadHealth, weight: MatrixStatistics, signs: Signs) -> HeadHealth | None:

@@ -31,7 +31,8 @@ def judge(subject: Subject, selection: Selection) -> CheckResult:
     gathered = _gather(subject, selection)
     counted, ignored = sift(gathered.findings, selection, reference)
     failing = [item for item in counted if GRAVITY[item.severity] >= GRAVITY[selection.fail_on]]
-    unsure = bool(subject.report.not_determined) or gathered.grave
+    is_idle = bool(selection.rules) and len(gathered.inapplicable) == len(selection.rules)
+    unsure = bool(subject.report.not_determined) or gathered.grave or is_idle
     verdict = Verdict.FAILED if failing else Verdict.NOT_DETERMINED if unsure else Verdict.PASSED
     return CheckResult(
         tool_version=tool_version(),

@@ -1,8 +1,8 @@
-"""Rules on the numbers in the head: read from the file, a few kilobytes of each tensor."""
+"""Rules on the numbers in the head, which is read whole."""
 
 from headscope.checks.rule import Findings, NotApplicable, NotKnown, Rule, at, classifier_of, rule
 from headscope.facts import HealthBasis, HealthVerdict, ParameterStatus, Severity
-from headscope.facts.check import Subject, TensorValues
+from headscope.facts.check import HeadTrial, Subject, TensorValues
 from headscope.facts.counting import few_of
 
 _STORED = (ParameterStatus.LOADED, ParameterStatus.TIED)
@@ -10,40 +10,67 @@ _STORED = (ParameterStatus.LOADED, ParameterStatus.TIED)
 
 @rule("HS501", "values-broken", "Weights of the head are broken", needs=("values",))
 def values_broken(this: Rule, subject: Subject) -> Findings:
-    """NaN, infinity, a matrix of zeros, or classes whose weights are all the same number."""
-    values = subject.values or ()
+    """Numbers of the head with which it can't answer: read whole, as the loader gives them, and tried."""
+    if subject.values is None:  # without values, which the rule needs
+        return
+    values, trial = subject.values, subject.trial or HeadTrial("the head path is not known")
+    grave = at(subject, training=Severity.WARNING, inference=Severity.ERROR)
     lost = [item.name for item in values if item.nan or item.inf]
     if lost:
         yield this.find(
             Severity.ERROR,
-            f"NaN or infinity in {few_of(lost)}: every score is NaN.",
-            "The training diverged: use an earlier checkpoint.",
+            f"NaN or infinity in {few_of(lost)}, as the loader gives them: the scores are not finite.",
+            "The training diverged, or the numbers exceed the model's dtype: use an earlier checkpoint.",
             lost,
         )
-    matrices = [item for item in values if item.constant_rows or _is_matrix(item, subject)]
-    empty = [item.name for item in matrices if item.zeros == item.sampled]
-    if empty:
+    whole = [item for item in values if item.whole]
+    if whole:
         yield this.find(
-            at(subject, training=Severity.WARNING, inference=Severity.ERROR),
-            f"{few_of(empty)} holds zeros only: all classes get the same score for every input.",
-            "The weights were never trained or never saved: save the checkpoint again.",
-            empty,
+            grave,
+            f"{few_of([item.name for item in whole])} is stored as {whole[0].whole} without a quantization config: the "
+            f"loader takes the whole numbers as weights, without their scale.",
+            "Save the weights as floats, or with the quantization config that scales them.",
+            [item.name for item in whole],
         )
-    flat = [item.name for item in matrices if item.constant_rows and item.name not in empty and item.name not in lost]
-    if flat:
+    told = "" if lost else _what_fails(trial) or _all_zero(values, trial, subject)
+    if told:
+        yield this.find(
+            Severity.ERROR if trial.fails or not trial.finite else grave,
+            f"Tried on random hidden states with its stored numbers, {told}.",
+            "The weights were never trained, or damaged when they were saved: save the checkpoint again.",
+            [item.name for item in values],
+        )
+    elif trial.stuck and not lost:
+        classes = few_of([str(item) for item in trial.stuck])
         yield this.find(
             Severity.WARNING,
-            f"{few_of(flat)} has rows whose elements are all the same, so the scores of those classes hardly depend on "
-            f"the input.",
+            f"Tried on random hidden states, no input changes the score of class {classes}.",
             "Check that those classes occur in the training data.",
-            flat,
+            [item.name for item in values],
         )
+    gap = trial.why_not or "; ".join(trial.unread[:1])
+    if gap and not (lost or told):
+        raise NotKnown(f"the head's numbers were read, but not tried: {gap}" if trial.why_not else gap)
 
 
-def _is_matrix(item: TensorValues, subject: Subject) -> bool:
-    head = subject.report.head
-    shapes = {parameter.name: parameter.shape for parameter in head.parameters} if head else {}
-    return len(shapes.get(item.name, ())) > 1
+def _what_fails(trial: HeadTrial) -> str:
+    """Why a head that was tried can't answer; "" where it can."""
+    if trial.fails:
+        return f"the head fails: {trial.fails}"
+    if not trial.finite:
+        return "the head gives scores that are not finite"
+    if not trial.moves:
+        return "the head gives all inputs the same answer: no input changes how the scores compare"
+    if trial.winner is not None:
+        return f"the head gives class {trial.winner} the highest score for every input"
+    return ""
+
+
+def _all_zero(values: tuple[TensorValues, ...], trial: HeadTrial, subject: Subject) -> str:
+    """What a classifier of zeros means, where the head could not be tried."""
+    last = classifier_of(subject) if trial.why_not else None
+    is_zero = last is not None and any(item.name == last.name and item.zeros == item.count for item in values)
+    return f"{last.name} holds zeros only" if last is not None and is_zero else ""
 
 
 @rule("HS502", "looks-untrained", "The classifier looks as if it was never trained", Severity.NOTE, needs=("values",))

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from headscope.model.model_request import Choice
+    from headscope.trace import HeadProgram
 
 
 def examine(command: str, request: Request, progress: Progress | None, memory: ReportMemory | None = None) -> Examined:
@@ -46,10 +47,18 @@ def examine(command: str, request: Request, progress: Progress | None, memory: R
     known = memory.find(structure, manifest, verified=request.verify)
     if known is not None:
         report = renewed(known, structure, manifest, command, verified=request.verify)
-        return Examined(report, manifest, known.built, None, None, key)
+        program = partial(memory.program, structure, partial(_program_again, request, manifest, tracer))
+        return Examined(report, manifest, known.built, None, None, key, program)
     examined = _examine(command, request, manifest, tracer, progress)
     memory.keep(structure, manifest, examined.report, examined.built, verified=request.verify)
+    memory.program(structure, examined.program)
     return replace(examined, key=key)
+
+
+def _program_again(request: Request, manifest: CheckpointManifest, tracer: Tracer) -> HeadProgram | None:
+    """The program of a head whose report is known, from a trace of its own."""
+    choice, loaded = load_checkpoint(request, manifest, lambda sentence: None)
+    return tracer(loaded.model, choice).program
 
 
 def _identity(request: Request) -> tuple[object, ...]:
@@ -67,7 +76,8 @@ class Examined:
     """A report, what was read for it, and as what.
 
     `choice` and `skeleton`, the model on the meta device, are None where the report is from the cache; `key` is what
-    the cache knows it by.
+    the cache knows it by. `program` gives what runs the head again, None where the head was not traced; for a report
+    from the cache it may trace the head first.
     """
 
     report: Report
@@ -76,6 +86,7 @@ class Examined:
     choice: Choice | None
     skeleton: PreTrainedModel | None
     key: str
+    program: Callable[[], HeadProgram | None] = lambda: None
 
 
 Tracer = Callable[["PreTrainedModel", "Choice"], Traced]
@@ -92,7 +103,7 @@ def _examine(
     report = assemble(command, manifest, choice, loaded, traced, diagnose(choice, manifest, loaded))
     built = with_purpose(built_facts(choice.config), manifest, is_reranker=bool(choice.rows))
     built = with_tables(replace(built, initial=_initial(loaded.model, report, built)), loaded.model)
-    return Examined(report, manifest, built, choice, loaded.model, "")
+    return Examined(report, manifest, built, choice, loaded.model, "", lambda: traced.program)
 
 
 def _initial(skeleton: PreTrainedModel, report: Report, built: BuiltFacts) -> InitialSpread | None:

@@ -4,84 +4,99 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headscope.errors import HeadscopeError
 from headscope.examination.cache import open_cache, state_of
 from headscope.examination.checkpoint import Examined
-from headscope.examination.configuration import config_facts
+from headscope.examination.findings import UNREAD_TOKENIZER, subject_of
 from headscope.examination.reading import StoredFiles, open_stored_files
 from headscope.examination.request import Request
 from headscope.examination.tokenizer import read_tokenizer, with_effects
 from headscope.facts import (
+    Carried,
     HeadParameter,
+    ParameterOrigin,
     ParameterStatus,
     Profile,
+    Report,
     TensorHeader,
     Unavailable,
     WeightsFormat,
 )
-from headscope.facts.check import Evidence, Subject, TensorValues
+from headscope.facts.check import Evidence, HeadTrial, Subject, TensorValues
 from headscope.facts.health import HeadHealth
 
 if TYPE_CHECKING:
     import torch
 
-# For NaN, zeros and a spread, some thousands of numbers do, and from the Hub they are what costs.
-_LOCAL_BYTES = 16_000_000
-_REMOTE_BYTES = 64_000
+    from headscope.checkpoints.checkpoint_files import Rows
+
+_LOCAL_BYTES = 4_000_000_000
+_REMOTE_BYTES = 256_000_000
+"""A head is read whole up to here; beyond, nothing of it counts as checked."""
 
 
-def gather(examined: Examined, request: Request, profile: Profile) -> Subject:
-    """Everything the rules look at, for a checkpoint that was examined."""
-    evidence = _evidence(examined, request)
-    return Subject(
-        report=examined.report,
-        profile=profile,
-        config=config_facts(examined.manifest.config),
-        built=examined.built,
+def gather(examined: Examined, request: Request, profile: Profile, *, reads_tokenizer: bool = True) -> Subject:
+    """Everything the rules look at, for a checkpoint that was examined; without its tokenizer if that isn't wanted."""
+    evidence = _evidence(examined, request, reads_tokenizer=reads_tokenizer)
+    return replace(
+        subject_of(examined.report, profile, examined.manifest.config, examined.built, request),
         tokenizer=evidence.tokenizer,
         values=evidence.values,
-        wanted_num_labels=request.num_labels,
-        wanted_labels=request.labels,
         unknown=evidence.unknown,
         inapplicable=evidence.inapplicable,
         health=evidence.health,
+        trial=evidence.trial,
     )
 
 
-def _evidence(examined: Examined, request: Request) -> Evidence:
+def _evidence(examined: Examined, request: Request, *, reads_tokenizer: bool) -> Evidence:
     """What is beside the report: from the cache, if no file has changed; only what could be read is cached."""
-    cache = open_cache(request.cache and bool(examined.key))
+    cache = open_cache(request.cache and bool(examined.key) and reads_tokenizer)
     key = f"{examined.key}{_state_of_files(examined, request)}" if cache.is_open else ""
     known = cache.load(Evidence, key)
     if known is not None:
         return known
     unknown: list[Unavailable] = []
     inapplicable: list[Unavailable] = []
-    tokenizer = read_tokenizer(examined.report, examined.manifest, request, unknown, inapplicable)
-    if tokenizer is not None:
-        tokenizer = with_effects(tokenizer, examined.built, examined.manifest, request)
-    whole: dict[str, torch.Tensor] = {}
-    values = _values(examined, request, unknown, inapplicable, whole)
+    tokenizer = None
+    if reads_tokenizer:
+        tokenizer = read_tokenizer(examined.report, examined.manifest, request, unknown, inapplicable)
+        tokenizer = tokenizer and with_effects(tokenizer, examined.built, examined.manifest, request)
+    else:
+        inapplicable.append(UNREAD_TOKENIZER)
+    stored = _stored_head(examined, request, unknown, inapplicable)
     evidence = Evidence(
         tokenizer=tokenizer,
-        values=values,
+        values=stored.values if stored else None,
         unknown=tuple(unknown),
         inapplicable=tuple(inapplicable),
-        health=_health(examined, whole) if values else None,
+        health=_health(examined, stored.stored) if stored else None,
+        trial=_trial(examined, stored) if stored else None,
     )
     if not unknown:
         cache.save(key, evidence)
     return evidence
 
 
-def _health(examined: Examined, whole: Mapping[str, torch.Tensor]) -> HeadHealth:
+def _health(examined: Examined, stored: Mapping[str, torch.Tensor]) -> HeadHealth:
     """What the numbers of the classifier show, of those that were read anyway."""
     from headscope.examination.health import health_of_tensors
 
-    otherwise = "check read its beginning only; inspect --health reads it whole"
-    return health_of_tensors(examined.report, whole, examined.built.initial, otherwise)
+    floats = {name: item for name, item in stored.items() if item.is_floating_point()}
+    return health_of_tensors(examined.report, floats, examined.built.initial, "its numbers are not floats, or not read")
+
+
+def _trial(examined: Examined, stored: _StoredHead) -> HeadTrial:
+    """What the head does with its numbers."""
+    program = examined.program()
+    if program is None:
+        return HeadTrial(why_not="the head path is not known")
+    from headscope.examination.head_trial import try_head
+
+    return replace(try_head(program, stored.loaded, examined.report), unread=stored.unread)
 
 
 def _state_of_files(examined: Examined, request: Request) -> str:
@@ -96,66 +111,127 @@ def _state_of_files(examined: Examined, request: Request) -> str:
     return "-" + hashlib.sha256(repr(found).encode()).hexdigest()[:16]
 
 
-def _values(
-    examined: Examined,
-    request: Request,
-    unknown: list[Unavailable],
-    inapplicable: list[Unavailable],
-    whole: dict[str, torch.Tensor],
-) -> tuple[TensorValues, ...] | None:
-    """Statistics of the stored tensors of the head that are loaded as they are; those read whole go into `whole`."""
+@dataclass(frozen=True, slots=True)
+class _StoredHead:
+    """The tensors of a head as the loader gives them and as they are stored.
+
+    `unread` says why some of what the checkpoint gives was not read.
+    """
+
+    values: tuple[TensorValues, ...]
+    loaded: Mapping[str, torch.Tensor]
+    stored: Mapping[str, torch.Tensor]
+    unread: tuple[str, ...]
+
+
+def _stored_head(
+    examined: Examined, request: Request, unknown: list[Unavailable], inapplicable: list[Unavailable]
+) -> _StoredHead | None:
+    """The numbers of the head; why there are none goes into one of the lists."""
+    from headscope.model.values import as_loaded, values_of
+
     report = examined.report
-    given = [item for item in report.head.tensors if _is_given(item)] if report.head else []
+    given = list(_given(report))
     if not given:
         inapplicable.append(Unavailable("values", "the checkpoint gives no weight of the head"))
         return None
+    unread = {item.name: _why_unlike(item, source) for item, source in given}
+    wanted = [(item, source) for item, source in given if not unread[item.name]]
+    found: dict[str, torch.Tensor] = {}
     try:
         opened = open_stored_files(request, examined.manifest)
-        measured = tuple(value for place in opened for value in _measured(place, given, inapplicable, whole))
+        for place in opened:
+            found |= _read_place(place, wanted, report, unread)
     except HeadscopeError as err:
         unknown.append(Unavailable("values", f"they could not be read: {err.message}"))
         return None
     if not opened:
         inapplicable.append(Unavailable("values", "snapshots contain no weights"))
-    return measured or None
+        return None
+    lost = (unread[item.name] or f"{item.name} was not found" for item, _ in given if item.name not in found)
+    loaded = {item.name: as_loaded(found[item.name], item.dtype) for item, _ in given if item.name in found}
+    values = (values_of(name, tensor, found[name].dtype) for name, tensor in loaded.items())
+    return _StoredHead(tuple(values), loaded, found, tuple(lost))
 
 
-def _is_given(item: HeadParameter) -> bool:
-    return item.live and item.status is ParameterStatus.LOADED and len(item.checkpoint_keys) == 1
+def _given(report: Report) -> Iterator[tuple[HeadParameter, HeadParameter | ParameterOrigin]]:
+    """The tensors of the head that the checkpoint gives, each with what is stored: itself, or what it is tied to."""
+    sources = {tie.parameter: tie.source for tie in report.weights.tied}
+    origins = {item.name: item for item in report.weights.parameters}
+    for item in report.head.tensors if report.head else ():
+        source = origins.get(sources.get(item.name, ""), item) if item.status is ParameterStatus.TIED else item
+        if item.live and source.status is ParameterStatus.LOADED:
+            yield item, source
 
 
-def _measured(
+def _why_unlike(item: HeadParameter, source: HeadParameter | ParameterOrigin) -> str:
+    """Why no stored tensor is what the scores depend on; "" where one is."""
+    if source.quantised is not None:
+        return f"{item.name} is quantized ({source.quantised}), and headscope doesn't unpack its numbers"
+    if item.adapter is Carried.ADAPTED:
+        return f"the adapter changes the output of {item.name}, and headscope doesn't merge the two"
+    if len(source.checkpoint_keys) != 1:
+        return f"the loader makes {item.name} from {len(source.checkpoint_keys)} tensors"
+    return ""
+
+
+def _read_place(
     place: StoredFiles,
-    given: Sequence[HeadParameter],
-    inapplicable: list[Unavailable],
-    whole: dict[str, torch.Tensor],
-) -> Iterator[TensorValues]:
-    from headscope.checkpoints import path_in, read_first_bytes
-    from headscope.model.values import stored_tensors, values_of, values_of_tensor, whole_tensor
-
-    by_file: dict[str, list[tuple[HeadParameter, TensorHeader]]] = {}
-    for item in given:
-        header = place.header_of(item)
+    wanted: Sequence[tuple[HeadParameter, HeadParameter | ParameterOrigin]],
+    report: Report,
+    unread: dict[str, str],
+) -> dict[str, torch.Tensor]:
+    """The stored tensors of the head in one place, read a file at a time; why one was not goes into `unread`."""
+    by_file: dict[str, dict[HeadParameter, TensorHeader]] = {}
+    found = {}
+    for item, source in wanted:
+        header = place.header_of(source)
         if header is not None and header.shape == item.shape:
-            by_file.setdefault(header.file, []).append((item, header))
-    for file, pairs in by_file.items():
-        keys = {header.key: item.name for item, header in pairs}
-        dtypes = {header.key: header.dtype for _, header in pairs}
-        shapes = {item.name: item.shape for item, _ in pairs}
-        if place.manifest.format is WeightsFormat.SAFETENSORS:
-            limit = _LOCAL_BYTES if place.sidecar.reads_cheaply else _REMOTE_BYTES
-            for key, data in read_first_bytes(place.sidecar, file, keys, limit).items():
-                tensor = whole_tensor(data, dtypes[key], shapes[keys[key]])
-                if tensor is not None:
-                    whole[keys[key]] = tensor
-                found = values_of(keys[key], data, dtypes[key], shapes[keys[key]])
-                if found is not None:
-                    yield found
-            continue
+            by_file.setdefault(header.file, {})[item] = header
+        elif header is not None:
+            unread[item.name] = f"the loader gives {item.name} another shape than is stored"
+    for file, headers in by_file.items():
+        rows = {item.name: _rows_of(item, report) for item in headers}
+        for item, stored in _tensors(place, file, headers, rows):
+            if isinstance(stored, str):
+                unread[item.name] = stored
+            else:
+                found[item.name] = stored
+    return found
+
+
+def _rows_of(item: HeadParameter, report: Report) -> Rows:
+    """Which rows of a tensor the scores read, where they are those of a few tokens."""
+    tokens = report.head.token_rows if report.head else None
+    if tokens is None or item.shape[:1] != (tokens.vocabulary,):
+        return None
+    return tokens.vocabulary, tuple(row.id for row in tokens.rows)
+
+
+def _tensors(
+    place: StoredFiles, file: str, headers: Mapping[HeadParameter, TensorHeader], rows: Mapping[str, Rows]
+) -> Iterator[tuple[HeadParameter, torch.Tensor | str]]:
+    """The stored tensors of one file, or why one can't be read."""
+    from headscope.checkpoints import path_in, read_parts
+    from headscope.model.values import stored_tensors, tensor_of
+
+    if place.manifest.format is not WeightsFormat.SAFETENSORS:
         path = path_in(place.sidecar, file)
-        if path is None:
-            inapplicable.append(Unavailable("values", "headscope doesn't read the numbers in a pickle on the Hub"))
-            continue
-        for key, tensor in stored_tensors(path, keys).items():
-            whole[keys[key]] = tensor
-            yield values_of_tensor(keys[key], tensor, shapes[keys[key]])
+        stored = stored_tensors(path, [header.key for header in headers.values()]) if path else {}
+        for item, header in headers.items():
+            chosen = rows[item.name]
+            whole = stored.get(header.key, "headscope doesn't read the numbers in a pickle on the Hub")
+            yield item, whole if isinstance(whole, str) or chosen is None else whole[list(chosen[1])]
+        return
+    limit = _LOCAL_BYTES if place.sidecar.reads_cheaply else _REMOTE_BYTES
+    size = sum(item.count * 8 for item in headers if rows[item.name] is None)
+    if size > 2 * limit:  # at most eight bytes a number, and mostly four
+        reason = f"the head has {size // 8:,} numbers in {file}, more than headscope reads from here"
+        yield from ((item, reason) for item in headers)
+        return
+    data = read_parts(place.sidecar, file, {header.key: rows[item.name] for item, header in headers.items()})
+    for item, header in headers.items():
+        chosen = rows[item.name]
+        shape = item.shape if chosen is None else (len(chosen[1]), *item.shape[1:])
+        tensor = tensor_of(data[header.key], header.dtype, shape)
+        yield item, f"the dtype {header.dtype} of {item.name} is not one that PyTorch has" if tensor is None else tensor

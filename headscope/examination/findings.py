@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 
 _UNREAD = "`headscope check` reads it"
+UNREAD_TOKENIZER = Unavailable("tokenizer", _UNREAD)
+"""For what reads no more of a checkpoint than its weights."""
 
 
 def with_findings(examined: Examined, request: Request) -> Report:
@@ -45,7 +47,7 @@ def subject_of(
         built=built,
         wanted_num_labels=request.num_labels if request else None,
         wanted_labels=request.labels if request else (),
-        inapplicable=(Unavailable("tokenizer", _UNREAD), Unavailable("values", _UNREAD)),
+        inapplicable=(UNREAD_TOKENIZER, Unavailable("values", _UNREAD)),
     )
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _LOCAL_BYTES = 64_000_000
 _REMOTE_BYTES = 4_000_000
+_SMALLEST, _LARGEST = 1e-60, 1e60
+"""Their squares, and sums of those, are numbers in double precision."""
 _LARGEST_SIDE = 2_048
 _OPERATIONS = ("linear", "conv1d", "conv2d")
 _SOFTMAX = "CrossEntropyLoss"
@@ -226,6 +228,8 @@ def _measured(
     applies = _mean_row_applies(report)
     matrix = found[weight.name].detach().reshape(weight.shape[0], -1)
     vector = found.get(bias.name) if bias is not None else None
+    if matrix.is_floating_point() and not _SMALLEST < float(matrix.double().abs().max()) < _LARGEST:
+        matrix = matrix.to(getattr(torch, weight.dtype))  # as the loader gives it: mostly infinity, or zero
     both = [matrix] if vector is None else [matrix, vector]
     if not all(item.is_floating_point() and item.dtype.itemsize > 1 for item in both):
         return not_determined(weight.name, f"its dtype {str(matrix.dtype).removeprefix('torch.')} holds no floats")
@@ -233,6 +237,8 @@ def _measured(
         return _collapsed(weight.name, "it holds NaN or infinity, so every score is NaN: the training diverged")
     if not bool(matrix.any()):
         return _collapsed(weight.name, "it holds only zeros, so all inputs get the same scores: never trained, or lost")
+    if not _SMALLEST < float(matrix.double().abs().max()) < _LARGEST:
+        return not_determined(weight.name, "its numbers are too large or too small to be measured")
     numbers = matrix_statistics(weight.name, matrix, initial.weight if initial else None)
     offsets = bias_statistics(bias.name, vector, matrix.shape[1]) if bias is not None and vector is not None else None
     judged = judge_numbers(numbers, offsets, initial, applies)

@@ -50,17 +50,19 @@ if TYPE_CHECKING:
 
     from headscope.examination.scorers import Scorer
     from headscope.model.held import Held
-    from headscope.trace import TokenNames
+    from headscope.trace import HeadProgram, TokenNames
+    from headscope.trace.head import Keep
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a model in memory shows without its checkpoint. `alone` has no statuses."""
+    """What a model in memory shows without its checkpoint. `alone` has no statuses, `program` runs the head again."""
 
     unwrapped: Unwrapped
     task: Task
     trace: HeadTrace
     alone: Report
+    program: HeadProgram | None = None
 
 
 def inspect_module(
@@ -175,10 +177,11 @@ def see(
     """What `module` shows on its own; see `inspect_module`. With `verify`, the effect of padding is measured too."""
     unwrapped = unwrap(module)
     inner, found = unwrapped.module, task_of(unwrapped.origin, task)
+    programs: list[HeadProgram] = []
     with uncompiled(inner):
-        trace = _traced(unwrapped, example_inputs, found, output)
+        trace = _traced(unwrapped, example_inputs, found, output, programs.append)
     trace = _with_padding(trace, inner, found) if verify else unless_contradicted(trace)
-    return _seen(unwrapped, found, trace, labels)
+    return replace(_seen(unwrapped, found, trace, labels), program=programs[-1])
 
 
 def _seen(unwrapped: Unwrapped, found: Task, trace: HeadTrace, labels: tuple[str, ...]) -> Seen:
@@ -317,7 +320,7 @@ def live_facts(seen: Seen, origin: Origin | None = None) -> BuiltFacts:
     return built if origin is None or seen.unwrapped.scorer is not None else with_purpose(built, origin.manifest)
 
 
-def _traced(unwrapped: Unwrapped, example_inputs: Any, task: Task, output: str | None) -> HeadTrace:
+def _traced(unwrapped: Unwrapped, example_inputs: Any, task: Task, output: str | None, keep: Keep) -> HeadTrace:
     """The head trace; a model of Transformers runs on the probe that its checkpoint would be traced with."""
     from transformers import PreTrainedModel
 
@@ -326,15 +329,15 @@ def _traced(unwrapped: Unwrapped, example_inputs: Any, task: Task, output: str |
 
     module = unwrapped.module
     if example_inputs is not None or not isinstance(unwrapped.origin, PreTrainedModel):
-        return _trace(module, example_inputs, task, output)
+        return _trace(module, example_inputs, task, output, keep)
     with quiet():
         if unwrapped.scorer is not None:
-            return _trace_scorer(unwrapped.scorer, task, output)
+            return _trace_scorer(unwrapped.scorer, task, output, keep)
         assert isinstance(module, PreTrainedModel)
-        return trace_head(module, task, token_names(module), verify=True, output=output)
+        return trace_head(module, task, token_names(module), verify=True, output=output, keep=keep)
 
 
-def _trace_scorer(scorer: Scorer, task: Task, output: str | None) -> HeadTrace:
+def _trace_scorer(scorer: Scorer, task: Task, output: str | None, keep: Keep) -> HeadTrace:
     """The head trace of a scorer, which runs on the probe of the model of Transformers inside."""
     from headscope.trace.execution import Execution, run_forward
     from headscope.trace.head import read_head
@@ -347,7 +350,7 @@ def _trace_scorer(scorer: Scorer, task: Task, output: str | None) -> HeadTrace:
         probe = replace(build_probe(inside, task, taken | sizes, turn), labels={})
         return run_forward(subject, probe, hint="give example_inputs that its forward takes", output=output)
 
-    return read_head(scorer.module, run, token_names(scorer.inside), verify=True)
+    return read_head(scorer.module, run, token_names(scorer.inside), verify=True, keep=keep)
 
 
 def token_names(module: nn.Module) -> TokenNames:
@@ -375,7 +378,7 @@ def _with_padding(trace: HeadTrace, module: nn.Module, task: Task) -> HeadTrace:
     return replace(measured, verification=replace(measured.verification, padding=(gap,)))
 
 
-def _trace(module: nn.Module, example_inputs: Any, task: Task, output: str | None) -> HeadTrace:
+def _trace(module: nn.Module, example_inputs: Any, task: Task, output: str | None, keep: Keep) -> HeadTrace:
     from headscope.trace.examples import probe_from_examples
     from headscope.trace.execution import Execution, run_forward
     from headscope.trace.head import read_head
@@ -390,4 +393,4 @@ def _trace(module: nn.Module, example_inputs: Any, task: Task, output: str | Non
         probe = probe_from_examples(subject, example_inputs, taken, turn)
         return run_forward(subject, probe, hint="give example_inputs that its forward takes", output=output)
 
-    return read_head(module, run, token_names(module), verify=True)
+    return read_head(module, run, token_names(module), verify=True, keep=keep)

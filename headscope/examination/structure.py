@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from headscope.examination.assembly import checkpoint_facts
 from headscope.examination.cache import Cache, key_of, versions_key
@@ -20,6 +21,9 @@ from headscope.facts import CheckpointManifest, Report
 from headscope.facts.check import BuiltFacts
 from headscope.model.labels import are_placeholders
 from headscope.recent import Recent
+
+if TYPE_CHECKING:
+    from headscope.trace import HeadProgram
 
 _MOST_STRUCTURES = 96
 # A class (Inkling2) reads whether a version is written, none reads which.
@@ -97,10 +101,11 @@ def _plain_labels(config: dict[str, Any]) -> tuple[str, ...] | None:
 
 
 class Structures(Recent):
-    """The structures that a process has examined: a `Remembered` by the key of each."""
+    """The structures that a process has examined: a `Remembered` by the key of each, and the programs of the heads."""
 
     def __init__(self, most: int = _MOST_STRUCTURES) -> None:
         super().__init__(most)
+        self.programs = Recent(most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +131,16 @@ class ReportMemory:
         if self.structures is not None:
             self.structures.keep(structure.key, stored)
         return stored
+
+    def program(self, structure: Structure, make: Callable[[], HeadProgram | None]) -> HeadProgram | None:
+        """What runs the heads of a structure again, made once for a process; None where their path is not known."""
+        if self.structures is None:
+            return make()
+        known = self.structures.programs.get(structure.key)
+        if known is None:
+            known = make()
+            self.structures.programs.keep(structure.key, known)
+        return cast("HeadProgram | None", known)
 
     def keep(
         self, structure: Structure, manifest: CheckpointManifest, report: Report, built: BuiltFacts, *, verified: bool

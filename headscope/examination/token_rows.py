@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,11 +14,14 @@ if TYPE_CHECKING:
 
     from headscope.facts.head import Shape
     from headscope.model.model_request import Choice
+    from headscope.trace import HeadProgram
 
 _OWN = "token_rows.py"
 
 
-def trace_token_rows(skeleton: PreTrainedModel, choice: Choice) -> tuple[HeadTrace, Choice]:
+def trace_token_rows(
+    skeleton: PreTrainedModel, choice: Choice, keep: Callable[[HeadProgram], object] | None = None
+) -> tuple[HeadTrace, Choice]:
     """The head trace of a reranker, and the choice that makes the same model with a small vocabulary.
 
     A head does not depend on the size of the vocabulary, and a proof on random numbers would need all its rows: so a
@@ -41,7 +45,7 @@ def trace_token_rows(skeleton: PreTrainedModel, choice: Choice) -> tuple[HeadTra
         raise Unsupported(f"{cls.__name__} cannot be made with {size} tokens: {type(err).__name__}: {err}", "") from err
     model.train(False)
     with quiet():
-        trace = trace_head(model, choice.task, names, verify=True, twins=lambda: shallow_twins(model))
+        trace = trace_head(model, choice.task, names, verify=True, twins=lambda: shallow_twins(model), keep=keep)
     whole = int(choice.config.get_text_config().vocab_size)
     _check_shapes(model, skeleton, trace, {size: whole})
     return _told(trace, choice, size, whole), small

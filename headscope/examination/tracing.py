@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,15 +17,16 @@ if TYPE_CHECKING:
 
     from headscope.checkpoints.tokenizer_file import FirstToken
     from headscope.model.model_request import Choice
-    from headscope.trace import TokenNames
+    from headscope.trace import HeadProgram, TokenNames
 
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """A head trace, or the reason why there is none."""
+    """A head trace with its program, or the reason why there is none."""
 
     trace: HeadTrace | None
     gaps: tuple[Unavailable, ...] = ()
+    program: HeadProgram | None = None
 
 
 def trace_checkpoint(
@@ -41,23 +42,25 @@ def trace_checkpoint(
     from headscope.model.tokenizers import special_tokens_of
     from headscope.trace import TokenNames, trace_head
 
+    programs: list[HeadProgram] = []
     if choice.rows:
         try:
-            trace, small = trace_token_rows(skeleton, choice)
+            trace, small = trace_token_rows(skeleton, choice, programs.append)
         except Unsupported as err:
             return Traced(None, (Unavailable("head path", err.message),))
-        return Traced(with_padding(trace, small) if verify else unless_contradicted(trace))
+        return Traced(with_padding(trace, small) if verify else unless_contradicted(trace), program=programs[-1])
     family = special_tokens_of(str(skeleton.config.model_type))
     names = TokenNames(own.token if own else family.first, family.eos, is_own=own is not None)
     try:
         with quiet():
-            trace = trace_head(skeleton, choice.task, names, verify=True, twins=lambda: shallow_twins(skeleton))
+            twins = partial(shallow_twins, skeleton)
+            trace = trace_head(skeleton, choice.task, names, verify=True, twins=twins, keep=programs.append)
     except Unsupported as err:
-        found = traced_with_numbers(skeleton, choice, names, err)
+        found = traced_with_numbers(skeleton, choice, names, err, programs.append)
         if found is None:
             return Traced(None, (Unavailable("head path", err.message),))
         trace = replace(found, notes=(*found.notes, _WITH_NUMBERS))
-    return Traced(with_padding(trace, choice) if verify else unless_contradicted(trace))
+    return Traced(with_padding(trace, choice) if verify else unless_contradicted(trace), program=programs[-1])
 
 
 _WITH_NUMBERS = (
@@ -67,7 +70,11 @@ _WITH_NUMBERS = (
 
 
 def traced_with_numbers(
-    skeleton: PreTrainedModel, choice: Choice, names: TokenNames, failure: Unsupported
+    skeleton: PreTrainedModel,
+    choice: Choice,
+    names: TokenNames,
+    failure: Unsupported,
+    keep: Callable[[HeadProgram], object] | None = None,
 ) -> HeadTrace | None:
     """The head trace of a small random model of the class, for a base model that decides by its values (experts).
 
@@ -82,7 +89,7 @@ def traced_with_numbers(
     try:
         with quiet(), OwnRandomness():
             model = _small_model(choice)
-            trace = trace_head(model, choice.task, names, verify=True)
+            trace = trace_head(model, choice.task, names, verify=True, keep=keep)
             # A small model may run for another reason than its numbers (fewer layers, a smaller vocabulary). Then it
             # isn't a witness for the large one.
             if not _fails_without_numbers(choice, model.config, failure):

@@ -10,11 +10,12 @@ from headscope.examination.configuration import config_facts
 from headscope.examination.live import Seen, config_of, live_facts, live_health, resized_in, see, with_info, with_origin
 from headscope.examination.origin import Origin, find_origin
 from headscope.examination.tokenizer import read_tokenizer, with_effects
-from headscope.facts import Profile, Report, Unavailable
-from headscope.facts.check import LiveFacts, Subject, TensorValues, TokenizerFacts
+from headscope.facts import ParameterStatus, Profile, Report, Unavailable
+from headscope.facts.check import HeadTrial, LiveFacts, Subject, TensorValues, TokenizerFacts
 from headscope.upstream.peft import plain_name
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
 
@@ -53,7 +54,8 @@ def live_subject(
         profile=profile,
         config=config_facts(config_of(seen)),
         built=live_facts(seen),
-        values=None if seen.unwrapped.is_sharded else _live_values(seen.unwrapped.module, seen.alone),
+        values=None if seen.unwrapped.is_sharded else _live_values(seen),
+        trial=None if seen.unwrapped.is_sharded else _live_trial(seen),
         live=_training_facts(seen, optimizer),
         inapplicable=(_NO_TOKENIZER,),
     )
@@ -96,6 +98,7 @@ def _compared(subject: Subject, seen: Seen, origin: Origin) -> Subject:
     return replace(
         subject,
         report=report,
+        values=None if subject.values is None else _with_stored_dtypes(subject.values, report, origin),
         live=live,
         built=built,
         tokenizer=tokenizer,
@@ -154,13 +157,44 @@ def _adapted(name: str, trained: set[str]) -> bool:
     return bool(found) and any(other.startswith(f"{layer}.") for other in trained)
 
 
-def _live_values(module: nn.Module, report: Report) -> tuple[TensorValues, ...]:
-    """Statistics of the head's parameters; of those that an adapter adds only broken ones, for theirs start at zero."""
-    from headscope.model.held import held_by
-    from headscope.model.values import live_values
+def _live_values(seen: Seen) -> tuple[TensorValues, ...]:
+    """What the numbers of the head's tensors are."""
+    from headscope.model.values import values_of
 
-    held = dict(module.named_parameters(remove_duplicate=False))
-    added = held_by(module).of_adapter
-    live = [item.name for item in report.head.parameters if item.live] if report.head else []
-    measured = (live_values(name, held[name]) for name in live if name in held)
-    return tuple(value for value in measured if value and (value.name not in added or value.nan or value.inf))
+    return tuple(values_of(name, tensor) for name, tensor in _live_tensors(seen).items())
+
+
+def _with_stored_dtypes(values: tuple[TensorValues, ...], report: Report, origin: Origin) -> tuple[TensorValues, ...]:
+    """The values, with the dtype of those whose numbers the checkpoint stores as whole ones."""
+    stored = {header.key: header.dtype for header in origin.manifest.tensors}
+    loaded = {
+        item.name: stored.get(item.checkpoint_keys[0], "")
+        for item in (report.head.tensors if report.head else ())
+        if item.status is ParameterStatus.LOADED and len(item.checkpoint_keys) == 1 and item.quantised is None
+        if "float" in item.dtype
+    }
+    whole = {name: dtype for name, dtype in loaded.items() if dtype.startswith(("int", "uint", "bool"))}
+    return tuple(replace(item, whole=whole.get(item.name, "")) for item in values)
+
+
+def _live_tensors(seen: Seen) -> dict[str, torch.Tensor]:
+    """The tensors of the head in memory that the scores depend on; those without numbers are left out."""
+    module, head = seen.unwrapped.module, seen.alone.head
+    held = {
+        **dict(module.named_buffers(remove_duplicate=False)),
+        **dict(module.named_parameters(remove_duplicate=False)),
+    }
+    live = [item.name for item in head.tensors if item.live] if head else []
+    return {name: held[name].detach() for name in live if name in held and not held[name].is_meta}
+
+
+def _live_trial(seen: Seen) -> HeadTrial:
+    """What the head does with the numbers that it has in memory."""
+    from headscope.examination.head_trial import try_head
+
+    if seen.program is None:
+        return HeadTrial(why_not="the head path is not known")
+    held = _live_tensors(seen)
+    lost = [name for name in seen.program.tensors if name not in held]
+    found = try_head(seen.program, {name: tensor.cpu() for name, tensor in held.items()}, seen.alone)
+    return replace(found, unread=tuple(f"{name} has no numbers in this process" for name in lost))

@@ -129,20 +129,37 @@ class TokenizerFacts:
 
 @dataclass(frozen=True, slots=True)
 class TensorValues:
-    """Statistics of the first `sampled` elements of a stored tensor of `count`.
+    """What the numbers of a tensor are once the loader has cast them to the model's dtype.
 
-    `constant_rows` counts rows of a matrix whose elements are all the same; `std` and `mean` leave NaN and Inf out.
+    `whole` names the dtype that the checkpoint stores it in where that holds whole numbers only; "" for floats.
     """
 
     name: str
     count: int
-    sampled: int
-    nan: int
-    inf: int
-    zeros: int
-    constant_rows: int
-    mean: float
-    std: float
+    nan: int = 0
+    inf: int = 0
+    zeros: int = 0
+    whole: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadTrial:
+    """What the head did with its real numbers, run on random hidden states of ordinary and of large size.
+
+    `why_not` says why it could not be tried, "" if it was. `fails` is how its forward fails, "" where it runs; `finite`
+    says whether its scores are finite. `moves` says whether some input changes how the scores compare (a single score:
+    whether it changes at all), and `winner` is the class that scores highest for every input, None where inputs change
+    it. `stuck` are classes whose score no input changes, where it changes others. `unread` says which numbers were
+    not read: those were made up.
+    """
+
+    why_not: str = ""
+    fails: str = ""
+    finite: bool = True
+    moves: bool = True
+    winner: int | None = None
+    stuck: tuple[int, ...] = ()
+    unread: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +186,7 @@ class Evidence:
     unknown: tuple[Unavailable, ...]
     inapplicable: tuple[Unavailable, ...]
     health: HeadHealth | None = None
+    trial: HeadTrial | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +196,8 @@ class Subject:
     `tokenizer`, `values` and `live` are None where there are none; then `unknown` (it should have been there and could
     not be read) or `inapplicable` (the checkpoint is of a kind that has none) names it with a reason.
     `wanted_num_labels` and `wanted_labels` are what the user asked for. `data` are the labels of the user's own data;
-    without them the rules that need them are skipped. `health` is what the numbers of the classifier show, None where
-    they were not read.
+    without them the rules that need them are skipped. `health` is what the numbers of the classifier show and `trial`
+    what the head does with them, None where they were not read.
     """
 
     report: Report
@@ -195,6 +213,7 @@ class Subject:
     inapplicable: tuple[Unavailable, ...] = ()
     data: DataFacts | None = None
     health: HeadHealth | None = None
+    trial: HeadTrial | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,9 +39,10 @@ class ScanRow:
 
     Counts are None where the checkpoint could not be examined, `new` is None too if missing files leave it open. `new`,
     `mismatched` and `unused` count tensors, `new_in_head` those new or mismatched ones that the scores depend on;
-    `head_parameters` and `parameters` count numbers. `findings` are the IDs of
-    the rules that found something, errors first. `not_determined` is the `Cause` in a word (None for a verdict), and
-    `reason` says it in a sentence. `bytes_read` are bytes, `requests` those to the Hub, `seconds` wall time.
+    `head_parameters` and `parameters` count numbers. `findings` are the IDs of the rules that found something, errors
+    first. `not_checked` are those of the rules that had nothing to look at: a scan reads no tokenizer, and not every
+    checkpoint has weights to read. `not_determined` is the `Cause` in a word (None for a verdict), and `reason` says it
+    in a sentence. `bytes_read` are bytes, `requests` those to the Hub, `seconds` wall time.
     """
 
     reference: str
@@ -66,6 +67,7 @@ class ScanRow:
     parameters: int | None = None
     profile: str | None = None
     findings: tuple[str, ...] = ()
+    not_checked: tuple[str, ...] = ()
     not_determined: str | None = None
     reason: str = ""
     bytes_read: int | None = None

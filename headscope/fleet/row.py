@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from headscope.checks import Selection, judge, select
 from headscope.errors import HeadscopeError
 from headscope.examination.checkpoint import Examined, examine
-from headscope.examination.findings import likely_profile, subject_of
+from headscope.examination.evidence import gather
+from headscope.examination.findings import likely_profile
 from headscope.examination.request import Request
 from headscope.examination.structure import ReportMemory
-from headscope.facts import ParameterStatus, Profile, Report, Severity
+from headscope.facts import CheckpointKind, ParameterStatus, Profile, Report, Severity
 from headscope.facts.check import CheckResult, Verdict
 from headscope.facts.scan import Cause, ScanRow
 from headscope.facts.weights import NEW_AT_LOAD
@@ -52,7 +53,7 @@ def unread(reference: str, cause: Cause, reason: str) -> ScanRow:
 def _row(examined: Examined, request: Request, asked: Asked) -> ScanRow:
     report = examined.report
     profile = asked.profile or likely_profile(report)
-    subject = subject_of(report, profile, examined.manifest.config, examined.built, request)
+    subject = gather(examined, request, profile, reads_tokenizer=report.checkpoint.kind is CheckpointKind.LOCAL)
     result = judge(subject, asked.selection or select())
     checkpoint, model, weights, head = report.checkpoint, report.model, report.weights, report.head
     is_open = any(item.status is ParameterStatus.UNKNOWN for item in weights.parameters)
@@ -80,6 +81,7 @@ def _row(examined: Examined, request: Request, asked: Asked) -> ScanRow:
         parameters=model.parameters.total,
         profile=profile.value,
         findings=_ids(result),
+        not_checked=tuple(gap.what.partition(" ")[0] for gap in result.not_applicable),
         not_determined=Cause.GAPS.value if undetermined else None,
         reason=_reason(result)[:_LONGEST_REASON],
         bytes_read=checkpoint.bytes_read,

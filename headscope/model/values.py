@@ -1,4 +1,4 @@
-"""Statistics of stored numbers, from the first bytes of a tensor."""
+"""Stored tensors as the loader gives them, and what their numbers are."""
 
 import math
 from collections.abc import Iterable
@@ -9,18 +9,6 @@ import torch
 from headscope.errors import Malformed
 from headscope.facts.check import TensorValues
 
-_MOST = 4_000_000
-
-
-def values_of(name: str, data: bytes, dtype: str, shape: tuple[int, ...]) -> TensorValues | None:
-    """Statistics of the elements in `data`, the beginning of a stored tensor; None where they are not floats."""
-    kind = getattr(torch, dtype, None)
-    if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
-        return None
-    whole = len(data) - len(data) % kind.itemsize
-    elements = torch.frombuffer(bytearray(data[:whole]), dtype=kind) if whole else torch.empty(0, dtype=kind)
-    return _measured(name, elements, shape)
-
 
 def whole_tensor(data: bytes, dtype: str, shape: tuple[int, ...]) -> torch.Tensor | None:
     """A stored tensor of floats, where `data` is all of it; None otherwise."""
@@ -30,9 +18,17 @@ def whole_tensor(data: bytes, dtype: str, shape: tuple[int, ...]) -> torch.Tenso
     return torch.frombuffer(bytearray(data), dtype=kind).reshape(shape) if data else None
 
 
-def values_of_tensor(name: str, tensor: torch.Tensor, shape: tuple[int, ...]) -> TensorValues:
-    """Statistics of a stored tensor that was read whole, under the name and the shape of its parameter."""
-    return _measured(name, tensor.flatten(), shape)
+def tensor_of(data: bytes, dtype: str, shape: tuple[int, ...]) -> torch.Tensor | None:
+    """A stored tensor of any dtype that PyTorch has, where `data` is all of it; None otherwise."""
+    kind = getattr(torch, dtype, None)
+    if not isinstance(kind, torch.dtype) or len(data) != math.prod(shape) * kind.itemsize:
+        return None
+    return torch.frombuffer(bytearray(data), dtype=kind).reshape(shape) if data else torch.empty(shape, dtype=kind)
+
+
+def as_loaded(stored: torch.Tensor, dtype: str) -> torch.Tensor:
+    """A stored tensor as the loader gives it: in the dtype of the model's."""
+    return stored.to(getattr(torch, dtype))
 
 
 def stored_tensors(path: Path, keys: Iterable[str]) -> dict[str, torch.Tensor]:
@@ -54,33 +50,17 @@ def _can_be_mapped(path: Path) -> bool:
         return file.read(2) == b"PK"
 
 
-def live_values(name: str, parameter: torch.Tensor) -> TensorValues | None:
-    """Statistics of a parameter in memory; None for one without storage, or without floats."""
-    if parameter.is_meta or not parameter.is_floating_point():
-        return None
-    return _measured(name, parameter.detach().flatten()[:_MOST].cpu(), tuple(parameter.shape))
-
-
-def _measured(name: str, elements: torch.Tensor, shape: tuple[int, ...]) -> TensorValues:
-    numbers = elements.to(torch.float64)
-    finite = numbers[torch.isfinite(numbers)]
+def values_of(name: str, tensor: torch.Tensor, stored: torch.dtype | None = None) -> TensorValues:
+    """What the numbers of a tensor are; `stored` is the dtype in the checkpoint, where there is one."""
+    numbers = tensor.detach()
+    is_whole = (
+        stored is not None and numbers.is_floating_point() and not (stored.is_floating_point or stored.is_complex)
+    )
     return TensorValues(
         name=name,
-        count=math.prod(shape),
-        sampled=numbers.numel(),
+        count=numbers.numel(),
         nan=int(torch.isnan(numbers).sum()),
         inf=int(torch.isinf(numbers).sum()),
         zeros=int((numbers == 0).sum()),
-        constant_rows=_constant_rows(numbers, shape),
-        mean=float(finite.mean()) if finite.numel() else 0.0,
-        std=float(finite.std(unbiased=False)) if finite.numel() else 0.0,
+        whole=str(stored).removeprefix("torch.") if is_whole else "",
     )
-
-
-def _constant_rows(numbers: torch.Tensor, shape: tuple[int, ...]) -> int:
-    """How many of the whole rows that were read hold one number throughout."""
-    width = shape[-1] if len(shape) > 1 else 0
-    if width < 2 or numbers.numel() < width:  # noqa: PLR2004  one number is always the same
-        return 0
-    rows = numbers[: numbers.numel() // width * width].reshape(-1, width)
-    return int((rows == rows[:, :1]).all(dim=1).sum())

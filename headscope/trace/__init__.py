@@ -2,5 +2,6 @@
 
 from headscope.trace.head import trace_head
 from headscope.trace.picks import TokenNames
+from headscope.trace.program import HeadProgram
 
-__all__ = ["TokenNames", "trace_head"]
+__all__ = ["HeadProgram", "TokenNames", "trace_head"]

@@ -29,6 +29,7 @@ from headscope.trace.loss import observed_loss
 from headscope.trace.names import ModelNames
 from headscope.trace.picks import TokenNames
 from headscope.trace.probe import LONGEST_TURN
+from headscope.trace.program import HeadProgram, head_program
 from headscope.trace.reads import config_fields_read
 from headscope.trace.rows import read_rows, with_rows
 from headscope.trace.stages import Step, place_of
@@ -36,6 +37,7 @@ from headscope.trace.stages import Step, place_of
 Run = Callable[[nn.Module, int, frozenset[int]], Execution]
 Twins = Callable[[], Iterable[nn.Module]]
 """Makes smaller models of the same class and configuration, the smallest first."""
+Keep = Callable[[HeadProgram], object]
 _TRIES = 4
 _DEEP = 4
 """This many times the modules of its twin: then a run of the twin is worth one of the model that is known to fail."""
@@ -50,14 +52,15 @@ def trace_head(
     verify: bool = False,
     output: str | None = None,
     twins: Twins | None = None,
+    keep: Keep | None = None,
 ) -> HeadTrace:
     """Runs `model` (on the meta device) on a probe batch and reads its head off the recorded operations.
 
     A second run, with other sizes, shows what follows from the model alone; `twins` makes smaller models of the same
     class and configuration for it, of which the first that runs is taken. Real weights take no part in it. With
     `verify` the head is replayed on random numbers and its gradients are held against the pooling. `output` names the
-    scores where the forward returns several. Raises Unsupported where the forward fails or returns no scores. The model
-    is left as it was.
+    scores where the forward returns several. `keep` gets the head of the first run as a program. Raises Unsupported
+    where the forward fails or returns no scores. The model is left as it was.
     """
 
     failure = ""
@@ -72,7 +75,7 @@ def trace_head(
     made = None if twins is None else cache(lambda: tuple(twins()))
     if made is not None and lacks_pad_token(model):
         _first_to_run(_much_smaller(model, made()), lambda small: execute(small, 0, frozenset()))
-    return read_head(model, execute, tokens or TokenNames(), twins=made, verify=verify)
+    return read_head(model, execute, tokens or TokenNames(), twins=made, verify=verify, keep=keep)
 
 
 def _much_smaller(model: nn.Module, twins: Iterable[nn.Module]) -> Iterable[nn.Module]:
@@ -90,7 +93,13 @@ def _first_to_run(models: Iterable[nn.Module], run: Callable[[nn.Module], object
 
 
 def read_head(
-    model: nn.Module, run: Run, tokens: TokenNames, *, twins: Twins | None = None, verify: bool = False
+    model: nn.Module,
+    run: Run,
+    tokens: TokenNames,
+    *,
+    twins: Twins | None = None,
+    verify: bool = False,
+    keep: Keep | None = None,
 ) -> HeadTrace:
     """The head trace of a model, from several runs of it: see `agreement`.
 
@@ -106,6 +115,8 @@ def read_head(
         return seen[-1]
 
     first = look(model, 0)
+    if keep is not None:
+        keep(head_program(first.execution, first.head, first.unfaithful))
     small: nn.Module | None = None
 
     def again(turn: int) -> Look:

@@ -63,25 +63,36 @@ class Replay:
 
 @dataclass(slots=True)
 class _Machine:
+    """`dtype` is that of all floats; None keeps the recorded ones."""
+
     execution: Execution
     head: HeadSlice
     generator: torch.Generator
     given: dict[int, torch.Tensor]
+    dtype: torch.dtype | None = torch.float32
     results: dict[tuple[int, int], torch.Tensor] = field(default_factory=dict)
     leaves: dict[int, torch.Tensor] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
 
 
 def replay_head(
-    execution: Execution, head: HeadSlice, given: dict[int, torch.Tensor] | None = None, *, seed: int = _SEED
+    execution: Execution,
+    head: HeadSlice,
+    given: dict[int, torch.Tensor] | None = None,
+    *,
+    seed: int = _SEED,
+    exact: bool = False,
+    most: int | None = None,
 ) -> Replay:
-    """Runs the slice again. `given` may hold real values for meta tensors, by their id: parameters, hidden states.
+    """Runs the slice again. `given` may hold other values for tensors, by their id: parameters, hidden states.
 
-    Raises Unsupported where an operation cannot be run again. Global random state is untouched.
+    Floats are computed in single precision; with `exact` in the precision that was recorded. Raises Unsupported where
+    an operation cannot be run again, or the slice holds more numbers than `most`. Global random state is untouched.
     """
-    _check_budget(execution, head)
-    machine = _Machine(execution, head, torch.Generator().manual_seed(seed), given or {})
-    needed = _needed(machine)
+    _check_budget(execution, head, most or _MOST_NUMBERS)
+    dtype = None if exact else torch.float32
+    machine = _Machine(execution, head, torch.Generator().manual_seed(seed), given or {}, dtype)
+    needed = needed_operations(execution, head)
     stale = next(iter(_stale(execution, needed)), None)
     if stale is not None:
         raise Unsupported(_told(stale), "")
@@ -100,7 +111,7 @@ def unfaithful_reasons(execution: Execution, head: HeadSlice) -> tuple[str, ...]
     The scores are compared for runs on the CPU in single or double precision, where the head draws no random numbers.
     """
     try:
-        needed = _needed(_Machine(execution, head, torch.Generator(), {}))
+        needed = needed_operations(execution, head)
         found = tuple(dict.fromkeys(map(_told, _stale(execution, needed))))
         return found or (() if _gives_recorded_scores(execution, head) else (_DIFFERENT,))
     except Unsupported:
@@ -146,26 +157,26 @@ def _told(operation: Operation) -> str:
     return f"{where} uses memory that was written in place through another tensor, and headscope does not follow that"
 
 
-def _check_budget(execution: Execution, head: HeadSlice) -> None:
+def _check_budget(execution: Execution, head: HeadSlice, most: int) -> None:
     """Raises Unsupported where the numbers of the slice would not fit: its own parameters and results, all together."""
     sizes = {id(tensor): tensor.numel() for operation in head.operations for tensor, _ in operation.inputs}
     sizes |= {id(tensor): tensor.numel() for operation in head.operations for tensor in operation.outputs}
-    if sum(sizes.values()) > _MOST_NUMBERS:
+    if sum(sizes.values()) > most:
         raise Unsupported(f"the head holds {sum(sizes.values()):,} numbers, too many to be run again", "")
 
 
-def _needed(machine: _Machine) -> list[int]:
+def needed_operations(execution: Execution, head: HeadSlice) -> list[int]:
     """Indices of the slice's operations and of the side branches that feed them, in execution order."""
     # The hidden states are made up, so what made them is not run again: that would be the whole base model.
-    boundary = {id(tensor) for tensor in machine.head.hidden}
+    boundary = {id(tensor) for tensor in head.hidden}
     found = {
         operation.index
-        for operation in machine.execution.graph.before(
-            *(operation.index for operation in machine.head.operations),
+        for operation in execution.graph.before(
+            *(operation.index for operation in head.operations),
             through=lambda tensor, _: tensor.is_meta and id(tensor) not in boundary,  # real values need no second run
         )
     }
-    if len(found) > len(machine.head.operations) + _MOST_SIDE_OPERATIONS:
+    if len(found) > len(head.operations) + _MOST_SIDE_OPERATIONS:
         raise Unsupported("the head reads too much of the base model beside the hidden states to be run again", "")
     return sorted(found)
 
@@ -179,7 +190,7 @@ def _run(machine: _Machine, operation: Operation) -> None:
         # A head that casts to half precision is replayed in single precision: the proofs compare to 1e-3, and rounding
         # in float16 or bfloat16 can exceed that.
         if isinstance(value, torch.dtype) and value.is_floating_point:
-            return torch.float32
+            return machine.dtype or value
         return value
 
     try:
@@ -201,12 +212,12 @@ def _value(machine: _Machine, tensor: torch.Tensor, producer: int) -> torch.Tens
 def _leaf(machine: _Machine, tensor: torch.Tensor) -> torch.Tensor:
     """A real tensor for one that nothing in the slice made; the same at every use."""
     is_hidden = id(tensor) in {id(item) for item in machine.head.hidden}
-    if not tensor.is_meta and not is_hidden and not _proves_nothing(tensor):
+    made = machine.given.get(id(tensor))
+    if made is None and not tensor.is_meta and not is_hidden and not _proves_nothing(tensor):
         held = machine.execution.graph.memory.value(tensor)
         if held is None:
             raise Unsupported("a value that the head reads was overwritten later", "")
-        return held.detach().float() if held.is_floating_point() else held
-    made = machine.given.get(id(tensor))
+        return _as_computed(machine, held.detach(), tensor)
     if made is None:
         made = torch.randn(tensor.shape, generator=machine.generator, device="cpu") * _SPREAD
         if not (isinstance(tensor, nn.Parameter) or is_hidden):
@@ -214,8 +225,12 @@ def _leaf(machine: _Machine, tensor: torch.Tensor) -> torch.Tensor:
         # Random integers would be indices out of range; 0 is one that every axis has.
         if not (tensor.is_floating_point() or tensor.is_complex()):
             made = torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu")
-    machine.leaves[id(tensor)] = made.detach()
+    machine.leaves[id(tensor)] = _as_computed(machine, made.detach(), tensor)
     return machine.leaves[id(tensor)]
+
+
+def _as_computed(machine: _Machine, value: torch.Tensor, recorded: torch.Tensor) -> torch.Tensor:
+    return value.to(machine.dtype or recorded.dtype) if value.is_floating_point() else value
 
 
 def _proves_nothing(tensor: torch.Tensor) -> bool:

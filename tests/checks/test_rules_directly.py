@@ -54,6 +54,7 @@ from headscope.facts.check import (
     BuiltFacts,
     CheckResult,
     ConfigFacts,
+    HeadTrial,
     IdEffect,
     LiveFacts,
     Reach,
@@ -747,25 +748,57 @@ def test_a_head_in_few_bits() -> None:
 
 
 def values(name: str, **changes: Any) -> TensorValues:
-    return replace(TensorValues(name, 1000, 500, 0, 0, 0, 0, 0.0, 0.5), **changes)
+    return replace(TensorValues(name, 1000), **changes)
+
+
+HEALTHY = HeadTrial()
+
+
+def broken(trial: HeadTrial = HEALTHY, **changes: Any) -> tuple[list[Severity], list[Severity]]:
+    return severities("HS501", **{"values": (values(CLASSIFIER),), "trial": trial, **changes})
 
 
 def test_broken_numbers() -> None:
-    assert severities("HS501", values=(values(CLASSIFIER, nan=1),)) == ([ERROR], [ERROR])
-    assert severities("HS501", values=(values(BIAS, inf=1),)) == ([ERROR], [ERROR])
-    zeros = (values(CLASSIFIER, zeros=500),)
-    assert severities("HS501", values=zeros) == ([WARNING], [ERROR])
-    assert severities("HS501", values=(values(CLASSIFIER, zeros=499),)) == SILENT
-    assert severities("HS501", values=(values(BIAS, zeros=500),)) == SILENT
-    flat = (values(CLASSIFIER, constant_rows=1),)
-    assert severities("HS501", values=flat) == ([WARNING], [WARNING])
-    both = (values(CLASSIFIER, constant_rows=3, zeros=500),)
-    assert severities("HS501", values=both) == ([WARNING], [ERROR])
-    lost = (values(CLASSIFIER, constant_rows=3, nan=500),)
-    assert severities("HS501", values=lost) == ([ERROR], [ERROR])
-    assert severities("HS501", values=(values("elsewhere", constant_rows=1),)) == ([WARNING], [WARNING])
-    assert severities("HS501", values=zeros, head=None) == SILENT
-    assert severities("HS501", values=(values("elsewhere", zeros=500),)) == SILENT
+    assert broken(values=(values(CLASSIFIER, nan=1),)) == ([ERROR], [ERROR])
+    assert broken(values=(values(BIAS, inf=1),)) == ([ERROR], [ERROR])
+    assert broken(values=(values(CLASSIFIER, whole="int8"),)) == ([WARNING], [ERROR])
+    assert broken(values=(values(CLASSIFIER, zeros=1000),)) == SILENT  # numbers decide: the trial says that it answers
+    assert broken() == SILENT
+
+
+@pytest.mark.parametrize(
+    ("trial", "expected", "words"),
+    [
+        (HeadTrial(fails="dtypes differ"), ([ERROR], [ERROR]), "the head fails: dtypes differ"),
+        (HeadTrial(finite=False), ([ERROR], [ERROR]), "not finite"),
+        (HeadTrial(moves=False), ([WARNING], [ERROR]), "the same answer"),
+        (HeadTrial(winner=2), ([WARNING], [ERROR]), "class 2 the highest score for every input"),
+        (HeadTrial(winner=0), ([WARNING], [ERROR]), "class 0 the highest score for every input"),
+        (HeadTrial(stuck=(0, 2)), ([WARNING], [WARNING]), "the score of class 0, 2"),
+    ],
+)
+def test_a_head_that_was_tried_and_cannot_answer(trial: HeadTrial, expected: Any, words: str) -> None:
+    assert broken(trial) == expected
+    (found,) = findings("HS501", subject(values=(values(CLASSIFIER),), trial=trial))
+    assert words in found.message
+    # One cause is told once: NaN makes the scores NaN.
+    lost = (values(CLASSIFIER, nan=1),)
+    assert len(findings("HS501", subject(values=lost, trial=trial))) == 1
+
+
+def test_a_head_that_could_not_be_tried_is_not_determined_unless_its_numbers_show_a_fault() -> None:
+    untried = HeadTrial(why_not="too large")
+    with pytest.raises(NotKnown, match="not tried: too large"):
+        broken(untried)
+    with pytest.raises(NotKnown, match="not tried: the head path is not known"):
+        findings("HS501", subject(values=(values(CLASSIFIER),)))
+    with pytest.raises(NotKnown, match="it is packed"):
+        broken(HeadTrial(unread=("it is packed",)))
+    zeros = (values(CLASSIFIER, zeros=1000),)
+    assert broken(untried, values=zeros) == ([WARNING], [ERROR])
+    for harmless in ((values(CLASSIFIER, zeros=999),), (values(BIAS, zeros=1000),)):
+        with pytest.raises(NotKnown):
+            broken(untried, values=harmless)
 
 
 def health(verdict: HealthVerdict = HealthVerdict.FRESH, **changes: Any) -> HeadHealth:
@@ -1012,7 +1045,7 @@ MEMORY = checkpoint(kind=CheckpointKind.MEMORY)
 
 
 def test_a_head_that_was_new_at_load_is_not_called_random_of_a_model_in_memory() -> None:
-    zeros = TensorValues(BIAS, 3, 3, 0, 0, 3, 0, 0.0, 0.0)
+    zeros = TensorValues(BIAS, 3, zeros=3)
     moved = replace(zeros, zeros=2)
     (found,) = findings("HS102", subject(INFERENCE, head=ALL_NEW, checkpoint=MEMORY, values=(zeros,)))
     assert (found.severity, found.parameters) == (ERROR, (CLASSIFIER, BIAS))

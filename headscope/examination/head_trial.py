@@ -1,0 +1,146 @@
+"""The head tried: what it does with its real numbers, as the loader gives them, on random hidden states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from headscope.errors import Unsupported
+from headscope.facts import Report, Task
+from headscope.facts.check import HeadTrial
+
+if TYPE_CHECKING:
+    from headscope.trace import HeadProgram
+    from headscope.trace.replay import Replay
+
+_ORDINARY, _LARGE = 1.0, 30.0
+"""The size of hidden states: a base model ends in a normalization, which gives numbers around 1. Those of models
+without one, and the outliers of the others, are rarely larger than 30."""
+_SAME = 1e-5
+"""Scores that no input of the larger size moves by more than this give the same probabilities in every digit shown."""
+_ROUNDING = 64 * torch.finfo(torch.float32).eps
+"""What single precision may change by rounding, in relation to the largest score."""
+_RIVALS = 4
+_SEED = 7
+_ONE_PER_INPUT = (Task.MULTIPLE_CHOICE,)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bench:
+    """A head, its numbers, and how its scores are read."""
+
+    program: HeadProgram
+    given: Mapping[str, torch.Tensor]
+    report: Report
+
+    def hidden(self, size: float, seed: int = _SEED) -> tuple[torch.Tensor, ...]:
+        generator = torch.Generator().manual_seed(seed)
+        return tuple(torch.randn(item.shape, generator=generator) * size for item in self.program.head.hidden)
+
+    def run(self, size: float, *, exact: bool = False) -> Replay:
+        return self.program.run(self.given, self.hidden(size), exact=exact)
+
+    def table(self, replay: Replay) -> torch.Tensor:
+        """The scores [inputs, classes]; an input is a text, a token or a choice."""
+        scores = [item.float() for item in replay.logits]
+        if self.report.model.task in _ONE_PER_INPUT or scores[0].dim() == 1:
+            return torch.cat([item.reshape(-1, 1) for item in scores])
+        if len(scores) > 1 and len({item.shape for item in scores}) == 1:  # starts and ends of answers
+            return torch.stack([item.reshape(-1) for item in scores], 1)
+        return scores[0].reshape(-1, scores[0].shape[-1])
+
+
+def try_head(program: HeadProgram, given: Mapping[str, torch.Tensor], report: Report) -> HeadTrial:
+    """What a head does with the numbers in `given`; tensors that aren't given are made up."""
+    bench = _Bench(program, {name: _as_read(program, name, value) for name, value in given.items()}, report)
+    try:
+        found = _tried(bench)
+        # A head that behaves so with any numbers says nothing about these: masked positions, a score that is constant.
+        usual = found if found == HeadTrial() else _tried(replace(bench, given=_any_numbers(program)))
+    except Unsupported as err:
+        return HeadTrial(why_not=err.message)
+    if found != HeadTrial() and (not usual.finite or not usual.moves or usual.fails):
+        return HeadTrial(why_not="with random numbers in its place, the head gives no comparable scores either")
+    return found
+
+
+def _any_numbers(program: HeadProgram) -> dict[str, torch.Tensor]:
+    """Random numbers for the head; those of a buffer may be variances."""
+    generator = torch.Generator().manual_seed(_SEED)
+    floats = {name: item for name, item in program.tensors.items() if item.is_floating_point()}
+    drawn = {name: torch.randn(item.shape, generator=generator) / 2 for name, item in floats.items()}
+    return {
+        name: value if isinstance(floats[name], nn.Parameter) else value.abs() + 0.5 for name, value in drawn.items()
+    }
+
+
+def _as_read(program: HeadProgram, name: str, value: torch.Tensor) -> torch.Tensor:
+    """Numbers in the shape of the program's tensor, whose last rows stand for those of a few tokens."""
+    wanted = program.tensors.get(name)
+    if wanted is None or wanted.shape == value.shape or wanted.dim() == 0 or wanted.shape[1:] != value.shape[1:]:
+        return value
+    return torch.cat([torch.zeros(wanted.shape[0] - value.shape[0], *value.shape[1:], dtype=value.dtype), value])
+
+
+def _tried(bench: _Bench) -> HeadTrial:
+    try:
+        exact = bench.run(_ORDINARY, exact=True)
+    except Unsupported as err:
+        if isinstance(err.__cause__, RuntimeError) and not isinstance(err.__cause__, NotImplementedError):
+            return HeadTrial(fails=str(err.__cause__).partition("\n")[0])
+        exact = bench.run(_ORDINARY)  # a kernel that the CPU lacks
+    if not bool(torch.isfinite(bench.table(exact)).all()):
+        return HeadTrial(finite=False)
+    runs = [bench.run(_ORDINARY), bench.run(_LARGE)]
+    scores = _joined([bench.table(run) for run in runs])
+    moved = _movement(scores)
+    limit = max(_SAME, _ROUNDING * float(scores.abs().max()))
+    if not bool((moved > limit).any()):
+        return HeadTrial(moves=False)
+    stuck = tuple(torch.nonzero(scores.amax(0) - scores.amin(0) <= limit).flatten().tolist())
+    return HeadTrial(stuck=stuck, winner=_winner(bench, runs, scores) if _picks_one(bench.report, scores) else None)
+
+
+def _joined(tables: list[torch.Tensor]) -> torch.Tensor:
+    """The scores of several runs; of those on large numbers, which may overflow, only the finite ones."""
+    joined = torch.cat([item.detach() for item in tables])
+    return joined[torch.isfinite(joined).all(1)]
+
+
+def _movement(scores: torch.Tensor) -> torch.Tensor:
+    """How far inputs move each score, in relation to the others where there are any."""
+    apart = scores - scores.mean(1, keepdim=True) if scores.shape[1] > 1 else scores
+    return apart.amax(0) - apart.amin(0)
+
+
+def _picks_one(report: Report, scores: torch.Tensor) -> bool:
+    """Whether the answer is the class with the highest score."""
+    is_several = report.model.problem_type == "multi_label_classification"
+    return scores.shape[1] > 1 and not is_several and report.model.task is not Task.QUESTION_ANSWERING
+
+
+def _winner(bench: _Bench, runs: list[Replay], scores: torch.Tensor) -> int | None:
+    """The class that wins whatever the input; None where an input was found for which another one does."""
+    first = int(scores[0].argmax())
+    if bool((scores.argmax(1) != first).any()):
+        return None
+    margin = (scores - scores[:, first : first + 1]).amax(0)
+    margin[first] = -torch.inf
+    for rival in margin.topk(min(_RIVALS, len(margin) - 1)).indices.tolist():
+        for run in runs:
+            table = bench.table(run)
+            slopes = torch.autograd.grad(
+                (table[:, rival] - table[:, first]).sum(), run.hidden, retain_graph=True, allow_unused=True
+            )
+            steered = [
+                torch.zeros_like(to) if by is None else by.sign() for to, by in zip(run.hidden, slopes, strict=True)
+            ]
+            for size in (_ORDINARY, _LARGE):
+                found = bench.table(bench.program.run(bench.given, [item * size for item in steered]))
+                if bool((found.argmax(1) != first).any()):
+                    return None
+    return first

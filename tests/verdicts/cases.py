@@ -1,0 +1,440 @@
+"""The table: number formats x the ways in which a head, a base, a tokenizer or an adapter can be unable to answer.
+
+Nothing here says what is broken: `truth.py` loads and runs each. A case that a way leaves able to answer, such as a
+format that can't hold what the way writes, counts as healthy.
+"""
+
+import json
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from tests.verdicts.models import FAMILIES, PAD, TEXTS, WORDS, Trained, config_of, state_of, trained
+
+State = dict[str, torch.Tensor]
+Edit = Callable[[State, dict[str, Any]], None]
+Beside = Callable[[Path], None]
+FORMATS = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "float8": torch.float8_e4m3fn,
+    "float8_e5m2": torch.float8_e5m2,
+    "int8": torch.int8,
+    "uint8": torch.uint8,
+    "int32": torch.int32,
+    "int64": torch.int64,
+}
+_HEADS = ("classifier", "score", "qa_outputs", "out_proj")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A checkpoint to write. `is_whole` says that it must answer as the trained model did, to rounding."""
+
+    name: str
+    family: str
+    edit: Edit | None = None
+    beside: Beside | None = None
+    store: str = "safetensors"
+    classes: int = 3
+    is_whole: bool = True
+    adapter: Callable[[Trained, Path], None] | None = None
+
+    @property
+    def made(self) -> Trained:
+        """The trained classifier that the case starts from."""
+        return trained(self.family, self.classes)
+
+    def write(self, folder: Path) -> Path:
+        """Writes the checkpoint and returns what to name."""
+        state, config = state_of(self.made), config_of(self.made)
+        if self.edit is not None:
+            self.edit(state, config)
+        place = folder / "base" if self.adapter else folder
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        _stores()[self.store](state, place)
+        if self.beside is not None:
+            self.beside(place)
+        if self.adapter is None:
+            return place
+        self.adapter(self.made, folder / "adapter")
+        return folder / "adapter"
+
+
+def _stores() -> dict[str, Callable[[State, Path], None]]:
+    return {"safetensors": _as_safetensors, "torch": _as_torch, "sharded": _as_shards}
+
+
+def _as_safetensors(state: State, place: Path) -> None:
+    save_file(
+        {name: value.contiguous() for name, value in state.items()}, place / "model.safetensors", {"format": "pt"}
+    )
+
+
+def _as_torch(state: State, place: Path) -> None:
+    torch.save(state, place / "pytorch_model.bin")
+
+
+def _as_shards(state: State, place: Path) -> None:
+    names = list(state)
+    parts = {f"model-0000{at + 1}-of-00002.safetensors": names[at::2] for at in range(2)}
+    for file, keys in parts.items():
+        save_file({key: state[key].contiguous() for key in keys}, place / file, {"format": "pt"})
+    index = {"metadata": {}, "weight_map": {key: file for file, keys in parts.items() for key in keys}}
+    (place / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+
+
+def last_of(state: State) -> tuple[str, str]:
+    """The names of the last weight and of its bias."""
+    names = [name for name in state if name.endswith(".weight") and any(part in name.split(".") for part in _HEADS)]
+    return names[-1], names[-1].removesuffix("weight") + "bias"
+
+
+def _of_head(
+    weight: Callable[[torch.Tensor], torch.Tensor], bias: Callable[[torch.Tensor], torch.Tensor] | None = None
+) -> Edit:
+    def edit(state: State, config: dict[str, Any]) -> None:
+        name, other = last_of(state)
+        state[name] = weight(state[name].double())
+        if other in state:
+            state[other] = (bias or (lambda value: value))(state[other].double())
+
+    return edit
+
+
+def _filled(at: tuple[Any, ...], value: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    def fill(tensor: torch.Tensor) -> torch.Tensor:
+        changed = tensor.clone()
+        changed[at] = value
+        return changed
+
+    return fill
+
+
+def _same(value: torch.Tensor) -> torch.Tensor:
+    return value
+
+
+_NAN, _INF = float("nan"), float("inf")
+_OF_HEAD: dict[str, Edit] = {
+    "equal-rows": _of_head(lambda weight: weight[:1].expand_as(weight).clone()),
+    "zeros": _of_head(torch.zeros_like, torch.zeros_like),
+    "zero-weight": _of_head(torch.zeros_like),
+    "nan": _of_head(_filled((...,), _NAN)),
+    "nan-in-last-row": _of_head(_filled((-1, -1), _NAN)),
+    "infinite-weight": _of_head(_filled((0, 0), _INF)),
+    "infinite-bias": _of_head(_same, _filled((0,), _INF)),
+    "nan-bias": _of_head(_same, _filled((-1,), _NAN)),
+    "all-1e300": _of_head(lambda weight: weight * 1e300),
+    "all-1e-300": _of_head(lambda weight: weight * 1e-300),
+    "all-1e-40": _of_head(lambda weight: weight * 1e-40),
+    "all-1e-12": _of_head(lambda weight: weight * 1e-12),
+    "all-1e38": _of_head(lambda weight: weight.sign() * 3e38),
+    "bias-1e30": _of_head(_same, _filled((0,), 1e30)),
+    "as-it-is": _of_head(_same),
+    "times-100": _of_head(lambda weight: weight * 100),
+}
+_ROTATION = ("bert", "gpt2", "roberta", "distilbert", "llama", "electra", "vit", "tokens")
+
+
+def _in_format(edit: Edit, dtype: torch.dtype, *, is_float: bool) -> Edit:
+    def changed(state: State, config: dict[str, Any]) -> None:
+        edit(state, config)
+        for name in last_of(state):
+            if name in state:
+                state[name] = state[name].to(dtype)
+        if is_float and dtype.itemsize == 2:
+            config["dtype"] = str(dtype).removeprefix("torch.")
+
+    return changed
+
+
+def heads() -> Iterator[Case]:
+    """Number formats x ways in which a head can't answer."""
+    at = 0
+    for name, dtype in FORMATS.items():
+        for way, edit in _OF_HEAD.items():
+            if not dtype.is_floating_point and ("nan" in way or "inf" in way or "1e" in way):
+                continue
+            family = _ROTATION[at % len(_ROTATION)]
+            at += 1
+            store = "torch" if at % 5 == 0 else "sharded" if at % 7 == 0 else "safetensors"
+            yield Case(
+                f"head {way} {name} {family} {store}",
+                family,
+                _in_format(edit, dtype, is_float=dtype.is_floating_point),
+                store=store,
+                is_whole=False,
+            )
+
+
+def _every(part: str, change: Callable[[torch.Tensor], torch.Tensor], end: str = "") -> Edit:
+    def edit(state: State, config: dict[str, Any]) -> None:
+        found = [name for name in state if part in name and name.endswith(end)]
+        assert found, (part, list(state))
+        for name in found:
+            state[name] = change(state[name])
+
+    return edit
+
+
+def _first(part: str, at: tuple[Any, ...], value: float, dtype: torch.dtype | None = None) -> Edit:
+    def edit(state: State, config: dict[str, Any]) -> None:
+        name = next(name for name in state if part in name)
+        state[name] = _filled(at, value)(state[name].to(dtype or state[name].dtype))
+
+    return edit
+
+
+def inner_heads() -> Iterator[Case]:
+    """Layers of the head before the last."""
+    dense = {
+        "bert": "pooler.dense",
+        "roberta": "classifier.dense",
+        "distilbert": "pre_classifier",
+        "electra": "classifier.dense",
+        "deberta": "pooler.dense",
+        "mpnet": "classifier.dense",
+        "modernbert": "head.dense",
+    }
+    for family, part in dense.items():
+        yield Case(f"dense zeros {family}", family, _every(part, torch.zeros_like), is_whole=False)
+        yield Case(f"dense nan {family}", family, _first(f"{part}.weight", (-1, -1), _NAN), is_whole=False)
+        if family != "modernbert":
+            yield Case(
+                f"dense bias -1e9 {family}",
+                family,
+                _every(f"{part}.bias", lambda bias: torch.full_like(bias, -1e9)),
+                is_whole=False,
+            )
+    yield Case("norm zeros modernbert", "modernbert", _every("head.norm", torch.zeros_like), is_whole=False)
+
+
+def bases() -> Iterator[Case]:
+    """Numbers of the base model."""
+    encoders = {
+        "bert": "encoder.layer",
+        "roberta": "encoder.layer",
+        "gpt2": "transformer.h.",
+        "llama": "model.layers",
+        "distilbert": "transformer.layer",
+        "vit": "layer",
+    }
+    embedded = {
+        "bert": "word_embeddings",
+        "roberta": "word_embeddings",
+        "gpt2": "wte",
+        "llama": "embed_tokens",
+        "distilbert": "word_embeddings",
+        "vit": "patch_embeddings",
+    }
+    for at, (family, part) in enumerate(encoders.items()):
+        store = ("safetensors", "torch", "sharded")[at % 3]
+        yield Case(f"base one nan {family} {store}", family, _first(part, (-1,), _NAN), store=store, is_whole=False)
+        yield Case(f"base infinity {family} {store}", family, _first(part, (0,), _INF), store=store, is_whole=False)
+        yield Case(
+            f"base 1e300 {family} {store}",
+            family,
+            _first(part, (0,), 1e300, torch.float64),
+            store=store,
+            is_whole=False,
+        )
+        yield Case(
+            f"base all zeros {family} {store}",
+            family,
+            _every("", torch.zeros_like) if family == "none" else _zero_base,
+            store=store,
+            is_whole=False,
+        )
+        yield Case(
+            f"embeddings nan {family} {store}",
+            family,
+            _every(embedded[family], lambda value: value * _NAN, "weight"),
+            store=store,
+            is_whole=False,
+        )
+        yield Case(
+            f"embeddings zeros {family} {store}",
+            family,
+            _every(embedded[family], torch.zeros_like),
+            store=store,
+            is_whole=False,
+        )
+
+
+def _zero_base(state: State, config: dict[str, Any]) -> None:
+    for name in state:
+        if not any(part in name.split(".") for part in (*_HEADS, "pooler", "pre_classifier")):
+            state[name] = torch.zeros_like(state[name])
+
+
+def _set(**settings: Any) -> Edit:
+    def edit(state: State, config: dict[str, Any]) -> None:
+        config.update(settings)
+
+    return edit
+
+
+def dropped() -> Iterator[Case]:
+    """Tensors of the base model that the configured class doesn't take."""
+    for family, field in {
+        "bert": "num_hidden_layers",
+        "roberta": "num_hidden_layers",
+        "electra": "num_hidden_layers",
+        "gpt2": "n_layer",
+        "llama": "num_hidden_layers",
+        "qwen": "num_hidden_layers",
+        "distilbert": "n_layers",
+        "vit": "num_hidden_layers",
+        "opt": "num_hidden_layers",
+    }.items():
+        yield Case(f"dropped layer {family}", family, _set(**{field: 1}))
+    for field in ("attention_bias", "mlp_bias"):
+        yield Case(f"dropped by {field} llama", "llama-biases", _set(**{field: False}))
+        yield Case(f"dropped by {field} modernbert", "modernbert-biases", _set(**{field: False}))
+    yield Case("dropped by qkv_bias vit", "vit", _set(qkv_bias=False))
+    yield Case("dropped weights of a position", "bert", _set(max_position_embeddings=12))
+
+
+def _without(*ends: str) -> Edit:
+    def edit(state: State, config: dict[str, Any]) -> None:
+        gone = [name for name in state if any(end in name for end in ends)]
+        assert gone
+        for name in gone:
+            del state[name]
+
+    return edit
+
+
+def missing() -> Iterator[Case]:
+    """Tensors that the checkpoint doesn't give."""
+    for family, part in {
+        "bert": "classifier",
+        "roberta": "classifier.out_proj",
+        "gpt2": "score",
+        "llama": "score",
+        "vit": "classifier",
+        "electra": "classifier.dense",
+    }.items():
+        yield Case(f"missing {part} {family}", family, _without(part))
+    yield Case("missing bias of the head", "bert", _without("classifier.bias"))
+    yield Case("missing pooler", "bert", _without("pooler"))
+    yield Case("missing layer", "bert", _without("layer.1."))
+    yield Case("another class count", "bert", _set(num_labels=5))
+    yield Case("missing embeddings", "roberta", _without("word_embeddings"))
+
+
+def _tokenizer(words: int = WORDS, pad: int = PAD, side: str = "right", **settings: Any) -> Beside:
+    def write(place: Path) -> None:
+        from tokenizers import Tokenizer, models, pre_tokenizers
+        from transformers import PreTrainedTokenizerFast
+
+        special = {pad: "[PAD]", 0: "[UNK]", 2: "[CLS]", 3: "[SEP]"}
+        names = {special.get(at, f"w{at}"): at for at in range(words)}
+        made = Tokenizer(models.WordLevel(names, unk_token="[UNK]"))
+        made.pre_tokenizer = pre_tokenizers.Whitespace()
+        fast = PreTrainedTokenizerFast(
+            tokenizer_object=made,
+            pad_token="[PAD]",
+            unk_token="[UNK]",
+            cls_token="[CLS]",
+            sep_token="[SEP]",
+            padding_side=side,
+            **settings,
+        )
+        fast.save_pretrained(place)
+
+    return write
+
+
+def tokenizers() -> Iterator[Case]:
+    """Tokenizers that fit, and that don't."""
+    for family in TEXTS:
+        if family != "qwen":  # its class has rules of its own for texts
+            yield Case(
+                f"tokenizer that fits {family}", family, beside=_tokenizer(), classes=2 if family == "answers" else 3
+            )
+    for family in ("gpt2", "llama", "mistral", "opt"):
+        yield Case(f"tokenizer pads with another id {family}", family, beside=_tokenizer(pad=6))
+        yield Case(
+            f"tokenizer pads with another id, short {family}",
+            family,
+            beside=_tokenizer(pad=5, side="left" if family == "opt" else "right"),
+        )
+    for family in ("bert", "roberta", "gpt2", "llama", "distilbert", "electra"):
+        yield Case(f"tokenizer with too many words {family}", family, beside=_tokenizer(words=120))
+
+
+def all_broken() -> tuple[Case, ...]:
+    """Every case that a way meant to break; what `truth.py` finds able to answer is weighed as healthy."""
+    from tests.verdicts.adapted import broken_adapters
+
+    return (
+        *heads(),
+        *inner_heads(),
+        *bases(),
+        *dropped(),
+        *missing(),
+        *(case for case in tokenizers() if "fits" not in case.name),
+        *broken_adapters(),
+    )
+
+
+def _cast(dtype: torch.dtype) -> Edit:
+    def edit(state: State, config: dict[str, Any]) -> None:
+        for name, value in state.items():
+            if value.is_floating_point():
+                state[name] = value.to(dtype)
+        config["dtype"] = str(dtype).removeprefix("torch.") if dtype.itemsize < 8 else "float32"
+
+    return edit
+
+
+def _extra_rows(state: State, config: dict[str, Any]) -> None:
+    """A vocabulary padded to a multiple, as people do for speed."""
+    name = next(name for name in state if "word_embeddings" in name or "wte" in name or "embed_tokens" in name)
+    state[name] = torch.cat([state[name], torch.zeros(32, state[name].shape[1])])
+    config["vocab_size"] = 128
+
+
+def all_healthy() -> tuple[Case, ...]:
+    """Checkpoints that work."""
+    from tests.verdicts.adapted import healthy_adapters
+
+    return (
+        *_formats_of_healthy(),
+        *_counts_of_healthy(),
+        *(case for case in tokenizers() if "fits" in case.name),
+        *healthy_adapters(),
+    )
+
+
+def _formats_of_healthy() -> Iterator[Case]:
+    for family in FAMILIES:
+        classes = 2 if family == "answers" else 3
+        for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
+            for store in _stores():
+                name = f"{family} {str(dtype).removeprefix('torch.')} {store}"
+                yield Case(name, family, _cast(dtype), store=store, classes=classes)
+
+
+def _counts_of_healthy() -> Iterator[Case]:
+    for family in FAMILIES:
+        if family != "answers":
+            for classes in (1, 2, 5) if family != "tokens" else (2, 5):
+                yield Case(f"{family} with {classes} classes", family, classes=classes)
+    for family in ("bert", "gpt2", "llama", "roberta"):
+        yield Case(f"{family} with a padded vocabulary", family, _extra_rows, beside=_tokenizer())
+
+
+def sampled(cases: tuple[Case, ...], every: int, seed: int = 0) -> tuple[Case, ...]:
+    """One of every so many, the same ones in each run."""
+    return tuple(case for case in cases if zlib.crc32(f"{seed}{case.name}".encode()) % every == 0)
