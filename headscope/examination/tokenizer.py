@@ -105,7 +105,7 @@ def _tokens(names: Mapping[str, str], ids: TokenIds) -> Iterator[TokenId]:
 
     A special token that the files don't list gets the next id, as the tokenizer appends it.
     """
-    known = {token: (number, ids.file) for token, number in ids.found.items()}
+    known: dict[str, tuple[int | None, str]] = {token: (number, ids.file) for token, number in ids.found.items()}
     known |= {item.token: (item.id or 0, item.file) for item in ids.added}
     following = max([ids.count or 0, *((item.id or 0) + 1 for item in ids.added)])
     for role, token in names.items():
@@ -113,7 +113,8 @@ def _tokens(names: Mapping[str, str], ids: TokenIds) -> Iterator[TokenId]:
         if token not in known and ids.count is not None:
             known[token] = following, ""
             following += 1
-        yield TokenId(role, token, *known.get(token, (None, "")), occurs)
+        number, file = known.get(token, (None, ""))
+        yield TokenId(role, token, number, file, occurs)
     beside = [item for item in ids.added if item.token not in names.values()]
     yield from (item for item in (ids.highest, max(beside, key=lambda item: item.id or 0, default=None)) if item)
 
@@ -189,5 +190,5 @@ def _too_long(facts: TokenizerFacts, built: BuiltFacts, manifest: CheckpointMani
 
     try:
         return length_effect(choose_class(request, manifest), facts.max_length)
-    except Exception:  # a class that cannot be built small is not measured, and the finding says so
+    except Exception:  # a class that cannot be built small is not measured, and a gap reports it
         return None

@@ -207,13 +207,13 @@ def id_effects(
             setattr(text, f"{role}_token_id", own[role])
         right = _made(choice, small)
         free = [number for number in range(size) if number not in {*own.values(), *configured.values()}]
-        ends = tuple([own[role] for role in pair if role in around & set(own)][:1] for pair in _ENDS)
+        first, last = ([own[role] for role in pair if role in around & set(own)][:1] for pair in _ENDS)
         for role, number in configured.items():
             other = deepcopy(small)
             setattr(text_config_of(other), f"{role}_token_id", number)
             model = _made(choice, other)
             model.load_state_dict(right.state_dict())
-            texts = measured_texts(free[-8:-1], ends, number if differing[role] else None)
+            texts = measured_texts(free[-8:-1], (first, last), number if differing[role] else None)
             found[role] = measure_ids(model, right, texts, own.get("pad"), side)
     return found
 

@@ -109,7 +109,9 @@ def error_of_length(make: Callable[[Any], PreTrainedModel], config: Any, length:
         setattr(text, name, _FEW_POSITIONS)
     model = make(config)
     rows = (Row(0, size - 1, size - 1) for size in (_FEW_POSITIONS // 2, _FEW_POSITIONS + over))
-    short, long = (MAKERS["input_ids"](model, Sizes(1, row.last + 1), (row,), None) for row in rows)
+    short, long = (
+        MAKERS["input_ids"](model, Sizes(1, row.last + 1), (row,), Task.SEQUENCE_CLASSIFICATION) for row in rows
+    )
     if isinstance(_scores(model, short, torch.ones_like(short)), str):
         return None
     found = _scores(model, long, torch.ones_like(long))
