@@ -27,7 +27,7 @@ SPECIAL: dict[str, tuple[dict[str, int], str]] = {
 }
 
 
-def tokenizer(family: str, side: str = "right", count: int = 40, **more: Any) -> PreTrainedTokenizerFast:
+def tokenizer(family: str, side: str = "right", count: int = 40, **more: Any) -> Any:
     """The word `w11` is token 11, unless a special token has that id."""
     special, template = SPECIAL[family]
     names = {number: f"[{role}]" for role, number in special.items()}
@@ -37,10 +37,11 @@ def tokenizer(family: str, side: str = "right", count: int = 40, **more: Any) ->
     if ends:
         inner.post_processor = processors.TemplateProcessing(single=template, special_tokens=ends)
     named = {f"{role}_token": f"[{role}]" for role in special}
-    return PreTrainedTokenizerFast(tokenizer_object=inner, padding_side=side, **(named | more))
+    kind: Any = PreTrainedTokenizerFast
+    return kind(tokenizer_object=inner, padding_side=side, **(named | more))
 
 
-def save(folder: Path, family: str, tokens: PreTrainedTokenizerFast, **config: Any) -> Path:
+def save(folder: Path, family: str, tokens: Any, **config: Any) -> Path:
     special = {f"{role}_token_id": number for role, number in SPECIAL[family][0].items()}
     chosen = FAMILIES[family]
     model = chosen.build(chosen.classifier, **(special | {"num_labels": 3} | config))
