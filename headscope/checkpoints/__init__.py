@@ -17,7 +17,7 @@ from headscope.checkpoints.reading import read_manifest
 from headscope.checkpoints.saved import Saved, SavedPart, read_save
 from headscope.checkpoints.score_heads import score_heads_of
 from headscope.checkpoints.snapshot import bundled_snapshots, snapshot_text, write_snapshot
-from headscope.checkpoints.vocabulary import read_vocabulary
+from headscope.checkpoints.vocabulary import TokenIds, read_token_ids, read_vocabulary
 from headscope.checkpoints.weights import with_weight_file
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Saved",
     "SavedPart",
     "TensorBytes",
+    "TokenIds",
     "bundled_snapshots",
     "files_beside",
     "is_of_timm",
@@ -38,6 +39,7 @@ __all__ = [
     "read_parts",
     "read_places",
     "read_save",
+    "read_token_ids",
     "read_tokenizer_settings",
     "read_vocabulary",
     "score_heads_of",

@@ -17,7 +17,11 @@ from headscope.errors import NotFound
 from headscope.facts.location import Location
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
-_TOKENIZER_FILES = (TOKENIZER_CONFIG, "tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "tokenizer.model")
+_SPECIAL_TOKENS = "special_tokens_map.json"
+_TOKENIZER_FILES = (
+    TOKENIZER_CONFIG, _SPECIAL_TOKENS, "added_tokens.json", "tokenizer.json", "vocab.txt", "vocab.json", "spiece.model",
+    "tokenizer.model",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +74,19 @@ def open_sidecar(location: Location) -> FileReader | None:
 def read_tokenizer_settings(sidecar: FileReader) -> dict[str, Any] | None:
     """The tokenizer's own settings, {} where it has files without settings; None where there is no tokenizer.
 
+    As in Transformers, `special_tokens_map.json` wins over settings that don't list the added tokens.
     Raises Malformed for settings that are not a JSON object.
     """
-    if sidecar.has(TOKENIZER_CONFIG):
-        with sidecar.reaching():
-            text = sidecar.storage.read_text(TOKENIZER_CONFIG)
-        return parse_object(text, TOKENIZER_CONFIG)
-    return {} if set(sidecar.names()) & set(_TOKENIZER_FILES) else None
+    found = _object_in(sidecar, TOKENIZER_CONFIG) if sidecar.has(TOKENIZER_CONFIG) else None
+    if found is None and not set(sidecar.names()) & set(_TOKENIZER_FILES):
+        return None
+    is_older = "added_tokens_decoder" not in (found or {}) and sidecar.has(_SPECIAL_TOKENS)
+    return (found or {}) | (_object_in(sidecar, _SPECIAL_TOKENS) if is_older else {})
+
+
+def _object_in(sidecar: FileReader, name: str) -> dict[str, Any]:
+    with sidecar.reaching():
+        return parse_object(sidecar.storage.read_text(name), name)
 
 
 def read_first_bytes(sidecar: FileReader, file: str, keys: Iterable[str], limit: int) -> dict[str, bytes]:

@@ -7,6 +7,7 @@ from traceback import clear_frames
 from headscope.checkpoints.foreign.refusal import refuse_foreign
 from headscope.checkpoints.formats.exports import refuse_exports
 from headscope.checkpoints.manifest import CONFIG, bare_manifest, in_state
+from headscope.checkpoints.sentence import read_sentence_pipeline
 from headscope.checkpoints.states.place import Found, Place
 from headscope.checkpoints.states.recognize import (
     as_error,
@@ -16,11 +17,13 @@ from headscope.checkpoints.states.recognize import (
     recognize_stored,
 )
 from headscope.checkpoints.weights import Storage, read_weight_file, read_weights
-from headscope.errors import HeadscopeError, Malformed, NotFound, WithoutConfig
+from headscope.errors import HeadscopeError, Malformed, NotFound, Unsupported, WithoutConfig
 from headscope.facts import CheckpointKind, CheckpointManifest, Repair, TensorHeader, Unavailable
 
 _NO_CONFIG = "add the config.json of the model"
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
+_ONNX = "onnx/"
+"""The folder in which Optimum and sentence-transformers put their exports."""
 _BESIDE = (".json", ".cfg")
 
 
@@ -70,6 +73,13 @@ def without_config(around: Surroundings) -> HeadscopeError:
     reference, file = around.reference, around.file
     if found is not None:
         return as_error(reference, found.state)
+    modules = _modules_without_model(around)
+    if modules:
+        return Unsupported(
+            f"{reference} is a sentence-transformers checkpoint without a model of Transformers "
+            f"({' -> '.join(modules)}): its vectors come from a table of tokens, and it needs no config.json",
+            "load it with sentence_transformers.SentenceTransformer; headscope reads heads of Transformers models",
+        )
     tensors = _tensors_in(around)
     if tensors:
         return WithoutConfig(f"{reference}: the weights have no {CONFIG} beside them.", _NO_CONFIG, tensors)
@@ -78,6 +88,13 @@ def without_config(around: Surroundings) -> HeadscopeError:
     return NotFound(
         f"{reference} is not a checkpoint: it holds no {CONFIG}", "give a folder written by save_pretrained"
     )
+
+
+def _modules_without_model(around: Surroundings) -> tuple[str, ...]:
+    """The modules of a sentence-transformers checkpoint that begins with a table of word vectors; () for others."""
+    found = None if around.file else read_sentence_pipeline(around.storage)
+    modules = found.modules if found is not None else ()
+    return modules if modules[:1] in (("StaticEmbedding",), ("BoW",), ("WordEmbeddings",)) else ()
 
 
 def _tensors_in(around: Surroundings) -> tuple[TensorHeader, ...]:
@@ -89,6 +106,8 @@ def _tensors_in(around: Surroundings) -> tuple[TensorHeader, ...]:
         usual = read_weights(storage, {}).tensors
         names = [name for name in storage.names() if name.endswith(_WEIGHTS) and "/" not in name]
         return usual or (read_weight_file(storage, names[0]).tensors if len(names) == 1 else ())
+    except Unsupported:  # it says what the file is: a compiled program, say
+        raise
     except HeadscopeError:
         return ()
 
@@ -116,5 +135,7 @@ def with_state(manifest: CheckpointManifest, around: Surroundings) -> Checkpoint
     """
     if not manifest.tensors:
         refuse_foreign(around.storage.names(), around.storage, around.reference)
+        exported = (name for name in around.place.names if name.startswith(_ONNX) or name == CONFIG)
+        refuse_exports(exported, around.place.open)
     found = around.state()
     return manifest if found is None else in_state(manifest, found)

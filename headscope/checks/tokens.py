@@ -1,8 +1,8 @@
-"""Rules on padding: which token a head reads, and what is there in a batch."""
+"""Rules on tokens: which one a head reads, what is there in a batch, and where files differ about them."""
 
-from headscope.checks.rule import Findings, NotKnown, Rule, head_of, rule
+from headscope.checks.rule import Findings, NotApplicable, NotKnown, Rule, head_of, rule
 from headscope.facts import PoolingKind, Severity
-from headscope.facts.check import Subject
+from headscope.facts.check import Reach, Subject, TokenId
 
 _BY_PADDING = (PoolingKind.LAST_NON_PAD_TOKEN, PoolingKind.EOS_TOKEN)
 
@@ -105,3 +105,93 @@ def padding_changes_scores(this: Rule, subject: Subject) -> Findings:
                 f"Classify texts of one length at a time, or pad on the {'left' if side == 'right' else 'right'} if "
                 "that leaves the scores alone (headscope inspect --verify).",
             )
+
+
+def _given(token: TokenId) -> str:
+    """The id of a token and where it comes from."""
+    return f"{token.id} ({token.file})" if token.file else f"{token.id} (not in its vocabulary, so appended to it)"
+
+
+@rule("HS306", "token-ids", "The tokenizer has another id for a special token", needs=("tokenizer", "token ids"))
+def token_ids(this: Rule, subject: Subject) -> Findings:
+    """A special token whose id in the configuration isn't the tokenizer's, with what that does to the scores."""
+    facts = subject.tokenizer
+    by_role = {token.role: token for token in facts.tokens} if facts else {}
+    for effect in facts.effects if facts else ():
+        token, field = by_role[effect.role], f"{effect.role}_token_id"
+        if effect.changes is None:
+            raise NotKnown(f"what {field} {effect.configured} does to the scores could not be measured: {effect.seen}")
+        severity, happens = _CONSEQUENCE[effect.changes]
+        yield this.find(
+            severity,
+            f"{field} is {effect.configured} ({effect.source}), and the id of the tokenizer's {effect.role} token "
+            f"{token.token!r} is {_given(token)}{happens.format(effect)} (measured on a small random model of this "
+            "class).",
+            f"Set model.config.{field} to the id that the model was trained with, usually tokenizer.{field}.",
+            [field],
+        )
+    if facts and any(role in by_role and by_role[role].id is None for role, _ in subject.built.token_ids):
+        raise NotApplicable(facts.ids_unread)
+
+
+_CONSEQUENCE = {
+    Reach.ALL: (Severity.ERROR, ": texts {0.seen}"),
+    Reach.SOME: (Severity.WARNING, ": texts with the token {0.configured} {0.seen}"),
+    Reach.NONE: (Severity.NOTE, ", which leaves the scores alone"),
+}
+
+
+@rule(
+    "HS307",
+    "tokens-beyond-embedding",
+    "The tokenizer has ids that the model has no vector for",
+    needs=("tokenizer", "token ids"),
+)
+def tokens_beyond_embedding(this: Rule, subject: Subject) -> Findings:
+    """Ids of the tokenizer at or beyond the rows of the word embeddings: a text with one raises an IndexError."""
+    facts, rows = subject.tokenizer, subject.built.embedding_rows or subject.built.vocab_size
+    if rows is None:
+        raise NotApplicable("the model looks up no vectors by token")
+    tokens = facts.tokens if facts else ()
+    beyond = [token for token in tokens if token.id is not None and token.id >= rows]
+    for occurs in (True, False):
+        found = {token.token: token for token in beyond if token.occurs is occurs}
+        if found:
+            listed = ", ".join(f"{token.token!r} has the id {_given(token)}" for token in found.values())
+            yield this.find(
+                Severity.ERROR if occurs else Severity.WARNING,
+                f"The word embeddings have {rows:,} rows, and {listed}: "
+                + ("texts with such a token raise" if occurs else "a text that names such a token raises")
+                + " an IndexError.",
+                "Use the tokenizer that the model was saved with, or model.resize_token_embeddings(len(tokenizer)) "
+                "before training.",
+            )
+    if facts and facts.ids_unread and not beyond:
+        raise NotApplicable(facts.ids_unread)
+
+
+@rule("HS308", "text-length", "The tokenizer cuts texts at more tokens than the model takes", needs=("tokenizer",))
+def text_length(this: Rule, subject: Subject) -> Findings:
+    """A model_max_length beyond the positions of the model, where longer texts raise an error."""
+    facts = subject.tokenizer
+    if facts is None or facts.too_long == "":
+        return
+    if facts.too_long is None:
+        raise NotKnown(f"what a text of {facts.max_length:,} tokens does could not be tried")
+    yield this.find(
+        Severity.ERROR,
+        f"model_max_length of the tokenizer is {facts.max_length:,}, and the model has "
+        f"{subject.built.positions:,} positions: longer texts raise {facts.too_long}.",
+        f"Set tokenizer.model_max_length = {subject.built.positions}, and save the tokenizer.",
+    )
+
+
+@rule("HS309", "tokenizer-files", "The tokenizer's files differ", needs=("tokenizer",))
+def tokenizer_files(this: Rule, subject: Subject) -> Findings:
+    """A fact that two files of the tokenizer hold differently: programs differ in the one that they read."""
+    for item in subject.tokenizer.contradictions if subject.tokenizer else ():
+        yield this.find(
+            Severity.NOTE,
+            f"{item.what} is {item.used}, which Transformers uses, and {item.other}, which other programs may use.",
+            "Save the tokenizer again with tokenizer.save_pretrained(folder).",
+        )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from headscope.examination.assembly import assemble
 from headscope.examination.cache import key_of, open_cache
-from headscope.examination.configuration import built_facts, with_purpose
+from headscope.examination.configuration import built_facts, with_purpose, with_tables
 from headscope.examination.diagnosis import diagnose
 from headscope.examination.loading import load_checkpoint
 from headscope.examination.reading import own_first_token, read_checkpoint
@@ -102,7 +102,7 @@ def _examine(
     traced = tracer(loaded.model, choice) if tracer else Traced(None)
     report = assemble(command, manifest, choice, loaded, traced, diagnose(choice, manifest, loaded))
     built = with_purpose(built_facts(choice.config), manifest, is_reranker=bool(choice.rows))
-    built = replace(built, initial=_initial(loaded.model, report, built))
+    built = with_tables(replace(built, initial=_initial(loaded.model, report, built)), loaded.model)
     return Examined(report, manifest, built, choice, loaded.model, "", lambda: traced.program)
 
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headscope.facts import CheckpointManifest
 from headscope.facts.check import BuiltFacts, ConfigFacts
 
+if TYPE_CHECKING:
+    from torch import nn
+
+ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+"""The special tokens of tokenizers and configurations, in the order in which a tokenizer appends missing ones."""
 _LANGUAGE_MODELS = ("MaskedLM", "CausalLM", "LMHeadModel", "ForConditionalGeneration", "ForPreTraining")
 
 
@@ -74,6 +79,7 @@ def built_facts(config: Any) -> BuiltFacts:
     """What a configuration says once Transformers has built it."""
     from headscope.model.tokenizers import padding_side_of
     from headscope.trace.inputs import text_config_of
+    from headscope.trace.probe import most_positions
 
     text = text_config_of(config)
     eos = getattr(text, "eos_token_id", None)
@@ -85,6 +91,27 @@ def built_facts(config: Any) -> BuiltFacts:
         eos_token_ids=tuple(item for item in (eos if isinstance(eos, list) else [eos]) if type(item) is int),
         initializer_range=float(spread) if isinstance(spread, int | float) else None,
         padding_side=padding_side_of(str(getattr(config, "model_type", ""))),
+        token_ids=tuple(
+            (role, number) for role in ROLES if (number := _whole(getattr(text, f"{role}_token_id", None))) is not None
+        ),
+        positions=most_positions(config),
+    )
+
+
+def with_tables(built: BuiltFacts, model: nn.Module) -> BuiltFacts:
+    """The facts with the rows of the word embeddings; RoBERTa's kind reserves positions up to that of padding."""
+    from torch import nn
+
+    try:
+        found = model.get_input_embeddings()  # type: ignore[operator]  # a module of Transformers has it
+    except Exception:  # a class of several inputs, or of hashes, has no such table
+        found = None
+    tables = [item for name, item in model.named_modules() if "position" in name and isinstance(item, nn.Embedding)]
+    reserved = max((item.padding_idx + 1 for item in tables if item.padding_idx is not None), default=0)
+    return replace(
+        built,
+        embedding_rows=found.num_embeddings if isinstance(found, nn.Embedding) else None,
+        positions=None if built.positions is None else built.positions - reserved,
     )
 
 

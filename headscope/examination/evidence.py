@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headscope.errors import HeadscopeError
 from headscope.examination.cache import open_cache, state_of
@@ -13,9 +13,9 @@ from headscope.examination.checkpoint import Examined
 from headscope.examination.findings import UNREAD_NUMBERS, UNREAD_TOKENIZER, subject_of
 from headscope.examination.reading import StoredFiles, open_stored_files
 from headscope.examination.request import Request
+from headscope.examination.tokenizer import read_tokenizer, with_effects
 from headscope.facts import (
     Carried,
-    CheckpointManifest,
     HeadParameter,
     ParameterOrigin,
     ParameterStatus,
@@ -25,9 +25,8 @@ from headscope.facts import (
     Unavailable,
     WeightsFormat,
 )
-from headscope.facts.check import BaseNumbers, Evidence, HeadTrial, Subject, TensorValues, TokenizerFacts
+from headscope.facts.check import BaseNumbers, Evidence, HeadTrial, Subject, TensorValues
 from headscope.facts.health import HeadHealth
-from headscope.facts.tasks import TEXT_TASKS
 
 if TYPE_CHECKING:
     import torch
@@ -39,14 +38,18 @@ _REMOTE_BYTES = 256_000_000
 """A head is read whole up to here; beyond, nothing of it counts as checked."""
 
 
-def gather(examined: Examined, request: Request, profile: Profile, *, whole: bool = True) -> Subject:
-    """Everything the rules look at, for a checkpoint that was examined.
-
-    Unless it is `whole`, no more is read than the head: neither the tokenizer nor the base model's numbers.
-    """
-    evidence = _evidence(examined, request, reads_tokenizer=whole)
+def gather(
+    examined: Examined,
+    request: Request,
+    profile: Profile,
+    *,
+    reads_tokenizer: bool = True,
+    reads_numbers: bool = True,
+) -> Subject:
+    """Everything the rules look at, for a checkpoint that was examined: its head, and as much more as is wanted."""
+    evidence = _evidence(examined, request, reads_tokenizer=reads_tokenizer)
     try:
-        numbers = _numbers(examined, request, profile) if whole else UNREAD_NUMBERS
+        numbers = _numbers(examined, request, profile) if reads_numbers else UNREAD_NUMBERS
     except HeadscopeError as err:
         numbers = Unavailable("numbers", f"they could not be read: {err.message}")
         evidence = replace(evidence, unknown=(*evidence.unknown, numbers))
@@ -96,6 +99,7 @@ def _evidence(examined: Examined, request: Request, *, reads_tokenizer: bool) ->
     tokenizer = None
     if reads_tokenizer:
         tokenizer = read_tokenizer(examined.report, examined.manifest, request, unknown, inapplicable)
+        tokenizer = tokenizer and with_effects(tokenizer, examined.built, examined.manifest, request)
     else:
         inapplicable.append(UNREAD_TOKENIZER)
     stored = _stored_head(examined, request, unknown, inapplicable)
@@ -140,52 +144,6 @@ def _state_of_files(examined: Examined, request: Request) -> str:
         return ""
     found = [state_of(files_beside(place.sidecar, [file.name for file in place.manifest.files])) for place in places]
     return "-" + hashlib.sha256(repr(found).encode()).hexdigest()[:16]
-
-
-def read_tokenizer(
-    report: Report,
-    manifest: CheckpointManifest,
-    request: Request,
-    unknown: list[Unavailable],
-    inapplicable: list[Unavailable],
-) -> TokenizerFacts | None:
-    """What the checkpoint's tokenizer files say; why there is nothing goes into one of the lists."""
-    if report.model.task not in TEXT_TASKS:
-        inapplicable.append(Unavailable("tokenizer", "the model reads no text"))
-        return None
-    from headscope.checkpoints import read_tokenizer_settings
-
-    try:
-        opened = open_stored_files(request, manifest)
-        read = (read_tokenizer_settings(place.sidecar) for place in opened)
-        settings = next((found for found in read if found is not None), None)
-    except HeadscopeError as err:
-        unknown.append(Unavailable("tokenizer", f"its settings could not be read: {err.message}"))
-        return None
-    if settings is None:
-        where = "the checkpoint contains no tokenizer" if opened else "snapshots contain no tokenizer"
-        inapplicable.append(Unavailable("tokenizer", where))
-        return None
-    facts = _tokenizer_facts(settings, report.checkpoint.model_type or "")
-    is_pinned = manifest.sentence is not None and manifest.sentence.token_ids and report.head and report.head.token_rows
-    return replace(facts, padding_side="left") if is_pinned else facts  # whatever its file says
-
-
-def _tokenizer_facts(settings: dict[str, Any], model_type: str) -> TokenizerFacts:
-    from headscope.model.tokenizers import padding_side_of
-
-    side = settings.get("padding_side")
-    return TokenizerFacts(
-        padding_side=side if side in ("left", "right") else padding_side_of(model_type),
-        pad_token=_token(settings.get("pad_token")),
-        eos_token=_token(settings.get("eos_token")),
-    )
-
-
-def _token(value: Any) -> str | None:
-    """A special token as settings write it: a text, or an object with its content."""
-    content = value.get("content") if isinstance(value, dict) else value
-    return content if isinstance(content, str) else None
 
 
 @dataclass(frozen=True, slots=True)

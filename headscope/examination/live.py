@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headscope.errors import UsageError
 from headscope.examination.assembly import checkpoint_facts, join_head
 from headscope.examination.compiled import uncompiled
-from headscope.examination.configuration import built_facts, with_purpose
+from headscope.examination.configuration import built_facts, with_purpose, with_tables
 from headscope.examination.environment import environment
 from headscope.examination.findings import findings_of, likely_profile
 from headscope.examination.live_facts import (
@@ -315,7 +315,8 @@ def live_facts(seen: Seen, origin: Origin | None = None) -> BuiltFacts:
 
     A library that makes scores itself decides what a checkpoint is for.
     """
-    built = built_facts(getattr(seen.unwrapped.origin, "config", None))
+    inner = seen.unwrapped.origin
+    built = with_tables(built_facts(getattr(inner, "config", None)), inner)
     return built if origin is None or seen.unwrapped.scorer is not None else with_purpose(built, origin.manifest)
 
 

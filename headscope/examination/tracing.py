@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headscope.errors import Unsupported
 from headscope.facts import HeadTrace, PaddingEffect, Unavailable
+from headscope.facts.check import Reach
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -123,6 +125,16 @@ def _small_model(choice: Choice) -> PreTrainedModel:
 
     Raises ValueError where the smallest is too large, and whatever the class raises.
     """
+    return _made(choice, _small_config(choice))
+
+
+def _made(choice: Choice, config: Any) -> PreTrainedModel:
+    model: PreTrainedModel = choice.cls(config)
+    model.train(False)
+    return model
+
+
+def _small_config(choice: Choice) -> Any:
 
     from headscope.model.reduced_config import fitting_config
     from headscope.upstream.torch import on_meta
@@ -134,9 +146,7 @@ def _small_model(choice: Choice) -> PreTrainedModel:
     small = fitting_config(choice.config, count)
     if small is None:
         raise ValueError("the smallest model of this configuration is too large to be run")
-    model: PreTrainedModel = choice.cls(small)
-    model.train(False)
-    return model
+    return small
 
 
 def unless_contradicted(trace: HeadTrace) -> HeadTrace:
@@ -167,3 +177,57 @@ def padding_effects(choice: Choice) -> tuple[PaddingEffect, ...]:
             return measure_padding(small, choice.task)
     except Exception as err:  # a class that cannot be built small is not measured, and a gap reports it
         return tuple(PaddingEffect(side, None, reason=f"{type(err).__name__}: {err}") for side in SIDES)
+
+
+def id_effects(
+    choice: Choice, of_tokenizer: Mapping[str, int], around: set[str], differing: Mapping[str, bool], side: str
+) -> dict[str, tuple[Reach | None, str]]:
+    """What each differing id of the configuration does to the scores: what `measure_ids` gives, by role.
+
+    `around` are the roles of the tokens that the tokenizer puts around a text, and `differing` says for each role
+    whether the configuration's id is that of a word. Measured on small random models: one
+    with the tokenizer's ids, and for each role one with the configuration's.
+    """
+    from headscope.model.quiet import quiet
+    from headscope.model.reduced_config import with_vocabulary
+    from headscope.trace.inputs import text_config_of
+    from headscope.trace.invariance import measure_ids, measured_texts
+    from headscope.trace.randomness import OwnRandomness
+
+    config = deepcopy(choice.config)
+    for role, number in of_tokenizer.items():
+        setattr(text_config_of(config), f"{_OWN}{role}_token_id", number)
+    found, size = {}, min(text_config_of(config).vocab_size, _FEW_TOKENS)
+    with quiet(), OwnRandomness():
+        small = _small_config(replace(choice, config=with_vocabulary(config, size)))
+        text = text_config_of(small)
+        own = {role: getattr(text, f"{_OWN}{role}_token_id") for role in of_tokenizer}
+        configured = {role: getattr(text, f"{role}_token_id") for role in differing}
+        for role in configured:
+            setattr(text, f"{role}_token_id", own[role])
+        right = _made(choice, small)
+        free = [number for number in range(size) if number not in {*own.values(), *configured.values()}]
+        first, last = ([own[role] for role in pair if role in around & set(own)][:1] for pair in _ENDS)
+        for role, number in configured.items():
+            other = deepcopy(small)
+            setattr(text_config_of(other), f"{role}_token_id", number)
+            model = _made(choice, other)
+            model.load_state_dict(right.state_dict())
+            texts = measured_texts(free[-8:-1], (first, last), number if differing[role] else None)
+            found[role] = measure_ids(model, right, texts, own.get("pad"), side)
+    return found
+
+
+_OWN = "of_tokenizer_"
+_FEW_TOKENS = 128
+_ENDS = (("cls", "bos"), ("sep", "eos"))
+
+
+def length_effect(choice: Choice, length: int) -> str | None:
+    """The error that a text of `length` tokens raises in a model of the class; "" for none, None where unknown."""
+    from headscope.model.quiet import quiet
+    from headscope.trace.invariance import error_of_length
+    from headscope.trace.randomness import OwnRandomness
+
+    with quiet(), OwnRandomness():
+        return error_of_length(partial(_made, choice), _small_config(choice), length)

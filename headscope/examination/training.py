@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.examination.base_numbers import live_base_numbers
 from headscope.examination.configuration import config_facts
-from headscope.examination.evidence import read_tokenizer
 from headscope.examination.live import Seen, config_of, live_facts, live_health, resized_in, see, with_info, with_origin
 from headscope.examination.origin import Origin, find_origin
+from headscope.examination.tokenizer import read_tokenizer, with_effects
 from headscope.facts import ParameterStatus, Profile, Report, Unavailable
 from headscope.facts.check import HeadTrial, LiveFacts, Subject, TensorValues, TokenizerFacts
 from headscope.upstream.peft import plain_name
@@ -94,12 +94,15 @@ def _compared(subject: Subject, seen: Seen, origin: Origin) -> Subject:
     live = replace(subject.live, resized=resized_in(seen, report)) if subject.live else None
     scorer = seen.unwrapped.scorer
     tokenizer, unknown, inapplicable = _tokenizer(report, origin, scorer.padding_side if scorer else "")
+    built = live_facts(seen, origin)
+    if tokenizer is not None:
+        tokenizer = with_effects(tokenizer, built, origin.manifest, origin.request)
     return replace(
         subject,
         report=report,
         values=None if subject.values is None else _with_stored_dtypes(subject.values, report, origin),
         live=live,
-        built=live_facts(seen, origin),
+        built=built,
         tokenizer=tokenizer,
         unknown=unknown,
         inapplicable=inapplicable,

@@ -13,7 +13,7 @@ from headscope.examination.evidence import gather
 from headscope.examination.findings import likely_profile
 from headscope.examination.request import Request
 from headscope.examination.structure import ReportMemory
-from headscope.facts import ParameterStatus, Profile, Report, Severity
+from headscope.facts import CheckpointKind, ParameterStatus, Profile, Report, Severity
 from headscope.facts.check import CheckResult, Verdict
 from headscope.facts.scan import Cause, ScanRow
 from headscope.facts.weights import NEW_AT_LOAD
@@ -53,7 +53,8 @@ def unread(reference: str, cause: Cause, reason: str) -> ScanRow:
 def _row(examined: Examined, request: Request, asked: Asked) -> ScanRow:
     report = examined.report
     profile = asked.profile or likely_profile(report)
-    subject = gather(examined, request, profile, whole=False)
+    is_local = report.checkpoint.kind is CheckpointKind.LOCAL
+    subject = gather(examined, request, profile, reads_tokenizer=is_local, reads_numbers=False)
     result = judge(subject, asked.selection or select())
     checkpoint, model, weights, head = report.checkpoint, report.model, report.weights, report.head
     is_open = any(item.status is ParameterStatus.UNKNOWN for item in weights.parameters)

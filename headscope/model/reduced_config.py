@@ -161,9 +161,10 @@ def with_vocabulary(config: Any, size: int) -> Any:
         if type(values.get("vocab_size")) is not int:
             continue
         part.vocab_size = size
-        outside = [field for field, value in values.items() if _is_token(field, value) and value >= size]
-        for place, field in enumerate(sorted(outside, key=lambda field: (values[field], field))):
-            setattr(part, field, size // 2 - place)
+        outside = {field: value for field, value in values.items() if _is_token(field, value) and value >= size}
+        places = {value: size // 2 - place for place, value in enumerate(sorted(set(outside.values())))}
+        for field, value in outside.items():  # equal ids stay equal
+            setattr(part, field, places[value])
     return reduced
 
 

@@ -83,6 +83,13 @@ _GENERIC = {"TokenizersBackend", "PreTrainedTokenizerFast"}
 """Classes that are whatever the checkpoint's file says."""
 
 
+def default_tokens(class_name: str, model_type: str) -> dict[str, str]:
+    """The special tokens, such as `pad_token`, that a tokenizer class has by default, or that of a family."""
+    cls = _load(class_name or _tokenizer_class(model_type))
+    defaults = {} if cls is None else _string_defaults(cls)
+    return {name: token for name, token in defaults.items() if name.endswith("_token")}
+
+
 def _string_defaults(cls: Any) -> dict[str, str]:
     """The arguments of a class that are text by default: `cls_token`, `eos_token`, ..."""
     parameters = inspect.signature(cls.__init__).parameters.values()

@@ -1,6 +1,7 @@
 """Padding invariance: do the scores of a short text change when it is padded to the length of a batch?"""
 
 import inspect
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -9,16 +10,18 @@ from transformers import PreTrainedModel
 
 from headscope.errors import Unsupported
 from headscope.facts import PaddingEffect, Task
+from headscope.facts.check import Reach
 from headscope.trace.execution import run_forward, run_on_probe, run_unrecorded
 from headscope.trace.inputs import MAKERS, Row, Sizes, text_config_of
 from headscope.trace.outputs import usual_scores
-from headscope.trace.probe import Probe
+from headscope.trace.probe import LONGEST_TEXT, Probe
 
 _LENGTHS = (9, 10)
 _PADDING = 4
 _CHOICES = 2
 # In relation to the largest score. Padding that is masked still changes the rounding, as sums have other lengths.
 _TOLERANCE = 1e-3
+_FEW_POSITIONS = 64
 SIDES = ("right", "left")
 
 
@@ -50,6 +53,70 @@ def reads_padded_texts(cls: type[PreTrainedModel]) -> bool:
     """Whether the forward of a class takes token ids and an attention mask."""
     names = inspect.signature(cls.forward).parameters
     return "input_ids" in names and "attention_mask" in names
+
+
+def measured_texts(
+    words: list[int], ends: tuple[list[int], list[int]], configured: int | None
+) -> tuple[tuple[Reach, list[list[int]]], ...]:
+    """Texts of ordinary words between the tokens at their ends, then some that hold another token as a word."""
+    first, last = ends
+    own = [] if configured is None else [[*words[:2], configured, *words[2:]], [*words, configured]]
+    return (Reach.ALL, [[*first, *words, *last]]), (Reach.SOME, [[*first, *text, *last] for text in own])
+
+
+def measure_ids(
+    configured: PreTrainedModel, right: PreTrainedModel, texts: Any, pad: int | None, side: str
+) -> tuple[Reach | None, str]:
+    """Which texts get other scores, alone or in a batch, or an error, because of the ids in a model's configuration.
+
+    `right` is the same model with the ids of the tokenizer, which pads with `pad` (None: it pads nothing) on a side.
+    """
+    for reach, group in texts:
+        for text in group:
+            for place, inputs in _runs(text, pad, side).items():
+                own, wanted = _scores(configured, *inputs), _scores(right, *inputs)
+                if isinstance(wanted, str):
+                    return None, f"with the tokenizer's ids the model raises {wanted}"
+                if isinstance(own, str):
+                    return reach, f"{place} raise {own}"
+                if (own - wanted).abs().max() > _TOLERANCE * wanted.abs().max().clamp(min=1e-12):
+                    return reach, f"{place} get other scores"
+    return Reach.NONE, ""
+
+
+def _runs(text: list[int], pad: int | None, side: str) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    """The inputs of a text alone and, where it can be padded, in a batch with a longer one."""
+    ids = torch.tensor([text])
+    alone = {"alone": (ids, torch.ones_like(ids))}
+    if pad is None:
+        return alone
+    padding = [pad] * _PADDING
+    longer = [*text[:3], *text[1:2] * _PADDING, *text[3:]]
+    both = torch.tensor([[*text, *padding] if side == "right" else [*padding, *text], longer])
+    mask = torch.ones_like(both)
+    mask[0, slice(-_PADDING, None) if side == "right" else slice(_PADDING)] = 0
+    return alone | {"in a batch": (both, mask)}
+
+
+def error_of_length(make: Callable[[Any], PreTrainedModel], config: Any, length: int) -> str | None:
+    """The error that texts of `length` tokens raise; "" for none, None where it could not be tried.
+
+    The model is made with few positions, and the text as much longer or shorter than that.
+    """
+    text = text_config_of(config)
+    fields = [name for name in LONGEST_TEXT if type(getattr(text, name, None)) is int]
+    over = min(length - min(getattr(text, name) for name in fields), 1)
+    for name in fields:
+        setattr(text, name, _FEW_POSITIONS)
+    model = make(config)
+    rows = (Row(0, size - 1, size - 1) for size in (_FEW_POSITIONS // 2, _FEW_POSITIONS + over))
+    short, long = (
+        MAKERS["input_ids"](model, Sizes(1, row.last + 1), (row,), Task.SEQUENCE_CLASSIFICATION) for row in rows
+    )
+    if isinstance(_scores(model, short, torch.ones_like(short)), str):
+        return None
+    found = _scores(model, long, torch.ones_like(long))
+    return found if isinstance(found, str) else ""
 
 
 def _effect(model: PreTrainedModel, ids: torch.Tensor, pad: int, side: str, alone: torch.Tensor) -> PaddingEffect:

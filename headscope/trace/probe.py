@@ -28,9 +28,9 @@ _FEW, _FEW_IMAGES = (4, *range(6, 48)), range(2, 48)
 _LONG = 23
 """Tokens in the texts of the later runs, at least, where the model takes that many: beyond a `[:, :20]`."""
 _CHOICES = (3, 6, 10, 14, 15, 18, 20)
-_LONGEST_TEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "n_ctx")
+LONGEST_TEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "n_ctx")
 # RoBERTa counts positions from behind the pad token: of 514 positions, texts can use 512.
-_RESERVED_POSITIONS = 4
+RESERVED_POSITIONS = 4
 # Left and right of the text. Both sides, or "the last token" and "the last that is not padding" would be one position;
 # different amounts, or an index from the end could pass for a rule on padding; one row without any, as people's own
 # batches have, where code that looks for the first pad token finds none.
@@ -222,9 +222,15 @@ def lengths_of_turn(turn: int, most: int | None = None) -> tuple[int, ...]:
 
 def longest_text(config: Any) -> int | None:
     """How many tokens a text may have, less the few positions that some families keep; None without a limit."""
+    found = most_positions(config)
+    return None if found is None else found - RESERVED_POSITIONS
+
+
+def most_positions(config: Any) -> int | None:
+    """How many positions a configuration names; None where it names none."""
     text = None if config is None else text_config_of(config)
-    found = [value for name in _LONGEST_TEXT if type(value := getattr(text, name, None)) is int and value > 0]
-    return min(found) - _RESERVED_POSITIONS if found else None
+    found = [value for name in LONGEST_TEXT if type(value := getattr(text, name, None)) is int and value > 0]
+    return min(found, default=None)
 
 
 def free_sizes(

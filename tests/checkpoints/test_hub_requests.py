@@ -345,7 +345,7 @@ def test_a_check_by_id_says_what_the_check_of_the_folder_says(family: str, tmp_p
         ours, theirs = (json.dumps(item[name]).replace(str(folder), "someone/model") for item in (by_id, local))
         assert ours == theirs, name
     paths = of_hub(hub)
-    assert len(paths) == len(set(paths)) <= 4, paths
+    assert len(paths) == len(set(paths)) <= 5, paths  # the list of files tells what else the tokenizer has
     assert not [path for path in paths if path.startswith("/api/")]
 
 

@@ -224,6 +224,36 @@ def test_a_folder_that_is_no_checkpoint_is_said_with_a_next_step(
     assert caught.value.hint
 
 
+def test_a_table_of_word_vectors_needs_no_config(tmp_path: Path) -> None:
+    kind = "sentence_transformers.sentence_transformer.modules.static_embedding.StaticEmbedding"
+    save_file({"embedding.weight": torch.zeros(50, 16)}, tmp_path / "model.safetensors")
+    (tmp_path / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": kind}]))
+    with pytest.raises(Unsupported, match=r"without a model of Transformers \(StaticEmbedding\).*needs no config.json"):
+        read_manifest(Location(str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("name", "has_config"), [("model.pt", False), ("pytorch_model.bin", False), ("pytorch_model.bin", True)]
+)
+def test_torchscript_is_named(name: str, has_config: bool, tmp_path: Path) -> None:
+    torch.jit.save(torch.jit.script(torch.nn.Linear(4, 3)), str(tmp_path / name))
+    if has_config:
+        (tmp_path / "config.json").write_text(CONFIG)
+    for place in (tmp_path, tmp_path / name):
+        with pytest.raises(Unsupported, match=f"{name} is TorchScript"):
+            read_manifest(Location(str(place)))
+
+
+def test_the_folder_of_an_export_is_named_where_there_are_no_other_weights(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(CONFIG)
+    (tmp_path / "onnx").mkdir()
+    (tmp_path / "onnx" / "model.onnx").write_bytes(b"")
+    with pytest.raises(HeadscopeError, match=r"onnx/model\.onnx"):
+        read_manifest(Location(str(tmp_path)))
+    save_file({"classifier.weight": torch.zeros(2, 4)}, tmp_path / "model.safetensors")
+    assert read_manifest(Location(str(tmp_path))).tensors
+
+
 REFERENCES: list[tuple[str, type[HeadscopeError]]] = [
     ("", UsageError),
     ("no/such/folder", NotFound),

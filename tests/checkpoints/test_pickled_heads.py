@@ -2,6 +2,8 @@
 
 import os
 import pickle
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +70,22 @@ def test_the_torch_head_of_setfit_is_read(count: int, tmp_path: Path) -> None:
     theirs = joblib.load(tmp_path / "model_head.pkl")
     assert head.class_name == "SetFitHead"
     assert head.shape == tuple(theirs.linear.weight.shape)
+
+
+def test_a_head_that_holds_its_device_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`SetFitModel.save_pretrained` writes one: `SetFitHead` keeps the device that it was made for."""
+    joblib, torch = pytest.importorskip("joblib"), pytest.importorskip("torch")
+    library: Any = types.ModuleType("setfit.modeling")
+    kind = type("SetFitHead", (torch.nn.Module,), {"__module__": "setfit.modeling"})
+    monkeypatch.setitem(sys.modules, "setfit", types.ModuleType("setfit"))
+    monkeypatch.setitem(sys.modules, "setfit.modeling", library)
+    library.SetFitHead = kind
+    head = kind()
+    head.linear, head.device = torch.nn.Linear(16, 3), torch.device("cpu")
+    head.in_features, head.out_features, head.bias = 16, 3, True
+    joblib.dump(head, tmp_path / "model_head.pkl")
+    found = _read(tmp_path / "model_head.pkl")
+    assert (found.class_name, found.shape, found.reason) == ("SetFitHead", (3, 16), "")
 
 
 class _Evil:

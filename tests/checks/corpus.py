@@ -25,9 +25,24 @@ from tests.model.test_quantized import save as save_packed
 from tests.saving import save_safetensors, save_sharded_safetensors, save_torch_zip
 
 LABELS = {"0": "no", "1": "maybe", "2": "yes"}
+PLAIN = {"tokenizer_class": "PreTrainedTokenizerFast"}
+ENDS = {
+    "post_processor": {
+        "type": "TemplateProcessing",
+        "single": [{"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "</s>"}}],
+    }
+}
 RIGHT = {"padding_side": "right", "pad_token": "<pad>", "eos_token": "</s>"}
 
 Build = Callable[[Path], Path]
+
+
+def words(count: int, special: dict[str, int], **parts: Any) -> dict[str, Any]:
+    """A `tokenizer.json` of that many ordinary words, whose special tokens have the given ids."""
+    vocabulary = {f"w{number}": number for number in range(count) if number not in special.values()} | special
+    added = [{"id": number, "content": token, "special": True} for token, number in special.items()]
+    model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "w8"}
+    return {"version": "1.0", "added_tokens": added, "model": model} | parts
 
 
 @dataclass(frozen=True)
@@ -58,6 +73,7 @@ def saved(
     drop: tuple[str, ...] = (),
     edit: Callable[[dict[str, torch.Tensor]], Any] | None = None,
     tokenizer: dict[str, Any] | None = None,
+    vocabulary: dict[str, Any] | None = None,
     save: Callable[..., None] = save_safetensors,
     **changes: Any,
 ) -> Build:
@@ -80,6 +96,8 @@ def saved(
             path.write_text(json.dumps(values))
         if tokenizer is not None:
             (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer))
+        if vocabulary is not None:
+            (folder / "tokenizer.json").write_text(json.dumps(vocabulary))
         return folder
 
     return build
@@ -91,6 +109,18 @@ def named(labels: dict[str, str]) -> dict[str, Any]:
         "id2label": {int(key): name for key, name in labels.items()},
         "label2id": {name: int(key) for key, name in labels.items()},
     }
+
+
+def padded_otherwise(family: str, configured: int, used: int) -> Build:
+    """A tokenizer that pads with another id than the configuration names."""
+    files = {"tokenizer": PLAIN | RIGHT, "vocabulary": words(60, {"<pad>": used, "</s>": 2})}
+    return saved(family, config={"pad_token_id": configured}, **files)
+
+
+def contradicted(**parts: Any) -> Build:
+    """A `tokenizer.json` that pads or cuts otherwise than `tokenizer_config.json`."""
+    settings = PLAIN | RIGHT | {"truncation_side": "right"}
+    return saved("bert", tokenizer=settings, vocabulary=words(60, {"<pad>": 0, "</s>": 2}, **parts))
 
 
 def fault(rule: str, name: str, build: Build, profile: str = "inference", *also: str, **options: Any) -> Case:
@@ -337,6 +367,21 @@ FAULTS: tuple[Case, ...] = (
     fault("HS305", "bert-left", saved("bert", tokenizer={"padding_side": "left"}), "inference", "HS303"),
     fault("HS305", "electra-left", saved("electra", tokenizer={"padding_side": "left"}), "inference", "HS303"),
     fault("HS305", "albert-left", saved("albert", tokenizer={"padding_side": "left"}), "inference", "HS303"),
+    fault("HS306", "gpt2", padded_otherwise("gpt2", 5, 6)),
+    fault("HS306", "llama", padded_otherwise("llama", 0, 6), "training"),
+    fault(
+        "HS306", "bart", saved("bart", tokenizer=PLAIN | RIGHT, vocabulary=words(60, {"<pad>": 1, "</s>": 7}, **ENDS))
+    ),
+    fault("HS306", "bert-inert", padded_otherwise("bert", 0, 6)),
+    fault("HS307", "bert-words", saved("bert", tokenizer=PLAIN, vocabulary=words(120, {}))),
+    fault("HS307", "gpt2-pad", saved("gpt2", tokenizer=PLAIN | RIGHT, vocabulary=words(99, {})), "training"),
+    fault("HS307", "roberta-image", saved("roberta", tokenizer=PLAIN, vocabulary=words(99, {"<image>": 101}))),
+    fault("HS308", "bert", saved("bert", tokenizer={"model_max_length": 128})),
+    fault("HS308", "roberta", saved("roberta", tokenizer={"model_max_length": 64})),
+    fault("HS308", "gpt2", saved("gpt2", tokenizer={"model_max_length": 65}), "training"),
+    fault("HS309", "side", contradicted(padding={"direction": "Left", "pad_token": "<pad>"})),
+    fault("HS309", "pad", contradicted(padding={"direction": "Right", "pad_token": "</s>"})),
+    fault("HS309", "cut", contradicted(truncation={"direction": "Left"})),
     fault("HS401", "bert", saved("bert", of="language_model"), "inference", "HS103", "HS202"),
     fault("HS401", "llama", saved("llama", of="language_model"), "inference", "HS102", "HS202"),
     fault("HS401", "vit", saved("vit", of="base"), "inference", "HS102", "HS202"),

@@ -56,9 +56,12 @@ from headscope.facts.check import (
     CheckResult,
     ConfigFacts,
     HeadTrial,
+    IdEffect,
     LiveFacts,
+    Reach,
     Subject,
     TensorValues,
+    TokenId,
     TokenizerFacts,
     Verdict,
 )
@@ -876,14 +879,23 @@ def test_a_verdict_is_failed_before_not_determined_before_passed() -> None:
     assert result(pickled, fail_on="warning").verdict is Verdict.FAILED
 
 
+OF_TOKENIZERS = tuple(
+    Unavailable(name, "cannot be read")
+    for name in (
+        "HS303 padding-side", "HS306 token-ids", "HS307 tokens-beyond-embedding", "HS308 text-length",
+        "HS309 tokenizer-files",
+    )
+)  # fmt: skip
+
+
 def test_a_rule_that_could_not_be_decided_counts_if_it_could_fail_the_check() -> None:
     unread = (Unavailable("tokenizer", "cannot be read"),)
     found = result(subject(unknown=unread))
     assert found.verdict is Verdict.NOT_DETERMINED
-    assert found.not_determined == (Unavailable("HS303 padding-side", "cannot be read"),)
+    assert found.not_determined == OF_TOKENIZERS
     without = result(subject(inapplicable=unread, data=DATA))
     assert without.verdict is Verdict.PASSED
-    assert without.not_applicable == (Unavailable("HS303 padding-side", "cannot be read"),)
+    assert without.not_applicable == OF_TOKENIZERS
     both = result(subject(inapplicable=unread, unknown=unread))
     assert both.verdict is Verdict.NOT_DETERMINED  # what could not be read is not skipped
     assert (both.not_determined, both.not_applicable) == (found.not_determined, ())
@@ -921,6 +933,61 @@ def test_a_fresh_head_is_an_error_for_inference_if_the_evidence_is_decisive() ->
     assert severities("HS502", health=health(confidence=DECISIVE - 0.001)) == ([NOTE], [WARNING])
 
 
+PAD = TokenId("pad", "<pad>", 6, "tokenizer.json", True)
+CONFIGURED = BuiltFacts(3, 100, 5, token_ids=(("pad", 5),), embedding_rows=100)
+
+
+def tokenized(*tokens: TokenId, **more: Any) -> dict[str, Any]:
+    return {"tokenizer": TokenizerFacts("right", "<pad>", None, tokens, **more), "built": CONFIGURED}
+
+
+@pytest.mark.parametrize(
+    ("reach", "severity", "said"),
+    [
+        (Reach.ALL, ERROR, "(tokenizer.json): texts in a batch get other scores (measured"),
+        (Reach.SOME, WARNING, "(tokenizer.json): texts with the token 5 in a batch get other scores (measured"),
+        (Reach.NONE, NOTE, "(tokenizer.json), which leaves the scores alone (measured"),
+    ],
+)
+def test_another_id_is_as_grave_as_what_it_changes(reach: Reach, severity: Severity, said: str) -> None:
+    facts = tokenized(PAD, effects=(IdEffect("pad", 5, "config.json", reach, "in a batch get other scores"),))
+    (found,) = findings("HS306", subject(**facts))
+    assert (found.severity, found.parameters) == (severity, ("pad_token_id",))
+    named = "pad_token_id is 5 (config.json), and the id of the tokenizer's pad token '<pad>' is 6"
+    assert f"{named} {said}" in found.message
+
+
+def test_an_id_that_could_not_be_measured_or_read_is_not_silent() -> None:
+    unmeasured = IdEffect("pad", 5, "config.json", None, "ValueError: no")
+    with pytest.raises(NotKnown, match="what pad_token_id 5 does to the scores could not be measured: ValueError: no"):
+        findings("HS306", subject(**tokenized(PAD, effects=(unmeasured,))))
+    with pytest.raises(NotApplicable, match="17 MB"):
+        findings("HS306", subject(**tokenized(replace(PAD, id=None), ids_unread="it has 17 MB")))
+    with pytest.raises(NotApplicable, match="17 MB"):
+        findings("HS307", subject(**tokenized(PAD, ids_unread="it has 17 MB")))
+    assert severities("HS306", **tokenized(PAD)) == SILENT
+
+
+@pytest.mark.parametrize(("number", "is_found"), [(99, False), (100, True)])
+@pytest.mark.parametrize(("occurs", "severity"), [(True, ERROR), (False, WARNING)])
+def test_a_token_counts_from_the_first_row_that_is_missing(
+    number: int, is_found: bool, occurs: bool, severity: Severity
+) -> None:
+    facts = tokenized(TokenId("", "w", number, "tokenizer.json", occurs))
+    assert severities("HS307", **facts) == (([severity], [severity]) if is_found else SILENT)
+    facts["built"] = replace(CONFIGURED, embedding_rows=None)
+    assert severities("HS307", **facts) == (([severity], [severity]) if is_found else SILENT)
+
+
+def test_a_text_as_long_as_the_tokenizer_allows_is_tried() -> None:
+    assert severities("HS308", **tokenized(too_long="")) == SILENT
+    long = tokenized(max_length=513, too_long="IndexError") | {"built": replace(CONFIGURED, positions=512)}
+    (found,) = findings("HS308", subject(**long))
+    assert (found.severity, found.remedy) == (ERROR, "Set tokenizer.model_max_length = 512, and save the tokenizer.")
+    with pytest.raises(NotKnown, match="513"):
+        findings("HS308", subject(**tokenized(max_length=513, too_long=None)))
+
+
 def test_the_gravest_findings_come_first() -> None:
     about = subject(
         INFERENCE, head=ALL_NEW, model=model(labels_are_placeholders=True),
@@ -933,7 +1000,7 @@ def test_a_result_says_what_was_asked_of_what() -> None:
     found = result(subject(INFERENCE, checkpoint=checkpoint(notices=("a notice",))), wanted=("HS30",))
     assert found.reference == "org/model"
     assert found.profile is INFERENCE
-    assert found.rules == ("HS301", "HS302", "HS303", "HS304", "HS305")
+    assert found.rules == tuple(f"HS30{number}" for number in range(1, 10))
     assert found.notices == ("a notice",)
     assert found.command == "check"
 

@@ -27,7 +27,7 @@ _OF_LABELS = _ARRAYS - {_WRAPPER}
 _TORCH = {
     Global("setfit.modeling", "SetFitHead"), Global("torch.nn.modules.linear", "Linear"),
     Global("torch._utils", "_rebuild_parameter"), Global("torch._utils", "_rebuild_tensor_v2"),
-    Global("torch.storage", "_load_from_bytes"),
+    Global("torch.storage", "_load_from_bytes"), Global("torch", "device"),
 }  # fmt: skip
 
 _COMPRESSED = {

@@ -78,6 +78,9 @@ def headers_of(tensors: Mapping[Any, Any], name: str) -> tuple[TensorHeader, ...
 
 def _zipped(source: ByteSource, names: set[str] | None = None) -> Any:
     archive = Archive(source)
+    if any(name.startswith(f"{archive.folder}code/") for name in archive.records):
+        hint = "give the model that it was made from, as save_pretrained writes it"
+        raise Unsupported(f"{source.name} is TorchScript, a compiled program, and not a state dict", hint)
     pickles = sum(name.count("/") == 1 and name.endswith("/data.pkl") for name in archive.records)
     if pickles > 1:
         raise bad_file(source.name, f"it holds {pickles} data.pkl where one was expected")

@@ -1,0 +1,194 @@
+"""What the files of a checkpoint's tokenizer say, held against what its configuration says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from headscope.errors import HeadscopeError, NotFound
+from headscope.examination.configuration import ROLES
+from headscope.examination.reading import open_stored_files
+from headscope.examination.request import Request
+from headscope.facts import CheckpointManifest, Report, Unavailable
+from headscope.facts.check import BuiltFacts, Contradiction, IdEffect, TokenId, TokenizerFacts
+from headscope.facts.tasks import TEXT_TASKS
+
+if TYPE_CHECKING:
+    from headscope.checkpoints import FileReader, TokenIds
+
+_NO_LIMIT = 10**9
+"""A `model_max_length` of this or more is Transformers' way to say that there is none."""
+_SETTINGS = "tokenizer_config.json"
+TOKEN_IDS = "token ids"
+
+
+def read_tokenizer(
+    report: Report,
+    manifest: CheckpointManifest,
+    request: Request,
+    unknown: list[Unavailable],
+    inapplicable: list[Unavailable],
+) -> TokenizerFacts | None:
+    """What the checkpoint's tokenizer files say; why there is nothing goes into one of the lists."""
+    if report.model.task not in TEXT_TASKS:
+        inapplicable.append(Unavailable("tokenizer", "the model reads no text"))
+        return None
+    from headscope.checkpoints import read_tokenizer_settings
+
+    try:
+        opened = open_stored_files(request, manifest)
+        read = ((place.sidecar, read_tokenizer_settings(place.sidecar)) for place in opened)
+        sidecar, settings = next((found for found in read if found[1] is not None), (None, None))
+    except HeadscopeError as err:
+        unknown.append(Unavailable("tokenizer", f"its settings could not be read: {err.message}"))
+        return None
+    if sidecar is None or settings is None:
+        where = "the checkpoint contains no tokenizer" if opened else "snapshots contain no tokenizer"
+        inapplicable.append(Unavailable("tokenizer", where))
+        return None
+    facts = _settings_facts(settings, report.checkpoint.model_type or "")
+    is_pinned = manifest.sentence is not None and manifest.sentence.token_ids and report.head and report.head.token_rows
+    if is_pinned:
+        facts = replace(facts, padding_side="left")  # whatever its file says
+    try:
+        return _with_ids(facts, sidecar, settings, _names_of(settings, report.checkpoint.model_type or ""))
+    except NotFound as err:
+        inapplicable.append(Unavailable(TOKEN_IDS, err.message))
+    except HeadscopeError as err:
+        unknown.append(Unavailable(TOKEN_IDS, err.message))
+    return facts
+
+
+def _with_ids(
+    facts: TokenizerFacts, sidecar: FileReader, settings: Mapping[str, Any], names: Mapping[str, str]
+) -> TokenizerFacts:
+    """The facts with the ids of the tokens. Raises NotFound where no file gives any."""
+    from headscope.checkpoints import read_token_ids
+
+    with sidecar.reaching():
+        ids = read_token_ids(sidecar.storage, settings, names.values(), cheaply=sidecar.reads_cheaply)
+    found = tuple(_contradictions(settings, ids))
+    return replace(facts, tokens=tuple(_tokens(names, ids)), ids_unread=ids.unread, contradictions=found)
+
+
+def _names_of(settings: Mapping[str, Any], model_type: str) -> dict[str, str]:
+    """The special tokens by role: as the settings name them, otherwise as the tokenizer's class does."""
+    from headscope.model.tokenizers import default_tokens
+
+    named = settings.get("tokenizer_class")
+    defaults = default_tokens(named if isinstance(named, str) else "", model_type)
+    found = {role: settings.get(f"{role}_token", defaults.get(f"{role}_token")) for role in ROLES}
+    return {role: token for role, value in found.items() if (token := _token(value)) is not None}
+
+
+def _settings_facts(settings: Mapping[str, Any], model_type: str) -> TokenizerFacts:
+    from headscope.model.tokenizers import padding_side_of
+
+    side, longest = settings.get("padding_side"), settings.get("model_max_length")
+    return TokenizerFacts(
+        padding_side=side if side in ("left", "right") else padding_side_of(model_type),
+        pad_token=_token(settings.get("pad_token")),
+        eos_token=_token(settings.get("eos_token")),
+        max_length=longest if type(longest) is int and 0 < longest < _NO_LIMIT else None,
+    )
+
+
+def _token(value: Any) -> str | None:
+    """A special token as settings write it: a text, or an object with its content."""
+    content = value.get("content") if isinstance(value, dict) else value
+    return content if isinstance(content, str) else None
+
+
+def _tokens(names: Mapping[str, str], ids: TokenIds) -> Iterator[TokenId]:
+    """The special tokens, then the ordinary and the added token with the highest id.
+
+    A special token that the files don't list gets the next id, as the tokenizer appends it.
+    """
+    known: dict[str, tuple[int | None, str]] = {token: (number, ids.file) for token, number in ids.found.items()}
+    known |= {item.token: (item.id or 0, item.file) for item in ids.added}
+    following = max([ids.count or 0, *((item.id or 0) + 1 for item in ids.added)])
+    for role, token in names.items():
+        occurs = role in ("pad", "unk") or f'"{token}"' in ids.template
+        if token not in known and ids.count is not None:
+            known[token] = following, ""
+            following += 1
+        number, file = known.get(token, (None, ""))
+        yield TokenId(role, token, number, file, occurs)
+    beside = [item for item in ids.added if item.token not in names.values()]
+    yield from (item for item in (ids.highest, max(beside, key=lambda item: item.id or 0, default=None)) if item)
+
+
+def _contradictions(settings: Mapping[str, Any], ids: TokenIds) -> Iterator[Contradiction]:
+    """Where `tokenizer_config.json` and `tokenizer.json` differ: Transformers takes ids from the second file only."""
+    listed = settings.get("added_tokens_decoder")
+    known = {item.token: item.id for item in ids.added}
+    for number, item in sorted(listed.items()) if isinstance(listed, dict) else ():
+        token = _token(item) or ""
+        if str(known.get(token, number)) != number:
+            yield Contradiction(f"the id of {token!r}", f"{known[token]} ({ids.file})", f"{number} ({_SETTINGS})")
+    padding, truncation = (part if isinstance(part, dict) else {} for part in (ids.padding, ids.truncation))
+    others = {
+        "pad_token": padding.get("pad_token"),
+        "padding_side": padding.get("direction"),
+        "truncation_side": truncation.get("direction"),
+    }
+    for name, other in others.items():
+        used = _token(settings.get(name))
+        if used is not None and isinstance(other, str) and used.lower() != other.lower():
+            yield Contradiction(name, f"{used!r} ({_SETTINGS})", f"{other!r} ({ids.file})")
+
+
+def with_effects(
+    facts: TokenizerFacts, built: BuiltFacts, manifest: CheckpointManifest, request: Request
+) -> TokenizerFacts:
+    """The facts with what follows where the configuration says something else: measured only there."""
+    effects = _effects(facts, built, manifest, request)
+    too_long = _too_long(facts, built, manifest, request)
+    return replace(facts, effects=effects, too_long=too_long)
+
+
+def _effects(
+    facts: TokenizerFacts, built: BuiltFacts, manifest: CheckpointManifest, request: Request
+) -> tuple[IdEffect, ...]:
+    rows = built.embedding_rows or built.vocab_size or 0
+    has_template = any(item.occurs for item in facts.tokens if item.role in ("cls", "sep", "bos", "eos"))
+    ids = {item.role: item.id for item in facts.tokens if item.role and item.id is not None and item.id < rows}
+    differing = {
+        role: number
+        for role, number in built.token_ids
+        if role in ids and ids[role] != number and 0 <= number < rows
+        if not (role == "eos" and ids[role] in built.eos_token_ids)
+    }
+    if not differing:
+        return ()
+    last = max((item.id or 0 for item in facts.tokens if not item.role and item.occurs), default=0)
+    around = {item.role for item in facts.tokens if item.occurs} if has_template else {"cls", "sep", "pad", "unk"}
+    from headscope.examination.loading import choose_class
+    from headscope.examination.tracing import id_effects
+
+    try:
+        unwritten = {number for role, number in ids.items() if role not in around}
+        is_word = {role: number <= last and number not in unwritten for role, number in differing.items()}
+        seen = id_effects(choose_class(request, manifest), ids, around, is_word, facts.padding_side)
+    except Exception as err:  # a class that cannot be built small is not measured, and a gap reports it
+        seen = dict.fromkeys(differing, (None, f"{type(err).__name__}: {err}"))
+    return tuple(IdEffect(role, at, _source(manifest, role), *seen[role]) for role, at in differing.items())
+
+
+def _source(manifest: CheckpointManifest, role: str) -> str:
+    text = manifest.config.get("text_config")
+    stated = {**(text if isinstance(text, dict) else {}), **manifest.config}
+    return "config.json" if f"{role}_token_id" in stated else "the default of its class"
+
+
+def _too_long(facts: TokenizerFacts, built: BuiltFacts, manifest: CheckpointManifest, request: Request) -> str | None:
+    if facts.max_length is None or built.positions is None or facts.max_length <= built.positions:
+        return ""
+    from headscope.examination.loading import choose_class
+    from headscope.examination.tracing import length_effect
+
+    try:
+        return length_effect(choose_class(request, manifest), facts.max_length)
+    except Exception:  # a class that cannot be built small is not measured, and a gap reports it
+        return None

@@ -1,0 +1,251 @@
+"""The tokenizer held against the configuration and the weights: real tokenizers and real models are the truth."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerFast
+
+import headscope
+from headscope.checkpoints import read_vocabulary
+from headscope.checkpoints.local import Folder
+from headscope.facts.check import CheckResult
+from tests.families import FAMILIES
+
+SHORT, LONG = "w11 w12 w13 w14", "w21 w22 w23 w24 w25 w26 w27"
+SPECIAL: dict[str, tuple[dict[str, int], str]] = {
+    "bert": ({"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}, "[cls] $A [sep]"),
+    "roberta": ({"cls": 0, "pad": 1, "sep": 2, "unk": 3, "mask": 4}, "[cls] $A [sep]"),
+    "bart": ({"bos": 0, "pad": 1, "eos": 2, "unk": 3}, "[bos] $A [eos]"),
+    "t5": ({"pad": 0, "eos": 1, "unk": 2}, "$A [eos]"),
+    "gpt2": ({"pad": 0, "unk": 1, "eos": 2}, "$A"),
+    "llama": ({"pad": 0, "bos": 1, "eos": 2, "unk": 3}, "[bos] $A"),
+}
+
+
+def tokenizer(family: str, side: str = "right", count: int = 40, **more: Any) -> Any:
+    """The word `w11` is token 11, unless a special token has that id."""
+    special, template = SPECIAL[family]
+    names = {number: f"[{role}]" for role, number in special.items()}
+    inner = Tokenizer(models.WordLevel({names.get(n, f"w{n}"): n for n in range(count)}, unk_token="[unk]"))
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    ends = [(f"[{role}]", number) for role, number in special.items() if f"[{role}]" in template]
+    if ends:
+        inner.post_processor = processors.TemplateProcessing(single=template, special_tokens=ends)
+    named = {f"{role}_token": f"[{role}]" for role in special}
+    kind: Any = PreTrainedTokenizerFast
+    return kind(tokenizer_object=inner, padding_side=side, **(named | more))
+
+
+def save(folder: Path, family: str, tokens: Any, **config: Any) -> Path:
+    special = {f"{role}_token_id": number for role, number in SPECIAL[family][0].items()}
+    chosen = FAMILIES[family]
+    model = chosen.build(chosen.classifier, **(special | {"num_labels": 3} | config))
+    with torch.no_grad():
+        for value in model.parameters():
+            value.add_(0.05 * torch.randn_like(value))
+    model.save_pretrained(folder)
+    tokens.save_pretrained(folder)
+    return folder
+
+
+def check(folder: Path, rules: str = "HS306,HS307,HS308,HS309", profile: Any = "inference") -> CheckResult:
+    return headscope.check(str(folder), profile, rules=rules, offline=True)
+
+
+def found(folder: Path) -> dict[str, str]:
+    return {item.id: str(item.severity) for item in check(folder).findings}
+
+
+def scores(folder: Path, texts: list[str], **config: Any) -> torch.Tensor:
+    """The scores that a service gives: the first text in a batch with the others."""
+    encode = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForSequenceClassification.from_pretrained(folder, **config).eval()
+    inputs = encode(texts, return_tensors="pt", padding=len(texts) > 1)
+    inputs.pop("token_type_ids", None)
+    with torch.no_grad():
+        given: torch.Tensor = model(**inputs).logits
+    return given[0]
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize(
+    ("role", "family"), [(role, name) for name in SPECIAL for role in ("pad", "eos") if role in SPECIAL[name][0]]
+)
+def test_another_id_is_an_error_exactly_where_the_scores_of_a_batch_differ(
+    role: str, family: str, side: str, tmp_path: Path
+) -> None:
+    right = {f"{role}_token_id": SPECIAL[family][0][role]}
+    save(tmp_path, family, tokenizer(family, side), **{f"{role}_token_id": 33})
+    wanted = scores(tmp_path, [SHORT, LONG], **right)
+    try:
+        differs = not torch.allclose(scores(tmp_path, [SHORT, LONG]), wanted, atol=1e-4)
+    except (ValueError, RuntimeError, IndexError):
+        differs = True
+    (item,) = [item for item in check(tmp_path).findings if item.id == "HS306"]
+    assert (item.severity == "error") is differs, item.message
+    assert f"{role}_token_id is 33 (config.json)" in item.message
+    assert f"is {SPECIAL[family][0][role]} (tokenizer.json)" in item.message
+
+
+@pytest.mark.parametrize("family", SPECIAL)
+def test_the_ids_of_a_healthy_checkpoint_are_silent(family: str, tmp_path: Path) -> None:
+    save(tmp_path, family, tokenizer(family, model_max_length=60))
+    result = check(tmp_path)
+    assert (result.findings, result.not_determined) == ((), ())
+
+
+def test_a_word_that_the_configuration_takes_for_padding_is_a_warning(tmp_path: Path) -> None:
+    save(tmp_path, "llama", tokenizer("llama", "left"), pad_token_id=14)
+    assert torch.allclose(scores(tmp_path, [SHORT[:-4], LONG]), scores(tmp_path, [SHORT[:-4]]), atol=1e-4)
+    assert not torch.allclose(scores(tmp_path, [SHORT]), scores(tmp_path, [SHORT], pad_token_id=0), atol=1e-4)
+    assert found(tmp_path) == {"HS306": "warning"}
+
+
+def test_the_end_token_as_padding_of_the_configuration_is_inert_on_the_left(tmp_path: Path) -> None:
+    save(tmp_path, "gpt2", tokenizer("gpt2", "left"), pad_token_id=2)
+    assert found(tmp_path) == {"HS306": "note"}
+
+
+@pytest.mark.parametrize(
+    ("added", "special", "severity"),
+    [("w500", False, "error"), ("<image>", True, "warning"), ("[pad]", True, "error")],
+    ids=["a word", "a token that only its name gives", "the pad token"],
+)
+def test_a_token_beyond_the_embedding_raises_in_service(
+    added: str, special: bool, severity: str, tmp_path: Path
+) -> None:
+    tokens = tokenizer("gpt2", count=99)
+    tokens.add_tokens([added if added != "[pad]" else "[other pad]"], special_tokens=special)
+    if added == "[pad]":
+        tokens.pad_token = "[other pad]"
+    save(tmp_path, "gpt2", tokens)
+    with pytest.raises(IndexError):
+        scores(tmp_path, [f"w11 {added}"] if added != "[pad]" else [SHORT, LONG])
+    assert found(tmp_path)["HS307"] == severity
+
+
+def test_words_beyond_the_embedding_raise_and_a_padded_embedding_does_not(tmp_path: Path) -> None:
+    larger = save(tmp_path / "larger", "bert", tokenizer("bert", count=120))
+    with pytest.raises(IndexError):
+        scores(larger, ["w110"])
+    (item,) = check(larger).findings
+    assert (item.id, item.severity) == ("HS307", "error")
+    assert "99 rows" in item.message
+    assert "'w119' has the id 119 (tokenizer.json)" in item.message
+    assert found(save(tmp_path / "same", "bert", tokenizer("bert", count=99))) == {}
+
+
+def test_a_special_token_that_no_file_lists_is_appended(tmp_path: Path) -> None:
+    save(tmp_path, "gpt2", tokenizer("gpt2", count=99))
+    settings = tmp_path / "tokenizer_config.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"pad_token": "<new>"}))
+    assert AutoTokenizer.from_pretrained(tmp_path).pad_token_id == 99
+    with pytest.raises(IndexError):
+        scores(tmp_path, [SHORT, LONG])
+    (item,) = [item for item in check(tmp_path).findings if item.id == "HS307"]
+    assert "'<new>' has the id 99 (not in its vocabulary, so appended to it)" in item.message
+
+
+@pytest.mark.parametrize(
+    ("family", "length", "raises"),
+    [("bert", 64, False), ("bert", 65, True), ("roberta", 62, False), ("roberta", 63, True), ("llama", 500, False),
+     ("t5", 500, False), ("bart", 65, True), ("gpt2", 1_000_000, True)],
+)  # fmt: skip
+def test_texts_as_long_as_the_tokenizer_allows(family: str, length: int, raises: bool, tmp_path: Path) -> None:
+    save(tmp_path, family, tokenizer(family, model_max_length=length))
+    encode = AutoTokenizer.from_pretrained(tmp_path)
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
+    inputs = encode("w11 " * 200, truncation=True, return_tensors="pt")
+    try:
+        model(inputs.input_ids, attention_mask=inputs.attention_mask)
+    except (IndexError, RuntimeError):
+        assert raises
+    else:
+        assert not raises
+    assert ("HS308" in found(tmp_path)) is raises
+
+
+@pytest.mark.parametrize("older", ["special_tokens_map.json", "vocab.txt"])
+def test_the_files_of_older_tokenizers_are_read(older: str, tmp_path: Path) -> None:
+    save(tmp_path, "gpt2", tokenizer("gpt2"), pad_token_id=33)
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    names = {name: settings.pop(name) for name in list(settings) if name.endswith("_token")}
+    settings.pop("added_tokens_decoder", None)
+    if older == "vocab.txt":
+        vocabulary = json.loads((tmp_path / "tokenizer.json").read_text())["model"]["vocab"]
+        (tmp_path / "tokenizer.json").unlink()
+        (tmp_path / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
+        settings |= names
+    else:
+        (tmp_path / older).write_text(json.dumps(names))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert found(tmp_path) == {"HS306": "error"}
+
+
+def test_a_vocabulary_that_is_not_text_says_nothing_of_ids(tmp_path: Path) -> None:
+    save(tmp_path, "gpt2", tokenizer("gpt2"), pad_token_id=33)
+    (tmp_path / "tokenizer.json").unlink()
+    (tmp_path / "tokenizer_config.json").write_text('{"pad_token": "[pad]"}')
+    (tmp_path / "spiece.model").write_bytes(b"\x00")
+    assert {item.what.partition(" ")[0] for item in check(tmp_path).not_applicable} == {"HS306", "HS307"}
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["{", '{"model": {"vocab": {"a": "b"}}}', '{"model": {}}', "[]", "", '{"model": {"vocab": {"\\x": 1}}}'],
+)
+def test_a_broken_vocabulary_is_not_determined(content: str, tmp_path: Path) -> None:
+    save(tmp_path, "gpt2", tokenizer("gpt2"))
+    (tmp_path / "tokenizer.json").write_text(content)
+    result = check(tmp_path)
+    assert {item.what.partition(" ")[0] for item in result.not_determined} == {"HS306", "HS307"}
+    assert result.verdict == "not_determined"
+
+
+def test_two_files_that_pad_differently_are_a_note(tmp_path: Path) -> None:
+    save(tmp_path, "bert", tokenizer("bert"))
+    file = tmp_path / "tokenizer.json"
+    padding = {"strategy": "BatchLongest", "direction": "Left", "pad_to_multiple_of": None, "pad_id": 0}
+    padding |= {"pad_type_id": 0, "pad_token": "[pad]"}
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"padding": padding}))
+    assert AutoTokenizer.from_pretrained(tmp_path).padding_side == "right"
+    (item,) = check(tmp_path).findings
+    assert (item.id, item.severity) == ("HS309", "note")
+    assert "'right' (tokenizer_config.json)" in item.message
+
+
+def test_a_model_in_memory_is_held_against_the_tokenizer_it_was_loaded_with(tmp_path: Path) -> None:
+    save(tmp_path, "gpt2", tokenizer("gpt2"), pad_token_id=33)
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    live = headscope.check(model, "inference", rules="HS3")
+    assert [item for item in live.findings if item.id == "HS306"] == [
+        item for item in check(tmp_path).findings if item.id == "HS306"
+    ]
+    shutil.rmtree(tmp_path)
+
+
+@pytest.mark.parametrize("model", [models.BPE, models.WordPiece, models.Unigram])
+def test_the_vocabulary_is_the_one_that_the_tokenizers_library_reads(model: Any, tmp_path: Path) -> None:
+    strange = ["a", '"', "\\", "\\\\", "ä€😀", "\u2028", "\n", '": 5', "padding", "model", "[", "}"]
+    if model is models.Unigram:
+        inner = Tokenizer(models.Unigram([(token, -float(at)) for at, token in enumerate(strange)], unk_id=0))
+    else:
+        inner = Tokenizer(
+            model(
+                {token: at for at, token in enumerate(strange)}, **({} if model is models.WordPiece else {"merges": []})
+            )
+        )
+    inner.add_special_tokens(["<p>"])
+    for pretty in (True, False):
+        inner.save(str(tmp_path / "tokenizer.json"), pretty=pretty)
+        assert read_vocabulary(Folder(tmp_path)) == inner.get_vocab(with_added_tokens=True)
+
+
+def test_a_vocab_txt_is_split_at_line_ends_only(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_bytes('a\u2028b\n"\\\r\n\x85\nz\n'.encode())
+    assert read_vocabulary(Folder(tmp_path)) == {"a\u2028b": 0, '"\\': 1, "\x85": 2, "z": 3}
