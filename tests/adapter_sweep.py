@@ -130,7 +130,11 @@ def _refilled(state: State) -> State:
     made: dict[tuple[Any, ...], torch.Tensor] = {}
     for name, value in state.items():
         is_shared = bool(value.numel()) and bool((value != value.flatten()[0]).any())
-        key = (tuple(value.shape), value.numpy().tobytes()) if is_shared else (name,)
+        key = (
+            (tuple(value.shape), value.numpy().tobytes())
+            if is_shared
+            else (name.replace(".modules_to_save", "").replace(".default", ""),)
+        )
         if key not in made:
             made[key] = value.clone()
             _fill([made[key]])

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from headscope.examination.environment import environment
 from headscope.facts import CheckpointManifest
-from headscope.facts.environment import tool_version
+from headscope.facts.environment import package_version, tool_version
 from headscope.facts.plain import restore, store
 from headscope.whole_file import write_whole
 
@@ -163,7 +163,7 @@ def key_of(manifest: CheckpointManifest, *parts: object) -> str:
 
     repaired = manifest.repaired.tensors if manifest.repaired is not None else ()
     rest = (manifest.kind.value, manifest.notices, repr(manifest.states), repr(repaired))
-    adapter = () if manifest.adapter is None else (manifest.adapter.notices,)
+    adapter = () if manifest.adapter is None else (manifest.adapter.notices, package_version("peft"))
     text = json.dumps([versions_key(), rest, adapter, [repr(part) for part in parts]], default=list)
     # Names in a checkpoint may hold half a surrogate pair, which UTF-8 refuses.
     return hashlib.sha256(f"{text}\n{snapshot_text(manifest)}".encode("utf-8", "surrogatepass")).hexdigest()[:40]

@@ -8,10 +8,15 @@ from importlib import metadata
 @cache
 def tool_version() -> str:
     """The version of headscope, "0+unknown" where it is not installed."""
+    return package_version("headscope") or "0+unknown"
+
+
+def package_version(package: str) -> str:
+    """The version of a package, "" where it is not installed; nothing is imported."""
     try:
-        return metadata.version("headscope")
+        return metadata.version(package)
     except metadata.PackageNotFoundError:
-        return "0+unknown"
+        return ""
 
 
 @cache

@@ -253,7 +253,7 @@ def load_adapter(model: Any, config: Mapping[str, Any], tensors: Mapping[str, An
     try:
         wrapped = _wrapped(model, config)
         expected = _shapes_saved(wrapped)
-        result = set_peft_model_state_dict(wrapped, dict(tensors), _NAME)
+        result: Any = set_peft_model_state_dict(wrapped, dict(tensors), _NAME)
     except Exception as err:
         text = " ".join(str(err).split())[:300]
         if isinstance(err, ImportError | OSError) or "meta" in text.lower():  # an operation without a meta kernel

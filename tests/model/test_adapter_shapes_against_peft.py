@@ -334,3 +334,17 @@ def test_a_head_of_whole_numbers_is_an_error(dtype: torch.dtype, tmp_path: Path)
     result = made.check()
     assert _kinds(result) == {"whole_numbers"}
     assert result.verdict is Verdict.FAILED
+
+
+def test_a_report_made_without_peft_is_not_served_when_it_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HEADSCOPE_NO_CACHE", raising=False)
+    monkeypatch.setenv("HEADSCOPE_CACHE", str(tmp_path / "cache"))
+    made = Made(tmp_path, "bert", _lora())
+    options: dict[str, Any] = {"model_class": made.classifier, "num_labels": 3, "offline": True, "cache": True}
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "peft", None)
+        without.setattr("headscope.examination.cache.package_version", lambda name: "")
+        assert headscope.inspect(str(made.folder), **options).not_determined
+    assert not headscope.inspect(str(made.folder), **options).not_determined
