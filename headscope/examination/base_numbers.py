@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from headscope.examination.checkpoint import Examined
 from headscope.examination.loading import choose_class
 from headscope.examination.reading import StoredFiles, loadable, open_stored_files
 from headscope.examination.request import Request
-from headscope.facts import ParameterStatus, Report, TensorHeader, Unavailable, WeightsFormat
+from headscope.facts import ParameterStatus, Report, Task, TensorHeader, Unavailable, WeightsFormat
 from headscope.facts.check import BaseNumbers
 
 if TYPE_CHECKING:
@@ -46,32 +46,44 @@ class _Extremes:
 def read_base_numbers(examined: Examined, request: Request) -> BaseNumbers | Unavailable:
     """What the numbers outside the head are; why there are none to read. Raises a HeadscopeError for a broken file."""
     wanted = _wanted(examined.report)
+    dtypes = {name: dtype for name, dtype, _ in wanted.values()}
     found: dict[str, _Extremes] = {}
     for place in open_stored_files(request, examined.manifest):
         if not place.sidecar.reads_cheaply:
             return Unavailable("numbers", ELSEWHERE)
-        found |= _read_place(place, wanted, is_adapter=place.manifest is examined.manifest.adapter)
+        is_adapter = place.manifest is examined.manifest.adapter
+        if is_adapter:
+            dtypes |= {header.key: header.dtype for header in place.manifest.tensors}
+        found |= _read_place(place, wanted, is_adapter=is_adapter)
     if not found:
         return Unavailable("numbers", "the checkpoint holds no numbers of a base model")
-    judged = _judged(found, {name: dtype for name, dtype, _ in wanted.values()})
-    zeros = _zero_matrices(found, wanted)
-    return replace(judged, zeros=zeros, answers=_answers(examined, request) if zeros and not judged.broken else None)
+    return _judged(found, dtypes, wanted, lambda: _answers_loaded(examined, request))
 
 
 def live_base_numbers(module: nn.Module, report: Report) -> BaseNumbers:
-    """The same of a model in memory, which isn't run."""
+    """The same of a model in memory."""
     own = {name for name, _, _ in _wanted(report, stored=False).values()}
     held = {**dict(module.named_buffers()), **dict(module.named_parameters())}
     tensors = {name: item.detach() for name, item in held.items() if name in own and not item.is_meta}
     found = {name: _extremes_of(item.flatten()) for name, item in tensors.items() if item.is_floating_point()}
-    return _judged(found, {name: str(tensors[name].dtype).removeprefix("torch.") for name in found})
+    dtypes = {name: str(tensors[name].dtype).removeprefix("torch.") for name in found}
+    wanted = _wanted(report, stored=False)
+    return _judged(found, dtypes, wanted, lambda: _answers(module, report.model.task))
 
 
-def _judged(found: Mapping[str, _Extremes], dtypes: Mapping[str, str]) -> BaseNumbers:
+def _judged(
+    found: Mapping[str, _Extremes],
+    dtypes: Mapping[str, str],
+    wanted: Mapping[str, tuple[str, str, int]],
+    run: Callable[[], bool | None],
+) -> BaseNumbers:
+    """What the extremes mean; the model is run only where matrices of zeros leave it open whether it answers."""
     import torch
 
     largest = {name: torch.finfo(getattr(torch, dtype)).max for name, dtype in dtypes.items() if "float" in dtype}
-    return BaseNumbers(len(found), tuple(name for name, item in found.items() if item.over(largest.get(name, 0.0))))
+    broken = tuple(name for name, item in found.items() if item.over(largest.get(name, 0.0)))
+    zeros = _zero_matrices(found, wanted)
+    return BaseNumbers(len(found), broken, zeros, run() if zeros and not broken else None)
 
 
 def _wanted(report: Report, *, stored: bool = True) -> dict[str, tuple[str, str, int]]:
@@ -170,18 +182,31 @@ def _joined(parts: list[_Extremes]) -> _Extremes:
     return lost or _Extremes(min(item.low for item in parts), max(item.high for item in parts))
 
 
-def _answers(examined: Examined, request: Request) -> bool | None:
+def _answers(module: nn.Module, task: Task) -> bool | None:
+    """Whether the scores of a model depend on its inputs; None where it can't be run as its class is."""
+    from transformers import PreTrainedModel
+
+    from headscope.model.quiet import quiet
+    from headscope.trace.invariance import depends_on_inputs
+
+    if not isinstance(module, PreTrainedModel):
+        return None
+    try:
+        with quiet():
+            return depends_on_inputs(module, task)
+    except HeadscopeError:
+        return None
+
+
+def _answers_loaded(examined: Examined, request: Request) -> bool | None:
     """Whether the scores of the model depend on its inputs, loaded and run; None where it can't be."""
     if sum(file.size or 0 for file in examined.manifest.files) > _MOST_TO_RUN or examined.manifest.adapter is not None:
         return None
     from headscope.model.inference import check_device, load_model
-    from headscope.model.quiet import quiet
-    from headscope.trace.invariance import depends_on_inputs
 
+    choice = examined.choice or choose_class(request, examined.manifest)
     try:
-        choice = examined.choice or choose_class(request, examined.manifest)
         model = load_model(choice, loadable(request, examined.manifest), check_device("cpu"))
-        with quiet():
-            return depends_on_inputs(model, choice.task)
     except HeadscopeError:
         return None
+    return _answers(model, choice.task)
