@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from headscope.checks.judgment import sift
 from headscope.checks.rule import Findings, Rule, rule
 from headscope.checks.selection import Selection
+from headscope.checks.values import what_fails
 from headscope.facts import Finding, Severity, Unavailable
 from headscope.facts.check import Ignored, Verdict
 from headscope.facts.counting import counted, few_of, verb
@@ -139,6 +140,18 @@ def _base_dropped(this: Rule, loaded: LoadedModel) -> Findings:
             f"lacks: {few_of(_names(found))}: the loaded model computes something else.",
             "Load it with the class and the configuration that it was saved with, and compare again.",
             _names(found),
+        )
+
+
+@rule("HS708", "loaded-head-silent", "The loaded head can't answer", command="verify")
+def _head_silent(this: Rule, loaded: LoadedModel) -> Findings:
+    """The head that was loaded, tried on random hidden states, gives no scores or the same answer to everything."""
+    told = what_fails(loaded.trial) if loaded.trial is not None else ""
+    if told:
+        yield this.find(
+            Severity.ERROR,
+            f"Tried on random hidden states with its loaded numbers, {told}.",
+            "If the checkpoint stores these numbers, run `headscope check` on it; if not, load it again.",
         )
 
 

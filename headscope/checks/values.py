@@ -34,7 +34,7 @@ def values_broken(this: Rule, subject: Subject) -> Findings:
             "Save the weights as floats, or with the quantization config that scales them.",
             [item.name for item in whole],
         )
-    told = "" if lost else _what_fails(trial) or _all_zero(values, trial, subject)
+    told = "" if lost else what_fails(trial) or _all_zero(values, trial, subject)
     if told:
         yield this.find(
             Severity.ERROR if trial.fails or not trial.finite else grave,
@@ -55,7 +55,7 @@ def values_broken(this: Rule, subject: Subject) -> Findings:
         raise NotKnown(f"the head's numbers were read, but not tried: {gap}" if trial.why_not else gap)
 
 
-def _what_fails(trial: HeadTrial) -> str:
+def what_fails(trial: HeadTrial) -> str:
     """Why a head that was tried can't answer; "" where it can."""
     if trial.fails:
         return f"the head fails: {trial.fails}"

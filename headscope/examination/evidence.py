@@ -129,7 +129,10 @@ def _trial(examined: Examined, stored: _StoredHead) -> HeadTrial:
     from headscope.examination.head_trial import try_head
 
     program = examined.program()
-    found = try_head(program, stored.loaded, examined.report) if program else HeadTrial("the head path is not known")
+    model = examined.report.model
+    found = HeadTrial("the head path is not known")
+    if program is not None:
+        found = try_head(program, stored.loaded, model.task, model.problem_type)
     size = sum(item.numel() * item.itemsize for item in stored.stored.values())
     return replace(found, unread=stored.unread, bytes_read=size, requests=stored.requests)
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from headscope.errors import Unsupported
-from headscope.facts import Report, Task
+from headscope.facts import Task
 from headscope.facts.check import HeadTrial
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ class _Bench:
 
     program: HeadProgram
     given: Mapping[str, torch.Tensor]
-    report: Report
+    task: Task
+    problem_type: str | None
 
     def hidden(self, size: float, seed: int = _SEED) -> tuple[torch.Tensor, ...]:
         generator = torch.Generator().manual_seed(seed)
@@ -52,16 +53,18 @@ class _Bench:
     def table(self, replay: Replay) -> torch.Tensor:
         """The scores [inputs, classes]; an input is a text, a token or a choice."""
         scores = [item.float() for item in replay.logits]
-        if self.report.model.task in _ONE_PER_INPUT or scores[0].dim() == 1:
+        if self.task in _ONE_PER_INPUT or scores[0].dim() == 1:
             return torch.cat([item.reshape(-1, 1) for item in scores])
         if len(scores) > 1 and len({item.shape for item in scores}) == 1:  # starts and ends of answers
             return torch.stack([item.reshape(-1) for item in scores], 1)
         return scores[0].reshape(-1, scores[0].shape[-1])
 
 
-def try_head(program: HeadProgram, given: Mapping[str, torch.Tensor], report: Report) -> HeadTrial:
+def try_head(
+    program: HeadProgram, given: Mapping[str, torch.Tensor], task: Task, problem_type: str | None
+) -> HeadTrial:
     """What a head does with the numbers in `given`; tensors that aren't given are made up."""
-    bench = _Bench(program, {name: _as_read(program, name, value) for name, value in given.items()}, report)
+    bench = _Bench(program, {name: _as_read(program, name, value) for name, value in given.items()}, task, problem_type)
     try:
         found = _tried(bench)
         # A head that behaves so with any numbers says nothing about these: masked positions, a score that is constant.
@@ -109,7 +112,7 @@ def _tried(bench: _Bench) -> HeadTrial:
         return HeadTrial(moves=False)
     stuck = tuple(torch.nonzero(scores.amax(0) - scores.amin(0) <= limit).flatten().tolist())
     # A bias that was made up may outweigh all that the real numbers do.
-    picks = _picks_one(bench.report, scores) and bench.program.tensors.keys() <= bench.given.keys()
+    picks = _picks_one(bench, scores) and bench.program.tensors.keys() <= bench.given.keys()
     return HeadTrial(stuck=stuck, winner=_winner(bench, runs, scores) if picks else None)
 
 
@@ -125,10 +128,10 @@ def _movement(scores: torch.Tensor) -> torch.Tensor:
     return apart.amax(0) - apart.amin(0)
 
 
-def _picks_one(report: Report, scores: torch.Tensor) -> bool:
+def _picks_one(bench: _Bench, scores: torch.Tensor) -> bool:
     """Whether the answer is the class with the highest score."""
-    is_several = report.model.problem_type == "multi_label_classification"
-    return scores.shape[1] > 1 and not is_several and report.model.task is not Task.QUESTION_ANSWERING
+    is_several = bench.problem_type == "multi_label_classification"
+    return scores.shape[1] > 1 and not is_several and bench.task is not Task.QUESTION_ANSWERING
 
 
 def _winner(bench: _Bench, runs: list[Replay], scores: torch.Tensor) -> int | None:

@@ -196,7 +196,9 @@ def _live_trial(seen: Seen) -> HeadTrial:
 
     if seen.program is None:
         return HeadTrial(why_not="the head path is not known")
-    held = _live_tensors(seen)
+    held, model = _live_tensors(seen), seen.alone.model
     lost = [name for name in seen.program.tensors if name not in held]
-    found = try_head(seen.program, {name: tensor.cpu() for name, tensor in held.items()}, seen.alone)
+    found = try_head(
+        seen.program, {name: tensor.cpu() for name, tensor in held.items()}, model.task, model.problem_type
+    )
     return replace(found, unread=tuple(f"{name} has no numbers in this process" for name in lost))

@@ -25,6 +25,7 @@ from headscope.examination.request import Progress, Request
 from headscope.examination.tensor_checks import IN_A_PICKLE, NOT_GIVEN, checked, open_gaps
 from headscope.examination.tracing import trace_checkpoint
 from headscope.facts import CheckpointKind, CheckpointManifest, HeadTrace, TensorHeader, Unavailable
+from headscope.facts.check import HeadTrial
 from headscope.facts.counting import counted, few_of
 from headscope.facts.location import Location
 from headscope.facts.verification import Compared, LoadedModel, Scope, TensorCheck, TensorStatus
@@ -32,6 +33,8 @@ from headscope.upstream.peft import PROMPTS, plain_name
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from headscope.trace import HeadProgram
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +48,12 @@ class _HeadNames:
     live: frozenset[str] = frozenset()
     why: str = ""
     has_none: bool = False
+    program: HeadProgram | None = None
 
     @classmethod
-    def of(cls, trace: HeadTrace) -> _HeadNames:
+    def of(cls, trace: HeadTrace, program: HeadProgram | None = None) -> _HeadNames:
         names = (*trace.parameters, *trace.buffers)
-        return cls(frozenset(map(plain_name, names)), frozenset(map(plain_name, trace.live)))
+        return cls(frozenset(map(plain_name, names)), frozenset(map(plain_name, trace.live)), program=program)
 
     def with_ties_of(self, skeleton: nn.Module) -> _HeadNames:
         """Also the other names of the same tensors: in the model compared, they may be tensors apart."""
@@ -119,12 +123,27 @@ def compare_with_checkpoint(
             reference=manifest.reference,
             class_name=type(inner).__name__,
             tensors=tuple(checks),
+            trial=_trial(head.program, unwrapped),
         ),
         tuple(pairing.notes),
         (*manifest.gaps, *gaps),
         sum(place.bytes_read for place in places),
         Scope(len(own), compared, head_only=is_part),
     )
+
+
+def _trial(program: HeadProgram | None, unwrapped: Unwrapped) -> HeadTrial | None:
+    """What the loaded head does with its numbers; None where its path, or one of its numbers, isn't at hand."""
+    from headscope.examination.head_trial import try_head
+
+    origin = unwrapped.origin
+    held = {item.name: item.tensor.detach() for item in tensors_of(origin)}
+    given = {name: held[name].cpu() for name in program.tensors if name in held} if program is not None else {}
+    if program is None or unwrapped.offloaded or len(given) < len(program.tensors):
+        return None
+    if any(tensor.is_meta for tensor in given.values()):
+        return None
+    return try_head(program, given, task_of(origin, None), getattr(origin.config, "problem_type", None))
 
 
 def _is_unused(item: Own, pairing: Pairing) -> bool:
@@ -165,9 +184,9 @@ def _head_of(unwrapped: Unwrapped, module: nn.Module, pairing: Pairing) -> _Head
     skeleton = pairing.skeleton() if unwrapped.scorer is None and not unwrapped.is_sharded else None
     if skeleton is not None:
         choice = Choice(type(skeleton), task_of(skeleton, None), skeleton.config)
-        trace = trace_checkpoint(skeleton, choice).trace
-        if trace is not None:
-            return _HeadNames.of(trace).with_ties_of(skeleton)
+        traced = trace_checkpoint(skeleton, choice)
+        if traced.trace is not None:
+            return _HeadNames.of(traced.trace, traced.program).with_ties_of(skeleton)
     try:
         return _HeadNames.of(see(module).trace)
     except HeadscopeError as err:

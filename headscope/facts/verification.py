@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from headscope.facts.check import Ignored, Verdict
+from headscope.facts.check import HeadTrial, Ignored, Verdict
 from headscope.facts.checkpoint import Unavailable
 from headscope.facts.plain import to_dict
 from headscope.facts.report import SCHEMA_VERSION, Finding
@@ -78,12 +78,14 @@ class TensorCheck:
 class LoadedModel:
     """What the rules on a loaded model look at.
 
-    `tensors` are those that were compared, and those that only the checkpoint holds.
+    `tensors` are those that were compared, and those that only the checkpoint holds. `trial` is what the head does with
+    its numbers, None where it was not tried.
     """
 
     reference: str
     class_name: str
     tensors: tuple[TensorCheck, ...]
+    trial: HeadTrial | None = None
 
     def of(self, *statuses: TensorStatus, head: bool | None = None) -> Iterator[TensorCheck]:
         """The tensors of some statuses; `head` asks for those of the head, or for the others."""
