@@ -296,6 +296,12 @@ class Pairing:
         rows = torch.cat([read(row * width, (row + 1) * width) for row in found[1]])
         return lambda begin, end: rows[begin:end]
 
+    def why_packed(self, dtype: str) -> str:
+        """Why numbers that are packed in a dtype aren't compared."""
+        if "quantization_config" in self.manifest.config or self._scales:
+            return f"it is stored as {dtype}, which the loader scales"
+        return f"it is stored as {dtype} without a quantization config, so the loader takes its numbers without a scale"
+
     def is_plain_float8(self, pair: Pair) -> bool:
         """Whether a tensor is stored in a float of 8 bits, and nothing that the checkpoint holds would scale it."""
         if "quantization_config" in self.manifest.config:

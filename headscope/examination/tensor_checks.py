@@ -82,7 +82,7 @@ def against_stored(bare: TensorCheck, tensor: torch.Tensor, pair: Pair, pairing:
         return replace(bare, reason=reason)
     packed = [item for item in pair.headers if item.dtype.startswith(_PACKED) and item.dtype != bare.dtype]
     if tensor.is_floating_point() and packed and not pairing.is_plain_float8(pair):
-        return replace(bare, reason=f"it is stored as {packed[0].dtype}, which the loader scales")
+        return replace(bare, reason=pairing.why_packed(packed[0].dtype))
     if pair.change:
         return _against_merge(bare, tensor, pair, pairing)
     if len(pair.headers) > 1 or pair.headers[0].shape != bare.shape:

@@ -107,7 +107,8 @@ def compare_with_checkpoint(
     checks = []
     for number, item in enumerate(chosen, 1):
         tell(f"comparing {number:,} of {counted(len(chosen), 'tensor')}: {item.name}")
-        is_head, is_live, numbers = head.holds(item), head.depends_on(item), unwrapped.offloaded.get(item.name)
+        is_head, numbers = head.holds(item), unwrapped.offloaded.get(item.name)
+        is_live = head.depends_on(item) or pairing.is_of_adapter(item.name)
         checks.append(checked(item, pairing, is_head=is_head, is_live=is_live, numbers=numbers))
     compared = sum(item.status is not TensorStatus.UNKNOWN for item in checks)
     checks += _dropped(pairing, every, request, head)

@@ -40,6 +40,8 @@ def _saved(
             for name, value in model.named_parameters():
                 if "lora_B" in name:
                     value.normal_(0, 0.3)
+                elif "modules_to_save" in name:
+                    value.add_(torch.randn_like(value), alpha=0.3)
         model.save_pretrained(folder)
         torch.save(scores_of(model.get_base_model(), made.inputs), folder.parent / "expected.pt")
         if edit is None:
