@@ -264,6 +264,7 @@ def with_origin(seen: Seen, origin: Origin) -> Report:
             *report.notes,
         ),
         not_determined=(*origin.manifest.gaps, *report.not_determined),
+        adapter=origin.adapter,
     )
 
 

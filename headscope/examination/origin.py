@@ -11,6 +11,7 @@ from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.reading import read_checkpoint
 from headscope.examination.request import Request
 from headscope.facts import (
+    AdapterFacts,
     CheckpointManifest,
     Mismatch,
     ParameterOrigin,
@@ -46,6 +47,7 @@ class Origin:
     given: WeightDiff
     notes: tuple[str, ...] = ()
     was_named: bool = False
+    adapter: AdapterFacts | None = None
 
 
 def find_origin(
@@ -85,7 +87,7 @@ def find_origin(
 def _read(module: nn.Module, task: Task, request: Request) -> Origin:
     from transformers import PreTrainedModel
 
-    from headscope.model.adapters import with_adapter
+    from headscope.model.adapters import adapter_facts, with_adapter
     from headscope.model.loading import load_skeleton
     from headscope.model.model_request import Choice
 
@@ -93,9 +95,11 @@ def _read(module: nn.Module, task: Task, request: Request) -> Origin:
         raise Unsupported(f"{type(module).__name__} is not a class of Transformers", "")
     manifest = read_checkpoint(request, None)
     loaded = load_skeleton(Choice(type(module), task, deepcopy(module.config)), manifest)
-    if manifest.adapter is not None:
-        loaded = with_adapter(loaded, manifest.adapter)
-    return Origin(request, manifest, loaded.diff, loaded.notes)
+    if manifest.adapter is None:
+        return Origin(request, manifest, loaded.diff, loaded.notes)
+    loaded = with_adapter(loaded, manifest.adapter)
+    adapter = adapter_facts(loaded, manifest.adapter, manifest, None)
+    return Origin(request, manifest, loaded.diff, loaded.notes, adapter=adapter)
 
 
 def prefixed(diff: WeightDiff, prefix: str) -> WeightDiff:
