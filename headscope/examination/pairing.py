@@ -171,7 +171,7 @@ class Pairing:
         """Whether the adapter's file may hold a tensor, or change it."""
         if not self._of_adapter or ".original_module." in name:
             return False
-        if key_in_adapter(name, self._of_adapter, self.held.active) is not None:
+        if name in self._added or key_in_adapter(name, self._of_adapter, self.held.active) is not None:
             return True
         item = self._origins.get(plain_name(name))
         return item is not None and item.adapter is not None

@@ -263,7 +263,8 @@ def _dropped(pairing: Pairing, own: Iterable[Own], request: Request, traced: _He
             pairing.pair(item)
     manifest = pairing.manifest
     stored = [*manifest.tensors, *(manifest.adapter.tensors if manifest.adapter else ())]
-    left = [header for header in stored if header.key not in pairing.used and not pairing.is_ignored(header.key)]
+    used = set(map(plain_name, pairing.used))  # PEFT saves a bias that it trains in a copy under several keys
+    left = [header for header in stored if plain_name(header.key) not in used and not pairing.is_ignored(header.key)]
     if not left:
         return []
     head = _keys_of_own_head(request) if _trained_for(manifest) else frozenset()
