@@ -142,7 +142,7 @@ def _trial(program: HeadProgram | None, unwrapped: Unwrapped) -> HeadTrial | Non
     given = {name: held[name].cpu() for name in program.tensors if name in held} if program is not None else {}
     if program is None or unwrapped.offloaded or len(given) < len(program.tensors):
         return None
-    if any(tensor.is_meta for tensor in given.values()):
+    if any(tensor.is_meta or tensor.shape != program.tensors[name].shape for name, tensor in given.items()):
         return None
     return try_head(program, given, task_of(origin, None), getattr(origin.config, "problem_type", None))
 
