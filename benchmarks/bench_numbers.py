@@ -1,0 +1,72 @@
+"""What reading every number of a checkpoint costs beside reading its file: BERT-base of 440 MB."""
+
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.checkpoints import bert_base
+from benchmarks.goals import Goal, Ratio, memory_growth, print_results, run_alone
+from benchmarks.timing import headscope, measure
+from headscope.examination.base_numbers import read_base_numbers
+from headscope.examination.checkpoint import examine
+from headscope.examination.request import Request
+from headscope.facts.location import Location
+
+ROUNDS = 7
+_BLOCK = 4 << 20
+
+
+def measure_goals(rounds: int) -> list[Goal]:
+    """Prints the measurement and returns its goals."""
+    folder = str(bert_base())
+    check = ("check", folder, "--for", "inference", "--no-cache", "--select", "HS108,HS504", "-q")
+    commands = (headscope(*check), replace(headscope(*check, "--no-numbers"), name="check --no-numbers"))
+    ours, bare = measure(commands, rounds)
+    goals = [
+        Goal(
+            "every number, over plain reading of the file from the disk", _reading(folder, rounds, from_disk=True), 1.2
+        ),
+        Goal("the same from the page cache", _reading(folder, rounds, from_disk=False)),
+        Goal("peak memory of check, over that of check --no-numbers", memory_growth(ours, bare, bare)),
+    ]
+    print_results("The numbers of BERT-base, 440 MB", (ours, bare), goals)
+    return goals
+
+
+def _reading(folder: str, rounds: int, *, from_disk: bool) -> Ratio:
+    """The seconds of both in turn, from the disk or from the page cache."""
+    request = Request(Location(folder))
+    examined = examine("check", request, None)
+    file = Path(folder, "model.safetensors")
+    ratios = []
+    for _ in range(rounds + 1):
+        plain = _seconds(lambda: _read_plainly(file), file if from_disk else None)
+        ours = _seconds(lambda: read_base_numbers(examined, request), file if from_disk else None)
+        ratios.append(ours / plain)
+    kept = ratios[1:]  # the first round fills the page cache
+    return Ratio(statistics.median(kept), min(kept), max(kept))
+
+
+def _seconds(run: Callable[[], object], forgotten: Path | None) -> float:
+    """How long a run takes, after the system has forgotten a file."""
+    if forgotten is not None:
+        with forgotten.open("rb") as stream:
+            os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    begin = time.perf_counter()
+    run()
+    return time.perf_counter() - begin
+
+
+def _read_plainly(file: Path) -> None:
+    buffer = bytearray(_BLOCK)
+    with file.open("rb", buffering=0) as stream:
+        while stream.readinto(buffer):
+            pass
+
+
+if __name__ == "__main__":
+    sys.exit(run_alone(measure_goals, ROUNDS))
