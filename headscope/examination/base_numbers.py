@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,8 @@ _BLOCK = 4 << 20
 _READERS = 2
 _MOST_TO_RUN = 8_000_000_000
 """Bytes of a model that is loaded and run because some of its matrices hold only zeros."""
+_FILLED = 0.02
+"""The spread of most initializations."""
 ELSEWHERE = "headscope reads them only from files on this machine"
 NOT_IN_TRAINING = "they are read before inference"
 
@@ -183,7 +186,11 @@ def _joined(parts: list[_Extremes]) -> _Extremes:
 
 
 def _answers(module: nn.Module, task: Task) -> bool | None:
-    """Whether the scores of a model depend on its inputs; None where it can't be run as its class is."""
+    """False if the zeros keep the scores of a model from depending on its inputs; None where it can't be run.
+
+    A model whose scores depend on its inputs no more with random numbers in their place says nothing about the zeros.
+    """
+    import torch
     from transformers import PreTrainedModel
 
     from headscope.model.quiet import quiet
@@ -193,7 +200,14 @@ def _answers(module: nn.Module, task: Task) -> bool | None:
         return None
     try:
         with quiet():
-            return depends_on_inputs(module, task)
+            if depends_on_inputs(module, task):
+                return True
+            filled, generator = deepcopy(module), torch.Generator().manual_seed(0)
+            with torch.no_grad():
+                for item in filled.parameters():
+                    if not item.any():
+                        item.normal_(std=_FILLED, generator=generator)
+            return not depends_on_inputs(filled, task)
     except HeadscopeError:
         return None
 

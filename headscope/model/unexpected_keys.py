@@ -140,13 +140,16 @@ class _Inside:
         name = key if key.partition(".")[0] in self._modules else f"{self._prefix}.{key}".lstrip(".")
         if of_any_layer(name) in self._computed:
             return False
-        return of_any_layer(name) in self._kinds or (is_spare and self._is_in_base(name))
+        return of_any_layer(name) in self._kinds or (is_spare and self._is_in_base(name, is_named=name == key))
 
-    def _is_in_base(self, name: str) -> bool:
-        """Whether the nearest module above a tensor is a part of the base model."""
+    def _is_in_base(self, name: str, *, is_named: bool) -> bool:
+        """Whether the nearest module above a tensor is a part of the base model.
+
+        Right below the base model a tensor counts if its key names that (`is_named`): any other module may have it.
+        """
         owner = name.rpartition(".")[0]
         if owner == self._prefix:
-            return True
+            return is_named
         while owner not in self._modules:
             owner = owner.rpartition(".")[0]
         return owner != self._prefix and (f"{owner}." if owner else "").startswith(f"{self._prefix}.".lstrip("."))

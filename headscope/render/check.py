@@ -50,7 +50,7 @@ def verdict_of(result: CheckResult) -> str:
 def _unread(result: CheckResult) -> str:
     """What a verdict on a checkpoint that is to be used says nothing about."""
     if result.report is not None and result.report.checkpoint.kind is CheckpointKind.SNAPSHOT:
-        return "; a snapshot holds no weights, so no number was checked"
+        return "; a snapshot has no numbers"
     is_told = result.not_read and result.profile is Profile.INFERENCE
     return f"; not read: {' and '.join(result.not_read)}" if is_told else ""
 
