@@ -93,6 +93,15 @@ def is_of_transformers(module: Any) -> bool:
     return isinstance(module, PreTrainedModel)
 
 
+def _with_dtypes_of(module: nn.Module, skeleton: PreTrainedModel) -> PreTrainedModel:
+    """A skeleton whose tensors have the dtypes of a model, which a loader may have cast."""
+    held = {item.name: item.tensor.dtype for item in tensors_of(module)}
+    for item in tensors_of(skeleton):
+        if item.name in held and item.tensor.is_floating_point():
+            item.tensor.data = item.tensor.data.to(held[item.name])
+    return skeleton
+
+
 class Pairing:
     """Which stored tensors make which of the model's."""
 
@@ -164,7 +173,7 @@ class Pairing:
             return None
         with suppress(Exception):  # whatever a foreign constructor raises
             fresh = self._loaded.model if self._loaded else fresh_skeleton(self.module)  # type: ignore[arg-type]
-            return fresh if has_kinds_of(self.module, fresh) else None
+            return _with_dtypes_of(self.module, fresh) if has_kinds_of(self.module, fresh) else None
         return None
 
     def is_of_adapter(self, name: str) -> bool:

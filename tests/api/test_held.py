@@ -288,9 +288,10 @@ def test_layers_that_the_model_does_not_have_are_found(whole: Path, tmp_path: Pa
     (tmp_path / "config.json").write_text(text.replace('"num_hidden_layers": 2', '"num_hidden_layers": 1'))
     _, info = BERT.from_pretrained(tmp_path, output_loading_info=True)
     found = next(item for item in headscope.check(str(tmp_path), "inference").findings if item.id == "HS111")
-    assert found.severity is Severity.WARNING
+    assert found.severity is Severity.ERROR
     assert set(found.parameters) == set(info["unexpected_keys"])
-    assert "2 layers bert.encoder.layer.N, but the model has 1: 1 trained" in found.message
+    before_training = headscope.check(str(tmp_path), "training").findings
+    assert next(item for item in before_training if item.id == "HS111").severity is Severity.WARNING
     save_file(load_file(whole / "model.safetensors"), tmp_path / "model.safetensors", metadata={"format": "pt"})
     assert "HS111" not in {item.id for item in headscope.check(str(whole), "inference").findings}
 
@@ -360,3 +361,39 @@ def test_a_new_batch_norm_is_not_called_random(tmp_path: Path) -> None:
     new, _, beside = message.partition("At their default values:")
     assert "running_mean" not in new
     assert "running_mean" in beside
+
+
+@pytest.mark.parametrize("setting", ["attention_bias", "mlp_bias"])
+def test_biases_that_the_configuration_leaves_out_are_an_error_and_change_the_scores(
+    tmp_path: Path, setting: str
+) -> None:
+    sizes = {"vocab_size": 60, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+    config = transformers.LlamaConfig(
+        **sizes, num_attention_heads=2, num_key_value_heads=2, attention_bias=True, mlp_bias=True, pad_token_id=0
+    )
+    cls = transformers.LlamaForSequenceClassification
+    model = cls(config).eval()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.2)
+    model.save_pretrained(tmp_path)
+    assert "HS111" not in {item.id for item in headscope.check(str(tmp_path), "inference").findings}
+    text = (tmp_path / "config.json").read_text()
+    (tmp_path / "config.json").write_text(text.replace(f'"{setting}": true', f'"{setting}": false'))
+    other, info = cls.from_pretrained(tmp_path, output_loading_info=True)
+    ids = torch.randint(1, 60, (2, 7))
+    assert not torch.allclose(other.eval()(input_ids=ids).logits, model(input_ids=ids).logits)
+    found = next(item for item in headscope.check(str(tmp_path), "inference").findings if item.id == "HS111")
+    assert found.severity is Severity.ERROR
+    assert set(found.parameters) == set(info["unexpected_keys"])
+
+
+def test_a_mask_token_and_another_head_left_unused_are_not_reported(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = transformers.ViTConfig(**sizes, image_size=32, patch_size=16)
+    transformers.ViTForMaskedImageModeling(config).save_pretrained(tmp_path / "vit")
+    transformers.BertForPreTraining(transformers.BertConfig(vocab_size=60, **sizes)).save_pretrained(tmp_path / "bert")
+    for name, cls in (("vit", "ViTForImageClassification"), ("bert", "BertForTokenClassification")):
+        result = headscope.check(str(tmp_path / name), "inference", model_class=cls)
+        assert result.report is not None
+        assert result.report.weights.unused
+        assert "HS111" not in {item.id for item in result.findings}

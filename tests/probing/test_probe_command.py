@@ -161,7 +161,7 @@ def one_class(folder: Path, place: Path) -> dict[str, Any]:
 
 
 def few_rows(folder: Path, place: Path) -> dict[str, Any]:
-    return {"data": write_csv(place / "few.csv", [*ROWS[:1], ("b", "neutral"), ("c", "neutral"), ("d", "neutral")])}
+    return {"data": write_csv(place / "few.csv", [*ROWS[:1], *((text, "neutral") for text, _ in ROWS[1:4])])}
 
 
 def empty(folder: Path, place: Path) -> dict[str, Any]:
