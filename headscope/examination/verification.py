@@ -137,13 +137,13 @@ def _trial(program: HeadProgram | None, unwrapped: Unwrapped) -> HeadTrial | Non
     """What the loaded head does with its numbers; None where its path, or one of its numbers, isn't at hand."""
     from headscope.examination.head_trial import try_head
 
+    if program is None:
+        return None
     origin = unwrapped.origin
-    held = {item.name: item.tensor.detach() for item in tensors_of(origin)}
-    given = {name: held[name].cpu() for name in program.tensors if name in held} if program is not None else {}
-    if program is None or unwrapped.offloaded or len(given) < len(program.tensors):
+    held = {item.name: item.tensor.detach() for item in tensors_of(origin) if not item.tensor.is_meta}
+    if any(name not in held or held[name].shape != item.shape for name, item in program.tensors.items()):
         return None
-    if any(tensor.is_meta or tensor.shape != program.tensors[name].shape for name, tensor in given.items()):
-        return None
+    given = {name: held[name].cpu() for name in program.tensors}
     return try_head(program, given, task_of(origin, None), getattr(origin.config, "problem_type", None))
 
 
