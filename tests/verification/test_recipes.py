@@ -116,10 +116,12 @@ def trained_lost() -> None:
 
 
 def pushed() -> None:
-    """A classifier that is not as initialized."""
-    model = BertForSequenceClassification(BertConfig(**TINY, **LABELS))
-    for item in model.classifier.parameters():
-        nn.init.normal_(item)
+    """A classifier as a softmax trains it: larger, with rows that sum to zero, and with a bias."""
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(BertConfig(**TINY | {"hidden_size": 256}, **LABELS))
+    with torch.no_grad():
+        model.classifier.weight.mul_(3).sub_(model.classifier.weight.mean(0))
+        model.classifier.bias.add_(torch.linspace(-0.05, 0.04, model.classifier.bias.numel()))
     model.save_pretrained("model")
 
 
