@@ -237,7 +237,8 @@ def _stepped(weight: torch.Tensor, bits: int) -> torch.Tensor:
     """The weight in whole steps, each row with its own."""
     steps = 2 ** (bits - 1) - 1
     width = weight.abs().amax(dim=1, keepdim=True) / steps
-    return (weight / width.clamp(min=1e-30)).round() * width
+    stepped: torch.Tensor = (weight / width.clamp(min=1e-30)).round() * width
+    return stepped
 
 
 CHANGES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {

@@ -58,7 +58,7 @@ class _Settings:
 
 def quantization_config(config: Any) -> dict[str, Any]:
     """The quantization settings of a configuration; empty where it has none."""
-    found = getattr(config, "quantization_config", None)
+    found: Any = getattr(config, "quantization_config", None)
     found = found.to_dict() if hasattr(found, "to_dict") else found
     return found if isinstance(found, dict) else {}
 

@@ -179,7 +179,7 @@ def _drawn_again(name: str, value: Any, special: set[Any], draw: torch.Generator
         return torch.randn(value.shape, generator=draw).to(value.dtype)
     if not name.endswith("input_ids"):
         return value
-    words = torch.tensor([item for item in value.unique().tolist() if item not in special])
+    words = torch.tensor([item for item in sorted(set(value.flatten().tolist())) if item not in special])
     if not len(words):
         return value
     other = words[torch.randint(len(words), value.shape, generator=draw)]
