@@ -223,9 +223,7 @@ def _add_names(found: dict[int, dict[str, None]], module: nn.Module) -> None:
 
 
 def _place_of(part: SavedPart) -> Place:
-    from headscope.checkpoints import TensorBytes
-
-    return Place(StoredFiles(part.files, part.manifest), TensorBytes(part.files))
+    return Place(StoredFiles(part.files, part.manifest))
 
 
 def unchecked(name: str, tensor: torch.Tensor, *, is_head: bool = True) -> TensorCheck:
