@@ -90,7 +90,7 @@ def _wanted(report: Report, *, stored: bool = True) -> dict[str, tuple[str, str,
     """By checkpoint key (by name where nothing is stored): a tensor outside the head, its dtype, its number of axes."""
     head = report.head
     apart = {item.name for item in head.tensors} | set(head.not_live) if head else set()
-    found = {}
+    found: dict[str, tuple[str, str, int]] = {}
     for item in report.weights.parameters:
         if item.name not in apart and (not stored or item.status is ParameterStatus.LOADED):
             described = item.name, item.dtype, len(item.shape)
