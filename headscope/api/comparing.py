@@ -308,13 +308,12 @@ def _compared(name: str, found: Sequence[_Fingerprint]) -> SameValues:
 
 def _numbers(found: _Fingerprint) -> tuple[bytes, str]:
     """The stored bytes of a parameter, read again, and their dtype."""
-    from headscope.checkpoints import read_first_bytes
+    from headscope.checkpoints import read_parts
 
     if found.place is None or found.header is None:
         return b"", ""
     header = found.header
-    data = read_first_bytes(found.place.sidecar, header.file, [header.key], 2 * _LARGEST_TENSOR)
-    return data[header.key], header.dtype
+    return read_parts(found.place.sidecar, header.file, {header.key: None})[header.key], header.dtype
 
 
 def _fingerprints(request: Request, examined: Examined) -> dict[str, _Fingerprint]:
@@ -349,7 +348,7 @@ def _why_unread(report: Report, item: HeadParameter) -> str:
 
 def _stored(place: StoredFiles, parameters: Sequence[HeadParameter]) -> dict[str, _Fingerprint]:
     """Digests of the parameters that are in this place; the dtype and shape go in."""
-    from headscope.checkpoints import read_first_bytes
+    from headscope.checkpoints import read_parts
 
     found = {}
     for item in parameters:
@@ -362,7 +361,7 @@ def _stored(place: StoredFiles, parameters: Sequence[HeadParameter]) -> dict[str
         if item.count > _LARGEST_TENSOR // 4:
             found[item.name] = _Fingerprint(None, f"it has {item.count:,} numbers, too many to be compared")
             continue
-        data = read_first_bytes(place.sidecar, header.file, [header.key], 2 * _LARGEST_TENSOR)[header.key]
+        data = read_parts(place.sidecar, header.file, {header.key: None})[header.key]
         digest = hashlib.sha256(f"{header.dtype} {header.shape} ".encode() + data).hexdigest()
         found[item.name] = _Fingerprint(digest, place=place, header=header)
     return found

@@ -89,23 +89,6 @@ def _object_in(sidecar: FileReader, name: str) -> dict[str, Any]:
         return parse_object(sidecar.storage.read_text(name), name)
 
 
-def read_first_bytes(sidecar: FileReader, file: str, keys: Iterable[str], limit: int) -> dict[str, bytes]:
-    """The first `limit` bytes at most of the data of each tensor of a safetensors file.
-
-    Raises NotFound for a tensor that is not there.
-    """
-    found = {}
-    with sidecar.reaching():
-        source = sidecar.storage.open(file)
-        places = read_safetensors_places(source)
-        for key in keys:
-            if key not in places:
-                raise NotFound(f"{file} holds no tensor {key}", "the file has changed; run the command again")
-            begin, end = places[key]
-            found[key] = source.read_at(begin, min(end - begin, limit))
-    return found
-
-
 def read_places(sidecar: FileReader, file: str) -> dict[str, tuple[int, int]]:
     """Where the data of each tensor of a safetensors file is: its first byte, and the byte after its last."""
     with sidecar.reaching():

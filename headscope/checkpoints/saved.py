@@ -40,8 +40,7 @@ class SavedPart:
 class Saved:
     """A save as its files show it.
 
-    `config` is the saved config.json, None where none is there. `is_training_file`: the weights are in the file of a
-    training run, under the names of the module that was trained. `shard_of` says where an index puts each key;
+    `config` is the saved config.json, None where none is there. `shard_of` says where an index puts each key;
     `missing_shards` are not there. `pickled_head` is the file of a classifier in a pickle, "" for none. `state` says
     what the save is instead, where no weights could be read.
     """
@@ -49,7 +48,6 @@ class Saved:
     parts: tuple[SavedPart, ...]
     config: dict[str, Any] | None
     is_adapter: bool = False
-    is_training_file: bool = False
     shard_of: tuple[tuple[str, str], ...] = ()
     missing_shards: tuple[str, ...] = ()
     pickled_head: str = ""
@@ -120,7 +118,7 @@ def _of_file(path: Path) -> Saved:
         if found is not None:
             files = (WeightFile(path.name, path.stat().st_size),)
             weights = Weights(WeightsFormat.TORCH, found.tensors, files)
-            return Saved((_part(folder, path, weights),), None, is_training_file=True)
+            return Saved((_part(folder, path, weights),), None)
     return Saved((_part(folder, path, read_weight_file(folder, path.name)),), None)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 from headscope.checks.health import judge_numbers, not_determined
 from headscope.errors import HeadscopeError
 from headscope.examination.reading import StoredFiles, open_stored_files
-from headscope.facts import Carried, HeadParameter, ParameterStatus, PoolingKind, Report, Task, WeightsFormat
+from headscope.facts import Carried, HeadParameter, ParameterStatus, PoolingKind, Report, Task
 from headscope.facts.counting import counted
 from headscope.facts.head import classifier_weight
 from headscope.facts.health import HeadHealth, HealthBasis, HealthVerdict, InitialSpread
@@ -164,6 +163,8 @@ def _size(shape: tuple[int, ...]) -> str:
 
 def _read(places: list[StoredFiles], wanted: list[HeadParameter]) -> tuple[Mapping[str, torch.Tensor], str, int]:
     """The tensors that could be read by their names, why one could not, and how many bytes they took."""
+    from headscope.examination.pairing import Place, whole
+
     found: dict[str, torch.Tensor] = {}
     why, read = "", 0
     for place in places:
@@ -180,12 +181,8 @@ def _read(places: list[StoredFiles], wanted: list[HeadParameter]) -> tuple[Mappi
             elif size > limit:
                 why = why or f"it has {size:,} bytes, and headscope reads up to {limit:,} for this"
             else:
-                tensor = _tensor(place, header.file, header.key, header.dtype, item.shape)
-                if isinstance(tensor, str):
-                    why = why or tensor
-                else:
-                    found[item.name] = tensor
-                    read += size
+                found[item.name] = whole(Place(place), header)
+                read += size
     return found, why or ("its stored tensor was not found" if places else ""), read
 
 
@@ -195,25 +192,6 @@ _WIDTHS = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 def _width(dtype: str) -> int:
     """The bytes of a number; 0 for dtypes that are too coarse, or no floats."""
     return _WIDTHS.get(dtype, 0)
-
-
-def _tensor(place: StoredFiles, file: str, key: str, dtype: str, shape: tuple[int, ...]) -> torch.Tensor | str:
-    """A stored tensor, or why it can't be read."""
-    from headscope.checkpoints import path_in, read_first_bytes
-    from headscope.model.values import stored_tensors, whole_tensor
-
-    if place.manifest.format is WeightsFormat.SAFETENSORS:
-        size = math.prod(shape) * _width(dtype)
-        data = read_first_bytes(place.sidecar, file, [key], size)[key]
-        if len(data) != size:
-            return f"{file} has changed: {key} has {len(data):,} bytes where {size:,} were expected"
-        tensor = whole_tensor(data, dtype, shape)
-        return f"its dtype {dtype} is not one that headscope measures" if tensor is None else tensor
-    path = path_in(place.sidecar, file)
-    if path is None:
-        return "headscope doesn't read the numbers in a pickle on the Hub"
-    found = stored_tensors(path, [key])[key]
-    return found if tuple(found.shape) == shape else f"{file} holds {key} in another shape"
 
 
 def _measured(

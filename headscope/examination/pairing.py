@@ -47,13 +47,18 @@ class Pair:
     is_converted: bool = False
 
 
-@dataclass(slots=True)
+@dataclass
 class Place:
     """A place with weights, opened for reading numbers."""
 
     files: StoredFiles
-    bytes: TensorBytes
     unpickled: int = 0
+
+    @cached_property
+    def bytes(self) -> TensorBytes:
+        from headscope.checkpoints import TensorBytes
+
+        return TensorBytes(self.files.sidecar)
 
     @property
     def manifest(self) -> CheckpointManifest:

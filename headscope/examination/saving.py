@@ -14,8 +14,8 @@ from headscope.errors import HeadscopeError
 from headscope.examination.head_memory import HeadMemory, digest_of, why_not_here
 from headscope.examination.module import Unwrapped
 from headscope.examination.pairing import Place
-from headscope.examination.stored_head import MAY_BE_MERGED, StoredHead, against, unchecked
-from headscope.examination.tensor_checks import open_gaps
+from headscope.examination.stored_head import MAY_BE_MERGED, StoredHead, against
+from headscope.examination.tensor_checks import open_gaps, unchecked
 from headscope.facts import ParameterStatus, TensorHeader, Unavailable
 from headscope.facts.verification import Compared, LoadedModel, SavedModel, Scope, TensorCheck, TensorStatus
 from headscope.facts.weights import NEW_AT_LOAD

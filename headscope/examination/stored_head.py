@@ -11,7 +11,7 @@ from headscope.errors import HeadscopeError
 from headscope.examination.head_memory import HeadMemory, beside_layers, held_tensors
 from headscope.examination.pairing import Own, Pairing, Place, is_of_transformers, numbers_of
 from headscope.examination.reading import StoredFiles
-from headscope.examination.tensor_checks import against_stored, read_offloaded
+from headscope.examination.tensor_checks import against_stored, read_offloaded, unchecked
 from headscope.facts import TensorHeader
 from headscope.facts.verification import TensorCheck, TensorStatus
 from headscope.upstream.peft import in_any_order, key_in_adapter, merged_layer, plain_name, settings_of
@@ -38,7 +38,7 @@ class StoredHead:
         self.layers: dict[str, TensorStatus] = {}
         self.root = module
         self._held = held_tensors(memory.unwrapped)
-        self._places = [_place_of(part) for part in saved.parts]
+        self._places = [Place(StoredFiles(part.files, part.manifest)) for part in saved.parts]
         self._headers = [{header.key: header for header in part.manifest.tensors} for part in saved.parts]
 
     def wanted(self) -> Iterator[tuple[str, torch.Tensor]]:
@@ -124,6 +124,8 @@ class StoredHead:
 
     def as_merged(self, compared: TensorCheck, place: Place, header: TensorHeader) -> TensorCheck:
         """What a tensor of a layer is that an adapter changes: the save may hold it merged, as PEFT merges it."""
+        import torch
+
         layer, _, own = compared.name.rpartition(".base_layer.")
         inside = self._merged(layer)
         merged = dict(inside.named_parameters()).get(own) if inside is not None else None
@@ -131,7 +133,7 @@ class StoredHead:
         if merged is None:
             self.layers[layer] = TensorStatus.UNKNOWN
             return replace(compared, status=TensorStatus.UNKNOWN, reason=MAY_BE_MERGED) if is_other else compared
-        if _are_same(merged, self._held[compared.name]):
+        if torch.equal(merged.detach(), self._held[compared.name].detach()):
             self.layers.setdefault(layer, compared.status)
             return compared
         found = against(unchecked(compared.name, merged, is_head=compared.is_head), merged, place, header)
@@ -222,25 +224,6 @@ def _add_names(found: dict[int, dict[str, None]], module: nn.Module) -> None:
         found.setdefault(id(tensor), {}).update({name: None, plain_name(name): None})
 
 
-def _place_of(part: SavedPart) -> Place:
-    from headscope.checkpoints import TensorBytes
-
-    return Place(StoredFiles(part.files, part.manifest), TensorBytes(part.files))
-
-
-def unchecked(name: str, tensor: torch.Tensor, *, is_head: bool = True) -> TensorCheck:
-    from torch import nn
-
-    return TensorCheck(
-        name=name,
-        status=TensorStatus.UNKNOWN,
-        shape=tuple(tensor.shape),
-        dtype=str(tensor.dtype).removeprefix("torch."),
-        is_head=is_head,
-        is_buffer=not isinstance(tensor, nn.Parameter),
-    )
-
-
 def against(bare: TensorCheck, tensor: torch.Tensor, place: Place, header: TensorHeader) -> TensorCheck:
     """A live tensor against the stored one of its name."""
     keyed = replace(bare, keys=(header.key,))
@@ -270,12 +253,6 @@ def _compared(keyed: TensorCheck, tensor: torch.Tensor, place: Place, header: Te
     if other and (found.equal or found.cast or is_rounded):
         return replace(keyed, status=TensorStatus.CAST, max_error=found.largest, reason=other)
     return replace(keyed, status=TensorStatus.DIFFERENT, max_error=found.largest, reason=other)
-
-
-def _are_same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    import torch
-
-    return torch.equal(one.detach(), other.detach())
 
 
 def _is_rounded(found: TensorCheck, merged: torch.Tensor, header: TensorHeader) -> bool:

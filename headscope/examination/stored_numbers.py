@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from headscope.errors import HeadscopeError
+from headscope.errors import HeadscopeError, Unsupported
 from headscope.examination.origin import Origin
+from headscope.examination.pairing import Place, numbers_of
 from headscope.examination.reading import StoredFiles, open_stored_files
 from headscope.facts import TensorHeader, WeightsFormat
 from headscope.upstream.peft import plain_name
@@ -59,37 +61,23 @@ def _pairs(module: nn.Module, origin: Origin, head: frozenset[str], place: Store
 
 
 def _told(place: StoredFiles, pairs: Iterator[_Pair]) -> Iterator[tuple[str, bool]]:
-    by_file: dict[tuple[str, int], list[_Pair]] = {}
-    for pair in pairs:
-        by_file.setdefault((pair.header.file, pair.limit), []).append(pair)
-    for (file, limit), some in by_file.items():
-        if place.manifest.format is WeightsFormat.SAFETENSORS:
-            yield from _told_by_bytes(place, file, limit, some)
-        elif place.manifest.format is WeightsFormat.TORCH:
-            yield from _told_by_pickle(place, file, some)
-
-
-def _told_by_bytes(place: StoredFiles, file: str, limit: int, pairs: list[_Pair]) -> Iterator[tuple[str, bool]]:
-    from headscope.checkpoints import read_first_bytes
-    from headscope.model.held import equals_stored
-
-    data: Mapping[str, bytes] = read_first_bytes(place.sidecar, file, [pair.header.key for pair in pairs], limit)
-    for pair in pairs:
-        same = equals_stored(pair.tensor, data[pair.header.key], pair.header.dtype)
-        if same is not None:
-            yield pair.name, same
-
-
-def _told_by_pickle(place: StoredFiles, file: str, pairs: list[_Pair]) -> Iterator[tuple[str, bool]]:
     from headscope.checkpoints import path_in
     from headscope.model.held import equal_numbers
     from headscope.model.values import stored_tensors
 
-    path = path_in(place.sidecar, file)
-    if path is None:
+    if place.manifest.format not in (WeightsFormat.SAFETENSORS, WeightsFormat.TORCH):
         return
-    stored = stored_tensors(path, [pair.header.key for pair in pairs])
+    opened = Place(place)
+    by_file: dict[str, list[_Pair]] = {}
     for pair in pairs:
-        beginning = stored[pair.header.key].flatten()[: pair.limit // pair.tensor.itemsize]
-        if beginning.is_floating_point():
-            yield pair.name, equal_numbers(pair.tensor, beginning)
+        by_file.setdefault(pair.header.file, []).append(pair)
+    for file, some in by_file.items():
+        path = path_in(place.sidecar, file) if place.manifest.format is WeightsFormat.TORCH else None
+        unpickled = {} if path is None else stored_tensors(path, [pair.header.key for pair in some])
+        for pair in some:
+            count = min(pair.tensor.numel(), pair.limit // pair.tensor.itemsize)
+            with suppress(Unsupported):
+                whole = unpickled.get(pair.header.key)
+                stored = numbers_of(opened, pair.header)(0, count) if whole is None else whole.flatten()[:count]
+                if stored.is_floating_point():
+                    yield pair.name, equal_numbers(pair.tensor, stored)

@@ -21,19 +21,24 @@ if TYPE_CHECKING:
     from headscope.model.numbers import Difference
 
 
+def unchecked(name: str, tensor: torch.Tensor, *, is_head: bool = True) -> TensorCheck:
+    from torch import nn
+
+    return TensorCheck(
+        name=name,
+        status=TensorStatus.UNKNOWN,
+        shape=tuple(tensor.shape),
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        is_head=is_head,
+        is_buffer=not isinstance(tensor, nn.Parameter),
+    )
+
+
 def checked(
     item: Own, pairing: Pairing, *, is_head: bool, is_live: bool, numbers: Numbers | None = None
 ) -> TensorCheck:
     """What one tensor of the model is; `numbers` reads one that is offloaded."""
-    bare = TensorCheck(
-        name=item.name,
-        status=TensorStatus.UNKNOWN,
-        shape=tuple(item.tensor.shape),
-        dtype=str(item.tensor.dtype).removeprefix("torch."),
-        is_head=is_head,
-        is_live=is_live,
-        is_buffer=item.is_buffer,
-    )
+    bare = replace(unchecked(item.name, item.tensor, is_head=is_head), is_live=is_live, is_buffer=item.is_buffer)
     try:
         pair = pairing.pair(item)
         item = item if numbers is None else replace(item, tensor=read_offloaded(numbers))

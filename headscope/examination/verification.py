@@ -153,9 +153,7 @@ def _is_unused(item: Own, pairing: Pairing) -> bool:
 
 
 def _opened(request: Request, manifest: CheckpointManifest) -> list[Place]:
-    from headscope.checkpoints import TensorBytes
-
-    found = [Place(item, TensorBytes(item.sidecar)) for item in open_stored_files(request, manifest)]
+    found = [Place(item) for item in open_stored_files(request, manifest)]
     if not any(place.manifest.tensors for place in found):
         raise Unsupported(
             f"{manifest.reference} holds no weights to compare with",

@@ -112,20 +112,6 @@ def _kinds(module: nn.Module) -> dict[str, type[nn.Module]]:
     }
 
 
-def equals_stored(tensor: torch.Tensor, data: bytes, dtype: str) -> bool | None:
-    """Whether a parameter holds the stored numbers in `data`, or the beginning of them; None where that is not told.
-
-    A load may have rounded them: to the parameter's dtype, or to a shorter one on the way.
-    """
-    kind = getattr(torch, dtype, None)
-    if not isinstance(kind, torch.dtype) or not kind.is_floating_point or not is_comparable(tensor):
-        return None
-    whole = len(data) - len(data) % kind.itemsize
-    if not whole:
-        return None
-    return equal_numbers(tensor, torch.frombuffer(bytearray(data[:whole]), dtype=kind))
-
-
 def is_comparable(tensor: torch.Tensor) -> bool:
     """Whether a parameter's numbers can be read: it is floating, whole, and of PyTorch's own kind."""
     plain = type(tensor) in (torch.Tensor, nn.Parameter) and not tensor.is_meta and tensor.numel() > 0

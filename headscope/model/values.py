@@ -10,14 +10,6 @@ from headscope.errors import Malformed
 from headscope.facts.check import TensorValues
 
 
-def whole_tensor(data: bytes, dtype: str, shape: tuple[int, ...]) -> torch.Tensor | None:
-    """A stored tensor of floats, where `data` is all of it; None otherwise."""
-    kind = getattr(torch, dtype, None)
-    if not isinstance(kind, torch.dtype) or not kind.is_floating_point or len(data) != math.prod(shape) * kind.itemsize:
-        return None
-    return torch.frombuffer(bytearray(data), dtype=kind).reshape(shape) if data else None
-
-
 def tensor_of(data: bytes, dtype: str, shape: tuple[int, ...]) -> torch.Tensor | None:
     """A stored tensor of any dtype that PyTorch has, where `data` is all of it; None otherwise."""
     kind = getattr(torch, dtype, None)

@@ -296,13 +296,10 @@ def is_quick_pattern(pattern: str) -> bool:
 
 def _shapes_saved(wrapped: Any) -> dict[str, tuple[int, ...]]:
     """The shapes of the keys that PEFT would save; {} where it can't say without numbers."""
-    from peft import get_peft_model_state_dict
-
     try:
-        state = get_peft_model_state_dict(wrapped, adapter_name=_NAME, save_embedding_layers=False)
-    except Exception:
+        return {key: tuple(tensor.shape) for key, tensor in state_of_adapter(wrapped, _NAME).items()}
+    except Unsupported:
         return {}
-    return {key: tuple(tensor.shape) for key, tensor in state.items()}
 
 
 def _missing(wrapped: Any, names: Iterable[str]) -> Iterable[str]:
