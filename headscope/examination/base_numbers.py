@@ -110,7 +110,7 @@ def _zero_matrices(found: Mapping[str, _Extremes], wanted: Mapping[str, tuple[st
 def _read_place(
     place: StoredFiles, wanted: Mapping[str, tuple[str, str, int]], *, is_adapter: bool
 ) -> dict[str, _Extremes]:
-    """The extremes of the tensors of one place by the names of their parameters, all files at once."""
+    """The extremes of the tensors of one place by the names of their parameters."""
     by_file: dict[str, list[TensorHeader]] = {}
     for header in place.manifest.tensors:
         if "float" in header.dtype and (is_adapter or header.key in wanted):

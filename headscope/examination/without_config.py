@@ -63,6 +63,7 @@ def _compute_the_same(one: Proposal, other: Proposal) -> bool:
     from headscope.model.catalogue import task_of_class
     from headscope.model.proposals import build_proposed
     from headscope.model.quiet import quiet
+    from headscope.trace.execution import run_unrecorded
     from headscope.trace.probe import build_probe
 
     task, of_other = task_of_class(one.class_name), task_of_class(other.class_name)
@@ -71,8 +72,8 @@ def _compute_the_same(one: Proposal, other: Proposal) -> bool:
     try:
         models = [build_proposed(item) for item in (one, other)]
         inputs = build_probe(models[0], task).inputs
-        with quiet(), torch.inference_mode():
-            first, second = (model(**inputs).logits for model in models)
+        with quiet():
+            first, second = (run_unrecorded(model, inputs).logits for model in models)
         return bool(first.isfinite().all()) and torch.allclose(first, second, rtol=1e-4, atol=1e-5)
     except Exception:  # whatever foreign code raises on dummy inputs: then it is not known
         return False

@@ -27,7 +27,7 @@ _OTHERS = {
     "error note | error note": "HS104 HS304 HS715",
     "note | note": "HS105 HS110 HS309 HS727 HS731",
     "warning | warning": "HS106 HS108 HS305 HS403 HS716 HS725",
-    "error warning | error warning": "HS109 HS204 HS307 HS501 HS706 HS713 HS718 HS724 HS726",
+    "error warning | error warning": "HS204 HS307 HS501 HS706 HS713 HS718 HS719 HS724 HS726",
     "error warning note | error warning": "HS201",
     "error warning note | error warning note": "HS306",
     "note | warning": "HS202 HS406 HS730",

@@ -83,7 +83,7 @@ class UnusedGroup:
 
 @dataclass(frozen=True, slots=True, order=True)
 class DroppedGroup:
-    """Unused checkpoint keys that lie inside the model: this configuration leaves no place for them, and scores differ.
+    """Unused checkpoint keys inside the model: this configuration leaves no place for them, and scores differ.
 
     `setting` is the field of the configuration under whose other value the class takes them, "" where none was found.
     """

@@ -106,11 +106,11 @@ def _built(name: str, config: Any) -> PreTrainedModel | None:
 def find_dropped(
     model: PreTrainedModel, groups: Iterable[UnusedGroup], headers: Iterable[TensorHeader]
 ) -> tuple[DroppedGroup, ...]:
-    """The unused keys that lie inside the model, though no class of the family takes them under this configuration.
+    """The unused keys inside the model, though no class of the family takes them under this configuration.
 
     A pooler that a class leaves out is the base model's under the same configuration, so the class decides that the
-    scores don't need it. A bias that `attention_bias` switches off, or a layer beyond the last, is no class's: the
-    checkpoint was saved with another configuration. Buffers that are computed again are left out.
+    scores don't need it. A bias that `attention_bias` switches off, or a layer beyond the last, belongs to no class:
+    the checkpoint was saved with another configuration. Buffers that are computed again are left out.
     """
     inside = _Inside(model)
     described = {key: bool(group.description) for group in groups for key in group.keys}
@@ -127,7 +127,7 @@ def find_dropped(
 
 
 class _Inside:
-    """The modules and tensors of a model, for telling whether a key that it doesn't take lies inside it."""
+    """The modules and tensors of a model, for telling whether a key that it does not take belongs in it."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._modules = {name for name, _ in model.named_modules()}
@@ -136,7 +136,7 @@ class _Inside:
         self._computed = {of_any_layer(name) for name, _ in model.named_buffers()} - self._kinds
 
     def has_place_for(self, key: str, *, is_spare: bool) -> bool:
-        """Whether a key is that of another layer, or (if no class takes it) lies in a module of the base model."""
+        """Whether a key is that of another layer, or (if no class takes it) of a module of the base model."""
         name = key if key.partition(".")[0] in self._modules else f"{self._prefix}.{key}".lstrip(".")
         if of_any_layer(name) in self._computed:
             return False

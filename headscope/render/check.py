@@ -48,7 +48,7 @@ def verdict_of(result: CheckResult) -> str:
 
 
 def _unread(result: CheckResult) -> str:
-    """What a verdict on a checkpoint that is to be used says nothing about."""
+    """What a verdict before inference says nothing about."""
     if result.report is not None and result.report.checkpoint.kind is CheckpointKind.SNAPSHOT:
         return "; a snapshot has no numbers"
     is_told = result.not_read and result.profile is Profile.INFERENCE

@@ -868,7 +868,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "tied": "Parameters that are the same tensor as another one.",
         "renamed": "Parameters that were filled from tensors of other names.",
         "unused_groups": "The unused tensors by what they were.",
-        "dropped": "The unused tensors that lie inside the model: the configuration leaves no place for them.",
+        "dropped": "The unused tensors inside the model: the configuration leaves no place for them.",
     },
     "DroppedGroup": {
         "keys": "Tensors of the checkpoint.",

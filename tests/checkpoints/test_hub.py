@@ -377,7 +377,7 @@ import headscope
 from transformers import BertForPreTraining
 model = BertForPreTraining.from_pretrained(sys.argv[2])
 model.cls.seq_relationship.weight.data[0, 0] += float(sys.argv[3])
-result = headscope.verify(model, sys.argv[1])
+result = headscope.verify(model, sys.argv[1], head=True)
 print(json.dumps([result.verdict.value, result.bytes_read, sorted(item.name for item in result.tensors)]))
 """
 

@@ -58,7 +58,8 @@ def test_help_imports_neither_facts_nor_screens() -> None:
     imported = _IMPORT.findall(run("--help", flags=("-X", "importtime")).stderr)
     rooms = {".".join(name.split(".")[:2]) for name in imported if name.startswith("headscope.")}
     assert rooms == {"headscope.cli", "headscope.errors", "headscope.upstream"}
-    assert {name for name in imported if name.startswith("headscope.upstream.")} == {"headscope.upstream.typer"}
+    upstream = {name for name in imported if name.startswith("headscope.upstream.")}
+    assert upstream == {"headscope.upstream.python", "headscope.upstream.typer"}
 
 
 def test_completion_knows_the_tasks() -> None:
