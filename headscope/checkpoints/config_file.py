@@ -13,6 +13,8 @@ _MOST_MEMORY = 150_000_000
 _COSTS = ((b"{", 80), (b"[", 80), (b":", 100), (b",", 80))
 """Bytes that Python takes at most for what each of these signs begins or separates, measured on CPython 3.11."""
 _LARGEST_MAPS = 70_000_000
+_LARGEST_TOKENIZER = 4 << 20
+"""What is read of a vocabulary in a repository, whose special tokens are in the tokenizer's settings too."""
 _MOST_COLONS = 2_500_000
 """What the two maps of a million labels may take in config.json, beside the limits for all else."""
 _LABEL_MAP = re.compile(rb'"(?:' + "|".join(sorted(LABEL_MAPS)).encode() + rb')"\s*:\s*\{[^{}\[\]]*\}')
@@ -21,7 +23,11 @@ _WIDE_BYTES = (b"\xf0", b"\xf1", b"\xf2", b"\xf3", b"\xf4")
 
 def largest_text(name: str) -> int:
     """How many bytes a file of JSON may have, by its name."""
-    return LARGEST_JSON + (_LARGEST_MAPS if name == "config.json" else 0)
+    return (
+        _LARGEST_TOKENIZER
+        if name == "tokenizer.json"
+        else LARGEST_JSON + (_LARGEST_MAPS if name == "config.json" else 0)
+    )
 
 
 def parse_object(text: bytes, name: str, limit: int = LARGEST_JSON) -> dict[str, Any]:

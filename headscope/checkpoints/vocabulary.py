@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +17,6 @@ _ADDED = "added_tokens.json"
 _SETTINGS = "tokenizer_config.json"
 _VOCABULARIES = ("vocab.json", "vocab.txt")
 _LARGEST = 64 << 20
-_LARGEST_REMOTE = 4 << 20
-_BEGINNING = 256 << 10
 """What is read of a `tokenizer.json` on the Hub that is larger: its added tokens come first."""
 _MOST_TOKENS, _MOST_DIGITS = 2_000_000, 9
 _TEXT = rb'"([^"\\]*(?:\\.[^"\\]*)*)"'
@@ -71,23 +68,25 @@ def read_vocabulary(storage: Storage) -> dict[str, int]:
 def read_token_ids(storage: Storage, settings: Mapping[str, Any], wanted: Iterable[str], *, cheaply: bool) -> TokenIds:
     """The ids of the wanted tokens, and how far the vocabulary goes.
 
-    Of a large `tokenizer.json` that costs requests (`cheaply` is False) only the beginning is read. Raises NotFound
-    where no file gives ids, Malformed where one does not hold what it should.
+    Of a large `tokenizer.json` that costs requests (`cheaply` is False) only the tokens in the settings are told. Raises
+    NotFound where no file gives ids, Malformed where one does not hold what it should.
     """
     name = _file_of_ids(storage)
     decoder = settings.get("added_tokens_decoder")
     listed = _added(decoder.items(), _SETTINGS) if isinstance(decoder, dict) else ()
-    if name != _TOKENIZER and storage.has(_ADDED):
+    if name != _TOKENIZER and _ADDED in (storage.names_at_hand() or ()):
         values = parse_object(storage.read_text(_ADDED), _ADDED)
         listed += _added(((at, token) for token, at in values.items()), _ADDED)
     if name is None and not listed:
         raise NotFound("no file gives the ids of its tokens as text", "")
     if name is None:
         return TokenIds(_SETTINGS, {}, listed, unread="no file lists its vocabulary as text")
-    source = storage.open(name)
-    if name == _TOKENIZER and source.size > (_LARGEST if cheaply else _LARGEST_REMOTE):
-        return _of_beginning(source, listed)
-    data = _whole(source, _LARGEST)
+    try:
+        data = _whole(storage.open(name), _LARGEST) if cheaply else storage.read_text(name)
+    except Malformed as err:
+        if not listed:
+            raise
+        return TokenIds(name, {}, listed, unread=err.message)
     count, last, highest, found = 0, b"", -1, {}
     sought = {token.encode("utf-8", "replace"): token for token in wanted}
     sought |= {json.dumps(token)[1:-1].encode(): token for token in sought.values()}
@@ -104,17 +103,10 @@ def read_token_ids(storage: Storage, settings: Mapping[str, Any], wanted: Iterab
 
 
 def _file_of_ids(storage: Storage) -> str | None:
-    return next((name for name in (_TOKENIZER, *_VOCABULARIES) if storage.has(name)), None)
-
-
-def _of_beginning(source: ByteSource, listed: tuple[TokenId, ...]) -> TokenIds:
-    """What the beginning of a `tokenizer.json` tells: its added tokens, or those of the settings."""
-    data = source.read_at(0, min(_BEGINNING, source.size))
-    with suppress(Malformed):  # the list goes on beyond what was read
-        listed = _added_in(data)
-    unread = f"{_TOKENIZER} has {source.size / 1e6:,.0f} MB: only its added tokens were compared"
-    padding, truncation, _ = _settings_in(data)
-    return TokenIds(_TOKENIZER, {}, listed, unread=unread, padding=padding, truncation=truncation)
+    """The file that gives ids; in a repository whose files are not listed, only the usual one is asked for."""
+    at_hand = storage.names_at_hand()
+    names = (_TOKENIZER,) if at_hand is None else (_TOKENIZER, *_VOCABULARIES)
+    return next((name for name in names if storage.has(name)), None)
 
 
 def _added(items: Iterable[tuple[Any, Any]], file: str) -> tuple[TokenId, ...]:

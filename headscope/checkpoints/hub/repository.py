@@ -33,6 +33,7 @@ _ASKED_FOR = {
     CONFIG: True,
     MODULES: True,
     "tokenizer_config.json": True,
+    "tokenizer.json": True,
     "model.safetensors.index.json": True,
     "model.safetensors": False,
 }
