@@ -23,11 +23,9 @@ _WIDE_BYTES = (b"\xf0", b"\xf1", b"\xf2", b"\xf3", b"\xf4")
 
 def largest_text(name: str) -> int:
     """How many bytes a file of JSON may have, by its name."""
-    return (
-        _LARGEST_TOKENIZER
-        if name == "tokenizer.json"
-        else LARGEST_JSON + (_LARGEST_MAPS if name == "config.json" else 0)
-    )
+    if name == "tokenizer.json":
+        return _LARGEST_TOKENIZER
+    return LARGEST_JSON + (_LARGEST_MAPS if name == "config.json" else 0)
 
 
 def parse_object(text: bytes, name: str, limit: int = LARGEST_JSON) -> dict[str, Any]:

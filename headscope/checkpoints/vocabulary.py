@@ -17,7 +17,6 @@ _ADDED = "added_tokens.json"
 _SETTINGS = "tokenizer_config.json"
 _VOCABULARIES = ("vocab.json", "vocab.txt")
 _LARGEST = 64 << 20
-"""What is read of a `tokenizer.json` on the Hub that is larger: its added tokens come first."""
 _MOST_TOKENS, _MOST_DIGITS = 2_000_000, 9
 _TEXT = rb'"([^"\\]*(?:\\.[^"\\]*)*)"'
 _PAIR = re.compile(rb"\s*" + _TEXT + rb"\s*:\s*(\d{1,9})\s*([,}])")
@@ -68,7 +67,7 @@ def read_vocabulary(storage: Storage) -> dict[str, int]:
 def read_token_ids(storage: Storage, settings: Mapping[str, Any], wanted: Iterable[str], *, cheaply: bool) -> TokenIds:
     """The ids of the wanted tokens, and how far the vocabulary goes.
 
-    Of a large `tokenizer.json` that costs requests (`cheaply` is False) only the tokens in the settings are told. Raises
+    Where reading costs requests (`cheaply` is False) and `tokenizer.json` is large, only the settings are read. Raises
     NotFound where no file gives ids, Malformed where one does not hold what it should.
     """
     name = _file_of_ids(storage)

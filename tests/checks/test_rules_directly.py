@@ -1033,7 +1033,7 @@ def test_rules_are_chosen_by_id_beginning_or_name() -> None:
     assert ids(select()) == OF_CHECK
     assert ids(select(command="verify")) == sorted(name for name, rule in RULES.items() if rule.command == "verify")
     assert ids(select(["HS102"])) == ["HS102"]
-    assert ids(select(["hs5"])) == ["HS501", "HS502"]
+    assert ids(select(["hs5"])) == ["HS501", "HS502", "HS504"]
     assert ids(select(["Head-New", "HS108"])) == ["HS102", "HS108"]
     assert ids(select(["HS"])) == OF_CHECK
     assert select(fail_on="Warning").fail_on is WARNING
