@@ -102,7 +102,7 @@ def read_token_ids(storage: Storage, settings: Mapping[str, Any], wanted: Iterab
 
 
 def _file_of_ids(storage: Storage) -> str | None:
-    """The file that gives ids; in a repository whose files are not listed, only the usual one is asked for."""
+    """The file that gives ids; in a repository whose files are not listed, only the usual one is looked for."""
     at_hand = storage.names_at_hand()
     names = (_TOKENIZER,) if at_hand is None else (_TOKENIZER, *_VOCABULARIES)
     return next((name for name in names if storage.has(name)), None)
