@@ -168,8 +168,9 @@ class Interval:
 class ScanSummary:
     """A whole table in counts, the most frequent first; `written` rows are of this run, `skipped` were there before.
 
-    `durations` are intervals of seconds, `slowest` the rows that took longest. `requests` and `bytes_read` are sums
-    over the rows that know them; `seconds` is the wall time of this run.
+    `not_checked` are rules that had nothing to look at in some rows. `durations` are intervals of seconds, and
+    `slowest` the rows that took longest. `requests` and `bytes_read` are sums over the rows that know them; `seconds` is
+    the wall time of this run.
     """
 
     rows: int
@@ -182,6 +183,7 @@ class ScanSummary:
     poolings: tuple[Count, ...]
     durations: tuple[Interval, ...]
     slowest: tuple[Slow, ...]
+    not_checked: tuple[Count, ...] = ()
     requests: int = 0
     bytes_read: int = 0
     seconds: float = 0.0
@@ -204,7 +206,8 @@ class Tally:
     def __init__(self) -> None:
         self.rows = 0
         self._counts: dict[str, Counter[str]] = {
-            name: Counter() for name in ("verdict", "not_determined", "findings", "class", "pooling_kind")
+            name: Counter()
+            for name in ("verdict", "not_determined", "findings", "not_checked", "class", "pooling_kind")
         }
         self._slowest: list[tuple[float, str]] = []
         self._durations = [0] * (len(_EDGES) + 1)
@@ -214,7 +217,7 @@ class Tally:
         """Counts a row as `ScanRow.to_dict` gives it."""
         self.rows += 1
         for name, counts in self._counts.items():
-            value = row[name]
+            value = row.get(name)
             counts.update(value if isinstance(value, list) else () if value is None else (value,))
         seconds = float(row["seconds"])
         self._slowest = nlargest(_MOST_SLOW, (*self._slowest, (seconds, str(row["reference"]))))
@@ -237,6 +240,7 @@ class Tally:
             poolings=ordered["pooling_kind"],
             durations=self._intervals(),
             slowest=tuple(Slow(reference, taken) for taken, reference in self._slowest),
+            not_checked=ordered["not_checked"],
             requests=self._requests,
             bytes_read=self._bytes,
             seconds=round(seconds, 3),

@@ -69,6 +69,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "poolings": "Rows by pooling.",
         "durations": "Rows by seconds; intervals outside the first and the last row are left out.",
         "slowest": "The rows that took longest.",
+        "not_checked": "The rules that had nothing to look at in some rows.",
         "requests": "Number of requests to the Hub, of all rows.",
         "bytes_read": "Bytes read, of all rows.",
         "seconds": "Wall time of this run.",

@@ -52,7 +52,9 @@ def effort_sentences(found: ScanSummary) -> tuple[str, ...]:
     run = f"This run wrote {counted(found.written, 'row')} in {found.seconds:,.1f} s{rate}."
     skipped = f"It skipped {counted(found.skipped, 'checkpoint')} that the table already holds."
     read = f"All rows: {bytes_of(found.bytes_read)} read, {counted(found.requests, 'request')} to the Hub."
-    return (run, *((skipped,) if found.skipped else ()), read)
+    unseen = ", ".join(f"{one.name} ({one.count:,})" for one in found.not_checked)
+    unchecked = f"Not checked, with the number of rows: {unseen}. Run `headscope check` on a checkpoint for all rules."
+    return (run, *((skipped,) if found.skipped else ()), read, *((unchecked,) if unseen else ()))
 
 
 def sections(found: ScanSummary, most: int = _MOST) -> tuple[Section, ...]:
