@@ -169,8 +169,8 @@ class ScanSummary:
     """A whole table in counts, the most frequent first; `written` rows are of this run, `skipped` were there before.
 
     `not_checked` are rules that had nothing to look at in some rows. `durations` are intervals of seconds, and
-    `slowest` the rows that took longest. `requests` and `bytes_read` are sums over the rows that know them; `seconds` is
-    the wall time of this run.
+    `slowest` the rows that took longest. `requests` and `bytes_read` are sums over the rows that know them;
+    `seconds` is the wall time of this run.
     """
 
     rows: int

@@ -49,7 +49,7 @@ OF_OBJECT: dict[str, dict[str, str]] = {
         "parameters": "How many numbers the model has.",
         "profile": "What the findings are weighed for.",
         "findings": "IDs of the rules that found something, errors first, each once.",
-        "not_checked": "IDs of the rules that had nothing to look at; a scan reads no tokenizer.",
+        "not_checked": "IDs of the rules that had nothing to look at: a scan doesn't read the base model's numbers.",
         "not_determined": "Why there is no verdict, in a word; null with a verdict.",
         "reason": "Why there is no verdict, or the first finding of a failed checkpoint, as a sentence; or empty.",
         "bytes_read": "Bytes read of the checkpoint.",
