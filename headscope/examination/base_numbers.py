@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +22,6 @@ if TYPE_CHECKING:
 
 _BLOCK = 4 << 20
 """Bytes at a time: what was read is still in the processor's cache when its numbers are looked at."""
-_READERS = 2
 _MOST_TO_RUN = 8_000_000_000
 """Bytes of a model that is loaded and run because some of its matrices hold only zeros."""
 _FILLED = 0.02
@@ -145,30 +141,19 @@ def _read_file(place: StoredFiles, file: str, headers: Iterable[TensorHeader]) -
     yield from ((key, _joined(parts)) for key, parts in _read_blocks(path, blocks).items())
 
 
-def _read_blocks(path: Path, blocks: list[tuple[TensorHeader, int, int]]) -> dict[str, list[_Extremes]]:
-    """The extremes of blocks of a file by the keys of their tensors, read by a few threads."""
-    file = os.open(path, os.O_RDONLY)
-    found: dict[str, list[_Extremes]] = {}
-    try:
-        with ThreadPoolExecutor(_READERS) as pool:
-            for some in pool.map(partial(_read_some, file), (blocks[at::_READERS] for at in range(_READERS))):
-                for key, extremes in some:
-                    found.setdefault(key, []).append(extremes)
-    finally:
-        os.close(file)
-    return found
-
-
-def _read_some(file: int, blocks: list[tuple[TensorHeader, int, int]]) -> list[tuple[str, _Extremes]]:
-    """The extremes of blocks, one after the other in the same memory."""
+def _read_blocks(path: Path, blocks: Iterable[tuple[TensorHeader, int, int]]) -> dict[str, list[_Extremes]]:
+    """The extremes of blocks of a file by the keys of their tensors, read one after the other into the same memory."""
     import torch
 
-    buffer, found = memoryview(bytearray(_BLOCK)), []
-    for header, begin, end in blocks:
-        if os.preadv(file, [buffer[: end - begin]], begin) != end - begin:
-            raise Malformed(f"{header.file} is shorter than its header says", "download or save it again")
-        numbers = torch.frombuffer(buffer, dtype=torch.uint8)[: end - begin].view(getattr(torch, header.dtype))
-        found.append((header.key, _extremes_of(numbers)))
+    buffer = memoryview(bytearray(_BLOCK))
+    found: dict[str, list[_Extremes]] = {}
+    with path.open("rb", buffering=0) as file:
+        for header, begin, end in blocks:
+            file.seek(begin)
+            if file.readinto(buffer[: end - begin]) != end - begin:
+                raise Malformed(f"{header.file} is shorter than its header says", "download or save it again")
+            numbers = torch.frombuffer(buffer, dtype=torch.uint8)[: end - begin].view(getattr(torch, header.dtype))
+            found.setdefault(header.key, []).append(_extremes_of(numbers))
     return found
 
 
