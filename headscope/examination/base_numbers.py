@@ -61,12 +61,11 @@ def read_base_numbers(examined: Examined, request: Request) -> BaseNumbers | Una
 
 def live_base_numbers(module: nn.Module, report: Report) -> BaseNumbers:
     """The same of a model in memory."""
-    own = {name for name, _, _ in _wanted(report, stored=False).values()}
+    wanted = _wanted(report, stored=False)
     held = {**dict(module.named_buffers()), **dict(module.named_parameters())}
-    tensors = {name: item.detach() for name, item in held.items() if name in own and not item.is_meta}
+    tensors = {name: item.detach() for name, item in held.items() if name in wanted and not item.is_meta}
     found = {name: _extremes_of(item.flatten()) for name, item in tensors.items() if item.is_floating_point()}
     dtypes = {name: str(tensors[name].dtype).removeprefix("torch.") for name in found}
-    wanted = _wanted(report, stored=False)
     return _judged(found, dtypes, wanted, lambda: _answers(module, report.model.task))
 
 
