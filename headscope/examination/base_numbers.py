@@ -26,7 +26,7 @@ _MOST_TO_RUN = 8_000_000_000
 """Bytes of a model that is loaded and run because some of its matrices hold only zeros."""
 _FILLED = 0.02
 """The spread of most initializations."""
-ELSEWHERE = "headscope reads them only from files on this machine"
+_ELSEWHERE = "headscope reads them only from files on this machine"
 NOT_IN_TRAINING = "they are read before inference"
 
 
@@ -49,7 +49,7 @@ def read_base_numbers(examined: Examined, request: Request) -> BaseNumbers | Una
     found: dict[str, _Extremes] = {}
     for place in open_stored_files(request, examined.manifest):
         if not place.sidecar.reads_cheaply:
-            return Unavailable("numbers", ELSEWHERE)
+            return Unavailable("numbers", _ELSEWHERE)
         is_adapter = place.manifest is examined.manifest.adapter
         if is_adapter:
             dtypes |= {header.key: header.dtype for header in place.manifest.tensors}

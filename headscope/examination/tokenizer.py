@@ -11,7 +11,7 @@ from headscope.examination.configuration import ROLES
 from headscope.examination.reading import open_stored_files
 from headscope.examination.request import Request
 from headscope.facts import CheckpointManifest, Report, Unavailable
-from headscope.facts.check import BuiltFacts, Contradiction, IdEffect, TokenId, TokenizerFacts
+from headscope.facts.check import BuiltFacts, FileContradiction, IdEffect, TokenId, TokenizerFacts
 from headscope.facts.tasks import TEXT_TASKS
 
 if TYPE_CHECKING:
@@ -119,14 +119,14 @@ def _tokens(names: Mapping[str, str], ids: TokenIds) -> Iterator[TokenId]:
     yield from (item for item in (ids.highest, max(beside, key=lambda item: item.id or 0, default=None)) if item)
 
 
-def _contradictions(settings: Mapping[str, Any], ids: TokenIds) -> Iterator[Contradiction]:
+def _contradictions(settings: Mapping[str, Any], ids: TokenIds) -> Iterator[FileContradiction]:
     """Where `tokenizer_config.json` and `tokenizer.json` differ: Transformers takes ids from the second file only."""
     listed = settings.get("added_tokens_decoder")
     known = {item.token: item.id for item in ids.added}
     for number, item in sorted(listed.items()) if isinstance(listed, dict) else ():
         token = _token(item) or ""
         if str(known.get(token, number)) != number:
-            yield Contradiction(f"the id of {token!r}", f"{known[token]} ({ids.file})", f"{number} ({_SETTINGS})")
+            yield FileContradiction(f"the id of {token!r}", f"{known[token]} ({ids.file})", f"{number} ({_SETTINGS})")
     padding, truncation = (part if isinstance(part, dict) else {} for part in (ids.padding, ids.truncation))
     others = {
         "pad_token": padding.get("pad_token"),
@@ -136,7 +136,7 @@ def _contradictions(settings: Mapping[str, Any], ids: TokenIds) -> Iterator[Cont
     for name, other in others.items():
         used = _token(settings.get(name))
         if used is not None and isinstance(other, str) and used.lower() != other.lower():
-            yield Contradiction(name, f"{used!r} ({_SETTINGS})", f"{other!r} ({ids.file})")
+            yield FileContradiction(name, f"{used!r} ({_SETTINGS})", f"{other!r} ({ids.file})")
 
 
 def with_effects(

@@ -99,7 +99,7 @@ class IdEffect:
 
 
 @dataclass(frozen=True, slots=True)
-class Contradiction:
+class FileContradiction:
     """Two files of a tokenizer that say different things of `what`; Transformers takes `used`."""
 
     what: str
@@ -124,7 +124,7 @@ class TokenizerFacts:
     effects: tuple[IdEffect, ...] = ()
     max_length: int | None = None
     too_long: str | None = ""
-    contradictions: tuple[Contradiction, ...] = ()
+    contradictions: tuple[FileContradiction, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
