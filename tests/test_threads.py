@@ -67,7 +67,7 @@ def build(name: str) -> nn.Module:
 
 
 def facts(model: Any, **options: Any) -> dict[str, Any]:
-    return to_dict(headscope.inspect(model, verify=True, **options))
+    return to_dict(headscope.inspect(model, prove=True, **options))
 
 
 def test_inspections_beside_a_training_loop_equal_the_lone_ones() -> None:

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from headscope.api.options import refuses_unknown
+from headscope.api.arguments import use_case
 from headscope.api.shown import Heads
 from headscope.errors import UsageError, did_you_mean
 from headscope.examination.request import Progress
@@ -42,7 +42,7 @@ class _Target:
     task: Task
 
 
-@refuses_unknown
+@use_case
 def heads(
     pattern: str = "",
     *,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
-from headscope.api.options import ProfileName, SeverityName, refuses_unknown
+from headscope.api.arguments import ProfileName, SeverityName
+from headscope.api.arguments import use_case as refuses_unknown
 from headscope.api.scan_options import plan_of, target_of
 from headscope.checks import Ignore
 from headscope.errors import UsageError

@@ -7,7 +7,7 @@ from os import PathLike
 from typing import Any
 
 from headscope.api.checking import read_profile
-from headscope.api.options import given_options, make_request, read_selection
+from headscope.api.options import make_request, read_selection
 from headscope.fleet.plan import Plan, check_template, limits_of, worker_count
 from headscope.fleet.row import Asked
 from headscope.fleet.target import Target
@@ -21,7 +21,7 @@ def plan_of(arguments: Mapping[str, Any], **given: Any) -> Plan:
     Raises UsageError.
     """
     profile = arguments["profile"]
-    template = make_request("", given_options(given or {name: arguments.get(name) for name in _OF_REQUESTS}))
+    template = make_request("", given or {name: arguments.get(name) for name in _OF_REQUESTS})
     check_template(template)
     return Plan(
         template=template,

@@ -7,28 +7,21 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from shutil import rmtree
 from threading import Thread
-from typing import TYPE_CHECKING, Any, BinaryIO, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Unpack, overload
 
-from headscope.api.options import (
-    SeverityName,
-    given_options,
-    make_request,
-    read_selection,
-    refuses_unknown,
-)
+from headscope.api.arguments import AdapterOption, CacheOptions, PlaceOptions, RuleOptions, use_case
+from headscope.api.options import make_request, options_of, read_selection
 from headscope.api.shown import Verified
-from headscope.checks import Ignore, Selection
+from headscope.checks import Selection
 from headscope.checks.loaded import judge_loaded
 from headscope.errors import ExitCode, HeadscopeError, Unsupported, UsageError, error_of
 from headscope.examination.in_memory import is_in_memory
 from headscope.examination.request import Progress, Request
-from headscope.facts import Severity
 from headscope.facts.environment import tool_version
 from headscope.facts.plain import restore, store
 from headscope.facts.verification import Compared, LoadedModel, SavedModel
@@ -37,92 +30,52 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+class VerifyOptions(RuleOptions, PlaceOptions, AdapterOption, total=False):
+    """The options of `verify`: its rules, and where the checkpoint to compare with is."""
+
+
 @overload
 def verify(
     model: nn.Module,
-    checkpoint: str | PathLike[str],
+    against: str | PathLike[str],
     *,
     head: bool = False,
-    every: bool = False,
-    rules: str | Iterable[str] = (),
-    ignore: str | Iterable[str | Ignore] = (),
-    fail_on: Severity | SeverityName = "error",
-    revision: str | None = None,
-    subfolder: str | None = None,
-    variant: str | None = None,
-    cache_dir: str | PathLike[str] | None = None,
-    token: str | None = None,
-    offline: bool = False,
-    adapter: str | PathLike[str] | None = None,
-    timeout: float | None = None,
     progress: Progress | None = None,
+    **options: Unpack[VerifyOptions],
 ) -> Verified: ...
 @overload
 def verify(
     model: str | PathLike[str],
-    checkpoint: str | PathLike[str] | None = None,
+    against: str | PathLike[str] | None = None,
     *,
     loader: str = "transformers",
     head: bool = False,
-    every: bool = False,
     num_labels: int | None = None,
-    rules: str | Iterable[str] = (),
-    ignore: str | Iterable[str | Ignore] = (),
-    fail_on: Severity | SeverityName = "error",
-    revision: str | None = None,
-    subfolder: str | None = None,
-    variant: str | None = None,
-    cache_dir: str | PathLike[str] | None = None,
-    token: str | None = None,
-    offline: bool = False,
-    adapter: str | PathLike[str] | None = None,
-    timeout: float | None = None,
     progress: Progress | None = None,
+    **options: Unpack[VerifyOptions],
 ) -> Verified: ...
-@refuses_unknown
+@use_case
 def verify(
     model: nn.Module | str | PathLike[str],
-    checkpoint: str | PathLike[str] | None = None,
+    against: str | PathLike[str] | None = None,
     *,
     loader: str | None = None,
     head: bool = False,
-    every: bool = False,
     num_labels: int | None = None,
-    rules: str | Iterable[str] = (),
-    ignore: str | Iterable[str | Ignore] = (),
-    fail_on: Severity | SeverityName = "error",
-    revision: str | None = None,
-    subfolder: str | None = None,
-    variant: str | None = None,
-    cache_dir: str | PathLike[str] | None = None,
-    token: str | None = None,
-    offline: bool = False,
-    adapter: str | PathLike[str] | None = None,
-    timeout: float | None = None,
     progress: Progress | None = None,
+    **options: Unpack[VerifyOptions],
 ) -> Verified:
     """Compares the tensors of a loaded model with the bytes that its checkpoint stores.
 
     Args:
         model: A model in memory, which stays untouched; or a checkpoint, which is loaded in a separate process.
-        checkpoint: The checkpoint to compare with: everything that `inspect` takes except a snapshot (default: the
+        against: The checkpoint to compare with: everything that `inspect` takes except a snapshot (default: the
             checkpoint that `model` names).
         loader: What loads the model: `transformers` (the default), `peft`, `sentence-transformers`, `trl`, `setfit`, or
             `module:function`, which is called with the path or Hub ID. For a checkpoint only.
         head: Compare only the tensors of the head and those of an adapter. Default: every tensor and buffer.
-        every: The default, for callers that name it; not together with `head`.
         num_labels: Number of classes to load a checkpoint with (default: from an adapter's own head, or the config).
-        rules: Rules to run (default: all of `verify`): IDs, names or beginnings of IDs.
-        ignore: Rules whose findings don't fail the verification.
-        fail_on: The lowest severity that fails the verification: `error`, `warning` or `note`.
-        revision: Branch, tag or commit on the Hub (default: `main`).
-        subfolder: Folder inside the repository or the local folder.
-        variant: Variant of the weight files, such as `fp16` for `model.fp16.safetensors`.
-        cache_dir: The Hub's cache folder (default: `$HF_HUB_CACHE`).
-        token: Access token for gated and private repositories (default: `$HF_TOKEN` or the stored login).
-        offline: Make no network requests.
-        adapter: A PEFT adapter (Hub ID or folder) on `checkpoint`, which the model must hold, merged or not.
-        timeout: Total time limit for Hub requests, in seconds (default: 120).
+        options: See `VerifyOptions`.
         progress: Called with a short sentence before each step.
 
     Returns:
@@ -143,32 +96,24 @@ def verify(
         >>> headscope.verify(model, "saved").findings[0].id
         'HS701'
     """
-    options = given_options(
-        locals(), "model", "checkpoint", "loader", "head", "every", "rules", "ignore", "fail_on", "progress"
-    )
-    if head and every:
-        raise UsageError("head asks for a part and every for the whole model", "give one of them")
-    selection = read_selection(rules, ignore, fail_on, command="verify")
+    rules = options_of(RuleOptions, options)
+    place = {name: value for name, value in options.items() if name not in rules} | {"num_labels": num_labels}
+    selection = read_selection(**rules, command="verify")
     if is_in_memory(model):
         if loader is not None:
             raise UsageError("loader is an option for a checkpoint, not for a model in memory", "leave it out")
         if num_labels is not None:
             raise UsageError("num_labels is an option for a checkpoint, not for a model in memory", "leave it out")
-        if checkpoint is None:
-            raise UsageError("verify needs the checkpoint that the model was loaded from", "give it as checkpoint")
+        if against is None:
+            raise UsageError("verify needs the checkpoint that the model was loaded from", "give it as against")
         from headscope.examination.verification import compare_with_checkpoint
 
-        request = make_request(checkpoint, options)
+        request = make_request(against, place)
         return _result(compare_with_checkpoint(model, request, head_only=head, progress=progress), "memory", selection)
     chosen = loader or "transformers"
-    source = make_request(model, options if checkpoint is None else _of_the_hub(options))
-    against = make_request(model if checkpoint is None else checkpoint, options)
+    source = make_request(model, place if against is None else options_of(CacheOptions, options))
+    against = make_request(model if against is None else against, place)
     return _result(_loaded_apart(source, against, chosen, head_only=head, progress=progress), chosen, selection)
-
-
-def _of_the_hub(options: dict[str, Any]) -> dict[str, Any]:
-    """The options that hold for a second checkpoint too."""
-    return {name: value for name, value in options.items() if name in ("cache_dir", "token", "offline", "timeout")}
 
 
 def _result(compared: Compared, loader: str, selection: Selection) -> Verified:

@@ -77,7 +77,7 @@ class Gate:
     def _check(self, model: Any, optimizer: Any) -> Checked:
         own = tuple(name for name in self._rules if name not in self._of_saves or named_in("check", (name,)))
         asked = own or (("HS601",) if self._rules else ())  # only rules on saves are wanted: they need the trace
-        return check(model, "training", rules=asked, ignore=self._ignore, optimizer=optimizer, **self._options)
+        return check(model, "training", select=asked, ignore=self._ignore, optimizer=optimizer, **self._options)
 
     def _remember(self, model: Any, report: Report | None) -> None:
         """The head as it is now; where that fails, the saves stay unverified, with a warning."""
@@ -86,7 +86,9 @@ class Gate:
         try:
             memory = remember_head(model, report) if report is not None else None
             if memory is not None:
-                self._watch = SaveWatch(memory, selection_of_saves(self._of_saves, self._ignore), self._head_only)
+                self._watch = SaveWatch(
+                    memory, selection_of_saves(select=self._of_saves, ignore=self._ignore), self._head_only
+                )
         except UsageError:
             raise
         except Exception as err:  # a training does not end because its saves can't be verified

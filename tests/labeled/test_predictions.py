@@ -38,7 +38,7 @@ def numbered(tmp_path: Path) -> Path:
 
 def predicted(folder: Path, data: Path, rows: int = 64, **options: Any) -> Any:
     options = {"label_column": "label", "text_column": "text"} | options
-    return headscope.check(folder, "inference", rules="HS73,HS729", data=data, predict=rows, **options)
+    return headscope.check(folder, "inference", select="HS73,HS729", data=data, predict=rows, **options)
 
 
 def facts(result: Any) -> Predictions:
