@@ -114,6 +114,7 @@ class TokenizerFacts:
     `tokens` are its special tokens and the highest ids, `ids_unread` says why ids are missing there. `effects` are
     those of ids that the configuration sets otherwise. `max_length` is where the tokenizer cuts texts, None for
     nowhere; `too_long` is the error that texts of that length raise, "" for none, None where it was not tried.
+    `appends_eos` says whether texts end with the end token, None where the tokenizer's class decides.
     """
 
     padding_side: str
@@ -125,6 +126,7 @@ class TokenizerFacts:
     max_length: int | None = None
     too_long: str | None = ""
     contradictions: tuple[FileContradiction, ...] = ()
+    appends_eos: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
