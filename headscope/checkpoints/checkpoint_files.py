@@ -10,6 +10,7 @@ from typing import Any
 from headscope.checkpoints.config_file import parse_object
 from headscope.checkpoints.formats.bytes import ByteSource
 from headscope.checkpoints.formats.safetensors_header import read_safetensors_places
+from headscope.checkpoints.formats.torch_file import read_torch_places
 from headscope.checkpoints.local import WEIGHT_SUFFIXES, Folder
 from headscope.checkpoints.reference import HubReference, parse_reference
 from headscope.checkpoints.weights import Storage
@@ -102,17 +103,19 @@ _NEAR = 1_000_000
 
 
 def read_parts(sidecar: FileReader, file: str, wanted: Mapping[str, Rows]) -> dict[str, bytes]:
-    """The data of tensors of a safetensors file: whole, or of some rows; what lies close together in one request.
+    """The data of tensors of a weight file: whole, or of some rows; what lies close together in one request.
 
-    Raises NotFound for a tensor that is not there.
+    Left out are tensors of a pickle whose elements don't follow in order. Raises NotFound for a tensor that is not in a
+    safetensors file.
     """
     with sidecar.reaching():
         source = sidecar.storage.open(file)
-        places = read_safetensors_places(source)
+        is_pickle = not file.endswith(".safetensors")
+        places = read_torch_places(source, wanted) if is_pickle else read_safetensors_places(source)
         lost = next((key for key in wanted if key not in places), None)
-        if lost is not None:
+        if lost is not None and not is_pickle:
             raise NotFound(f"{file} holds no tensor {lost}", "the file has changed; run the command again")
-        parts = {key: list(_parts_of(places[key], rows)) for key, rows in wanted.items()}
+        parts = {key: list(_parts_of(places[key], rows)) for key, rows in wanted.items() if key in places}
         blocks = _blocks(
             sorted(part for some in parts.values() for part in some), 0 if sidecar.reads_cheaply else _NEAR
         )

@@ -254,13 +254,12 @@ def _tensors(
     from headscope.checkpoints import path_in, read_parts
     from headscope.model.values import stored_tensors, tensor_of
 
-    if place.manifest.format is not WeightsFormat.SAFETENSORS:
-        path = path_in(place.sidecar, file)
-        stored = stored_tensors(path, [header.key for header in headers.values()]) if path else {}
+    path = path_in(place.sidecar, file)
+    if place.manifest.format is not WeightsFormat.SAFETENSORS and path is not None:
+        stored = stored_tensors(path, [header.key for header in headers.values()])
         for item, header in headers.items():
             chosen = rows[item.name]
-            whole = stored.get(header.key, "headscope doesn't read the numbers in a pickle on the Hub")
-            yield item, whole if isinstance(whole, str) or chosen is None else whole[list(chosen[1])]
+            yield item, stored[header.key] if chosen is None else stored[header.key][list(chosen[1])]
         return
     limit = _LOCAL_BYTES if place.sidecar.reads_cheaply else _REMOTE_BYTES
     size = sum(item.count * 8 for item in headers if rows[item.name] is None)
@@ -271,6 +270,9 @@ def _tensors(
     data = read_parts(place.sidecar, file, {header.key: rows[item.name] for item, header in headers.items()})
     for item, header in headers.items():
         chosen = rows[item.name]
+        if header.key not in data:
+            yield item, f"the elements of {item.name} don't follow in order in {file}"
+            continue
         shape = item.shape if chosen is None else (len(chosen[1]), *item.shape[1:])
         tensor = tensor_of(data[header.key], header.dtype, shape)
         yield item, f"the dtype {header.dtype} of {item.name} is not one that PyTorch has" if tensor is None else tensor

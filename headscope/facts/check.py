@@ -170,8 +170,9 @@ class HeadTrial:
 class BaseNumbers:
     """What the numbers outside the head are, as the loader gives them: all of `tensors` were read.
 
-    `broken` hold NaN or infinity, `zeros` are matrices of zeros only. Where there are some, `answers` says whether the
-    scores of the model, run on several inputs, depend on them; None where it could not be run.
+    `broken` hold NaN or infinity, `zeros` are zeros only: matrices, and vectors such as the scales of a norm, without
+    which a small random model of the class gives all inputs the same scores. Where there are some, `answers` says
+    whether the scores of the model, run on several inputs, depend on them; None where it could not be run.
     """
 
     tensors: int
