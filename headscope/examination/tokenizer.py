@@ -43,14 +43,15 @@ def read_tokenizer(
     try:
         opened = open_stored_files(request, manifest)
         read = ((place.sidecar, read_tokenizer_settings(place.sidecar)) for place in opened)
-        sidecar, settings = next((found for found in read if found[1] is not None), (None, None))
+        found = next(((sidecar, settings) for sidecar, settings in read if settings is not None), None)
     except HeadscopeError as err:
         unknown.append(Unavailable("tokenizer", f"its settings could not be read: {err.message}"))
         return None
-    if sidecar is None or settings is None:
+    if found is None:
         where = "the checkpoint contains no tokenizer" if opened else "snapshots contain no tokenizer"
         inapplicable.append(Unavailable("tokenizer", where))
         return None
+    sidecar, settings = found
     facts = _settings_facts(settings, report.checkpoint.model_type or "")
     is_pinned = manifest.sentence is not None and manifest.sentence.token_ids and report.head and report.head.token_rows
     if is_pinned:
@@ -142,10 +143,7 @@ def _appends_eos(eos: str | None, settings: Mapping[str, Any], ids: TokenIds) ->
 
     if ids.around is not None:
         return eos in ids.around
-    is_alone = (
-        ids.file == "tokenizer.json" and ids.post_processor is None and settings.get("tokenizer_class") in GENERIC
-    )
-    return False if is_alone else None
+    return False if ids.post_processor is None and settings.get("tokenizer_class") in GENERIC else None
 
 
 def _contradictions(settings: Mapping[str, Any], ids: TokenIds) -> Iterator[FileContradiction]:

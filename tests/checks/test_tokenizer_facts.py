@@ -142,15 +142,30 @@ def test_words_beyond_the_embedding_raise_and_a_padded_embedding_does_not(tmp_pa
     assert found(save(tmp_path / "same", "bert", tokenizer("bert", count=99))) == {}
 
 
-def test_a_special_token_that_no_file_lists_is_appended(tmp_path: Path) -> None:
+def test_special_tokens_that_no_file_lists_are_appended_in_their_order(tmp_path: Path) -> None:
     save(tmp_path, "gpt2", tokenizer("gpt2", count=99))
     settings = tmp_path / "tokenizer_config.json"
-    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"pad_token": "<new>"}))
-    assert AutoTokenizer.from_pretrained(tmp_path).pad_token_id == 99
+    new = {"pad_token": "<new>", "bos_token": "<start>"}
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | new))
+    encode = AutoTokenizer.from_pretrained(tmp_path)
+    assert (encode.bos_token_id, encode.pad_token_id) == (99, 100)
     with pytest.raises(IndexError):
         scores(tmp_path, [SHORT, LONG])
-    (item,) = [item for item in check(tmp_path).findings if item.id == "HS307"]
-    assert "'<new>' has the id 99 (not in its vocabulary, so appended to it)" in item.message
+    messages = {item.severity: item.message for item in check(tmp_path).findings if item.id == "HS307"}
+    for severity, token, number in (("warning", "<start>", 99), ("error", "<new>", 100)):
+        assert f"{token!r} has the id {number} (not in its vocabulary, so appended to it)" in messages[severity]
+
+
+def test_special_tokens_and_sides_that_no_file_names_are_those_of_the_class(tmp_path: Path) -> None:
+    FAMILIES["bert"].build("BertForSequenceClassification", pad_token_id=7).save_pretrained(tmp_path / "bert")
+    (tmp_path / "bert" / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]))
+    assert AutoTokenizer.from_pretrained(tmp_path / "bert").pad_token_id == 0
+    assert [item.message for item in check(tmp_path / "bert", "HS306").findings if "'[PAD]' is 0" in item.message]
+    FAMILIES["xlnet"].build("XLNetForSequenceClassification").save_pretrained(tmp_path / "xlnet")
+    for side, expected in ((None, []), ("right", ["HS303"])):
+        settings = {"padding_side": side} if side else {}
+        (tmp_path / "xlnet" / "tokenizer_config.json").write_text(json.dumps(settings))
+        assert [item.id for item in check(tmp_path / "xlnet", "HS303").findings] == expected
 
 
 @pytest.mark.parametrize(
@@ -172,16 +187,17 @@ def test_texts_as_long_as_the_tokenizer_allows(family: str, length: int, raises:
     assert ("HS308" in found(tmp_path)) is raises
 
 
-@pytest.mark.parametrize("older", ["special_tokens_map.json", "vocab.txt"])
+@pytest.mark.parametrize("older", ["special_tokens_map.json", "vocab.txt", "vocab.json"])
 def test_the_files_of_older_tokenizers_are_read(older: str, tmp_path: Path) -> None:
     save(tmp_path, "gpt2", tokenizer("gpt2"), pad_token_id=33)
     settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
     names = {name: settings.pop(name) for name in list(settings) if name.endswith("_token")}
     settings.pop("added_tokens_decoder", None)
-    if older == "vocab.txt":
+    if older.startswith("vocab"):
         vocabulary = json.loads((tmp_path / "tokenizer.json").read_text())["model"]["vocab"]
         (tmp_path / "tokenizer.json").unlink()
-        (tmp_path / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
+        text = json.dumps(vocabulary) if older.endswith("json") else "\n".join(vocabulary) + "\n"
+        (tmp_path / older).write_text(text)
         settings |= names
     else:
         (tmp_path / older).write_text(json.dumps(names))
@@ -230,6 +246,27 @@ def test_a_broken_vocabulary_is_not_determined(content: str, tmp_path: Path) -> 
         read_token_ids(Folder(tmp_path), {})
     with pytest.raises(Exception, match=r"."):
         Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+
+
+@pytest.mark.parametrize(
+    ("listed", "expected"),
+    [({"7": {"content": "<x>"}}, {"<x>": 7, "<y>": 8}), ({"7": "<x>"}, {"<x>": 7, "<y>": 8}),
+     ({"7": {"content": 5}}, {"<y>": 8}), ({"-7": "<x>"}, {"<y>": 8}), ({"x": "<x>"}, {"<y>": 8}),
+     ({"9" * 10: "<x>"}, {"<y>": 8}), ({"7": "\ud800"}, {"<y>": 8}), ({"7": None}, {"<y>": 8}), ([7], {"<y>": 8})],
+)  # fmt: skip
+def test_added_tokens_are_those_of_both_files_beside_a_vocabulary(
+    listed: Any, expected: dict[str, int], tmp_path: Path
+) -> None:
+    (tmp_path / "vocab.json").write_text('{"a": 0}')
+    (tmp_path / "added_tokens.json").write_text('{"<y>": 8}')
+    ids = read_token_ids(Folder(tmp_path), {"added_tokens_decoder": listed})
+    assert ({item.token: item.id for item in ids.added}, ids.vocabulary) == (expected, {"a": 0})
+
+
+def test_an_added_token_that_is_not_an_object_is_left_out(tmp_path: Path) -> None:
+    added = [None, 7, "<x>", {"id": 7, "content": "<y>"}, {"content": "<z>"}]
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"added_tokens": added, "model": {"vocab": {}}}))
+    assert [(item.token, item.id) for item in read_token_ids(Folder(tmp_path), {}).added] == [("<y>", 7)]
 
 
 def test_what_could_not_be_read_of_a_tokenizer_is_not_determined(tmp_path: Path) -> None:
