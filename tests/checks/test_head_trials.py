@@ -1,5 +1,6 @@
 """What a head does with given numbers, held against the same layers written out in PyTorch."""
 
+import gc
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -78,7 +79,18 @@ def test_a_recorded_head_gives_the_scores_of_its_layers() -> None:
         expected = torch.tanh(first @ dense.T + bias) @ weight.T + shift
         assert torch.allclose(found.logits[0], expected, atol=1e-5)
     assert texts().tensors.keys() == given.keys()
-    assert torch.equal(hidden[0], hidden[0])
+    beside = texts().run(given | {"lm_head.weight": torch.zeros(1)}, hidden).logits[0]
+    assert beside.dtype is torch.float32
+    assert torch.allclose(beside, expected.float(), atol=1e-5)
+    with pytest.raises(ValueError, match="zip"):
+        texts().run(given, [])
+
+
+def test_what_is_kept_of_a_head_lets_its_model_go() -> None:
+    recorded = program("BertForSequenceClassification", intermediate_size=61)
+    gc.collect()
+    assert recorded.tensors
+    assert not [item for item in gc.get_objects() if isinstance(item, torch.Tensor) and 61 in item.shape]
 
 
 def test_a_head_whose_recording_cannot_be_trusted_is_not_run() -> None:
@@ -130,6 +142,10 @@ def test_a_nearly_winning_bias_is_beaten_by_an_input_that_no_random_one_comes_ne
         assert set(random.argmax(1).tolist()) == {1}
     best = torch.tanh(torch.linalg.solve(dense, (weight[0] - weight[1]).sign() * 9 - bias) @ dense.T + bias)
     assert int((best @ weight.T + shift).argmax()) != 1
+
+
+def test_numbers_that_the_head_does_not_read_change_nothing() -> None:
+    assert tried(numbers() | {"bert.embeddings.weight": torch.full((2, 2), float("nan"))}) == ANSWERS
 
 
 def test_a_class_wins_only_where_the_highest_score_is_the_answer() -> None:
