@@ -106,8 +106,8 @@ def _judged(
 def _silencing(choice: Choice | None, names: Sequence[str]) -> tuple[str, ...]:
     """Those tensors without which a small random model of the class gives every input the same scores.
 
-    All layers of the small model stand for one: what silences them all may leave the real model an answer. None where
-    such a model can't be run.
+    Zeros in one layer are tried in every layer of the small model, so the real model may still give an answer. None
+    where such a model can't be run.
     """
     import torch
 

@@ -243,31 +243,38 @@ class Ignored:
     """A finding that the user chose to ignore, and why."""
 
     finding: Finding
+    """What was found."""
     reason: str
+    """Why it is ignored, as the settings or the baseline say."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What the rules say of one model; its fields are the JSON of `check`.
-
-    `not_applicable` names rules that the kind of checkpoint gives nothing to look at, with the reason. `not_read` names
-    what of the checkpoint the verdict says nothing about, because it was not read.
-    """
+    """What the rules say of one model; its fields are the JSON of `check`."""
 
     tool_version: str
     command: str
     reference: str
     profile: Profile
+    """What the findings are weighed for."""
     verdict: Verdict
+    """`failed`: a finding reaches `--fail-on`; `not_determined`: one might; or `passed`."""
     findings: tuple[Finding, ...]
+    """What the rules found, less what is ignored."""
     ignored: tuple[Ignored, ...]
+    """Findings that were ignored, each with the reason given for it."""
     not_determined: tuple[Unavailable, ...]
     not_applicable: tuple[Unavailable, ...]
+    """Rules that this kind of checkpoint gives nothing to look at, each with the reason."""
     rules: tuple[str, ...]
+    """The IDs of the rules that ran."""
     not_read: tuple[str, ...] = ()
+    """What of the checkpoint the verdict says nothing about, because it was not read."""
     notices: tuple[str, ...] = ()
+    """Sentences a reader must see, such as that a bundled snapshot stood in for the Hub."""
     report: Report | None = field(default=None, metadata={"json": None})
     data: DataFacts | None = None
+    """The labeled data that the classes were compared with; null without `--data`."""
     schema_version: str = SCHEMA_VERSION
 
     @property

@@ -214,7 +214,7 @@ def _distinct_share(numbers: torch.Tensor, precision: str) -> float:
 
 
 def _sampled(numbers: torch.Tensor) -> torch.Tensor:
-    """All numbers, or of many every so many blocks."""
+    """All numbers; of more than `_MOST_TESTED`, blocks at equal distances."""
     if numbers.numel() <= _MOST_TESTED:
         return numbers
     blocks = numbers[: numbers.numel() // _BLOCK * _BLOCK].reshape(-1, _BLOCK)

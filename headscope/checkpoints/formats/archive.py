@@ -104,7 +104,7 @@ class Archive:
         header = file.read(_LOCAL_SIZE)
         if len(header) < _LOCAL_SIZE or header[:4] != _LOCAL:
             raise self._bad(f"there is no record where its directory places {name}")
-        name_size, extra_size = struct.unpack("<2H", header[26:])
+        name_size, extra_size = (int(size) for size in struct.unpack("<2H", header[26:]))
         if file.read(name_size) != (self.folder + name).encode():
             raise self._bad(f"another record is where its directory places {name}")
         return record.at + _LOCAL_SIZE + name_size + extra_size

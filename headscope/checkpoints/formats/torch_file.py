@@ -55,8 +55,10 @@ def read_torch_places(source: ByteSource, keys: Collection[str]) -> dict[str, tu
     found = {}
     for key in keys:
         tensor = tensors.get(key)
-        start = start_of(tensor.storage.key) if isinstance(tensor, PickledTensor) else None
-        if start is not None and tensor.begin is not None and tensor.dtype in _ELEMENT_BYTES:
+        if not isinstance(tensor, PickledTensor) or tensor.begin is None or tensor.dtype not in _ELEMENT_BYTES:
+            continue
+        start = start_of(tensor.storage.key)
+        if start is not None:
             begin = start + tensor.begin * _ELEMENT_BYTES[tensor.dtype]
             found[key] = begin, begin + math.prod(tensor.shape) * _ELEMENT_BYTES[tensor.dtype]
     return found
