@@ -8,7 +8,7 @@ from headscope.checkpoints.config_file import TOKENIZER, largest_text, parse_obj
 from headscope.checkpoints.tokenizer_file import tokens_around
 from headscope.checkpoints.weights import Storage
 from headscope.errors import Malformed, NotFound
-from headscope.facts.check import TokenId
+from headscope.facts.tokenizer import TokenId
 
 _ADDED = "added_tokens.json"
 _SETTINGS = "tokenizer_config.json"

@@ -2,7 +2,8 @@
 
 from headscope.checks.rule import Findings, NotApplicable, NotKnown, Rule, head_of, rule
 from headscope.facts import PoolingKind, Severity
-from headscope.facts.check import Reach, Subject, TokenId
+from headscope.facts.check import Subject
+from headscope.facts.tokenizer import AffectedTexts, TokenId
 
 _BY_PADDING = (PoolingKind.LAST_NON_PAD_TOKEN, PoolingKind.EOS_TOKEN)
 
@@ -135,9 +136,9 @@ def token_ids(this: Rule, subject: Subject) -> Findings:
 
 
 _CONSEQUENCE = {
-    Reach.ALL: (Severity.ERROR, ": texts {0.seen}"),
-    Reach.SOME: (Severity.WARNING, ": texts with the token {0.configured} {0.seen}"),
-    Reach.NONE: (Severity.NOTE, ", which leaves the scores alone"),
+    AffectedTexts.ALL: (Severity.ERROR, ": texts {0.seen}"),
+    AffectedTexts.SOME: (Severity.WARNING, ": texts with the token {0.configured} {0.seen}"),
+    AffectedTexts.NONE: (Severity.NOTE, ", which leaves the scores alone"),
 }
 
 

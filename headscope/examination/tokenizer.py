@@ -11,8 +11,9 @@ from headscope.examination.configuration import ROLES
 from headscope.examination.reading import open_stored_files
 from headscope.examination.request import Request
 from headscope.facts import CheckpointManifest, Report, Unavailable
-from headscope.facts.check import BuiltFacts, FileContradiction, IdEffect, TokenId, TokenizerFacts
+from headscope.facts.check import BuiltFacts
 from headscope.facts.tasks import TEXT_TASKS
+from headscope.facts.tokenizer import FileContradiction, IdEffect, TokenId, TokenizerFacts
 
 if TYPE_CHECKING:
     from headscope.checkpoints import FileReader, TokenIds

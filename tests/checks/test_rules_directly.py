@@ -56,18 +56,15 @@ from headscope.facts.check import (
     CheckResult,
     ConfigFacts,
     HeadTrial,
-    IdEffect,
     LiveFacts,
-    Reach,
     Subject,
     TensorValues,
-    TokenId,
-    TokenizerFacts,
     Verdict,
 )
 from headscope.facts.counting import few_of
 from headscope.facts.health import HeadHealth, HealthBasis, HealthVerdict
 from headscope.facts.labeled import DataClass, DataFacts, Fit, LabelKind, Order, Predictions
+from headscope.facts.tokenizer import AffectedTexts, IdEffect, TokenId, TokenizerFacts
 from tests.reports import ENVIRONMENT
 
 LOADED, NEW, MISMATCHED = ParameterStatus.LOADED, ParameterStatus.NEW, ParameterStatus.MISMATCHED
@@ -944,12 +941,12 @@ def tokenized(*tokens: TokenId, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("reach", "severity", "said"),
     [
-        (Reach.ALL, ERROR, "(tokenizer.json): texts in a batch get other scores (measured"),
-        (Reach.SOME, WARNING, "(tokenizer.json): texts with the token 5 in a batch get other scores (measured"),
-        (Reach.NONE, NOTE, "(tokenizer.json), which leaves the scores alone (measured"),
+        (AffectedTexts.ALL, ERROR, "(tokenizer.json): texts in a batch get other scores (measured"),
+        (AffectedTexts.SOME, WARNING, "(tokenizer.json): texts with the token 5 in a batch get other scores (measured"),
+        (AffectedTexts.NONE, NOTE, "(tokenizer.json), which leaves the scores alone (measured"),
     ],
 )
-def test_another_id_is_as_grave_as_what_it_changes(reach: Reach, severity: Severity, said: str) -> None:
+def test_another_id_is_as_grave_as_what_it_changes(reach: AffectedTexts, severity: Severity, said: str) -> None:
     facts = tokenized(PAD, effects=(IdEffect("pad", 5, "config.json", reach, "in a batch get other scores"),))
     (found,) = findings("HS306", subject(**facts))
     assert (found.severity, found.parameters) == (severity, ("pad_token_id",))
