@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from torch import nn
 
+import headscope
 from headscope.errors import Unsupported
 from headscope.examination.checkpoint import examine
 from headscope.examination.head_trial import try_head
@@ -29,10 +31,10 @@ Given = dict[str, torch.Tensor]
 
 
 @cache
-def program(name: str, **config: Any) -> HeadProgram:
+def program(name: str, dtype: torch.dtype = torch.float32, **config: Any) -> HeadProgram:
     """The head of a BERT, recorded once."""
     torch.manual_seed(0)
-    model = getattr(transformers, name)(transformers.BertConfig(**(TEXT | config)))
+    model = getattr(transformers, name)(transformers.BertConfig(**(TEXT | config))).to(dtype)
     with TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         found = examine("check", Request(Location(folder)), None).program()
@@ -84,6 +86,14 @@ def test_a_recorded_head_gives_the_scores_of_its_layers() -> None:
     assert torch.allclose(beside, expected.float(), atol=1e-5)
     with pytest.raises(ValueError, match="zip"):
         texts().run(given, [])
+
+
+def test_a_head_is_run_in_single_precision_unless_its_own_is_asked_for() -> None:
+    halved = program("BertForSequenceClassification", torch.bfloat16)
+    given = {name: value.bfloat16() for name, value in numbers().items()}
+    hidden = [torch.randn(item.shape) for item in halved.head.hidden]
+    assert halved.run(given, hidden).logits[0].dtype is torch.float32
+    assert halved.run(given, hidden, exact=True).logits[0].dtype is torch.bfloat16
 
 
 def test_what_is_kept_of_a_head_lets_its_model_go() -> None:
@@ -208,3 +218,35 @@ def test_rows_of_a_few_tokens_stand_at_the_end_of_the_vocabulary(tmp_path: Path)
         assert try_head(recorded, {"lm_head.weight": torch.cat([rows[:1], torch.full((1, SIZE), number)])},
                         Task.SEQUENCE_CLASSIFICATION, None) == expected  # fmt: skip
     assert try_head(recorded, {"lm_head.weight": rows}, Task.SEQUENCE_CLASSIFICATION, None) == ANSWERS
+
+
+class Constant(nn.Module):
+    """Scores that no numbers of its layers can move."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.score = nn.Embedding(60, SIZE), nn.Linear(SIZE, CLASSES)
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        return self.score(self.embed(input_ids)[:, 0]).clamp(5, 5)
+
+
+def test_a_head_that_is_constant_with_any_numbers_is_not_judged_by_them() -> None:
+    found = headscope.check(Constant(), rules="HS501", example_inputs={"input_ids": torch.ones(2, 7, dtype=torch.int)})
+    assert (found.verdict, [item.id for item in found.findings]) == ("not_determined", [])
+    assert "HS501" in {gap.what.partition(" ")[0] for gap in found.not_determined}
+
+
+def test_the_random_numbers_that_a_head_is_compared_with_have_variances_above_zero(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    config = transformers.LevitConfig(
+        image_size=64, hidden_sizes=[16] * 3, num_attention_heads=[2] * 3, depths=[1] * 3, key_dim=[8] * 3
+    )
+    model = transformers.LevitForImageClassification(config)
+    model.save_pretrained(tmp_path)
+    recorded = examine("check", Request(Location(str(tmp_path))), None).program()
+    assert recorded is not None
+    given = {name: value for name, value in model.state_dict().items() if name in recorded.tensors}
+    for factor, expected in ((1.0, ANSWERS), (0.0, HeadTrial(moves=False))):
+        changed = given | {"classifier.linear.weight": given["classifier.linear.weight"] * factor}
+        assert try_head(recorded, changed, Task.IMAGE_CLASSIFICATION, None) == expected
