@@ -12,7 +12,8 @@ from headscope.examination.live import Seen, config_of, live_facts, live_health,
 from headscope.examination.origin import Origin, find_origin
 from headscope.examination.tokenizer import read_tokenizer, with_effects
 from headscope.facts import ParameterStatus, Profile, Report, Unavailable
-from headscope.facts.check import HeadTrial, LiveFacts, Subject, TensorValues, TokenizerFacts
+from headscope.facts.check import HeadTrial, LiveFacts, Subject, TensorValues
+from headscope.facts.tokenizer import TokenizerFacts
 from headscope.upstream.peft import plain_name
 
 if TYPE_CHECKING:

@@ -79,7 +79,7 @@ def compare(tensor: torch.Tensor, stored: Callable[[int, int], torch.Tensor]) ->
 
 
 def _compare_piece(found: Difference, own: torch.Tensor, other: torch.Tensor) -> None:
-    found.zeros = found.zeros and not bool(own.any())
+    found.zeros = found.zeros and not (bool(own[:64].any()) or bool(own.any()))  # the first few tell nearly always
     found.has_infinite = found.has_infinite or _has_infinite(own)
     same = own.dtype == other.dtype and torch.equal(own, other)  # NaN is equal to nothing here, so none is there
     if not same and own.is_floating_point():

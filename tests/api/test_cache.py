@@ -18,8 +18,8 @@ from headscope.cli import main
 from headscope.examination import cache as caching
 from headscope.examination.cache import Cache
 from headscope.facts import Report
-from headscope.facts.check import TokenizerFacts
 from headscope.facts.plain import restore, store
+from headscope.facts.tokenizer import TokenizerFacts
 from tests import warm
 from tests.families import FAMILIES
 from tests.saving import save_safetensors

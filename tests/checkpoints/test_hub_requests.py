@@ -332,12 +332,31 @@ def test_a_repository_is_read_as_the_same_folder(corpus: dict[str, Path], tmp_pa
         assert without_place(by_id[f"someone/{corpus[name].name}"]) == without_place(folder), name
 
 
+WORDS = {f"w{number}": number for number in range(99)}
+LARGE = WORDS | {"longer " * 1000 + str(number): 99 + number for number in range(900)}
+TOKENIZERS: dict[str, tuple[int, dict[str, str]]] = {
+    "settings alone": (6, {"tokenizer_config.json": '{"padding_side": "left"}'}),
+    "six megabytes": (5, {
+        "tokenizer_config.json": '{"added_tokens_decoder": {}}',
+        "tokenizer.json": json.dumps({"model": {"vocab": LARGE}}),
+    }),
+    "lines": (8, {
+        "tokenizer_config.json": "{}", "special_tokens_map.json": '{"pad_token": "w6"}', "vocab.txt": "\n".join(WORDS),
+    }),
+    "pieces": (6, {"tokenizer_config.json": '{"pad_token": "w6"}', "spiece.model": "w"}),
+}  # fmt: skip
+"""What is beside the weights, and the most requests that a check makes."""
+
+
+@pytest.mark.parametrize("beside", TOKENIZERS)
 @pytest.mark.parametrize("family", ["bert", "roberta", "gpt2", "xlnet"])
-def test_a_check_by_id_says_what_the_check_of_the_folder_says(family: str, tmp_path: Path) -> None:
+def test_a_check_by_id_says_what_the_check_of_the_folder_says(family: str, beside: str, tmp_path: Path) -> None:
     model = FAMILIES[family].build(FAMILIES[family].classifier)
     folder = tmp_path / "someone" / "model"
     model.save_pretrained(folder)
-    (folder / "tokenizer_config.json").write_text('{"padding_side": "left"}')
+    most, files = TOKENIZERS[beside]
+    for name, content in files.items():
+        (folder / name).write_text(content)
     with serve(Hub({"someone/model": {path.name: path.read_bytes() for path in folder.iterdir()}})) as hub:
         (by_id,) = run(CHECKS, hub.endpoint, tmp_path, ["someone/model"])
         (local,) = run(CHECKS, hub.endpoint, tmp_path, [str(folder)])
@@ -345,8 +364,9 @@ def test_a_check_by_id_says_what_the_check_of_the_folder_says(family: str, tmp_p
         ours, theirs = (json.dumps(item[name]).replace(str(folder), "someone/model") for item in (by_id, local))
         assert ours == theirs, name
     paths = of_hub(hub)
-    assert len(paths) == len(set(paths)) <= 5, paths  # the list of files tells what else the tokenizer has
-    assert not [path for path in paths if path.startswith("/api/")]
+    assert len(paths) == len(set(paths)) <= most, paths
+    lists = [path for path in paths if path.startswith("/api/")]
+    assert len(lists) == (beside != "six megabytes")  # of an older tokenizer, the list of files tells what it has
 
 
 def test_health_reads_the_classifier_and_no_more(tmp_path: Path) -> None:
