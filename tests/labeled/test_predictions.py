@@ -161,7 +161,7 @@ def test_a_new_head_predicts_nothing(tmp_path: Path, named: Path) -> None:
     folder = save(model, tmp_path / "model")
     model.bert.save_pretrained(folder)
     result = headscope.check(
-        folder, "training", rules="HS729", num_labels=3, labels=NAMES, data=named, label_column="label",
+        folder, "training", select="HS729", num_labels=3, labels=NAMES, data=named, label_column="label",
         text_column="text", predict=16, task="sequence-classification",
     )  # fmt: skip
     assert result.data is not None and result.data.predictions is None
