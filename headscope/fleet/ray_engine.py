@@ -75,7 +75,7 @@ def write_with_ray(  # noqa: PLR0917  in the order of what happens
                 num_cpus=_CPUS,
                 fn_constructor_args=(Job(work, limits, name),),
             ).write_parquet(
-                output, partition_cols=[PARTITION], ray_remote_args={"num_cpus": 0}, schema=_table(), compression="zstd"
+                output, partition_cols=[PARTITION], ray_remote_args={"num_cpus": 0}, schema=schema(), compression="zstd"
             )
 
 
@@ -86,14 +86,6 @@ def _blocks(wanted: Sequence[Wanted], actors: int) -> list[pyarrow.Table]:
     size = max(1, min(_MOST_A_BLOCK, -(-len(wanted) // (actors * _BLOCKS_AN_ACTOR))))
     parts = (wanted[start : start + size] for start in range(0, len(wanted), size))
     return [pyarrow.table({"wanted": [pickle.dumps(one) for one in part]}) for part in parts]
-
-
-def _table() -> pyarrow.Schema:
-    """The columns of the table and its partition."""
-    import pyarrow
-
-    columns = schema()
-    return pyarrow.schema([*columns, pyarrow.field(PARTITION, pyarrow.string())], metadata=columns.metadata)
 
 
 class Job:
@@ -122,7 +114,7 @@ class Scanner:
         wanted: list[Wanted] = [pickle.loads(one) for one in block["wanted"].to_pylist()]
         rows = self._thread.map(self._crew.scan, [one.target for one in wanted])
         kept = [row for one, row in zip(wanted, rows, strict=True) if row.commit is None or row.commit not in one.known]
-        return pyarrow.Table.from_pylist([in_range(row.to_dict()) for row in kept], schema=_table())
+        return pyarrow.Table.from_pylist([in_range(row.to_dict()) for row in kept], schema=schema())
 
 
 def _folder(name: str) -> Path:

@@ -10,8 +10,8 @@ from typing import Any, Protocol, Self
 
 from headscope.errors import UsageError
 from headscope.facts.scan import ScanRow
-from headscope.fleet.output import Known, Row, RowFile, Seen, leads_to_stream, lines_of
-from headscope.fleet.parquet import RowFolder, rows_in
+from headscope.fleet.output import Known, Row, RowFile, Seen, leads_to_stream
+from headscope.fleet.parquet import RowFolder
 from headscope.fleet.remote import RemoteFolder
 
 _OTHERS = {".csv", ".tsv", ".xlsx", ".arrow", ".feather", ".db", ".gz", ".zst", ".bz2", ".xz", ".zip"}
@@ -94,11 +94,6 @@ def _path_of(name: str | Path) -> Path:
     if not str(name):
         raise UsageError("the name of the table is empty", "name a file with -o")
     return Path(name)
-
-
-def read_rows(name: str | Path) -> Iterator[Row]:
-    """The whole rows of a table. Raises UsageError for a Parquet file that can't be read."""
-    return rows_in(Path(name)) if _is_folder(name) else lines_of(Path(name))
 
 
 def _is_folder(name: str | Path) -> bool:

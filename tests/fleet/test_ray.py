@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 from headers_only import checkpoint_of, write
 from scan_faults import Dies, Hangs, Leaves, Raises, Slow
+from tables import rows_in
 
 import headscope
 from headscope.api.scanning import run_scan
 from headscope.errors import HeadscopeError, UsageError
-from headscope.fleet.table import read_rows
 from headscope.fleet.table_scan import Progressed
 
 SNAPSHOTS = ("bert-base-uncased", "gpt2", "roberta-base", "distilbert-base-uncased", "nothing-here")
@@ -51,7 +51,7 @@ def on_ray(names: Any, output: Path | str, **options: Any) -> Any:
 def local_rows(names: Any, folder: Path) -> list[dict[str, Any]]:
     table = folder / "local.jsonl"
     run_scan(names, output=table, workers=2, offline=True)
-    return without_time(read_rows(table))
+    return without_time(rows_in(table))
 
 
 def test_without_ray_one_sentence_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +121,7 @@ class TestWithRay:
         seen: list[Progressed] = []
         folders = set(actor_folders())
         found = on_ray(SNAPSHOTS, table, token=TOKEN, progress=seen.append)
-        rows = without_time(read_rows(table))
+        rows = without_time(rows_in(table))
         assert rows == local_rows(SNAPSHOTS, tmp_path)
         assert (found.rows, found.written, found.skipped) == (5, 5, 0)
         assert [row["not_determined"] for row in rows].count(None) == 4
@@ -145,7 +145,7 @@ class TestWithRay:
         assert set(before) < set(table.rglob("*.parquet"))
         found = run_scan([*SNAPSHOTS, "nor-this"], output=table, workers=0, resume=True, offline=True)
         assert (found.rows, found.written, found.skipped) == (7, 1, 5)
-        assert len(without_time(read_rows(table))) == 7
+        assert len(without_time(rows_in(table))) == 7
         foreign = before[0].with_name("b_" + "c" * 32 + "_000001-0.parquet")
         foreign.write_bytes(b"another's")
         with pytest.raises(UsageError, match="can't be read"):
@@ -170,7 +170,7 @@ class TestWithRay:
         url = f"file://{tmp_path}/rows"
         found = on_ray(["gpt2", "nothing-here"], url)
         assert (found.rows, found.written) == (2, 2)
-        assert without_time(read_rows(tmp_path / "rows")) == local_rows(["gpt2", "nothing-here"], tmp_path)
+        assert without_time(rows_in(tmp_path / "rows")) == local_rows(["gpt2", "nothing-here"], tmp_path)
         with pytest.raises(UsageError, match="holds files already"):
             on_ray(["gpt2"], url)
 
@@ -185,12 +185,12 @@ class TestWithRay:
         work = Work(make_request("", {"offline": True}), Asked())
         table = tmp_path / "rows.parquet"
         write_with_ray([Wanted(one) for one in targets], work, 2, Limits(seconds=60), str(table))
-        assert {row["reference"]: (row["not_determined"], row["reason"]) for row in read_rows(table)} == {
+        assert {row["reference"]: (row["not_determined"], row["reason"]) for row in rows_in(table)} == {
             "dies": ("crash", "its worker process ended: SIGSEGV"),
             "leaves": ("crash", "its worker process ended: exit code 7"),
             "raises": ("crash", "ZeroDivisionError: seven"),
             "hangs": ("timeout", "not done after 60 s, the time limit"),
-            "gpt2": (None, next(row["reason"] for row in read_rows(table) if row["reference"] == "gpt2")),
+            "gpt2": (None, next(row["reason"] for row in rows_in(table) if row["reference"] == "gpt2")),
         }
 
     def test_a_killed_driver_is_gone_on_with(self, cluster: Any, tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ class TestWithRay:
             finally:
                 process.send_signal(signal.SIGKILL)
         time.sleep(5)  # Ray notices
-        some = len(list(read_rows(table)))
+        some = len(list(rows_in(table)))
         assert 0 < some < 60
         options = [
             "--from",
@@ -224,7 +224,7 @@ class TestWithRay:
         assert done.stderr == ""
         summary = json.loads(done.stdout)
         assert (summary["rows"], summary["written"] + some, summary["skipped"]) == (60, 60, some)
-        assert without_time(read_rows(table)) == local_rows(names, tmp_path)
+        assert without_time(rows_in(table)) == local_rows(names, tmp_path)
 
     def test_scan_batch_in_ray_data(self, ray: Any, cluster: Any) -> None:
         rows = ray.data.from_items([{"reference": name} for name in SNAPSHOTS]).map_batches(
@@ -253,7 +253,7 @@ class TestWithRay:
         assert lost, "no worker began on another node in time"
         assert 0 < lost[0] < 60
         assert (found.rows, found.written) == (60, 60)
-        assert without_time(read_rows(table)) == local_rows(names, tmp_path)
+        assert without_time(rows_in(table)) == local_rows(names, tmp_path)
 
     def folders(self, place: Path, count: int) -> list[str]:
         base = checkpoint_of("bert", "BertForSequenceClassification")
