@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification
 
 import headscope
-from headscope.checkpoints.hub.budget import SharedBudget
 from headscope.checkpoints.hub.http_limits import limited_requests
 from headscope.checkpoints.hub.ranges import Deadline
 from headscope.errors import NetworkError
@@ -199,7 +198,7 @@ def test_requests_of_other_threads_are_neither_counted_nor_refused() -> None:
             return int(get_session().get(f"{hub.endpoint}/api/anything").status_code)
 
         before = {name: list(hooks) for name, hooks in get_session().event_hooks.items()}
-        with limited_requests(SharedBudget(), Deadline()) as seen:
+        with limited_requests(None, Deadline()) as seen:
             with ThreadPoolExecutor(1) as pool:
                 assert pool.submit(ask).result() == 200
                 assert seen == []

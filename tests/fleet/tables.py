@@ -1,5 +1,6 @@
 """Rows for tests of tables, readers that aren't ours, and a process that writes them until it is killed."""
 
+import contextlib
 import json
 import random
 import subprocess
@@ -45,6 +46,23 @@ def files_in(path: Path, suffix: str = "") -> list[str]:
     """The files in a folder, and in those below it."""
     found = (str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
     return sorted(name for name in found if name.endswith(suffix))
+
+
+def workers_below(process: int) -> int:
+    """How many worker processes of headscope are descendants of a process."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            words = stat.read_text(encoding="utf-8").rpartition(")")[2].split()
+            parents[int(stat.parent.name)] = int(words[1])
+    below = {process}
+    while more := {child for child, parent in parents.items() if parent in below} - below:
+        below |= more
+    count = 0
+    for one in below:
+        with contextlib.suppress(OSError):
+            count += b"headscope.fleet.processes" in Path(f"/proc/{one}/cmdline").read_bytes()
+    return count
 
 
 _WRITER = """

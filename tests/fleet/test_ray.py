@@ -1,6 +1,5 @@
 """A scan on a Ray cluster writes what the local pool writes, through Ray's writers, and survives the loss of a node."""
 
-import contextlib
 import json
 import os
 import re
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 from headers_only import checkpoint_of, write
 from scan_faults import Dies, Hangs, Leaves, Raises, Slow
-from tables import rows_in
+from tables import rows_in, workers_below
 
 import headscope
 from headscope.api.scanning import run_scan
@@ -263,23 +262,6 @@ class TestWithRay:
 
 def raylet_of(node: Any) -> int:
     return int(node.all_processes["raylet"][0].process.pid)
-
-
-def workers_below(process: int) -> int:
-    """How many of our worker processes are descendants of a process."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            words = stat.read_text(encoding="utf-8").rpartition(")")[2].split()
-            parents[int(stat.parent.name)] = int(words[1])
-    below = {process}
-    while more := {child for child, parent in parents.items() if parent in below} - below:
-        below |= more
-    count = 0
-    for one in below:
-        with contextlib.suppress(OSError):
-            count += b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()
-    return count
 
 
 def actor_folders() -> list[Path]:

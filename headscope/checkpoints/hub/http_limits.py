@@ -7,9 +7,9 @@ from contextvars import ContextVar
 from threading import Lock
 from typing import Any, Protocol
 
-from headscope.checkpoints.hub.budget import SharedBudget, kind_of
 from headscope.checkpoints.hub.ranges import Deadline, pause_asked_for
 from headscope.errors import NetworkError
+from headscope.facts.location import RequestBudget
 from headscope.upstream.hub import event_hooks, library_of
 
 _TAG = re.compile(r'(W/)?"?(?!\.\.?"?$)[A-Za-z0-9._=+:,;@-]{0,200}"?')
@@ -45,10 +45,13 @@ def bounded_answers(deadline: Clock, limit: int) -> Iterator[None]:
 
 
 @contextmanager
-def limited_requests(budget: SharedBudget, deadline: Deadline, *, client_waits: bool = False) -> Iterator[list[str]]:
+def limited_requests(
+    budget: RequestBudget | None, deadline: Deadline, *, client_waits: bool = False
+) -> Iterator[list[str]]:
     """The methods of the requests that the Hub's client makes in this context, with redirects and repetitions.
 
-    Each waits for its turn in the budget, as long as the deadline lets it, and each answer tells what is left of it.
+    Where there is a budget, each waits for its turn in it, as long as the deadline lets it, and each answer tells what
+    is left of it.
     A separate thread belongs to it if it runs in a copy of the context; requests of other threads are neither
     counted, nor limited, nor refused.
 
@@ -56,8 +59,6 @@ def limited_requests(budget: SharedBudget, deadline: Deadline, *, client_waits: 
     the deadline lets it. Raises NetworkError for an answer whose commit or entity tag could not be part of a path: the
     client makes paths of its cache from them.
     """
-    from huggingface_hub import constants
-
     seen: list[str] = []
 
     def is_ours() -> bool:
@@ -65,17 +66,15 @@ def limited_requests(budget: SharedBudget, deadline: Deadline, *, client_waits: 
 
     def note(request: Any) -> None:
         if is_ours():
-            kind = kind_of(str(request.url), constants.ENDPOINT)
-            if kind is not None:
-                budget.take(kind, deadline)
+            if budget is not None:
+                budget.take(str(request.url), deadline)
             seen.append(request.method)
             _limit_waiting(request)
 
     def check(response: Any) -> None:
         if is_ours():
-            kind = kind_of(str(response.url), constants.ENDPOINT)
-            if kind is not None:
-                budget.learn(kind, response.status_code, response.headers)
+            if budget is not None:
+                budget.learn(str(response.url), response.status_code, response.headers)
             wait = pause_asked_for(response) if client_waits else None
             if wait is not None and wait.pause is not None:
                 deadline.pause(wait.pause)

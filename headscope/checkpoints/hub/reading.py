@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from headscope.checkpoints.hub.access import HubAccess
-from headscope.checkpoints.hub.budget import budget_of
 from headscope.checkpoints.hub.errors import translated
 from headscope.checkpoints.hub.http_limits import limited_requests
 from headscope.checkpoints.hub.offline import bundled, cached, why_offline, without_network
@@ -40,10 +39,9 @@ def read_hub(access: HubAccess, progress: Callable[[str], None]) -> CheckpointMa
 
 def _with_network(access: HubAccess, progress: Callable[[str], None]) -> CheckpointManifest:
     progress(f"reading the configuration of {access.repo}")
-    budget = budget_of(access.location.hub)
     with (
         translated(access.repo, access.revision),
-        limited_requests(budget, access.deadline) as requests,
+        limited_requests(access.location.hub.budget, access.deadline) as requests,
         ThreadPoolExecutor(1) as pool,
     ):
         storage = Repository(access)
@@ -77,8 +75,7 @@ def reaching(access: HubAccess, asked: list[int] | None = None) -> Iterator[None
 
     `asked` gets the number of requests.
     """
-    budget = budget_of(access.location.hub)
-    limited = limited_requests(budget, access.deadline, client_waits=True)
+    limited = limited_requests(access.location.hub.budget, access.deadline, client_waits=True)
     with translated(access.repo, access.revision), limited as requests:
         yield
         if asked is not None:
