@@ -17,7 +17,7 @@ from headscope.examination.request import Request
 from headscope.examination.structure import ReportMemory, Structures
 from headscope.facts.scan import Cause, ScanRow
 from headscope.fleet.processes import WorkerEnded, Workers, begin_worker, results
-from headscope.fleet.row import Asked, scan_one, unread
+from headscope.fleet.row import RowOptions, scan_one, unread
 from headscope.fleet.target import Target
 
 SECONDS = 300.0
@@ -37,7 +37,7 @@ class Work:
     """What every worker does: `request` is that of each checkpoint but for its place; `folder` holds structures."""
 
     request: Request
-    asked: Asked
+    options: RowOptions
     folder: Path | None = None
 
     def sharing(self, folder: Path) -> Work:
@@ -126,4 +126,4 @@ def memory_for(work: Work) -> ReportMemory:
 
 
 def _scanned(target: Target, work: Work, memory: ReportMemory) -> ScanRow:
-    return scan_one(partial(target.request, work.request), target.reference, work.asked, memory)
+    return scan_one(partial(target.request, work.request), target.reference, work.options, memory)

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
-from typing import BinaryIO, TypeVar
+from typing import IO, BinaryIO, TypeVar
 
 from headscope.errors import Unsupported
 
@@ -117,7 +117,7 @@ class Worker:
                 pipe.close()
 
 
-def _send(stream: BinaryIO, content: bytes) -> None:
+def _send(stream: IO[bytes], content: bytes) -> None:
     pickle.dump(content, stream)
     stream.flush()
 

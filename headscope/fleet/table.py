@@ -17,7 +17,7 @@ from headscope.fleet.remote import RemoteFolder
 _OTHERS = {".csv", ".tsv", ".xlsx", ".arrow", ".feather", ".db", ".gz", ".zst", ".bz2", ".xz", ".zip"}
 
 
-class Table(Protocol):
+class RowTable(Protocol):
     """Where the rows of a scan go; see `RowFile` and `RowFolder`."""
 
     path: Path
@@ -51,7 +51,7 @@ class SharedTable(Protocol):
     ) -> None: ...
 
 
-def open_table(name: str | Path, *, go_on: bool = False, seen: Seen | None = None) -> Table:
+def open_table(name: str | Path, *, go_on: bool = False, seen: Seen | None = None) -> RowTable:
     """The table of this name: Parquet for `FOLDER/` and `NAME.parquet`, otherwise a file of JSON lines.
 
     With `go_on` it may hold rows already, and `seen` is called with each. Raises UsageError where it can't be written.

@@ -80,7 +80,7 @@ class TrainingGate:
         self._verify_saves = bool(options["verify_saves"]) and not (self._rules and not self._of_saves)
         self._head_only = options["verify_saves"] == "head"
         self._stop = options["stop_at_bad_save"]
-        self._options = {name: value for name, value in given.items() if name in _OF_CHECK}
+        self._options: dict[str, Any] = {name: value for name, value in given.items() if name in _OF_CHECK}
         self._watch: SaveWatch | None = None
         self._unread: list[str] = []
 

@@ -16,7 +16,7 @@ import headscope
 from headscope.api.options import make_request
 from headscope.errors import HeadscopeError
 from headscope.fleet.pool import Limits, Work, scan_in_pool
-from headscope.fleet.row import Asked
+from headscope.fleet.row import RowOptions
 from headscope.fleet.scratch import shared_folder
 from headscope.fleet.target import Target
 
@@ -24,7 +24,7 @@ SNAPSHOTS = ("bert-base-uncased", "gpt2", "roberta-base", "distilbert-base-uncas
 
 
 def work() -> Work:
-    return Work(make_request("", {"offline": True}), Asked())
+    return Work(make_request("", {"offline": True}), RowOptions())
 
 
 def scanned(targets: Sequence[Target], limits: Limits) -> dict[str, tuple[str | None, str]]:

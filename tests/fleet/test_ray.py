@@ -20,7 +20,8 @@ from tables import rows_in, workers_below
 import headscope
 from headscope.api.scanning import run_scan
 from headscope.errors import HeadscopeError, UsageError
-from headscope.fleet.table_scan import Progressed
+from headscope.fleet.table_scan import Progressed, ScanOutput
+from headscope.fleet.target import ScanSources
 
 SNAPSHOTS = ("bert-base-uncased", "gpt2", "roberta-base", "distilbert-base-uncased", "nothing-here")
 DRIVER = """
@@ -29,9 +30,11 @@ from pathlib import Path
 from scan_faults import Slow
 import headscope
 from headscope.api.scanning import run_scan
+from headscope.fleet.table_scan import ScanOutput
+from headscope.fleet.target import ScanSources
 
 names = Path(sys.argv[1]).read_text(encoding="utf-8").splitlines()
-run_scan(map(Slow, names), engine="ray", output=sys.argv[2], workers=2, offline=True)
+run_scan(ScanSources(map(Slow, names)), ScanOutput(sys.argv[2], engine="ray"), workers=2, offline=True)
 """
 TOKEN = "hf_NoLogMayHoldThisToken"
 
@@ -43,13 +46,14 @@ def without_time(rows: Any) -> list[dict[str, Any]]:
     )
 
 
-def on_ray(names: Any, output: Path | str, **options: Any) -> Any:
-    return run_scan(names, engine="ray", output=output, offline=True, **({"workers": 2} | options))
+def on_ray(names: Any, place: Path | str, workers: int = 2, token: str | None = None, **output: Any) -> Any:
+    output_to = ScanOutput(place, engine="ray", **output)
+    return run_scan(ScanSources(names), output_to, workers=workers, token=token, offline=True)
 
 
 def local_rows(names: Any, folder: Path) -> list[dict[str, Any]]:
     table = folder / "local.jsonl"
-    run_scan(names, output=table, workers=2, offline=True)
+    run_scan(ScanSources(names), ScanOutput(table), workers=2, offline=True)
     return without_time(rows_in(table))
 
 
@@ -64,7 +68,7 @@ def test_without_ray_one_sentence_says_what_to_install(tmp_path: Path, monkeypat
 
 def test_an_unknown_engine_is_refused() -> None:
     with pytest.raises(UsageError, match="engine must be local or ray, not 'spark'"):
-        run_scan(["gpt2"], engine="spark")
+        run_scan(ScanSources(["gpt2"]), ScanOutput(engine="spark"))
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +111,7 @@ class TestWithRay:
     )
     def test_where_its_rows_can_not_go(self, ray: Any, name: str | None, sentence: str, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=sentence):
-            run_scan(["gpt2"], engine="ray", output=tmp_path / name if name else None)
+            run_scan(ScanSources(["gpt2"]), ScanOutput(tmp_path / name if name else None, engine="ray"))
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize("option", ["resume", "only_new"])
@@ -142,7 +146,7 @@ class TestWithRay:
         assert (found.rows, found.written, found.skipped) == (6, 1, 5)
         assert not half.exists()
         assert set(before) < set(table.rglob("*.parquet"))
-        found = run_scan([*SNAPSHOTS, "nor-this"], output=table, workers=0, resume=True, offline=True)
+        found = run_scan(ScanSources([*SNAPSHOTS, "nor-this"]), ScanOutput(table, resume=True), workers=0, offline=True)
         assert (found.rows, found.written, found.skipped) == (7, 1, 5)
         assert len(without_time(rows_in(table))) == 7
         foreign = before[0].with_name("b_" + "c" * 32 + "_000001-0.parquet")
@@ -176,14 +180,14 @@ class TestWithRay:
     def test_each_culprit_costs_itself_alone(self, cluster: Any, tmp_path: Path) -> None:
         from headscope.api.options import make_request
         from headscope.fleet.pool import Limits, Work
-        from headscope.fleet.ray_engine import Wanted, write_with_ray
-        from headscope.fleet.row import Asked
+        from headscope.fleet.ray_engine import Assignment, write_with_ray
+        from headscope.fleet.row import RowOptions
         from headscope.fleet.target import Target
 
         targets = [Dies("dies"), Leaves("leaves"), Raises("raises"), Hangs("hangs"), Target("gpt2")]
-        work = Work(make_request("", {"offline": True}), Asked())
+        work = Work(make_request("", {"offline": True}), RowOptions())
         table = tmp_path / "rows.parquet"
-        write_with_ray([Wanted(one) for one in targets], work, 2, Limits(seconds=60), str(table))
+        write_with_ray([Assignment(one) for one in targets], work, 2, Limits(seconds=60), str(table))
         assert {row["reference"]: (row["not_determined"], row["reason"]) for row in rows_in(table)} == {
             "dies": ("crash", "its worker process ended: SIGSEGV"),
             "leaves": ("crash", "its worker process ended: exit code 7"),
