@@ -87,9 +87,9 @@ class RowFolder:
         """The whole files that the workers of a Ray cluster have written since the folder was opened."""
         return tuple(file for file in _ray_files(self.path) if _is_whole(file) and file not in self._before)
 
-    def rows_of(self, path: Path) -> Iterator[Row]:
-        """The rows of one of them. Raises UsageError where it can't be read."""
-        return rows_of_part(path, path)
+    def rows_added(self) -> Iterator[Row]:
+        """Their rows. Raises UsageError where one can't be read."""
+        return (row for file in self.added() for row in rows_of_part(file, file))
 
     def _take_up_ray_files(self, seen: Seen | None) -> frozenset[Path]:
         """Counts the rows of the files that Ray has written, and removes those that it has begun."""

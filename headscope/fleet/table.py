@@ -3,52 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol, Self
 
 from headscope.errors import UsageError
-from headscope.facts.scan import ScanRow
-from headscope.fleet.output import Known, Row, RowFile, Seen, leads_to_stream
+from headscope.fleet.output import RowFile, Seen, leads_to_stream
 from headscope.fleet.parquet import RowFolder
 from headscope.fleet.remote import RemoteFolder
 
 _OTHERS = {".csv", ".tsv", ".xlsx", ".arrow", ".feather", ".db", ".gz", ".zst", ".bz2", ".xz", ".zip"}
 
 
-class RowTable(Protocol):
-    """Where the rows of a scan go; see `RowFile` and `RowFolder`."""
-
-    path: Path
-    known: Known
-
-    def write(self, row: ScanRow) -> None:
-        """Adds a row."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-class SharedTable(Protocol):
-    """What the workers of a cluster write, each its own files; see `RowFolder` and `RemoteFolder`."""
-
-    known: Known
-
-    def added(self) -> tuple[Any, ...]:
-        """The files that were written since it was opened."""
-
-    def rows_of(self, path: Any) -> Iterator[Row]:
-        """The rows of one of them."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+RowTable = RowFile | RowFolder
+"""Where this process writes the rows of a scan."""
+SharedTable = RowFolder | RemoteFolder
+"""What the workers of a cluster write, each its own files."""
 
 
 def open_table(name: str | Path, *, go_on: bool = False, seen: Seen | None = None) -> RowTable:

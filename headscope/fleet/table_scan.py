@@ -10,7 +10,7 @@ from pathlib import Path
 from headscope.errors import HeadscopeError, UsageError
 from headscope.facts.scan import ScanRow, Tally
 from headscope.fleet.output import Known, Seen
-from headscope.fleet.parquet import RowFolder
+from headscope.fleet.parquet import RowFolder, rows_of_part
 from headscope.fleet.plan import ScanPlan
 from headscope.fleet.table import RowTable, SharedTable, is_stream, open_shared_table, open_table
 from headscope.fleet.target import Target
@@ -135,10 +135,9 @@ class TableScan:
 
     def _counted(self, table: SharedTable) -> Iterator[int]:
         """Counts the rows of what was added, and yields 1 for each."""
-        for path in table.added():
-            for row in table.rows_of(path):
-                self.tally.add(row)
-                yield 1
+        for row in table.rows_added():
+            self.tally.add(row)
+            yield 1
 
     def _watching(self, table: SharedTable, total: int) -> Callable[[], None] | None:
         """What shows how far the writers are; None where that can't be seen from here, or nobody looks."""
@@ -150,7 +149,7 @@ class TableScan:
         def watch() -> None:
             for path in table.added():
                 if path not in known:
-                    rows = list(table.rows_of(path))
+                    rows = list(rows_of_part(path, path))
                     known[path] = len(rows), sum(row["not_determined"] is not None for row in rows)
             done, undetermined = (sum(column) for column in zip((0, 0), *known.values(), strict=True))
             progress(Progressed(done, undetermined, total))

@@ -1,7 +1,6 @@
 """The Hub's limits, obeyed by several processes that share a budget: against a Hub that counts and refuses."""
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from hub import Hub, Quota, serve
+from hub import Hub, Quota, client_settings, serve
 from huggingface_hub import constants
 from safetensors.torch import save
 
@@ -55,14 +54,12 @@ def hub() -> Iterator[Hub]:
 
 def work(hub: Hub, home: Path, budget: str) -> list[list[Any]]:
     """What several workers, each a process, read of one Hub at the same time: reference, tensors or error, seconds."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     names = list(hub.repos)
 
     def run(number: int) -> list[list[Any]]:
-        settings = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(home / "hf"), "HF_HUB_DISABLE_TELEMETRY": "1"}
         ran = subprocess.run(
             [*warm.python(), "-c", WORKER, budget, *names[number::WORKERS]],
-            env=clean | settings, capture_output=True, text=True, check=False, timeout=200,
+            env=client_settings(hub.endpoint, home), capture_output=True, text=True, check=False, timeout=200,
         )  # fmt: skip
         assert ran.returncode == 0, ran.stderr
         found: list[list[Any]] = json.loads(ran.stdout)

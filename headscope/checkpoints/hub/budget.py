@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from headscope.checkpoints.hub.ranges import LONGEST_PAUSE, REQUEST_SECONDS, seconds_asked_for
+from headscope.checkpoints.hub.ranges import LONGEST_PAUSE, REQUEST_SECONDS, rate_limit_in, seconds_asked_for
 from headscope.errors import UsageError
 from headscope.facts.location import Patience
 
@@ -78,24 +78,13 @@ class _Window:
             pause = seconds_asked_for(headers)
             until = now + min(LONGEST_PAUSE, _PAUSE_UNKNOWN if pause is None else pause + _ROUNDING)
             return replace(window, left=None, closed=max(self.closed, until), free=0.0)
-        said = _said(headers)
+        said = rate_limit_in(headers)
         if said is None:
             return replace(window, free=now + _UNLIMITED_SECONDS) if self.left is None else window
         left = max(0, said[0] - len(window.sent))  # those that have no answer yet may not be counted yet
         if self.left is None:
-            return replace(window, left=left, ends=now + said[1] + _ROUNDING, free=0.0)
+            return replace(window, left=left, ends=now + min(said[1], LONGEST_PAUSE) + _ROUNDING, free=0.0)
         return replace(window, left=min(self.left, left))  # answers may overtake each other
-
-
-def _said(headers: Any) -> tuple[int, int] | None:
-    """What is left, and for how many seconds, as the Hub says; None where it doesn't, or in numbers that can't be."""
-    from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]  # exported lazily
-
-    try:
-        found = parse_ratelimit_headers(headers)
-    except ValueError:  # thousands of digits
-        return None
-    return None if found is None else (found.remaining, min(found.reset_in_seconds, int(LONGEST_PAUSE)))
 
 
 @dataclass(frozen=True, slots=True)

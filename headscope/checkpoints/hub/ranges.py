@@ -255,15 +255,28 @@ def pause_asked_for(response: Any) -> Passing | None:
 
 
 def seconds_asked_for(headers: Any) -> float | None:
-    """Seconds in Retry-After, or until the window of RateLimit ends (`"api";r=0;t=42`); None where neither says."""
+    """Seconds in Retry-After, or until the window of RateLimit ends; None where neither says."""
     value = headers.get("Retry-After", "").strip()
     if value.isascii() and value.isdigit() and len(value) < _MOST_DIGITS:
         return float(value)
-    for part in headers.get("RateLimit", "").split(";"):
-        name, _, number = part.strip().partition("=")
-        if name == "t" and number.isascii() and number.isdigit() and len(number) < _MOST_DIGITS:
-            return float(number)
-    return None
+    window = rate_limit_in(headers)
+    return None if window is None else window[1]
+
+
+def rate_limit_in(headers: Any) -> tuple[int, float] | None:
+    """Requests that are left, and for how many seconds, as the Hub says in its answers; None where that has no sense.
+
+    `RateLimit: "resolvers";r=2999;t=172` are 2,999 requests in the next 172 seconds.
+    """
+    from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]  # exported lazily
+
+    try:
+        found = parse_ratelimit_headers(headers)
+    except ValueError:  # thousands of digits
+        return None
+    if found is None or found.reset_in_seconds >= 10**_MOST_DIGITS:
+        return None
+    return found.remaining, float(found.reset_in_seconds)
 
 
 def _part_of(headers: Any, name: str) -> tuple[int, int, int]:
