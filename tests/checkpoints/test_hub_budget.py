@@ -16,7 +16,7 @@ from huggingface_hub import constants
 from safetensors.torch import save
 
 from headscope.checkpoints.hub.budget import SharedBudget, limit_of
-from headscope.checkpoints.hub.ranges import Deadline
+from headscope.checkpoints.hub.requests import Deadline
 from headscope.errors import NetworkError, UsageError
 from tests import warm
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from headscope.checkpoints.hub.ranges import LONGEST_PAUSE, REQUEST_SECONDS, rate_limit_in, seconds_asked_for
+from headscope.checkpoints.hub.requests import LONGEST_PAUSE, REQUEST_SECONDS, rate_limit_in, seconds_asked_for
 from headscope.errors import UsageError
 from headscope.facts.location import Patience
 
