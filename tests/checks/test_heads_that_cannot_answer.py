@@ -165,7 +165,7 @@ def _can_answer(model: PreTrainedModel, kind: Kind) -> bool:
 
 
 def _verdicts(folder: Path, model: PreTrainedModel) -> dict[str, Any]:
-    (row,) = headscope.scan([folder], workers=0, profile="inference", rules=["HS501"])
+    (row,) = headscope.scan([folder], workers=0, profile="inference", select=["HS501"])
     return {
         "check": headscope.check(folder, "inference", select=["HS501"]).verdict,
         "scan": row.verdict,
