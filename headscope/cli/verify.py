@@ -1,7 +1,7 @@
 """`headscope verify MODEL`."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -12,6 +12,7 @@ from headscope.cli.progress import telling_progress
 from headscope.errors import UsageError
 
 if TYPE_CHECKING:
+    from headscope.api import SeverityName
     from headscope.facts.verification import VerifyResult
 
 _RULES = "Rules"
@@ -85,7 +86,7 @@ def verify(model: Model, compare: Compare, reach: Reach, asked: Asked, written: 
             num_labels=compare.num_labels,
             select=rule_names(asked.select, _EXAMPLE) or (),
             ignore=rule_names(asked.ignore, _EXAMPLE) or (),
-            fail_on=asked.fail_on,  # type: ignore[arg-type]  # the api refuses what it doesn't know
+            fail_on=cast("SeverityName", asked.fail_on),  # the api refuses what it doesn't know
             progress=tell,
             **reach.uncached(),
         )

@@ -29,14 +29,14 @@ _OF_THE_START = ("HS601", "HS602")
 class GateOptions(TypedDict, total=False):
     """The options of the callbacks.
 
-    `on_fail` and `on_undetermined` are `raise` (default for failures) or `warn`; `rules` and `ignore` are as for
+    `on_fail` and `on_undetermined` are `raise` (default for failures) or `warn`; `select` and `ignore` are as for
     `headscope.check`, and so are `loaded_from`, `loading_info` and `example_inputs`. `verify_saves` compares each save
     (default), only its head (`"head"`), or none; `stop_at_bad_save` raises CheckFailed at once for a bad one.
     """
 
     on_fail: Reaction
     on_undetermined: Reaction
-    rules: tuple[str, ...]
+    select: tuple[str, ...]
     ignore: tuple[str, ...]
     loaded_from: str | None
     loading_info: Mapping[str, Any] | None
@@ -48,7 +48,7 @@ class GateOptions(TypedDict, total=False):
 _DEFAULTS: GateOptions = {
     "on_fail": "raise",
     "on_undetermined": "warn",
-    "rules": (),
+    "select": (),
     "ignore": (),
     "verify_saves": True,
     "stop_at_bad_save": False,
@@ -75,7 +75,7 @@ class TrainingGate:
         self.saves: tuple[Verified, ...] = ()
         self.trained: Verified | None = None
         self._reactions = {Verdict.FAILED: options["on_fail"], Verdict.NOT_DETERMINED: options["on_undetermined"]}
-        self._rules, self._ignore = tuple(options["rules"]), tuple(options["ignore"])
+        self._rules, self._ignore = tuple(options["select"]), tuple(options["ignore"])
         self._of_saves = named_in(COMMAND, self._rules)
         self._verify_saves = bool(options["verify_saves"]) and not (self._rules and not self._of_saves)
         self._head_only = options["verify_saves"] == "head"

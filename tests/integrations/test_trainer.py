@@ -255,7 +255,7 @@ def test_a_model_that_cannot_be_examined_is_undetermined(
 
 def test_an_impossible_rule_ends_a_training_that_may_fail(model: Any, tmp_path: Path) -> None:
     with pytest.raises(UsageError):
-        train(model, tmp_path, headscope.HeadscopeCallback(rules=("HS999",)))
+        train(model, tmp_path, headscope.HeadscopeCallback(select=("HS999",)))
 
 
 def test_a_warning_is_also_a_verdict_that_cannot_be_shown(

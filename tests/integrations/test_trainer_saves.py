@@ -302,14 +302,14 @@ def test_a_bad_save_can_warn_only(model: Any, tmp_path: Path, caplog: pytest.Log
 def test_rules_can_be_chosen_and_ignored(model: Any, tmp_path: Path) -> None:
     trained(model, tmp_path, ignored := headscope.HeadscopeCallback(ignore=("HS711",)), Dropping)
     assert not ids(ignored)
-    trained(model, tmp_path, unasked := headscope.HeadscopeCallback(rules=("HS601",)), Dropping)
+    trained(model, tmp_path, unasked := headscope.HeadscopeCallback(select=("HS601",)), Dropping)
     assert not unasked.saves
     trained(model, tmp_path, off := headscope.HeadscopeCallback(verify_saves=False), Dropping)
     assert not off.saves
     with pytest.raises(CheckFailed, match="HS711"):
-        trained(model, tmp_path, headscope.HeadscopeCallback(rules=("HS711",)), Dropping)
+        trained(model, tmp_path, headscope.HeadscopeCallback(select=("HS711",)), Dropping)
     with pytest.raises(UsageError, match="HS799"):
-        trained(model, tmp_path, headscope.HeadscopeCallback(rules=("HS799",)))
+        trained(model, tmp_path, headscope.HeadscopeCallback(select=("HS799",)))
 
 
 @pytest.mark.parametrize("is_trained", [True, False])
