@@ -1,7 +1,6 @@
 """How many requests a checkpoint of the Hub takes, at which commit, and whether it is read as the same folder is."""
 
 import json
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from families import FAMILIES
-from hub import COMMIT, MOVED, OWN_CACHE, Answer, Hub, Request, serve
+from hub import COMMIT, MOVED, OWN_CACHE, Answer, Hub, Request, client_settings, serve
 from safetensors.torch import save
 from saving import FORMATS
 
@@ -63,10 +62,8 @@ CONFIG = json.dumps({"model_type": "bert", "architectures": ["BertForSequenceCla
 
 def run(code: str, endpoint: str, home: Path, lines: list[str]) -> list[dict[str, Any]]:
     """What a script prints in a process of its own, whose client asks that Hub."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-    settings = {"HF_ENDPOINT": endpoint, "HF_HOME": str(home / "hf"), "HF_HUB_DISABLE_TELEMETRY": "1"}
     ran = subprocess.run(
-        [*warm.python(), "-c", code], input="\n".join(lines), env=clean | settings, check=False,
+        [*warm.python(), "-c", code], input="\n".join(lines), env=client_settings(endpoint, home), check=False,
         capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr

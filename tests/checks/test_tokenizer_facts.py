@@ -56,7 +56,7 @@ def save(folder: Path, family: str, tokens: Any, **config: Any) -> Path:
 
 
 def check(folder: Path, rules: str = "HS306,HS307,HS308,HS309", profile: Any = "inference") -> CheckResult:
-    return headscope.check(str(folder), profile, rules=rules, offline=True)
+    return headscope.check(str(folder), profile, select=rules, offline=True)
 
 
 def found(folder: Path) -> dict[str, str]:
@@ -403,7 +403,7 @@ def test_a_class_adds_the_end_token_where_its_file_does_not_say(name: str, famil
 def test_a_model_in_memory_is_held_against_the_tokenizer_it_was_loaded_with(tmp_path: Path) -> None:
     save(tmp_path, "gpt2", tokenizer("gpt2"), pad_token_id=33)
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path)
-    live = headscope.check(model, "inference", rules="HS3")
+    live = headscope.check(model, "inference", select="HS3")
     assert [item for item in live.findings if item.id == "HS306"] == [
         item for item in check(tmp_path).findings if item.id == "HS306"
     ]

@@ -437,7 +437,7 @@ def test_a_known_structure_is_not_initialized_again(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("headscope.model.initialization.initial_spread", counted)
     for name in "ab":
         saved(bert(initializer_range=0.05), tmp_path / name)
-        checked = headscope.check(tmp_path / name, "inference", rules="HS502", cache=True)
+        checked = headscope.check(tmp_path / name, "inference", select="HS502", cache=True)
         assert [item.id for item in checked.findings] == ["HS502"]
         found = health_of(tmp_path / name, cache=True)
         assert found.weight is not None
@@ -573,13 +573,13 @@ def test_without_the_option_nothing_is_said(tmp_path: Path) -> None:
 
 def test_hs502_is_found_where_the_verdict_is_fresh_and_not_where_it_is_trained(tmp_path: Path) -> None:
     model = bert()
-    checked = headscope.check(saved(model, tmp_path / "fresh"), "inference", rules="HS502")
+    checked = headscope.check(saved(model, tmp_path / "fresh"), "inference", select="HS502")
     assert [item.id for item in checked.findings] == ["HS502"]
     train(model.classifier, 300, 3e-3)
-    checked = headscope.check(saved(model, tmp_path / "long"), "inference", rules="HS502")
+    checked = headscope.check(saved(model, tmp_path / "long"), "inference", select="HS502")
     assert (checked.findings, checked.not_determined) == ((), ())
     half = llama().to(torch.bfloat16)
-    checked = headscope.check(saved(half, tmp_path / "half"), "inference", rules="HS502")
+    checked = headscope.check(saved(half, tmp_path / "half"), "inference", select="HS502")
     assert checked.findings == ()
     assert [item.what for item in checked.not_determined] == ["HS502 looks-untrained"]
 

@@ -417,7 +417,7 @@ def test_a_name_in_place_of_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such option"):
         headscope.verify_save(nn.Linear(1, 1), tmp_path, rulez=())
     with pytest.raises(UsageError, match="has no rule HS701"):
-        headscope.verify_save(nn.Linear(1, 1), tmp_path, rules="HS701")
+        headscope.verify_save(nn.Linear(1, 1), tmp_path, select="HS701")
 
 
 def test_a_model_whose_head_cannot_be_traced_is_compared_whole(tmp_path: Path) -> None:
