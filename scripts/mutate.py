@@ -63,8 +63,7 @@ _CHECKPOINTS = (
 )  # fmt: skip
 _FLOORED = (
     "pooling", "collapse", "picks", "head_slice", "indexing", "replay", "verify", "changed_inputs", "counterpart",
-    "other_inputs", "size_branches", "tokenizer", "head_trial", "base_numbers", "program", "head_statistics",
-    "vocabulary", "unexpected_keys",
+    "other_inputs", "size_branches", "vocabulary",
 )  # fmt: skip
 _ROOMS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (  # folder, files (all where none is named), tests
     ("headscope/trace", ("program",), _OF_HEADS),

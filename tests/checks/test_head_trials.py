@@ -228,7 +228,8 @@ class Constant(nn.Module):
         self.embed, self.score = nn.Embedding(60, SIZE), nn.Linear(SIZE, CLASSES)
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
-        return self.score(self.embed(input_ids)[:, 0]).clamp(5, 5)
+        scores: torch.Tensor = self.score(self.embed(input_ids)[:, 0])
+        return scores.clamp(5, 5)
 
 
 def test_a_head_that_is_constant_with_any_numbers_is_not_judged_by_them() -> None:

@@ -151,7 +151,7 @@ def test_special_tokens_that_no_file_lists_are_appended_in_their_order(tmp_path:
     assert (encode.bos_token_id, encode.pad_token_id) == (99, 100)
     with pytest.raises(IndexError):
         scores(tmp_path, [SHORT, LONG])
-    messages = {item.severity: item.message for item in check(tmp_path).findings if item.id == "HS307"}
+    messages = {str(item.severity): item.message for item in check(tmp_path).findings if item.id == "HS307"}
     for severity, token, number in (("warning", "<start>", 99), ("error", "<new>", 100)):
         assert f"{token!r} has the id {number} (not in its vocabulary, so appended to it)" in messages[severity]
 
@@ -278,16 +278,62 @@ def test_what_could_not_be_read_of_a_tokenizer_is_not_determined(tmp_path: Path)
     assert result.verdict == "not_determined"
 
 
-def test_two_files_that_pad_differently_are_a_note(tmp_path: Path) -> None:
+PADDING = {"strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0}
+PADDING |= {"pad_type_id": 0, "pad_token": "[pad]"}
+CUTTING = {"direction": "Right", "max_length": 50, "strategy": "LongestFirst", "stride": 0}
+
+
+@pytest.mark.parametrize(
+    ("parts", "settings", "said"),
+    [
+        ({"padding": PADDING | {"direction": "Left"}}, {}, "padding_side is 'right'"),
+        ({"padding": PADDING | {"pad_token": "[unk]"}}, {}, "pad_token is '[pad]'"),
+        ({"padding": PADDING | {"pad_token": "[PAD]"}}, {}, ""),
+        ({"padding": PADDING, "truncation": CUTTING}, {"truncation_side": "right"}, ""),
+        ({"truncation": CUTTING | {"direction": "Left"}}, {"truncation_side": "right"}, "truncation_side is 'right'"),
+        ({"truncation": CUTTING | {"direction": "Left"}}, {}, ""),
+        ({}, {"added_tokens_decoder": {"4": {"content": "[mask]"}}}, ""),
+        ({}, {"added_tokens_decoder": {"5": {"content": "[mask]"}}}, "the id of '[mask]' is 4 (tokenizer.json)"),
+        ({}, {"added_tokens_decoder": {"5": {"content": "[other]"}}}, ""),
+    ],
+)
+def test_two_files_that_differ_are_a_note(
+    parts: dict[str, Any], settings: dict[str, Any], said: str, tmp_path: Path
+) -> None:
     save(tmp_path, "bert", tokenizer("bert"))
-    file = tmp_path / "tokenizer.json"
-    padding = {"strategy": "BatchLongest", "direction": "Left", "pad_to_multiple_of": None, "pad_id": 0}
-    padding |= {"pad_type_id": 0, "pad_token": "[pad]"}
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"padding": padding}))
-    assert AutoTokenizer.from_pretrained(tmp_path).padding_side == "right"
-    (item,) = check(tmp_path).findings
-    assert (item.id, item.severity) == ("HS309", "note")
-    assert "'right' (tokenizer_config.json)" in item.message
+    for name, more in (("tokenizer.json", parts), ("tokenizer_config.json", settings)):
+        file = tmp_path / name
+        file.write_text(json.dumps(json.loads(file.read_text()) | more))
+    if "padding" in parts and not settings:
+        assert AutoTokenizer.from_pretrained(tmp_path).padding_side == "right"
+    notes = [(item.id, str(item.severity)) for item in check(tmp_path).findings]
+    assert notes == ([("HS309", "note")] if said else [])
+    assert all(said in item.message for item in check(tmp_path).findings)
+
+
+@pytest.mark.parametrize("length", [10**9, 10**30, 0, -1, True, "512", 64.5, None])
+def test_a_length_that_cuts_nothing_is_no_limit(length: Any, tmp_path: Path) -> None:
+    save(tmp_path, "bert", tokenizer("bert"))
+    file = tmp_path / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"model_max_length": length}))
+    assert check(tmp_path, "HS308").verdict == "passed"
+
+
+def test_only_an_id_that_the_embeddings_have_and_the_tokenizer_lacks_is_another_id(tmp_path: Path) -> None:
+    for number, (family, stated, expected) in enumerate(
+        (("bert", {"sep_token_id": 5000}, []), ("bart", {"eos_token_id": [2, 33]}, []), ("bert", {}, ["HS306"]))
+    ):
+        folder = save(tmp_path / str(number), family, tokenizer(family, count=90))
+        file = folder / "config.json"
+        values = {name: value for name, value in json.loads(file.read_text()).items() if name != "pad_token_id"}
+        file.write_text(json.dumps(values | stated))
+        if not stated:
+            vocabulary = folder / "tokenizer.json"
+            text = vocabulary.read_text().replace('"[pad]": 0', '"[pad]": 7').replace('"w7": 7', '"w7": 0')
+            vocabulary.write_text(text.replace('"id": 0', '"id": 7'))
+        findings = check(folder, "HS306").findings
+        assert [item.id for item in findings] == expected
+        assert all("(the default of its class)" in item.message for item in findings)
 
 
 @pytest.mark.parametrize(("other", "expected"), [("{{ b }}", {"HS309": "note"}), ("{{ a }}\r\n", {})])
