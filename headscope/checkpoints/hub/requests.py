@@ -134,8 +134,9 @@ class HubConnection:
             answer = self._answer(request, url, name)
             if answer.next_request is None:
                 break
-            with suppress(NetworkError):  # read whole, its connection serves the next request too
-                Response(answer, ()).body(_LARGEST_REDIRECT, name, self.deadline)
+            if not answer.is_closed:  # read whole, its connection serves the next request too
+                with suppress(NetworkError):
+                    Response(answer, ()).body(_LARGEST_REDIRECT, name, self.deadline)
             answer.close()
             before.append(answer)
             request = answer.next_request
