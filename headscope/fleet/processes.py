@@ -1,7 +1,7 @@
 """A worker: a new Python process that answers calls one after another, and ends with the process that started it.
 
-It imports what its parent imports, and doesn't run the caller's script. A fork would copy the locks of PyTorch's threads
-as they are, some of them held: a forked worker can hang on one.
+It imports what its parent imports, and doesn't run the caller's script. A fork would copy the locks of PyTorch's
+threads as they are, some of them held: a forked worker can hang on one.
 """
 
 from __future__ import annotations
