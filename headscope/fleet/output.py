@@ -65,7 +65,8 @@ class RowFile:
             if self._is_stream and go_on:
                 raise UsageError(f"{path} is a pipe or a device, which holds no rows to continue", "name a file")
             if not self._is_stream:
-                _lock(self._file, path)
+                if take_lock(self._file) is False:
+                    raise UsageError(f"another scan is writing {path}", "wait for it, or name another place with -o")
                 self._take_up(go_on, seen)
         except BaseException:
             os.close(self._file)
@@ -173,18 +174,19 @@ def _open(path: Path) -> int:
         raise UsageError(f"{path} can't be written: {err.strerror}", "name another file with -o") from err
 
 
-def _lock(descriptor: int, path: Path) -> None:
-    """Locks a file for as long as its descriptor is open. Raises UsageError where another scan has it."""
+def take_lock(descriptor: int) -> bool | None:
+    """Whether this process has the lock on a file from now on, until it closes it; None where there are no locks."""
     try:
         import fcntl
     except ImportError:  # Windows
-        return
+        return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as err:
-        raise UsageError(f"another scan is writing {path}", "wait for it, or name another place with -o") from err
+    except BlockingIOError:
+        return False
     except OSError:  # a file system without locks
-        return
+        return None
+    return True
 
 
 def _rows(stream: BinaryIO, path: Path, seen: Seen) -> tuple[int, bytes]:

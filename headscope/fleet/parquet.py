@@ -29,7 +29,7 @@ from headscope.upstream.ray import FILE as RAY_FILE
 if TYPE_CHECKING:
     import pyarrow
 
-LOG = "_rows.jsonl"
+ROW_LOG = "_rows.jsonl"
 PARTITION = "verdict"
 _NEW = "_new"
 _PART = "part-{i}.parquet"
@@ -57,7 +57,7 @@ class RowFolder:
             raise exists_already(path)
         _restore_log(path)
         self.path = path
-        self._log = RowFile(path / LOG, go_on=go_on, seen=seen)
+        self._log = RowFile(path / ROW_LOG, go_on=go_on, seen=seen)
         try:
             self.known = self._log.known
             self._before = self._take_up_ray_files(seen)
@@ -120,7 +120,7 @@ class RowFolder:
                 file.replace(target)
         except OSError as err:
             raise HeadscopeError(
-                f"{self.path} can't be written any more: {_told(err)}; {LOG} in it keeps the rows",
+                f"{self.path} can't be written any more: {_told(err)}; {ROW_LOG} in it keeps the rows",
                 "make room, and run the same command with --resume",
             ) from err
         finally:
@@ -204,19 +204,19 @@ def _restore_log(folder: Path) -> None:
     own = [file for file in _files(folder) if file.name == _OWN]
     if not own or _log_of(folder) is not None:
         return
-    temporary = folder / f"{LOG}.new"
+    temporary = folder / f"{ROW_LOG}.new"
     try:
         with temporary.open("w", encoding="utf-8") as stream:
             for row in (row for file in own for row in rows_of_part(file, file)):
                 stream.write(json.dumps(row, allow_nan=False) + "\n")
-        temporary.replace(folder / LOG)
+        temporary.replace(folder / ROW_LOG)
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def _log_of(folder: Path) -> Path | None:
     """The log of a folder, if it holds rows."""
-    log = folder / LOG
+    log = folder / ROW_LOG
     return log if log.exists() and log.stat().st_size else None
 
 

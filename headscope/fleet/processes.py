@@ -1,7 +1,7 @@
 """A worker: a new Python process that answers calls one after another, and ends with the process that started it.
 
-It runs neither the caller's script nor a file of the current folder. A fork would copy the locks of PyTorch's threads
-as they are, some of them held: a forked worker can hang on one.
+It imports what its parent imports, and doesn't run the caller's script. A fork would copy the locks of PyTorch's
+threads as they are, some of them held: a forked worker can hang on one.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Worker:
         return self._is_late or self._left <= 0 or self._process.poll() is not None
 
     def call(self, function: Callable[..., Result], *arguments: object, seconds: float | None = None) -> Result:
-        """What a function of headscope returns there, in at most so many seconds.
+        """What a function of headscope returns there, within a number of seconds.
 
         Raises what the function raises, TimeoutError, or WorkerEnded; after these two it is over.
         """

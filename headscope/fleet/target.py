@@ -53,7 +53,7 @@ class ScanSources:
     on_hub: Mapping[str, Any] | None = None
 
     def targets(self, template: Location) -> list[Target]:
-        """What to scan, each once; what the Hub lists is to be read as the template. Raises UsageError for nothing."""
+        """What to scan, each once; the template says how to read what the Hub lists. Raises UsageError for none."""
         found: list[Iterable[Target]] = [
             (one if isinstance(one, Target) else Target(str(one)) for one in self.references)
         ]

@@ -31,7 +31,7 @@ class GateOptions(TypedDict, total=False):
 
     `on_fail` and `on_undetermined` are `raise` (default for failures) or `warn`; `select` and `ignore` are as for
     `headscope.check`, and so are `loaded_from`, `loading_info` and `example_inputs`. `verify_saves` compares each save
-    (default), only its head (`"head"`), or none; `stop_at_bad_save` raises CheckFailed at once for a bad one.
+    (default), only its head (`"head"`), or none; `stop_at_bad_save` raises CheckFailed immediately for a bad one.
     """
 
     on_fail: Reaction

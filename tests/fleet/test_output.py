@@ -19,7 +19,7 @@ from headscope.errors import HeadscopeError, UsageError
 from headscope.facts.scan import columns
 from headscope.fleet import output
 from headscope.fleet.output import RowFile
-from headscope.fleet.parquet import LOG
+from headscope.fleet.parquet import ROW_LOG
 from headscope.fleet.table import open_table
 
 
@@ -225,7 +225,7 @@ def test_a_place_without_permission_is_refused_in_one_sentence(open_folder: Path
         [sys.executable, "-c", _AS_NOBODY, str(open_folder / name)], capture_output=True, text=True, check=False
     )
     open_folder.chmod(0o755)
-    refused = open_folder / name / LOG if name == "rows.parquet" else open_folder / name
+    refused = open_folder / name / ROW_LOG if name == "rows.parquet" else open_folder / name
     assert ran.stdout == f"2 {refused} can't be written: Permission denied\n", ran.stderr
 
 
@@ -264,7 +264,7 @@ except HeadscopeError as err:
 def test_a_disk_that_is_full_keeps_every_row_so_far(tmp_path: Path, name: str, rows: int, kept: str) -> None:
     """Where the rows don't fit, and where the Parquet files that are made of them don't."""
     path = tmp_path / name
-    log = path / LOG if name == "rows.parquet" else path
+    log = path / ROW_LOG if name == "rows.parquet" else path
     command = [sys.executable, "-c", _FULL, str(Path(__file__).parent), str(path), str(rows)]
     *reported, sentence = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     assert names_in(log) == reported
@@ -283,7 +283,7 @@ def test_a_file_that_is_removed_during_the_scan_is_noticed(tmp_path: Path, name:
     path = tmp_path / name
     with open_table(path) as table:
         table.write(row("a"))
-        (path / LOG if path.is_dir() else path).unlink()
+        (path / ROW_LOG if path.is_dir() else path).unlink()
         with pytest.raises(HeadscopeError, match="was removed while the scan was writing it"):
             table.write(row("b"))
     assert names_in(path) == ["a"] if path.is_dir() else not path.exists()

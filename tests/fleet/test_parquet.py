@@ -20,7 +20,7 @@ from headscope.errors import UsageError
 from headscope.facts.check import Verdict
 from headscope.facts.scan import ScanRow, columns
 from headscope.fleet.output import RowFile
-from headscope.fleet.parquet import LOG, RowFolder, schema
+from headscope.fleet.parquet import ROW_LOG, RowFolder, schema
 from headscope.fleet.table import open_table
 
 TEXTS = ("reference", "commit", "revision", "kind", "format", "model_type", "class", "task", "pooling_kind", "formula",
@@ -116,13 +116,13 @@ def test_while_it_is_written_a_folder_holds_a_log_that_readers_of_datasets_skip(
     with RowFolder(path) as table:
         for number in range(6):
             table.write(row(f"m{number}", number))
-        assert files_in(path) == [LOG]
+        assert files_in(path) == [ROW_LOG]
         assert dataset.dataset(path, partitioning="hive").files == []
-        assert {one["reference"]: one for one in rows_in(path / LOG)} == expected(range(6))
+        assert {one["reference"]: one for one in rows_in(path / ROW_LOG)} == expected(range(6))
         with pytest.raises(UsageError, match="another scan"):
-            RowFile(path / LOG, go_on=True)
+            RowFile(path / ROW_LOG, go_on=True)
     assert counted(path) == dict.fromkeys(expected(range(6)), 1)
-    assert files_in(path) == [LOG, *sorted(f"verdict={verdict.value}/part-0.parquet" for verdict in VERDICTS)]
+    assert files_in(path) == [ROW_LOG, *sorted(f"verdict={verdict.value}/part-0.parquet" for verdict in VERDICTS)]
 
 
 @pytest.mark.parametrize("name", ["rows/", "rows.parquet", "ROWS.PARQUET", "there"])
@@ -148,14 +148,14 @@ def test_a_table_grows_run_by_run(tmp_path: Path) -> None:
     assert {one["reference"]: one for one in seen} == expected(range(9))
     assert len(seen) == 9
     assert counted(path) == dict.fromkeys(expected(range(9)), 1)
-    assert [one["reference"] for one in rows_in(path / LOG)] == list(expected(range(9)))
+    assert [one["reference"] for one in rows_in(path / ROW_LOG)] == list(expected(range(9)))
 
 
 def test_a_log_that_somebody_removed_is_made_again_of_the_parquet_files(tmp_path: Path) -> None:
     path = written(tmp_path / "rows.parquet", range(5))
-    (path / LOG).unlink()
+    (path / ROW_LOG).unlink()
     written(path, range(5, 9), go_on=True)
-    assert {one["reference"]: one for one in rows_in(path / LOG)} == expected(range(9))
+    assert {one["reference"]: one for one in rows_in(path / ROW_LOG)} == expected(range(9))
     assert counted(path) == dict.fromkeys(expected(range(9)), 1)
 
 
@@ -206,7 +206,7 @@ def test_a_kill_at_any_step_of_writing_parquet_loses_nothing(
     with pytest.raises(Killed):
         table.__exit__(None, None, None)
     monkeypatch.undo()
-    assert names_in(path / LOG) == list(expected(range(7)))
+    assert names_in(path / ROW_LOG) == list(expected(range(7)))
     after_kill = counted(path)
     assert set(expected(range(4))) <= set(after_kill) <= set(expected(range(7)))
     assert set(after_kill.values()) == {1}
@@ -215,7 +215,7 @@ def test_a_kill_at_any_step_of_writing_parquet_loses_nothing(
         assert seen == dict.fromkeys(expected(range(7)), 1)
         table.write(row("m7", 7))
     assert counted(path) == dict.fromkeys(expected(range(8)), 1)
-    assert files_in(path) == [LOG, *sorted(f"verdict={verdict.value}/part-0.parquet" for verdict in VERDICTS)]
+    assert files_in(path) == [ROW_LOG, *sorted(f"verdict={verdict.value}/part-0.parquet" for verdict in VERDICTS)]
 
 
 def test_a_kill_amid_a_parquet_file_is_seen_by_no_reader(tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def broken_part(path: Path) -> None:
     written(path, range(1))
     part = path / "verdict=passed" / "part-0.parquet"
     part.write_bytes(part.read_bytes()[:-20])
-    (path / LOG).unlink()
+    (path / ROW_LOG).unlink()
 
 
 def empty_part(path: Path) -> None:
@@ -285,7 +285,7 @@ def empty_part(path: Path) -> None:
 
 def foreign_log(path: Path) -> None:
     path.mkdir()
-    (path / LOG).write_text("notes")
+    (path / ROW_LOG).write_text("notes")
 
 
 BAD = {

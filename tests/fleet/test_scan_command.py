@@ -20,7 +20,7 @@ from headscope.cli import main
 from headscope.cli.output import write_stdout
 from headscope.facts.scan import ScanRow, columns
 from headscope.fleet import target
-from headscope.fleet.parquet import LOG
+from headscope.fleet.parquet import ROW_LOG
 from headscope.fleet.table_scan import ScanOutput
 from headscope.fleet.target import ScanSources, Target
 from tests import warm
@@ -113,7 +113,7 @@ def test_a_scan_that_is_killed_goes_on_where_it_was(tmp_path: Path, name: str) -
     models = tuple(f"nosuch-{number}" for number in range(60))
     surroundings = os.environ | warm.offline()
     command = [sys.executable, "-m", "headscope", "scan", "-o", name, "--workers", "1", *models]
-    table = tmp_path / name / LOG if name.endswith("parquet") else tmp_path / name
+    table = tmp_path / name / ROW_LOG if name.endswith("parquet") else tmp_path / name
     with subprocess.Popen(command, cwd=tmp_path, env=surroundings, stdout=subprocess.DEVNULL) as process:
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline and not (table.exists() and table.stat().st_size):

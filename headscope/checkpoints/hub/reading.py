@@ -8,7 +8,7 @@ from dataclasses import replace
 from headscope.checkpoints.hub.access import HubAccess
 from headscope.checkpoints.hub.errors import translated
 from headscope.checkpoints.hub.offline import bundled, cached, why_offline, without_network
-from headscope.checkpoints.hub.repository import Repository, config_name, surroundings
+from headscope.checkpoints.hub.repository import Repository, config_name, surroundings_of
 from headscope.checkpoints.manifest import CONFIG, manifest_of
 from headscope.checkpoints.unusual import in_a_state, with_state
 from headscope.errors import Malformed, NetworkError, Unsupported
@@ -59,9 +59,9 @@ def _manifest(access: HubAccess, storage: Repository, config: str) -> Checkpoint
     except (Malformed, Unsupported) as err:
         if config != CONFIG:
             raise
-        return in_a_state(surroundings(access, storage), CheckpointKind.HUB, err)
+        return in_a_state(surroundings_of(access, storage), CheckpointKind.HUB, err)
     is_whole = bool(manifest.tensors) and not manifest.gaps
-    return manifest if is_whole or config != CONFIG else with_state(manifest, surroundings(access, storage))
+    return manifest if is_whole or config != CONFIG else with_state(manifest, surroundings_of(access, storage))
 
 
 @contextmanager

@@ -86,13 +86,13 @@ def config_name(access: HubAccess, storage: "Repository", pool: Executor) -> str
 
 
 def _without_config(access: HubAccess, storage: "Repository") -> HeadscopeError:
-    found = without_config(surroundings(access, storage))
+    found = without_config(surroundings_of(access, storage))
     if found.state is None and not isinstance(found, WithoutConfig):
         return NotFound(f"{access.repo} holds no {CONFIG}", "it may not be a Transformers model; see its page")
     return found
 
 
-def surroundings(access: HubAccess, storage: "Repository") -> Surroundings:
+def surroundings_of(access: HubAccess, storage: "Repository") -> Surroundings:
     """A repository as a place whose state is looked for."""
     place = Place(access.repo, storage.names(), storage.open, storage.read_text)
     return Surroundings(storage, place, access.repo, repo=access.repo)
@@ -232,12 +232,10 @@ class Repository:
 
     def _or_none(self, ask: Callable[[], Value]) -> Value | None:
         """The requested file, or None if the Hub reports that there is no such file."""
-        from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+        from huggingface_hub.errors import EntryNotFoundError
 
         try:
             return ask()
-        except LocalEntryNotFoundError:  # the Hub was not reached
-            raise
         except EntryNotFoundError:
             return None
 

@@ -8,7 +8,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -25,6 +25,7 @@ _PASSING = (408, 429, 500, 502, 503, 504)
 _MISSING = 404
 _ATTEMPTS = 4
 _MOST_REDIRECTS = 20
+_LARGEST_REDIRECT = 20_000
 _MOST_DIGITS = 10
 _PAUSE = 0.5
 _RESOLVE = "/resolve/"
@@ -124,7 +125,7 @@ class HubConnection:
         """
         from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # exported lazily
 
-        known = self.token if origin_of(store) == origin_of(url) else False  # the store gets no token
+        known = self.token if server_of(store) == server_of(url) else False  # the store gets no token
         # Of a compressed answer, a range would be of the compressed bytes, and a small file could be a bomb.
         sent = build_hf_headers(token=known) | (headers or {}) | {"Accept-Encoding": "identity"}
         request = session().build_request("GET", store, headers=sent)
@@ -133,6 +134,9 @@ class HubConnection:
             answer = self._answer(request, url, name)
             if answer.next_request is None:
                 break
+            if not answer.is_closed:  # read whole, its connection serves the next request too
+                with suppress(NetworkError):
+                    Response(answer, ()).body(_LARGEST_REDIRECT, name, self.deadline)
             answer.close()
             before.append(answer)
             request = answer.next_request
@@ -191,7 +195,7 @@ def repository_of(response: Response, url: str) -> str:
     from huggingface_hub import constants
 
     addresses = [str(one.url) for one in response.every]
-    paths = [urlsplit(address).path for address in addresses if origin_of(address) == origin_of(url)]
+    paths = [urlsplit(address).path for address in addresses if server_of(address) == server_of(url)]
     named = [path.partition(_RESOLVE)[0] for path in paths if _RESOLVE in path]
     return named[-1].removeprefix(urlsplit(constants.ENDPOINT).path).lstrip("/") if named else ""
 
@@ -199,7 +203,7 @@ def repository_of(response: Response, url: str) -> str:
 def is_missing(response: Response, url: str) -> bool:
     """Whether the Hub says that there is no such file: a 404 with its code for that, or a direct one without a code."""
     code = response.headers.get("X-Error-Code")
-    is_own = origin_of(str(response.last.url)) == origin_of(url)
+    is_own = server_of(str(response.last.url)) == server_of(url)
     return (
         response.status == _MISSING
         and _RESOLVE in url
@@ -208,7 +212,7 @@ def is_missing(response: Response, url: str) -> bool:
     )
 
 
-def origin_of(url: str) -> tuple[str, str]:
+def server_of(url: str) -> tuple[str, str]:
     """The scheme and the host of a URL."""
     parts = urlsplit(url)
     return parts.scheme, parts.netloc
@@ -218,7 +222,7 @@ def _refuse_downgrade(asked: str, answered: str, name: str) -> None:
     """Raises NetworkError where a redirect has led from an encrypted address to one that is not."""
     if asked.startswith("https:") and not answered.startswith("https:"):
         raise NetworkError(
-            f"the server sent {name} from an address without encryption ({origin_of(answered)[1]})", _HINT
+            f"the server sent {name} from an address without encryption ({server_of(answered)[1]})", _HINT
         )
 
 
