@@ -14,8 +14,8 @@ class HeadscopeCallback(TrainingGate, TrainerCallback):
     """Runs `headscope check --for training` once, when training begins, on the main process; then verifies each save.
 
     `on_fail` and `on_undetermined` are `raise` or `warn`. If headscope cannot examine the model at all, that counts as
-    undetermined; with `on_fail="warn"` it is always a logged warning, and training goes on. `select` and `ignore` as for
-    `headscope.check`; `loading_info` is what `from_pretrained(..., output_loading_info=True)` returned: with it nothing
+    undetermined; with `on_fail="warn"` it is always a logged warning, and training goes on. `select` and `ignore` as
+    for `headscope.check`; `loading_info` is what `from_pretrained(..., output_loading_info=True)` returned: with it nothing
     has to be read again. Without it `loaded_from` names the checkpoint, if the model does not record it. The model
     is left as it is. `result` holds what the rules said. Raises CheckFailed before the first step.
 
