@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -11,8 +12,8 @@ from headscope.errors import HeadscopeError
 from headscope.examination.cache import open_cache, state_of
 from headscope.examination.checkpoint import Examined
 from headscope.examination.findings import UNREAD_NUMBERS, UNREAD_TOKENIZER, subject_of
-from headscope.examination.reading import StoredFiles, open_stored_files
 from headscope.examination.request import Request
+from headscope.examination.stored_tensors import StoredFiles, open_stored_files
 from headscope.examination.tokenizer import read_tokenizer, with_effects
 from headscope.facts import (
     Carried,
@@ -23,7 +24,6 @@ from headscope.facts import (
     Report,
     TensorHeader,
     Unavailable,
-    WeightsFormat,
 )
 from headscope.facts.check import BaseNumbers, Evidence, HeadTrial, Subject, TensorValues
 from headscope.facts.health import HeadHealth
@@ -31,11 +31,12 @@ from headscope.facts.health import HeadHealth
 if TYPE_CHECKING:
     import torch
 
-    from headscope.checkpoints.checkpoint_files import Rows
 
 _LOCAL_BYTES = 4_000_000_000
 _REMOTE_BYTES = 256_000_000
 """A head is read whole up to here; beyond, nothing of it counts as checked."""
+_BYTES_A_NUMBER = 4
+"""Of most heads; none has more than twice as many."""
 
 
 def gather(
@@ -167,7 +168,9 @@ def _stored_head(
     examined: Examined, request: Request, unknown: list[Unavailable], inapplicable: list[Unavailable]
 ) -> _StoredHead | None:
     """The numbers of the head; why there are none goes into one of the lists."""
-    from headscope.model.values import as_loaded, values_of
+    import torch
+
+    from headscope.model.values import values_of
 
     report = examined.report
     given = list(_given(report))
@@ -188,7 +191,7 @@ def _stored_head(
         inapplicable.append(Unavailable("values", "snapshots contain no weights"))
         return None
     lost = (unread[item.name] or f"{item.name} was not found" for item, _ in given if item.name not in found)
-    loaded = {item.name: as_loaded(found[item.name], item.dtype) for item, _ in given if item.name in found}
+    loaded = {item.name: found[item.name].to(getattr(torch, item.dtype)) for item, _ in given if item.name in found}
     values = (values_of(name, tensor, found[name].dtype) for name, tensor in loaded.items())
     return _StoredHead(tuple(values), loaded, found, tuple(lost), sum(sum(place.sidecar.asked) for place in opened))
 
@@ -221,56 +224,38 @@ def _read_place(
     unread: dict[str, str],
 ) -> dict[str, torch.Tensor]:
     """The stored tensors of the head in one place, read a file at a time; why one was not goes into `unread`."""
-    by_file: dict[str, dict[HeadParameter, TensorHeader]] = {}
-    found = {}
+    by_file: dict[str, dict[str, TensorHeader]] = {}
     for item, source in wanted:
         header = place.header_of(source)
-        if header is not None and header.shape == item.shape:
-            by_file.setdefault(header.file, {})[item] = header
-        elif header is not None:
+        if header is None:
+            continue
+        why = place.why_unread(header)
+        if header.shape != item.shape:
             unread[item.name] = f"the loader gives {item.name} another shape than is stored"
+        elif why:
+            unread[item.name] = f"{item.name} can't be read: {why}"
+        else:
+            by_file.setdefault(header.file, {})[item.name] = header
+    found: dict[str, torch.Tensor] = {}
     for file, headers in by_file.items():
-        rows = {item.name: _rows_of(item, report) for item in headers}
-        for item, stored in _tensors(place, file, headers, rows):
-            if isinstance(stored, str):
-                unread[item.name] = stored
-            else:
-                found[item.name] = stored
+        rows = {header: _rows_of(header, report) for header in headers.values()}
+        count = sum(math.prod(header.shape) for header, some in rows.items() if some is None)
+        if not place.is_pickled and _BYTES_A_NUMBER * count > _most_bytes(place):
+            reason = f"the head has {count:,} numbers in {file}, more than headscope reads from here"
+            unread |= dict.fromkeys(headers, reason)
+        else:
+            read = place.together(rows)
+            found |= {name: read[header] for name, header in headers.items()}
     return found
 
 
-def _rows_of(item: HeadParameter, report: Report) -> Rows:
+def _most_bytes(place: StoredFiles) -> int:
+    return _LOCAL_BYTES if place.sidecar.reads_cheaply else _REMOTE_BYTES
+
+
+def _rows_of(header: TensorHeader, report: Report) -> tuple[int, ...] | None:
     """Which rows of a tensor the scores read, where they are those of a few tokens."""
     tokens = report.head.token_rows if report.head else None
-    if tokens is None or item.shape[:1] != (tokens.vocabulary,):
+    if tokens is None or header.shape[:1] != (tokens.vocabulary,):
         return None
-    return tokens.vocabulary, tuple(row.id for row in tokens.rows)
-
-
-def _tensors(
-    place: StoredFiles, file: str, headers: Mapping[HeadParameter, TensorHeader], rows: Mapping[str, Rows]
-) -> Iterator[tuple[HeadParameter, torch.Tensor | str]]:
-    """The stored tensors of one file, or why one can't be read."""
-    from headscope.checkpoints import path_in, read_parts
-    from headscope.model.values import stored_tensors, tensor_of
-
-    if place.manifest.format is not WeightsFormat.SAFETENSORS:
-        path = path_in(place.sidecar, file)
-        stored = stored_tensors(path, [header.key for header in headers.values()]) if path else {}
-        for item, header in headers.items():
-            chosen = rows[item.name]
-            whole = stored.get(header.key, "headscope doesn't read the numbers in a pickle on the Hub")
-            yield item, whole if isinstance(whole, str) or chosen is None else whole[list(chosen[1])]
-        return
-    limit = _LOCAL_BYTES if place.sidecar.reads_cheaply else _REMOTE_BYTES
-    size = sum(item.count * 8 for item in headers if rows[item.name] is None)
-    if size > 2 * limit:  # at most eight bytes a number, and mostly four
-        reason = f"the head has {size // 8:,} numbers in {file}, more than headscope reads from here"
-        yield from ((item, reason) for item in headers)
-        return
-    data = read_parts(place.sidecar, file, {header.key: rows[item.name] for item, header in headers.items()})
-    for item, header in headers.items():
-        chosen = rows[item.name]
-        shape = item.shape if chosen is None else (len(chosen[1]), *item.shape[1:])
-        tensor = tensor_of(data[header.key], header.dtype, shape)
-        yield item, f"the dtype {header.dtype} of {item.name} is not one that PyTorch has" if tensor is None else tensor
+    return tuple(row.id for row in tokens.rows)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -12,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.errors import Unsupported
 from headscope.examination.live_facts import task_of
-from headscope.examination.reading import StoredFiles
-from headscope.facts import Carried, CheckpointManifest, ParameterOrigin, ParameterStatus, TensorHeader, WeightsFormat
+from headscope.examination.stored_tensors import StoredFiles
+from headscope.facts import Carried, CheckpointManifest, ParameterOrigin, ParameterStatus, TensorHeader
 from headscope.facts.weights import modern_name
 from headscope.upstream.peft import PROMPTS, held_adapters, key_in_adapter, plain_name, rows_of_tokens
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from torch import nn
     from transformers import PreTrainedModel
 
-    from headscope.checkpoints import TensorBytes
     from headscope.model.loading import Loaded
 
 
@@ -42,32 +40,9 @@ class Pair:
     """The stored tensors that make one of the model; `change` are those of an adapter that were merged into it."""
 
     headers: tuple[TensorHeader, ...]
-    place: Place
+    place: StoredFiles
     change: Mapping[str, TensorHeader] = field(default_factory=dict)
     is_converted: bool = False
-
-
-@dataclass
-class Place:
-    """A place with weights, opened for reading numbers."""
-
-    files: StoredFiles
-    unpickled: int = 0
-
-    @cached_property
-    def bytes(self) -> TensorBytes:
-        from headscope.checkpoints import TensorBytes
-
-        return TensorBytes(self.files.sidecar)
-
-    @property
-    def manifest(self) -> CheckpointManifest:
-        return self.files.manifest
-
-    @property
-    def bytes_read(self) -> int:
-        """The bytes of tensors that were read, by range or from a pickle."""
-        return self.bytes.bytes_read + self.unpickled
 
 
 def tensors_of(module: nn.Module) -> Iterator[Own]:
@@ -110,7 +85,7 @@ def _with_dtypes_of(module: nn.Module, skeleton: PreTrainedModel) -> PreTrainedM
 class Pairing:
     """Which stored tensors make which of the model's."""
 
-    def __init__(self, module: nn.Module, manifest: CheckpointManifest, places: list[Place]) -> None:
+    def __init__(self, module: nn.Module, manifest: CheckpointManifest, places: list[StoredFiles]) -> None:
         self.module = module
         self.manifest = manifest
         self.notes: list[str] = []
@@ -208,7 +183,7 @@ class Pairing:
             return self._taken((self._of_adapter[key],), self._adapter)
         return self._in_base(item, self._base) if self._base is not None else None
 
-    def _in_base(self, item: Own, base: Place) -> Pair | None:
+    def _in_base(self, item: Own, base: StoredFiles) -> Pair | None:
         """The stored tensors of the base model, or of the only checkpoint, behind a tensor."""
         if item.name in self._of_modules:
             return Pair((self._of_modules[item.name],), base)
@@ -232,7 +207,7 @@ class Pairing:
     def _taken(
         self,
         headers: tuple[TensorHeader, ...],
-        place: Place,
+        place: StoredFiles,
         change: Mapping[str, TensorHeader] | None = None,
         *,
         is_converted: bool = False,
@@ -247,7 +222,7 @@ class Pairing:
         if dtype not in self._converted:
             check_size(self.module)  # type: ignore[arg-type]  # the loader paired it, so it is Transformers' own
             pairs = {item.name: found for item in tensors_of(self.module) if (found := self._if_converted(item))}
-            stored = {h.key: whole(pair.place, h) for pair in pairs.values() for h in pair.headers}
+            stored = {h.key: pair.place.whole(h) for pair in pairs.values() for h in pair.headers}
             names = [plain_name(each) for each in pairs]
             self._converted[dtype] = converted(self.module, names, stored, dtype)  # type: ignore[arg-type]
         if plain_name(name) not in self._converted[dtype]:
@@ -296,19 +271,15 @@ class Pairing:
                 found[name] = torch.tensor([float(self._of_adapter[key].shape[0])])
         return found
 
-    def rows_behind(self, item: Own) -> Callable[[int, int], torch.Tensor] | None:
+    def rows_behind(self, item: Own) -> torch.Tensor | None:
         """The stored rows of an embedding that PEFT copies beside those which it trains; None for another tensor."""
-        import torch
-
         found = rows_of_tokens(self.module).get(item.name) if item.is_buffer and item.name in self._added else None
         header = self._headers.get(f"{self._instead}{found[0].removeprefix(self._prefix)}") if found else None
         if found is None or header is None or self._base is None or item.tensor.dim() != len(header.shape):
             return None
-        width, read = header.shape[-1], numbers_of(self._base, header)
         if any(not 0 <= row < header.shape[0] for row in found[1]):
             return None
-        rows = torch.cat([read(row * width, (row + 1) * width) for row in found[1]])
-        return lambda begin, end: rows[begin:end]
+        return self._base.together({header: found[1]})[header]
 
     def why_packed(self, dtype: str) -> str:
         """Why numbers that are packed in a dtype aren't compared."""
@@ -344,7 +315,7 @@ class Pairing:
         }
 
     @property
-    def adapter(self) -> Place | None:
+    def adapter(self) -> StoredFiles | None:
         """The place of the adapter's file."""
         return self._adapter
 
@@ -408,38 +379,3 @@ def _parts_of_transformers(module: nn.Module) -> Iterator[tuple[str, PreTrainedM
         if isinstance(part, PreTrainedModel) and not any(path.startswith(f"{other}.") or not other for other in found):
             found.append(path)
             yield path, part
-
-
-def numbers_of(place: Place, header: TensorHeader) -> Callable[[int, int], torch.Tensor]:
-    """A function that reads some of a stored tensor's elements, flat. Raises Unsupported where it can't."""
-    import torch
-
-    from headscope.model.numbers import read_numbers
-
-    kind = getattr(torch, header.dtype, None)
-    if not isinstance(kind, torch.dtype):
-        raise Unsupported(f"its dtype {header.dtype} is not one that PyTorch reads", "")
-    if place.manifest.format is WeightsFormat.TORCH:
-        flat = _from_pickle(place, header).reshape(-1)
-        place.unpickled += flat.numel() * flat.element_size()
-        return lambda begin, end: flat[begin:end]
-
-    def read(begin: int, end: int) -> torch.Tensor:
-        data = place.bytes.read(header.file, header.key, begin * kind.itemsize, (end - begin) * kind.itemsize)
-        return read_numbers(data, kind)
-
-    return read
-
-
-def whole(place: Place, header: TensorHeader) -> torch.Tensor:
-    return numbers_of(place, header)(0, math.prod(header.shape)).reshape(header.shape)
-
-
-def _from_pickle(place: Place, header: TensorHeader) -> torch.Tensor:
-    from headscope.checkpoints import path_in
-    from headscope.model.values import stored_tensors
-
-    path = path_in(place.files.sidecar, header.file)
-    if path is None:
-        raise Unsupported("a PyTorch file that is not on this machine cannot be read by range", "download it first")
-    return stored_tensors(path, [header.key])[header.key]

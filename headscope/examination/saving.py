@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from headscope.errors import HeadscopeError
 from headscope.examination.head_memory import HeadMemory, digest_of, why_not_here
 from headscope.examination.module import Unwrapped
-from headscope.examination.pairing import Place
 from headscope.examination.stored_head import MAY_BE_MERGED, StoredHead, against
+from headscope.examination.stored_tensors import StoredFiles
 from headscope.examination.tensor_checks import open_gaps, unchecked
 from headscope.facts import ParameterStatus, TensorHeader, Unavailable
 from headscope.facts.verification import Compared, LoadedModel, SavedModel, Scope, TensorCheck, TensorStatus
@@ -134,7 +134,7 @@ def _checked(bare: TensorCheck, tensor: torch.Tensor, stored: StoredHead) -> Ten
 
 
 def _by_names(
-    open_check: TensorCheck, tensor: torch.Tensor, found: tuple[Place, TensorHeader] | None, stored: StoredHead
+    open_check: TensorCheck, tensor: torch.Tensor, found: tuple[StoredFiles, TensorHeader] | None, stored: StoredHead
 ) -> TensorCheck:
     """What names and shapes alone tell of a tensor whose numbers this process does not hold."""
     shape = _whole_shape(tensor)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headscope.errors import HeadscopeError, Unsupported
-from headscope.examination.pairing import Own, Pair, Pairing, numbers_of, whole
+from headscope.examination.pairing import Own, Pair, Pairing
 from headscope.facts import Unavailable
 from headscope.facts.counting import few_of
 from headscope.facts.verification import TensorCheck, TensorStatus
@@ -78,7 +79,7 @@ _PACKED = ("int", "uint", "float8")
 
 
 def against_stored(bare: TensorCheck, tensor: torch.Tensor, pair: Pair, pairing: Pairing) -> TensorCheck:
-    from headscope.model.numbers import why_not_comparable
+    from headscope.model.numbers import compare, why_not_comparable
 
     if not tensor.numel() and 0 not in pair.headers[0].shape:
         return replace(bare, status=TensorStatus.PLACEHOLDER, reason="it has no elements, as ZeRO-3 leaves a weight")
@@ -92,9 +93,7 @@ def against_stored(bare: TensorCheck, tensor: torch.Tensor, pair: Pair, pairing:
         return _against_merge(bare, tensor, pair, pairing)
     if len(pair.headers) > 1 or pair.headers[0].shape != bare.shape:
         return _against_conversion(bare, tensor, pair, pairing)
-    from headscope.model.numbers import compare
-
-    return _judged(bare, tensor, compare(tensor, numbers_of(pair.place, pair.headers[0])))
+    return _judged(bare, tensor, compare(tensor, partial(pair.place.part, pair.headers[0])))
 
 
 def _judged(bare: TensorCheck, tensor: torch.Tensor, found: Difference) -> TensorCheck:
@@ -129,20 +128,17 @@ def _against_merge(bare: TensorCheck, tensor: torch.Tensor, pair: Pair, pairing:
 
     assert pairing.adapter is not None and pairing.manifest.adapter is not None  # a change comes from an adapter
     adapter = pairing.adapter
-    changes = {name: whole(adapter, header) for name, header in pair.change.items()}
+    changes = {name: adapter.whole(header) for name, header in pair.change.items()}
     layer = pairing.module.get_submodule(bare.name.rpartition(".")[0])
     path = plain_name(bare.name).rpartition(".")[0]
-    base = whole(pair.place, pair.headers[0])
+    base = pair.place.whole(pair.headers[0])
     merge = merge_lora(base, changes, path, pairing.manifest.adapter.config, layer)
-    flat = merge.merged.reshape(-1)
-    found = compare(tensor, lambda begin, end: flat[begin:end])
+    found = compare(tensor, merge.merged)
     keyed = replace(bare, keys=(*bare.keys, *(header.key for header in pair.change.values())))
     if not found.has_nan and not found.overflows and merge.made(tensor):
         return replace(keyed, status=TensorStatus.MERGED, max_error=found.largest)
     judged = _judged(keyed, tensor, found)
-    plain = base.reshape(-1)
-    unmerged = compare(tensor, lambda begin, end: plain[begin:end])
-    if judged.status is TensorStatus.DIFFERENT and unmerged.cast:
+    if judged.status is TensorStatus.DIFFERENT and compare(tensor, base).cast:
         return replace(judged, reason="these are the base model's numbers: the adapter was not merged into it")
     return judged
 
@@ -156,8 +152,7 @@ def _against_conversion(bare: TensorCheck, tensor: torch.Tensor, pair: Pair, pai
         shapes = few_of("x".join(map(str, header.shape)) for header in pair.headers)
         reason = f"the checkpoint holds {shapes}, another shape, which no load puts here"
         return replace(bare, status=TensorStatus.DIFFERENT, reason=reason)
-    flat = made.reshape(-1)
-    judged = _judged(bare, tensor, compare(tensor, lambda begin, end: flat[begin:end]))
+    judged = _judged(bare, tensor, compare(tensor, made))
     is_same = judged.status in (TensorStatus.EQUAL, TensorStatus.CAST)
     return replace(judged, status=TensorStatus.TRANSFORMED) if is_same else judged
 
@@ -173,8 +168,7 @@ def _computed(bare: TensorCheck, item: Own, pairing: Pairing) -> TensorCheck:
     fresh = pairing.settled.get(item.name, pairing.buffers.get(item.name))
     if reason or fresh is None or fresh.shape != item.tensor.shape:
         return replace(bare, reason=reason or "the checkpoint does not hold it, and the class computes no such buffer")
-    flat = fresh.reshape(-1)
-    found = compare(item.tensor, lambda begin, end: flat[begin:end])
+    found = compare(item.tensor, fresh)
     judged = _judged(replace(bare, reason="computed, not stored"), item.tensor, found)
     is_same = found.equal or found.cast or _is_close(item.tensor, found)
     return replace(judged, status=TensorStatus.COMPUTED, reason="computed, not stored") if is_same else judged

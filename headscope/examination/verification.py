@@ -19,9 +19,10 @@ from headscope.examination.cache import state_of
 from headscope.examination.live import see
 from headscope.examination.live_facts import task_of
 from headscope.examination.module import Unwrapped, unwrap
-from headscope.examination.pairing import Own, Pairing, Place, is_of_transformers, tensors_of
-from headscope.examination.reading import WITHOUT_WEIGHTS, loadable, open_stored_files, read_checkpoint
+from headscope.examination.pairing import Own, Pairing, is_of_transformers, tensors_of
+from headscope.examination.reading import WITHOUT_WEIGHTS, loadable, read_checkpoint
 from headscope.examination.request import Progress, Request
+from headscope.examination.stored_tensors import StoredFiles, open_stored_files
 from headscope.examination.tensor_checks import IN_A_PICKLE, NOT_GIVEN, checked, open_gaps
 from headscope.examination.tracing import trace_checkpoint
 from headscope.facts import CheckpointKind, CheckpointManifest, HeadTrace, TensorHeader, Unavailable
@@ -152,8 +153,8 @@ def _is_unused(item: Own, pairing: Pairing) -> bool:
     return pairing.held.is_of_inactive(item.name) or item.name.startswith(tuple(pairing.held.replaced))
 
 
-def _opened(request: Request, manifest: CheckpointManifest) -> list[Place]:
-    found = [Place(item) for item in open_stored_files(request, manifest)]
+def _opened(request: Request, manifest: CheckpointManifest) -> list[StoredFiles]:
+    found = open_stored_files(request, manifest)
     if not any(place.manifest.tensors for place in found):
         raise Unsupported(
             f"{manifest.reference} holds no weights to compare with",
@@ -162,13 +163,11 @@ def _opened(request: Request, manifest: CheckpointManifest) -> list[Place]:
     return found
 
 
-def _state_of(places: list[Place]) -> list[object]:
+def _state_of(places: list[StoredFiles]) -> list[object]:
     """What tells that a weight file on this machine has changed."""
     from headscope.checkpoints import files_beside
 
-    return [
-        state_of(files_beside(place.files.sidecar, [file.name for file in place.manifest.files])) for place in places
-    ]
+    return [state_of(files_beside(place.sidecar, [file.name for file in place.manifest.files])) for place in places]
 
 
 def _head_of(unwrapped: Unwrapped, module: nn.Module, pairing: Pairing) -> _HeadNames:

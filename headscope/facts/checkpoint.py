@@ -44,13 +44,17 @@ class Unavailable:
 class TensorHeader:
     """One tensor of a checkpoint as its file's header describes it.
 
-    `dtype` is PyTorch's name (`float32`, `bfloat16`, `float8_e4m3fn`); `shape` is in elements as stored.
+    `dtype` is PyTorch's name (`float32`, `bfloat16`, `float8_e4m3fn`); `shape` is in elements as stored. `data` says
+    where its numbers are in a safetensors file: their first byte, and the byte after the last.
     """
 
     key: str
     dtype: str
     shape: tuple[int, ...]
     file: str = ""
+    data: tuple[int, int] | None = field(
+        default=None, compare=False, repr=False, metadata={"json": None, "stored": False}
+    )
 
 
 @dataclass(frozen=True, slots=True, order=True)
