@@ -188,14 +188,15 @@ def _seen(unwrapped: Unwrapped, found: Task, trace: HeadTrace, labels: tuple[str
     inner = unwrapped.module
     names, notes = labels_of(unwrapped.origin, trace, found, labels, unwrapped.scorer)
     diff = nothing_loaded(inner, trace)
+    head = join_head(trace, diff)
     report = Report(
         tool_version=tool_version(),
         command="inspect",
         environment=environment(),
         checkpoint=facts_in_memory(inner),
-        model=live_model_facts(unwrapped, found, names, trace, diff),
+        model=live_model_facts(unwrapped, found, names, trace, diff=diff, head=head),
         weights=diff,
-        head=join_head(trace, diff),
+        head=head,
         notes=(*(unwrapped.scorer.notes if unwrapped.scorer else ()), *trace.notes, *notes),
         not_determined=trace.not_determined,
     )
