@@ -46,6 +46,7 @@ docs-check: $(VENV)/.dev
 	$(BIN)/python scripts/write_questions.py --check
 	$(BIN)/python scripts/write_rules.py --check
 	$(BIN)/python scripts/write_states.py --check
+	$(BIN)/python scripts/write_schema.py --check
 	$(BIN)/python scripts/write_reference.py --check
 	$(BIN)/python scripts/write_architecture.py --check
 	$(BIN)/python scripts/write_benchmarks.py --check

@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from atlas_page import atlas_page, plain
 from write_atlas import Atlas, read_atlas
 from write_changes import differences, kept_versions
 
@@ -18,7 +19,6 @@ from headscope.facts import PaddingEffect, PoolingKind, Task, Where
 from headscope.facts.atlas import AtlasHead, AtlasParameter, HeadEntry
 from headscope.facts.counting import counted
 from headscope.facts.tasks import TEXT_TASKS
-from headscope.render.atlas import atlas_page, plain
 from headscope.render.diagram.entry import entry_picture
 from headscope.render.diagram.svg import svg_text
 from headscope.render.heads import operations_of

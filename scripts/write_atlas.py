@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
+from atlas_page import atlas_page
 from generated import write_or_compare
 
 from headscope.facts import PaddingEffect, Task
@@ -35,10 +36,8 @@ class Atlas:
 
 def main(arguments: list[str]) -> int:
     """Writes both files; with `--check` shows the differences instead and returns 1 where there are any."""
-    from headscope import render
-
     atlas = traced_atlas()
-    fresh = render.atlas_page(atlas.entries, atlas.transformers)
+    fresh = atlas_page(atlas.entries, atlas.transformers)
     return write_or_compare(DATA, atlas_text(atlas), arguments) | write_or_compare(PAGE, fresh, arguments)
 
 

@@ -9,9 +9,9 @@ from typing import Any, get_args, get_origin
 
 from api_page import api_reference
 from typer.main import get_command
+from write_schema import build_schema
 
 from headscope.cli.app import _COMMANDS, app
-from headscope.render.schema import build_schema
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 _BELOW = "<!-- below: scripts/write_reference.py -->"
@@ -154,7 +154,8 @@ def _rows(definition: dict[str, Any], inside: str) -> Iterator[str]:
     required = definition.get("required", [])
     for name, field in definition.get("properties", {}).items():
         optional = "" if name in required else ", may be left out"
-        yield f"| `{inside}{name}` | {_type(field)}{optional} | {field['description']} |"
+        mark = "" if field["x-stability"] == "stable" else " *Experimental.*"
+        yield f"| `{inside}{name}` | {_type(field)}{optional} | {field['description']}{mark} |"
         within = field.get("items", field)
         yield from _rows(within, f"{inside}{name}{'[]' if 'items' in field else ''}.")
 

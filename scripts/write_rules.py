@@ -1,23 +1,43 @@
 """Writes docs/rules.md from the topics that `headscope explain` shows: `write_rules.py`, or `--check` to compare."""
 
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from headscope.render.explain import rules_page
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from generated import write_or_compare
+
+from headscope.facts import Profile
+from headscope.render.explain import Topic, severities_for, severity_words, topics
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "rules.md"
 
 
 def main(arguments: list[str]) -> int:
     """Writes the page, or says whether it is as it would be written."""
-    fresh = rules_page()
-    if arguments != ["--check"]:
-        PAGE.write_text(fresh, encoding="utf-8")
-        return 0
-    if PAGE.read_text(encoding="utf-8") == fresh:
-        return 0
-    sys.stderr.write("docs/rules.md is not what the topics say; run scripts/write_rules.py\n")
-    return 1
+    return write_or_compare(PAGE, rules_page(), arguments)
+
+
+def rules_page() -> str:
+    """The page of all rules as Markdown, with an anchor for each id."""
+    sentence = "Each rule has a stable id; `headscope explain HS102` shows one of these sections."
+    rules = [topic for topic in topics() if topic.group == "rules"]
+    lines = ["# Rules of `headscope check`", "", sentence, "", *_severity_table(rules), ""]
+    for topic in rules:
+        title = f"## {topic.id} {topic.names[0]}: {topic.title}"
+        lines += [f'<a id="{topic.id.lower()}"></a>', "", title, "", topic.text, ""]
+    return "\n".join(lines)
+
+
+def _severity_table(rules: Sequence[Topic]) -> Iterator[str]:
+    """What each rule finds for each profile, as Markdown."""
+    yield "How grave a finding is depends on the profile: `check --for training` or `check --for inference`."
+    yield "The rules of `verify` and of saves (HS70x, HS71x) have no profile."
+    yield from ("", "| rule | finds | training | inference |", "|---|---|---|---|")
+    for topic in rules:
+        found = [severity_words(severities_for(topic, profile)) for profile in Profile]
+        yield f"| [{topic.id}](#{topic.id.lower()}) | {' | '.join((topic.title, *found))} |"
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from typing import Any
 from headscope.checkpoints.config_file import parse_object
 from headscope.checkpoints.formats.bytes import ByteSource
 from headscope.checkpoints.formats.safetensors_header import read_safetensors_header
+from headscope.checkpoints.formats.torch_file import read_torch_places
 from headscope.checkpoints.local import WEIGHT_SUFFIXES, Folder
 from headscope.checkpoints.reference import HubReference, parse_reference
 from headscope.checkpoints.weights import Storage
@@ -103,13 +104,13 @@ Ranges = Mapping[TensorHeader, Sequence[tuple[int, int]]]
 
 
 class TensorBytes:
-    """The data of the tensors in the safetensors files of one place, by range; each file is opened once."""
+    """The data of the tensors in the weight files of one place, by range; each file is opened once."""
 
     def __init__(self, files: FileReader, sizes: Mapping[str, int | None]) -> None:
         self._files = files
         self._sizes = sizes
         self._opened: dict[str, ByteSource] = {}
-        self._described: dict[str, dict[str, TensorHeader]] = {}
+        self._places: dict[TensorHeader, tuple[int, int] | None] = {}
         self.bytes_read = 0
 
     def read(self, wanted: Ranges) -> dict[TensorHeader, bytes]:
@@ -118,30 +119,30 @@ class TensorBytes:
         Raises NotFound for a tensor that is not there or is shorter: then the file has changed since it was examined.
         """
         found: dict[TensorHeader, bytes] = {}
+        places = self.places(wanted)
         with self._files.reaching():
-            for file in dict.fromkeys(header.file for header in wanted):
-                found |= self._read_file(file, {header: wanted[header] for header in wanted if header.file == file})
+            for file, headers in _by_file(wanted).items():
+                parts = {header: _parts_of(header, places[header], wanted[header]) for header in headers}
+                found |= self._read_parts(self._source(file), parts)
         self.bytes_read += sum(map(len, found.values()))
         return found
 
-    def place(self, header: TensorHeader) -> tuple[int, int]:
-        """Where a tensor's data is in its file; the file's own header tells it where the manifest doesn't."""
-        if header.data is not None:
-            return header.data
-        with self._files.reaching():
-            if header.file not in self._described:
-                tensors = read_safetensors_header(self._source(header.file))
-                self._described[header.file] = {tensor.key: tensor for tensor in tensors}
-        known = self._described[header.file].get(header.key)
-        if known is None or known.data is None:
-            raise _changed(header.file, f"it no longer holds {header.key}")
-        return known.data
+    def places(self, headers: Iterable[TensorHeader]) -> dict[TensorHeader, tuple[int, int] | None]:
+        """Where the data of each tensor is in its file: as its header says, or else as the file itself shows.
 
-    def _read_file(
-        self, file: str, wanted: Mapping[TensorHeader, Sequence[tuple[int, int]]]
+        None for a tensor that is not there, and for one in a pickle whose elements don't follow in order.
+        """
+        every = dict.fromkeys(headers)
+        unknown = [header for header in every if header.data is None and header not in self._places]
+        with self._files.reaching() if unknown else nullcontext():
+            for file, some in _by_file(unknown).items():
+                located = _located(self._source(file), [header.key for header in some])
+                self._places |= {header: located.get(header.key) for header in some}
+        return {header: header.data or self._places[header] for header in every}
+
+    def _read_parts(
+        self, source: ByteSource, parts: Mapping[TensorHeader, Sequence[tuple[int, int]]]
     ) -> dict[TensorHeader, bytes]:
-        source = self._source(file)
-        parts = {header: self._parts(header, ranges) for header, ranges in wanted.items()}
         gap = 0 if self._files.reads_cheaply else _NEAR
         blocks = _blocks(sorted(part for some in parts.values() for part in some), gap)
         read = {begin: _read_range(source, begin, end) for begin, end in blocks}
@@ -151,14 +152,6 @@ class TensorBytes:
             inside = [(starts[bisect_right(starts, begin) - 1], begin, end) for begin, end in some]
             found[header] = b"".join(read[start][begin - start : end - start] for start, begin, end in inside)
         return found
-
-    def _parts(self, header: TensorHeader, ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Ranges of a tensor's data as those of its file."""
-        first, last = self.place(header)
-        parts = [(first + begin, first + end) for begin, end in ranges]
-        if any(end > last for _, end in parts):
-            raise _changed(header.file, f"it no longer holds {header.key}")
-        return parts
 
     def _source(self, file: str) -> ByteSource:
         if file not in self._opened:
@@ -171,6 +164,31 @@ class TensorBytes:
 
 def _changed(file: str, what: str) -> NotFound:
     return NotFound(f"{file} has changed: {what}", "run the command again")
+
+
+def _by_file(headers: Iterable[TensorHeader]) -> dict[str, list[TensorHeader]]:
+    found: dict[str, list[TensorHeader]] = {}
+    for header in headers:
+        found.setdefault(header.file, []).append(header)
+    return found
+
+
+def _located(source: ByteSource, keys: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Where a file has the data of tensors, as far as it shows."""
+    if not source.name.endswith(".safetensors"):
+        return read_torch_places(source, keys)
+    return {header.key: header.data for header in read_safetensors_header(source) if header.data is not None}
+
+
+def _parts_of(
+    header: TensorHeader, place: tuple[int, int] | None, ranges: Iterable[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Ranges of a tensor's data as those of its file."""
+    first, last = place or (0, -1)
+    parts = [(first + begin, first + end) for begin, end in ranges]
+    if any(end > last for _, end in parts):
+        raise _changed(header.file, f"it no longer holds {header.key}")
+    return parts
 
 
 def _read_range(source: ByteSource, begin: int, end: int) -> bytes:

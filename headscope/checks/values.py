@@ -77,7 +77,7 @@ def _all_zero(values: tuple[TensorValues, ...], trial: HeadTrial, subject: Subje
 
 @rule("HS504", "base-values-broken", "Weights of the base model are broken", needs=("numbers",))
 def base_values_broken(this: Rule, subject: Subject) -> Findings:
-    """NaN or infinity outside the head, or matrices of zeros through which no input reaches the scores."""
+    """NaN or infinity outside the head, or tensors of zeros through which no input reaches the scores."""
     numbers = subject.numbers
     if numbers is None:  # without numbers, which the rule needs
         return

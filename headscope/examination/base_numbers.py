@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headscope.errors import HeadscopeError
@@ -15,13 +16,16 @@ from headscope.examination.request import Request
 from headscope.examination.stored_tensors import StoredFiles, open_stored_files
 from headscope.facts import ParameterStatus, Report, Task, Unavailable
 from headscope.facts.check import BaseNumbers
+from headscope.facts.keys import of_any_layer
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from headscope.model.model_request import Choice
+
 _MOST_TO_RUN = 8_000_000_000
-"""Bytes of a model that is loaded and run because some of its matrices hold only zeros."""
+"""Bytes of a model that is loaded and run because some of its tensors hold only zeros."""
 _FILLED = 0.02
 """The spread of most initializations."""
 _ELSEWHERE = "headscope reads them only from files on this machine"
@@ -54,7 +58,10 @@ def read_base_numbers(examined: Examined, request: Request) -> BaseNumbers | Una
         found |= _read_place(place, wanted, is_adapter=is_adapter)
     if not found:
         return Unavailable("numbers", "the checkpoint holds no numbers of a base model")
-    return _judged(found, dtypes, wanted, lambda: _answers_loaded(examined, request))
+    choice = examined.choice or choose_class(request, examined.manifest)
+    return _judged(
+        found, dtypes, wanted, partial(_silencing, choice), lambda: _answers_loaded(examined, request, choice)
+    )
 
 
 def live_base_numbers(module: nn.Module, report: Report) -> BaseNumbers:
@@ -64,22 +71,63 @@ def live_base_numbers(module: nn.Module, report: Report) -> BaseNumbers:
     tensors = {name: item.detach() for name, item in held.items() if name in wanted and not item.is_meta}
     found = {name: _extremes_of(item.flatten()) for name, item in tensors.items() if item.is_floating_point()}
     dtypes = {name: str(tensors[name].dtype).removeprefix("torch.") for name in found}
-    return _judged(found, dtypes, wanted, lambda: _answers(module, report.model.task))
+    from transformers import PreTrainedModel
+
+    from headscope.model.model_request import Choice
+
+    choice = Choice(type(module), report.model.task, module.config) if isinstance(module, PreTrainedModel) else None
+    return _judged(found, dtypes, wanted, partial(_silencing, choice), lambda: _answers(module, report.model.task))
 
 
 def _judged(
     found: Mapping[str, _Extremes],
     dtypes: Mapping[str, str],
     wanted: Mapping[str, tuple[str, str, int]],
+    silencing: Callable[[Sequence[str]], tuple[str, ...]],
     run: Callable[[], bool | None],
 ) -> BaseNumbers:
-    """What the extremes mean; the model is run only where matrices of zeros leave it open whether it answers."""
+    """What the extremes mean; the model is run only where tensors of zeros leave it open whether it answers.
+
+    A vector may hold zeros (a bias, a scale that opens with training): `silencing` gives those that could matter.
+    """
     import torch
 
     largest = {name: torch.finfo(getattr(torch, dtype)).max for name, dtype in dtypes.items() if "float" in dtype}
     broken = tuple(name for name, item in found.items() if item.over(largest.get(name, 0.0)))
-    zeros = _zero_matrices(found, wanted)
-    return BaseNumbers(len(found), broken, zeros, run() if zeros and not broken else None)
+    axes = {name: count for name, _, count in wanted.values()}
+    zeros = [name for name, item in found.items() if name in axes and item == _Extremes(0.0, 0.0)]
+    vectors = silencing([name for name in zeros if axes[name] == 1]) if not broken else ()
+    doubtful = (*(name for name in zeros if axes[name] > 1), *vectors)
+    return BaseNumbers(len(found), broken, doubtful, run() if doubtful and not broken else None)
+
+
+def _silencing(choice: Choice | None, names: Sequence[str]) -> tuple[str, ...]:
+    """Those tensors without which a small random model of the class gives every input the same scores.
+
+    Zeros in one layer are tried in every layer of the small model, so the real model may still give an answer. None
+    where such a model can't be run.
+    """
+    import torch
+
+    from headscope.examination.tracing import small_model
+    from headscope.model.quiet import quiet
+    from headscope.trace.invariance import depends_on_inputs
+    from headscope.trace.randomness import OwnRandomness
+
+    if not names or choice is None:
+        return ()
+    kinds = set(map(of_any_layer, names))
+    try:
+        with quiet(), OwnRandomness(), torch.no_grad():
+            small = small_model(choice)
+            if not depends_on_inputs(small, choice.task):
+                return ()
+            for name, item in small.named_parameters():
+                if of_any_layer(name) in kinds:
+                    item.zero_()
+            return () if depends_on_inputs(small, choice.task) else tuple(names)
+    except Exception:  # a class that cannot be built small, or run, shows nothing
+        return ()
 
 
 def _wanted(report: Report, *, stored: bool = True) -> dict[str, tuple[str, str, int]]:
@@ -94,12 +142,6 @@ def _wanted(report: Report, *, stored: bool = True) -> dict[str, tuple[str, str,
             described = item.name, item.dtype, len(item.shape)
             found |= dict.fromkeys(item.checkpoint_keys if stored else (item.name,), described)
     return found
-
-
-def _zero_matrices(found: Mapping[str, _Extremes], wanted: Mapping[str, tuple[str, str, int]]) -> tuple[str, ...]:
-    """The matrices that hold zeros only. A vector may: a bias, a scale that opens with training."""
-    axes = {name: count for name, _, count in wanted.values()}
-    return tuple(name for name, item in found.items() if axes.get(name, 0) > 1 and item == _Extremes(0.0, 0.0))
 
 
 def _read_place(
@@ -156,13 +198,12 @@ def _answers(module: nn.Module, task: Task) -> bool | None:
         return None
 
 
-def _answers_loaded(examined: Examined, request: Request) -> bool | None:
+def _answers_loaded(examined: Examined, request: Request, choice: Choice) -> bool | None:
     """Whether the scores of the model depend on its inputs, loaded and run; None where it can't be."""
     if sum(file.size or 0 for file in examined.manifest.files) > _MOST_TO_RUN or examined.manifest.adapter is not None:
         return None
     from headscope.model.inference import check_device, load_model
 
-    choice = examined.choice or choose_class(request, examined.manifest)
     try:
         model = load_model(choice, loadable(request, examined.manifest), check_device("cpu"))
     except HeadscopeError:

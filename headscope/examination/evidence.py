@@ -224,23 +224,21 @@ def _read_place(
     unread: dict[str, str],
 ) -> dict[str, torch.Tensor]:
     """The stored tensors of the head in one place, read a file at a time; why one was not goes into `unread`."""
+    stored = {item: header for item, source in wanted if (header := place.header_of(source)) is not None}
+    whys = place.unreadable(stored.values())
     by_file: dict[str, dict[str, TensorHeader]] = {}
-    for item, source in wanted:
-        header = place.header_of(source)
-        if header is None:
-            continue
-        why = place.why_unread(header)
+    for item, header in stored.items():
         if header.shape != item.shape:
             unread[item.name] = f"the loader gives {item.name} another shape than is stored"
-        elif why:
-            unread[item.name] = f"{item.name} can't be read: {why}"
+        elif header in whys:
+            unread[item.name] = f"{item.name} can't be read: {whys[header]}"
         else:
             by_file.setdefault(header.file, {})[item.name] = header
     found: dict[str, torch.Tensor] = {}
     for file, headers in by_file.items():
         rows = {header: _rows_of(header, report) for header in headers.values()}
         count = sum(math.prod(header.shape) for header, some in rows.items() if some is None)
-        if not place.is_pickled and _BYTES_A_NUMBER * count > _most_bytes(place):
+        if _BYTES_A_NUMBER * count > _most_bytes(place):
             reason = f"the head has {count:,} numbers in {file}, more than headscope reads from here"
             unread |= dict.fromkeys(headers, reason)
         else:

@@ -166,17 +166,18 @@ def _read(places: list[StoredFiles], wanted: list[HeadParameter]) -> tuple[Mappi
     found: dict[str, torch.Tensor] = {}
     reasons = []
     for place in places:
-        headers = {item.name: header for item in wanted if (header := place.header_of(item)) is not None}
-        whys = {item.name: _why_unread(place, headers[item.name], item) for item in wanted if item.name in headers}
-        reasons += [why for why in whys.values() if why]
-        read = place.together({header: None for name, header in headers.items() if not whys[name]})
-        found |= {name: read[header] for name, header in headers.items() if header in read}
+        stored = {item: header for item in wanted if (header := place.header_of(item)) is not None}
+        whys = {header: why for item, header in stored.items() if (why := _why_unread(place, header, item))}
+        whys |= place.unreadable(header for header in stored.values() if header not in whys)
+        reasons += whys.values()
+        read = place.together({header: None for header in stored.values() if header not in whys})
+        found |= {item.name: read[header] for item, header in stored.items() if header in read}
     why = reasons[0] if reasons else "its stored tensor was not found" if places else ""
     return found, why, sum(item.nbytes for item in found.values())
 
 
 def _why_unread(place: StoredFiles, header: TensorHeader, item: HeadParameter) -> str:
-    """Why a stored tensor can't be read, or not as the classifier's; "" where it can."""
+    """Why a stored tensor isn't read as the classifier's; "" where it is."""
     size = item.count * _WIDTHS.get(header.dtype, 0)
     limit = _LOCAL_BYTES if place.sidecar.reads_cheaply else _REMOTE_BYTES
     if header.shape != item.shape:
@@ -185,7 +186,7 @@ def _why_unread(place: StoredFiles, header: TensorHeader, item: HeadParameter) -
         return f"its dtype {header.dtype} is not one that headscope measures"
     if size > limit:
         return f"it has {size:,} bytes, and headscope reads up to {limit:,} for this"
-    return place.why_unread(header)
+    return ""
 
 
 _WIDTHS = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}

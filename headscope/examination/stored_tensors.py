@@ -62,28 +62,33 @@ class StoredFiles:
 
     @property
     def is_pickled(self) -> bool:
-        """Whether the tensors are in PyTorch files, which are read by unpickling them with weights_only."""
+        """Whether the tensors are in PyTorch files. On this machine these are unpickled with weights_only."""
         return self.manifest.format is WeightsFormat.TORCH
 
-    def why_unread(self, header: TensorHeader) -> str:
-        """Why a tensor's numbers can't be read; "" where they can."""
-        kind = _dtype_of(header)
-        if kind is None:
-            return f"its dtype {header.dtype} is not one that PyTorch reads"
-        if self.is_pickled:
-            is_here = self._path(header.file) is not None
-            return "" if is_here else "a PyTorch file that is not on this machine cannot be read by range"
-        if header.data is not None and header.data[1] - header.data[0] != math.prod(header.shape) * kind.itemsize:
-            return f"several of its numbers are packed into one of {header.dtype}"
-        return ""
+    def unreadable(self, headers: Iterable[TensorHeader]) -> dict[TensorHeader, str]:
+        """The tensors whose numbers can't be read, and why."""
+        kinds = {header: _dtype_of(header) for header in headers}
+        found = {
+            header: f"its dtype {header.dtype} is not one that PyTorch reads"
+            for header, kind in kinds.items()
+            if kind is None
+        }
+        by_range = [header for header in kinds if header not in found and self._unpickled_path(header.file) is None]
+        for header, place in self._bytes.places(by_range).items():
+            kind = kinds[header]
+            if place is None and self.is_pickled:
+                found[header] = f"its elements don't follow in order in {header.file}"
+            elif place is not None and kind and place[1] - place[0] != math.prod(header.shape) * kind.itemsize:
+                found[header] = f"several of its numbers are packed into one of {header.dtype}"
+        return found
 
     def part(self, header: TensorHeader, begin: int, end: int) -> torch.Tensor:
         """Some of a tensor's elements, flat. Nothing may write to them. Raises Unsupported where they can't be read."""
-        kind = self._readable(header)
-        if self.is_pickled:
+        self._check_readable([header])
+        if self._unpickled_path(header.file) is not None:
             return self._unpickled.counted(self._unpickled_tensor(header).reshape(-1)[begin:end])
-        size = kind.itemsize
-        return _as_numbers(self._bytes.read({header: [(begin * size, end * size)]})[header], kind)
+        size = _size_of_number(header)
+        return _as_numbers(self._bytes.read({header: [(begin * size, end * size)]})[header], header)
 
     def whole(self, header: TensorHeader) -> torch.Tensor:
         """A tensor. Raises Unsupported where it can't be read."""
@@ -91,22 +96,22 @@ class StoredFiles:
 
     def together(self, wanted: Mapping[TensorHeader, Sequence[int] | None]) -> dict[TensorHeader, torch.Tensor]:
         """Whole tensors, or some of their rows; what lies close together is read in one request. Raises as `whole`."""
-        kinds = {header: self._readable(header) for header in wanted}
-        if self.is_pickled:
-            every = {header: self._unpickled_tensor(header) for header in wanted}
-            return {
-                header: self._unpickled.counted(every[header] if rows is None else every[header][list(rows)])
-                for header, rows in wanted.items()
-            }
-        data = self._bytes.read(
-            {header: _ranges_of(header, rows, kinds[header].itemsize) for header, rows in wanted.items()}
-        )
+        self._check_readable(wanted)
+        here = [header for header in wanted if self._unpickled_path(header.file) is not None]
+        found = {}
+        for header in here:
+            tensor, rows = self._unpickled_tensor(header), wanted[header]
+            found[header] = self._unpickled.counted(tensor if rows is None else tensor[list(rows)])
+        return found | self._by_range({header: wanted[header] for header in wanted if header not in found})
+
+    def _by_range(self, wanted: Mapping[TensorHeader, Sequence[int] | None]) -> dict[TensorHeader, torch.Tensor]:
+        data = self._bytes.read({header: _ranges_of(header, rows) for header, rows in wanted.items()})
         shapes = {item: item.shape if rows is None else (len(rows), *item.shape[1:]) for item, rows in wanted.items()}
-        return {header: _as_numbers(data[header], kinds[header]).reshape(shapes[header]) for header in wanted}
+        return {header: _as_numbers(data[header], header).reshape(shapes[header]) for header in wanted}
 
     def bytes_of(self, header: TensorHeader) -> bytes:
         """The bytes of a tensor in a safetensors file, in whatever format its numbers are."""
-        begin, end = self._bytes.place(header)
+        begin, end = self._bytes.places([header])[header] or (0, 1)  # of what is not there, no byte can be read
         return self._bytes.read({header: [(0, end - begin)]})[header]
 
     def stream(self, headers: Iterable[TensorHeader]) -> Iterator[tuple[TensorHeader, torch.Tensor]]:
@@ -117,19 +122,21 @@ class StoredFiles:
             else:
                 path = self._path(file)
                 assert path is not None  # only places on this machine are streamed
-                yield from _blocks_of(path, [(header, self._bytes.place(header)) for header in some])
+                yield from _blocks_of(path, self._bytes.places(some))
 
-    def _readable(self, header: TensorHeader) -> torch.dtype:
-        """The dtype of a tensor that can be read. Raises Unsupported for others."""
-        why, kind = self.why_unread(header), _dtype_of(header)
-        if why or kind is None:
-            raise Unsupported(why, "download it first" if self.is_pickled else "")
-        return kind
+    def _check_readable(self, headers: Iterable[TensorHeader]) -> None:
+        why = next(iter(self.unreadable(headers).values()), "")
+        if why:
+            raise Unsupported(why, "")
 
     def _unpickled_tensor(self, header: TensorHeader) -> torch.Tensor:
-        path = self._path(header.file)
-        assert path is not None  # what is not on this machine was refused before
+        path = self._unpickled_path(header.file)
+        assert path is not None  # others are read by range
         return self._unpickled.tensor(path, header.key)
+
+    def _unpickled_path(self, file: str) -> Path | None:
+        """A PyTorch file on this machine; None for a file that is read by range."""
+        return self._path(file) if self.is_pickled else None
 
     def _path(self, file: str) -> Path | None:
         from headscope.checkpoints import path_in
@@ -187,25 +194,32 @@ def _dtype_of(header: TensorHeader) -> torch.dtype | None:
     return kind if isinstance(kind, torch.dtype) else None
 
 
-def _as_numbers(data: bytes, dtype: torch.dtype) -> torch.Tensor:
+def _size_of_number(header: TensorHeader) -> int:
+    kind = _dtype_of(header)
+    assert kind is not None  # others were refused before
+    return kind.itemsize
+
+
+def _as_numbers(data: bytes, header: TensorHeader) -> torch.Tensor:
     """Stored bytes as a flat tensor that shares their memory; nothing may write to it."""
     import torch
 
+    kind = getattr(torch, header.dtype)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that the memory can't be written to is right
-        return torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
+        return torch.frombuffer(data, dtype=kind) if data else torch.empty(0, dtype=kind)
 
 
-def _ranges_of(header: TensorHeader, rows: Sequence[int] | None, size: int) -> list[tuple[int, int]]:
-    """Where rows begin and end in a tensor's data, or its whole data, with numbers of `size` bytes."""
+def _ranges_of(header: TensorHeader, rows: Sequence[int] | None) -> list[tuple[int, int]]:
+    """Where rows begin and end in a tensor's data, or its whole data."""
     if rows is None:
-        return [(0, math.prod(header.shape) * size)]
-    width = math.prod(header.shape[1:]) * size
+        return [(0, math.prod(header.shape) * _size_of_number(header))]
+    width = math.prod(header.shape[1:]) * _size_of_number(header)
     return [(row * width, (row + 1) * width) for row in rows]
 
 
 def _blocks_of(
-    path: Path, places: Iterable[tuple[TensorHeader, tuple[int, int]]]
+    path: Path, places: Mapping[TensorHeader, tuple[int, int] | None]
 ) -> Iterator[tuple[TensorHeader, torch.Tensor]]:
     """The numbers of tensors of one file, read one block after the other into the same memory."""
     import torch
@@ -213,7 +227,8 @@ def _blocks_of(
     buffer = memoryview(bytearray(_BLOCK))
     memory = torch.frombuffer(buffer, dtype=torch.uint8)
     with path.open("rb", buffering=0) as file:
-        for header, (first, last) in places:
+        for header, place in places.items():
+            first, last = place or (0, 0)
             for begin in range(first, last, _BLOCK):
                 size = min(_BLOCK, last - begin)
                 file.seek(begin)

@@ -88,7 +88,7 @@ def traced_with_numbers(
 
     try:
         with quiet(), OwnRandomness():
-            model = _small_model(choice)
+            model = small_model(choice)
             trace = trace_head(model, choice.task, names, verify=True, keep=keep)
             # A small model may run for another reason than its numbers (fewer layers, a smaller vocabulary). Then it
             # isn't a witness for the large one.
@@ -120,7 +120,7 @@ def _fails_without_numbers(choice: Choice, config: Any, failure: Unsupported) ->
     return False
 
 
-def _small_model(choice: Choice) -> PreTrainedModel:
+def small_model(choice: Choice) -> PreTrainedModel:
     """A model of the class with random weights, and of the configuration as far as memory allows.
 
     Raises ValueError where the smallest is too large, and whatever the class raises.
@@ -172,7 +172,7 @@ def padding_effects(choice: Choice) -> tuple[PaddingEffect, ...]:
 
     try:
         with quiet(), OwnRandomness():
-            small = _small_model(choice)
+            small = small_model(choice)
         with quiet():
             return measure_padding(small, choice.task)
     except Exception as err:  # a class that cannot be built small is not measured, and a gap reports it

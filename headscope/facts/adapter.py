@@ -34,44 +34,52 @@ class AdapterFaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class AdapterFault:
-    """One setting or tensor of an adapter that does not fit: its name, what was found, what PEFT expects.
-
-    `is_empty`: a tensor without any element.
-    """
+    """One setting or tensor of an adapter that does not fit: its name, what was found, what PEFT expects."""
 
     kind: AdapterFaultKind
+    """`refused` and `shape` make PEFT raise an error, `scaling` makes the adapter's output infinite or NaN,
+    `whole_numbers` are integers loaded as weights without a scale, PEFT initializes what is `missing` and ignores what
+    is `unexpected`."""
     name: str
+    """The tensor's key, or the class of PEFT's error."""
     found: str
+    """What was found."""
     expected: str
+    """What PEFT expects."""
     is_empty: bool = False
+    """Whether the file stores the tensor without any element."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdapterFacts:
-    """An adapter as a report shows it.
-
-    `method` is PEFT's name (`LORA`); `base` the reference of the base model that was examined, at
-    `base_revision` and `base_commit`; `saved` names the
-    parameters that the adapter file holds whole; `adapted` the modules whose output it changes, those in the head
-    only; `not_carried` the parameters that the logits depend on and that neither base nor adapter gives: they are
-    random at every load. `modules_to_save` is what the PEFT configuration would have to say for them to be saved.
-    `promised` are modules that PEFT expects in the file and that are not there: it raises a KeyError. `faults` are
-    the settings and tensors that do not fit the configuration or the base model.
-    """
+    """An adapter as a report shows it."""
 
     reference: str
+    """Where the adapter was found."""
     method: str
+    """PEFT's name of the method, such as `LORA`."""
     task_type: str | None
+    """PEFT's name of the task, such as `SEQ_CLS`; null where the adapter names none."""
     base: str
+    """The reference of the base model that was examined."""
     tensors: int
+    """How many tensors the adapter's file holds."""
     saved: tuple[str, ...] = ()
+    """Parameters that the adapter's file holds whole."""
     adapted: tuple[str, ...] = ()
+    """Modules of the head whose output the adapter changes."""
     not_carried: tuple[str, ...] = ()
+    """Parameters behind the logits that neither base nor adapter gives: random at every load."""
     modules_to_save: tuple[str, ...] = ()
+    """What the PEFT configuration would have to say for those to be saved."""
     promised: tuple[str, ...] = ()
+    """Modules that PEFT expects in the adapter's file and that are not there: it raises a KeyError."""
     faults: tuple[AdapterFault, ...] = ()
+    """Settings and tensors that do not fit the adapter's configuration or the base model."""
     base_revision: str | None = None
+    """The requested or pinned revision of the base model; null if there is none."""
     base_commit: str | None = None
+    """The commit at which the base model was read; null where it does not come from the Hub."""
 
     @property
     def is_refused(self) -> bool:

@@ -168,8 +168,9 @@ class HeadTrial:
 class BaseNumbers:
     """What the numbers outside the head are, as the loader gives them: all of `tensors` were read.
 
-    `broken` hold NaN or infinity, `zeros` are matrices of zeros only. Where there are some, `answers` says whether the
-    scores of the model, run on several inputs, depend on them; None where it could not be run.
+    `broken` hold NaN or infinity, `zeros` are zeros only: matrices, and vectors such as the scales of a norm, without
+    which a small random model of the class gives all inputs the same scores. Where there are some, `answers` says
+    whether the scores of the model, run on several inputs, depend on them; None where it could not be run.
     """
 
     tensors: int
@@ -240,31 +241,38 @@ class Ignored:
     """A finding that the user chose to ignore, and why."""
 
     finding: Finding
+    """What was found."""
     reason: str
+    """Why it is ignored, as the settings or the baseline say."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What the rules say of one model; its fields are the JSON of `check`.
-
-    `not_applicable` names rules that the kind of checkpoint gives nothing to look at, with the reason. `not_read` names
-    what of the checkpoint the verdict says nothing about, because it was not read.
-    """
+    """What the rules say of one model; its fields are the JSON of `check`."""
 
     tool_version: str
     command: str
     reference: str
     profile: Profile
+    """What the findings are weighed for."""
     verdict: Verdict
+    """`failed`: a finding reaches `--fail-on`; `not_determined`: one might; or `passed`."""
     findings: tuple[Finding, ...]
+    """What the rules found, less what is ignored."""
     ignored: tuple[Ignored, ...]
+    """Findings that were ignored, each with the reason given for it."""
     not_determined: tuple[Unavailable, ...]
     not_applicable: tuple[Unavailable, ...]
+    """Rules that this kind of checkpoint gives nothing to look at, each with the reason."""
     rules: tuple[str, ...]
+    """The IDs of the rules that ran."""
     not_read: tuple[str, ...] = ()
+    """What of the checkpoint the verdict says nothing about, because it was not read."""
     notices: tuple[str, ...] = ()
+    """Sentences a reader must see, such as that a bundled snapshot stood in for the Hub."""
     report: Report | None = field(default=None, metadata={"json": None})
     data: DataFacts | None = None
+    """The labeled data that the classes were compared with; null without `--data`."""
     schema_version: str = SCHEMA_VERSION
 
     @property

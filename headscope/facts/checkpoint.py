@@ -37,24 +37,27 @@ class Unavailable:
     """Something that could not be determined, and why."""
 
     what: str
+    """What could not be determined, or does not apply."""
     reason: str
+    """Why."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class TensorHeader:
-    """One tensor of a checkpoint as its file's header describes it.
-
-    `dtype` is PyTorch's name (`float32`, `bfloat16`, `float8_e4m3fn`); `shape` is in elements as stored. `data` says
-    where its numbers are in a safetensors file: their first byte, and the byte after the last.
-    """
+    """One tensor of a checkpoint as its file's header describes it."""
 
     key: str
+    """The tensor's name in the file."""
     dtype: str
+    """Its number format, by PyTorch's name."""
     shape: tuple[int, ...]
+    """The sizes of its axes, in elements as stored."""
     file: str = ""
+    """The file that holds it."""
     data: tuple[int, int] | None = field(
         default=None, compare=False, repr=False, metadata={"json": None, "stored": False}
     )
+    """Where its numbers are in a safetensors file: their first byte, and the byte after the last."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -67,16 +70,16 @@ class WeightFile:
 
 @dataclass(frozen=True, slots=True, order=True)
 class ScoreHead:
-    """A head that another library saved beside the model, and that no class of Transformers loads.
-
-    `name` is the prefix of its tensors (`v_head`), `scores` the number of scores that its last matrix `weight` makes,
-    `tensors` the keys of all its tensors.
-    """
+    """A head that another library saved beside the model, and that no class of Transformers loads."""
 
     name: str
+    """The prefix of its tensors."""
     scores: int
+    """How many scores its last matrix makes."""
     weight: str
+    """That matrix."""
     tensors: tuple[str, ...]
+    """All its tensors, by their keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,17 +139,32 @@ class CheckpointFacts:
 
     reference: str
     kind: CheckpointKind
+    """Where the facts were read."""
     revision: str | None
+    """The requested branch, tag or commit; null if there was none."""
     commit: str | None
+    """The commit of the repository; null where there is none."""
     format: WeightsFormat
+    """How the weights are stored."""
     files: tuple[str, ...]
+    """The weight files, by their names in the checkpoint."""
     tensors: int
+    """How many tensors the weight files hold."""
     bytes_read: int
+    """Bytes that were read of the checkpoint."""
     bytes_total: int
+    """Bytes of all weight files whose size is known."""
     architectures: tuple[str, ...]
+    """The classes that the configuration names."""
     model_type: str | None
+    """The family, as the configuration names it; null where it names none."""
     notices: tuple[str, ...] = field(default=())
+    """Sentences a reader must see, such as that a bundled snapshot stood in for the Hub."""
     sentence_transformers: SentencePipeline | None = None
+    """What sentence-transformers puts after the model; null for other checkpoints."""
     requests: int = 0
+    """Requests to the Hub, redirects and repetitions among them."""
     states: tuple[CheckpointState, ...] = ()
+    """In which states the checkpoint was found; empty for what `save_pretrained` writes."""
     score_heads: tuple[ScoreHead, ...] = ()
+    """Heads that other libraries saved beside the model, such as TRL's `v_head`."""

@@ -32,39 +32,42 @@ class Difference:
     """One thing in which heads differ: what it is, and its value for each of them as text."""
 
     what: str
+    """In what the heads differ."""
     values: tuple[str, ...]
+    """Its value for each model, as text."""
 
 
 @dataclass(frozen=True, slots=True)
 class SameValues:
-    """Whether the stored numbers of a parameter are the same, bit by bit; None where they were not read, and why.
-
-    `largest_difference` is between the first model and any other, `largest_value` the first model's largest number,
-    both None for numbers that are the same or cannot be subtracted.
-    """
+    """Whether the stored numbers of a parameter are the same, bit by bit; None where they were not read, and why."""
 
     parameter: str
+    """The parameter of the heads."""
     identical: bool | None
+    """Whether its stored numbers are the same, bit by bit; null where they were not read."""
     reason: str = ""
+    """Why they were not read; otherwise empty."""
     largest_difference: float | None = None
+    """The largest difference between the first model and any other; null if there is none."""
     largest_value: float | None = None
+    """The largest absolute number of the first model, to compare the difference with."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Several examinations and where they differ.
-
-    `stages` are the stages of all heads in rows: those in a row have the same role, None where a head has none there.
-    `values` is empty unless the numbers were compared. `exports` are GGUF and ONNX files beside the first report.
-    """
+    """Several examinations and where they differ."""
 
     tool_version: str
     command: str
     reports: tuple[Report, ...]
+    """The examination of each model, in the order given."""
     differences: tuple[Difference, ...]
+    """Everything in which the heads differ; empty where they do not."""
     stages: tuple[tuple[Stage | None, ...], ...] = field(default=(), metadata={"json": None})
     values: tuple[SameValues, ...] = ()
+    """Whether the stored numbers of the heads are the same; empty without `--values`."""
     exports: tuple[ExportComparison, ...] = ()
+    """GGUF and ONNX files beside the first of the reports; empty where none was given."""
     schema_version: str = SCHEMA_VERSION
 
     @property

@@ -36,25 +36,33 @@ class Environment:
     """Versions of everything whose behavior the report depends on."""
 
     python: str
+    """The version of Python."""
     torch: str
+    """The version of PyTorch."""
     transformers: str
+    """The version of Transformers."""
     huggingface_hub: str
+    """The version of the Hub's client."""
     safetensors: str
+    """The version of safetensors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings that decide where checkpoints come from.
-
-    `hf_endpoint` has any credentials masked; of the token, only `token_set` is reported.
-    """
+    """The settings that decide where checkpoints come from."""
 
     platform: str
+    """The operating system."""
     hf_home: str
+    """The Hub's folder."""
     hf_endpoint: str
+    """The Hub's address, with credentials masked."""
     hf_hub_offline: bool
+    """Whether `HF_HUB_OFFLINE` forbids the network."""
     hf_hub_cache: str
+    """The Hub's cache."""
     token_set: bool
+    """Whether there is a token; it is not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +71,4 @@ class Surroundings:
 
     environment: Environment
     settings: Settings
+    """The settings that decide where checkpoints come from."""

@@ -6,6 +6,9 @@ from enum import StrEnum
 from headscope.facts.checkpoint import Unavailable
 from headscope.facts.weight_inventory import WeightInventory
 
+STABILITY = "experimental"
+"""What these classes say in JSON may change in a minor version."""
+
 
 class Fate(StrEnum):
     """What became of a tensor or of the labels.
@@ -26,12 +29,19 @@ class TensorFate:
     """One tensor of the source's head in the export: under which name and shape, and how it was recognized."""
 
     parameter: str
+    """The tensor's name in the source."""
     shape: tuple[int, ...]
+    """Its shape in the source."""
     fate: Fate
+    """`carried`, `transformed` (transposed or quantized) or `lost`; `unknown` where it was not determined."""
     name: str = ""
+    """Its name in the export; empty where it was lost."""
     stored_shape: tuple[int, ...] = ()
+    """Its shape in the export."""
     stored_dtype: str = ""
+    """Its number format in the export."""
     how: str = ""
+    """How it was recognized, and how it was transformed."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -39,10 +49,15 @@ class AspectFate:
     """One thing beside the tensors, with its value in the source and in the export: labels, pooling, operations."""
 
     what: str
+    """`classes`, `labels`, `pooling` or `operations`."""
     fate: Fate
+    """`carried`, `changed` or `lost`; `unknown` where it was not determined."""
     source: str
+    """Its value in the source, as text."""
     export: str
+    """Its value in the export, as text."""
     note: str = ""
+    """A remark; may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +68,15 @@ class ExportComparison:
     """
 
     reference: str
+    """The export, as typed."""
     contents: WeightInventory
+    """What the export holds, and the head that was read from it."""
     tensors: tuple[TensorFate, ...]
+    """Each live tensor of the source's head, and what became of it."""
     aspects: tuple[AspectFate, ...]
+    """Classes, labels, pooling and operations, and what became of them."""
     not_determined: tuple[Unavailable, ...] = ()
+    """What could not be compared, and why."""
 
     @property
     def is_determined(self) -> bool:

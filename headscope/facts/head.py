@@ -40,9 +40,13 @@ class Evidence:
     """One observed operation: what ran, in which module, at which line of which source file ("" if none is known)."""
 
     operation: str
+    """What ran, by PyTorch's name."""
     module: str
+    """The module whose `forward` ran it; empty for the model itself."""
     file: str
+    """The source file, beginning with its package."""
     line: int
+    """The line in that file."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -50,23 +54,29 @@ class PoolingPart:
     """One thing that the head reads: how, at which positions, of which hidden states (several for a mix of layers)."""
 
     kind: PoolingKind
+    """How the positions become one vector."""
     positions: Positions
+    """Which positions of each row are read."""
     rule: str = ""
+    """The rule in words."""
     sources: tuple[HiddenSource, ...] = ()
+    """The hidden states that are read; several for a mix of layers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pooling:
-    """Which tokens reach the logits, by which rule, seen where.
-
-    `parts` say the same as typed values, one for each thing that the head reads; `tokens` and `rule` are their words.
-    """
+    """Which tokens reach the logits, by which rule, seen where."""
 
     kind: PoolingKind
+    """The kind, in one word that `headscope explain` knows."""
     tokens: tuple[str, ...]
+    """The tokens that are read, by name where the family has one; the parts, for `concat`."""
     rule: str
+    """The rule in words."""
     evidence: tuple[Evidence, ...]
+    """The operations in which it was seen."""
     parts: tuple[PoolingPart, ...] = ()
+    """The same as typed values: one entry for each thing that the head reads."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -74,75 +84,88 @@ class TokenRow:
     """One row of a language-model head that is the weights of one score: the token's id, and its text if known."""
 
     id: int
+    """The token's id, which is the number of its row."""
     token: str = ""
+    """The token's text; empty where the checkpoint's tokenizer was not read."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class TokenRows:
-    """The rows of a language-model head that the scores are made of, in the order of the scores.
-
-    `parameter` is the matrix that they are rows of, `vocabulary` the number of its rows.
-    """
+    """The rows of a language-model head that the scores are made of, in the order of the scores."""
 
     parameter: str
+    """The matrix that they are rows of."""
     rows: tuple[TokenRow, ...]
+    """One row for each score, in the order of the scores."""
     vocabulary: int
+    """How many rows the matrix has."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class PaddingEffect:
     """Whether padding a short text on one side (with its mask) changes its scores; None where it was not measured.
 
-    Measured on a small model of the same class and configuration with random weights; `difference` is the largest
-    change of a score relative to the largest score.
+    Measured on a small model of the same class and configuration with random weights.
     """
 
     side: str
+    """The side that was padded: `right` or `left`."""
     changes: bool | None
+    """Whether the scores of a short text change; null where that was not measured."""
     difference: float | None = None
+    """The largest change of a score over the largest score; null where it was not measured."""
     reason: str = ""
+    """Why it was not measured; otherwise empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """Whether gradients of the head on random hidden states agree with the pooling that was traced.
-
-    `agrees` is None where nothing could be compared; `positions` are those that move the scores, for each row of
-    the probe batch (rows without, with right and with left padding). `formula` says whether the formula, evaluated on
-    random hidden states, equals the head: `equal`, or `withheld` with the reason in `formula_reason`.
-    """
+    """Whether gradients of the head on random hidden states agree with the pooling that was traced."""
 
     agrees: bool | None
+    """Whether the gradients agree with the pooling; null where nothing could be compared."""
     told: str
+    """What the gradients say, in words."""
     positions: tuple[tuple[int, ...], ...]
+    """For each row of the probe batch the positions that move the scores."""
     padding: tuple[PaddingEffect, ...] = ()
+    """What padding does to the scores; empty without `--verify`."""
     formula: str = ""
+    """`equal` where the formula gives the head's scores on random hidden states, otherwise `withheld`."""
     formula_reason: str = ""
+    """Why the formula was withheld."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One executed operation of the head path.
-
-    `module` is the module whose `forward` ran it ("" is the model itself); `functional` says that it is
-    not a module (a bare `torch.tanh`, `hidden[:, 0]`); `parameters` and `buffers` are full names; `detail` is a
-    short reading of its arguments (`[:, 0]`, `p=0.1`). `inputs` says of each of `input_shapes` which stage made
-    it: its index, or HIDDEN_STATES; empty where that is not known.
-    """
+    """One executed operation of the head path."""
 
     index: int
+    """Its place in the order of execution, from 0."""
     operation: str
+    """What ran, by PyTorch's name: `linear`, `select`, `tanh`."""
     module: str
+    """The module whose `forward` ran it; empty for the model itself."""
     module_class: str
+    """That module's class."""
     functional: bool
+    """Whether it is not a module: a bare `torch.tanh`, `hidden[:, 0]`."""
     input_shapes: tuple[Shape, ...]
+    """The shapes of its inputs."""
     output_shape: Shape
+    """The shape of its result."""
     parameters: tuple[str, ...]
+    """The parameters that it uses, by their full names."""
     file: str
+    """The source file, beginning with its package."""
     line: int
+    """The line in that file."""
     detail: str = ""
+    """A short reading of its arguments (`[:, 0]`, `p=0.1`); may be empty."""
     inputs: tuple[int, ...] = ()
+    """For each input the stage that made it, -1 for the hidden states; empty where that is not known."""
     buffers: tuple[str, ...] = ()
+    """The persistent buffers that it uses, by their full names."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -150,8 +173,11 @@ class UnusedModule:
     """A registered module that is beside the head path: never executed, or executed without reaching the logits."""
 
     path: str
+    """The module."""
     module_class: str
+    """Its class."""
     executed: bool
+    """Whether it ran, without reaching the logits; false where it never ran."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,38 +225,57 @@ class HeadParameter:
     """One parameter or persistent buffer of the head, with what the checkpoint did for it."""
 
     name: str
+    """The name in the model."""
     shape: tuple[int, ...]
+    """The sizes of its axes in the model."""
     dtype: str
+    """Its number format."""
     count: int
+    """How many numbers it holds."""
     status: ParameterStatus
+    """What loading the checkpoint does to it."""
     live: bool
+    """Whether the logits depend on it."""
     checkpoint_keys: tuple[str, ...]
+    """The tensors of the checkpoint that fill it; empty where none does."""
     checkpoint_shape: tuple[int, ...] | None = None
+    """Its shape in the checkpoint if that differs; otherwise null."""
     adapter: Carried | None = None
+    """How a PEFT adapter carries it: whole (`saved`) or as a change (`adapted`); null where it does not."""
     quantised: str | None = None
+    """The number format that it is packed in; null where it is not."""
     kind: TensorKind = TensorKind.PARAMETER
+    """`parameter`, or `buffer` for a stored tensor that training does not update, such as a running mean."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
     """The head of one model with one checkpoint.
 
-    `buffers` are its persistent buffers, such as the statistics of a BatchNorm; `not_live` names all parameters and
-    persistent buffers of the model with no path to the logits. `token_rows` are the rows of a language-model head that
-    the scores are made of; None for scores of a whole matrix.
+    `not_live` names all parameters and persistent buffers of the model with no path to the logits.
     """
 
     modules: tuple[str, ...]
+    """The modules that belong to the head."""
     pooling: Pooling
+    """Which positions of the hidden states the classifier reads."""
     stages: tuple[Stage, ...]
+    """The operations from the hidden states to the logits, in the order in which they run."""
     parameters: tuple[HeadParameter, ...]
+    """The parameters of the head, with what the checkpoint gave for them."""
     formula: str
+    """The head as one line."""
     hidden_shape: Shape = ()
+    """The shape of the hidden states that the head reads."""
     unused_modules: tuple[UnusedModule, ...] = field(default=())
+    """Modules that are registered and are beside the path to the logits."""
     verification: Verification | None = None
+    """What the gradients of the head say of the pooling; null where none were taken."""
     not_live: tuple[str, ...] = field(default=(), metadata={"json": None})
     buffers: tuple[HeadParameter, ...] = ()
+    """The persistent buffers of the head, such as BatchNorm statistics, with what the checkpoint gave."""
     token_rows: TokenRows | None = None
+    """The rows of a language-model head that the scores are made of; null for a whole matrix."""
 
     @property
     def tensors(self) -> tuple[HeadParameter, ...]:

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+STABILITY = "experimental"
+"""What these classes say in JSON may change in a minor version."""
+
 
 class HealthVerdict(StrEnum):
     """What the numbers of a classifier show.
@@ -44,100 +47,126 @@ class InitialSpread:
 
 @dataclass(frozen=True, slots=True)
 class Spectrum:
-    """The singular values of a matrix: the largest ones, and how many of equal size would carry as much.
-
-    `top_z` is how far the largest is above that of random rows, in standard deviations; None for one row.
-    """
+    """The singular values of a matrix: the largest ones, and how many of equal size would carry as much."""
 
     largest: tuple[float, ...]
+    """The largest singular values, eight at most."""
     effective_rank: float
+    """How many singular values of equal size would carry as much."""
     top_z: float | None
+    """How far the largest is above that of random rows; null for one row."""
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixStatistics:
-    """Statistics of a classifier's weight `[classes, features]`. A `z` counts standard deviations of a fresh draw.
-
-    `mean_row` is the norm of the mean row over the mean norm of the rows; independent rows give `mean_row_expected`.
-    `cosine` is the mean cosine between rows; `cosine_least` is the least that it can be, -1/(classes - 1). Both are
-    None for one row. `initial_spread` is the standard deviation that the class's own initialization gives, and
-    `spread_z` how far `spread` is from it; None where that is not known. `scheme` is the known initialization with the
-    nearest spread, and `scheme_z` the distance from it. `rows_z`, `columns_z`: how unequal the norms of rows and
-    columns are. `shape_z`: the kurtosis against that of a normal, a uniform and a truncated normal distribution.
-    `draw_z`: how strongly the numbers are on the grid of PyTorch's generator, and `draw_share` how many of them about;
-    None where it can't be tested.
-    `dead_rows` hold one number throughout; `duplicate_rows` equal an earlier row; `zeros` counts the numbers of all
-    other rows that are exactly zero. `precision` is the coarsest dtype that holds every number as it is; `distinct` is
-    how many different numbers there are, in parts of what a draw has that was rounded to that dtype.
-    """
+    """Statistics of a classifier's weight `[classes, features]`. A `z` counts standard deviations of a fresh draw."""
 
     name: str
+    """The parameter."""
     dtype: str
+    """The dtype of its numbers."""
     classes: int
+    """Number of rows."""
     features: int
+    """Number of columns."""
     spread: float
+    """Root mean square of the numbers."""
     mean: float
+    """Mean of the numbers."""
     largest: float
+    """The largest absolute number."""
     kurtosis: float
+    """Fourth moment over the square of the second: 3 for normal, 1.8 for uniform draws."""
     shape_z: float
+    """Distance of the kurtosis from that of the nearest usual distribution."""
     initial_spread: float | None
+    """The spread that the class's own initialization gives; null if not known."""
     spread_z: float | None
+    """Distance of the spread from that; null if not known."""
     scheme: str
+    """The known initialization with the nearest spread."""
     scheme_z: float
+    """Distance of the spread from that."""
     mean_row: float | None
+    """Norm of the mean row over the mean norm of the rows; null for one row."""
     mean_row_expected: float | None
+    """What independent rows give: one over the root of the classes."""
     mean_row_z: float | None
+    """Distance of the mean row from that of independent rows; negative after softmax training."""
     cosine: float | None
+    """Mean cosine between rows; null for one row."""
     cosine_least: float | None
+    """The least that it can be, -1/(classes - 1)."""
     rows_z: float | None
+    """How unequal the norms of the rows are; null for one row."""
     columns_z: float
+    """How unequal the norms of the columns are."""
     spectrum: Spectrum
+    """The singular values."""
     draw: str
+    """The kind of draw that the numbers were compared with."""
     draw_z: float | None
+    """How strongly the numbers are on the grid of PyTorch's generator; null where that can't be tested."""
     draw_share: float
+    """About which part of the numbers is on it."""
     dead_rows: tuple[int, ...] = ()
+    """Rows that hold one number throughout, from 0."""
     duplicate_rows: tuple[int, ...] = ()
+    """Rows that equal an earlier one, from 0."""
     zeros: int = 0
+    """How many numbers of the rows that are not dead are exactly zero."""
     precision: str = ""
+    """The coarsest dtype that holds every number as it is; `dtype`, unless the numbers were rounded."""
     distinct: float = 1.0
+    """How many different numbers there are, in parts of what a random draw of this precision has."""
 
 
 @dataclass(frozen=True, slots=True)
 class BiasStatistics:
-    """Statistics of a classifier's bias.
-
-    `is_drawn`: it may be a draw of PyTorch's default for a linear layer; `is_constant`: it has several numbers, all the
-    same and not zero, as some code sets them.
-    """
+    """Statistics of a classifier's bias."""
 
     name: str
+    """The parameter."""
     zeros: int
+    """How many of its numbers are zero."""
     count: int
+    """How many numbers it has."""
     largest: float
+    """The largest absolute number."""
     spread: float
+    """Root mean square of the numbers."""
     is_drawn: bool
+    """Whether it may be a draw of PyTorch's default for a linear layer."""
     is_constant: bool = False
+    """Whether it holds one number, not zero, several times."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeadHealth:
-    """Whether the last classifier of a head was trained: a verdict, how sure it is, and what speaks for it.
-
-    `confidence` is the calibrated probability of the verdict; None for `not_determined`, and where no statistics were
-    needed. `reasons` are sentences, the most important first. `fresh`, `briefly_trained` and `trained` are the
-    calibrated probabilities; None where no statistics were used. `mean_row_applies` says whether the loss is a softmax
-    over the classes, so that training leaves the mean row in place; None where the loss is not known.
-    """
+    """Whether the last classifier of a head was trained: a verdict, how sure it is, and what speaks for it."""
 
     verdict: HealthVerdict
+    """What its numbers show; `briefly_trained`: trained, but no more than a little shows."""
     confidence: float | None
+    """The calibrated probability of the verdict; null for `not_determined`."""
     basis: HealthBasis
+    """What the verdict rests on; verdicts from `status` and `values` are facts, and their confidence is 1."""
     reasons: tuple[str, ...]
+    """What speaks for the verdict, or why there is none, the most important first."""
     classifier: str = ""
+    """The weight that was judged; empty if there is none."""
     fresh: float | None = None
+    """Calibrated probability that it was never trained; null without statistics."""
     briefly_trained: float | None = None
+    """Calibrated probability that it moved by less than a quarter of its initial size."""
     trained: float | None = None
+    """Calibrated probability that it moved by more than that."""
     mean_row_applies: bool | None = None
+    """Whether the loss is a softmax over the rows, which leaves the mean row in place; null if the loss is not
+    known."""
     weight: MatrixStatistics | None = None
+    """Statistics of the weight; null if it was not measured."""
     bias: BiasStatistics | None = None
+    """Statistics of the bias; null without one, or if it was not measured."""
     bytes_read: int = 0
+    """Bytes of numbers that were read for this."""

@@ -33,9 +33,13 @@ class DataClass:
     """A label of the data: how many rows have it, and the class of the model that it means; None where none fits."""
 
     label: str
+    """The label as the data spell it."""
     rows: int
+    """How many rows have it; for tags, how many rows have it at some token."""
     model_class: int | None = None
+    """The id of the model's class that it means; null where none fits."""
     fit: Fit = Fit.NONE
+    """How that class was found: by its `id`, its `name`, another `spelling`, a `synonym`; or `none`."""
 
 
 class Order(StrEnum):
@@ -59,8 +63,11 @@ class Accuracy:
     """A share of rows, and the 95% interval of Clopper and Pearson around it."""
 
     value: float
+    """The share, from 0 to 1."""
     low: float
+    """The lower end of its 95% interval (Clopper and Pearson)."""
     high: float
+    """The upper end of its 95% interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,57 +75,84 @@ class Pairing:
     """A label of the data, the model's class that it should mean, and the class that the predictions fit."""
 
     label: str
+    """The label of the data."""
     expected: str | None
+    """The model's class that it should mean; null where none is given."""
     fits: str
+    """The model's class that the predictions fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """What `rows` predictions say of the order of the classes.
-
-    `pairs` is the order that fits best. `chance` is the probability that scores without any relation to the labels fit
-    some order as well; `margin` is by how much more probability the best order's class gets than the expected one, on
-    the rows where they differ. `correlation`, `scale` and `offset` are for regression.
-    """
+    """What `rows` predictions say of the order of the classes."""
 
     rows: int
+    """How many rows were predicted."""
     device: str
+    """Where."""
     order: Order
+    """Which order of the classes the predictions fit."""
     reason: str = ""
+    """Why that is not determined; empty where it is."""
     given: Accuracy | None = None
+    """The share of rows that are right in the given order; null where none is given."""
     best: Accuracy | None = None
+    """The share of rows that are right in the order that fits best."""
     chance: float | None = None
+    """The probability that predictions without any relation to the labels fit some order as well."""
     margin: float | None = None
+    """How much more probability the classes of the best order get than those of the given order, on the rows where they
+    differ; where they don't, than an even share. With several labels for a row: how much more rows with a class get
+    than rows without it."""
     pairs: tuple[Pairing, ...] = ()
+    """The order that fits best, class by class."""
     correlation: float | None = None
+    """The correlation of numbers and predictions (regression)."""
     scale: float | None = None
+    """The predictions grow by this for each 1 in the labels (regression)."""
     offset: float | None = None
+    """The prediction at a label of 0 (regression)."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataFacts:
     """Labeled data, counted from the first row to the last.
 
-    `names` are the class names that the file itself declares, in the order of their ids. `missing` counts rows without
-    a label, `ignored` labels of -100. `lowest` and `highest` are for numbers. `list_length` is that of every list, None
-    if they differ; `hot` counts, position by position, the lists that hold only 0 and 1.
+    `hot` counts, position by position, the lists that hold only 0 and 1.
     """
 
     file: str
+    """The file or folder, as typed."""
     format: str
+    """`csv`, `tsv`, `jsonl`, `parquet` or `datasets` (a folder of `save_to_disk`)."""
     split: str | None
+    """The split that was read; null where there are none."""
     rows: int
+    """How many rows were read: all of them."""
     label_columns: tuple[str, ...]
+    """The columns of the labels."""
     text_columns: tuple[str, ...]
+    """The columns of the texts: one, two for pairs, or none."""
     kind: LabelKind
+    """What is in the column of the labels."""
     classes: tuple[DataClass, ...]
+    """The labels, each with its rows; empty for numbers that take over 20,000 values."""
     names: tuple[str, ...] = ()
+    """The names that the file declares for the ids of the classes, in order; empty without any."""
     missing: int = 0
+    """Rows without a label."""
     ignored: int = 0
+    """Labels of -100, which the losses of PyTorch leave out."""
     lowest: float | None = None
+    """The lowest number among the labels; null without numbers."""
     highest: float | None = None
+    """The highest number among the labels; null without numbers."""
     is_whole: bool = True
+    """Whether all numbers are whole."""
     has_more_classes: bool = False
+    """Whether there are more different labels than `classes` lists."""
     list_length: int | None = None
+    """The length of every list of labels; null where they differ or there are none."""
     hot: tuple[int, ...] = field(default=(), metadata={"json": None})
     predictions: Predictions | None = None
+    """What predictions say of the order of the classes; null without `--predict`."""

@@ -8,6 +8,9 @@ from headscope.facts.checkpoint import Unavailable
 from headscope.facts.plain import to_dict
 from headscope.facts.report import SCHEMA_VERSION
 
+STABILITY = "experimental"
+"""What these classes say in JSON may change in a minor version."""
+
 
 class Vector(StrEnum):
     """How one vector is made of a text's hidden states.
@@ -80,37 +83,48 @@ class Score:
     """A score with the 95% interval of a bootstrap over the texts."""
 
     metric: Metric
+    """What the score is."""
     mean: float
+    """The score."""
     low: float
+    """The lower end of its 95% interval (bootstrap over the texts)."""
     high: float
+    """The upper end of its 95% interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """One vector and its score; `low` and `high` are the 95% interval of a bootstrap over the texts.
 
-    `layer` is the index of the hidden states (0: the embeddings); None for vectors of several layers or of none.
-    `new` are weights on the way to the vector that the checkpoint doesn't give. `same_as` names an earlier candidate
-    with the same numbers. `others` are further scores of the same predictions.
-
-    `logme` and `knn` are second opinions, which choose nothing: the logarithm of the maximum evidence of a Bayesian
-    linear model, a text and a label (LogME, higher is better), and the main score of predicting the label of the
-    nearest training texts.
+    `logme` and `knn` are second opinions, which choose nothing.
     """
 
     name: str
+    """The name, such as `masked_mean-11`."""
     layer: int | None
+    """The index of its hidden states; null for vectors of several layers or of none."""
     pooling: Vector
+    """How the vector is made of the hidden states."""
     metric: Metric
+    """What the score is."""
     mean: float
+    """The score: predictions of all folds together."""
     low: float
+    """The lower end of its 95% interval (bootstrap over the texts)."""
     high: float
+    """The upper end of its 95% interval."""
     size: int
+    """Numbers in the vector."""
     new: tuple[str, ...] = ()
+    """Weights on the way to the vector that the checkpoint doesn't give."""
     same_as: str | None = None
+    """An earlier candidate with the same numbers; null where there is none."""
     others: tuple[Score, ...] = ()
+    """Further scores of the same predictions."""
     logme: float | None = None
+    """The LogME score, higher is better; null where it was not computed."""
     knn: float | None = None
+    """The main score when the nearest training texts give the label; null where it was not computed."""
 
 
 class OpinionKind(StrEnum):
@@ -122,14 +136,14 @@ class OpinionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    """How a second opinion ranks the candidates: the one that it likes best, and Spearman's correlation of the ranks.
-
-    `rank_correlation` is with the main score; None where there are fewer than three candidates, or all are alike.
-    """
+    """How a second opinion ranks the candidates: the one that it likes best, and Spearman's correlation of ranks."""
 
     name: OpinionKind
+    """Which cheaper score."""
     best: str
+    """The name of the candidate that it ranks first."""
     rank_correlation: float | None
+    """Spearman's correlation with the main score; null for fewer than three candidates."""
 
 
 class BaselineKind(StrEnum):
@@ -151,25 +165,35 @@ class Baseline:
     """The score of a baseline on the same texts."""
 
     name: BaselineKind
+    """Which baseline."""
     metric: Metric
+    """What the score is."""
     mean: float
+    """The score."""
     low: float
+    """The lower end of its 95% interval (bootstrap over the texts)."""
     high: float
+    """The upper end of its 95% interval."""
     others: tuple[Score, ...] = ()
+    """Further scores of the same predictions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selected:
     """The score of the choice itself: each fold is predicted with the vector that was best on the other folds.
 
-    `best` of the candidates was chosen by the scores that are shown for it, so its own score is a little too good. This
-    one is not. `names` are the vectors that were chosen, fold by fold.
+    The best of the candidates was chosen by the scores that are shown for it, so its own score is a little too good.
+    This one is not.
     """
 
     mean: float
+    """The score when each fold is predicted with the vector that is best on the other folds."""
     low: float
+    """The lower end of its 95% interval (bootstrap over the texts)."""
     high: float
+    """The upper end of its 95% interval."""
     names: tuple[str, ...]
+    """The vector that was chosen for each fold."""
 
 
 class Standing(StrEnum):
@@ -188,20 +212,25 @@ FALSE_ALARMS = 0.064
 class Versus:
     """The best vector against another score, on the same texts.
 
-    `difference` is how much better it is, with a 95% interval (bootstrap over pairs). `p_value` is the probability that
-    the best of as many candidates is so much better if none differs from `against`: a sign-flip test of pairs, with
-    the largest of all differences as its statistic. So the choice among the candidates is accounted for. The test takes
-    the fitted models as they are, so it finds a difference that isn't there more often than its limit of 0.05 says:
-    `false_alarms` is the measured rate.
+    The probability is that of a sign-flip test of pairs with the largest of all differences as its statistic, so the
+    choice among the candidates is accounted for. The test takes the fitted models as they are, so it finds a difference
+    that isn't there more often than its limit of 0.05 says.
     """
 
     against: str
+    """What the best is compared with: a candidate or a baseline."""
     difference: float
+    """The score of the best less the other one."""
     low: float
+    """The lower end of its 95% interval (bootstrap over the texts), without a correction for the choice."""
     high: float
+    """The upper end of its 95% interval."""
     p_value: float
+    """The probability of such a difference by chance, corrected for the choice among the candidates."""
     verdict: Standing
+    """`better` (p of at most 0.05), `undecided`, or `not_better`."""
     false_alarms: float = FALSE_ALARMS
+    """How often `better` was found in simulations without a difference, where 0.05 is due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,9 +238,13 @@ class HeadInput:
     """What the head of the class reads: its pooling, and the module whose input is the candidate `head`."""
 
     class_name: str
+    """The class of Transformers."""
     pooling: str
+    """The kind of its pooling, as in `inspect`."""
     classifier: str
+    """The module whose input is the candidate `head`."""
     new: tuple[str, ...] = ()
+    """Weights between the hidden states and the classifier that the checkpoint doesn't give."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,86 +252,97 @@ class ProbeClass:
     """A class of the data and how many texts of it were used."""
 
     label: str
+    """The label."""
     texts: int
+    """How many texts with it were used."""
 
 
 @dataclass(frozen=True, slots=True)
 class VectorNumbers:
-    """What the numbers of one candidate look like over all texts.
-
-    `anisotropy` is the mean cosine between the vectors of two texts, None where a vector is zero. `dead` counts the
-    dimensions that have the same value for every text. `padding` is how much padding changes the vectors of the
-    shortest and of the longest text, relative to their largest number; None where it was not measured.
-    """
+    """What the numbers of one candidate look like over all texts."""
 
     name: str
+    """The name of the candidate."""
     anisotropy: float | None
+    """The mean cosine between the vectors of two texts; null where a vector is zero."""
     dead: int
+    """How many dimensions have the same value for every text."""
     padding: float | None = None
+    """The largest change of the vectors of the shortest and the longest text by padding, relative to their largest
+    number; null where it was not measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerNumbers:
-    """What the first token of a text is worth in one layer, averaged over the texts of two tokens or more.
-
-    `first_share` is the norm of its hidden state over the sum of the norms of all tokens of the text. `cosine_without`
-    is the cosine between the mean over the tokens and the mean without the first.
-    """
+    """What the first token of a text is worth in one layer, averaged over the texts of two tokens or more."""
 
     layer: int
+    """The index of the hidden states; 0 is the embeddings."""
     first_share: float
+    """The norm of the first token over the sum of the norms of all tokens, averaged over the texts."""
     cosine_without: float
+    """The cosine between the mean over the tokens and the mean without the first, averaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """The dtype that the model ran in.
-
-    `stored` is that of the checkpoint's weights. `change` is the largest change of a vector of `texts` sample texts
-    against float32, relative to its largest number, and `tolerance` what is allowed; None where nothing was compared.
-    """
+    """The dtype that the model ran in."""
 
     dtype: str
+    """The dtype that the model ran in."""
     stored: str
+    """The dtype of most of the stored weights."""
     change: float | None = None
+    """The largest change of a vector of the sample texts against float32, relative to its largest number; null where
+    nothing was compared, or numbers became infinite."""
     tolerance: float | None = None
+    """How much change is allowed; null where nothing was compared."""
     texts: int = 0
+    """How many sample texts were compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureNumbers:
-    """What the pass over the texts shows, beside the scores.
-
-    `fewest_tokens` and `most_tokens` are those of a text before it is cut; None for images and sounds. `truncated`
-    counts the texts with more than `max_tokens`, which is None where neither the tokenizer nor the model names a limit.
-    `reused` says that the vectors are those of an earlier run.
-    """
+    """What the pass over the texts shows, beside the scores."""
 
     vectors: tuple[VectorNumbers, ...]
+    """What the numbers of each candidate look like."""
     layers: tuple[LayerNumbers, ...]
+    """What the first token is worth in each layer; empty for images, sounds and texts of one token."""
     precision: Precision
+    """The dtype that the model ran in."""
     fewest_tokens: int | None = None
+    """Tokens of the shortest text; null for images and sounds."""
     most_tokens: int | None = None
+    """Tokens of the longest text before it is cut; null for images and sounds."""
     max_tokens: int | None = None
+    """The most tokens that the model takes; null where no limit is known."""
     truncated: int = 0
+    """How many texts have more tokens than that, and were cut."""
     reused: bool = False
+    """Whether the vectors are those of an earlier run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """How the model was loaded: what `from_pretrained` takes.
-
-    `base` is the module of the class that makes the hidden states; empty where that is the class itself.
-    """
+    """How the model was loaded: what `from_pretrained` takes."""
 
     reference: str
+    """What `from_pretrained` was given."""
     revision: str | None
+    """The commit, or the requested revision; null for a folder."""
     subfolder: str | None
+    """The folder inside the repository; null for none."""
     model_class: str
+    """The class."""
     encoder_decoder: bool = False
+    """Whether the model has an encoder, whose layers the candidates are of, and a decoder."""
     remote_code: bool = False
+    """Whether code of the checkpoint was run."""
     input: Input = Input.TEXT
+    """What is classified."""
     base: str = ""
+    """The module of the class that makes the hidden states; empty where that is the class itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,9 +350,13 @@ class Numbers:
     """The numbers of a regression."""
 
     lowest: float
+    """The lowest number."""
     highest: float
+    """The highest number."""
     mean: float
+    """Their mean."""
     deviation: float
+    """Their standard deviation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,40 +364,45 @@ class Contradiction:
     """A text that is in the data with different labels. `rows` are row numbers of the file, from 1."""
 
     text: str
+    """The text, shortened."""
     labels: tuple[str, ...]
+    """Its labels, up to 20."""
     rows: tuple[int, ...]
+    """Numbers of its rows in the file, from 1, up to 20."""
 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A row whose label may be wrong: the best vector predicts another with confidence.
-
-    `row` is its number in the file, from 1; `loss` is its cross-entropy or squared error, out of fold.
-    """
+    """A row whose label may be wrong: the best vector predicts another with confidence."""
 
     row: int
+    """The number of the row in the file, from 1."""
     text: str
+    """The text, shortened."""
     given: str
+    """The label that the data give it."""
     predicted: str
+    """What the best vector predicts, in a fold that did not see the row."""
     loss: float
+    """The cross-entropy or the squared error of that prediction."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelFacts:
-    """What the labels of the texts that were used look like.
-
-    `ratio` is the number of texts of the largest class for each text of the smallest; None for numbers. `numbers` are
-    those of a regression. `repeated` counts texts that are in the data again; `contradicting` counts texts with
-    different labels, and `contradictions` are the first of them. `suspects` are the rows with the largest losses that
-    are predicted wrongly (in regression: the largest losses), the largest first.
-    """
+    """What the labels of the texts that were used look like."""
 
     ratio: float | None
+    """Texts of the largest class for each text of the smallest; null for numbers."""
     numbers: Numbers | None
+    """The numbers of a regression; null for classes."""
     repeated: int
+    """How many texts are in the data again. They are kept in the fold of the first."""
     contradicting: int
+    """How many texts are in the data with different labels."""
     contradictions: tuple[Contradiction, ...]
+    """The first 20 of them."""
     suspects: tuple[Suspect, ...]
+    """The up to 20 rows with the largest losses among those that are predicted wrongly."""
 
 
 class Start(StrEnum):
@@ -362,18 +415,20 @@ class Start(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StartingLoss:
-    """The loss with which training would start, on the texts, with a 95% interval.
-
-    `uninformed` is the loss of an untrained head: the logarithm of the number of classes, of 2 for several
-    labels, and the variance of the numbers in regression. `new_head` says that the head was drawn for these classes.
-    """
+    """The loss with which training would start, on the texts, with a 95% interval."""
 
     loss: float
+    """The mean loss of the head on the texts."""
     low: float
+    """The lower end of its 95% interval (bootstrap over the texts)."""
     high: float
+    """The upper end of its 95% interval."""
     uninformed: float
+    """The loss of an untrained head."""
     standing: Start
+    """`fresh` (as large, within 10%), `below` or `above`."""
     new_head: bool
+    """Whether the head is new, drawn with an output for each class."""
 
 
 class Advised(StrEnum):
@@ -389,48 +444,69 @@ class ProbeFirst:
     """Whether to train the head alone before the whole model (linear probing, then fine-tuning), and why."""
 
     advised: Advised
+    """`yes`, `no`, or `open`: not determined."""
     reason: str
+    """Why."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """Which vector classifies the texts best: the candidates, the baselines, and what is certain about the best.
-
-    `available` counts the labeled rows of the file, `texts` those that were used. `best` and `head` are names of
-    candidates; `head` is None where the input of the head could not be determined. `start` is None where the head's
-    outputs don't stand for the labels; `probe_first` says what follows for training. `left_out` says which candidates
-    this model or these texts don't have.
-    """
+    """Which vector classifies the texts best: the candidates, the baselines, and what is certain about the best."""
 
     tool_version: str
     reference: str
     data: str
+    """The file or folder of the labeled texts, as it was named."""
     texts: int
+    """How many texts were used."""
     available: int
+    """How many labeled rows the data have."""
     distinct: int
+    """How many different texts were used; equal texts stay in one fold."""
     classes: tuple[ProbeClass, ...]
+    """The classes of the data, with the number of their texts."""
     folds: int
+    """Number of folds of the cross-validation."""
     seed: int
+    """The seed of the sample, the folds, the bootstrap, the tests, and weights that the checkpoint lacks."""
     device: str
+    """Where the model ran."""
     padded: bool
+    """Whether texts of different lengths shared a batch; false where padding would change the vectors."""
     layers: int
+    """How many layers the model has; layer 0 is the embeddings."""
     candidates: tuple[Candidate, ...]
+    """Every vector that was scored."""
     baselines: tuple[Baseline, ...]
+    """What a vector has to beat."""
     best: str
+    """The name of the candidate with the highest score, the first of several."""
     head: str | None
+    """The name of the candidate that is the input of the head; null where it could not be determined."""
     selected: Selected
+    """The score to expect on new texts when the best vector is chosen."""
     versus: tuple[Versus, ...]
+    """The best candidate against the head's input and the baselines."""
     problem: Problem = Problem.SINGLE_LABEL
+    """What the labels are: one class for each text, several, or a number."""
     opinions: tuple[Opinion, ...] = ()
+    """How cheaper scores rank the candidates. They choose nothing."""
     labels: LabelFacts | None = None
+    """What the labels look like, and which of them may be wrong."""
     start: StartingLoss | None = None
+    """The loss that training starts with; null where the head's outputs don't stand for the labels."""
     probe_first: ProbeFirst | None = None
+    """Whether to train the head alone before the whole model."""
     head_input: HeadInput | None = None
+    """What the head of the class reads; null where its input could not be determined."""
     left_out: tuple[Unavailable, ...] = ()
+    """Candidates and baselines that this model or these texts don't have."""
     notes: tuple[str, ...] = ()
     not_determined: tuple[Unavailable, ...] = ()
     numbers: FeatureNumbers | None = None
+    """What the pass over the texts shows beside the scores."""
     loading: Loading | None = None
+    """How the model was loaded."""
     schema_version: str = SCHEMA_VERSION
     command: str = "probe"
 

@@ -8,13 +8,13 @@ from headscope.facts.weights import WeightDiff
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """What the checkpoint would give after the repair, read in memory; `from_pretrained` does not do this.
-
-    `rules` are the rules whose repair was applied, `change` says what it was. `weights` is the loader's result for the
-    repaired keys, `head` the parameters of the head with their status then.
-    """
+    """What the checkpoint would give after the repair, read in memory; `from_pretrained` does not do this."""
 
     rules: tuple[str, ...]
+    """The rules whose repair was applied in memory."""
     change: str
+    """What the repair changes."""
     weights: WeightDiff
+    """What the loader does with the repaired checkpoint."""
     head: tuple[HeadParameter, ...] = ()
+    """The parameters of the head with their status then; empty without a trace."""

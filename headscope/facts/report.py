@@ -37,79 +37,96 @@ class Finding:
     """One thing worth knowing: a rule's id, a sentence, and what to do; `code` does it, where code can."""
 
     id: str
+    """The rule's id, such as `HS102`; ids are never used again."""
     severity: Severity
+    """How much it matters for the profile."""
     title: str
+    """What it is, in a few words."""
     message: str
+    """What was found in this checkpoint."""
     remedy: str
+    """What to do."""
     parameters: tuple[str, ...] = ()
+    """The parameters that it is about; may be empty."""
     url: str = ""
+    """Where the rule is explained."""
     code: str = ""
+    """Code or a command that does it; may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterCounts:
-    """Parameters in elements: all, in the base model, in the head, and those of the head that reach the logits.
-
-    `other_heads` counts those that only other scores of the same forward depend on.
-    """
+    """Parameters in elements: all, in the base model, in the head, and those of the head that reach the logits."""
 
     total: int
+    """All parameters, in elements."""
     base: int
+    """Those outside the head."""
     head: int
+    """Those of the head."""
     live_head: int
+    """Those of the head that the logits depend on."""
     other_heads: int = 0
+    """Those that only other scores of the same forward depend on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quantisation:
-    """How a checkpoint is quantized; `head_quantised` is None if that is unknown.
-
-    `skipped` are the modules that its settings leave alone; `skips_head` says whether the classifier is among them,
-    None where the settings name none (then Transformers chooses).
-    """
+    """How a checkpoint is quantized; `head_quantised` is None if that is unknown."""
 
     method: str
+    """The method, as the configuration names it."""
     bits: int | None
+    """Bits of a weight; null where the settings do not say."""
     head_quantised: bool | None
+    """Whether the head is packed too; null if that is unknown."""
     skipped: tuple[str, ...] = ()
+    """Modules that the settings leave alone."""
     skips_head: bool | None = None
+    """Whether the classifier is among those; null where the settings name none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """The model as the class and the configuration make it.
-
-    `padding_side` is the side on which the family's tokenizer pads by default: `left`, `right`, or "" for no texts.
-    `labels` is empty for a model that has no configuration to name them. `reads_problem_type` says whether the forward
-    reads problem_type to choose its loss; None where the forward was not seen to compute one. `problem_type_implied`
-    says that the configuration sets no problem type, and that `problem_type` is what one label means. `wrappers` are
-    the classes of what a model in memory was wrapped in, outermost first.
-    """
+    """The model as the class and the configuration make it."""
 
     class_name: str = field(metadata={"json": "class"})
+    """The class of Transformers that was built."""
     task: Task
+    """The task it was built for."""
     num_labels: int
+    """How many classes it scores."""
     labels: tuple[str, ...]
+    """Their names, in the order of the scores."""
     labels_are_placeholders: bool
+    """Whether those are `LABEL_0`, `LABEL_1`, ... because nobody named them."""
     problem_type: str | None
+    """The kind of problem, as configured or as one label with MSELoss implies; otherwise null."""
     loss: str
+    """The loss that applies to these labels, by PyTorch's name, or `not determined`."""
     activation: str
+    """What makes scores probabilities: `softmax`, `sigmoid`, `none`, another, or `not determined`."""
     parameters: ParameterCounts
+    """How many parameters there are, and where."""
     dtype: str
+    """The number format of the parameters."""
     quantization: Quantisation | None = None
+    """How the checkpoint is quantized; null where it is not."""
     padding_side: str = ""
+    """The side on which the family's tokenizer pads by default; empty for other inputs than texts."""
     reads_problem_type: bool | None = None
+    """Whether the forward reads problem_type; null if it was not seen to compute a loss."""
     problem_type_implied: bool = False
+    """Whether the config sets no problem_type, and problem_type is what one label means."""
     wrappers: tuple[str, ...] = ()
+    """Classes that a model in memory was wrapped in, outermost first, such as `OptimizedModule`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """The facts of one examination; `notes` are sentences on what was observed. `to_dict()` is what `--json` prints.
 
-    `profile` is what the findings are weighed for; None if no rule ran. `repaired` is what the checkpoint
-    would give after a repair of its keys, None for one that needs none: every other field is about the checkpoint as
-    `from_pretrained` loads it. `health` says whether the classifier was trained; None where nobody asked.
+    `to_dict()` is what `--json` prints.
     """
 
     tool_version: str
@@ -118,14 +135,22 @@ class Report:
     checkpoint: CheckpointFacts
     model: ModelFacts
     weights: WeightDiff
+    """Which parameters the checkpoint gives, and which it does not."""
     head: Head | None
+    """The path from the hidden states to the logits; null where it could not be traced."""
     findings: tuple[Finding, ...] = ()
+    """What the rules found, as in `check`; empty where `profile` is null."""
     notes: tuple[str, ...] = ()
     not_determined: tuple[Unavailable, ...] = ()
     adapter: AdapterFacts | None = None
+    """The PEFT adapter on top of the checkpoint; null where there is none."""
     profile: Profile | None = None
+    """What the findings are weighed for; null if no rule ran."""
     repaired: Repaired | None = None
+    """What the checkpoint would give after its repair, which `from_pretrained` does not do; null if none is needed or
+    its keys can't be read. All other fields show what `from_pretrained` really loads."""
     health: HeadHealth | None = None
+    """Whether the classifier was ever trained; null without `--health`."""
     schema_version: str = SCHEMA_VERSION
 
     def to_dict(self) -> dict[str, Any]:

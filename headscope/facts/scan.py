@@ -37,44 +37,69 @@ class Cause(StrEnum):
 class ScanRow:
     """What a scan found out about one checkpoint; its fields are the columns of the table.
 
-    Counts are None where the checkpoint could not be examined, `new` is None too if missing files leave it open. `new`,
-    `mismatched` and `unused` count tensors, `new_in_head` those new or mismatched ones that the scores depend on;
-    `head_parameters` and `parameters` count numbers. `findings` are the IDs of the rules that found something, errors
-    first. `not_checked` are those of the rules that had nothing to look at: a scan reads no tokenizer, and not every
-    checkpoint has weights to read. `not_determined` is the `Cause` in a word (None for a verdict), and `reason` says it
-    in a sentence. `bytes_read` are bytes, `requests` those to the Hub, `seconds` wall time.
+    Counts are None where the checkpoint could not be examined.
     """
 
     reference: str
+    """The checkpoint, as its source named it."""
     verdict: Verdict
+    """`passed`, `failed`, or `not_determined`; with the same rules as `check`."""
     commit: str | None = None
+    """The commit on the Hub; null for a checkpoint on disk."""
     revision: str | None = None
+    """The requested branch, tag or commit; null for a checkpoint on disk."""
     kind: str | None = None
+    """Where the checkpoint is: `hub`, `local`, `snapshot` or `adapter`."""
     format: str | None = None
+    """The format of the weight files."""
     model_type: str | None = None
+    """The model type in the configuration."""
     class_name: str | None = field(default=None, metadata={"json": "class"})
+    """The class that was built."""
     task: str | None = None
+    """The task that the class is for."""
     pooling_kind: str | None = None
+    """How the head makes one vector of many; null without a trace."""
     formula: str | None = None
+    """The path from the hidden states to the logits as a formula; null without one."""
     num_labels: int | None = None
+    """Number of classes."""
     labels: tuple[str, ...] = ()
+    """Names of the classes in order."""
     dtype: str | None = None
+    """The dtype of the model."""
     new: int | None = None
+    """Number of parameters that the checkpoint doesn't give; null if missing files leave it open."""
     new_in_head: int | None = None
+    """Number of new or mismatched parameters that the scores depend on; null if not determined."""
     mismatched: int | None = None
+    """Number of parameters with another shape than in the checkpoint."""
     unused: int | None = None
+    """Number of checkpoint keys that the model doesn't use."""
     head_parameters: int | None = None
+    """How many numbers the head has."""
     parameters: int | None = None
+    """How many numbers the model has."""
     profile: str | None = None
+    """What the findings are weighed for."""
     findings: tuple[str, ...] = ()
+    """IDs of the rules that found something, errors first, each once."""
     not_checked: tuple[str, ...] = ()
+    """IDs of the rules that had nothing to look at: a scan doesn't read the base model's numbers."""
     not_determined: str | None = None
+    """Why there is no verdict, in a word; null with a verdict."""
     reason: str = ""
+    """Why there is no verdict, or the first finding of a failed checkpoint, as a sentence; or empty."""
     bytes_read: int | None = None
+    """Bytes read of the checkpoint."""
     bytes_total: int | None = None
+    """Size of all its weight files in bytes."""
     requests: int | None = None
+    """Number of requests to the Hub."""
     seconds: float = 0.0
+    """Wall time of the examination."""
     schema_version: str = SCAN_SCHEMA
+    """The version of the schema that the row follows."""
 
     def to_dict(self) -> dict[str, Any]:
         """The row as plain JSON values, which every reader of tables can decode."""
@@ -134,7 +159,9 @@ class Count:
     """How many rows have a value."""
 
     name: str
+    """The value."""
     count: int
+    """Number of rows that have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +169,13 @@ class RuleCount:
     """How many rows a rule found something in; `name` and `title` are empty for a rule of another version."""
 
     id: str
+    """The ID of the rule."""
     count: int
+    """Number of rows in which it found something."""
     name: str = ""
+    """The name of the rule; empty if this version has no such rule."""
     title: str = ""
+    """What it finds; empty if this version has no such rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +184,7 @@ class Slow:
 
     reference: str
     seconds: float
+    """Wall time of its examination."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,33 +192,45 @@ class Interval:
     """How many rows took `low` seconds or more, and less than `high`; `high` is None for the last interval."""
 
     low: float
+    """Seconds from which the interval begins."""
     high: float | None
+    """Seconds at which it ends, not included; null for no end."""
     count: int
+    """Number of rows in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScanSummary:
-    """A whole table in counts, the most frequent first; `written` rows are of this run, `skipped` were there before.
-
-    `not_checked` are rules that had nothing to look at in some rows. `durations` are intervals of seconds, and
-    `slowest` the rows that took longest. `requests` and `bytes_read` are sums over the rows that know them;
-    `seconds` is the wall time of this run.
-    """
+    """A whole table in counts, the most frequent first; `written` rows are of this run, `skipped` were there before."""
 
     rows: int
+    """Number of rows in the table, those of earlier runs too."""
     written: int
+    """Number of rows that this run wrote."""
     skipped: int
+    """Number of checkpoints that the table holds already."""
     verdicts: tuple[Count, ...]
+    """Rows by verdict."""
     causes: tuple[Count, ...]
+    """Rows without a verdict, by cause."""
     findings: tuple[RuleCount, ...]
+    """Rows by rule that found something; a row may count in several."""
     classes: tuple[Count, ...]
+    """Rows by class."""
     poolings: tuple[Count, ...]
+    """Rows by pooling."""
     durations: tuple[Interval, ...]
+    """Rows by seconds; intervals outside the first and the last row are left out."""
     slowest: tuple[Slow, ...]
+    """The rows that took longest."""
     not_checked: tuple[Count, ...] = ()
+    """The rules that had nothing to look at in some rows."""
     requests: int = 0
+    """Number of requests to the Hub, of all rows."""
     bytes_read: int = 0
+    """Bytes read, of all rows."""
     seconds: float = 0.0
+    """Wall time of this run."""
 
     def to_dict(self) -> dict[str, Any]:
         """The summary as plain JSON values."""

@@ -38,30 +38,32 @@ RULES = {
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What repairs a checkpoint: one sentence, and the code or command that does it.
-
-    `language` is `python` or `sh`. The code runs in the folder that holds the checkpoint.
-    """
+    """What repairs a checkpoint: one sentence, and the code or command that does it."""
 
     sentence: str
+    """What the code does."""
     code: str
+    """Code or a command, to be run in the folder of the checkpoint."""
     language: str = "python"
+    """`python` or `sh`."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointState:
-    """A state in which a checkpoint was found.
-
-    `tool` is what wrote it, "" if that is not known. `sentence` says what is wrong, `evidence` what headscope saw, and
-    `rule` is the rule that reports it. `repair` is None if nothing on this machine can repair it.
-    """
+    """A state in which a checkpoint was found."""
 
     kind: StateKind
+    """The state, in one word."""
     tool: str
+    """What wrote the checkpoint; empty if that is not known."""
     sentence: str
+    """What is wrong."""
     evidence: tuple[str, ...]
+    """What headscope saw."""
     repair: Repair | None = None
+    """What repairs the checkpoint; null if nothing on this machine can."""
     rule: str = ""
+    """The rule that reports it."""
 
     def seen(self) -> str:
         """The evidence as a sentence; "" for none."""

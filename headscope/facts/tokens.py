@@ -25,16 +25,16 @@ class Where(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Positions:
-    """Which positions of each row are read.
-
-    `index` and `stop` are set for fixed indices and ranges (`stop` is None for a range up to the end). `token` is what
-    the tokenizer calls the token at that position, or "".
-    """
+    """Which positions of each row are read."""
 
     where: Where
+    """The rule that names the positions."""
     index: int | None = None
+    """The index, negative from the end; the start of a range. Null for the other rules."""
     stop: int | None = None
+    """The end of a range; null up to the end."""
     token: str = ""
+    """What the tokenizer calls the token at that position; empty where it has no name."""
 
     @property
     def text(self) -> str:
@@ -81,13 +81,11 @@ _BY_PADDING = {Where.FIRST_NON_PAD, Where.LAST_NON_PAD, Where.AFTER_LAST_NON_PAD
 
 @dataclass(frozen=True, slots=True, order=True)
 class HiddenSource:
-    """Which hidden states a head reads, and how a formula writes them.
-
-    `text` is `h` for the last layer of the base model, `h[-4]` for another layer, `h1` and `h2` for the outputs of two
-    encoders. `layer` counts from the end (-1 is the last) and is None where the hidden states are not a layer that the
-    base model returns. `module` is the module that made them.
-    """
+    """Which hidden states a head reads, and how a formula writes them."""
 
     text: str = "h"
+    """How the formula writes these hidden states."""
     layer: int | None = -1
+    """The layer, counted from the end (-1 is the last); null where it is not a layer of one base model."""
     module: str = ""
+    """The module that made them."""

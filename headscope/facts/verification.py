@@ -40,38 +40,42 @@ class TensorStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """How much of a model was compared: `compared` of its `tensors`, by their names.
-
-    `head_only`: only the numbers of the head were compared. `adapter_only`: a save that leaves the rest to a base
-    checkpoint.
-    """
+    """How much of a model was compared: `compared` of its `tensors`, by their names."""
 
     tensors: int = 0
+    """Number of the model's parameters and buffers, by their names."""
     compared: int = 0
+    """How many of them were compared."""
     head_only: bool = False
+    """Whether only the numbers of the head were compared."""
     adapter_only: bool = False
+    """Whether it is the save of an adapter, which leaves the rest to its base checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorCheck:
-    """One tensor of the model, or of the checkpoint alone (`dropped`).
-
-    `max_error` is the largest difference of two numbers at one place; None where none were compared. `reason` says why
-    a status is `unknown`, or what was found beside it. `keys` are the stored tensors that it was compared with.
-    `is_head`: the scores go through it after the hidden states; `is_live`: the scores depend on it, as far as is known;
-    of a `dropped` one, those of the checkpoint.
-    """
+    """One tensor of the model, or of the checkpoint alone (`dropped`)."""
 
     name: str
+    """The name of the tensor in the model; for `dropped`, its key in the checkpoint."""
     status: TensorStatus
+    """What the tensor is, compared with the stored numbers."""
     shape: tuple[int, ...]
+    """Its shape in the model."""
     dtype: str
+    """Its dtype in the model."""
     max_error: float | None = None
+    """The largest difference of two numbers at one place; null where none were compared."""
     keys: tuple[str, ...] = ()
+    """The stored tensors that it was compared with."""
     is_head: bool = False
+    """Whether it belongs to the head."""
     is_live: bool = True
+    """Whether the scores depend on it, as far as is known."""
     is_buffer: bool = False
+    """Whether it is a buffer."""
     reason: str = ""
+    """Why the status is `unknown`, or what was found beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,26 +172,31 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class VerifyResult:
-    """The result of `verify` and `verify_save`; its fields are the JSON of the command.
-
-    `loader` is what loaded the model: `transformers`, a function, or `memory` for a model that was handed over. `model`
-    is its class. `scope` is how much was compared, `bytes_read` counts the stored bytes of it.
-    """
+    """The result of `verify` and `verify_save`; its fields are the JSON of the command."""
 
     tool_version: str
     command: str
     reference: str
     loader: str
+    """What loaded the model: a loader of `--with`, or `memory`."""
     model: str
+    """The class of the loaded model."""
     verdict: Verdict
+    """`failed`: a finding reaches `--fail-on`; `not_determined`: a tensor could not be compared; or `passed`."""
     tensors: tuple[TensorCheck, ...]
+    """Every tensor that was compared, and those that only the checkpoint holds."""
     findings: tuple[Finding, ...]
+    """What the rules of `verify` found, less what is ignored."""
     ignored: tuple[Ignored, ...] = ()
+    """Findings that were ignored, each with the reason given for it."""
     notes: tuple[str, ...] = ()
     not_determined: tuple[Unavailable, ...] = ()
     rules: tuple[str, ...] = ()
+    """The IDs of the rules that ran."""
     scope: Scope = Scope()
+    """How much of the model was compared."""
     bytes_read: int = 0
+    """The stored bytes that were read for the comparison."""
     schema_version: str = field(default=SCHEMA_VERSION)
 
     def to_dict(self) -> dict[str, Any]:

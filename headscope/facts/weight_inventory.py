@@ -7,13 +7,18 @@ from math import prod
 from headscope.facts.checkpoint import TensorHeader
 from headscope.facts.export import ExportHead
 
+STABILITY = "experimental"
+"""What these classes say in JSON may change in a minor version."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class DtypeCount:
     """How many tensors are stored in one number format."""
 
     dtype: str
+    """The number format."""
     tensors: int
+    """How many tensors are stored in it."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -21,30 +26,39 @@ class Setting:
     """One setting that the file itself carries, as text."""
 
     name: str
+    """The setting's name in the file."""
     value: str
+    """Its value, as text."""
 
 
 @dataclass(frozen=True, slots=True)
 class WeightInventory:
     """The weight side of a checkpoint whose head was not inspected.
 
-    `format` is that of the files (`safetensors`, `torch`, `gguf`), `elements` counts numbers, not bytes; shapes are in
-    PyTorch's order. `outside_blocks` are the tensors that belong to no block which repeats in one shape (`layers.0.`,
-    `layers.1.`): embeddings, last norms, heads. `settings` are those of the file that speak of pooling and classes.
-    `head` is the head of an exported model, None where the files say nothing about it.
+    Shapes are in PyTorch's order.
     """
 
     reference: str
     format: str
+    """The format of the files: `safetensors`, `torch`, `gguf` or `onnx`."""
     architecture: str
+    """The architecture that the files or the configuration name, or that they name none."""
     files: tuple[str, ...]
+    """The weight files."""
     tensors: int
+    """How many tensors they hold."""
     elements: int
+    """How many numbers those hold, not bytes."""
     bytes_read: int
+    """Bytes that were read of them."""
     dtypes: tuple[DtypeCount, ...]
+    """How many tensors are stored in each number format."""
     outside_blocks: tuple[TensorHeader, ...]
+    """Tensors that belong to no repeated block: embeddings, last norms, heads."""
     settings: tuple[Setting, ...] = ()
+    """Settings in the file itself that speak of pooling and classes."""
     head: ExportHead | None = None
+    """The head of an exported model (GGUF, ONNX); null where the files say nothing about it."""
 
 
 def contents_of(

@@ -17,6 +17,8 @@ _GRID = 2.0**24
 """How many values PyTorch's generator has for a uniform float32 number on the CPU."""
 _BLOCK = 16
 """`normal_` fills blocks of 16: eight pairs of a Box-Muller transform. Source: normal_fill in aten/native/cpu."""
+_MOST_TESTED = 1 << 20
+"""Numbers that a test of the draw looks at: many more than it needs, in whole blocks from all over the matrix."""
 _FEWEST_PAIRS = 24
 _ROUNDING = 2**-8
 _UNLIKELY = 1e-4
@@ -204,13 +206,28 @@ def _distinct_share(numbers: torch.Tensor, precision: str) -> float:
 
     Numbers that were rounded to few steps have few. A draw of one spread that is rounded to 8 or 11 bits repeats too.
     """
-    living = numbers[numbers != 0].abs()
+    living = _sampled(numbers.flatten())
+    living = living[living != 0].abs()
     drawn = torch.randn(living.numel(), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     usual = drawn.mul(living.square().mean().sqrt()).to(getattr(torch, precision)).abs()
     return len(torch.unique(living)) / max(1, len(torch.unique(usual)))
 
 
+def _sampled(numbers: torch.Tensor) -> torch.Tensor:
+    """All numbers; of more than `_MOST_TESTED`, blocks at equal distances."""
+    if numbers.numel() <= _MOST_TESTED:
+        return numbers
+    blocks = numbers[: numbers.numel() // _BLOCK * _BLOCK].reshape(-1, _BLOCK)
+    return blocks[:: -(-numbers.numel() // _MOST_TESTED)].flatten()
+
+
 def _duplicates(numbers: torch.Tensor) -> tuple[int, ...]:
+    """The rows that equal an earlier one."""
+    factors = torch.randint(-(2**62), 2**62, numbers.shape[1:], generator=torch.Generator().manual_seed(0))
+    bits = (numbers + 0.0).contiguous().view(torch.int64)  # sums of whole numbers are equal for equal rows
+    hashes = (bits * factors).sum(dim=1)
+    if len(torch.unique(hashes)) == len(hashes):
+        return ()
     _, places = torch.unique(numbers, dim=0, return_inverse=True)
     seen: set[int] = set()
     found = []
@@ -248,7 +265,7 @@ def _draw(matrix: torch.Tensor) -> _Draw:
     """
     if matrix.numel() < _FEWEST_PAIRS * 2:
         return _Draw()
-    numbers = matrix.detach().to("cpu", torch.float64).flatten()
+    numbers = _sampled(matrix.detach().to("cpu", torch.float64).flatten())
     bounds = (1 / math.sqrt(matrix.shape[1]), math.sqrt(6 / sum(matrix.shape)))
     found = [_tested("normal", _angles(numbers), _REGULAR_ANGLES)]
     for bound in (item for item in bounds if _is_within(numbers, item)):

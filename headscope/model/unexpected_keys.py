@@ -158,13 +158,18 @@ class _Inside:
 def _settings_of(cls: type[PreTrainedModel], shallow: Any, wanted: set[str]) -> dict[str, str]:
     """By key, with the numbers of layers left out: the switch of the configuration under which the class has it."""
     found: dict[str, str] = {}
+    wanted = wanted - _kinds_of(cls, shallow) if wanted else wanted  # a further layer has the tensors of another
     for part in with_parts(shallow) if wanted else ():
         for name, value in list(vars(part).items()):
             if type(value) is bool and not name.startswith("_") and not wanted <= found.keys():
                 setattr(part, name, not value)
-                made = _built(cls.__name__, shallow)
+                found |= {key: name for key in wanted & _kinds_of(cls, shallow) if key not in found}
                 setattr(part, name, value)
-                names = {of_any_layer(key) for key in made.state_dict()} if made is not None else set()
-                base = {key.removeprefix(f"{cls.base_model_prefix}.") for key in names}
-                found |= {key: name for key in wanted & (names | base) if key not in found}
     return found
+
+
+def _kinds_of(cls: type[PreTrainedModel], shallow: Any) -> set[str]:
+    """The keys of a class at a configuration, and those of its base model alone, without the numbers of layers."""
+    made = _built(cls.__name__, shallow)
+    names = {of_any_layer(key) for key in made.state_dict()} if made is not None else set()
+    return names | {key.removeprefix(f"{cls.base_model_prefix}.") for key in names}

@@ -4,7 +4,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headscope.render.atlas import atlas_page as atlas_page
     from headscope.render.diagram import diagram_screen as diagram_screen
     from headscope.render.diagram import diagram_text as diagram_text
     from headscope.render.diff import diff_screen as diff_screen
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from headscope.render.words import snapshot_sentence as snapshot_sentence
 
 _HOMES = {
-    "atlas_page": "atlas",
     "forward_document": "forward",
     "forward_screen": "forward",
     "heads_document": "heads",

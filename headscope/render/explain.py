@@ -108,12 +108,13 @@ def topic_screen(topic: Topic) -> RenderableType:
     """A topic as a Rich renderable."""
     also = f" ({', '.join(topic.names)})" if topic.names else ""
     heading = Paragraph(Text(f"{topic.id}{also}: {topic.title}", STRONG))
-    before, serving = (_named(_found_for(topic, profile)) for profile in Profile)
+    before, serving = (severity_words(severities_for(topic, profile)) for profile in Profile)
     finds = f"Severity: {before}" if before == serving else f"Severity: training {before}; inference {serving}"
     return Group(heading, *([Paragraph(Text(finds))] if topic.severities else []), Text(), *_blocks(topic.text))
 
 
-def _named(found: Sequence[Severity]) -> str:
+def severity_words(found: Sequence[Severity]) -> str:
+    """The severities in words."""
     return " or ".join(found) or "nothing"
 
 
@@ -173,7 +174,7 @@ def _label(topic: Topic) -> Text:
     """The topic's id, for a rule with a column of severities for each profile."""
     label = Text(topic.id)
     for profile in Profile if topic.severities is not None else ():
-        found = _found_for(topic, profile)
+        found = severities_for(topic, profile)
         label.append("  ")
         for severity in Severity:
             is_found = severity in found
@@ -181,7 +182,8 @@ def _label(topic: Topic) -> Text:
     return label
 
 
-def _found_for(topic: Topic, profile: Profile) -> Sequence[Severity]:
+def severities_for(topic: Topic, profile: Profile) -> Sequence[Severity]:
+    """What a rule may find before a profile; nothing for other topics."""
     return topic.severities.of(profile) if topic.severities is not None else ()
 
 
@@ -208,24 +210,3 @@ def several_document(found: Sequence[Topic], without: str = "") -> Document:
 def topics_document() -> Document:
     """The document of `explain` without a topic."""
     return several_document(topics(), without="text")
-
-
-def rules_page() -> str:
-    """The page of all rules as Markdown, with an anchor for each id."""
-    sentence = "Each rule has a stable id; `headscope explain HS102` shows one of these sections."
-    rules = [topic for topic in topics() if topic.group == "rules"]
-    lines = ["# Rules of `headscope check`", "", sentence, "", *_severity_table(rules), ""]
-    for topic in rules:
-        title = f"## {topic.id} {topic.names[0]}: {topic.title}"
-        lines += [f'<a id="{topic.id.lower()}"></a>', "", title, "", topic.text, ""]
-    return "\n".join(lines)
-
-
-def _severity_table(rules: Sequence[Topic]) -> Iterator[str]:
-    """What each rule finds for each profile, as Markdown."""
-    yield "How grave a finding is depends on the profile: `check --for training` or `check --for inference`."
-    yield "The rules of `verify` and of saves (HS70x, HS71x) have no profile."
-    yield from ("", "| rule | finds | training | inference |", "|---|---|---|---|")
-    for topic in rules:
-        found = [_named(_found_for(topic, profile)) for profile in Profile]
-        yield f"| [{topic.id}](#{topic.id.lower()}) | {' | '.join((topic.title, *found))} |"

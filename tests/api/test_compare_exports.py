@@ -14,7 +14,7 @@ from headscope.api.shown import Compared
 from headscope.cli import main
 from headscope.errors import ExitCode, UsageError
 from headscope.facts.exported import Fate
-from headscope.render.schema import build_schema
+from scripts.write_schema import build_schema
 from tests.families import FAMILIES
 
 gguf = pytest.importorskip("gguf")

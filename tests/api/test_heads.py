@@ -14,8 +14,8 @@ from headscope.errors import UsageError
 from headscope.facts import PoolingKind, Task
 from headscope.facts.atlas import HeadEntry
 from headscope.facts.plain import to_dict
-from headscope.render import atlas_page
 from headscope.trace.stages import function_operations, module_operations
+from scripts.atlas_page import atlas_page
 from tests import warm
 
 ROOT = Path(__file__).resolve().parents[2]

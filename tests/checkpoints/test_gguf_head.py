@@ -15,7 +15,7 @@ from headscope.cli import main
 from headscope.errors import ExitCode
 from headscope.facts import PoolingKind, TensorHeader
 from headscope.facts.export import ExportHead
-from headscope.render.schema import build_schema
+from scripts.write_schema import build_schema
 from tests.families import FAMILIES
 
 gguf = pytest.importorskip("gguf")

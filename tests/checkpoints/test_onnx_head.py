@@ -19,7 +19,7 @@ from headscope.cli import main
 from headscope.errors import ExitCode, HeadscopeError
 from headscope.facts import PoolingKind
 from headscope.facts.export import ExportHead
-from headscope.render.schema import build_schema
+from scripts.write_schema import build_schema
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxscript")

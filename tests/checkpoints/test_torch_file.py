@@ -17,7 +17,12 @@ import torch
 
 from headscope.checkpoints.formats import torch_file
 from headscope.checkpoints.formats.bytes import LocalBytes
-from headscope.checkpoints.formats.torch_file import read_torch_headers, read_torch_value, refusing_once
+from headscope.checkpoints.formats.torch_file import (
+    read_torch_headers,
+    read_torch_places,
+    read_torch_value,
+    refusing_once,
+)
 from headscope.errors import HeadscopeError, Malformed, Unsupported
 
 base = torch.zeros(6, 4)
@@ -252,13 +257,13 @@ def test_a_missing_storage_is_said(tmp_path: Path) -> None:
         read(path)
 
 
-def rewritten(path: Path, old: bytes, new: bytes) -> None:
-    """Replaces bytes of the archive's pickle."""
+def rewritten(path: Path, old: bytes, new: bytes, record: str = "data.pkl") -> None:
+    """Replaces bytes of a record of the archive."""
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in members.items():
-            archive.writestr(name, content.replace(old, new, 1) if name.endswith("data.pkl") else content)
+            archive.writestr(name, content.replace(old, new, 1) if name.endswith(record) else content)
 
 
 @pytest.mark.parametrize(
@@ -340,3 +345,37 @@ def test_mutated_files_never_raise_anything_else(tmp_path: Path) -> None:
                 read(path)
             except HeadscopeError:
                 continue
+
+
+@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])
+def test_the_data_of_a_tensor_is_where_its_place_says(zipped: bool, tmp_path: Path) -> None:
+    shared = torch.arange(24.0).reshape(4, 6)
+    state = {
+        "rows": shared[1:3], "whole": shared, "half": torch.randn(3, 5).bfloat16(),
+        "bytes": torch.arange(7).to(torch.uint8), "turned": shared.T,
+        "empty": torch.zeros(0, 4), "alone": torch.tensor(3.5, dtype=torch.float64),
+        "column": torch.arange(6.0).reshape(6, 1)[2:],
+    }  # fmt: skip
+    path = tmp_path / "pytorch_model.bin"
+    torch.save(state, path, _use_new_zipfile_serialization=zipped)
+    places = read_torch_places(LocalBytes(path, path.name), [*state, "absent"])
+    assert set(state) - set(places) == {"turned"}
+    data = path.read_bytes()
+    for key, (begin, end) in places.items():
+        expected = state[key].contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        assert data[begin:end] == expected, key
+
+
+def test_a_file_of_a_big_endian_machine_has_no_places(tmp_path: Path) -> None:
+    path = tmp_path / "pytorch_model.bin"
+    torch.save({"weight": torch.ones(2, 3)}, path)
+    rewritten(path, b"little", b"big", "byteorder")
+    assert read_torch_places(LocalBytes(path, path.name), ["weight"]) == {}
+
+
+def test_a_legacy_file_whose_storages_are_not_all_known_gives_no_place_behind_them(tmp_path: Path) -> None:
+    path = tmp_path / "pytorch_model.bin"
+    torch.save({"a": {"nested": torch.ones(9)}, "b": torch.ones(2)}, path, _use_new_zipfile_serialization=False)
+    places = read_torch_places(LocalBytes(path, path.name), ["b"])
+    for begin, end in places.values():
+        assert path.read_bytes()[begin:end] == torch.ones(2).numpy().tobytes()

@@ -13,7 +13,8 @@ from headscope.checks import RULES
 from headscope.checks.rule import Rule, rule
 from headscope.facts import Profile, Severity
 from headscope.facts.severities import GRAVITY, severities_of
-from headscope.render.explain import find_topic, rules_page
+from headscope.render.explain import find_topic
+from scripts.write_rules import rules_page
 
 Found = set[tuple[Profile, Severity]]
 

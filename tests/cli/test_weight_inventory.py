@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from headscope.cli import main
 from headscope.errors import ExitCode
-from headscope.render.schema import build_schema
+from scripts.write_schema import build_schema
 
 CONFIG = {
     "model_type": "their-own",

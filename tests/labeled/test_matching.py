@@ -95,3 +95,11 @@ def test_a_line_is_found_exactly_and_a_constant_has_none() -> None:
     assert found is not None
     assert found == pytest.approx((-1.0, -2.0, 5.0))
     assert fit_line([1, 1], [0, 2]) is None
+
+
+def test_many_classes_and_rows_give_a_probability_and_no_error() -> None:
+    size, rows = 300, 6_000
+    expected = [row % size for row in range(rows)]
+    found = match_classes(expected, [(item + 1) % size for item in expected], size)
+    assert found.order == (*range(1, size), 0)
+    assert 0 < found.moved < 1e-100 or found.moved == 0.0

@@ -20,7 +20,7 @@ import headscope
 from headscope.cli.app import main
 from headscope.errors import HeadscopeError
 from headscope.facts.probe import BaselineKind, ProbeResult, Vector
-from headscope.render.schema import build_schema
+from scripts.write_schema import build_schema
 
 NAMES = ("negative", "neutral", "positive")
 ROWS = [(text, NAMES[place]) for text, place in texts(3, 90)]

@@ -18,7 +18,8 @@ from headscope.cli.app import app
 from headscope.errors import UsageError
 from headscope.facts import ParameterStatus, PoolingKind, Profile
 from headscope.facts.check import Verdict
-from headscope.render.explain import Topic, find_topic, rules_page, topics
+from headscope.render.explain import Topic, find_topic, topics
+from scripts.write_rules import rules_page
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "docs/schema/headscope-1.0.schema.json").read_text())

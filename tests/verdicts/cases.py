@@ -236,6 +236,14 @@ def bases() -> Iterator[Case]:
         "distilbert": "word_embeddings",
         "vit": "patch_embeddings",
     }
+    norms = {
+        "bert": "output.LayerNorm",
+        "roberta": "layer.1.output.LayerNorm",
+        "gpt2": "ln_f",
+        "llama": "model.norm",
+        "distilbert": "norm",
+        "vit": "layernorm",
+    }
     for at, (family, part) in enumerate(encoders.items()):
         store = ("safetensors", "torch", "sharded")[at % 3]
         yield Case(f"base one nan {family} {store}", family, _first(part, (-1,), _NAN), store=store, is_whole=False)
@@ -251,6 +259,13 @@ def bases() -> Iterator[Case]:
             f"base all zeros {family} {store}",
             family,
             _every("", torch.zeros_like) if family == "none" else _zero_base,
+            store=store,
+            is_whole=False,
+        )
+        yield Case(
+            f"base scales zeros {family} {store}",
+            family,
+            _every(norms[family], torch.zeros_like, "weight"),
             store=store,
             is_whole=False,
         )

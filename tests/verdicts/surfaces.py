@@ -13,7 +13,7 @@ from tests.verdicts.truth import truth_of
 Said = tuple[str, str]
 UNSEEN = {
     "live": ("tokenizer",),
-    "verify": ("tokenizer", "embeddings zeros", "base all zeros"),
+    "verify": ("tokenizer", "embeddings zeros", "base all zeros", "base scales zeros"),
     "hub check": ("base", "embeddings"),
     "scan": ("base", "embeddings", "adapter: lora"),
     "hub scan": ("base", "embeddings", "tokenizer"),

@@ -18,7 +18,9 @@ def test_every_surface_says_what_the_libraries_do(case: Case, tmp_path: Path) ->
 
 
 def test_a_hub_is_judged_as_folders_are() -> None:
-    found = judged_on_hub(sampled(TABLE, 40))
+    pickles = sampled([case for case in TABLE if case.name.endswith("torch")], 40)
+    assert pickles
+    found = judged_on_hub((*sampled(TABLE, 40), *pickles))
     assert {bool(item.truth) for item in found} == {True, False}
     assert [(item.case, line) for item in found for line in item.wrong()] == []
 

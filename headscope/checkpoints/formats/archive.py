@@ -17,6 +17,7 @@ _ZIP64_FIELD = 1
 _ENCRYPTED = 1
 _FIRST_VERSION, _LAST_VERSION = 1, 10
 _LONGEST_VERSION = 20
+_LONGEST_NAME = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,26 +74,40 @@ class Archive:
 
     def read(self, name: str, largest: int) -> bytes:
         """The content of a record in the archive's folder. Raises Malformed where it is packed, cut or damaged."""
+        record = self._record(name)
+        if record.size > largest:
+            raise self._bad(f"its {name} of {record.size:,} bytes is over the limit of {largest:,}")
+        file = RangeFile(self._source)
+        file.seek(self._data_at(name, record, file))
+        content = file.read(record.size)
+        if len(content) != record.size or zlib.crc32(content) != record.checksum:
+            raise self._bad(f"its {name} is cut or damaged")
+        return content
+
+    def place_of(self, name: str) -> tuple[int, int]:
+        """Where the content of a record is: its first byte, and the byte after its last. Raises Malformed."""
+        record = self._record(name)
+        begin = self._data_at(name, record, RangeFile(self._source, block=_LOCAL_SIZE + _LONGEST_NAME))
+        return begin, begin + record.size
+
+    def _record(self, name: str) -> Record:
         record = self.records.get(self.folder + name)
         if record is None:
             raise self._bad(f"it has no {name} record, which torch.load requires")
         if record.method or record.packed != record.size:
             raise self._bad(f"its {name} is compressed, which PyTorch never writes")
-        if record.size > largest:
-            raise self._bad(f"its {name} of {record.size:,} bytes is over the limit of {largest:,}")
-        file = RangeFile(self._source)
+        return record
+
+    def _data_at(self, name: str, record: Record, file: RangeFile) -> int:
+        """Where a record's content begins: after its local header, whose length only that header gives."""
         file.seek(record.at)
         header = file.read(_LOCAL_SIZE)
         if len(header) < _LOCAL_SIZE or header[:4] != _LOCAL:
             raise self._bad(f"there is no record where its directory places {name}")
-        name_size, extra_size = struct.unpack("<2H", header[26:])
+        name_size, extra_size = (int(size) for size in struct.unpack("<2H", header[26:]))
         if file.read(name_size) != (self.folder + name).encode():
             raise self._bad(f"another record is where its directory places {name}")
-        file.seek(record.at + _LOCAL_SIZE + name_size + extra_size)
-        content = file.read(record.size)
-        if len(content) != record.size or zlib.crc32(content) != record.checksum:
-            raise self._bad(f"its {name} is cut or damaged")
-        return content
+        return record.at + _LOCAL_SIZE + name_size + extra_size
 
     def _check_version(self) -> None:
         text = self.read("version", _LONGEST_VERSION).strip()

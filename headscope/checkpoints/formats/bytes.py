@@ -69,14 +69,13 @@ def _regular_size(path: Path, name: str) -> int:
 class RangeFile(io.RawIOBase):
     """A byte source as a seekable binary file, read in blocks so that neighboring reads are one.
 
-    A single read of more than `largest` bytes is a ValueError.
+    A block has at least `block` bytes; a single read of more than `largest` bytes is a ValueError.
     """
 
-    _BLOCK = 1 << 16
-
-    def __init__(self, source: ByteSource, largest: int = _LARGEST_READ) -> None:
+    def __init__(self, source: ByteSource, largest: int = _LARGEST_READ, block: int = 1 << 16) -> None:
         super().__init__()
         self.largest = largest
+        self._least = block
         self._source = source
         self._at = 0
         self._start = 0
@@ -120,10 +119,10 @@ class RangeFile(io.RawIOBase):
     def _block_bytes(self, wanted: int) -> bytes:
         inside = self._start <= self._at and self._at + wanted <= self._start + len(self._block)
         if not inside:
-            self._fetched += max(wanted, self._BLOCK)
+            self._fetched += max(wanted, self._least)
             if self._fetched > _MOST_BYTES:
                 raise ValueError(f"more than {_MOST_BYTES} bytes of it would be read")
             self._start = self._at
-            self._block = self._source.read_at(self._at, min(max(wanted, self._BLOCK), self._source.size - self._at))
+            self._block = self._source.read_at(self._at, min(max(wanted, self._least), self._source.size - self._at))
         begin = self._at - self._start
         return self._block[begin : begin + wanted]

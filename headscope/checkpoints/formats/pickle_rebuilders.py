@@ -1,6 +1,7 @@
 """The few calls in the pickle of a state dict, described: what PyTorch would build from the arguments."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from headscope.checkpoints.formats.pickle_machine import SLOT, Machine
@@ -32,7 +33,8 @@ def _rebuild_tensor(machine: Machine, arguments: tuple[Any, ...]) -> PickledTens
         case (Storage() as storage, int() as offset, tuple() as shape, tuple() as strides, *_) if len(shape) == len(
             strides
         ) <= _MOST_AXES and all(map(is_size, (offset, *shape, *strides))):
-            return PickledTensor(storage, shape, storage.dtype, _extent(offset, shape, strides))
+            begin = offset if _is_contiguous(shape, strides) else None
+            return PickledTensor(storage, shape, storage.dtype, _extent(offset, shape, strides), begin)
     raise machine.bad("a tensor is made from something that is not a storage and a shape")
 
 
@@ -43,11 +45,20 @@ def _extent(offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> in
     return offset + 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
+def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    expected = 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
 def _rebuild_tensor_v3(machine: Machine, arguments: tuple[Any, ...]) -> PickledTensor:
     """Like `_rebuild_tensor_v2` with the dtype as the sixth argument: storages without a dtype."""
     tensor = _rebuild_tensor(machine, arguments)
     dtype = next((item for item in arguments[4:] if is_dtype(item)), None)
-    return tensor if dtype is None else PickledTensor(tensor.storage, tensor.shape, dtype.name, tensor.extent)
+    return tensor if dtype is None else replace(tensor, dtype=dtype.name)
 
 
 def is_size(value: Any) -> bool:

@@ -27,12 +27,16 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class PickledTensor:
-    """A tensor as a pickle describes it; `extent` elements of its storage, counted from the start, hold all of it."""
+    """A tensor as a pickle describes it; `extent` elements of its storage, counted from the start, hold all of it.
+
+    `begin` is its first element in the storage, where all of its elements follow in order; None where they don't.
+    """
 
     storage: Storage
     shape: tuple[int, ...]
     dtype: str
     extent: int = 0
+    begin: int | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -1,15 +1,17 @@
 """PyTorch weight files: where their pickles are in the zip format of today, the older zip and the legacy format."""
 
 import io
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 from headscope.checkpoints.formats.archive import Archive, bad_file
 from headscope.checkpoints.formats.bytes import ByteSource, RangeFile
+from headscope.checkpoints.formats.dtypes import SAFETENSORS
 from headscope.checkpoints.formats.pickle_machine import OverLimit
-from headscope.checkpoints.formats.pickle_values import PickledTensor
+from headscope.checkpoints.formats.pickle_values import PickledTensor, Storage
 from headscope.checkpoints.formats.pickles import read_pickle
 from headscope.errors import Unsupported
 from headscope.facts import TensorHeader
@@ -17,9 +19,10 @@ from headscope.facts import TensorHeader
 _MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
 _LARGEST_PICKLE = 32_000_000
 _BLOCK = 1 << 16
+_COUNT_BYTES = 8
+"""In the legacy format the data of a storage follow the count of its elements."""
 _TAR_MAGIC_AT, _TAR_MAGIC = 257, b"ustar"
-_ELEMENT_BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2}
-_ELEMENT_BYTES |= {"complex64": 8, "complex128": 16}
+_ELEMENT_BYTES = {name: bits // 8 for name, bits in SAFETENSORS.values() if bits % 8 == 0} | {"complex128": 16}
 _refused: ContextVar[dict[tuple[str, int], tuple[str, str]] | None] = ContextVar("refused", default=None)
 """Message and hint for each file whose pickle is over a limit, inside `refusing_once`."""
 
@@ -42,6 +45,54 @@ def read_torch_value(source: ByteSource) -> tuple[Any, set[str]]:
     return _value(source, names), names
 
 
+def read_torch_places(source: ByteSource, keys: Collection[str]) -> dict[str, tuple[int, int]]:
+    """Where the data of tensors is, whose elements follow in order: the first byte, and the byte after the last.
+
+    A tensor that isn't there, whose elements are in another order (a transposed view) or whose file was written by a
+    big-endian machine has no place. Raises Malformed or Unsupported, as `read_torch_headers` does.
+    """
+    tensors, start_of = _located(source)
+    found = {}
+    for key in keys:
+        tensor = tensors.get(key)
+        if not isinstance(tensor, PickledTensor) or tensor.begin is None or tensor.dtype not in _ELEMENT_BYTES:
+            continue
+        start = start_of(tensor.storage.key)
+        if start is not None:
+            begin = start + tensor.begin * _ELEMENT_BYTES[tensor.dtype]
+            found[key] = begin, begin + math.prod(tensor.shape) * _ELEMENT_BYTES[tensor.dtype]
+    return found
+
+
+def _located(source: ByteSource) -> tuple[Mapping[Any, Any], Callable[[str], int | None]]:
+    """The tensors of a file, and what gives the first byte of a storage by its key."""
+    if not _is_zip(source):
+        value, order, at = _read_legacy(source)
+        return _state_in(value), _legacy_starts(value, order, at).get
+    archive = Archive(source)
+    value = _zipped(archive, source.name)
+    is_big = f"{archive.folder}byteorder" in archive.records and archive.read("byteorder", 16) != b"little"
+    return {} if is_big else _state_in(value), lambda key: archive.place_of(f"data/{key}")[0]
+
+
+def _legacy_starts(value: Any, order: Any, at: int) -> dict[str, int]:
+    """Where the data of each storage begin, up to the first whose length no tensor tells."""
+    storages = _storages_in(_state_in(value))
+    found = {}
+    for key in order if isinstance(order, list) else ():
+        storage = storages.get(key) if isinstance(key, str) else None
+        if storage is None:
+            break
+        found[key] = at + _COUNT_BYTES
+        at = found[key] + storage.count * _ELEMENT_BYTES.get(storage.dtype, 1)
+    return found
+
+
+def _state_in(value: Any) -> Mapping[Any, Any]:
+    state = value.get("state_dict", value) if isinstance(value, dict) else {}
+    return state if isinstance(state, dict) else {}
+
+
 @contextmanager
 def refusing_once() -> Iterator[None]:
     """Inside, a file whose pickle is over a limit is read once. A second read raises the same error without reading.
@@ -61,13 +112,16 @@ def _value(source: ByteSource, names: set[str] | None = None) -> Any:
     before = refused.get((source.name, source.size)) if refused is not None else None
     if before is not None:
         raise OverLimit(*before)
-    start = source.read_at(0, min(source.size, 4))
     try:
-        return _zipped(source, names) if start.startswith(b"PK") else _legacy(source, names)
+        return _zipped(Archive(source), source.name, names) if _is_zip(source) else _read_legacy(source, names)[0]
     except OverLimit as err:
         if refused is not None:
             refused[source.name, source.size] = err.message, err.hint
         raise
+
+
+def _is_zip(source: ByteSource) -> bool:
+    return source.read_at(0, min(source.size, 4)).startswith(b"PK")
 
 
 def headers_of(tensors: Mapping[Any, Any], name: str) -> tuple[TensorHeader, ...]:
@@ -76,16 +130,15 @@ def headers_of(tensors: Mapping[Any, Any], name: str) -> tuple[TensorHeader, ...
     return _tensors(found, name)[0]
 
 
-def _zipped(source: ByteSource, names: set[str] | None = None) -> Any:
-    archive = Archive(source)
-    if any(name.startswith(f"{archive.folder}code/") for name in archive.records):
+def _zipped(archive: Archive, name: str, names: set[str] | None = None) -> Any:
+    if any(record.startswith(f"{archive.folder}code/") for record in archive.records):
         hint = "give the model that it was made from, as save_pretrained writes it"
-        raise Unsupported(f"{source.name} is TorchScript, a compiled program, and not a state dict", hint)
-    pickles = sum(name.count("/") == 1 and name.endswith("/data.pkl") for name in archive.records)
+        raise Unsupported(f"{name} is TorchScript, a compiled program, and not a state dict", hint)
+    pickles = sum(record.count("/") == 1 and record.endswith("/data.pkl") for record in archive.records)
     if pickles > 1:
-        raise bad_file(source.name, f"it holds {pickles} data.pkl where one was expected")
-    value = _whole_pickle(archive.read("data.pkl", _LARGEST_PICKLE), source.name, names)
-    _check_storages(value, archive, source.name)
+        raise bad_file(name, f"it holds {pickles} data.pkl where one was expected")
+    value = _whole_pickle(archive.read("data.pkl", _LARGEST_PICKLE), name, names)
+    _check_storages(value, archive, name)
     return value
 
 
@@ -108,7 +161,8 @@ def _check_storages(value: Any, archive: Archive, name: str) -> None:
                 raise bad_file(name, f"the data of storage {storage.key!r} is missing or short")
 
 
-def _legacy(source: ByteSource, names: set[str] | None = None) -> Any:
+def _read_legacy(source: ByteSource, names: set[str] | None = None) -> tuple[Any, Any, int]:
+    """The value of a file in the legacy format, the keys of its storages in their order, and where their data begin."""
     _refuse_what_it_is_not(source)
     file: Any = io.BufferedReader(RangeFile(source), _BLOCK)
     if read_pickle(file, source.name) != _MAGIC_NUMBER:
@@ -116,18 +170,21 @@ def _legacy(source: ByteSource, names: set[str] | None = None) -> Any:
     read_pickle(file, source.name)  # protocol version
     read_pickle(file, source.name)  # byte order and sizes of the machine that wrote it
     value = read_pickle(file, source.name, names)
-    read_pickle(file, source.name)  # the keys of the storages, whose data follow
+    order = read_pickle(file, source.name)
     _check_length(value, source, file.tell())
-    return value
+    return value, order, file.tell()
 
 
 def _check_length(value: Any, source: ByteSource, start: int) -> None:
     """The data of every storage, each after its length in 8 bytes, fit between `start` and the end of the file."""
-    tensors = value.values() if isinstance(value, dict) else ()
-    storages = {item.storage.key: item.storage for item in tensors if isinstance(item, PickledTensor)}
-    needed = sum(8 + item.count * _ELEMENT_BYTES.get(item.dtype, 1) for item in storages.values())
+    storages = _storages_in(value if isinstance(value, dict) else {})
+    needed = sum(_COUNT_BYTES + item.count * _ELEMENT_BYTES.get(item.dtype, 1) for item in storages.values())
     if start + needed > source.size:
         raise bad_file(source.name, f"it ends early: {start + needed} bytes were expected, {source.size} are there")
+
+
+def _storages_in(tensors: Mapping[Any, Any]) -> dict[str, Storage]:
+    return {item.storage.key: item.storage for item in tensors.values() if isinstance(item, PickledTensor)}
 
 
 def _refuse_what_it_is_not(source: ByteSource) -> None:

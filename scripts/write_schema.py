@@ -1,17 +1,26 @@
-"""The published JSON Schemas, made from the facts themselves: of every document, and of the rows of `scan`.
+"""Writes the JSON Schemas of docs/schema/ from the facts, or `--check`s them: of every document, and of a scan's rows.
 
-`python -m headscope.render.schema` prints the first, and with the argument `scan` the second; `docs/schema/`
-holds the published copies.
+The meaning of a field is the string below it in its dataclass. Every field is `stable`, or `experimental` where the
+`STABILITY` of its module is: a minor version may change it.
 """
 
+import ast
 import dataclasses
 import inspect
 import json
 import re
 import sys
+import textwrap
 from enum import Enum
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from generated import write_or_compare
 
 from headscope.facts import SCHEMA_VERSION, CheckpointState, ParameterOrigin, Report, Stage, Unavailable
 from headscope.facts.atlas import HeadEntry
@@ -25,11 +34,24 @@ from headscope.facts.scan import SCAN_SCHEMA, Cause, ScanRow, ScanSummary
 from headscope.facts.verification import VerifyResult
 from headscope.facts.weight_inventory import WeightInventory
 from headscope.render.document import OF_THE_DIFF
-from headscope.render.meanings import meaning
 
 Schema = dict[str, Any]
 
 _ID = f"urn:headscope:schema:{SCHEMA_VERSION}"
+_FOLDER = Path(__file__).resolve().parent.parent / "docs" / "schema"
+_EXPERIMENTAL = "experimental"
+_FRAME = {
+    "schema_version": "The version of the schema that the document follows.",
+    "tool_version": "The version of headscope that wrote the document.",
+    "command": "The command that wrote the document.",
+    "environment": "Versions of everything whose behavior the document depends on.",
+    "checkpoint": "Where the facts came from and how much was read for them.",
+    "model": "The class that was built, and its classes, loss and sizes.",
+    "not_determined": "What could not be determined, each with its reason: never to be read as fine.",
+    "notes": "Sentences on what was observed beside the fields.",
+    "reference": "What was named on the command line.",
+}
+"""The meaning of fields that many documents have, for facts that give no other."""
 _PLAIN = {str: "string", int: "integer", bool: "boolean", float: "number", NoneType: "null"}
 
 
@@ -61,18 +83,13 @@ def build_schema() -> Schema:
         "$id": _ID,
         "title": f"headscope documents, version {SCHEMA_VERSION}",
         "oneOf": [{"$ref": f"#/$defs/{name}"} for name in documents],
-        "$defs": {name: _with_meanings(name, schema) for name, schema in every.items()},
+        "$defs": every,
     }
-
-
-def schema_text() -> str:
-    """The schema as it is published."""
-    return json.dumps(build_schema(), indent=2) + "\n"
 
 
 def build_row_schema() -> Schema:
     """The schema of one row of `scan`: a flat object that always has every column."""
-    row = _with_meanings(ScanRow.__name__, _object_of(ScanRow, {}))
+    row = _object_of(ScanRow, {})
     row["properties"]["schema_version"]["const"] = SCAN_SCHEMA
     row["properties"]["not_determined"]["anyOf"] = [{"enum": [cause.value for cause in Cause]}, {"type": "null"}]
     return {
@@ -84,20 +101,31 @@ def build_row_schema() -> Schema:
     }
 
 
-def row_schema_text() -> str:
-    """The schema of a row as it is published."""
-    return json.dumps(build_row_schema(), indent=2) + "\n"
+def main(arguments: list[str]) -> int:
+    """Writes both schemas, or says whether they are as they would be written."""
+    schemas = {"headscope-1.0.schema.json": build_schema(), "headscope-scan-1.0.schema.json": build_row_schema()}
+    pages = {_FOLDER / name: json.dumps(schema, indent=2) + "\n" for name, schema in schemas.items()}
+    return max(write_or_compare(page, text, arguments) for page, text in pages.items())
 
 
-def _with_meanings(owner: str, schema: Schema) -> Schema:
-    """`schema` with what each of its fields means; an object without a name is known by the field that holds it."""
-    if "properties" not in schema:
-        return schema | ({"items": _with_meanings(owner, schema["items"])} if "items" in schema else {})
-    properties = {
-        name: _with_meanings(f"{owner}.{name}", field) | {"description": meaning(owner, name)}
-        for name, field in schema["properties"].items()
-    }
-    return schema | {"properties": properties}
+@cache
+def _sentences(fact: type) -> dict[str, str]:
+    """What the fields of a dataclass mean: the string under each, as editors show it."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(fact))).body[0].body  # type: ignore[attr-defined]
+    found = {}
+    for field, said in pairwise(body):
+        match field, said:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                found[name] = inspect.cleandoc(text).replace("\n", " ")
+    return found
+
+
+def _meaning(fact: type, name: str, key: str) -> str:
+    """What a field of a dataclass means. Raises TypeError where nothing says it."""
+    said = _sentences(fact).get(name) or _FRAME.get(key)
+    if said is None:
+        raise TypeError(f"nothing says what {name} of {fact.__name__} means: write a string under the field")
+    return said
 
 
 def _object(properties: dict[str, Schema], description: str, optional: frozenset[str] = frozenset()) -> Schema:
@@ -108,9 +136,13 @@ def _object(properties: dict[str, Schema], description: str, optional: frozenset
 def _object_of(fact: type, definitions: dict[str, Schema]) -> Schema:
     """A dataclass of facts as an object; the facts it is made of go to `definitions`."""
     hints = get_type_hints(fact)
-    named = ((json_name(field), hints[field.name]) for field in dataclasses.fields(fact))
-    properties = {name: _schema_of(hint, definitions) for name, hint in named if name is not None}
-    said = inspect.cleandoc(fact.__doc__ or "").split("\n\n")[0]  # the rest is on the fields, as `meanings` are
+    named = ((json_name(field), field.name) for field in dataclasses.fields(fact))
+    properties = {
+        key: _schema_of(hints[name], definitions) | _said(_meaning(fact, name, key), _stability(fact, hints[name]))
+        for key, name in named
+        if key is not None
+    }
+    said = inspect.cleandoc(fact.__doc__ or "").split("\n\n")[0]
     return _object(properties, re.sub(r"\bNone\b", "null", " ".join(said.split())))
 
 
@@ -127,6 +159,18 @@ def _schema_of(hint: Any, definitions: dict[str, Schema]) -> Schema:
     return _reference(hint, definitions)
 
 
+def _said(description: str, stability: str = "stable") -> Schema:
+    return {"description": description, "x-stability": stability}
+
+
+def _stability(fact: type, hint: Any = None) -> str:
+    """Whether a field with this type may change in a minor version: because of its fact, or of the facts it holds."""
+    inner = get_args(hint) or ((hint,) if isinstance(hint, type) else ())
+    held = (part for part in inner if isinstance(part, type) and dataclasses.is_dataclass(part))
+    own = (getattr(sys.modules[part.__module__], "STABILITY", "stable") for part in (fact, *held))
+    return _EXPERIMENTAL if _EXPERIMENTAL in own else "stable"
+
+
 def _reference(fact: type, definitions: dict[str, Schema]) -> Schema:
     if not dataclasses.is_dataclass(fact):
         raise TypeError(f"not a fact: {fact}")
@@ -137,8 +181,8 @@ def _reference(fact: type, definitions: dict[str, Schema]) -> Schema:
 
 
 def _for_command(schema: Schema, command: str) -> Schema:
-    schema["properties"]["command"] = {"const": command}
-    schema["properties"]["schema_version"] = {"const": SCHEMA_VERSION}
+    constants = {"command": command, "schema_version": SCHEMA_VERSION}
+    schema["properties"] |= {name: {"const": value} | _said(_FRAME[name]) for name, value in constants.items()}
     return schema
 
 
@@ -147,33 +191,54 @@ def _diff_weights(definitions: dict[str, Schema]) -> Schema:
     whole = _object_of(Report, definitions)["properties"]
     weights = dict(definitions["WeightDiff"])
     listed = {"type": "array", "items": _reference(ParameterOrigin, definitions)}
+    listed |= _said("Every parameter with its status, the loaded ones too; only with `--all`.")
     weights["properties"] = {**weights["properties"], "parameters": listed}
+    weights |= _said(whole["weights"]["description"])
     properties = {name: whole[name] for name in OF_THE_DIFF} | {"weights": weights}
     return _for_command(_object(properties, "Every parameter's status against the checkpoint."), "diff-weights")
 
 
 def _opened(command: str, properties: dict[str, Schema], description: str) -> Schema:
-    opening = {"schema_version": {}, "tool_version": {"type": "string"}, "command": {}}
+    opening = {"schema_version": {}, "tool_version": {"type": "string"} | _said(_FRAME["tool_version"]), "command": {}}
     return _for_command(_object({**opening, **properties}, description), command)
 
 
 def _snapshot(definitions: dict[str, Schema]) -> Schema:
-    texts = {name: {"type": "string"} for name in ("output", "reference")}
-    numbers = {name: {"type": "integer"} for name in ("tensors", "bytes_read", "bytes_total", "requests")}
-    commit: Schema = {"commit": {"anyOf": [{"type": "string"}, {"type": "null"}]}}
-    gaps: dict[str, Schema] = {"not_determined": {"type": "array", "items": _reference(Unavailable, definitions)}}
-    return _opened("snapshot", {**texts, **commit, **numbers, **gaps}, "What was written, and where.")
+    properties = {
+        "output": _text("The file that was written, as typed."),
+        "reference": _text(_FRAME["reference"]),
+        "commit": {"anyOf": [{"type": "string"}, {"type": "null"}]}
+        | _said("The commit of the repository; null where there is none."),
+        "tensors": _number("How many tensors the snapshot describes."),
+        "bytes_read": _number("Bytes that were read to make it."),
+        "bytes_total": _number("Bytes of all weight files whose size is known."),
+        "requests": _number("Requests to the Hub, redirects and repetitions among them."),
+        "not_determined": _list(_reference(Unavailable, definitions), _FRAME["not_determined"]),
+    }
+    return _opened("snapshot", properties, "What was written, and where.")
+
+
+def _text(meaning: str) -> Schema:
+    return {"type": "string"} | _said(meaning)
+
+
+def _number(meaning: str) -> Schema:
+    return {"type": "integer"} | _said(meaning)
+
+
+def _list(items: Schema, meaning: str, stability: str = "stable") -> Schema:
+    return {"type": "array", "items": items} | _said(meaning, stability)
 
 
 def _forward(definitions: dict[str, Schema]) -> Schema:
     """Each stage is that of `inspect` with the shape and the statistics that were seen."""
     seen = _object_of(SeenStage, definitions)["properties"]
     stage = dict(_object_of(Stage, definitions)["properties"]) | {name: seen[name] for name in ("shape", "statistics")}
-    named = _object({"name": {"type": "string"}, "shape": seen["shape"]}, "One input tensor.")
-    properties = _object_of(ForwardReport, definitions)["properties"] | {
-        "stages": {"type": "array", "items": _object(stage, "A stage as it ran.")},
-        "inputs": {"type": "array", "items": named},
-    }
+    shape = seen["shape"] | _said("The sizes of its axes.")
+    named = _object({"name": _text("The argument of `forward`."), "shape": shape}, "One input tensor.")
+    properties = _object_of(ForwardReport, definitions)["properties"]
+    properties["stages"] |= {"type": "array", "items": _object(stage, "A stage as it ran.")}
+    properties["inputs"] |= {"type": "array", "items": named}
     del definitions[SeenStage.__name__]  # its fields are in the stages themselves
     return _for_command(_object(properties, "What a forward pass showed."), "forward")
 
@@ -187,7 +252,7 @@ def _check(definitions: dict[str, Schema]) -> Schema:
 
 
 def _check_several(definitions: dict[str, Schema]) -> Schema:
-    entries: Schema = {"results": {"type": "array", "items": {"$ref": "#/$defs/check"}}}
+    entries = {"results": _list({"$ref": "#/$defs/check"}, "One result for each model, in the order given.")}
     return _opened("check", entries, "The results of several models.")
 
 
@@ -197,29 +262,32 @@ def _scan(definitions: dict[str, Schema]) -> Schema:
 
 
 def _heads(definitions: dict[str, Schema]) -> Schema:
-    entries = {"heads": {"type": "array", "items": _reference(HeadEntry, definitions)}}
+    entries = {"heads": _list(_reference(HeadEntry, definitions), "One entry for each class, sorted.")}
     return _opened("heads", entries, "The atlas: classification classes of the installed Transformers.")
 
 
 _TOPIC: dict[str, Schema] = {
-    "topic": {"type": "string"},
-    "names": {"type": "array", "items": {"type": "string"}},
-    "group": {"type": "string"},
-    "title": {"type": "string"},
+    "topic": _text("The topic's id, such as `HS102` or `first_token`."),
+    "names": _list({"type": "string"}, "Other names under which `explain` knows it."),
+    "group": _text("What it belongs to: `rules`, `pooling`, `operations` or `ideas`."),
+    "title": _text("What it is, in a few words."),
     "severities": {
         "type": ["object", "null"],
         "additionalProperties": {"type": "array", "items": {"enum": ["error", "warning", "note"]}},
+        **_said("What a rule finds for `training` and for `inference`, the gravest first; null for other topics."),
     },
 }
+_EXPLANATION: dict[str, Schema] = {"text": _text("The explanation, as Markdown.")}
 
 
 def _explain() -> Schema:
-    return _opened("explain", _TOPIC | {"text": {"type": "string"}}, "One topic in plain words, as Markdown.")
+    return _opened("explain", _TOPIC | _EXPLANATION, "One topic in plain words, as Markdown.")
 
 
 def _explain_list() -> Schema:
-    topic = _object(_TOPIC | {"text": {"type": "string"}}, "A topic; `text` if requested.", frozenset({"text"}))
-    return _opened("explain", {"topics": {"type": "array", "items": topic}}, "The list of topics, or several of them.")
+    topic = _object(_TOPIC | _EXPLANATION, "A topic; `text` if requested.", frozenset(_EXPLANATION))
+    topics = _list(topic, "All topics, without their texts.")
+    return _opened("explain", {"topics": topics}, "The list of topics, or several of them.")
 
 
 def _environment(definitions: dict[str, Schema]) -> Schema:
@@ -228,11 +296,22 @@ def _environment(definitions: dict[str, Schema]) -> Schema:
 
 
 def _error(definitions: dict[str, Schema]) -> Schema:
-    texts: dict[str, Schema] = {name: {"type": "string"} for name in ("code", "message", "hint")}
+    texts = {
+        "code": _text(
+            "A stable word for scripts, such as `not_found`, `gated`, `offline`, `network`, `malformed`, `usage`."
+        ),
+        "message": _text("What was found, and what was expected."),
+        "hint": _text("What to do next; may be empty."),
+    }
     error = _object(texts, "A stable code, what was found and expected, and what to do next (may be empty).")
-    contents = _reference(WeightInventory, definitions)
-    state = _reference(CheckpointState, definitions)
-    properties = {"schema_version": {"const": SCHEMA_VERSION}, "error": error, "contents": contents, "state": state}
+    properties = {
+        "schema_version": {"const": SCHEMA_VERSION} | _said(_FRAME["schema_version"]),
+        "error": error | _said("What went wrong."),
+        "contents": _reference(WeightInventory, definitions)
+        | _said("What the weight files hold, where they were read nevertheless."),
+        "state": _reference(CheckpointState, definitions)
+        | _said("In which state the checkpoint was found, where that is the cause."),
+    }
     return _object(
         properties,
         "A command that failed; `contents` where the weight files were read nevertheless, `state` where that of the "
@@ -242,4 +321,4 @@ def _error(definitions: dict[str, Schema]) -> Schema:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(row_schema_text() if sys.argv[1:] == ["scan"] else schema_text())
+    sys.exit(main(sys.argv[1:]))
