@@ -304,14 +304,14 @@ def _largest_difference(first: _Stored, others: Sequence[_Stored]) -> tuple[floa
 
     None for both where numbers can't be subtracted or aren't finite.
     """
-    from headscope.model.numbers import compare
+    from headscope.model.numbers import compare_numbers
 
     place, header = first
     count = math.prod(header.shape)
     if not count or any("float" not in item.dtype or math.prod(item.shape) != count for _, item in (first, *others)):
         return None, None
     numbers = place.whole(header)
-    differences = [compare(numbers, partial(other.part, item)).largest for other, item in others]
+    differences = [compare_numbers(numbers, partial(other.part, item)).largest for other, item in others]
     scale = float(numbers.double().abs().max())
     return (max(differences), scale) if all(map(math.isfinite, (*differences, scale))) else (None, None)
 

@@ -223,32 +223,24 @@ def _read_place(
     report: Report,
     unread: dict[str, str],
 ) -> dict[str, torch.Tensor]:
-    """The stored tensors of the head in one place, read a file at a time; why one was not goes into `unread`."""
+    """The stored tensors of the head in one place; why one was not read goes into `unread`."""
     stored = {item: header for item, source in wanted if (header := place.header_of(source)) is not None}
     whys = place.unreadable(stored.values())
-    by_file: dict[str, dict[str, TensorHeader]] = {}
+    readable: dict[str, TensorHeader] = {}
     for item, header in stored.items():
         if header.shape != item.shape:
             unread[item.name] = f"the loader gives {item.name} another shape than is stored"
         elif header in whys:
             unread[item.name] = f"{item.name} can't be read: {whys[header]}"
         else:
-            by_file.setdefault(header.file, {})[item.name] = header
-    found: dict[str, torch.Tensor] = {}
-    for file, headers in by_file.items():
-        rows = {header: _rows_of(header, report) for header in headers.values()}
-        count = sum(math.prod(header.shape) for header, some in rows.items() if some is None)
-        if _BYTES_A_NUMBER * count > _most_bytes(place):
-            reason = f"the head has {count:,} numbers in {file}, more than headscope reads from here"
-            unread |= dict.fromkeys(headers, reason)
-        else:
-            read = place.together(rows)
-            found |= {name: read[header] for name, header in headers.items()}
-    return found
-
-
-def _most_bytes(place: StoredFiles) -> int:
-    return _LOCAL_BYTES if place.sidecar.reads_cheaply else _REMOTE_BYTES
+            readable[item.name] = header
+    rows = {header: _rows_of(header, report) for header in readable.values()}
+    count = sum(math.prod(header.shape) for header, some in rows.items() if some is None)
+    if _BYTES_A_NUMBER * count > (_LOCAL_BYTES if place.sidecar.reads_cheaply else _REMOTE_BYTES):
+        unread |= dict.fromkeys(readable, f"the head has {count:,} numbers, more than headscope reads from here")
+        return {}
+    read = place.together(rows)
+    return {name: read[header] for name, header in readable.items()}
 
 
 def _rows_of(header: TensorHeader, report: Report) -> tuple[int, ...] | None:

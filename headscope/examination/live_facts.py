@@ -25,7 +25,6 @@ from headscope.upstream.peft import plain_name
 
 if TYPE_CHECKING:
     from torch import nn
-    from transformers import PreTrainedModel
 
     from headscope.examination.module import Unwrapped
     from headscope.examination.scorers import Scorer
@@ -62,16 +61,6 @@ def task_of(module: nn.Module, task: str | None) -> Task:
     if task is not None:
         return parse_task(task)
     return task_of_class(type(module).__name__) or Task.SEQUENCE_CLASSIFICATION
-
-
-def has_own_modules(module: PreTrainedModel) -> bool:
-    """Whether what is measured on a fresh model of the class holds for this one."""
-    from headscope.model.held import has_own_modules
-
-    try:
-        return has_own_modules(module)
-    except Exception:  # a class that makes no model of its configuration: nothing is claimed
-        return False
 
 
 def facts_in_memory(module: nn.Module) -> CheckpointFacts:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headscope.errors import HeadscopeError, Unsupported
-from headscope.examination.origin import Origin
+from headscope.examination.origin import LoadOrigin
 from headscope.examination.stored_tensors import StoredFiles, open_stored_files
 from headscope.upstream.peft import plain_name
 
@@ -23,7 +23,7 @@ _BYTES_OF_HEAD = 16_000_000
 _BYTES_ELSEWHERE = 64_000
 
 
-def same_numbers(module: nn.Module, origin: Origin, head: frozenset[str]) -> dict[str, bool]:
+def same_numbers(module: nn.Module, origin: LoadOrigin, head: frozenset[str]) -> dict[str, bool]:
     """Whether the parameters hold the numbers that they were loaded with; those that cannot be compared are left out.
 
     Tensors of the head are read whole (up to 16 MB), of the others the beginning. No network is used.
@@ -38,10 +38,10 @@ def same_numbers(module: nn.Module, origin: Origin, head: frozenset[str]) -> dic
 
 
 def _compared_with(
-    place: StoredFiles, module: nn.Module, origin: Origin, head: frozenset[str]
+    place: StoredFiles, module: nn.Module, origin: LoadOrigin, head: frozenset[str]
 ) -> Iterator[tuple[str, bool]]:
     """The parameters that a place fills, and whether a load of its numbers gives theirs."""
-    from headscope.model.numbers import compare, why_not_comparable
+    from headscope.model.numbers import compare_numbers, why_not_comparable
 
     stated = {item.name: item for item in origin.given.parameters if not item.is_buffer}
     for name, tensor in module.named_parameters(remove_duplicate=False):
@@ -52,4 +52,4 @@ def _compared_with(
         if tensor.is_floating_point() and tensor.numel() and not why_not_comparable(tensor):
             count = (_BYTES_OF_HEAD if name in head else _BYTES_ELSEWHERE) // tensor.itemsize
             with suppress(Unsupported):
-                yield name, compare(tensor.flatten()[:count], partial(place.part, header)).is_load
+                yield name, compare_numbers(tensor.flatten()[:count], partial(place.part, header)).is_load

@@ -24,7 +24,7 @@ _SHORTER = (torch.bfloat16, torch.float16)
 
 
 @dataclass(slots=True)
-class Difference:
+class NumberDifference:
     """What a comparison has found so far, over all pieces.
 
     `equal`: no bit differs; `cast`: equal after rounding to the tensor's dtype; `through` are the shorter formats that
@@ -63,12 +63,14 @@ def why_not_comparable(tensor: torch.Tensor) -> str:
     return ""
 
 
-def compare(tensor: torch.Tensor, stored: torch.Tensor | Callable[[int, int], torch.Tensor]) -> Difference:
+def compare_numbers(
+    tensor: torch.Tensor, stored: torch.Tensor | Callable[[int, int], torch.Tensor]
+) -> NumberDifference:
     """A tensor against stored numbers in its order, or a function that reads those from one place to another, flat."""
-    found = Difference()
+    found = NumberDifference()
     if isinstance(stored, torch.Tensor):
         every = stored.reshape(-1)
-        return compare(tensor, lambda begin, end: every[begin:end])
+        return compare_numbers(tensor, lambda begin, end: every[begin:end])
     flat = tensor.detach().reshape(-1)
     for begin in range(0, flat.numel(), PIECE):
         own = flat[begin : begin + PIECE].cpu()
@@ -79,7 +81,7 @@ def compare(tensor: torch.Tensor, stored: torch.Tensor | Callable[[int, int], to
     return found
 
 
-def _compare_piece(found: Difference, own: torch.Tensor, other: torch.Tensor) -> None:
+def _compare_piece(found: NumberDifference, own: torch.Tensor, other: torch.Tensor) -> None:
     found.zeros = found.zeros and not bool(own.any())
     found.has_infinite = found.has_infinite or _has_infinite(own)
     same = own.dtype == other.dtype and torch.equal(own, other)  # NaN is equal to nothing here, so none is there

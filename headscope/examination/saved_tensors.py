@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.errors import HeadscopeError
 from headscope.examination.head_memory import HeadMemory, beside_layers, held_tensors
-from headscope.examination.pairing import Own, Pairing, is_of_transformers
+from headscope.examination.live_tensors import LiveTensor, is_of_transformers
+from headscope.examination.pairing import Pairing
 from headscope.examination.stored_tensors import StoredFiles
-from headscope.examination.tensor_checks import against_stored, read_offloaded, unchecked
+from headscope.examination.tensor_checks import against_saved, against_stored, read_offloaded, unchecked
 from headscope.facts import TensorHeader
 from headscope.facts.verification import TensorCheck, TensorStatus
 from headscope.upstream.peft import in_any_order, key_in_adapter, merged_layer, plain_name, settings_of
@@ -26,12 +27,11 @@ _PICKLED = "it is in a pickle, whose numbers headscope does not compare"
 MAY_BE_MERGED = "an adapter is on the live model, and the save may hold it merged"
 
 
-class StoredHead:
+class SavedTensors:
     """The tensors of a save, as the loader finds them for those of the live model."""
 
     def __init__(self, module: nn.Module, saved: Saved, memory: HeadMemory, adapter: str) -> None:
         self.saved, self.memory, self.adapter = saved, memory, adapter
-        self.notes: list[str] = []
         self.hollow: list[str] = []
         self.layers: dict[str, TensorStatus] = {}
         self.root = module
@@ -134,7 +134,7 @@ class StoredHead:
         if torch.equal(merged.detach(), self._held[compared.name].detach()):
             self.layers.setdefault(layer, compared.status)
             return compared
-        found = against(unchecked(compared.name, merged, is_head=compared.is_head), merged, place, header)
+        found = against_saved(unchecked(compared.name, merged, is_head=compared.is_head), merged, place, header)
         if found.status is not TensorStatus.DIFFERENT:
             self.layers[layer] = TensorStatus.MERGED
             return replace(found, status=TensorStatus.MERGED) if found.status is TensorStatus.EQUAL else found
@@ -168,7 +168,7 @@ class StoredHead:
             return None
         own = bare.name.removeprefix(unwrapped.prefix)
         try:
-            pair = self._pairing.pair(Own(own, tensor, False, True))
+            pair = self._pairing.pair(LiveTensor(own, tensor))
             return None if pair is None else against_stored(bare, tensor, pair, self._pairing)
         except HeadscopeError:
             return None
@@ -181,7 +181,7 @@ class StoredHead:
         if not is_of_transformers(unwrapped.origin) or not self.saved.parts:
             return False
         try:
-            return self._pairing.pair(Own(name.removeprefix(unwrapped.prefix), tensor, False, True)) is not None
+            return self._pairing.pair(LiveTensor(name.removeprefix(unwrapped.prefix), tensor)) is not None
         except HeadscopeError:
             return True
 
@@ -192,11 +192,11 @@ class StoredHead:
 
     def find_renamed(self, tensor: torch.Tensor) -> TensorHeader | None:
         """A stored tensor with the numbers of a live one, under a key that nothing in the model is called."""
-        from headscope.model.numbers import compare
+        from headscope.model.numbers import compare_numbers
 
         for place, header in self._unclaimed:
             if header.shape == tuple(tensor.shape) and header.shape:
-                found = compare(tensor, partial(place.part, header))
+                found = compare_numbers(tensor, partial(place.part, header))
                 if found.equal or found.cast:
                     return header
         return None
@@ -222,44 +222,13 @@ def _add_names(found: dict[int, dict[str, None]], module: nn.Module) -> None:
         found.setdefault(id(tensor), {}).update({name: None, plain_name(name): None})
 
 
-def against(bare: TensorCheck, tensor: torch.Tensor, place: StoredFiles, header: TensorHeader) -> TensorCheck:
-    """A live tensor against the stored one of its name."""
-    keyed = replace(bare, keys=(header.key,))
-    if header.shape != bare.shape:
-        shape = "x".join(map(str, header.shape)) or "one number"
-        return replace(keyed, status=TensorStatus.DIFFERENT, reason=f"the save holds {shape}")
-    try:
-        return _compared(keyed, tensor, place, header)
-    except HeadscopeError as err:
-        return replace(keyed, reason=err.message)
-
-
-def _compared(keyed: TensorCheck, tensor: torch.Tensor, place: StoredFiles, header: TensorHeader) -> TensorCheck:
-    import torch
-
-    from headscope.model.numbers import compare
-
-    read = partial(place.part, header)
-    found = compare(tensor, read)
-    other = "" if header.dtype == keyed.dtype else f"stored as {header.dtype}"
-    if found.has_nan or (found.has_infinite and not keyed.is_buffer):
-        reason = "it holds NaN" if found.has_nan else "it holds infinite numbers"
-        return replace(keyed, status=TensorStatus.PLACEHOLDER, reason=reason)
-    if found.equal and not other:
-        return replace(keyed, status=TensorStatus.EQUAL, max_error=0.0)
-    is_rounded = bool(other) and compare(tensor.detach().to(getattr(torch, header.dtype)), read).equal
-    if other and (found.equal or found.cast or is_rounded):
-        return replace(keyed, status=TensorStatus.CAST, max_error=found.largest, reason=other)
-    return replace(keyed, status=TensorStatus.DIFFERENT, max_error=found.largest, reason=other)
-
-
 def _is_merged_elsewhere(merged: torch.Tensor, place: StoredFiles, header: TensorHeader) -> bool:
     """Whether stored numbers may be those of a merge after a rounding, or on another device."""
     import torch
 
-    from headscope.model.numbers import compare
+    from headscope.model.numbers import compare_numbers
 
     if header.shape != tuple(merged.shape) or "float" not in header.dtype:
         return False
-    found = compare(merged, partial(place.part, header))
+    found = compare_numbers(merged, partial(place.part, header))
     return found.is_within_rounding(merged.dtype, getattr(torch, header.dtype))
