@@ -17,10 +17,13 @@ _PRIORITY = "RAY_worker_niceness"
 _SCAN = """
 import shutil, sys
 from headscope.api.scanning import run_scan
+from headscope.fleet.table_scan import ScanOutput
+from headscope.fleet.target import ScanSources
 
 engine, folder, output, workers = sys.argv[1:]
 shutil.rmtree(output, ignore_errors=True)
-found = run_scan([], folders=[folder], output=output, engine=engine, workers=int(workers), offline=True)
+sources = ScanSources(folders=[folder])
+found = run_scan(sources, ScanOutput(output, engine=engine), workers=int(workers), offline=True)
 assert found.rows == {count}, found
 """
 

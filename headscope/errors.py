@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from enum import IntEnum
+from typing import Any
 
 
 class ExitCode(IntEnum):
@@ -30,6 +31,16 @@ class HeadscopeError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled with its fields, whatever the arguments of its class are: workers raise errors."""
+        return _raised_again, (type(self), vars(self))
+
+
+def _raised_again(kind: type[HeadscopeError], fields: dict[str, Any]) -> HeadscopeError:
+    error = kind.__new__(kind, fields["message"])
+    vars(error).update(fields)
+    return error
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
@@ -108,12 +119,6 @@ class CheckFailed(HeadscopeError):
 
     code = "check_failed"
     exit_code = ExitCode.FINDINGS
-
-
-def error_of(code: str) -> type[HeadscopeError]:
-    """The class of errors with a code, which another process told."""
-    known = (UsageError, NotFound, Gated, Offline, NetworkError, Malformed, CheckFailed)
-    return next((kind for kind in known if kind.code == code), Unsupported)
 
 
 def moved(package: str, what: str) -> Unsupported:

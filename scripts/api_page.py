@@ -9,7 +9,8 @@ from typing import Any, get_args, get_overloads
 
 import headscope
 from headscope import errors
-from headscope.api import options
+from headscope.api import arguments
+from headscope.api.arguments import full_signature
 
 FUNCTIONS = (
     "inspect", "diff_weights", "check", "verify", "verify_save", "compare", "forward", "heads", "scan", "scan_batch",
@@ -30,9 +31,7 @@ def api_reference() -> str:
 
 def _function(name: str, function: Callable[..., Any]) -> Iterator[str]:
     parts = _sections(inspect.getdoc(function) or "")
-    calls = [inspect.signature(item) for item in get_overloads(inspect.unwrap(function))] or [
-        inspect.signature(function)
-    ]
+    calls = [full_signature(item) for item in get_overloads(inspect.unwrap(function))] or [inspect.signature(function)]
     yield from (f"### headscope.{name}", "", parts[""].strip(), "", "```py")
     yield from (_call(name, call) for call in calls)
     yield from ("```", "")
@@ -125,7 +124,7 @@ def _arguments(method: Callable[..., Any]) -> str:
 def _values() -> Iterator[str]:
     yield from ("## Types of options", "", "| type | values |", "|---|---|")
     for name in _NAMES_OF_VALUES:
-        yield f"| `headscope.{name}` | {', '.join(f'`{value}`' for value in get_args(getattr(options, name)))} |"
+        yield f"| `headscope.{name}` | {', '.join(f'`{value}`' for value in get_args(getattr(arguments, name)))} |"
     yield ""
 
 

@@ -47,6 +47,9 @@ _MODEL = (
     "tests/model/test_adapters_against_peft.py", "tests/model/test_quantized.py",
     "tests/model/test_across_families.py", "tests/checks/test_rules.py",
 )  # fmt: skip
+_OF_TOKENIZERS = ("tests/checks/test_tokenizer_facts.py",)
+_OF_HEADS = ("tests/checks/test_head_trials.py",)
+_OF_HEALTH = ("tests/model/test_head_health.py", "tests/checks/test_rules_directly.py")
 _STATES = (
     "tests/states/test_wrapped_keys.py", "tests/states/test_states_of_files.py", "tests/states/test_peft_keys.py",
     "tests/states/test_no_config.py",
@@ -60,16 +63,23 @@ _CHECKPOINTS = (
 )  # fmt: skip
 _FLOORED = (
     "pooling", "collapse", "picks", "head_slice", "indexing", "replay", "verify", "changed_inputs", "counterpart",
-    "other_inputs", "size_branches",
+    "other_inputs", "size_branches", "vocabulary",
 )  # fmt: skip
 _ROOMS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (  # folder, files (all where none is named), tests
+    ("headscope/trace", ("program",), _OF_HEADS),
     (
         "headscope/trace",
         (*_FLOORED, "agreement", "formula", "side_values", "simplification", "evaluate", "axes"),
         _TRACE,
     ),
     ("headscope/checks", (), _CHECKS),
+    ("headscope/examination", ("tokenizer",), _OF_TOKENIZERS),
+    ("headscope/examination", ("head_trial",), _OF_HEADS),
+    ("headscope/examination", ("base_numbers",), ("tests/checks/test_rules.py",)),
+    ("headscope/model", ("head_statistics",), _OF_HEALTH),
     ("headscope/model", (), _MODEL),
+    ("headscope/checkpoints", ("vocabulary",), _OF_TOKENIZERS),
+    ("headscope/checkpoints", ("tokenizer_file",), ("tests/model/test_tokenizers.py",)),
     ("headscope/checkpoints/states", (), _STATES),
     ("headscope/checkpoints", (), _CHECKPOINTS),
 )
@@ -147,9 +157,12 @@ def _children(node: ast.AST) -> Iterator[ast.AST]:
     for name, value in ast.iter_fields(node):
         if name in {"annotation", "returns", "decorator_list", "type_params"} or isinstance(node, ast.JoinedStr):
             continue
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-            continue
-        yield from (item for item in (value if isinstance(value, list) else [value]) if isinstance(item, ast.AST))
+        items = value if isinstance(value, list) else [value]
+        yield from (item for item in items if isinstance(item, ast.AST) and not _is_for_types(item))
+
+
+def _is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
 def _changes_of(node: ast.AST) -> Iterator[tuple[ast.AST, str]]:  # noqa: PLR0912 - one line for each kind of node
@@ -361,7 +374,7 @@ def _print(results: Sequence[Result]) -> int:
 
 def _has_floor(file: str) -> bool:
     folder, name = Path(file).parent.name, Path(file).stem
-    return folder == "checks" or (folder == "trace" and name in _FLOORED)
+    return folder == "checks" or name in _FLOORED
 
 
 if __name__ == "__main__":

@@ -3,12 +3,14 @@
 import hashlib
 import json
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlencode
 
@@ -17,6 +19,12 @@ MOVED = "89abcdef0123456789abcdef0123456789abcdef"
 OWN_CACHE = "/api/resolve-cache/"
 """To where the Hub redirects small files: its edge cache, which no limit counts."""
 LARGE = (".safetensors", ".bin", ".gguf", ".pt", ".ckpt", ".distcp")
+
+
+def client_settings(endpoint: str, home: Path, **more: str) -> dict[str, str]:
+    """The environment of a process whose client asks the Hub at `endpoint`, with a cache of its own."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    return kept | {"HF_ENDPOINT": endpoint, "HF_HOME": str(home / "hf"), "HF_HUB_DISABLE_TELEMETRY": "1"} | more
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from headscope.facts import Finding, Head, PoolingKind, Profile, Severity, Verdi
 
 def formula_of(model: str | Path | nn.Module) -> str:
     """One function for a checkpoint and a module."""
-    report = headscope.inspect(model, task="sequence-classification", verify=True)
+    report = headscope.inspect(model, task="sequence-classification", prove=True)
     assert_type(report, headscope.Examination)
     assert_type(report.head, Head | None)
     return report.head.formula if report.head else ""
@@ -33,7 +33,7 @@ def new_weights(model: Path, names: tuple[str, ...]) -> tuple[str, ...]:
 def failures(model: str, profile: headscope.ProfileName, fail_on: headscope.SeverityName) -> Iterator[Finding]:
     """Values of options with a name for their type, or the enums of the facts."""
     ignore = (headscope.Ignore("HS202", reason="known"), "HS301")
-    result = headscope.check(model, profile, fail_on=fail_on, ignore=ignore, rules="HS1", num_labels=3, offline=True)
+    result = headscope.check(model, profile, fail_on=fail_on, ignore=ignore, select="HS1", num_labels=3, offline=True)
     again = headscope.check(model, Profile.INFERENCE, fail_on=Severity.ERROR, num_labels=3, offline=True)
     assert_type(again, headscope.Checked)
     assert_type(result.verdict, Verdict)

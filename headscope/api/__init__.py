@@ -1,5 +1,6 @@
 """The use cases, one file each. Importing them imports neither torch nor transformers."""
 
+from headscope.api.arguments import DeviceName, DrawingName, ProfileName, SeverityName
 from headscope.api.atlas import heads
 from headscope.api.batches import scan_batch
 from headscope.api.checking import check
@@ -8,7 +9,6 @@ from headscope.api.drawing import diagram
 from headscope.api.explaining import explain
 from headscope.api.forward_pass import forward
 from headscope.api.inspection import inspect
-from headscope.api.options import DeviceName, DrawingName, ProfileName, SeverityName
 from headscope.api.probing import probe
 from headscope.api.save_verification import verify_save
 from headscope.api.scanning import scan

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from headscope.api.options import refuses_unknown
+from headscope.api.arguments import use_case
 from headscope.api.shown import Heads
 from headscope.errors import UsageError, did_you_mean
 from headscope.examination.request import Progress
@@ -20,7 +18,7 @@ from headscope.facts import PoolingKind, Task
 from headscope.facts.atlas import AtlasHead, AtlasParameter, HeadEntry
 from headscope.facts.counting import few_of
 from headscope.facts.tasks import parse_task
-from headscope.fleet.processes import begin_worker, worker_context
+from headscope.fleet.processes import Workers, begin_worker, results
 
 if TYPE_CHECKING:
     from headscope.facts import HeadTrace
@@ -42,7 +40,7 @@ class _Target:
     task: Task
 
 
-@refuses_unknown
+@use_case
 def heads(
     pattern: str = "",
     *,
@@ -178,20 +176,12 @@ def _trace_all(targets: list[_Target], workers: int, tell: Callable[[str], None]
         return [_entry(target) for target in _announced(targets, tell)]
     batches = [targets[at : at + _BATCH] for at in range(0, len(targets), _BATCH)]
     found: list[HeadEntry] = []
-    others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(min(workers, len(batches)), mp_context=worker_context(), initializer=begin_worker)
-    try:
-        waiting = [pool.submit(_entries, batch) for batch in batches]
-        for done in as_completed(waiting):
-            found += done.result()
-            tell(f"traced {len(found)} of {len(targets)} classes")
-    except BaseException:  # an interrupt too: what the workers are at is not waited for
-        pool.shutdown(wait=False, cancel_futures=True)
-        # Else the executor waits for them when the interpreter ends.
-        for worker in set(multiprocessing.active_children()) - others:
-            worker.kill()
-        raise
-    pool.shutdown()
+    crew = Workers(begin_worker)
+    for entries in results(
+        lambda batch: crew.worker().call(_entries, batch), batches, min(workers, len(batches)), crew
+    ):
+        found += entries
+        tell(f"traced {len(found)} of {len(targets)} classes")
     return found
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any
+from typing import Any, Unpack
 
-from headscope.api.options import ProfileName, SeverityName, refuses_unknown
-from headscope.api.scan_options import plan_of, target_of
-from headscope.checks import Ignore
+from headscope.api.arguments import use_case
+from headscope.api.scan_options import BatchOptions, plan_of, target_of
 from headscope.errors import UsageError
 from headscope.examination.structure import ReportMemory
 from headscope.facts.scan import columns
@@ -18,22 +17,8 @@ from headscope.fleet.target import without_repeats
 from headscope.recent import Recent
 
 
-@refuses_unknown
-def scan_batch(
-    batch: Mapping[str, Iterable[Any]],
-    *,
-    profile: ProfileName | None = None,
-    rules: str | Iterable[str] = (),
-    ignore: str | Iterable[str | Ignore] = (),
-    fail_on: SeverityName = "error",
-    num_labels: int | None = None,
-    task: str | None = None,
-    revision: str | None = None,
-    cache_dir: str | PathLike[str] | None = None,
-    token: str | None = None,
-    offline: bool = False,
-    timeout: float | None = None,
-) -> dict[str, list[Any]]:
+@use_case
+def scan_batch(batch: Mapping[str, Iterable[Any]], **options: Unpack[BatchOptions]) -> dict[str, list[Any]]:
     """The rows of one batch as columns, for Ray Data, Dask, Spark or Beam: a plain function of its arguments.
 
     The batch is examined in this process, without limits. What its checkpoints share with earlier batches (class,
@@ -43,17 +28,7 @@ def scan_batch(
     Args:
         batch: Columns by name, such as a dictionary, a pandas DataFrame or an Arrow table; `reference` holds the
             checkpoints, as `scan` takes them.
-        profile: What the findings are weighed for, `training` or `inference` (default: as for `scan`).
-        rules: Rules to run, such as `HS1` or `"HS101,HS202"` (default: all).
-        ignore: Rules not to count.
-        fail_on: Severity from which a finding fails a checkpoint.
-        num_labels: Number of classes (default: from each config).
-        task: A task such as `token-classification` (default: from each checkpoint).
-        revision: Branch, tag or commit on the Hub (default: `main`).
-        cache_dir: The Hub's cache folder (default: `$HF_HUB_CACHE`).
-        token: Access token (default: `$HF_TOKEN` or the stored login).
-        offline: Make no network requests.
-        timeout: Time limit for the Hub requests of one checkpoint, in seconds (default: 120).
+        options: See `BatchOptions`.
 
     Returns:
         The columns of the table, each a list with one value per checkpoint, in the order of the batch.
@@ -67,7 +42,7 @@ def scan_batch(
         >>> rows["pooling_kind"]
         ['last_non_pad_token', 'first_token']
     """
-    plan = plan_of(locals() | {"workers": 0, "time_limit": SECONDS, "memory_limit": None})
+    plan = plan_of({**options, "workers": 0, "time_limit": SECONDS, "memory_limit": None})
     references = _references(batch)
     kept = _kept_for(plan.work)
     targets = without_repeats(map(target_of, references))

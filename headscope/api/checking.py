@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Annotated, Unpack, overload
 
-from headscope.api.options import (
-    DeviceName,
+from headscope.api.arguments import (
+    CachedOptions,
+    DataOptions,
+    ModuleOptions,
+    PredictOptions,
     ProfileName,
-    SeverityName,
-    given_options,
-    make_request,
-    module_options,
-    read_names,
-    read_path,
-    read_selection,
-    refuses_unknown,
+    RuleOptions,
+    use_case,
 )
+from headscope.api.options import make_request, module_options, options_of, read_names, read_path, read_selection
 from headscope.api.shown import Checked, fields_of, shown
 from headscope.checks import judge
-from headscope.checks.selection import Ignore, Selection
+from headscope.checks.selection import Selection
 from headscope.errors import UsageError
 from headscope.examination.checkpoint import Examined, examine
 from headscope.examination.evidence import gather
@@ -30,7 +28,7 @@ from headscope.examination.in_memory import is_in_memory
 from headscope.examination.labeled import DataRequest, Labeled, read_labeled, with_data
 from headscope.examination.request import Progress, Request
 from headscope.examination.structure import ReportMemory
-from headscope.facts import Profile, Severity, Unavailable
+from headscope.facts import Profile, Unavailable
 from headscope.facts.check import CheckResult, Subject
 from headscope.facts.labeled import Predictions
 
@@ -39,96 +37,53 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+class OfCheckpoint(CachedOptions, total=False):
+    """What a check is told of a checkpoint."""
+
+    no_numbers: Annotated[
+        bool,
+        "Don't read the base model's numbers, which a check for inference reads from files on this machine. For a "
+        "checkpoint only.",
+    ]
+
+
+class CheckpointCheck(RuleOptions, PredictOptions, OfCheckpoint, total=False):
+    """The options of `check` for a checkpoint."""
+
+
+class ModuleCheck(RuleOptions, DataOptions, ModuleOptions, total=False):
+    """The options of `check` for a model in memory."""
+
+
+class CheckOptions(CheckpointCheck, ModuleCheck, total=False):
+    """The options of `check`."""
+
+
 @overload
 def check(
     reference: str | PathLike[str],
     profile: Profile | ProfileName = "training",
     *,
-    rules: str | Iterable[str] = (),
-    ignore: str | Iterable[str | Ignore] = (),
-    fail_on: Severity | SeverityName = "error",
-    data: str | PathLike[str] | None = None,
-    label_column: str | Iterable[str] | None = None,
-    text_column: str | Iterable[str] | None = None,
-    split: str | None = None,
-    predict: int | None = None,
-    device: DeviceName | None = None,
-    num_labels: int | None = None,
-    labels: str | Iterable[str] | None = None,
-    task: str | None = None,
-    model_class: str | None = None,
-    tokens: str | Iterable[str] | None = None,
-    revision: str | None = None,
-    subfolder: str | None = None,
-    variant: str | None = None,
-    cache_dir: str | PathLike[str] | None = None,
-    token: str | None = None,
-    offline: bool = False,
-    trust_remote_code: bool = False,
-    adapter: str | PathLike[str] | None = None,
-    timeout: float | None = None,
-    cache: bool = False,
-    no_numbers: bool = False,
     progress: Progress | None = None,
+    **options: Unpack[CheckpointCheck],
 ) -> Checked: ...
 @overload
 def check(
     reference: nn.Module,
     profile: Profile | ProfileName = "training",
     *,
-    rules: str | Iterable[str] = (),
-    ignore: str | Iterable[str | Ignore] = (),
-    fail_on: Severity | SeverityName = "error",
-    data: str | PathLike[str] | None = None,
-    label_column: str | Iterable[str] | None = None,
-    text_column: str | Iterable[str] | None = None,
-    split: str | None = None,
-    labels: str | Iterable[str] | None = None,
-    task: str | None = None,
-    offline: bool = False,
-    example_inputs: Any = None,
-    output: str | None = None,
-    loaded_from: str | PathLike[str] | None = None,
-    loading_info: Mapping[str, Any] | None = None,
     optimizer: torch.optim.Optimizer | None = None,
     progress: Progress | None = None,
+    **options: Unpack[ModuleCheck],
 ) -> Checked: ...
-@refuses_unknown
+@use_case
 def check(
     reference: str | PathLike[str] | nn.Module,
     profile: Profile | ProfileName = "training",
     *,
-    rules: str | Iterable[str] = (),
-    ignore: str | Iterable[str | Ignore] = (),
-    fail_on: Severity | SeverityName = "error",
-    data: str | PathLike[str] | None = None,
-    label_column: str | Iterable[str] | None = None,
-    text_column: str | Iterable[str] | None = None,
-    split: str | None = None,
-    predict: int | None = None,
-    device: DeviceName | None = None,
-    num_labels: int | None = None,
-    labels: str | Iterable[str] | None = None,
-    task: str | None = None,
-    model_class: str | None = None,
-    tokens: str | Iterable[str] | None = None,
-    revision: str | None = None,
-    subfolder: str | None = None,
-    variant: str | None = None,
-    cache_dir: str | PathLike[str] | None = None,
-    token: str | None = None,
-    offline: bool = False,
-    trust_remote_code: bool = False,
-    adapter: str | PathLike[str] | None = None,
-    timeout: float | None = None,
-    cache: bool = False,
-    no_numbers: bool = False,
-    example_inputs: Any = None,
-    output: str | None = None,
-    loaded_from: str | PathLike[str] | None = None,
-    loading_info: Mapping[str, Any] | None = None,
     optimizer: torch.optim.Optimizer | None = None,
     progress: Progress | None = None,
+    **options: Unpack[CheckOptions],
 ) -> Checked:
     """Runs the checks on a checkpoint, or on a model in memory, for use in `profile`.
 
@@ -137,42 +92,8 @@ def check(
             or a snapshot file; or a model in memory
             (`nn.Module`, also compiled or wrapped), which stays untouched.
         profile: What the model is used for next: `training` or `inference`.
-        rules: Rules to run (default: all): IDs, names or beginnings of IDs, several or one text `"HS101,HS2"`.
-        ignore: Rules whose findings don't fail the check, written as in `rules`; an `Ignore` can also have a reason, a
-            last day and a pattern of models.
-        fail_on: The lowest severity that fails the check: `error`, `warning` or `note`.
-        data: Labeled data to compare with the classes: a csv, tsv, jsonl or parquet file, or a folder that
-            `datasets` saved.
-        label_column: The column of the labels; several if each is one class, with cells of 0 and 1.
-        text_column: The column of the texts; two for pairs. Needed for `predict` only.
-        split: The split of a folder that holds several.
-        predict: Number of rows to predict with the real weights, to measure the order of the classes. For a checkpoint
-            only.
-        device: Where to predict: `cpu` (default), `cuda`, `cuda:0` or `mps`. For a checkpoint only.
-        num_labels: Number of classes (default: from the config); 1 means regression.
-        labels: Class names in order, several or one text `"A,B,C"`.
-        task: A task such as `sequence-classification` or `token-classification` (default: from the checkpoint).
-        model_class: A class of Transformers, such as `BertForSequenceClassification`.
-        tokens: Tokens of a causal language model whose logits are the scores, such as `"no,yes"` of a reranker.
-        revision: Branch, tag or commit on the Hub (default: `main`).
-        subfolder: Folder inside the repository or the local folder.
-        variant: Variant of the weight files, such as `fp16` for `model.fp16.safetensors`.
-        cache_dir: The Hub's cache folder (default: `$HF_HUB_CACHE`).
-        token: Access token for gated and private repositories (default: `$HF_TOKEN` or the stored login).
-        offline: Make no network requests: use local files, the Hub's cache and the bundled snapshots.
-        trust_remote_code: Run model code that comes with the checkpoint.
-        adapter: A PEFT adapter (Hub ID or folder) to put on `reference`.
-        timeout: Total time limit for Hub requests, in seconds (default: 120).
-        cache: Read and write the report cache.
-        no_numbers: Don't read the base model's numbers, which a check for inference reads from files on this machine.
-            For a checkpoint only.
-        example_inputs: What the module's `forward` takes: a mapping of arguments, a tensor, or several in order, with a
-            batch axis of at least 1. Models of Transformers don't need it. For a module only.
-        output: Name of the scores to examine if `forward` returns several. For a module only.
-        loaded_from: The checkpoint that the module was loaded from, if its config doesn't name it. For a module only.
-        loading_info: What `from_pretrained(..., output_loading_info=True)` returned: replaces reading the checkpoint.
-            For a module only.
         optimizer: The optimizer that trains the module: weights that it leaves out are reported. For a module only.
+        options: See `CheckOptions`.
         progress: Called with a short sentence before each step.
 
     Returns:
@@ -191,40 +112,32 @@ def check(
         >>> result.findings[0].id
         'HS102'
     """
-    options = given_options(locals(), "reference", "profile", "rules", "ignore", "fail_on", "progress", *_OF_DATA)
-    wanted_data = data_request(data, label_column, text_column, split, predict, device)
-    selection = read_selection(rules, ignore, fail_on)
-    wanted = read_profile(profile)
+    rules, data = options_of(RuleOptions, options), options_of(PredictOptions, options)
+    rest = {name: value for name, value in options.items() if name not in rules | data}
+    selection, wanted, labeled_data = read_selection(**rules), read_profile(profile), data_request(**data)
     if is_in_memory(reference):
         from headscope.examination.training import live_subject
 
-        if predict is not None:
+        if data.get("predict") is not None:
             raise UsageError(
                 "predict needs a tokenizer, and a model in memory has none", "save the model, and check that folder"
             )
-        labeled = read_labeled(wanted_data) if wanted_data else None
-        subject = live_subject(reference, wanted, **module_options(options, "check"))
+        labeled = read_labeled(labeled_data) if labeled_data else None
+        own = {} if optimizer is None else {"optimizer": optimizer}
+        subject = live_subject(reference, wanted, **module_options(rest, ModuleOptions.__annotations__, **own))
         return _judged(with_data(subject, labeled), selection)
-    request = make_request(reference, options)
-    labeled = read_labeled(wanted_data) if wanted_data else None
+    if optimizer is not None:
+        raise UsageError("optimizer is an option for a model in memory, not for a checkpoint", "leave it out")
+    request = make_request(reference, rest)
+    labeled = read_labeled(labeled_data) if labeled_data else None
     return check_one(request, wanted, selection, progress, labeled=labeled)
 
 
-_OF_DATA = ("data", "label_column", "text_column", "split", "predict", "device")
-
-
-def data_request(  # noqa: PLR0917  in the order of `_OF_DATA`
-    data: str | PathLike[str] | None,
-    label_column: str | Iterable[str] | None,
-    text_column: str | Iterable[str] | None,
-    split: str | None,
-    predict: int | None,
-    device: str | None,
-) -> DataRequest | None:
+def data_request(**options: Unpack[PredictOptions]) -> DataRequest | None:
     """The request for labeled data that the options make; None without data. Raises UsageError for a contradiction."""
-    given = dict(zip(_OF_DATA, (data, label_column, text_column, split, predict, device), strict=True))
+    data, predict, device = options.get("data"), options.get("predict"), options.get("device")
     if data is None:
-        lost = next((name for name, value in given.items() if value), None)
+        lost = next((name for name, value in options.items() if value), None)
         if lost is not None:
             raise UsageError(f"{lost} was given without data", "add --data FILE")
         return None
@@ -232,8 +145,8 @@ def data_request(  # noqa: PLR0917  in the order of `_OF_DATA`
         raise UsageError(f"predict must be a whole number, not {predict!r}", "write predict=64")
     if device is not None and predict is None:
         raise UsageError("device was given without predict", "add --predict N, or leave the device out")
-    file = read_path(data, "data") or ""
-    return DataRequest(file, _names(label_column), _names(text_column), split, predict, device or "cpu")
+    columns = _names(options.get("label_column")), _names(options.get("text_column"))
+    return DataRequest(read_path(data, "data") or "", *columns, options.get("split"), predict, device or "cpu")
 
 
 def _names(given: str | Iterable[str] | None) -> tuple[str, ...]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from os import PathLike
+from typing import Unpack
 
-from headscope.api.options import given_options, make_request, read_labels, refuses_unknown
+from headscope.api.arguments import CachedOptions, use_case
+from headscope.api.options import make_request, read_labels
 from headscope.api.shown import Compared, shown
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.cache import open_cache
@@ -39,27 +41,13 @@ from headscope.facts.weight_inventory import WeightInventory
 _LARGEST_TENSOR = 2_000_000_000
 
 
-@refuses_unknown
+@use_case
 def compare(
     *references: str | PathLike[str],
     values: bool = False,
-    num_labels: int | None = None,
-    labels: str | Iterable[str] | None = None,
-    task: str | None = None,
-    model_class: str | None = None,
-    tokens: str | Iterable[str] | None = None,
-    revision: str | None = None,
-    subfolder: str | None = None,
-    variant: str | None = None,
-    cache_dir: str | PathLike[str] | None = None,
-    token: str | None = None,
-    offline: bool = False,
-    trust_remote_code: bool = False,
-    adapter: str | PathLike[str] | None = None,
-    timeout: float | None = None,
-    cache: bool = False,
-    verify: bool = False,
+    prove: bool = False,
     progress: Progress | None = None,
+    **options: Unpack[CachedOptions],
 ) -> Compared:
     """Compares the heads of several checkpoints, or of a checkpoint and the files it was exported to.
 
@@ -67,22 +55,8 @@ def compare(
         *references: Two checkpoints or more, each as for `inspect`, or a checkpoint and its GGUF or ONNX exports, which
             are compared with the first checkpoint by name and shape. The options apply to all checkpoints.
         values: Compare the stored numbers of the parameters that all heads have, bit by bit.
-        num_labels: Number of classes (default: from the config); 1 means regression.
-        labels: Class names in order, several or one text `"A,B,C"`.
-        task: A task such as `sequence-classification` or `token-classification` (default: from the checkpoint).
-        model_class: A class of Transformers, such as `BertForSequenceClassification`.
-        tokens: Tokens of a causal language model whose logits are the scores, such as `"no,yes"` of a reranker.
-        revision: Branch, tag or commit on the Hub (default: `main`).
-        subfolder: Folder inside the repository or the local folder.
-        variant: Variant of the weight files, such as `fp16` for `model.fp16.safetensors`.
-        cache_dir: The Hub's cache folder (default: `$HF_HUB_CACHE`).
-        token: Access token for gated and private repositories (default: `$HF_TOKEN` or the stored login).
-        offline: Make no network requests: use local files, the Hub's cache and the bundled snapshots.
-        trust_remote_code: Run model code that comes with the checkpoint.
-        adapter: A PEFT adapter (Hub ID or folder) to put on `reference`.
-        timeout: Total time limit for Hub requests, in seconds (default: 120).
-        cache: Read and write the report cache.
-        verify: Report how the gradients of the head agree with the traced pooling, and what padding changes.
+        prove: Report how the gradients of the head agree with the traced pooling, and what padding changes.
+        options: See `CachedOptions`.
         progress: Called with a short sentence before each step.
 
     Returns:
@@ -98,12 +72,12 @@ def compare(
         >>> [difference.what for difference in result.differences][:3]
         ['class', 'operations', 'formula']
     """
-    options = given_options(locals(), "references", "values", "progress")
     if len(references) < len("AB"):
         raise UsageError(f"compare needs at least two models; got {len(references)}", "name another model")
-    options["labels"] = read_labels(labels)  # once: an iterator has nothing left for the second model
-    requests = [make_request(reference, options) for reference in references]
-    memory = ReportMemory(open_cache(cache), Structures())
+    labels = read_labels(options.get("labels"))  # once: an iterator has nothing left for the second model
+    given = options | {"labels": labels, "verify": prove}
+    requests = [make_request(reference, given) for reference in references]
+    memory = ReportMemory(open_cache(options.get("cache", False)), Structures())
     exports, examined = {}, []
     for request in requests:
         found = _examined(request, progress, memory)

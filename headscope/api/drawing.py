@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from headscope.api.options import DrawingName, refuses_unknown
+from headscope.api.arguments import DrawingName, use_case
 from headscope.errors import UsageError
 from headscope.facts import Report
 
 
-@refuses_unknown
+@use_case
 def diagram(report: Report, format: DrawingName = "mermaid") -> str:
     """Draws the head of a report.
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from headscope.api.options import refuses_unknown
+from headscope.api.arguments import use_case
 from headscope.api.shown import Explained
 
 
-@refuses_unknown
+@use_case
 def explain(*topics: str) -> Explained:
     """Explains rules, poolings, operations or ideas.
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from headscope.api.options import DeviceName, given_options, make_request, module_options, refuses_unknown
+from headscope.api.arguments import CachedOptions, DeviceName, ModuleOptions, use_case
+from headscope.api.options import make_request, module_options
 from headscope.api.shown import Forwarded
 from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.checkpoint import examine
@@ -49,6 +50,10 @@ class Material:
         return tuple(kind for kind, value in given.items() if value)
 
 
+class ForwardOptions(CachedOptions, ModuleOptions, total=False):
+    """The options of `forward`: for a checkpoint, and for a model in memory."""
+
+
 @overload
 def forward(
     reference: str | PathLike[str],
@@ -58,37 +63,17 @@ def forward(
     text_pair: str | Iterable[str] = (),
     image: str | None = None,
     audio: str | None = None,
-    num_labels: int | None = None,
-    labels: str | Iterable[str] | None = None,
-    task: str | None = None,
-    model_class: str | None = None,
-    tokens: str | Iterable[str] | None = None,
-    revision: str | None = None,
-    subfolder: str | None = None,
-    variant: str | None = None,
-    cache_dir: str | PathLike[str] | None = None,
-    token: str | None = None,
-    offline: bool = False,
-    trust_remote_code: bool = False,
-    adapter: str | PathLike[str] | None = None,
-    timeout: float | None = None,
-    cache: bool = False,
     progress: Progress | None = None,
+    **options: Unpack[CachedOptions],
 ) -> Forwarded: ...
 @overload
 def forward(
     reference: nn.Module,
     *,
-    labels: str | Iterable[str] | None = None,
-    task: str | None = None,
-    offline: bool = False,
-    example_inputs: Any = None,
-    output: str | None = None,
-    loaded_from: str | PathLike[str] | None = None,
-    loading_info: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
+    **options: Unpack[ModuleOptions],
 ) -> Forwarded: ...
-@refuses_unknown
+@use_case
 def forward(
     reference: str | PathLike[str] | nn.Module,
     *,
@@ -97,26 +82,8 @@ def forward(
     text_pair: str | Iterable[str] = (),
     image: str | None = None,
     audio: str | None = None,
-    num_labels: int | None = None,
-    labels: str | Iterable[str] | None = None,
-    task: str | None = None,
-    model_class: str | None = None,
-    tokens: str | Iterable[str] | None = None,
-    revision: str | None = None,
-    subfolder: str | None = None,
-    variant: str | None = None,
-    cache_dir: str | PathLike[str] | None = None,
-    token: str | None = None,
-    offline: bool = False,
-    trust_remote_code: bool = False,
-    adapter: str | PathLike[str] | None = None,
-    timeout: float | None = None,
-    cache: bool = False,
-    example_inputs: Any = None,
-    output: str | None = None,
-    loaded_from: str | PathLike[str] | None = None,
-    loading_info: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
+    **options: Unpack[ForwardOptions],
 ) -> Forwarded:
     """Runs a forward pass and returns the shape of the tensor at each stage of the head.
 
@@ -133,27 +100,7 @@ def forward(
         text_pair: The second text of each pair, as many as `text`.
         image: Path of an image, for the checkpoint's own processor.
         audio: Path of a WAV file, for the checkpoint's own processor.
-        num_labels: Number of classes (default: from the config); 1 means regression.
-        labels: Class names in order, several or one text `"A,B,C"`.
-        task: A task such as `sequence-classification` or `token-classification` (default: from the checkpoint).
-        model_class: A class of Transformers, such as `BertForSequenceClassification`.
-        tokens: Tokens of a causal language model whose logits are the scores, such as `"no,yes"` of a reranker.
-        revision: Branch, tag or commit on the Hub (default: `main`).
-        subfolder: Folder inside the repository or the local folder.
-        variant: Variant of the weight files, such as `fp16` for `model.fp16.safetensors`.
-        cache_dir: The Hub's cache folder (default: `$HF_HUB_CACHE`).
-        token: Access token for gated and private repositories (default: `$HF_TOKEN` or the stored login).
-        offline: Make no network requests: use local files, the Hub's cache and the bundled snapshots.
-        trust_remote_code: Run model code that comes with the checkpoint.
-        adapter: A PEFT adapter (Hub ID or folder) to put on `reference`.
-        timeout: Total time limit for Hub requests, in seconds (default: 120).
-        cache: Read and write the report cache.
-        example_inputs: What the module's `forward` takes: a mapping of arguments, a tensor, or several in order. For a
-            module only.
-        output: Name of the scores to show if `forward` returns several. For a module only.
-        loaded_from: The checkpoint that the module was loaded from, if its config doesn't name it. For a module only.
-        loading_info: What `from_pretrained(..., output_loading_info=True)` returned: replaces reading the checkpoint.
-            For a module only.
+        options: See `ForwardOptions`.
         progress: Called with a short sentence before each step.
 
     Returns:
@@ -171,10 +118,9 @@ def forward(
         >>> result.logits_shape
         ('batch', 3)
     """
-    options = given_options(locals(), "reference", "device", "text", "text_pair", "image", "audio", "progress")
     material = Material(_several(text), _several(text_pair), image, audio)
     if is_in_memory(reference):
-        return _forward_in_memory(reference, device, material, module_options(options, "forward"))
+        return _forward_in_memory(reference, device, material, module_options(options, ModuleOptions.__annotations__))
     _check(material)
     request = make_request(reference, options)
     if material.kinds() and device == _META:

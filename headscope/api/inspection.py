@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Unpack, overload
 
-from headscope.api.options import given_options, make_request, module_options, refuses_unknown
+from headscope.api.arguments import CachedOptions, ModuleOptions, use_case
+from headscope.api.options import make_request, module_options
 from headscope.api.shown import Examination, shown
 from headscope.examination.checkpoint import examine
 from headscope.examination.in_memory import is_in_memory
@@ -17,70 +17,36 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+class InspectOptions(CachedOptions, ModuleOptions, total=False):
+    """The options of `inspect`: for a checkpoint, and for a model in memory."""
+
+
 @overload
 def inspect(
     reference: str | PathLike[str],
     *,
-    num_labels: int | None = None,
-    labels: str | Iterable[str] | None = None,
-    task: str | None = None,
-    model_class: str | None = None,
-    tokens: str | Iterable[str] | None = None,
-    revision: str | None = None,
-    subfolder: str | None = None,
-    variant: str | None = None,
-    cache_dir: str | PathLike[str] | None = None,
-    token: str | None = None,
-    offline: bool = False,
-    trust_remote_code: bool = False,
-    adapter: str | PathLike[str] | None = None,
-    timeout: float | None = None,
-    cache: bool = False,
-    verify: bool = False,
+    prove: bool = False,
     health: bool = False,
     progress: Progress | None = None,
+    **options: Unpack[CachedOptions],
 ) -> Examination: ...
 @overload
 def inspect(
     reference: nn.Module,
     *,
-    labels: str | Iterable[str] | None = None,
-    task: str | None = None,
-    offline: bool = False,
-    example_inputs: Any = None,
-    output: str | None = None,
-    loaded_from: str | PathLike[str] | None = None,
-    loading_info: Mapping[str, Any] | None = None,
-    verify: bool = False,
+    prove: bool = False,
     health: bool = False,
     progress: Progress | None = None,
+    **options: Unpack[ModuleOptions],
 ) -> Examination: ...
-@refuses_unknown
+@use_case
 def inspect(
     reference: str | PathLike[str] | nn.Module,
     *,
-    num_labels: int | None = None,
-    labels: str | Iterable[str] | None = None,
-    task: str | None = None,
-    model_class: str | None = None,
-    tokens: str | Iterable[str] | None = None,
-    revision: str | None = None,
-    subfolder: str | None = None,
-    variant: str | None = None,
-    cache_dir: str | PathLike[str] | None = None,
-    token: str | None = None,
-    offline: bool = False,
-    trust_remote_code: bool = False,
-    adapter: str | PathLike[str] | None = None,
-    timeout: float | None = None,
-    cache: bool = False,
-    verify: bool = False,
+    prove: bool = False,
     health: bool = False,
-    example_inputs: Any = None,
-    output: str | None = None,
-    loaded_from: str | PathLike[str] | None = None,
-    loading_info: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
+    **options: Unpack[InspectOptions],
 ) -> Examination:
     """Examines the head of a model: its operations and shapes, and which of its weights the checkpoint gave.
 
@@ -88,29 +54,9 @@ def inspect(
         reference: A Hub ID, `id@revision`, an `hf://` URI, a Hub URL, a local folder or weight file, a PEFT adapter
             or a snapshot file; or a model in memory
             (`nn.Module`, also compiled or wrapped), which stays untouched.
-        num_labels: Number of classes (default: from the config); 1 means regression.
-        labels: Class names in order, several or one text `"A,B,C"`.
-        task: A task such as `sequence-classification` or `token-classification` (default: from the checkpoint).
-        model_class: A class of Transformers, such as `BertForSequenceClassification`.
-        tokens: Tokens of a causal language model whose logits are the scores, such as `"no,yes"` of a reranker.
-        revision: Branch, tag or commit on the Hub (default: `main`).
-        subfolder: Folder inside the repository or the local folder.
-        variant: Variant of the weight files, such as `fp16` for `model.fp16.safetensors`.
-        cache_dir: The Hub's cache folder (default: `$HF_HUB_CACHE`).
-        token: Access token for gated and private repositories (default: `$HF_TOKEN` or the stored login).
-        offline: Make no network requests: use local files, the Hub's cache and the bundled snapshots.
-        trust_remote_code: Run model code that comes with the checkpoint.
-        adapter: A PEFT adapter (Hub ID or folder) to put on `reference`.
-        timeout: Total time limit for Hub requests, in seconds (default: 120).
-        cache: Read and write the report cache.
-        verify: Report how the gradients of the head agree with the traced pooling, and what padding changes.
+        prove: Report how the gradients of the head agree with the traced pooling, and what padding changes.
         health: Report whether the classifier was ever trained, from its own numbers: `report.health`.
-        example_inputs: What the module's `forward` takes: a mapping of arguments, a tensor, or several in order, with a
-            batch axis of at least 1. Models of Transformers don't need it. For a module only.
-        output: Name of the scores to examine if `forward` returns several. For a module only.
-        loaded_from: The checkpoint that the module was loaded from, if its config doesn't name it. For a module only.
-        loading_info: What `from_pretrained(..., output_loading_info=True)` returned: replaces reading the checkpoint.
-            For a module only.
+        options: See `InspectOptions`.
         progress: Called with a short sentence before each step.
 
     Returns:
@@ -130,14 +76,14 @@ def inspect(
         >>> len(report.weights.new)
         4
     """
-    options = given_options(locals(), "reference", "progress")
+    own = {"verify": prove, "health": health}
     if is_in_memory(reference):
         from headscope.examination.live import inspect_module
 
-        return shown(inspect_module(reference, **module_options(options, "inspect")))
+        return shown(inspect_module(reference, **module_options(options, ModuleOptions.__annotations__, **own)))
     from headscope.examination.findings import with_findings
 
-    request = make_request(reference, options)
+    request = make_request(reference, options | own)
     examined = examine("inspect", request, progress)
     report = with_findings(examined, request)
     if request.health:

@@ -2,138 +2,38 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
-from functools import wraps
-from inspect import Parameter, signature
 from os import PathLike, fspath
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any
 
-from headscope.checks import Ignore, Selection, select
-from headscope.errors import HeadscopeError, UsageError, did_you_mean
+from headscope.checks import Ignore, Selection
+from headscope.checks import select as select_rules
+from headscope.errors import UsageError
 from headscope.examination.request import Request
 from headscope.facts.location import HubOptions, Location
-from headscope.upstream.python import check_folder, fault_of_process
-
-ProfileName = Literal["training", "inference"]
-"""The values of `facts.Profile`."""
-SeverityName = Literal["error", "warning", "note"]
-"""The values of `facts.Severity`."""
-DrawingName = Literal["text", "mermaid", "dot", "svg", "html"]
-"""The formats of a picture."""
-DeviceName = Literal[
-    "meta", "cpu", "mps", "cuda", "cuda:0", "cuda:1", "cuda:2", "cuda:3", "cuda:4", "cuda:5", "cuda:6", "cuda:7"
-]
-"""The devices of `forward` that a type checker accepts; PyTorch may know others."""
-
-_Arguments = ParamSpec("_Arguments")
-_Result = TypeVar("_Result")
-
-_OF_MODULES = ("example_inputs", "labels", "task", "output", "loaded_from", "loading_info", "offline")
-_OF_TRAINING = ("optimizer",)
-_OF_INSPECTION = ("verify", "health")
-_OF_WEIGHTS = ("labels", "task", "loaded_from", "loading_info", "offline")
-_KNOWN = {
-    "inspect": (*_OF_MODULES, *_OF_INSPECTION),
-    "check": (*_OF_MODULES, *_OF_TRAINING),
-    "diff_weights": _OF_WEIGHTS,
-    "forward": _OF_MODULES,
-}
-"""The options that each use case has for a model in memory."""
 
 
-def refuses_unknown(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """`function`, with a UsageError that names the nearest option where Python would raise a bare TypeError."""
-    parameters = signature(function).parameters.values()
-    known = [item.name for item in parameters if item.kind is not Parameter.VAR_POSITIONAL]
-
-    @wraps(function)
-    def call(*values: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
-        _check_names(options, known)
-        with _sound_process():
-            return function(*values, **options)
-
-    return call
-
-
-@contextmanager
-def _sound_process() -> Iterator[None]:
-    """Inside, tensors are made where PyTorch makes them by default, and what the process lacks is a HeadscopeError."""
-    check_folder()
-    torch = sys.modules.get("torch")
-    device = nullcontext() if torch is None or torch.get_default_device().type == "cpu" else torch.device("cpu")
-    try:
-        with device:
-            yield
-    except HeadscopeError:
-        raise
-    except Exception as err:
-        fault = fault_of_process(err)
-        if fault is None:
-            raise
-        raise fault from err
-
-
-def given_options(arguments: Mapping[str, Any], *others: str) -> dict[str, Any]:
-    """The options that a caller gave, from the `locals()` of a use case in its first line, without its other arguments.
-
-    Every option defaults to None or False, so these count as not given. The readers below then notice an option for a
-    checkpoint beside a model in memory, and the other way round, although one signature has both.
-    """
-    return {
-        name: value
-        for name, value in arguments.items()
-        if name not in others and value is not None and value is not False
-    }
-
-
-def request_options(given: dict[str, Any], known: Sequence[str]) -> dict[str, Any]:
-    """The options for a checkpoint. Raises UsageError for one that there is not, or an invalid value."""
+def module_options(options: Mapping[str, Any], known: Iterable[str], **others: Any) -> dict[str, Any]:
+    """The options for a model in memory, among those named `known`. Raises UsageError for one of a checkpoint."""
+    given = _given({**options, **others})
+    names = (*known, *others)
     for name in given:
-        if name in (*_OF_MODULES, *_OF_TRAINING) and name not in known:
-            raise UsageError(f"{name} is an option for a model in memory, not for a checkpoint", "leave it out")
-    _check_names(given, known)
-    return _read(given)
-
-
-def module_options(given: dict[str, Any], use_case: str) -> dict[str, Any]:
-    """The options of a use case for a model in memory. Raises UsageError for one that does not apply there."""
-    known = _KNOWN[use_case]
-    for name in given:
-        if name in _OF_CHECKPOINTS:
+        if name not in names:
             raise UsageError(
-                f"{name} doesn't apply to a model in memory: {_OF_CHECKPOINTS[name]}",
-                f"options: {', '.join(known)}",
+                f"{name} is an option for a checkpoint, not for a model in memory", f"options: {', '.join(names)}"
             )
-    _check_names(given, known)
     return _read(given)
 
 
-_IT_LIES = "it is not read from a place"
-_OF_CHECKPOINTS = {
-    "num_labels": "it has the classes that it has",
-    "model_class": "it has a class already",
-    "tokens": "it gives the scores that its forward returns",
-    "revision": _IT_LIES,
-    "subfolder": _IT_LIES,
-    "variant": _IT_LIES,
-    "cache_dir": _IT_LIES,
-    "token": _IT_LIES,
-    "timeout": _IT_LIES,
-    "cache": "its report is not cached",
-    "no_numbers": "its numbers are in memory already",
-    "adapter": "give the model with its adapter",
-    "trust_remote_code": "its code runs already",
-}
+def options_of(kind: type, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The given options that are those of a `TypedDict`."""
+    return {name: value for name, value in options.items() if name in kind.__annotations__}
 
 
-def _check_names(given: dict[str, Any], known: Sequence[str]) -> None:
-    for name in given:
-        if name not in known:
-            hint = did_you_mean(name, known, f"options: {', '.join(known)}")
-            raise UsageError(f"no such option: {name}", hint)
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that a caller gave: every one that can be left out is None or False then."""
+    return {name: value for name, value in options.items() if value is not None and value is not False}
 
 
 def _read(given: dict[str, Any]) -> dict[str, Any]:
@@ -163,7 +63,7 @@ def read_names(given: Any, option: str) -> tuple[str, ...]:
 
 
 def read_selection(
-    rules: str | Iterable[str] = (),
+    select: str | Iterable[str] = (),
     ignore: str | Iterable[str | Ignore] = (),
     fail_on: str = "error",
     *,
@@ -172,7 +72,7 @@ def read_selection(
     """The rules of a command that its options select. Raises UsageError."""
     listed = read_names(ignore, "ignore") if isinstance(ignore, str) else tuple(ignore)
     ignores = tuple(item if isinstance(item, Ignore) else Ignore(item) for item in listed)
-    return select(read_names(rules, "rules"), ignores, fail_on, command=command)
+    return select_rules(read_names(select, "select"), ignores, fail_on, command=command)
 
 
 def read_count(given: Any) -> int | None:
@@ -205,13 +105,16 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
 """How the values of some options are read; the others are taken as they are."""
 
 
-def make_request(reference: Any, options: dict[str, Any]) -> Request:
+def make_request(reference: Any, options: Mapping[str, Any]) -> Request:
     """The request that the arguments of a use case make. Raises UsageError for invalid arguments."""
     if not isinstance(reference, str | PathLike):
         raise UsageError(
             f"{type(reference).__name__} is not a checkpoint", "give a Hub ID, a path, or a model in memory (nn.Module)"
         )
-    given = request_options(options, _OF_REQUESTS)
+    given = _read(_given(options))
+    for name in given:
+        if name not in _OF_REQUESTS:
+            raise UsageError(f"{name} is an option for a model in memory, not for a checkpoint", "leave it out")
     hub = HubOptions(**_taken(given, HubOptions))
     location = Location(str(reference), **_taken(given, Location), hub=hub)
     return Request(location, **given)

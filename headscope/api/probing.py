@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
+from typing import Unpack
 
-from headscope.api.options import DeviceName, given_options, make_request, read_names, read_path, refuses_unknown
+from headscope.api.arguments import ClassOptions, DeviceName, PlaceOptions, use_case
+from headscope.api.options import make_request, read_names, read_path
 from headscope.api.shown import Probed, fields_of
 from headscope.errors import UsageError
 from headscope.examination.in_memory import is_in_memory
@@ -16,7 +18,11 @@ from headscope.examination.request import Progress
 from headscope.probing.plan import TASK_OF, DtypeName, Plan, ProbeTask, input_of, problem_named
 
 
-@refuses_unknown
+class ProbeOptions(ClassOptions, PlaceOptions, total=False):
+    """The options of `probe` that say which model is run."""
+
+
+@use_case
 def probe(
     reference: str | PathLike[str],
     *,
@@ -34,16 +40,8 @@ def probe(
     batch_size: int = 32,
     features: str | PathLike[str] | None = None,
     dtype: DtypeName = "auto",
-    model_class: str | None = None,
-    revision: str | None = None,
-    subfolder: str | None = None,
-    variant: str | None = None,
-    cache_dir: str | PathLike[str] | None = None,
-    token: str | None = None,
-    offline: bool = False,
-    trust_remote_code: bool = False,
-    timeout: float | None = None,
     progress: Progress | None = None,
+    **options: Unpack[ProbeOptions],
 ) -> Probed:
     """Scores every vector that a classifier of texts could read, on labeled texts, and reports which is best.
 
@@ -70,15 +68,7 @@ def probe(
             run uses them if the checkpoint, the texts, the options and the versions are the same.
         dtype: `float32`, `bfloat16` or `float16`; `auto` is float32 on the CPU, and elsewhere the checkpoint's half
             precision if it changes no vector of sample texts.
-        model_class: A class of Transformers, such as `BertForSequenceClassification`.
-        revision: Branch, tag or commit on the Hub (default: `main`).
-        subfolder: Folder inside the repository or the local folder.
-        variant: Variant of the weight files, such as `fp16` for `model.fp16.safetensors`.
-        cache_dir: The Hub's cache folder (default: `$HF_HUB_CACHE`).
-        token: Access token for gated and private repositories (default: `$HF_TOKEN` or the stored login).
-        offline: Make no network requests.
-        trust_remote_code: Run model code that comes with the checkpoint.
-        timeout: Total time limit for Hub requests, in seconds (default: 120).
+        options: See `ProbeOptions`.
         progress: Called with a short sentence before each step.
 
     Returns:
@@ -91,6 +81,7 @@ def probe(
 
     Example:
         >>> from pathlib import Path
+    from typing import Unpack
         >>> import headscope
         >>> from transformers import BertConfig, BertModel, BertTokenizer
         >>> words = "[PAD] [UNK] [CLS] [SEP] [MASK] good bad a b c d e f".split()
@@ -104,7 +95,6 @@ def probe(
         >>> result.head_input.classifier
         'classifier'
     """
-    options = given_options(locals(), *_OF_PROBE)
     if is_in_memory(reference):
         raise UsageError(
             "probe needs a tokenizer or a processor, and a model in memory has none",
@@ -130,13 +120,6 @@ def probe(
     with tempfile.TemporaryDirectory(prefix="headscope-files-", ignore_cleanup_errors=True) as files:
         result = measure(request, given, plan, folder, Path(files), progress or (lambda sentence: None))
     return Probed(**fields_of(result))
-
-
-_OF_PROBE = (
-    "reference", "data", "text_column", "image_column", "audio_column", "label_column", "task", "split",
-    "limit", "folds", "seed", "device",
-    "batch_size", "features", "dtype", "progress",
-)  # fmt: skip
 
 
 def _columns(given: str | Iterable[str], option: str) -> tuple[str, ...]:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
-from headscope.api.options import SeverityName, read_selection, refuses_unknown
+from headscope.api.arguments import LoadedFromOption, OfflineOption, RuleOptions, RunOptions, use_case
+from headscope.api.options import options_of, read_selection
 from headscope.api.shown import Verified
 from headscope.api.verification import judged
-from headscope.checks import Ignore, Selection
+from headscope.checks import Selection
 from headscope.checks.saved import COMMAND
 from headscope.errors import HeadscopeError, UsageError
 from headscope.examination.in_memory import is_in_memory
-from headscope.facts import Report, Severity, Unavailable
+from headscope.facts import Report, Unavailable
 from headscope.facts.counting import few_of
 from headscope.facts.verification import Compared, HeadMove, LoadedModel, SavedModel
 
@@ -25,19 +26,17 @@ if TYPE_CHECKING:
     from headscope.examination.head_memory import HeadMemory
 
 
-@refuses_unknown
+class SaveOptions(RuleOptions, RunOptions, LoadedFromOption, OfflineOption, total=False):
+    """The options of `verify_save`."""
+
+
+@use_case
 def verify_save(
     model: nn.Module,
     folder: str | PathLike[str],
     *,
     head: bool = False,
-    rules: str | Iterable[str] = (),
-    ignore: str | Iterable[str | Ignore] = (),
-    fail_on: Severity | SeverityName = "error",
-    example_inputs: Any = None,
-    output: str | None = None,
-    loaded_from: str | PathLike[str] | None = None,
-    offline: bool = False,
+    **options: Unpack[SaveOptions],
 ) -> Verified:
     """Compares what a save wrote with the live model: call it right after the save.
 
@@ -47,14 +46,7 @@ def verify_save(
             Accelerate (`save_model`, `save_state`), or one weight file, such as a `.ckpt` of Lightning.
         head: Read only the numbers of the head; the other tensors are looked up by their names and shapes. Default:
             every number is read. The save of an adapter is always compared whole.
-        rules: Rules to run (default: all of `verify_save`): IDs, names or beginnings of IDs.
-        ignore: Rules whose findings don't fail the verification.
-        fail_on: The lowest severity that fails the verification: `error`, `warning` or `note`.
-        example_inputs: What the `forward` of a model takes that is not one of Transformers.
-        output: Name of the scores to examine if `forward` returns several.
-        loaded_from: The checkpoint that the model was loaded from, if its config doesn't name it. Only the save of an
-            adapter is compared with it.
-        offline: Make no network requests.
+        options: See `SaveOptions`.
 
     Returns:
         The verdict, the findings, and each tensor that was compared with its status.
@@ -81,23 +73,21 @@ def verify_save(
         )
     from headscope.examination.head_memory import every_tensor, remember_head
 
-    options: Mapping[str, Any] = {
-        "example_inputs": example_inputs, "output": output,
-        "loaded_from": None if loaded_from is None else str(loaded_from), "offline": offline,
-    }  # fmt: skip
-    selection = selection_of_saves(rules, ignore, fail_on)
-    report, why = _report_on(model, is_adapter=_holds_adapter(Path(folder)), options=options)
+    rules = options_of(RuleOptions, options)
+    seen = {name: value for name, value in options.items() if name not in rules}
+    if seen.get("loaded_from") is not None:
+        seen["loaded_from"] = str(seen["loaded_from"])
+    selection = selection_of_saves(**rules)
+    report, why = _report_on(model, is_adapter=_holds_adapter(Path(folder)), options=seen)
     memory = remember_head(model, report, watches=False) if report is not None else None
     watch = SaveWatch(memory or every_tensor(model), selection, head)
     notes = () if memory else (f"every tensor was compared, because the head could not be traced: {why}",)
     return watch.compare(model, Path(folder), notes=notes)
 
 
-def selection_of_saves(
-    rules: str | Iterable[str] = (), ignore: str | Iterable[str | Ignore] = (), fail_on: str = "error"
-) -> Selection:
+def selection_of_saves(**rules: Unpack[RuleOptions]) -> Selection:
     """The rules on saves that options select. Raises UsageError."""
-    return read_selection(rules, ignore, fail_on, command=COMMAND)
+    return read_selection(**rules, command=COMMAND)
 
 
 def _holds_adapter(folder: Path) -> bool:
@@ -109,7 +99,7 @@ def _report_on(model: Any, *, is_adapter: bool, options: Mapping[str, Any]) -> t
     """What is known of the head of a model; where it cannot be traced, why."""
     from headscope.examination.live import inspect_module, see
 
-    own = {name: options[name] for name in ("example_inputs", "output")}
+    own = options_of(RunOptions, options)
     try:
         return (inspect_module(model, **options) if is_adapter else see(model, **own).alone), ""
     except HeadscopeError as err:

@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from os import PathLike
-from typing import Any
+from typing import Annotated
 
+from headscope.api.arguments import CacheOptions, CountOption, ProfileName, RevisionOption, RuleOptions, TaskOption
 from headscope.api.checking import read_profile
-from headscope.api.options import given_options, make_request, read_selection
-from headscope.fleet.plan import Plan, check_template, limits_of, worker_count
-from headscope.fleet.row import Asked
+from headscope.api.options import make_request, options_of, read_selection
+from headscope.fleet.plan import ScanPlan, check_template, limits_of, worker_count
+from headscope.fleet.pool import MEMORY, SECONDS
+from headscope.fleet.row import RowOptions
 from headscope.fleet.target import Target
 
-_OF_REQUESTS = ("num_labels", "task", "revision", "cache_dir", "token", "offline", "timeout")
+
+class EachOptions(CountOption, TaskOption, RevisionOption, CacheOptions, total=False):
+    """What each checkpoint is examined as, and how the Hub is reached."""
 
 
-def plan_of(arguments: Mapping[str, Any], **given: Any) -> Plan:
-    """The plan that the arguments of `scan` make; `given` are those of the requests, if they are apart.
+class BatchOptions(RuleOptions, EachOptions, total=False):
+    """How each checkpoint of a table is examined and judged."""
 
-    Raises UsageError.
-    """
-    profile = arguments["profile"]
-    template = make_request("", given_options(given or {name: arguments.get(name) for name in _OF_REQUESTS}))
+    profile: Annotated[
+        ProfileName | None,
+        "What the findings are weighed for, `training` or `inference` (default: training for a checkpoint with new "
+        "weights in its head, otherwise inference, as for `inspect`).",
+    ]
+
+
+class ScanOptions(BatchOptions, total=False):
+    """The same with the processes of a scan and their limits, as `scan` takes them."""
+
+    workers: int | None
+    time_limit: float
+    memory_limit: float | None
+
+
+def plan_of(options: ScanOptions) -> ScanPlan:
+    """The plan that options make. Raises UsageError for an invalid value."""
+    profile, rules = options.get("profile"), options_of(RuleOptions, options)
+    template = make_request("", options_of(EachOptions, options))
     check_template(template)
-    return Plan(
+    return ScanPlan(
         template=template,
-        asked=Asked(
-            read_profile(profile) if profile else None,
-            read_selection(arguments["rules"], arguments["ignore"], arguments["fail_on"]),
-        ),
-        workers=worker_count(arguments["workers"]),
-        limits=limits_of(arguments["time_limit"], arguments["memory_limit"]),
+        options=RowOptions(read_profile(profile) if profile else None, read_selection(**rules)),
+        workers=worker_count(options.get("workers")),
+        limits=limits_of(options.get("time_limit", SECONDS), options.get("memory_limit", MEMORY / 1024**3)),
     )
 
 

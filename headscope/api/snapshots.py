@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from os import PathLike, fspath
+from typing import Unpack
 
-from headscope.api.options import given_options, make_request, refuses_unknown
+from headscope.api.arguments import AdapterOption, PlaceOptions, use_case
+from headscope.api.options import make_request
 from headscope.api.shown import Snapshot, fields_of
 from headscope.examination.reading import read_checkpoint
 from headscope.examination.request import Progress
 
 
-@refuses_unknown
+class SnapshotOptions(PlaceOptions, AdapterOption, total=False):
+    """The options of `snapshot`."""
+
+
+@use_case
 def snapshot(
     reference: str | PathLike[str],
     output: str | PathLike[str],
     *,
-    revision: str | None = None,
-    subfolder: str | None = None,
-    variant: str | None = None,
-    cache_dir: str | PathLike[str] | None = None,
-    token: str | None = None,
-    offline: bool = False,
-    adapter: str | PathLike[str] | None = None,
-    timeout: float | None = None,
     progress: Progress | None = None,
+    **options: Unpack[SnapshotOptions],
 ) -> Snapshot:
     """Writes a checkpoint's configuration and tensor headers to a file that every function accepts as a checkpoint.
 
@@ -31,14 +30,7 @@ def snapshot(
         reference: A Hub ID, `id@revision`, an `hf://` URI, a Hub URL, a local folder or weight file, a PEFT adapter
             or a snapshot file.
         output: The file to write, atomically.
-        revision: Branch, tag or commit on the Hub (default: `main`).
-        subfolder: Folder inside the repository or the local folder.
-        variant: Variant of the weight files, such as `fp16` for `model.fp16.safetensors`.
-        cache_dir: The Hub's cache folder (default: `$HF_HUB_CACHE`).
-        token: Access token for gated and private repositories (default: `$HF_TOKEN` or the stored login).
-        offline: Make no network requests: use local files, the Hub's cache and the bundled snapshots.
-        adapter: A PEFT adapter (Hub ID or folder) to put on `reference`.
-        timeout: Total time limit for Hub requests, in seconds (default: 120).
+        options: See `SnapshotOptions`.
         progress: Called with a short sentence before each step.
 
     Returns:
@@ -56,7 +48,7 @@ def snapshot(
         >>> headscope.inspect("roberta.json", num_labels=3).model.class_name
         'RobertaForSequenceClassification'
     """
-    request = make_request(reference, given_options(locals(), "reference", "output", "progress"))
+    request = make_request(reference, options)
     from headscope.checkpoints import write_snapshot
 
     manifest = read_checkpoint(request, progress)

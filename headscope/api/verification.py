@@ -2,127 +2,75 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
-from contextlib import suppress
 from os import PathLike
 from pathlib import Path
-from shutil import rmtree
-from threading import Thread
-from typing import TYPE_CHECKING, Any, BinaryIO, overload
+from typing import IO, TYPE_CHECKING, Unpack, overload
 
-from headscope.api.options import (
-    SeverityName,
-    given_options,
-    make_request,
-    read_selection,
-    refuses_unknown,
-)
+from headscope.api.arguments import AdapterOption, CacheOptions, PlaceOptions, RuleOptions, use_case
+from headscope.api.options import make_request, options_of, read_selection
 from headscope.api.shown import Verified
-from headscope.checks import Ignore, Selection
+from headscope.checks import Selection
 from headscope.checks.loaded import judge_loaded
-from headscope.errors import ExitCode, HeadscopeError, Unsupported, UsageError, error_of
+from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.in_memory import is_in_memory
 from headscope.examination.request import Progress, Request
-from headscope.facts import Severity
 from headscope.facts.environment import tool_version
-from headscope.facts.plain import restore, store
 from headscope.facts.verification import Compared, LoadedModel, SavedModel
+from headscope.fleet.processes import Worker, WorkerEnded
 
 if TYPE_CHECKING:
     from torch import nn
 
 
+class VerifyOptions(RuleOptions, PlaceOptions, AdapterOption, total=False):
+    """The options of `verify`: its rules, and where the checkpoint to compare with is."""
+
+
 @overload
 def verify(
     model: nn.Module,
-    checkpoint: str | PathLike[str],
+    against: str | PathLike[str],
     *,
     head: bool = False,
-    every: bool = False,
-    rules: str | Iterable[str] = (),
-    ignore: str | Iterable[str | Ignore] = (),
-    fail_on: Severity | SeverityName = "error",
-    revision: str | None = None,
-    subfolder: str | None = None,
-    variant: str | None = None,
-    cache_dir: str | PathLike[str] | None = None,
-    token: str | None = None,
-    offline: bool = False,
-    adapter: str | PathLike[str] | None = None,
-    timeout: float | None = None,
     progress: Progress | None = None,
+    **options: Unpack[VerifyOptions],
 ) -> Verified: ...
 @overload
 def verify(
     model: str | PathLike[str],
-    checkpoint: str | PathLike[str] | None = None,
+    against: str | PathLike[str] | None = None,
     *,
     loader: str = "transformers",
     head: bool = False,
-    every: bool = False,
     num_labels: int | None = None,
-    rules: str | Iterable[str] = (),
-    ignore: str | Iterable[str | Ignore] = (),
-    fail_on: Severity | SeverityName = "error",
-    revision: str | None = None,
-    subfolder: str | None = None,
-    variant: str | None = None,
-    cache_dir: str | PathLike[str] | None = None,
-    token: str | None = None,
-    offline: bool = False,
-    adapter: str | PathLike[str] | None = None,
-    timeout: float | None = None,
     progress: Progress | None = None,
+    **options: Unpack[VerifyOptions],
 ) -> Verified: ...
-@refuses_unknown
+@use_case
 def verify(
     model: nn.Module | str | PathLike[str],
-    checkpoint: str | PathLike[str] | None = None,
+    against: str | PathLike[str] | None = None,
     *,
     loader: str | None = None,
     head: bool = False,
-    every: bool = False,
     num_labels: int | None = None,
-    rules: str | Iterable[str] = (),
-    ignore: str | Iterable[str | Ignore] = (),
-    fail_on: Severity | SeverityName = "error",
-    revision: str | None = None,
-    subfolder: str | None = None,
-    variant: str | None = None,
-    cache_dir: str | PathLike[str] | None = None,
-    token: str | None = None,
-    offline: bool = False,
-    adapter: str | PathLike[str] | None = None,
-    timeout: float | None = None,
     progress: Progress | None = None,
+    **options: Unpack[VerifyOptions],
 ) -> Verified:
     """Compares the tensors of a loaded model with the bytes that its checkpoint stores.
 
     Args:
         model: A model in memory, which stays untouched; or a checkpoint, which is loaded in a separate process.
-        checkpoint: The checkpoint to compare with: everything that `inspect` takes except a snapshot (default: the
+        against: The checkpoint to compare with: everything that `inspect` takes except a snapshot (default: the
             checkpoint that `model` names).
         loader: What loads the model: `transformers` (the default), `peft`, `sentence-transformers`, `trl`, `setfit`, or
             `module:function`, which is called with the path or Hub ID. For a checkpoint only.
         head: Compare only the tensors of the head and those of an adapter. Default: every tensor and buffer.
-        every: The default, for callers that name it; not together with `head`.
         num_labels: Number of classes to load a checkpoint with (default: from an adapter's own head, or the config).
-        rules: Rules to run (default: all of `verify`): IDs, names or beginnings of IDs.
-        ignore: Rules whose findings don't fail the verification.
-        fail_on: The lowest severity that fails the verification: `error`, `warning` or `note`.
-        revision: Branch, tag or commit on the Hub (default: `main`).
-        subfolder: Folder inside the repository or the local folder.
-        variant: Variant of the weight files, such as `fp16` for `model.fp16.safetensors`.
-        cache_dir: The Hub's cache folder (default: `$HF_HUB_CACHE`).
-        token: Access token for gated and private repositories (default: `$HF_TOKEN` or the stored login).
-        offline: Make no network requests.
-        adapter: A PEFT adapter (Hub ID or folder) on `checkpoint`, which the model must hold, merged or not.
-        timeout: Total time limit for Hub requests, in seconds (default: 120).
+        options: See `VerifyOptions`.
         progress: Called with a short sentence before each step.
 
     Returns:
@@ -143,32 +91,24 @@ def verify(
         >>> headscope.verify(model, "saved").findings[0].id
         'HS701'
     """
-    options = given_options(
-        locals(), "model", "checkpoint", "loader", "head", "every", "rules", "ignore", "fail_on", "progress"
-    )
-    if head and every:
-        raise UsageError("head asks for a part and every for the whole model", "give one of them")
-    selection = read_selection(rules, ignore, fail_on, command="verify")
+    rules = options_of(RuleOptions, options)
+    place = {name: value for name, value in options.items() if name not in rules} | {"num_labels": num_labels}
+    selection = read_selection(**rules, command="verify")
     if is_in_memory(model):
         if loader is not None:
             raise UsageError("loader is an option for a checkpoint, not for a model in memory", "leave it out")
         if num_labels is not None:
             raise UsageError("num_labels is an option for a checkpoint, not for a model in memory", "leave it out")
-        if checkpoint is None:
-            raise UsageError("verify needs the checkpoint that the model was loaded from", "give it as checkpoint")
+        if against is None:
+            raise UsageError("verify needs the checkpoint that the model was loaded from", "give it as against")
         from headscope.examination.verification import compare_with_checkpoint
 
-        request = make_request(checkpoint, options)
+        request = make_request(against, place)
         return _result(compare_with_checkpoint(model, request, head_only=head, progress=progress), "memory", selection)
     chosen = loader or "transformers"
-    source = make_request(model, options if checkpoint is None else _of_the_hub(options))
-    against = make_request(model if checkpoint is None else checkpoint, options)
-    return _result(_loaded_apart(source, against, chosen, head_only=head, progress=progress), chosen, selection)
-
-
-def _of_the_hub(options: dict[str, Any]) -> dict[str, Any]:
-    """The options that hold for a second checkpoint too."""
-    return {name: value for name, value in options.items() if name in ("cache_dir", "token", "offline", "timeout")}
+    source = make_request(model, place if against is None else options_of(CacheOptions, options))
+    stored = make_request(model if against is None else against, place)
+    return _result(_loaded_apart(source, stored, chosen, head_only=head, progress=progress), chosen, selection)
 
 
 def _result(compared: Compared, loader: str, selection: Selection) -> Verified:
@@ -203,96 +143,35 @@ def _loaded_apart(
 ) -> Compared:
     """The comparison made in a separate process: a loader may print, take all memory, or crash."""
     (progress or (lambda sentence: None))(f"loading with {loader} in a separate process")
-    job = {"source": store(source), "against": store(against), "loader": loader, "head_only": head_only}
-    with tempfile.TemporaryDirectory(prefix="headscope-") as folder:
-        answer, said = Path(folder, "answer.json"), Path(folder, "stderr")
-        command = [sys.executable, "-P", "-c", _CHILD, str(answer)]
-        with said.open("wb") as stream:
-            code = _ended_with(command, f"{json.dumps(job)}\n".encode(), stream, _environment(loader))
-        if answer.is_file():
-            return _answered(json.loads(answer.read_text(encoding="utf-8")))
-        last = _end_of(said).strip().splitlines()[-1:]
+    with tempfile.TemporaryFile() as said, Worker(stderr=said) as worker:
+        try:
+            return worker.call(_load_and_compare, source, against, loader, head_only)
+        except HeadscopeError:
+            raise
+        except WorkerEnded as err:
+            ended = f"was killed by signal {-err.code}" if err.code < 0 else f"ended with exit code {err.code}"
+            words = _end_of(said).strip().splitlines()[-1:]
+        except Exception as err:
+            ended, words = "failed", [f"{type(err).__name__}: {err}"]
     raise Unsupported(
-        f"the process that loaded with {loader} {_ended(code)}{': ' + last[0] if last else ''}",
+        f"the process that loaded with {loader} {': '.join((ended, *words))}",
         "a signal 9 is often too little memory; load it by hand to see more",
     )
 
 
-def _ended_with(command: list[str], job: bytes, stream: BinaryIO, environment: dict[str, str]) -> int:
-    """The exit code of a process that gets a job as a line, and ends when this process does, however that ends."""
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=stream, stderr=stream, env=environment) as child:
-        assert child.stdin is not None  # Popen was given a pipe
-        try:
-            with suppress(BrokenPipeError):  # a process that never started: its exit code shows it
-                child.stdin.write(job)
-                child.stdin.flush()
-            return child.wait()
-        except BaseException:
-            child.kill()
-            raise
+def _end_of(file: IO[bytes], most: int = 10_000) -> str:
+    file.seek(-min(most, os.fstat(file.fileno()).st_size), os.SEEK_END)
+    return file.read().decode("utf-8", errors="replace")
 
 
-_CHILD = "import sys; from headscope.api.verification import answer; answer(sys.argv[1])"
+def _load_and_compare(source: Request, against: Request, loader: str, head_only: bool) -> Compared:
+    """The work of the separate process.
 
-
-def _environment(loader: str) -> dict[str, str]:
-    """The child imports what this process imports, and a loader of the user's also from the current folder.
-
-    That folder comes last, and for such a loader only: a checkpoint's folder may hold a file named as a library is.
+    A loader of the user is also looked for in the current folder. That comes last, and for such a loader only: a
+    checkpoint's folder may hold a file named as a library is.
     """
-    here = [str(Path.cwd())] if ":" in loader else []
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([*(path or str(Path.cwd()) for path in sys.path), *here])}
-
-
-def _end_of(file: Path, most: int = 10_000) -> str:
-    with file.open("rb") as stream:
-        stream.seek(-min(most, file.stat().st_size), os.SEEK_END)
-        return stream.read().decode("utf-8", errors="replace")
-
-
-def _ended(code: int) -> str:
-    return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-
-
-def _answered(answer: dict[str, Any]) -> Compared:
-    if "error" in answer:
-        raise error_of(answer["error"]["code"])(answer["error"]["message"], answer["error"]["hint"])
-    return restore(Compared, answer["compared"])
-
-
-def answer(file: str) -> None:
-    """The work of the separate process: reads the job from stdin and writes what it came to."""
-    job = json.loads(_line_of_parent(Path(file).parent))
-    try:
-        compared = _load_and_compare(job)
-        written: dict[str, Any] = {"compared": store(compared)}
-    except HeadscopeError as err:
-        written = {"error": {"code": err.code, "message": err.message, "hint": err.hint}}
-    Path(file).write_text(json.dumps(written), encoding="utf-8")
-
-
-def _line_of_parent(folder: Path) -> bytes:
-    """The job. The pipe stays open as long as the parent runs: when it closes, this process ends too.
-
-    A parent that was killed can't do that itself, and a loader may run for hours. The loader reads nothing from stdin.
-    """
-    pipe = os.fdopen(os.dup(0), "rb")
-    with Path(os.devnull).open("rb") as nothing:
-        os.dup2(nothing.fileno(), 0)
-    line = pipe.readline()
-
-    def end_with_parent() -> None:
-        pipe.read()
-        rmtree(folder, ignore_errors=True)
-        os._exit(ExitCode.INTERRUPTED)
-
-    Thread(target=end_with_parent, daemon=True).start()
-    return line
-
-
-def _load_and_compare(job: dict[str, Any]) -> Compared:
     from headscope.examination.verification import compare_with_checkpoint, load_model
 
-    source, against = restore(Request, job["source"]), restore(Request, job["against"])
-    model = load_model(source, job["loader"])
-    return compare_with_checkpoint(model, against, head_only=job["head_only"])
+    if ":" in loader:
+        sys.path.append(str(Path.cwd()))
+    return compare_with_checkpoint(load_model(source, loader), against, head_only=head_only)

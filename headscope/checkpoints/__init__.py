@@ -9,7 +9,6 @@ from headscope.checkpoints.checkpoint_files import (
     read_tokenizer_settings,
 )
 from headscope.checkpoints.foreign.timm import is_of_timm, is_timm_wrapper, timm_contents
-from headscope.checkpoints.hub.listing import ListedModel, listed_models
 from headscope.checkpoints.reading import read_manifest
 from headscope.checkpoints.saved import Saved, SavedPart, read_save
 from headscope.checkpoints.score_heads import score_heads_of
@@ -19,7 +18,6 @@ from headscope.checkpoints.weights import with_weight_file
 
 __all__ = [
     "FileReader",
-    "ListedModel",
     "Saved",
     "SavedPart",
     "TensorBytes",
@@ -28,7 +26,6 @@ __all__ = [
     "files_beside",
     "is_of_timm",
     "is_timm_wrapper",
-    "listed_models",
     "open_sidecar",
     "path_in",
     "read_manifest",

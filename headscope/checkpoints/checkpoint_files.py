@@ -83,8 +83,7 @@ def read_tokenizer_settings(sidecar: FileReader) -> dict[str, Any] | None:
     found = _object_in(sidecar, TOKENIZER_CONFIG) if sidecar.has(TOKENIZER_CONFIG) else None
     if found is None and not set(sidecar.names()) & set(_TOKENIZER_FILES):
         return None
-    at_hand = sidecar.storage.names_at_hand() or ()
-    is_older = "added_tokens_decoder" not in (found or {}) and _SPECIAL_TOKENS in at_hand
+    is_older = "added_tokens_decoder" not in (found or {}) and sidecar.has(_SPECIAL_TOKENS)
     return (found or {}) | (_object_in(sidecar, _SPECIAL_TOKENS) if is_older else {})
 
 

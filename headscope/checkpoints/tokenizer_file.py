@@ -1,4 +1,4 @@
-"""What `tokenizer.json` puts before a text: read off its post-processor, without the tokenizer."""
+"""What `tokenizer.json` puts around a text: read off its post-processor, without the tokenizer."""
 
 import json
 from dataclasses import dataclass
@@ -35,21 +35,33 @@ def first_token_of_file(text: str) -> str | None:
     if at < 0:
         raise ValueError("no post_processor")
     value, _ = json.JSONDecoder().raw_decode(text[text.index(":", at) + 1 :].lstrip())
-    return _first_of(value)
+    return tokens_around(value)[0]
 
 
-def _first_of(value: Any) -> str | None:
-    """The first token that a post-processor adds, by its kind."""
-    match value:
+def tokens_around(post_processor: Any) -> tuple[str | None, ...]:
+    """The special tokens that a post-processor puts around a text, with None in the place of the text.
+
+    Raises ValueError for one that is not known.
+    """
+    match post_processor:
         case None | {"type": "ByteLevel"}:
-            return None
-        case {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": str(name)}}, *_]}:
-            return name
-        case {"type": "TemplateProcessing", "single": [{"Sequence": _}, *_]}:
-            return None
-        case {"type": "BertProcessing" | "RobertaProcessing", "cls": [str(name), _]}:
-            return name
+            return (None,)
+        case {"type": "TemplateProcessing", "single": [*parts]} if parts:
+            return tuple(map(_token_of, parts))
+        case {"type": "BertProcessing" | "RobertaProcessing", "cls": [str(first), _], "sep": [str(last), _]}:
+            return first, None, last
         case {"type": "Sequence", "processors": [*processors]}:
-            found = [_first_of(item) for item in processors]
-            return next((name for name in found if name is not None), None)
+            found: tuple[str | None, ...] = (None,)
+            for around in map(tokens_around, processors):
+                found = tuple(inner for token in around for inner in (found if token is None else (token,)))
+            return found
     raise ValueError("a post_processor that is not known")
+
+
+def _token_of(part: Any) -> str | None:
+    match part:
+        case {"Sequence": _}:
+            return None
+        case {"SpecialToken": {"id": str(name)}}:
+            return name
+    raise ValueError("a post_processor with a part that is not known")

@@ -2,7 +2,8 @@
 
 from headscope.checks.rule import Findings, NotApplicable, NotKnown, Rule, head_of, rule
 from headscope.facts import PoolingKind, Severity
-from headscope.facts.check import Reach, Subject, TokenId
+from headscope.facts.check import Subject
+from headscope.facts.tokenizer import AffectedTexts, TokenId
 
 _BY_PADDING = (PoolingKind.LAST_NON_PAD_TOKEN, PoolingKind.EOS_TOKEN)
 
@@ -103,7 +104,7 @@ def padding_changes_scores(this: Rule, subject: Subject) -> Findings:
                 f"Padding a short text on the {side}, with its mask, changes its scores by "
                 f"{effect.difference or 0:.1%} (measured on a small random model of this class and configuration).",
                 f"Classify texts of one length at a time, or pad on the {'left' if side == 'right' else 'right'} if "
-                "that leaves the scores alone (headscope inspect --verify).",
+                "that leaves the scores alone (headscope inspect --prove).",
             )
 
 
@@ -131,13 +132,13 @@ def token_ids(this: Rule, subject: Subject) -> Findings:
             [field],
         )
     if facts and any(role in by_role and by_role[role].id is None for role, _ in subject.built.token_ids):
-        raise NotApplicable(facts.ids_unread)
+        raise NotKnown(facts.ids_unread)
 
 
 _CONSEQUENCE = {
-    Reach.ALL: (Severity.ERROR, ": texts {0.seen}"),
-    Reach.SOME: (Severity.WARNING, ": texts with the token {0.configured} {0.seen}"),
-    Reach.NONE: (Severity.NOTE, ", which leaves the scores alone"),
+    AffectedTexts.ALL: (Severity.ERROR, ": texts {0.seen}"),
+    AffectedTexts.SOME: (Severity.WARNING, ": texts with the token {0.configured} {0.seen}"),
+    AffectedTexts.NONE: (Severity.NOTE, ", which leaves the scores alone"),
 }
 
 
@@ -167,7 +168,7 @@ def tokens_beyond_embedding(this: Rule, subject: Subject) -> Findings:
                 "before training.",
             )
     if facts and facts.ids_unread and not beyond:
-        raise NotApplicable(facts.ids_unread)
+        raise NotKnown(facts.ids_unread)
 
 
 @rule("HS308", "text-length", "The tokenizer cuts texts at more tokens than the model takes", needs=("tokenizer",))
@@ -194,4 +195,21 @@ def tokenizer_files(this: Rule, subject: Subject) -> Findings:
             Severity.NOTE,
             f"{item.what} is {item.used}, which Transformers uses, and {item.other}, which other programs may use.",
             "Save the tokenizer again with tokenizer.save_pretrained(folder).",
+        )
+
+
+@rule(
+    "HS310",
+    "end-token-not-added",
+    "The head reads the end token, and the tokenizer adds none",
+    needs=("tokenizer", "token ids"),
+)
+def end_token_not_added(this: Rule, subject: Subject) -> Findings:
+    """A head that reads the end-of-text token, and a tokenizer whose texts don't end with one."""
+    facts = subject.tokenizer
+    if facts and facts.appends_eos is False and _position(subject) is PoolingKind.EOS_TOKEN:
+        yield this.find(
+            Severity.ERROR,
+            "The head reads the end-of-text token, and the tokenizer doesn't add it: texts without one raise an error.",
+            "Use the tokenizer that the model was saved with, or set tokenizer.add_eos_token = True and save it.",
         )

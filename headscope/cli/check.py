@@ -1,6 +1,6 @@
 """`headscope check MODEL... --for training|inference`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -187,11 +187,12 @@ class LabeledData:
 
     def request(self) -> "DataRequest | None":
         """The request that the options make; None without any. Raises UsageError if they are invalid."""
-        if not any((self.data, self.label_column, self.text_column, self.split, self.predict, self.device)):
+        given = {item.name: getattr(self, item.name) for item in fields(self)}
+        if not any(given.values()):
             return None
         from headscope.api.checking import data_request
 
-        return data_request(self.data, self.label_column, self.text_column, self.split, self.predict, self.device)
+        return data_request(**given)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from headscope.cli.progress import telling_progress
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-Verify = Annotated[
-    bool, typer.Option("--verify", help="Check the pooling with gradients, and show what padding does to the scores.")
+Prove = Annotated[
+    bool, typer.Option("--prove", help="Check the pooling with gradients, and show what padding does to the scores.")
 ]
 
 Details = Annotated[
@@ -31,7 +31,7 @@ def inspect(  # noqa: PLR0917  Typer passes them by name
     source: Source,
     output: Output,
     details: Details = False,
-    verify: Verify = False,
+    prove: Prove = False,
     health: Health = False,
     exit_code: FailOnMissing = False,
 ) -> int:
@@ -41,7 +41,7 @@ def inspect(  # noqa: PLR0917  Typer passes them by name
     with telling_progress(output.quiet) as tell:
         from headscope import api
 
-        report = api.inspect(source.model, progress=tell, verify=verify, health=health, **source.keywords(), **options)
+        report = api.inspect(source.model, progress=tell, prove=prove, health=health, **source.keywords(), **options)
     from headscope import render
 
     def screen() -> "RenderableType":

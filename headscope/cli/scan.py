@@ -151,7 +151,7 @@ MemoryLimit = Annotated[
 
 
 @dataclass(frozen=True)
-class Sources:
+class SourceOptions:
     """Which checkpoints are scanned."""
 
     models: Models = None
@@ -187,7 +187,7 @@ class Sources:
 
 
 @dataclass(frozen=True)
-class Rules:
+class RulesOfRows:
     """Which rules run and what they count for."""
 
     profile: For = None
@@ -197,7 +197,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Hub:
+class HubReading:
     """How the checkpoints are read."""
 
     num_labels: NumLabels = None
@@ -210,7 +210,7 @@ class Hub:
 
 
 @dataclass(frozen=True)
-class Table:
+class TableOptions:
     """Where the rows go."""
 
     output: Out = None
@@ -233,7 +233,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Work:
+class WorkerOptions:
     """How many processes and where, and what one checkpoint may take."""
 
     engine: EngineName = Engine.local
@@ -242,29 +242,26 @@ class Work:
     memory_limit: MemoryLimit = None
 
 
-def scan(sources: Sources, hub: Hub, rules: Rules, table: Table, work: Work) -> int:
+def scan(sources: SourceOptions, hub: HubReading, rules: RulesOfRows, table: TableOptions, work: WorkerOptions) -> int:
     """Examine many checkpoints and write a table with one row for each."""
     gc.enable()  # unlike the other commands, this one runs for hours
     from headscope.api.scanning import run_scan
+    from headscope.fleet.table_scan import ScanOutput
+    from headscope.fleet.target import ScanSources
 
     check_summaries(table.summary or (), table.place, sources.listed)
+    read = ScanSources(sources.models or (), sources.listed, sources.folder or (), sources.on_hub())
     given = vars(hub) | {name: value for name, value in vars(work).items() if value is not None}
-    stdout = RowsOnStdout()
+    engine, stdout = given.pop("engine"), RowsOnStdout()
     with _ended_by_sigterm(), _progress(table.quiet) as done:
+        write = None if table.place else stdout.write
         found = run_scan(
-            sources.models or (),
-            listed=sources.listed,
-            folders=sources.folder or (),
-            on_hub=sources.on_hub(),
-            output=table.place,
-            write=None if table.place else stdout.write,
-            resume=table.resume,
-            only_new=table.only_new,
+            read,
+            ScanOutput(table.place, write, table.resume, table.only_new, progress=done, engine=engine),
             profile=rules.profile.value if rules.profile else None,
-            rules=rule_names(rules.select) or (),
+            select=rule_names(rules.select) or (),
             ignore=rule_names(rules.ignore) or (),
-            fail_on=rules.fail_on or "error",
-            progress=done,
+            fail_on=rules.fail_on or "error",  # type: ignore[arg-type]  # the api refuses what it doesn't know
             **given,
         )
     for path in table.summary or ():
@@ -363,7 +360,7 @@ def _progress(quiet: bool) -> "Iterator[Callable[[Progressed], None]]":
         yield show
 
 
-def _show(found: "ScanSummary", table: Table) -> None:
+def _show(found: "ScanSummary", table: TableOptions) -> None:
     """Shows the summary where the rows aren't: on stdout, or on stderr below rows on stdout."""
     if table.place is None:
         write_stderr(_json(found) if table.is_json else _text(found, quiet=table.quiet))

@@ -1,7 +1,7 @@
 """`headscope verify MODEL`."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -9,6 +9,7 @@ from headscope.cli.check import Written, exit_code, rule_names
 from headscope.cli.options import Model, NumLabels, Reach, check_num_labels
 from headscope.cli.output import check_output, write_screen, write_text
 from headscope.cli.progress import telling_progress
+from headscope.errors import UsageError
 
 if TYPE_CHECKING:
     from headscope.api import SeverityName
@@ -32,7 +33,7 @@ Against = Annotated[
     ),
 ]
 Head = Annotated[bool, typer.Option("--head", help="Compare only the tensors of the head and those of an adapter.")]
-Every = Annotated[bool, typer.Option("--all", help="Compare every tensor and buffer (the default).")]
+Whole = Annotated[bool, typer.Option("--all", help="Compare every tensor and buffer (the default).")]
 Select = Annotated[
     str | None, typer.Option("--select", metavar="IDS", help="Run only these rules.", rich_help_panel=_RULES)
 ]
@@ -55,7 +56,7 @@ class Compare:
     loader: With = "transformers"
     against: Against = None
     head: Head = False
-    every: Every = False
+    all: Whole = False
     num_labels: NumLabels = None
 
 
@@ -72,6 +73,8 @@ def verify(model: Model, compare: Compare, reach: Reach, asked: Asked, written: 
     """Load a model for real and compare it with the stored bytes of its checkpoint."""
     check_output(written.output)
     check_num_labels(compare.num_labels, None)
+    if compare.head and compare.all:
+        raise UsageError("--head asks for a part and --all for the whole model", "give one of them")
     with telling_progress(written.quiet or written.kind != "text") as tell:
         from headscope import api
 
@@ -80,21 +83,15 @@ def verify(model: Model, compare: Compare, reach: Reach, asked: Asked, written: 
             compare.against,
             loader=compare.loader,
             head=compare.head,
-            every=compare.every,
             num_labels=compare.num_labels,
-            rules=rule_names(asked.select, _EXAMPLE) or (),
+            select=rule_names(asked.select, _EXAMPLE) or (),
             ignore=rule_names(asked.ignore, _EXAMPLE) or (),
-            fail_on=_severity(asked.fail_on),
+            fail_on=cast("SeverityName", asked.fail_on),  # the api refuses what it doesn't know
             progress=tell,
             **reach.uncached(),
         )
     _write(written, result)
     return exit_code([result])
-
-
-def _severity(name: str) -> "SeverityName":
-    """Any text: the api refuses what it doesn't know."""
-    return name  # type: ignore[return-value]
 
 
 def _write(written: Written, result: "VerifyResult") -> None:

@@ -11,15 +11,20 @@ from headscope.examination.configuration import ROLES
 from headscope.examination.request import Request
 from headscope.examination.stored_tensors import open_stored_files
 from headscope.facts import CheckpointManifest, Report, Unavailable
-from headscope.facts.check import BuiltFacts, FileContradiction, IdEffect, TokenId, TokenizerFacts
+from headscope.facts.check import BuiltFacts
 from headscope.facts.tasks import TEXT_TASKS
+from headscope.facts.tokenizer import FileContradiction, IdEffect, TokenId, TokenizerFacts
 
 if TYPE_CHECKING:
     from headscope.checkpoints import FileReader, TokenIds
+    from headscope.checkpoints.weights import Storage
 
 _NO_LIMIT = 10**9
 """A `model_max_length` of this or more is Transformers' way to say that there is none."""
 _SETTINGS = "tokenizer_config.json"
+_TEMPLATE = "chat_template.jinja"
+_SHOWN = 80
+"""Characters of the longest token that a finding quotes."""
 TOKEN_IDS = "token ids"
 
 
@@ -39,20 +44,21 @@ def read_tokenizer(
     try:
         opened = open_stored_files(request, manifest)
         read = ((place.sidecar, read_tokenizer_settings(place.sidecar)) for place in opened)
-        sidecar, settings = next((found for found in read if found[1] is not None), (None, None))
+        found = next(((sidecar, settings) for sidecar, settings in read if settings is not None), None)
     except HeadscopeError as err:
         unknown.append(Unavailable("tokenizer", f"its settings could not be read: {err.message}"))
         return None
-    if sidecar is None or settings is None:
+    if found is None:
         where = "the checkpoint contains no tokenizer" if opened else "snapshots contain no tokenizer"
         inapplicable.append(Unavailable("tokenizer", where))
         return None
+    sidecar, settings = found
     facts = _settings_facts(settings, report.checkpoint.model_type or "")
     is_pinned = manifest.sentence is not None and manifest.sentence.token_ids and report.head and report.head.token_rows
     if is_pinned:
         facts = replace(facts, padding_side="left")  # whatever its file says
     try:
-        return _with_ids(facts, sidecar, settings, _names_of(settings, report.checkpoint.model_type or ""))
+        return _with_files(facts, sidecar, settings, report.checkpoint.model_type or "")
     except NotFound as err:
         inapplicable.append(Unavailable(TOKEN_IDS, err.message))
     except HeadscopeError as err:
@@ -60,16 +66,23 @@ def read_tokenizer(
     return facts
 
 
-def _with_ids(
-    facts: TokenizerFacts, sidecar: FileReader, settings: Mapping[str, Any], names: Mapping[str, str]
+def _with_files(
+    facts: TokenizerFacts, sidecar: FileReader, settings: Mapping[str, Any], model_type: str
 ) -> TokenizerFacts:
-    """The facts with the ids of the tokens. Raises NotFound where no file gives any."""
+    """The facts with the ids of the tokens, and where files differ. Raises NotFound where no file gives any ids."""
     from headscope.checkpoints import read_token_ids
 
     with sidecar.reaching():
-        ids = read_token_ids(sidecar.storage, settings, names.values(), cheaply=sidecar.reads_cheaply)
-    found = tuple(_contradictions(settings, ids))
-    return replace(facts, tokens=tuple(_tokens(names, ids)), ids_unread=ids.unread, contradictions=found)
+        ids = read_token_ids(sidecar.storage, settings)
+        templates = tuple(_two_templates(settings, sidecar.storage))
+    names = _names_of(settings, model_type)
+    return replace(
+        facts,
+        tokens=tuple(_tokens(names, ids)),
+        ids_unread=ids.unread,
+        contradictions=(*_contradictions(settings, ids), *templates),
+        appends_eos=_appends_eos(names.get("eos"), settings, ids),
+    )
 
 
 def _names_of(settings: Mapping[str, Any], model_type: str) -> dict[str, str]:
@@ -105,18 +118,33 @@ def _tokens(names: Mapping[str, str], ids: TokenIds) -> Iterator[TokenId]:
 
     A special token that the files don't list gets the next id, as the tokenizer appends it.
     """
-    known: dict[str, tuple[int | None, str]] = {token: (number, ids.file) for token, number in ids.found.items()}
-    known |= {item.token: (item.id or 0, item.file) for item in ids.added}
-    following = max([ids.count or 0, *((item.id or 0) + 1 for item in ids.added)])
+    known: dict[str, tuple[int | None, str]] = {
+        token: (ids.vocabulary[token], ids.file) for token in names.values() if token in ids.vocabulary
+    }
+    known |= {item.token: (item.id, item.file) for item in ids.added}
+    following = max([len(ids.vocabulary), *((item.id or 0) + 1 for item in ids.added)])
     for role, token in names.items():
-        occurs = role in ("pad", "unk") or f'"{token}"' in ids.template
-        if token not in known and ids.count is not None:
+        occurs = role in ("pad", "unk") or token in (ids.around or ())
+        if token not in known and not ids.unread:
             known[token] = following, ""
             following += 1
         number, file = known.get(token, (None, ""))
         yield TokenId(role, token, number, file, occurs)
+    if ids.vocabulary:
+        token = max(ids.vocabulary, key=ids.vocabulary.__getitem__)
+        yield TokenId("", token[:_SHOWN], ids.vocabulary[token], ids.file, True)
     beside = [item for item in ids.added if item.token not in names.values()]
-    yield from (item for item in (ids.highest, max(beside, key=lambda item: item.id or 0, default=None)) if item)
+    if beside:
+        yield max(beside, key=lambda item: item.id or 0)
+
+
+def _appends_eos(eos: str | None, settings: Mapping[str, Any], ids: TokenIds) -> bool | None:
+    """Whether texts hold the end token; None where the tokenizer's class decides, which adds what its heads read."""
+    from headscope.model.tokenizers import GENERIC
+
+    if ids.around is not None:
+        return eos in ids.around
+    return False if ids.post_processor is None and settings.get("tokenizer_class") in GENERIC else None
 
 
 def _contradictions(settings: Mapping[str, Any], ids: TokenIds) -> Iterator[FileContradiction]:
@@ -137,6 +165,20 @@ def _contradictions(settings: Mapping[str, Any], ids: TokenIds) -> Iterator[File
         used = _token(settings.get(name))
         if used is not None and isinstance(other, str) and used.lower() != other.lower():
             yield FileContradiction(name, f"{used!r} ({_SETTINGS})", f"{other!r} ({ids.file})")
+
+
+def _two_templates(settings: Mapping[str, Any], storage: Storage) -> Iterator[FileContradiction]:
+    """The chat template, where it is in two files that differ: Transformers takes the separate file."""
+    stated = settings.get("chat_template")
+    if isinstance(stated, list):  # several, by name
+        stated = {str(item.get("name")): item.get("template") for item in stated if isinstance(item, dict)}.get(
+            "default"
+        )
+    if not isinstance(stated, str) or not storage.has(_TEMPLATE):
+        return
+    used = storage.read_text(_TEMPLATE).decode("utf-8", "replace")
+    if used.splitlines() != stated.splitlines():
+        yield FileContradiction("the chat template", f"that in {_TEMPLATE}", f"that in {_SETTINGS}")
 
 
 def with_effects(

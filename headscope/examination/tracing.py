@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.errors import Unsupported
 from headscope.facts import HeadTrace, PaddingEffect, Unavailable
-from headscope.facts.check import Reach
+from headscope.facts.tokenizer import AffectedTexts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -181,7 +181,7 @@ def padding_effects(choice: Choice) -> tuple[PaddingEffect, ...]:
 
 def id_effects(
     choice: Choice, of_tokenizer: Mapping[str, int], around: set[str], differing: Mapping[str, bool], side: str
-) -> dict[str, tuple[Reach | None, str]]:
+) -> dict[str, tuple[AffectedTexts | None, str]]:
     """What each differing id of the configuration does to the scores: what `measure_ids` gives, by role.
 
     `around` are the roles of the tokens that the tokenizer puts around a text, and `differing` says for each role

@@ -21,7 +21,8 @@ from headscope.examination.live import (
 from headscope.examination.origin import LoadOrigin, find_origin
 from headscope.examination.tokenizer import read_tokenizer, with_effects
 from headscope.facts import ParameterStatus, Profile, Report, Unavailable
-from headscope.facts.check import HeadTrial, LiveFacts, Subject, TensorValues, TokenizerFacts
+from headscope.facts.check import HeadTrial, LiveFacts, Subject, TensorValues
+from headscope.facts.tokenizer import TokenizerFacts
 from headscope.upstream.peft import plain_name
 
 if TYPE_CHECKING:

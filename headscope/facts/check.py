@@ -10,6 +10,7 @@ from headscope.facts.labeled import DataFacts
 from headscope.facts.plain import to_dict
 from headscope.facts.report import SCHEMA_VERSION, Finding, Profile, Report
 from headscope.facts.tasks import Task
+from headscope.facts.tokenizer import TokenizerFacts
 
 
 class Verdict(StrEnum):
@@ -59,72 +60,6 @@ class BuiltFacts:
     token_ids: tuple[tuple[str, int], ...] = ()
     embedding_rows: int | None = None
     positions: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TokenId:
-    """A token of a tokenizer with its id; None where no file that was read gives it.
-
-    `role` is `pad`, `eos`, ... or "" for the highest ordinary and the highest added token. `file` gives the id; ""
-    where Transformers appends the token to the vocabulary. `occurs` says that encoded texts hold it, named or not.
-    """
-
-    role: str
-    token: str
-    id: int | None
-    file: str
-    occurs: bool
-
-
-class Reach(StrEnum):
-    """Which texts something changes: `some` are those that hold the token that the configuration's id is."""
-
-    ALL = "all"
-    SOME = "some"
-    NONE = "none"
-
-
-@dataclass(frozen=True, slots=True)
-class IdEffect:
-    """What an id of the configuration that isn't the tokenizer's does, seen on a small random model of the class.
-
-    `changes` is None where that could not be measured, for the reason in `seen`.
-    """
-
-    role: str
-    configured: int
-    source: str
-    changes: Reach | None
-    seen: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class FileContradiction:
-    """Two files of a tokenizer that say different things of `what`; Transformers takes `used`."""
-
-    what: str
-    used: str
-    other: str
-
-
-@dataclass(frozen=True, slots=True)
-class TokenizerFacts:
-    """What the checkpoint's tokenizer files say; `padding_side` is the family's default where they say nothing.
-
-    `tokens` are its special tokens and the highest ids, `ids_unread` says why ids are missing there. `effects` are
-    those of ids that the configuration sets otherwise. `max_length` is where the tokenizer cuts texts, None for
-    nowhere; `too_long` is the error that texts of that length raise, "" for none, None where it was not tried.
-    """
-
-    padding_side: str
-    pad_token: str | None
-    eos_token: str | None
-    tokens: tuple[TokenId, ...] = ()
-    ids_unread: str = ""
-    effects: tuple[IdEffect, ...] = ()
-    max_length: int | None = None
-    too_long: str | None = ""
-    contradictions: tuple[FileContradiction, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,7 @@ class Verification:
     positions: tuple[tuple[int, ...], ...]
     """For each row of the probe batch the positions that move the scores."""
     padding: tuple[PaddingEffect, ...] = ()
-    """What padding does to the scores; empty without `--verify`."""
+    """What padding does to the scores; empty without `--prove`."""
     formula: str = ""
     """`equal` where the formula gives the head's scores on random hidden states, otherwise `withheld`."""
     formula_reason: str = ""

@@ -1,26 +1,45 @@
 """Which checkpoint is meant, and how the Hub is reached: one value, handed on whole."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from headscope.recent import Recent
+
+
+class Patience(Protocol):
+    """A deadline that pauses can extend."""
+
+    def pause(self, seconds: float) -> None:
+        """Sees to it that so long may be waited. Raises NetworkError where that is too long."""
+        ...
+
+
+class RequestBudget(Protocol):
+    """What many processes know together of the Hub's limits (see `SharedBudget`)."""
+
+    def take(self, url: str, patience: Patience) -> None:
+        """Waits until a request may be made, and counts it. Raises NetworkError where that takes too long."""
+        ...
+
+    def learn(self, url: str, status: int, headers: Any) -> None:
+        """Takes up what an answer says of the limits."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class HubOptions:
     """How the Hub is reached. `timeout` is in seconds, for all requests together.
 
-    `budget` is a file in which processes share what the Hub says of its limits (see `SharedBudget`); None for a process
-    that is alone. `memory` is what readings have learned that cannot change, such as a file at a commit, for those that
-    follow.
+    `budget` is what processes share of the Hub's limits; None for a process that is alone. `memory` is what readings
+    have learned that cannot change, such as a file at a commit, for those that follow.
     """
 
     cache_dir: str | None = None
     token: str | None = field(default=None, repr=False)
     offline: bool = False
     timeout: float | None = None
-    budget: str | None = None
-    memory: Recent = field(default_factory=Recent, repr=False, compare=False, metadata={"stored": False})
+    budget: RequestBudget | None = None
+    memory: Recent = field(default_factory=Recent, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

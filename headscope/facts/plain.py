@@ -37,10 +37,7 @@ def to_json_value(value: Any, opened: Callable[[Any], Any] = to_dict) -> Any:
 
 
 def store(value: Any) -> Any:
-    """`value` so that `restore` can read it back: a dataclass as the list of its fields, in order.
-
-    A field whose metadata says `"stored": False` is left out, and gets its default when the fact is read back.
-    """
+    """`value` so that `restore` can read it back: a dataclass as the list of its fields, in order."""
     return to_json_value(value, _all_fields)
 
 
@@ -62,10 +59,9 @@ def restore(kind: type[Fact], stored: Any) -> Fact:
 
 @cache
 def _hints(kind: Any) -> dict[str, Any]:
-    """The types of the fields that are stored, by name and in order."""
+    """The types of the fields, by name and in order."""
     hints = get_type_hints(kind)
-    kept = (field.name for field in dataclasses.fields(kind) if field.metadata.get("stored", True))
-    return {name: hints[name] for name in kept}
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
 
 def _restored(hint: Any, stored: Any) -> Any:
@@ -99,6 +95,8 @@ def _in_order(kind: Any, named: dict[str, Any]) -> list[Any]:
 
 
 def _one_of(options: tuple[Any, ...], stored: Any) -> Any:
+    if stored is None and NoneType in options:
+        return None
     for option in options:
         try:
             return _restored(option, stored)

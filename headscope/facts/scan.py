@@ -5,14 +5,13 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from enum import EnumType, StrEnum
+from enum import StrEnum
 from functools import cache
 from heapq import nlargest
-from types import NoneType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 from headscope.facts.check import Verdict
-from headscope.facts.plain import json_name, to_dict
+from headscope.facts.plain import from_dict, json_name, to_dict
 
 SCAN_SCHEMA = "1.0"
 
@@ -126,32 +125,12 @@ def columns() -> dict[str, Any]:
 
 
 def is_row(value: object) -> bool:
-    """Whether `value`, read from JSON, has every column of the table, no other, and the right type in each."""
-    if not isinstance(value, dict) or value.keys() != columns().keys():
+    """Whether `value`, read from JSON, has every column of the table, no other, and what `to_dict` writes in each."""
+    try:
+        row = from_dict(ScanRow, value) if isinstance(value, dict) else None
+    except (TypeError, ValueError):
         return False
-    return all(_fits(value[name], hint) for name, hint in columns().items())
-
-
-def _fits(value: object, hint: Any) -> bool:
-    if get_origin(hint) is tuple:
-        return isinstance(value, list) and all(isinstance(item, str) and _is_text(item) for item in value)
-    if isinstance(hint, EnumType):
-        return isinstance(value, str) and value in _values(hint)
-    allowed = get_args(hint) or (hint,)
-    if float in allowed and isinstance(value, int | float) and not isinstance(value, bool):
-        return abs(value) <= sys.float_info.max  # NaN isn't
-    if isinstance(value, str) and not _is_text(value):
-        return False
-    return type(value) in allowed or (value is None and NoneType in allowed)
-
-
-def _is_text(value: str) -> bool:
-    """Whether UTF-8 can hold a text, as it can all that a row is written with."""
-    return storable(value) == value
-
-
-def _values(kind: Any) -> set[str]:
-    return {member.value for member in kind}
+    return row is not None and abs(row.seconds) <= sys.float_info.max and row.to_dict() == value
 
 
 @dataclass(frozen=True, slots=True)

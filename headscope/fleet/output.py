@@ -65,7 +65,8 @@ class RowFile:
             if self._is_stream and go_on:
                 raise UsageError(f"{path} is a pipe or a device, which holds no rows to continue", "name a file")
             if not self._is_stream:
-                self._lock()
+                if take_lock(self._file) is False:
+                    raise UsageError(f"another scan is writing {path}", "wait for it, or name another place with -o")
                 self._take_up(go_on, seen)
         except BaseException:
             os.close(self._file)
@@ -82,6 +83,21 @@ class RowFile:
     def close(self) -> None:
         """Ends the writing, and gives the lock back."""
         os.close(self._file)
+
+    @property
+    def size(self) -> int:
+        """How many bytes its rows take."""
+        return os.fstat(self._file).st_size
+
+    def sync(self) -> None:
+        """Returns when the disk has every row."""
+        os.fsync(self._file)
+
+    def rows(self) -> Iterator[Row]:
+        """The rows that it holds, even if somebody has removed its name."""
+        with os.fdopen(os.dup(self._file), "rb") as stream:
+            stream.seek(0)
+            yield from map(json.loads, stream)
 
     def write(self, row: ScanRow) -> None:
         """Appends a row: whole, or not at all. Raises HeadscopeError where the file takes no more."""
@@ -105,17 +121,10 @@ class RowFile:
                 "make room, and run the same command with --resume",
             ) from err
 
-    def _lock(self) -> None:
-        lock(self._file, self.path)
-
     def _take_up(self, go_on: bool, seen: Seen | None) -> None:
         """Reads what the file holds, and makes its end the end of a row."""
-        size = os.fstat(self._file).st_size
-        if size and not go_on:
-            raise UsageError(
-                f"{self.path} exists already",
-                f"add --resume to continue it or --only-new to add new commits; or {ANOTHER}",
-            )
+        if self.size and not go_on:
+            raise exists_already(self.path)
         with os.fdopen(os.dup(self._file), "rb") as stream:
             stream.seek(0)
             whole, rest = _rows(stream, self.path, self._counting(seen))
@@ -142,6 +151,13 @@ class RowFile:
             raise UsageError(f"the last line of {self.path} isn't a row of a scan", ANOTHER)
 
 
+def exists_already(path: Path) -> UsageError:
+    """The error for a table that holds rows, where nobody asked to continue it."""
+    return UsageError(
+        f"{path} exists already", f"add --resume to continue it or --only-new to add new commits; or {ANOTHER}"
+    )
+
+
 def leads_to_stream(path: Path) -> bool:
     """Whether a path is a pipe or a device."""
     return path.exists() and not path.is_file() and not path.is_dir()
@@ -158,18 +174,19 @@ def _open(path: Path) -> int:
         raise UsageError(f"{path} can't be written: {err.strerror}", "name another file with -o") from err
 
 
-def lock(descriptor: int, path: Path) -> None:
-    """Locks a file or a folder for as long as its descriptor is open. Raises UsageError where another scan has it."""
+def take_lock(descriptor: int) -> bool | None:
+    """Whether this process has the lock on a file from now on, until it closes it; None where there are no locks."""
     try:
         import fcntl
     except ImportError:  # Windows
-        return
+        return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as err:
-        raise UsageError(f"another scan is writing {path}", "wait for it, or name another place with -o") from err
+    except BlockingIOError:
+        return False
     except OSError:  # a file system without locks
-        return
+        return None
+    return True
 
 
 def _rows(stream: BinaryIO, path: Path, seen: Seen) -> tuple[int, bytes]:
@@ -198,11 +215,3 @@ def _not_a_row(found: Any, number: int, path: Path) -> UsageError:
     if version != SCAN_SCHEMA:
         return UsageError(f"{path} has rows of schema {version!r}, and this headscope writes {SCAN_SCHEMA!r}", ANOTHER)
     return UsageError(f"line {number} of {path} isn't a row of a scan", ANOTHER)
-
-
-def lines_of(path: Path) -> Iterator[Row]:
-    """The whole rows of a file of JSON lines."""
-    with path.open("rb") as stream:
-        for line in stream:
-            if line.endswith(b"\n"):
-                yield json.loads(line)

@@ -1,8 +1,9 @@
-"""The table of a scan as a folder of Parquet files, one partition for each verdict.
+"""The table of a scan as a folder of Parquet files, one partition for each verdict, and the log behind them.
 
-Rows that no file holds yet are in a journal of JSON lines beside them, `_rows-000003.jsonl`: readers of datasets skip
-names that begin with `_`. A full journal becomes the files `verdict=*/part-000003.parquet` and is then removed. Where
-a kill left both, the journal is the one that counts, and its files are written again.
+The log is a file of JSON lines in the folder, `_rows.jsonl`: readers of datasets skip names that begin with `_`. It
+gets each row as soon as that is known, it is what a scan continues, and it stays. Where a scan ends in any way but a
+kill, all of the log is written as Parquet, into new files that then take the place of the old ones. After a kill, the
+next run does that.
 
 The workers of a Ray cluster write into the folder too, each its own files, under the names that Ray gives them. One
 that a kill left half written is not read, and is removed when the scan goes on.
@@ -10,9 +11,11 @@ that a kill left half written is not read, and is removed when the scan goes on.
 
 from __future__ import annotations
 
+import json
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping
+import shutil
+from collections.abc import Iterator
+from itertools import chain, islice
 from pathlib import Path, PurePath
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, get_args, get_origin
@@ -20,44 +23,46 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 from headscope.errors import HeadscopeError, UsageError, first_line
 from headscope.facts.check import Verdict
 from headscope.facts.scan import SCAN_SCHEMA, ScanRow, columns, is_row
-from headscope.fleet.output import ANOTHER, Known, Row, RowFile, Seen, lines_of, lock
+from headscope.fleet.output import ANOTHER, Row, RowFile, Seen, exists_already
 from headscope.upstream.ray import FILE as RAY_FILE
 
 if TYPE_CHECKING:
     import pyarrow
 
+ROW_LOG = "_rows.jsonl"
 PARTITION = "verdict"
+_NEW = "_new"
+_PART = "part-{i}.parquet"
+_OWN = _PART.format(i=0)
+"""The name of the one file that a partition gets from the log."""
 _VERSION = b"headscope.scan"
-_ROWS = 5_000
+_AT_ONCE = 5_000
 _LARGEST = 2**63 - 1
-_PART = re.compile(r"part-(\d{6,})\.parquet")
-_OF_RAY = -1
 _MAGIC = b"PAR1"
-_JOURNAL = re.compile(r"_rows-(\d{6,})\.jsonl")
 
 
 class RowFolder:
     """A folder that grows by whole rows, whatever ends the process; one process at a time writes it."""
 
-    def __init__(self, path: Path, *, go_on: bool = False, seen: Seen | None = None, rows: int = _ROWS) -> None:
+    def __init__(self, path: Path, *, go_on: bool = False, seen: Seen | None = None) -> None:
         """Opens the folder; with `go_on` it may hold rows already, and `seen` is called with each.
 
-        A file gets at most `rows` rows. Raises UsageError without pyarrow, and for a folder that can't be written, is
-        written by another process, or holds something else.
+        Raises UsageError without pyarrow, and for a folder that can't be written, is written by another process, or
+        holds something else.
         """
         schema()
+        _make(path)
+        _refuse_foreign(path)
+        if not go_on and (_log_of(path) is not None or any(_files(path))):
+            raise exists_already(path)
+        _restore_log(path)
         self.path = path
-        self.known = Known()
-        self._rows = rows
-        self._journal: RowFile | None = None
-        self._pending: list[Row] = []
-        self._descriptor = _made(path)
+        self._log = RowFile(path / ROW_LOG, go_on=go_on, seen=seen)
         try:
-            if self._descriptor is not None:
-                lock(self._descriptor, path)
-            self._take_up(go_on, seen)
+            self.known = self._log.known
+            self._before = self._take_up_ray_files(seen)
         except BaseException:
-            self._close()
+            self._log.close()
             raise
 
     def __enter__(self) -> RowFolder:
@@ -67,124 +72,88 @@ class RowFolder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            self._empty_journal()
+            self._write_parquet()
         except HeadscopeError:
             if error is None:
                 raise
         finally:
-            self._close()
+            self._log.close()
 
     def write(self, row: ScanRow) -> None:
-        """Adds a row: whole, or not at all. Raises HeadscopeError where the disk takes no more."""
-        if self._journal is None:
-            self._journal = RowFile(self._journal_path())
-        self._journal.write(row)
-        self._pending.append(row.to_dict())
-        if len(self._pending) >= self._rows:
-            self._empty_journal()
+        """Adds a row to the log: whole, or not at all. Raises HeadscopeError where the disk takes no more."""
+        self._log.write(row)
 
     def added(self) -> tuple[Path, ...]:
         """The whole files that the workers of a Ray cluster have written since the folder was opened."""
-        return tuple(path for number, path in _parts(self.path) if number == _OF_RAY and path not in self._before)
+        return tuple(file for file in _ray_files(self.path) if _is_whole(file) and file not in self._before)
 
-    def rows_of(self, path: Path) -> Iterator[Row]:
-        """The rows of one of its files. Raises UsageError where it can't be read."""
-        return rows_of_part(path, path)
+    def rows_added(self) -> Iterator[Row]:
+        """Their rows. Raises UsageError where one can't be read."""
+        return (row for file in self.added() for row in rows_of_part(file, file))
 
-    def _take_up(self, go_on: bool, seen: Seen | None) -> None:
-        foreign = next(_foreign(self.path), None)
-        if foreign is not None:
-            raise UsageError(f"{self.path} holds {foreign.name}, which isn't part of a scan's table", ANOTHER)
-        parts, journals = _parts(self.path), _journals(self.path)
-        half = [path for number, path in _numbered_parts(self.path) if not _is_whole(number, path)]
-        if (parts or journals or half) and not go_on:
-            raise UsageError(
-                f"{self.path} exists already",
-                f"add --resume to continue it or --only-new to add new commits; or {ANOTHER}",
-            )
-        for path in half:
-            path.unlink(missing_ok=True)
-        self._before = frozenset(path for _, path in parts)
-        latest = max(0, *(number for number, _ in (*parts, *journals)), 0)
-        for row in _rows_of(part for number, part in parts if number not in dict(journals)):
-            self._count(row, seen)
-        for number, journal in journals:
-            self._read_journal(number, journal, seen)
-            if number != latest or number in dict(parts):
-                self._empty_journal()
-        self._number = latest if self._journal is not None else latest + 1
+    def _take_up_ray_files(self, seen: Seen | None) -> frozenset[Path]:
+        """Counts the rows of the files that Ray has written, and removes those that it has begun."""
+        every = _ray_files(self.path)
+        whole = [file for file in every if _is_whole(file)]
+        for row in (row for file in whole for row in rows_of_part(file, file)):
+            self.known.add(row)
+            if seen is not None:
+                seen(row)
+        for file in set(every).difference(whole):
+            file.unlink(missing_ok=True)
+        return frozenset(whole)
 
-    def _read_journal(self, number: int, journal: Path, seen: Seen | None) -> None:
-        def count(row: Mapping[str, Any]) -> None:
-            self._pending.append(dict(row))
-            self._count(row, seen)
-
-        self._number = number
-        self._journal = RowFile(journal, go_on=True, seen=count)
-
-    def _count(self, row: Mapping[str, Any], seen: Seen | None) -> None:
-        self.known.add(row)
-        if seen is not None:
-            seen(row)
-
-    def _journal_path(self) -> Path:
-        return self.path / f"_rows-{self._number:06}.jsonl"
-
-    def _empty_journal(self) -> None:
-        """Moves the rows of the journal to Parquet files, and begins the next one with the next row."""
-        if self._journal is None:
+    def _write_parquet(self) -> None:
+        """Writes the log as Parquet; a log without rows, as a scan by Ray leaves it, is removed."""
+        new = self.path / _NEW
+        if not self._log.size:
+            self._log.path.unlink(missing_ok=True)
             return
-        journal = self._journal.path
         try:
-            for verdict in Verdict:
-                self._write_part(verdict, [row for row in self._pending if row[PARTITION] == verdict.value])
-            self._journal.close()
-            self._journal = None
-            journal.unlink(missing_ok=True)
+            shutil.rmtree(new, ignore_errors=True)
+            self._log.sync()
+            _write_dataset(self._log.rows(), new)
+            for file in _files(new):
+                _sync(file)
+                target = self.path / file.relative_to(new)
+                target.parent.mkdir(exist_ok=True)
+                file.replace(target)
         except OSError as err:
             raise HeadscopeError(
-                f"{self.path} can't be written any more: {_told(err)}; {journal.name} in it keeps the rows",
+                f"{self.path} can't be written any more: {_told(err)}; {ROW_LOG} in it keeps the rows",
                 "make room, and run the same command with --resume",
             ) from err
-        self._pending = []
-        self._number += 1
-
-    def _write_part(self, verdict: Verdict, rows: list[Row]) -> None:
-        """Writes a file of rows of one verdict through a temporary name, which readers skip."""
-        import pyarrow
-        from pyarrow import parquet
-
-        if not rows:
-            return
-        folder = self.path / f"{PARTITION}={verdict.value}"
-        folder.mkdir(exist_ok=True)
-        name = f"part-{self._number:06}.parquet"
-        temporary = folder / f"_{name}"
-        table = pyarrow.Table.from_pylist([in_range(row) for row in rows], schema=schema())
-        with temporary.open("wb") as file:
-            parquet.write_table(table, file, compression="zstd")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(folder / name)
-
-    def _close(self) -> None:
-        if self._journal is not None:
-            self._journal.close()
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-        self._descriptor = None
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
 
 
-def rows_in(folder: Path) -> Iterator[Row]:
-    """The rows of a folder, those that are in the journal still among them. Raises UsageError."""
-    journals = _journals(folder)
-    yield from _rows_of(part for number, part in _parts(folder) if number not in dict(journals))
-    for _, journal in journals:
-        yield from lines_of(journal)
+def _write_dataset(rows: Iterator[Row], folder: Path) -> None:
+    """Writes rows as a new dataset, with one file in each partition."""
+    import pyarrow
+    from pyarrow import dataset
+
+    some = iter(lambda: [in_range(row) for row in islice(rows, _AT_ONCE)], [])
+    parquet = dataset.ParquetFileFormat()
+    dataset.write_dataset(
+        (pyarrow.RecordBatch.from_pylist(each, schema=schema()) for each in some),
+        folder,
+        schema=schema(),
+        format=parquet,
+        file_options=parquet.make_write_options(compression="zstd"),
+        basename_template=_PART,
+        partitioning=dataset.partitioning(pyarrow.schema([(PARTITION, pyarrow.string())]), flavor="hive"),
+        use_threads=False,  # keeps the order of the rows
+    )
+
+
+def _sync(file: Path) -> None:
+    """Returns when the disk has the content of a file."""
+    with file.open("rb") as stream:
+        os.fsync(stream.fileno())
 
 
 def schema() -> pyarrow.Schema:
-    """The columns of every file, with their types. Raises UsageError without pyarrow."""
+    """The columns of the table, the partition among them, with their types. Raises UsageError without pyarrow."""
     try:
         import pyarrow
     except ImportError as err:
@@ -192,15 +161,15 @@ def schema() -> pyarrow.Schema:
             "a table in Parquet needs pyarrow, which is not installed",
             'pip install "headscope[parquet]", or name a file such as rows.jsonl with -o',
         ) from err
-    types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64()}
+    types = {str: pyarrow.string(), Verdict: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64()}
 
     def arrow_type(hint: Any) -> pyarrow.DataType:
         if get_origin(hint) is tuple:
             return pyarrow.list_(pyarrow.string())
         return types[(get_args(hint) or (hint,))[0]]
 
-    fields = {name: arrow_type(hint) for name, hint in columns().items() if name != PARTITION}
-    return pyarrow.schema(list(fields.items()), metadata={_VERSION: SCAN_SCHEMA.encode()})
+    fields = [(name, arrow_type(hint)) for name, hint in columns().items()]
+    return pyarrow.schema(fields, metadata={_VERSION: SCAN_SCHEMA.encode()})
 
 
 def in_range(row: Row) -> Row:
@@ -208,23 +177,47 @@ def in_range(row: Row) -> Row:
     return {name: None if isinstance(value, int) and abs(value) > _LARGEST else value for name, value in row.items()}
 
 
-def _made(path: Path) -> int | None:
-    """The descriptor of the folder, which is made if need be; None on systems that open no folders."""
-    hint = "name another folder with -o"
+def _make(path: Path) -> None:
+    """Makes the folder if need be."""
     if path.exists() and not path.is_dir():
-        raise UsageError(f"{path} is a file, and a table in Parquet is a folder", hint)
+        raise UsageError(f"{path} is a file, and a table in Parquet is a folder", "name another folder with -o")
     try:
         path.mkdir(exist_ok=True)
-        descriptor = os.open(path, os.O_RDONLY) if os.name == "posix" else None
     except FileNotFoundError as err:
         raise UsageError(f"{path} can't be written: there is no folder {path.parent}", "make the folder first") from err
     except OSError as err:
-        raise UsageError(f"{path} can't be written: {err.strerror}", hint) from err
-    if not os.access(path, os.W_OK | os.X_OK):
-        if descriptor is not None:
-            os.close(descriptor)
-        raise UsageError(f"{path} can't be written: Permission denied", hint)
-    return descriptor
+        raise UsageError(f"{path} can't be written: {err.strerror}", "name another folder with -o") from err
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """Raises UsageError for what a reader of the folder would take for a part of the table, and no scan has written."""
+    partitions = _partitions(folder)
+    others = (path for path in sorted(folder.iterdir()) if path not in partitions)
+    inside = (path for path in _files(folder, "*") if path.name != _OWN and not RAY_FILE.fullmatch(path.name))
+    for path in chain(others, inside):
+        if not path.name.startswith(("_", ".")):
+            raise UsageError(f"{folder} holds {path.name}, which isn't part of a scan's table", ANOTHER)
+
+
+def _restore_log(folder: Path) -> None:
+    """Makes the log again of the files that were written from it, where somebody has removed it."""
+    own = [file for file in _files(folder) if file.name == _OWN]
+    if not own or _log_of(folder) is not None:
+        return
+    temporary = folder / f"{ROW_LOG}.new"
+    try:
+        with temporary.open("w", encoding="utf-8") as stream:
+            for row in (row for file in own for row in rows_of_part(file, file)):
+                stream.write(json.dumps(row, allow_nan=False) + "\n")
+        temporary.replace(folder / ROW_LOG)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _log_of(folder: Path) -> Path | None:
+    """The log of a folder, if it holds rows."""
+    log = folder / ROW_LOG
+    return log if log.exists() and log.stat().st_size else None
 
 
 def _partitions(folder: Path) -> list[Path]:
@@ -232,60 +225,25 @@ def _partitions(folder: Path) -> list[Path]:
     return [path for path in every if path.is_dir()]
 
 
-def _foreign(folder: Path) -> Iterator[Path]:
-    """What a reader of the folder would take for a part of the table, and no scan has written."""
-    partitions = _partitions(folder)
-    for path in sorted(folder.iterdir()):
-        if path not in partitions and not path.name.startswith(("_", ".")):
-            yield path
-    for path in (one for partition in partitions for one in sorted(partition.iterdir())):
-        if _number(path) is None and not path.name.startswith(("_", ".")):
-            yield path
+def _files(folder: Path, pattern: str = "*.parquet") -> list[Path]:
+    """The files in the partitions of a folder."""
+    return sorted(file for partition in _partitions(folder) for file in partition.glob(pattern))
 
 
-def _parts(folder: Path) -> list[tuple[int, Path]]:
-    """The whole files of rows, in order, each with its number: that of its journal, or `_OF_RAY`."""
-    return [(number, path) for number, path in _numbered_parts(folder) if _is_whole(number, path)]
+def _ray_files(folder: Path) -> list[Path]:
+    return [file for file in _files(folder) if RAY_FILE.fullmatch(file.name)]
 
 
-def _numbered_parts(folder: Path) -> list[tuple[int, Path]]:
-    paths = (one for partition in _partitions(folder) for one in partition.iterdir())
-    return sorted((number, path) for path in paths if (number := _number(path)) is not None)
-
-
-def _number(path: Path) -> int | None:
-    """The number in the name of a file of rows; None for other names."""
-    match = _PART.fullmatch(path.name)
-    return int(match[1]) if match else _OF_RAY if RAY_FILE.fullmatch(path.name) else None
-
-
-def _is_whole(number: int, path: Path) -> bool:
+def _is_whole(file: Path) -> bool:
     """Whether a file has its end. Ray writes in place, so a kill can leave a beginning; what it isn't is another's."""
-    if number != _OF_RAY:
-        return True
     try:
-        with path.open("rb") as file:
-            begins = file.read(len(_MAGIC))
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - len(_MAGIC)))
-            return not _MAGIC.startswith(begins) or (size > 2 * len(_MAGIC) and file.read() == _MAGIC)
+        with file.open("rb") as stream:
+            begins = stream.read(len(_MAGIC))
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - len(_MAGIC)))
+            return not _MAGIC.startswith(begins) or (size > 2 * len(_MAGIC) and stream.read() == _MAGIC)
     except OSError:  # the reader reports it
         return True
-
-
-def _journals(folder: Path) -> list[tuple[int, Path]]:
-    return _numbered(folder.iterdir(), _JOURNAL)
-
-
-def _numbered(paths: Iterable[Path], pattern: re.Pattern[str]) -> list[tuple[int, Path]]:
-    found = ((pattern.fullmatch(path.name), path) for path in paths)
-    return sorted((int(match[1]), path) for match, path in found if match)
-
-
-def _rows_of(parts: Iterable[Path]) -> Iterator[Row]:
-    """The rows of Parquet files, their verdict by the name of the folder. Raises UsageError for what isn't one."""
-    for path in parts:
-        yield from rows_of_part(path, path)
 
 
 def rows_of_part(path: PurePath, source: Any) -> Iterator[Row]:
@@ -312,11 +270,12 @@ def _check_schema(found: pyarrow.Schema, path: PurePath) -> None:
     if version != SCAN_SCHEMA:
         told = f"has rows of schema {version!r}" if version else "isn't part of a scan's table"
         raise UsageError(f"{path} {told}, and this headscope writes schema {SCAN_SCHEMA!r}", ANOTHER)
-    if not found.remove_metadata().equals(schema().remove_metadata()):
+    stored = schema().remove(schema().get_field_index(PARTITION))  # the name of the folder tells it
+    if not found.remove_metadata().equals(stored.remove_metadata()):
         raise UsageError(f"{path} hasn't the columns of schema {SCAN_SCHEMA!r}", ANOTHER)
 
 
 def _told(err: Exception) -> str:
-    """What the system said, in one line."""
+    """What the system said, in one line; Arrow puts that behind its own words."""
     told = err.strerror if isinstance(err, OSError) and err.errno else ""
-    return told or first_line(err)
+    return (told or first_line(err)).rpartition("Detail: ")[2]

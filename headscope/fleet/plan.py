@@ -13,7 +13,7 @@ from headscope.examination.request import Request
 from headscope.facts.scan import ScanRow
 from headscope.facts.tasks import parse_task
 from headscope.fleet.pool import SECONDS, Limits, Work, scan_here, scan_in_pool
-from headscope.fleet.row import Asked
+from headscope.fleet.row import RowOptions
 from headscope.fleet.scratch import shared_folder
 from headscope.fleet.target import Target, without_repeats
 
@@ -21,18 +21,18 @@ _MOST_MEMORY = 2**62
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ScanPlan:
     """How a scan examines each checkpoint, and with how many workers."""
 
     template: Request
-    asked: Asked
+    options: RowOptions
     workers: int
     limits: Limits
 
     @property
     def work(self) -> Work:
         """What every worker does."""
-        return Work(self.template, self.asked)
+        return Work(self.template, self.options)
 
     def rows(self, targets: Iterable[Target]) -> Generator[ScanRow]:
         """The rows of checkpoints as they are done, each checkpoint once."""

@@ -6,34 +6,22 @@ import contextlib
 import os
 import signal
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed, wait
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing import active_children
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from headscope.errors import Unsupported
+from headscope.checkpoints.hub.budget import SharedBudget
 from headscope.examination.cache import Cache
 from headscope.examination.request import Request
 from headscope.examination.structure import ReportMemory, Structures
 from headscope.facts.scan import Cause, ScanRow
-from headscope.fleet.processes import begin_worker, worker_context
-from headscope.fleet.row import Asked, scan_one, unread
+from headscope.fleet.processes import WorkerEnded, Workers, begin_worker, results
+from headscope.fleet.row import RowOptions, scan_one, unread
 from headscope.fleet.target import Target
 
 SECONDS = 300.0
 MEMORY = 8 * 1024**3
-# Enough that no worker waits for the next task, and few enough that a kill loses little.
-_AHEAD = 2
-# A worker is replaced now and then: libraries that are imported, one a family, are never given back.
-_MOST_TASKS = 2_000
-# The executor's own thread may be about to note the exit code of a worker, which only one thread receives.
-_UNTIL_KNOWN = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +37,13 @@ class Work:
     """What every worker does: `request` is that of each checkpoint but for its place; `folder` holds structures."""
 
     request: Request
-    asked: Asked
+    options: RowOptions
     folder: Path | None = None
 
     def sharing(self, folder: Path) -> Work:
         """The same work of processes that share structures, and what the Hub allows, through a folder."""
         place = self.request.location
-        hub = replace(place.hub, budget=str(folder / "budget"))
+        hub = replace(place.hub, budget=SharedBudget(folder / "budget"))
         return replace(self, request=replace(self.request, location=replace(place, hub=hub)), folder=folder)
 
 
@@ -70,121 +58,33 @@ def scan_here(targets: Iterable[Target], work: Work, memory: ReportMemory | None
 def scan_in_pool(targets: Iterable[Target], work: Work, workers: int, limits: Limits) -> Iterator[ScanRow]:
     """The rows of checkpoints as they are done, from `workers` processes."""
     crew = Crew(work, limits)
-    with ThreadPoolExecutor(workers) as threads:
-        try:
-            yield from _as_done(threads, crew, targets, workers * _AHEAD)
-        except BaseException:  # an interrupt too: what the workers are at is not waited for
-            threads.shutdown(wait=False, cancel_futures=True)
-            raise
-        finally:
-            crew.end()
+    return results(crew.scan, targets, workers, crew)
 
 
-def _as_done(threads: ThreadPoolExecutor, crew: Crew, targets: Iterable[Target], ahead: int) -> Iterator[ScanRow]:
-    waiting: set[Future[ScanRow]] = set()
-    for target in targets:
-        waiting.add(threads.submit(crew.scan, target))
-        while len(waiting) > ahead:
-            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-            yield from (future.result() for future in done)
-    for future in as_completed(waiting):
-        yield future.result()
-
-
-class Crew:
-    """The workers of a scan, one for each thread that asks: an executor of one process, so it is known who did what."""
+class Crew(Workers):
+    """The workers of a scan."""
 
     def __init__(self, work: Work, limits: Limits) -> None:
-        self._work, self._limits = work, limits
-        self._own = threading.local()
-        self._workers: set[_Worker] = set()
-        self._changing = threading.Lock()
-        self._is_over = False
+        super().__init__(partial(_begin, work, limits.memory))
+        self._seconds = limits.seconds
 
     def scan(self, target: Target) -> ScanRow:
-        """The row of a checkpoint from this thread's worker, which is replaced if it ends or takes too long."""
-        worker = self._worker()
+        """The row of a checkpoint from this thread's worker, whatever becomes of that."""
+        worker = self.worker()
         try:
-            row = worker.pool.submit(_scan, target).result(self._limits.seconds)
+            return worker.call(_scan, target, seconds=self._seconds)
         except TimeoutError:
-            self._dismiss(worker)
-            row = unread(target.reference, Cause.TIMEOUT, f"not done after {self._limits.seconds:g} s, the time limit")
-            return replace(row, seconds=self._limits.seconds)
-        except BrokenProcessPool:
-            self._dismiss(worker)
-            way = _way_of_ending(_exit_code(worker.process))
-            return unread(target.reference, Cause.CRASH, f"its worker process ended: {way}")
+            row = unread(target.reference, Cause.TIMEOUT, f"not done after {self._seconds:g} s, the time limit")
+            return replace(row, seconds=self._seconds)
+        except WorkerEnded as err:
+            return unread(target.reference, Cause.CRASH, f"its worker process ended: {_way_of_ending(err.code)}")
         except Exception as err:  # a row that can't be sent back
             return unread(target.reference, Cause.CRASH, f"{type(err).__name__}: {err}")
-        worker.tasks += 1
-        if worker.tasks >= _MOST_TASKS:
-            self._dismiss(worker)
-        return row
-
-    def end(self) -> None:
-        """Ends every worker, whatever it is at."""
-        with self._changing:
-            self._is_over = True
-            workers = tuple(self._workers)
-        for worker in workers:
-            self._dismiss(worker)
-
-    def _worker(self) -> _Worker:
-        worker: _Worker | None = getattr(self._own, "worker", None)
-        if worker is None or worker not in self._workers:
-            self._own.worker = worker = _start(self._work, self._limits)
-            with self._changing:
-                self._workers.add(worker)
-                is_over = self._is_over
-            if is_over:
-                self._dismiss(worker)
-        return worker
-
-    def _dismiss(self, worker: _Worker) -> None:
-        with self._changing:
-            self._workers.discard(worker)
-        worker.process.kill()
-        worker.process.join()
-        worker.pool.shutdown(wait=False, cancel_futures=True)
 
 
-@dataclass(slots=True, eq=False)
-class _Worker:
-    """An executor with its one process, and how many tasks that has done."""
-
-    pool: ProcessPoolExecutor
-    process: BaseProcess
-    tasks: int = 0
-
-
-def _start(work: Work, limits: Limits) -> _Worker:
-    """A worker that has imported its libraries: that isn't part of any checkpoint's time.
-
-    Raises Unsupported where no process can be started.
-    """
-    pool = ProcessPoolExecutor(1, worker_context(), initializer=_begin, initargs=(work, limits.memory))
-    try:
-        number = pool.submit(os.getpid).result()
-    except (BrokenProcessPool, OSError) as err:
-        raise Unsupported(
-            "a worker process ended before its first checkpoint",
-            "there may be too little memory: use fewer --workers; rows that were written stay",
-        ) from err
-    return _Worker(pool, next(process for process in active_children() if process.pid == number))
-
-
-def _exit_code(process: BaseProcess) -> int | None:
-    """The exit code of a process that ended. Its executor waits for it too, and who comes second must look again."""
-    last = time.monotonic() + _UNTIL_KNOWN
-    while process.exitcode is None and time.monotonic() < last:
-        time.sleep(0.005)
-    return process.exitcode
-
-
-def _way_of_ending(code: int | None) -> str:
-    if code is not None and code < 0:
-        with contextlib.suppress(ValueError):
-            return signal.Signals(-code).name
+def _way_of_ending(code: int) -> str:
+    with contextlib.suppress(ValueError):
+        return signal.Signals(-code).name
     return f"exit code {code}"
 
 
@@ -226,4 +126,4 @@ def memory_for(work: Work) -> ReportMemory:
 
 
 def _scanned(target: Target, work: Work, memory: ReportMemory) -> ScanRow:
-    return scan_one(partial(target.request, work.request), target.reference, work.asked, memory)
+    return scan_one(partial(target.request, work.request), target.reference, work.options, memory)

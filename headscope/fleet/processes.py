@@ -1,62 +1,163 @@
-"""Worker processes: started without the caller's script, ended with their parent."""
+"""A worker: a new Python process that answers calls one after another, and ends with the process that started it.
+
+It imports what its parent imports, and doesn't run the caller's script. A fork would copy the locks of PyTorch's
+threads as they are, some of them held: a forked worker can hang on one.
+"""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
+import pickle
+import signal
+import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from multiprocessing.context import BaseContext, SpawnContext, SpawnProcess
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from queue import SimpleQueue
+from types import TracebackType
+from typing import IO, BinaryIO, TypeVar
 
-_STARTING = threading.Lock()
+from headscope.errors import Unsupported
+
+_SERVE = "from headscope.fleet.processes import serve; serve()"
+# Enough that no worker waits for the next task, and few enough that a kill loses little.
+_AHEAD = 2
+# A worker is replaced now and then: libraries that are imported, one a family, are never given back.
+_MOST_CALLS = 2_000
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
-@contextmanager
-def without_main() -> Iterator[None]:
-    """Workers that are started inside do not run the caller's script again.
+class WorkerEnded(Exception):
+    """A worker ended during a call; `code` is its exit code, negative for the signal that killed it."""
 
-    They would, up to its first call of headscope, unless it has an `if __name__ == "__main__"`: to find functions that
-    it defines. Ours are in headscope.
-    """
-    with _STARTING:
-        main = vars(sys.modules["__main__"])
-        before: dict[str, Any] = {name: main[name] for name in ("__file__", "__spec__") if name in main}
-        main.pop("__file__", None)
-        main["__spec__"] = None
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class Worker:
+    """A process for calls. Its stdout and stdin are empty devices; its stderr is `stderr`, or that of this process."""
+
+    def __init__(self, stderr: BinaryIO | None = None) -> None:
+        # The child imports what this process imports.
+        path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _SERVE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        assert self._process.stdin is not None  # Popen was given pipes
+        assert self._process.stdout is not None
+        self._calls, self._answers = self._process.stdin, self._process.stdout
+        self._left = _MOST_CALLS
+        self._is_late = False
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether another worker has to take the next call."""
+        return self._is_late or self._left <= 0 or self._process.poll() is not None
+
+    def call(self, function: Callable[..., Result], *arguments: object, seconds: float | None = None) -> Result:
+        """What a function of headscope returns there, within a number of seconds.
+
+        Raises what the function raises, TimeoutError, or WorkerEnded; after these two it is over.
+        """
+        self._left -= 1
+        call = pickle.dumps((function, arguments))
+        try:
+            with self._limited(seconds):
+                _send(self._calls, call)
+                answer: bytes = pickle.load(self._answers)
+        except (OSError, EOFError, ValueError, pickle.UnpicklingError) as err:
+            self.end()
+            raise TimeoutError if self._is_late else WorkerEnded(self._process.wait()) from err
+        error, result = pickle.loads(answer)
+        if error is not None:
+            raise error
+        return result  # type: ignore[no-any-return]
+
+    @contextmanager
+    def _limited(self, seconds: float | None) -> Iterator[None]:
+        """Kills the process if what is inside takes longer."""
+        if seconds is None:
+            yield
+            return
+        timer = threading.Timer(seconds, self._expire)
+        timer.start()
         try:
             yield
         finally:
-            main.update(before)
+            timer.cancel()
+            timer.join()  # from here on it doesn't expire any more
+
+    def _expire(self) -> None:
+        self._is_late = True
+        self._process.kill()
+
+    def end(self) -> None:
+        """Ends the process, whatever it is at."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._calls, self._answers):
+            with suppress(OSError):  # what was not sent has no reader
+                pipe.close()
 
 
-class _Process(SpawnProcess):
-    def start(self) -> None:
-        with without_main():
-            super().start()
+def _send(stream: IO[bytes], content: bytes) -> None:
+    pickle.dump(content, stream)
+    stream.flush()
 
 
-class _Context(SpawnContext):
-    Process = _Process
+def serve() -> None:
+    """What a worker does: each call that comes, until its parent ends, however that was."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its workers
+    incoming, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for own in (0, 1):  # nothing that a library prints or reads is part of a call
+        os.dup2(nowhere, own)
+    calls = SimpleQueue[bytes]()
+    threading.Thread(target=_receive, args=(incoming, calls), daemon=True).start()
+    while True:
+        _send(answers, _answer(calls.get()))
 
 
-def worker_context() -> BaseContext:
-    """A context that starts every process new.
+def _receive(stream: BinaryIO, calls: SimpleQueue[bytes]) -> None:
+    """Takes calls. The pipe stays open as long as the parent runs; then nobody is left to take an answer."""
+    with suppress(OSError, EOFError, pickle.UnpicklingError):
+        while True:
+            calls.put(pickle.load(stream))
+    os._exit(1)
 
-    A fork would copy the locks of PyTorch's threads as they are, some of them held: a forked worker can hang on one.
-    """
-    return _Context()
+
+def _answer(call: bytes) -> bytes:
+    """The error and the result of a call."""
+    try:
+        function, arguments = pickle.loads(call)
+        return pickle.dumps((None, function(*arguments)))
+    except Exception as err:
+        with suppress(Exception):
+            return pickle.dumps((err, None))
+        return pickle.dumps((RuntimeError(f"{type(err).__name__}: {err}"), None))
 
 
 def begin_worker() -> None:
-    """One thread a worker, and no looking for cycles: a worker never lives longer than its parent."""
+    """One thread a worker, and no looking for cycles."""
     import gc
-    import signal
 
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its workers
     import torch
 
     # There is a worker for each core already, and heads without numbers give a second thread nothing to do.
@@ -64,9 +165,73 @@ def begin_worker() -> None:
     gc.set_threshold(200_000, 20, 100)
 
 
-def _end_with_parent() -> None:
-    """Ends this process as soon as its parent has ended, however that was: nobody is left to take the results."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+class Workers:
+    """Workers that have made `begin`, one for each thread that asks: so it is known which call ended one."""
+
+    def __init__(self, begin: Callable[[], None]) -> None:
+        self._begin = begin
+        self._own = threading.local()
+        self._running: set[Worker] = set()
+        self._changing = threading.Lock()
+        self._is_ended = False
+
+    def worker(self) -> Worker:
+        """The worker of this thread, a new one after one that is over. Raises Unsupported where none can be started."""
+        worker: Worker | None = getattr(self._own, "worker", None)
+        if worker is not None and not worker.is_over:
+            return worker
+        if worker is not None:
+            self._dismiss(worker)
+        worker = self._own.worker = self._started()
+        return worker
+
+    def end(self) -> None:
+        """Ends every worker, whatever it is at."""
+        with self._changing:
+            self._is_ended = True
+            running = tuple(self._running)
+        for worker in running:
+            self._dismiss(worker)
+
+    def _started(self) -> Worker:
+        """A worker that has imported its libraries: that isn't part of any task's time."""
+        try:
+            worker = Worker()
+            with self._changing:
+                self._running.add(worker)
+                is_ended = self._is_ended
+            if is_ended:
+                self._dismiss(worker)
+            worker.call(self._begin)
+        except Exception as err:
+            raise Unsupported(
+                "a worker process ended before its first checkpoint",
+                "there may be too little memory: use fewer --workers; rows that were written stay",
+            ) from err
+        return worker
+
+    def _dismiss(self, worker: Worker) -> None:
+        with self._changing:
+            self._running.discard(worker)
+        worker.end()
+
+
+def results(
+    function: Callable[[Item], Result], items: Iterable[Item], threads: int, workers: Workers
+) -> Iterator[Result]:
+    """What a function that asks `workers` returns for each item, as they are done. At the end the workers end."""
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            waiting: set[Future[Result]] = set()
+            for item in items:
+                waiting.add(pool.submit(function, item))
+                while len(waiting) > threads * _AHEAD:
+                    done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                    yield from (future.result() for future in done)
+            for future in as_completed(waiting):
+                yield future.result()
+        except BaseException:  # an interrupt too: what the workers are at is not waited for
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        finally:
+            workers.end()

@@ -37,20 +37,20 @@ _CLEANING_SECONDS = 15
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Assignment:
     """A checkpoint to scan; no row is written for a commit in `known`."""
 
     target: Target
     known: tuple[str, ...] = ()
 
 
-def check_installed() -> None:
+def require_ray() -> None:
     """Raises UsageError where Ray is not installed."""
     upstream.imported()
 
 
 def write_with_ray(  # noqa: PLR0917  in the order of what happens
-    wanted: Sequence[Wanted],
+    wanted: Sequence[Assignment],
     work: Work,
     workers: int | None,
     limits: Limits,
@@ -75,25 +75,17 @@ def write_with_ray(  # noqa: PLR0917  in the order of what happens
                 num_cpus=_CPUS,
                 fn_constructor_args=(Job(work, limits, name),),
             ).write_parquet(
-                output, partition_cols=[PARTITION], ray_remote_args={"num_cpus": 0}, schema=_table(), compression="zstd"
+                output, partition_cols=[PARTITION], ray_remote_args={"num_cpus": 0}, schema=schema(), compression="zstd"
             )
 
 
-def _blocks(wanted: Sequence[Wanted], actors: int) -> list[pyarrow.Table]:
+def _blocks(wanted: Sequence[Assignment], actors: int) -> list[pyarrow.Table]:
     """The checkpoints in tables, several for each actor."""
     import pyarrow
 
     size = max(1, min(_MOST_A_BLOCK, -(-len(wanted) // (actors * _BLOCKS_AN_ACTOR))))
     parts = (wanted[start : start + size] for start in range(0, len(wanted), size))
     return [pyarrow.table({"wanted": [pickle.dumps(one) for one in part]}) for part in parts]
-
-
-def _table() -> pyarrow.Schema:
-    """The columns of the table and its partition."""
-    import pyarrow
-
-    columns = schema()
-    return pyarrow.schema([*columns, pyarrow.field(PARTITION, pyarrow.string())], metadata=columns.metadata)
 
 
 class Job:
@@ -119,10 +111,10 @@ class Scanner:
         """The rows of a block."""
         import pyarrow
 
-        wanted: list[Wanted] = [pickle.loads(one) for one in block["wanted"].to_pylist()]
+        wanted: list[Assignment] = [pickle.loads(one) for one in block["wanted"].to_pylist()]
         rows = self._thread.map(self._crew.scan, [one.target for one in wanted])
         kept = [row for one, row in zip(wanted, rows, strict=True) if row.commit is None or row.commit not in one.known]
-        return pyarrow.Table.from_pylist([in_range(row.to_dict()) for row in kept], schema=_table())
+        return pyarrow.Table.from_pylist([in_range(row.to_dict()) for row in kept], schema=schema())
 
 
 def _folder(name: str) -> Path:

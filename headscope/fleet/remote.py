@@ -40,14 +40,12 @@ class RemoteFolder:
     ) -> None:
         pass
 
-    def added(self) -> tuple[PurePosixPath, ...]:
-        """The files that Ray has written."""
-        return tuple(path for path in self._files() if FILE.fullmatch(path.name))
-
-    def rows_of(self, path: PurePosixPath) -> Iterator[Row]:
-        """The rows of a file. Raises UsageError where it can't be read."""
-        with self._system.open_input_file(str(path)) as file:
-            yield from rows_of_part(path, file)
+    def rows_added(self) -> Iterator[Row]:
+        """The rows of the files that Ray has written. Raises UsageError where one can't be read."""
+        for path in self._files():
+            if FILE.fullmatch(path.name):
+                with self._system.open_input_file(str(path)) as file:
+                    yield from rows_of_part(path, file)
 
     def _files(self) -> list[PurePosixPath]:
         from pyarrow import fs

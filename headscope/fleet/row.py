@@ -23,19 +23,19 @@ _GRAVEST_FIRST = tuple(Severity)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RowOptions:
     """What to examine in every checkpoint: `profile` None weighs each for what it can be used for next."""
 
     profile: Profile | None = None
     selection: Selection | None = None
 
 
-def scan_one(make: Callable[[], Request], reference: str, asked: Asked, memory: ReportMemory) -> ScanRow:
+def scan_one(make: Callable[[], Request], reference: str, options: RowOptions, memory: ReportMemory) -> ScanRow:
     """The row of a checkpoint; what can't be examined, for whatever reason, is a row that says why."""
     start = time.perf_counter()
     try:
         request = make()
-        row = _row(examine("inspect", request, None, memory), request, asked)
+        row = _row(examine("inspect", request, None, memory), request, options)
     except HeadscopeError as err:
         row = unread(reference, Cause(err.code), "; ".join(filter(None, (err.message, err.hint))))
     except MemoryError:
@@ -50,12 +50,12 @@ def unread(reference: str, cause: Cause, reason: str) -> ScanRow:
     return ScanRow(reference, Verdict.NOT_DETERMINED, not_determined=cause.value, reason=reason[:_LONGEST_REASON])
 
 
-def _row(examined: Examined, request: Request, asked: Asked) -> ScanRow:
+def _row(examined: Examined, request: Request, options: RowOptions) -> ScanRow:
     report = examined.report
-    profile = asked.profile or likely_profile(report)
+    profile = options.profile or likely_profile(report)
     is_local = report.checkpoint.kind is CheckpointKind.LOCAL
     subject = gather(examined, request, profile, reads_tokenizer=is_local, reads_numbers=False)
-    result = judge(subject, asked.selection or select())
+    result = judge(subject, options.selection or select())
     checkpoint, model, weights, head = report.checkpoint, report.model, report.weights, report.head
     is_open = any(item.status is ParameterStatus.UNKNOWN for item in weights.parameters)
     undetermined = result.verdict is Verdict.NOT_DETERMINED

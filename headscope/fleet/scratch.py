@@ -11,6 +11,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from headscope.errors import HeadscopeError
+from headscope.fleet.output import take_lock
 
 _PREFIX = "headscope-scan-"
 _LOCK = "in-use"
@@ -49,7 +50,7 @@ def _new_lock(folder: Path) -> int:
     """The descriptor of the folder's lock, which gets its name only after it is taken: nobody finds it free before."""
     unnamed = folder / f"{_LOCK}-soon"
     lock = os.open(unnamed, os.O_RDWR | os.O_CREAT, 0o600)
-    _is_taken(lock)
+    take_lock(lock)
     if os.name == "posix":  # elsewhere there are no locks, and no renaming of open files
         unnamed.rename(folder / _LOCK)
     return lock
@@ -65,20 +66,7 @@ def _remove_orphans() -> None:
         with suppress(OSError):  # a folder of another user, or of a scan that is just ending
             lock = os.open(folder / _LOCK, os.O_RDWR)
             try:
-                if _is_taken(lock):
+                if take_lock(lock):
                     shutil.rmtree(folder, ignore_errors=True)
             finally:
                 os.close(lock)
-
-
-def _is_taken(lock: int) -> bool:
-    """Whether this process now has the lock, which it keeps until it closes the file."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # another process has it, or the file system has no locks
-        return False
-    return True

@@ -3,55 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol, Self
 
 from headscope.errors import UsageError
-from headscope.facts.scan import ScanRow
-from headscope.fleet.output import Known, Row, RowFile, Seen, leads_to_stream, lines_of
-from headscope.fleet.parquet import RowFolder, rows_in
+from headscope.fleet.output import RowFile, Seen, leads_to_stream
+from headscope.fleet.parquet import RowFolder
 from headscope.fleet.remote import RemoteFolder
 
 _OTHERS = {".csv", ".tsv", ".xlsx", ".arrow", ".feather", ".db", ".gz", ".zst", ".bz2", ".xz", ".zip"}
 
 
-class Table(Protocol):
-    """Where the rows of a scan go; see `RowFile` and `RowFolder`."""
-
-    path: Path
-    known: Known
-
-    def write(self, row: ScanRow) -> None:
-        """Adds a row."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+RowTable = RowFile | RowFolder
+"""Where this process writes the rows of a scan."""
+SharedTable = RowFolder | RemoteFolder
+"""What the workers of a cluster write, each its own files."""
 
 
-class SharedTable(Protocol):
-    """What the workers of a cluster write, each its own files; see `RowFolder` and `RemoteFolder`."""
-
-    known: Known
-
-    def added(self) -> tuple[Any, ...]:
-        """The files that were written since it was opened."""
-
-    def rows_of(self, path: Any) -> Iterator[Row]:
-        """The rows of one of them."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-def open_table(name: str | Path, *, go_on: bool = False, seen: Seen | None = None) -> Table:
+def open_table(name: str | Path, *, go_on: bool = False, seen: Seen | None = None) -> RowTable:
     """The table of this name: Parquet for `FOLDER/` and `NAME.parquet`, otherwise a file of JSON lines.
 
     With `go_on` it may hold rows already, and `seen` is called with each. Raises UsageError where it can't be written.
@@ -94,11 +62,6 @@ def _path_of(name: str | Path) -> Path:
     if not str(name):
         raise UsageError("the name of the table is empty", "name a file with -o")
     return Path(name)
-
-
-def read_rows(name: str | Path) -> Iterator[Row]:
-    """The whole rows of a table. Raises UsageError for a Parquet file that can't be read."""
-    return rows_in(Path(name)) if _is_folder(name) else lines_of(Path(name))
 
 
 def _is_folder(name: str | Path) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,43 @@ class Target:
         return replace(template, location=place)
 
 
+@dataclass(frozen=True, slots=True)
+class ScanSources:
+    """Where the checkpoints of a scan come from.
+
+    `listed` is a text file, as for `read_list`; `on_hub` says which models a listing of the Hub should name (see
+    `listed_models`).
+    """
+
+    references: Iterable[str | Target] = ()
+    listed: str | None = None
+    folders: Sequence[str] = ()
+    on_hub: Mapping[str, Any] | None = None
+
+    def targets(self, template: Location) -> list[Target]:
+        """What to scan, each once; the template says how to read what the Hub lists. Raises UsageError for none."""
+        found: list[Iterable[Target]] = [
+            (one if isinstance(one, Target) else Target(str(one)) for one in self.references)
+        ]
+        found += [] if self.listed is None else [read_list(self.listed)]
+        found += map(found_below, self.folders)
+        found += [on_hub(template, **self.on_hub)] if self.on_hub else []
+        targets = list(without_repeats(chain.from_iterable(found)))
+        if not targets:
+            raise self._nothing_to_scan()
+        return targets
+
+    def _nothing_to_scan(self) -> UsageError:
+        """Which sources were empty."""
+        empty = [] if self.listed is None else [f"{'stdin' if self.listed == '-' else self.listed} lists no models"]
+        empty += [
+            f"{folder} holds no config.json beside weights, no adapter and no snapshot" for folder in self.folders
+        ]
+        empty += ["the listing of the Hub names no models"] if self.on_hub else []
+        told = f"there is nothing to scan: {'; '.join(empty)}" if empty else "there is nothing to scan"
+        return UsageError(told, "name models, or a source such as --from FILE, --folder or --author")
+
+
 def without_repeats(targets: Iterable[Target]) -> Iterator[Target]:
     """Each name once, at its first place; a name without a commit is the same as with any."""
     seen: dict[str, set[str | None]] = {}
@@ -54,7 +92,7 @@ def on_hub(template: Location, **wanted: Any) -> Iterator[Target]:
     A listing tells the commit and the files of the main branch, so a target has neither where the template asks for a
     revision. Raises Offline, NotFound for an unknown collection, or NetworkError.
     """
-    from headscope.checkpoints import listed_models
+    from headscope.checkpoints.hub.listing import listed_models
 
     for model in listed_models(template.hub, **wanted):
         place = model.location(template.hub)
@@ -62,7 +100,7 @@ def on_hub(template: Location, **wanted: Any) -> Iterator[Target]:
         yield Target(place.reference, place.commit, place.names) if is_main else Target(place.reference)
 
 
-def listed(file: str) -> Iterator[Target]:
+def read_list(file: str) -> Iterator[Target]:
     """The checkpoints that a text file lists, one per line; `-` is stdin. Empty lines and comments (`#`) are left out.
 
     Raises NotFound or UsageError for a file that isn't such a list, with the number of the line.

@@ -6,13 +6,13 @@ import logging
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args
 
 from headscope.api import Checked, Verified, check
 from headscope.api.save_verification import SaveWatch, selection_of_saves
 from headscope.checks import named_in
 from headscope.checks.saved import COMMAND
-from headscope.errors import CheckFailed, HeadscopeError, UsageError
+from headscope.errors import CheckFailed, HeadscopeError, UsageError, did_you_mean
 from headscope.facts.check import CheckResult, Verdict
 from headscope.render.check import failure_sentence
 from headscope.render.verification import save_sentence
@@ -26,36 +26,61 @@ _OF_THE_START = ("HS601", "HS602")
 """The rules of `check` on parameters that training will leave as they are."""
 
 
-class Gate:
+class GateOptions(TypedDict, total=False):
+    """The options of the callbacks.
+
+    `on_fail` and `on_undetermined` are `raise` (default for failures) or `warn`; `select` and `ignore` are as for
+    `headscope.check`, and so are `loaded_from`, `loading_info` and `example_inputs`. `verify_saves` compares each save
+    (default), only its head (`"head"`), or none; `stop_at_bad_save` raises CheckFailed immediately for a bad one.
+    """
+
+    on_fail: Reaction
+    on_undetermined: Reaction
+    select: tuple[str, ...]
+    ignore: tuple[str, ...]
+    loaded_from: str | None
+    loading_info: Mapping[str, Any] | None
+    example_inputs: Any
+    verify_saves: bool | Literal["head"]
+    stop_at_bad_save: bool
+
+
+_DEFAULTS: GateOptions = {
+    "on_fail": "raise",
+    "on_undetermined": "warn",
+    "select": (),
+    "ignore": (),
+    "verify_saves": True,
+    "stop_at_bad_save": False,
+}
+_OF_CHECK = ("loaded_from", "loading_info", "example_inputs")
+
+
+class TrainingGate:
     """The options and the results of a callback: `check` before the first step, then `verify_save`.
 
     `saves` holds the result for each save, `trained` what training did to the head.
     """
 
-    def __init__(
-        self,
-        *,
-        on_fail: Reaction = "raise",
-        on_undetermined: Reaction = "warn",
-        rules: tuple[str, ...] = (),
-        ignore: tuple[str, ...] = (),
-        verify_saves: bool | Literal["head"] = True,
-        stop_at_bad_save: bool = False,
-        options: Mapping[str, Any] | None = None,
-    ) -> None:
-        for reaction in (on_fail, on_undetermined):
+    def __init__(self, **given: Unpack[GateOptions]) -> None:
+        """Raises UsageError for an unknown option or reaction."""
+        known = GateOptions.__annotations__
+        for name in given.keys() - known.keys():
+            raise UsageError(f"no such option: {name}", did_you_mean(name, known, f"options: {', '.join(known)}"))
+        options: GateOptions = {**_DEFAULTS, **given}
+        for reaction in (options["on_fail"], options["on_undetermined"]):
             if reaction not in get_args(Reaction):
                 raise UsageError(f"no such reaction: {reaction}", f"reactions: {', '.join(get_args(Reaction))}")
         self.result: CheckResult | None = None
         self.saves: tuple[Verified, ...] = ()
         self.trained: Verified | None = None
-        self._reactions = {Verdict.FAILED: on_fail, Verdict.NOT_DETERMINED: on_undetermined}
-        self._rules, self._ignore = tuple(rules), tuple(ignore)
+        self._reactions = {Verdict.FAILED: options["on_fail"], Verdict.NOT_DETERMINED: options["on_undetermined"]}
+        self._rules, self._ignore = tuple(options["select"]), tuple(options["ignore"])
         self._of_saves = named_in(COMMAND, self._rules)
-        self._verify_saves = bool(verify_saves) and not (self._rules and not self._of_saves)
-        self._head_only = verify_saves == "head"
-        self._stop = stop_at_bad_save
-        self._options = dict(options or {})
+        self._verify_saves = bool(options["verify_saves"]) and not (self._rules and not self._of_saves)
+        self._head_only = options["verify_saves"] == "head"
+        self._stop = options["stop_at_bad_save"]
+        self._options: dict[str, Any] = {name: value for name, value in given.items() if name in _OF_CHECK}
         self._watch: SaveWatch | None = None
         self._unread: list[str] = []
 
@@ -77,7 +102,7 @@ class Gate:
     def _check(self, model: Any, optimizer: Any) -> Checked:
         own = tuple(name for name in self._rules if name not in self._of_saves or named_in("check", (name,)))
         asked = own or (("HS601",) if self._rules else ())  # only rules on saves are wanted: they need the trace
-        return check(model, "training", rules=asked, ignore=self._ignore, optimizer=optimizer, **self._options)
+        return check(model, "training", select=asked, ignore=self._ignore, optimizer=optimizer, **self._options)
 
     def _remember(self, model: Any, report: Report | None) -> None:
         """The head as it is now; where that fails, the saves stay unverified, with a warning."""
@@ -86,7 +111,9 @@ class Gate:
         try:
             memory = remember_head(model, report) if report is not None else None
             if memory is not None:
-                self._watch = SaveWatch(memory, selection_of_saves(self._of_saves, self._ignore), self._head_only)
+                self._watch = SaveWatch(
+                    memory, selection_of_saves(select=self._of_saves, ignore=self._ignore), self._head_only
+                )
         except UsageError:
             raise
         except Exception as err:  # a training does not end because its saves can't be verified

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from headscope.integrations.gate import Gate, Reaction
+from headscope.integrations.gate import TrainingGate
 
 if TYPE_CHECKING:
     import torch
@@ -23,7 +22,7 @@ def _callback_class() -> Any:
     return import_module((there or names)[0]).Callback
 
 
-class Hooks(Gate):
+class Hooks(TrainingGate):
     """Runs `headscope check --for training` once, when training begins; then verifies each checkpoint, on rank zero.
 
     The options and the attributes `result`, `saves` and `trained` are those of the callback for `transformers.Trainer`.
@@ -33,32 +32,9 @@ class Hooks(Gate):
     >>> trainer = Trainer(callbacks=[HeadscopeCallback()])  # doctest: +SKIP
     """
 
-    def __init__(
-        self,
-        *,
-        on_fail: Reaction = "raise",
-        on_undetermined: Reaction = "warn",
-        rules: tuple[str, ...] = (),
-        ignore: tuple[str, ...] = (),
-        loaded_from: str | None = None,
-        loading_info: Mapping[str, Any] | None = None,
-        example_inputs: Any = None,
-        verify_saves: bool | Literal["head"] = True,
-        stop_at_bad_save: bool = False,
-    ) -> None:
-        options = {"loaded_from": loaded_from, "loading_info": loading_info, "example_inputs": example_inputs}
-        super().__init__(
-            on_fail=on_fail,
-            on_undetermined=on_undetermined,
-            rules=rules,
-            ignore=ignore,
-            verify_saves=verify_saves,
-            stop_at_bad_save=stop_at_bad_save,
-            options=options,
-        )
-        self._first_step = 0
-        self._saved_at: int | None = None
-        self._is_written = False
+    _first_step = 0
+    _saved_at: int | None = None
+    _is_written = False
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Runs the checks and records the head; called by Lightning."""

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from headscope.integrations.gate import Gate, Reaction
+from headscope.integrations.gate import TrainingGate
 
 
-class HeadscopeCallback(Gate, TrainerCallback):
+class HeadscopeCallback(TrainingGate, TrainerCallback):
     """Runs `headscope check --for training` once, when training begins, on the main process; then verifies each save.
 
     `on_fail` and `on_undetermined` are `raise` or `warn`. If headscope cannot examine the model at all, that counts as
-    undetermined; with `on_fail="warn"` it is always a logged warning, and training goes on. `rules` and `ignore` as for
+    undetermined; with `on_fail="warn"` it is always a logged warning, and training goes on. `select` and `ignore` as for
     `headscope.check`; `loading_info` is what `from_pretrained(..., output_loading_info=True)` returned: with it nothing
     has to be read again. Without it `loaded_from` names the checkpoint, if the model does not record it. The model
     is left as it is. `result` holds what the rules said. Raises CheckFailed before the first step.
@@ -28,31 +27,8 @@ class HeadscopeCallback(Gate, TrainerCallback):
     >>> trainer = Trainer(model, args, callbacks=[HeadscopeCallback()])  # doctest: +SKIP
     """
 
-    def __init__(
-        self,
-        *,
-        on_fail: Reaction = "raise",
-        on_undetermined: Reaction = "warn",
-        rules: tuple[str, ...] = (),
-        ignore: tuple[str, ...] = (),
-        loaded_from: str | None = None,
-        loading_info: Mapping[str, Any] | None = None,
-        example_inputs: Any = None,
-        verify_saves: bool | Literal["head"] = True,
-        stop_at_bad_save: bool = False,
-    ) -> None:
-        options = {"loaded_from": loaded_from, "loading_info": loading_info, "example_inputs": example_inputs}
-        super().__init__(
-            on_fail=on_fail,
-            on_undetermined=on_undetermined,
-            rules=rules,
-            ignore=ignore,
-            verify_saves=verify_saves,
-            stop_at_bad_save=stop_at_bad_save,
-            options=options,
-        )
-        self._first_step = 0
-        self._folder: Path | None = None
+    _first_step = 0
+    _folder: Path | None = None
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any

@@ -82,7 +82,7 @@ def compare_numbers(
 
 
 def _compare_piece(found: NumberDifference, own: torch.Tensor, other: torch.Tensor) -> None:
-    found.zeros = found.zeros and not bool(own.any())
+    found.zeros = found.zeros and not (bool(own[:64].any()) or bool(own.any()))  # the first few tell nearly always
     found.has_infinite = found.has_infinite or _has_infinite(own)
     same = own.dtype == other.dtype and torch.equal(own, other)  # NaN is equal to nothing here, so none is there
     if not same and own.is_floating_point():

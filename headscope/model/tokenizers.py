@@ -76,10 +76,10 @@ def _load(name: str) -> Any:
 
     cls = getattr(transformers, name, None) if name else None
     is_dummy = cls is None or "dummy" in getattr(cls, "__module__", "")
-    return None if is_dummy or name in _GENERIC else cls
+    return None if is_dummy or name in GENERIC else cls
 
 
-_GENERIC = {"TokenizersBackend", "PreTrainedTokenizerFast"}
+GENERIC = {"TokenizersBackend", "PreTrainedTokenizerFast"}
 """Classes that are whatever the checkpoint's file says."""
 
 

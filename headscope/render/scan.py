@@ -20,7 +20,7 @@ _MOST = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class CountLine:
     """A number, what it is of, and what that means (empty where the name says it)."""
 
     number: str
@@ -34,8 +34,8 @@ class Section:
 
     title: str
     noun: str
-    lines: tuple[Line, ...]
-    more: Line | None = None
+    lines: tuple[CountLine, ...]
+    more: CountLine | None = None
     unit: str = "rows"
 
 
@@ -59,7 +59,7 @@ def effort_sentences(found: ScanSummary) -> tuple[str, ...]:
 
 def sections(found: ScanSummary, most: int = _MOST) -> tuple[Section, ...]:
     """The counts under their titles, at most `most` lines each; what has none is left out."""
-    slowest = tuple(Line(f"{one.seconds:,.2f} s", one.reference) for one in found.slowest)
+    slowest = tuple(CountLine(f"{one.seconds:,.2f} s", one.reference) for one in found.slowest)
     every = (
         Section("verdicts", "verdict", _verdicts(found)),
         _counted("not determined", "cause", found.causes, most),
@@ -76,21 +76,21 @@ def verdicts_in_order(found: ScanSummary) -> tuple[Count, ...]:
     return tuple(sorted(found.verdicts, key=lambda one: list(Verdict).index(Verdict(one.name))))
 
 
-def _verdicts(found: ScanSummary) -> tuple[Line, ...]:
-    return tuple(Line(f"{one.count:,}", WORDS[Verdict(one.name)].lower()) for one in verdicts_in_order(found))
+def _verdicts(found: ScanSummary) -> tuple[CountLine, ...]:
+    return tuple(CountLine(f"{one.count:,}", WORDS[Verdict(one.name)].lower()) for one in verdicts_in_order(found))
 
 
 def _counted(title: str, noun: str, counts: Sequence[Count | RuleCount], most: int) -> Section:
     most += len(counts) == most + 1  # "1 other" would take as much room
     rest = counts[most:]
-    more = Line(f"{sum(one.count for one in rest):,}", f"in {counted(len(rest), 'other')}") if rest else None
+    more = CountLine(f"{sum(one.count for one in rest):,}", f"in {counted(len(rest), 'other')}") if rest else None
     return Section(title, noun, tuple(map(_line_of, counts[:most])), more)
 
 
-def _line_of(one: Count | RuleCount) -> Line:
+def _line_of(one: Count | RuleCount) -> CountLine:
     if isinstance(one, Count):
-        return Line(f"{one.count:,}", one.name)
-    return Line(f"{one.count:,}", " ".join(filter(None, (one.id, one.name))), one.title)
+        return CountLine(f"{one.count:,}", one.name)
+    return CountLine(f"{one.count:,}", " ".join(filter(None, (one.id, one.name))), one.title)
 
 
 def interval_words(one: Interval) -> str:
@@ -118,7 +118,7 @@ def scan_verdict(found: ScanSummary) -> RenderableType:
     return Paragraph(Text.assemble((first + colon, STRONG), words))
 
 
-def _with_rest(section: Section) -> tuple[Line, ...]:
+def _with_rest(section: Section) -> tuple[CountLine, ...]:
     return (*section.lines, section.more) if section.more else section.lines
 
 

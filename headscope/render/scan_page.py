@@ -10,7 +10,7 @@ from headscope.render.diagram.picture import Tint
 from headscope.render.plots import ACCENT, STYLE, Bar, bars_svg, columns_svg
 from headscope.render.safe import safe
 from headscope.render.scan import (
-    Line,
+    CountLine,
     Section,
     effort_sentences,
     interval_words,
@@ -67,7 +67,7 @@ def _sections(found: ScanSummary) -> Iterator[str]:
         yield _section(section, bars_svg(name, f"Rows by {section.title}", bars[: len(section.lines)]) if bars else "")
     if found.durations:
         each = tuple(Bar(interval_words(one), one.count) for one in found.durations)
-        listed = tuple(Line(f"{one.count:,}", one.name) for one in each)
+        listed = tuple(CountLine(f"{one.count:,}", one.name) for one in each)
         yield _section(
             Section("time per checkpoint", "seconds", listed), columns_svg("seconds", "Rows by seconds", each)
         )
@@ -87,7 +87,7 @@ def _section(section: Section, plot: str) -> str:
     return element("section", lines((heading, beside)))
 
 
-def _row(line: Line) -> str:
+def _row(line: CountLine) -> str:
     cells = (element("td", escaped(line.number), class_="number"), element("th", escaped(safe(line.name)), scope="row"))
     return element("tr", "".join((*cells, element("td", escaped(line.meaning)) if line.meaning else "")))
 

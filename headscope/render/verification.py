@@ -69,14 +69,8 @@ def _scope_of(result: VerifyResult) -> str:
     counts = Counter(item.status.value for item in result.tensors)
     told = ", ".join(f"{count:,} {status}" for status, count in sorted(counts.items()))
     size = f"{scope.compared:,} of {counted(scope.tensors, 'tensor')}, {bytes_of(result.bytes_read)}"
-    return f": {size} compared{f' ({told})' if told else ''}{_rest_of(result)}"
-
-
-def _rest_of(result: VerifyResult) -> str:
-    """How to have the rest compared, where only the head was."""
-    if not result.scope.head_only:
-        return ""
-    return f"; {'head=False' if result.loader == 'memory' else '--all'} compares the rest"
+    rest = "; the rest was not compared" if scope.head_only else ""
+    return f": {size} compared{f' ({told})' if told else ''}{rest}"
 
 
 def verification_screen(result: VerifyResult) -> RenderableType:

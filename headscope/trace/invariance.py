@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from headscope.errors import Unsupported
 from headscope.facts import PaddingEffect, Task
-from headscope.facts.check import Reach
+from headscope.facts.tokenizer import AffectedTexts
 from headscope.trace.execution import run_forward, run_on_probe, run_unrecorded
 from headscope.trace.inputs import MAKERS, Row, Sizes, text_config_of
 from headscope.trace.outputs import usual_scores
@@ -57,16 +57,19 @@ def reads_padded_texts(cls: type[PreTrainedModel]) -> bool:
 
 def measured_texts(
     words: list[int], ends: tuple[list[int], list[int]], configured: int | None
-) -> tuple[tuple[Reach, list[list[int]]], ...]:
+) -> tuple[tuple[AffectedTexts, list[list[int]]], ...]:
     """Texts of ordinary words between the tokens at their ends, then some that hold another token as a word."""
     first, last = ends
     own = [] if configured is None else [[*words[:2], configured, *words[2:]], [*words, configured]]
-    return (Reach.ALL, [[*first, *words, *last]]), (Reach.SOME, [[*first, *text, *last] for text in own])
+    return (AffectedTexts.ALL, [[*first, *words, *last]]), (
+        AffectedTexts.SOME,
+        [[*first, *text, *last] for text in own],
+    )
 
 
 def measure_ids(
     configured: PreTrainedModel, right: PreTrainedModel, texts: Any, pad: int | None, side: str
-) -> tuple[Reach | None, str]:
+) -> tuple[AffectedTexts | None, str]:
     """Which texts get other scores, alone or in a batch, or an error, because of the ids in a model's configuration.
 
     `right` is the same model with the ids of the tokenizer, which pads with `pad` (None: it pads nothing) on a side.
@@ -81,7 +84,7 @@ def measure_ids(
                     return reach, f"{place} raise {own}"
                 if (own - wanted).abs().max() > _TOLERANCE * wanted.abs().max().clamp(min=1e-12):
                     return reach, f"{place} get other scores"
-    return Reach.NONE, ""
+    return AffectedTexts.NONE, ""
 
 
 def _runs(text: list[int], pad: int | None, side: str) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:

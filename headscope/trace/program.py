@@ -64,9 +64,9 @@ def _cut_graph(execution: Execution, kept: Mapping[int, Operation]) -> Graph:
     graph = execution.graph
     used = [tensors_in((item.args, item.kwargs, item.outputs, item.writes)) for item in kept.values()]
     alive = {id(tensor) for tensors in (*used, execution.logits) for tensor in tensors}
-    fillers = list(kept.values())[:1]
+    last = max(kept, default=-1)
     return Graph(
-        operations=[kept.get(index, filler) for filler in fillers for index in range(max(kept) + 1)],
+        operations=[kept.get(index, kept[last]) for index in range(last + 1)],
         producers={key: index for key, index in graph.producers.items() if key in alive},
         memory=graph.memory,
         stale=graph.stale & kept.keys(),

@@ -1,4 +1,4 @@
-"""huggingface_hub: its HTTP session and its hooks, whose library it does not promise, and the layout of its cache."""
+"""huggingface_hub: its HTTP session, whose library it does not promise, and the layout of its cache."""
 
 from __future__ import annotations
 
@@ -18,22 +18,10 @@ def session() -> Any:
     return get_session()
 
 
-def event_hooks() -> dict[str, list[Any]]:
-    """The session's hooks, functions that see each request and each response. Raises Unsupported for another client."""
-    hooks = getattr(session(), "event_hooks", None)
-    if not isinstance(hooks, dict) or not {"request", "response"} <= hooks.keys():
-        raise moved(_PACKAGE, "its HTTP session has no event_hooks")
-    return hooks
-
-
-def library_of(thing: Any) -> Any:
-    """The package that an object of the session comes from: httpx, or its successor."""
-    return sys.modules[type(thing).__module__.partition(".")[0]]
-
-
 def transport_error() -> type[Exception]:
     """The base of the errors of the client's HTTP library."""
-    found = getattr(library_of(session()), "HTTPError", None)
+    library = sys.modules[type(session()).__module__.partition(".")[0]]
+    found = getattr(library, "HTTPError", None)
     if not (isinstance(found, type) and issubclass(found, Exception)):
         raise moved(_PACKAGE, "its HTTP library has no HTTPError")
     return found

@@ -18,8 +18,8 @@ from headscope.cli import main
 from headscope.examination import cache as caching
 from headscope.examination.cache import Cache
 from headscope.facts import Report
-from headscope.facts.check import TokenizerFacts
 from headscope.facts.plain import restore, store
+from headscope.facts.tokenizer import TokenizerFacts
 from tests import warm
 from tests.families import FAMILIES
 from tests.saving import save_safetensors
@@ -79,7 +79,7 @@ def test_the_second_look_imports_no_torch(place: Path, model: Path) -> None:
         ["check", str(model), "--for", "inference"],
         ["check", str(model), "--for", "training", "--format", "junit"],
         ["inspect", str(model)],
-        ["inspect", str(model), "--verify", "--json"],
+        ["inspect", str(model), "--prove", "--json"],
         ["compare", str(model), str(model)],
     ):
         again = in_process(*arguments)
@@ -89,7 +89,7 @@ def test_the_second_look_imports_no_torch(place: Path, model: Path) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["inspect"], ["inspect", "--json"], ["inspect", "--verify"], ["check", "--for", "inference"],
+        ["inspect"], ["inspect", "--json"], ["inspect", "--prove"], ["check", "--for", "inference"],
         ["check", "--json"], ["check", "--for", "training", "--format", "sarif"],
     ],
     ids=" ".join,

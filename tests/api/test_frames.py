@@ -69,7 +69,7 @@ def test_findings_are_a_table_with_a_type_for_each_column() -> None:
     table = result.to_pandas()
     assert list(table["id"]) == [item.id for item in result.findings]
     assert "HS301" in set(table[table["severity"] == "error"]["id"])
-    none = headscope.check("gpt2", "training", rules="HS101", offline=True).to_pandas()
+    none = headscope.check("gpt2", "training", select="HS101", offline=True).to_pandas()
     assert len(none) == 0
     assert list(none.columns) == list(table.columns)
     assert (none.dtypes == table.dtypes).all()

@@ -316,7 +316,7 @@ def padded_difference(model: Any) -> float:
 
 
 def effects_on(model: Any) -> dict[str, bool | None]:
-    head = headscope.inspect(model, verify=True).head
+    head = headscope.inspect(model, prove=True).head
     assert head is not None
     assert head.verification is not None
     return {effect.side: effect.changes for effect in head.verification.padding}

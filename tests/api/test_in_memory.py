@@ -200,8 +200,8 @@ def test_an_exported_module_is_examined_or_refused_in_a_sentence() -> None:
 
 
 OPTIONS: list[tuple[dict[str, Any], str]] = [
-    ({"num_labels": 3}, "num_labels doesn't apply to a model in memory"),
-    ({"model_class": "BertModel"}, "model_class doesn't apply"),
+    ({"num_labels": 3}, "num_labels is an option for a checkpoint, not for a model in memory"),
+    ({"model_class": "BertModel"}, "model_class is an option for a checkpoint"),
     ({"lables": "a,b"}, "no such option: lables"),
     ({"labels": 3}, "labels must be names"),
 ]
@@ -217,7 +217,7 @@ def test_options_that_make_no_sense_for_a_module(options: dict[str, Any], senten
 def test_options_are_read_as_the_command_line_reads_them() -> None:
     report = headscope.inspect("bert-base-uncased", labels="POS, NEG", num_labels="2", offline=True)
     assert report.model.labels == ("POS", "NEG")
-    result = headscope.check("bert-base-uncased", "inference", rules="HS101,HS2", ignore="HS202", offline=True)
+    result = headscope.check("bert-base-uncased", "inference", select="HS101,HS2", ignore="HS202", offline=True)
     assert result.rules[:3] == ("HS101", "HS201", "HS202")
     assert {item.finding.id for item in result.ignored} == {"HS202"}
 

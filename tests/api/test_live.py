@@ -102,7 +102,7 @@ HEADS: list[tuple[Pool, int, PoolingKind]] = [
 
 @pytest.mark.parametrize(("pool", "width", "kind"), HEADS, ids=[row[0].__name__ for row in HEADS])
 def test_a_head_written_by_hand_is_told_for_what_it_is(pool: Pool, width: int, kind: PoolingKind) -> None:
-    report = headscope.inspect(Custom(pool, width), example_inputs=EXAMPLES, verify=True)
+    report = headscope.inspect(Custom(pool, width), example_inputs=EXAMPLES, prove=True)
     assert report.head is not None
     assert report.head.pooling.kind is kind, report.head.pooling
     assert report.head.stages[-1].output_shape == ("batch", LABELS)
@@ -191,7 +191,7 @@ def test_a_model_of_transformers_needs_no_examples_and_is_not_changed() -> None:
     model.bert.encoder.eval()
     model.classifier.weight.grad = torch.ones_like(model.classifier.weight)
     before, state = {name: value.clone() for name, value in model.state_dict().items()}, torch.get_rng_state()
-    report = headscope.inspect(model, verify=True)
+    report = headscope.inspect(model, prove=True)
     assert report.checkpoint.kind is CheckpointKind.MEMORY
     assert report.head is not None
     assert report.head.pooling.kind is PoolingKind.FIRST_TOKEN
@@ -258,7 +258,7 @@ class Bare(nn.Module):
 
 
 def test_a_mask_belongs_to_the_pooling_where_no_encoder_ends() -> None:
-    report = headscope.inspect(Bare(with_first=False), example_inputs=EXAMPLES, verify=True)
+    report = headscope.inspect(Bare(with_first=False), example_inputs=EXAMPLES, prove=True)
     assert report.head is not None
     assert report.head.pooling.kind is PoolingKind.MASKED_MEAN
     assert [stage.operation for stage in report.head.stages] == ["mul", "sum", "div", "linear"]

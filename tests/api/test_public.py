@@ -17,7 +17,7 @@ import pytest
 import headscope
 from headscope import errors, facts
 from headscope.api import DeviceName, DrawingName, ProfileName, SeverityName
-from headscope.api.options import refuses_unknown
+from headscope.api.arguments import full_signature, use_case
 from headscope.render.diagram import PAINTERS
 from tests import typing_example
 
@@ -108,7 +108,8 @@ def test_every_parameter_is_explicit_and_has_a_type(name: str) -> None:
 @pytest.mark.parametrize("name", ["inspect", "check"])
 def test_the_overloads_are_the_implementation_in_two_parts(name: str) -> None:
     function = FUNCTIONS[name]
-    whole, parts = parameters(function), [parameters(item) for item in get_overloads(inspect.unwrap(function))]
+    overloads = get_overloads(inspect.unwrap(function))
+    whole, parts = parameters(function), [dict(full_signature(item).parameters) for item in overloads]
     assert [part.pop("reference").annotation for part in parts] == ["str | PathLike[str]", "nn.Module"]
     assert whole.pop("reference").annotation == "str | PathLike[str] | nn.Module"
     for part in parts:
@@ -139,7 +140,7 @@ def test_the_wrapper_keeps_the_function() -> None:
         """Asks."""
         return names, loud
 
-    wrapped = refuses_unknown(ask)
+    wrapped = use_case(ask)
     assert wrapped("a", "b", loud=True) == (("a", "b"), True)
     assert (wrapped.__name__, wrapped.__doc__, inspect.signature(wrapped)) == ("ask", "Asks.", inspect.signature(ask))
 

@@ -19,7 +19,7 @@ TEXTS = [("w1 w2", "w3 w4 w5"), ("w6", "w7")]
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_formula_of_two_tokens_gives_the_language_models_own_logits(family: str, tmp_path: Path) -> None:
     model = save_language_model(family, tmp_path)
-    report = headscope.inspect(tmp_path, tokens="no,yes", verify=True)
+    report = headscope.inspect(tmp_path, tokens="no,yes", prove=True)
     head = report.head
     assert head is not None
     assert head.pooling.kind is PoolingKind.TOKEN_PAIR
@@ -74,7 +74,7 @@ def test_a_cross_encoder_of_sentence_transformers_says_its_tokens(family: str, y
     if yes_alone:
         encoder[1].false_token_id = None
     encoder.save_pretrained(str(tmp_path / "saved"))
-    report = headscope.inspect(tmp_path / "saved", verify=True)
+    report = headscope.inspect(tmp_path / "saved", prove=True)
     head = report.head
     assert head is not None
     assert head.token_rows is not None

@@ -1,7 +1,6 @@
 """The Hub's limits, obeyed by several processes that share a budget: against a Hub that counts and refuses."""
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -12,32 +11,38 @@ from typing import Any
 
 import pytest
 import torch
-from hub import Hub, Quota, serve
+from hub import Hub, Quota, client_settings, serve
+from huggingface_hub import constants
 from safetensors.torch import save
 
-from headscope.checkpoints.hub.budget import SharedBudget, kind_of
-from headscope.checkpoints.hub.ranges import Deadline
+from headscope.checkpoints.hub.budget import SharedBudget, limit_of
+from headscope.checkpoints.hub.requests import Deadline
 from headscope.errors import NetworkError, UsageError
 from tests import warm
 
 WORKER = """
 import json, sys, time
+from pathlib import Path
 from headscope.checkpoints import read_manifest
+from headscope.checkpoints.hub.budget import SharedBudget
 from headscope.errors import HeadscopeError
 from headscope.facts.location import HubOptions, Location
 
-budget, *references = sys.argv[1:]
+file, *references = sys.argv[1:]
+budget = SharedBudget(Path(file)) if file else None
 found = []
 for reference in references:
     begun = time.monotonic()
     try:
-        manifest = read_manifest(Location(reference, hub=HubOptions(budget=budget or None, timeout=5)))
+        manifest = read_manifest(Location(reference, hub=HubOptions(budget=budget, timeout=5)))
         found.append([reference, len(manifest.tensors), time.monotonic() - begun])
     except HeadscopeError as err:
         found.append([reference, err.message, time.monotonic() - begun])
 print(json.dumps(found))
 """
 WORKERS, EACH = 4, 6
+FILE = f"{constants.ENDPOINT}/someone/model/resolve/main/config.json"
+LISTING = f"{constants.ENDPOINT}/api/models/someone/model"
 
 
 @pytest.fixture
@@ -49,14 +54,12 @@ def hub() -> Iterator[Hub]:
 
 def work(hub: Hub, home: Path, budget: str) -> list[list[Any]]:
     """What several workers, each a process, read of one Hub at the same time: reference, tensors or error, seconds."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     names = list(hub.repos)
 
     def run(number: int) -> list[list[Any]]:
-        settings = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(home / "hf"), "HF_HUB_DISABLE_TELEMETRY": "1"}
         ran = subprocess.run(
             [*warm.python(), "-c", WORKER, budget, *names[number::WORKERS]],
-            env=clean | settings, capture_output=True, text=True, check=False, timeout=200,
+            env=client_settings(hub.endpoint, home), capture_output=True, text=True, check=False, timeout=200,
         )  # fmt: skip
         assert ran.returncode == 0, ran.stderr
         found: list[list[Any]] = json.loads(ran.stdout)
@@ -128,59 +131,58 @@ def limits(left: int, seconds: int) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("shared", [True, False])
-def test_what_is_left_is_counted_down_and_then_waited_for(shared: bool, tmp_path: Path) -> None:
-    budget, clock = SharedBudget(tmp_path / "budget" if shared else None), Clock()
-    budget.take("resolvers", clock)
-    budget.learn("resolvers", 200, limits(2, 100))
-    again = SharedBudget(tmp_path / "budget") if shared else budget
-    again.take("resolvers", clock)
-    again.take("resolvers", clock)
+def test_what_is_left_is_counted_down_and_then_waited_for(tmp_path: Path) -> None:
+    budget, clock = SharedBudget(tmp_path / "budget"), Clock()
+    budget.take(FILE, clock)
+    budget.learn(FILE, 200, limits(2, 100))
+    again = SharedBudget(tmp_path / "budget")
+    again.take(FILE, clock)
+    again.take(FILE, clock)
     assert clock.pauses == []
     with pytest.raises(NetworkError):
-        again.take("resolvers", clock)
+        again.take(FILE, clock)
     assert 100 < clock.pauses[-1] < 103
-    again.take("api", clock)
+    again.take(LISTING, clock)
 
 
 def test_answers_that_overtake_each_other_give_nothing_back(tmp_path: Path) -> None:
     budget, clock = SharedBudget(tmp_path / "budget"), Clock()
-    budget.take("resolvers", clock)
-    budget.learn("resolvers", 200, limits(3, 100))
-    budget.take("resolvers", clock)
-    budget.take("resolvers", clock)
-    budget.learn("resolvers", 200, limits(1, 100))
-    budget.learn("resolvers", 200, limits(2, 100))
+    budget.take(FILE, clock)
+    budget.learn(FILE, 200, limits(3, 100))
+    budget.take(FILE, clock)
+    budget.take(FILE, clock)
+    budget.learn(FILE, 200, limits(1, 100))
+    budget.learn(FILE, 200, limits(2, 100))
     with pytest.raises(NetworkError):  # one more is allowed at most
         for _ in range(2):
-            budget.take("resolvers", clock)
+            budget.take(FILE, clock)
 
 
 def test_others_that_use_the_same_token_are_believed(tmp_path: Path) -> None:
     budget, clock = SharedBudget(tmp_path / "budget"), Clock()
-    budget.take("resolvers", clock)
-    budget.learn("resolvers", 200, limits(1000, 100))
-    budget.take("resolvers", clock)
-    budget.learn("resolvers", 200, limits(0, 99))
+    budget.take(FILE, clock)
+    budget.learn(FILE, 200, limits(1000, 100))
+    budget.take(FILE, clock)
+    budget.learn(FILE, 200, limits(0, 99))
     with pytest.raises(NetworkError):
-        budget.take("resolvers", clock)
+        budget.take(FILE, clock)
 
 
 def test_a_hub_without_limits_is_not_waited_for(tmp_path: Path) -> None:
     budget, clock = SharedBudget(tmp_path / "budget"), Clock()
     for _ in range(3):
-        budget.take("resolvers", clock)
-        budget.learn("resolvers", 200, {})
+        budget.take(FILE, clock)
+        budget.learn(FILE, 200, {})
     for _ in range(20):
-        budget.take("resolvers", clock)
+        budget.take(FILE, clock)
     assert clock.pauses == []
 
 
 def test_an_answer_that_never_comes_holds_nobody_for_long(tmp_path: Path) -> None:
     budget = SharedBudget(tmp_path / "budget")
-    budget.take("resolvers", Clock())
+    budget.take(FILE, Clock())
     begun = time.monotonic()
-    budget.take("resolvers", Clock())
+    budget.take(FILE, Clock())
     assert 2 < time.monotonic() - begun < 6
 
 
@@ -189,18 +191,18 @@ def test_an_answer_that_never_comes_holds_nobody_for_long(tmp_path: Path) -> Non
 )
 def test_a_limit_that_makes_no_sense_is_bounded(headers: dict[str, str], tmp_path: Path) -> None:
     budget, clock = SharedBudget(tmp_path / "budget"), Clock()
-    budget.take("resolvers", clock)
-    budget.learn("resolvers", 429, headers)
+    budget.take(FILE, clock)
+    budget.learn(FILE, 429, headers)
     with pytest.raises(NetworkError):
-        budget.take("resolvers", clock)
+        budget.take(FILE, clock)
     assert clock.pauses[-1] < 610
 
 
 def test_a_limit_of_thousands_of_digits_says_nothing(tmp_path: Path) -> None:
     budget, clock = SharedBudget(tmp_path / "budget"), Clock()
-    budget.take("resolvers", clock)
-    budget.learn("resolvers", 200, {"RateLimit": f'"resolvers";r={"9" * 5_000};t=1'})
-    budget.take("resolvers", clock)
+    budget.take(FILE, clock)
+    budget.learn(FILE, 200, {"RateLimit": f'"resolvers";r={"9" * 5_000};t=1'})
+    budget.take(FILE, clock)
     assert clock.pauses == []
 
 
@@ -209,33 +211,33 @@ def test_a_clock_that_is_set_back_makes_nobody_wait(
     status: int, said: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     budget, clock, now = SharedBudget(tmp_path / "budget"), Clock(), time.time()
-    budget.take("resolvers", clock)
-    budget.learn("resolvers", status, said)
+    budget.take(FILE, clock)
+    budget.learn(FILE, status, said)
     monkeypatch.setattr(time, "time", lambda: now - 86_400)
-    budget.take("resolvers", clock)
+    budget.take(FILE, clock)
     assert clock.pauses == []
 
 
 def test_a_file_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be used"):
-        SharedBudget(tmp_path / "nowhere" / "budget").take("resolvers", Clock())
+        SharedBudget(tmp_path / "nowhere" / "budget").take(FILE, Clock())
     (tmp_path / "text").write_text("this is not a budget" * 100)
     with pytest.raises(UsageError, match="cannot be used"):
-        SharedBudget(tmp_path / "text").take("resolvers", Clock())
+        SharedBudget(tmp_path / "text").take(FILE, Clock())
 
 
 @pytest.mark.parametrize(
     ("url", "kind"),
     [
-        ("https://hub.test/someone/model/resolve/main/config.json", "resolvers"),
-        ("https://hub.test/api/models/someone/model", "api"),
-        ("https://hub.test/api/resolve-cache/models/someone/model/0/config.json", None),
+        (FILE, "resolvers"),
+        (LISTING, "api"),
+        (f"{constants.ENDPOINT}/api/resolve-cache/models/someone/model/0/config.json", None),
         ("https://store.test/resolve/blob", None),
-        ("http://hub.test/someone/model/resolve/main/config.json", None),
+        (FILE.replace("https:", "http:"), None),
     ],
 )
 def test_requests_fall_under_the_counts_of_the_hub(url: str, kind: str | None) -> None:
-    assert kind_of(url, "https://hub.test") == kind
+    assert limit_of(url) == kind
 
 
 def test_time_that_is_waited_for_others_is_not_that_of_the_server() -> None:
@@ -264,5 +266,5 @@ def test_a_worker_that_is_killed_holds_the_budget_no_longer(tmp_path: Path) -> N
     holder.kill()
     holder.wait()
     begun = time.monotonic()
-    SharedBudget(tmp_path / "budget").take("resolvers", Clock())
+    SharedBudget(tmp_path / "budget").take(FILE, Clock())
     assert time.monotonic() - begun < 5

@@ -1,7 +1,6 @@
 """How many requests a checkpoint of the Hub takes, at which commit, and whether it is read as the same folder is."""
 
 import json
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from families import FAMILIES
-from hub import COMMIT, MOVED, OWN_CACHE, Answer, Hub, Request, serve
+from hub import COMMIT, MOVED, OWN_CACHE, Answer, Hub, Request, client_settings, serve
 from safetensors.torch import save
 from saving import FORMATS
 
@@ -63,10 +62,8 @@ CONFIG = json.dumps({"model_type": "bert", "architectures": ["BertForSequenceCla
 
 def run(code: str, endpoint: str, home: Path, lines: list[str]) -> list[dict[str, Any]]:
     """What a script prints in a process of its own, whose client asks that Hub."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-    settings = {"HF_ENDPOINT": endpoint, "HF_HOME": str(home / "hf"), "HF_HUB_DISABLE_TELEMETRY": "1"}
     ran = subprocess.run(
-        [*warm.python(), "-c", code], input="\n".join(lines), env=clean | settings, check=False,
+        [*warm.python(), "-c", code], input="\n".join(lines), env=client_settings(endpoint, home), check=False,
         capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
@@ -332,12 +329,31 @@ def test_a_repository_is_read_as_the_same_folder(corpus: dict[str, Path], tmp_pa
         assert without_place(by_id[f"someone/{corpus[name].name}"]) == without_place(folder), name
 
 
+WORDS = {f"w{number}": number for number in range(99)}
+LARGE = WORDS | {"longer " * 1000 + str(number): 99 + number for number in range(900)}
+TOKENIZERS: dict[str, tuple[int, dict[str, str]]] = {
+    "settings alone": (6, {"tokenizer_config.json": '{"padding_side": "left"}'}),
+    "six megabytes": (5, {
+        "tokenizer_config.json": '{"added_tokens_decoder": {}}',
+        "tokenizer.json": json.dumps({"model": {"vocab": LARGE}}),
+    }),
+    "lines": (8, {
+        "tokenizer_config.json": "{}", "special_tokens_map.json": '{"pad_token": "w6"}', "vocab.txt": "\n".join(WORDS),
+    }),
+    "pieces": (6, {"tokenizer_config.json": '{"pad_token": "w6"}', "spiece.model": "w"}),
+}  # fmt: skip
+"""What is beside the weights, and the most requests that a check makes."""
+
+
+@pytest.mark.parametrize("beside", TOKENIZERS)
 @pytest.mark.parametrize("family", ["bert", "roberta", "gpt2", "xlnet"])
-def test_a_check_by_id_says_what_the_check_of_the_folder_says(family: str, tmp_path: Path) -> None:
+def test_a_check_by_id_says_what_the_check_of_the_folder_says(family: str, beside: str, tmp_path: Path) -> None:
     model = FAMILIES[family].build(FAMILIES[family].classifier)
     folder = tmp_path / "someone" / "model"
     model.save_pretrained(folder)
-    (folder / "tokenizer_config.json").write_text('{"padding_side": "left"}')
+    most, files = TOKENIZERS[beside]
+    for name, content in files.items():
+        (folder / name).write_text(content)
     with serve(Hub({"someone/model": {path.name: path.read_bytes() for path in folder.iterdir()}})) as hub:
         (by_id,) = run(CHECKS, hub.endpoint, tmp_path, ["someone/model"])
         (local,) = run(CHECKS, hub.endpoint, tmp_path, [str(folder)])
@@ -345,8 +361,9 @@ def test_a_check_by_id_says_what_the_check_of_the_folder_says(family: str, tmp_p
         ours, theirs = (json.dumps(item[name]).replace(str(folder), "someone/model") for item in (by_id, local))
         assert ours == theirs, name
     paths = of_hub(hub)
-    assert len(paths) == len(set(paths)) <= 5, paths  # the list of files tells what else the tokenizer has
-    assert not [path for path in paths if path.startswith("/api/")]
+    assert len(paths) == len(set(paths)) <= most, paths
+    lists = [path for path in paths if path.startswith("/api/")]
+    assert len(lists) == (beside != "six megabytes")  # of an older tokenizer, the list of files tells what it has
 
 
 def test_health_reads_the_classifier_and_no_more(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from families import FAMILIES
-from hub import Hub, serve
+from hub import Hub, client_settings, serve
 from safetensors.torch import save
 
 from headscope.checkpoints.states.place import names_below
@@ -57,11 +56,10 @@ def ask(tmp_path: Path) -> Iterator[Callable[..., Ran]]:
     def run(files: dict[str, bytes], command: str = "snapshot", *options: str) -> Ran:
         written = ("-o", str(tmp_path / "out.json")) if command == "snapshot" else ()
         with serve(Hub({REPO: files})) as hub:
-            clean = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-            settings = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_TELEMETRY": "1"}
             ran = subprocess.run(
                 [*warm.python(), "-m", "headscope", command, REPO, "--json", *written, *options],
-                capture_output=True, text=True, check=False, timeout=100, env=clean | settings,
+                capture_output=True, text=True, check=False, timeout=100,
+                env=client_settings(hub.endpoint, tmp_path),
             )  # fmt: skip
             assert "Traceback" not in ran.stderr, ran.stderr
             asked = tuple(item.path for item in hub.log if "agent-harnesses" not in item.path)

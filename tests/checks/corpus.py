@@ -32,6 +32,8 @@ ENDS = {
         "single": [{"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "</s>"}}],
     }
 }
+BYTES = {"post_processor": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}}
+_NO_ENDS = {"<pad>": 1, "</s>": 2}
 RIGHT = {"padding_side": "right", "pad_token": "<pad>", "eos_token": "</s>"}
 
 Build = Callable[[Path], Path]
@@ -382,6 +384,9 @@ FAULTS: tuple[Case, ...] = (
     fault("HS309", "side", contradicted(padding={"direction": "Left", "pad_token": "<pad>"})),
     fault("HS309", "pad", contradicted(padding={"direction": "Right", "pad_token": "</s>"})),
     fault("HS309", "cut", contradicted(truncation={"direction": "Left"})),
+    fault("HS310", "bart", saved("bart", tokenizer=PLAIN | RIGHT, vocabulary=words(60, _NO_ENDS))),
+    fault("HS310", "bart-bytes", saved("bart", tokenizer=RIGHT, vocabulary=words(60, _NO_ENDS, **BYTES)), "training"),
+    fault("HS310", "t5", saved("t5", tokenizer=PLAIN | RIGHT, vocabulary=words(60, {"<pad>": 0, "</s>": 1}))),
     fault("HS401", "bert", saved("bert", of="language_model"), "inference", "HS103", "HS202"),
     fault("HS401", "llama", saved("llama", of="language_model"), "inference", "HS102", "HS202"),
     fault("HS401", "vit", saved("vit", of="base"), "inference", "HS102", "HS202"),

@@ -165,11 +165,11 @@ def _can_answer(model: PreTrainedModel, kind: Kind) -> bool:
 
 
 def _verdicts(folder: Path, model: PreTrainedModel) -> dict[str, Any]:
-    (row,) = headscope.scan([folder], workers=0, profile="inference", rules=["HS501"])
+    (row,) = headscope.scan([folder], workers=0, profile="inference", select=["HS501"])
     return {
-        "check": headscope.check(folder, "inference", rules=["HS501"]).verdict,
+        "check": headscope.check(folder, "inference", select=["HS501"]).verdict,
         "scan": row.verdict,
-        "in memory": headscope.check(model, "inference", rules=["HS501"]).verdict,
+        "in memory": headscope.check(model, "inference", select=["HS501"]).verdict,
     }
 
 
@@ -200,10 +200,10 @@ def test_healthy_heads_pass_trained_or_fresh_in_every_float(name: str, changes: 
     for number, dtype in enumerate(dtypes):
         folder = tmp_path / str(number)
         _grown(kind, number, **changes).to(getattr(torch, dtype)).save_pretrained(folder)
-        found = headscope.check(folder, "inference", rules=["HS501"])
+        found = headscope.check(folder, "inference", select=["HS501"])
         assert found.verdict is Verdict.PASSED, (dtype, found.findings, found.not_determined)
     fresh = getattr(transformers, kind.cls)(_grown(kind, 1, **changes).config)
-    assert headscope.check(fresh, "training", rules=["HS501"]).verdict is Verdict.PASSED
+    assert headscope.check(fresh, "training", select=["HS501"]).verdict is Verdict.PASSED
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int64, torch.bool])
@@ -213,26 +213,26 @@ def test_a_head_stored_as_whole_numbers_without_their_scale_fails(dtype: torch.d
     folder = _with(tmp_path / "healthy", {"classifier.weight": lambda weight: (weight * 500).to(dtype)}, tmp_path / "x")
     model = getattr(transformers, kind.cls).from_pretrained(folder)
     assert set(_verdicts(folder, model).values()) == {Verdict.FAILED}
-    found = headscope.check(folder, "inference", rules=["HS501"]).findings[0]
+    found = headscope.check(folder, "inference", select=["HS501"]).findings[0]
     assert "without a quantization config" in found.message
 
 
 def test_a_head_of_one_score_that_no_input_changes_fails_and_any_other_passes(tmp_path: Path) -> None:
     kind = KINDS["bert"]
     _grown(kind, 1, num_labels=1).save_pretrained(tmp_path / "healthy")
-    assert headscope.check(tmp_path / "healthy", "inference", rules=["HS501"]).verdict is Verdict.PASSED
+    assert headscope.check(tmp_path / "healthy", "inference", select=["HS501"]).verdict is Verdict.PASSED
     same = _with(tmp_path / "healthy", {"classifier.weight": torch.zeros_like}, tmp_path / "same")
-    assert headscope.check(same, "inference", rules=["HS501"]).verdict is Verdict.FAILED
+    assert headscope.check(same, "inference", select=["HS501"]).verdict is Verdict.FAILED
     shifted = _with(tmp_path / "healthy", {"classifier.bias": lambda bias: bias + 1e4}, tmp_path / "shifted")
-    assert headscope.check(shifted, "inference", rules=["HS501"]).verdict is Verdict.PASSED
+    assert headscope.check(shifted, "inference", select=["HS501"]).verdict is Verdict.PASSED
 
 
 def test_a_large_head_is_read_to_its_last_number(tmp_path: Path) -> None:
     kind = KINDS["bert"]
     _grown(kind, 1, num_labels=200_000).save_pretrained(tmp_path / "healthy")  # 25 MB
-    assert headscope.check(tmp_path / "healthy", "inference", rules=["HS501"]).verdict is Verdict.PASSED
+    assert headscope.check(tmp_path / "healthy", "inference", select=["HS501"]).verdict is Verdict.PASSED
     folder = _with(tmp_path / "healthy", {"classifier.weight": _last_row}, tmp_path / "broken")
-    assert headscope.check(folder, "inference", rules=["HS501"]).verdict is Verdict.FAILED
+    assert headscope.check(folder, "inference", select=["HS501"]).verdict is Verdict.FAILED
 
 
 def test_a_buffer_of_the_head_that_makes_scores_nan_fails(tmp_path: Path) -> None:
@@ -241,11 +241,11 @@ def test_a_buffer_of_the_head_that_makes_scores_nan_fails(tmp_path: Path) -> Non
     )
     torch.manual_seed(0)
     transformers.LevitForImageClassification(config).save_pretrained(tmp_path / "healthy")
-    assert headscope.check(tmp_path / "healthy", "inference", rules=["HS501"]).verdict is Verdict.PASSED
+    assert headscope.check(tmp_path / "healthy", "inference", select=["HS501"]).verdict is Verdict.PASSED
     for number, value in enumerate((float("nan"), -1.0)):
         change = {"classifier.batch_norm.running_var": lambda item, value=value: torch.full_like(item, value)}
         folder = _with(tmp_path / "healthy", change, tmp_path / str(number))
-        assert headscope.check(folder, "inference", rules=["HS501"]).verdict is Verdict.FAILED
+        assert headscope.check(folder, "inference", select=["HS501"]).verdict is Verdict.FAILED
 
 
 def test_a_snapshot_has_no_numbers_and_a_check_of_nothing_else_is_not_determined(tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_a_snapshot_has_no_numbers_and_a_check_of_nothing_else_is_not_determined
     headscope.snapshot(tmp_path / "model", file)
     assert json.loads(file.read_text(encoding="utf-8"))
     for rules in (["HS501"], ["HS5"]):
-        assert headscope.check(file, "inference", rules=rules, fail_on="note").verdict is Verdict.NOT_DETERMINED
+        assert headscope.check(file, "inference", select=rules, fail_on="note").verdict is Verdict.NOT_DETERMINED
     assert headscope.check(file, "inference").verdict is Verdict.PASSED
 
 
@@ -300,7 +300,7 @@ def test_only_the_rows_of_a_rerankers_tokens_are_read(tmp_path: Path) -> None:
     transformers.LlamaForCausalLM(config).save_pretrained(tmp_path / "healthy")
     broken = _with(tmp_path / "healthy", {"lm_head.weight": lambda weight: _row_of_nan(weight, 9)}, tmp_path / "broken")
     verdicts = [
-        headscope.check(folder, "inference", tokens=tokens, rules=["HS501"]).verdict
+        headscope.check(folder, "inference", tokens=tokens, select=["HS501"]).verdict
         for folder, tokens in ((tmp_path / "healthy", "id:5,id:9"), (broken, "id:5,id:9"), (broken, "id:5,id:8"))
     ]
     assert verdicts == [Verdict.PASSED, Verdict.FAILED, Verdict.PASSED]
@@ -318,4 +318,4 @@ def test_a_report_from_the_cache_is_tried_too(tmp_path: Path, monkeypatch: pytes
     _grown(kind, 1).save_pretrained(tmp_path / "healthy")
     zeros = _with(tmp_path / "healthy", {"classifier.weight": torch.zeros_like}, tmp_path / "zeros")
     for folder, expected in ((tmp_path / "healthy", Verdict.PASSED), (zeros, Verdict.FAILED), (zeros, Verdict.FAILED)):
-        assert headscope.check(folder, "inference", rules=["HS501"], cache=True).verdict is expected
+        assert headscope.check(folder, "inference", select=["HS501"], cache=True).verdict is expected

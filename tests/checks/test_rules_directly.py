@@ -56,18 +56,15 @@ from headscope.facts.check import (
     CheckResult,
     ConfigFacts,
     HeadTrial,
-    IdEffect,
     LiveFacts,
-    Reach,
     Subject,
     TensorValues,
-    TokenId,
-    TokenizerFacts,
     Verdict,
 )
 from headscope.facts.counting import few_of
 from headscope.facts.health import HeadHealth, HealthBasis, HealthVerdict
 from headscope.facts.labeled import DataClass, DataFacts, Fit, LabelKind, Order, Predictions
+from headscope.facts.tokenizer import AffectedTexts, IdEffect, TokenId, TokenizerFacts
 from tests.reports import ENVIRONMENT
 
 LOADED, NEW, MISMATCHED = ParameterStatus.LOADED, ParameterStatus.NEW, ParameterStatus.MISMATCHED
@@ -883,7 +880,7 @@ OF_TOKENIZERS = tuple(
     Unavailable(name, "cannot be read")
     for name in (
         "HS303 padding-side", "HS306 token-ids", "HS307 tokens-beyond-embedding", "HS308 text-length",
-        "HS309 tokenizer-files",
+        "HS309 tokenizer-files", "HS310 end-token-not-added",
     )
 )  # fmt: skip
 
@@ -944,12 +941,12 @@ def tokenized(*tokens: TokenId, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("reach", "severity", "said"),
     [
-        (Reach.ALL, ERROR, "(tokenizer.json): texts in a batch get other scores (measured"),
-        (Reach.SOME, WARNING, "(tokenizer.json): texts with the token 5 in a batch get other scores (measured"),
-        (Reach.NONE, NOTE, "(tokenizer.json), which leaves the scores alone (measured"),
+        (AffectedTexts.ALL, ERROR, "(tokenizer.json): texts in a batch get other scores (measured"),
+        (AffectedTexts.SOME, WARNING, "(tokenizer.json): texts with the token 5 in a batch get other scores (measured"),
+        (AffectedTexts.NONE, NOTE, "(tokenizer.json), which leaves the scores alone (measured"),
     ],
 )
-def test_another_id_is_as_grave_as_what_it_changes(reach: Reach, severity: Severity, said: str) -> None:
+def test_another_id_is_as_grave_as_what_it_changes(reach: AffectedTexts, severity: Severity, said: str) -> None:
     facts = tokenized(PAD, effects=(IdEffect("pad", 5, "config.json", reach, "in a batch get other scores"),))
     (found,) = findings("HS306", subject(**facts))
     assert (found.severity, found.parameters) == (severity, ("pad_token_id",))
@@ -961,9 +958,9 @@ def test_an_id_that_could_not_be_measured_or_read_is_not_silent() -> None:
     unmeasured = IdEffect("pad", 5, "config.json", None, "ValueError: no")
     with pytest.raises(NotKnown, match="what pad_token_id 5 does to the scores could not be measured: ValueError: no"):
         findings("HS306", subject(**tokenized(PAD, effects=(unmeasured,))))
-    with pytest.raises(NotApplicable, match="17 MB"):
+    with pytest.raises(NotKnown, match="17 MB"):
         findings("HS306", subject(**tokenized(replace(PAD, id=None), ids_unread="it has 17 MB")))
-    with pytest.raises(NotApplicable, match="17 MB"):
+    with pytest.raises(NotKnown, match="17 MB"):
         findings("HS307", subject(**tokenized(PAD, ids_unread="it has 17 MB")))
     assert severities("HS306", **tokenized(PAD)) == SILENT
 
@@ -977,6 +974,16 @@ def test_a_token_counts_from_the_first_row_that_is_missing(
     assert severities("HS307", **facts) == (([severity], [severity]) if is_found else SILENT)
     facts["built"] = replace(CONFIGURED, embedding_rows=None)
     assert severities("HS307", **facts) == (([severity], [severity]) if is_found else SILENT)
+
+
+@pytest.mark.parametrize(("kind", "appended", "is_found"), [
+    (EOS, False, True), (EOS, True, False), (EOS, None, False), (PoolingKind.FIRST_TOKEN, False, False),
+])  # fmt: skip
+def test_a_head_that_reads_the_end_token_needs_texts_that_end_with_it(
+    kind: PoolingKind, appended: bool | None, is_found: bool
+) -> None:
+    facts = tokenized(PAD, appends_eos=appended)
+    assert severities("HS310", head=head(kind=kind), **facts) == (([ERROR], [ERROR]) if is_found else SILENT)
 
 
 def test_a_text_as_long_as_the_tokenizer_allows_is_tried() -> None:

@@ -36,7 +36,7 @@ def configure(folder: Path, **values: Any) -> None:
 
 
 def told(folder: Path, rule: str, profile: Any = "inference") -> list[str]:
-    found = headscope.check(str(folder), profile, rules=rule)
+    found = headscope.check(str(folder), profile, select=rule)
     return [item.message for item in found.findings]
 
 

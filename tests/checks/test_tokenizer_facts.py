@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerFast
 
 import headscope
-from headscope.checkpoints import read_vocabulary
+from headscope.checkpoints import read_token_ids, read_vocabulary
 from headscope.checkpoints.local import Folder
+from headscope.errors import Malformed
 from headscope.facts.check import CheckResult
 from tests.families import FAMILIES
 
@@ -54,7 +56,7 @@ def save(folder: Path, family: str, tokens: Any, **config: Any) -> Path:
 
 
 def check(folder: Path, rules: str = "HS306,HS307,HS308,HS309", profile: Any = "inference") -> CheckResult:
-    return headscope.check(str(folder), profile, rules=rules, offline=True)
+    return headscope.check(str(folder), profile, select=rules, offline=True)
 
 
 def found(folder: Path) -> dict[str, str]:
@@ -140,15 +142,30 @@ def test_words_beyond_the_embedding_raise_and_a_padded_embedding_does_not(tmp_pa
     assert found(save(tmp_path / "same", "bert", tokenizer("bert", count=99))) == {}
 
 
-def test_a_special_token_that_no_file_lists_is_appended(tmp_path: Path) -> None:
+def test_special_tokens_that_no_file_lists_are_appended_in_their_order(tmp_path: Path) -> None:
     save(tmp_path, "gpt2", tokenizer("gpt2", count=99))
     settings = tmp_path / "tokenizer_config.json"
-    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"pad_token": "<new>"}))
-    assert AutoTokenizer.from_pretrained(tmp_path).pad_token_id == 99
+    new = {"pad_token": "<new>", "bos_token": "<start>"}
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | new))
+    encode = AutoTokenizer.from_pretrained(tmp_path)
+    assert (encode.bos_token_id, encode.pad_token_id) == (99, 100)
     with pytest.raises(IndexError):
         scores(tmp_path, [SHORT, LONG])
-    (item,) = [item for item in check(tmp_path).findings if item.id == "HS307"]
-    assert "'<new>' has the id 99 (not in its vocabulary, so appended to it)" in item.message
+    messages = {str(item.severity): item.message for item in check(tmp_path).findings if item.id == "HS307"}
+    for severity, token, number in (("warning", "<start>", 99), ("error", "<new>", 100)):
+        assert f"{token!r} has the id {number} (not in its vocabulary, so appended to it)" in messages[severity]
+
+
+def test_special_tokens_and_sides_that_no_file_names_are_those_of_the_class(tmp_path: Path) -> None:
+    FAMILIES["bert"].build("BertForSequenceClassification", pad_token_id=7).save_pretrained(tmp_path / "bert")
+    (tmp_path / "bert" / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]))
+    assert AutoTokenizer.from_pretrained(tmp_path / "bert").pad_token_id == 0
+    assert [item.message for item in check(tmp_path / "bert", "HS306").findings if "'[PAD]' is 0" in item.message]
+    FAMILIES["xlnet"].build("XLNetForSequenceClassification").save_pretrained(tmp_path / "xlnet")
+    for side, expected in ((None, []), ("right", ["HS303"])):
+        settings = {"padding_side": side} if side else {}
+        (tmp_path / "xlnet" / "tokenizer_config.json").write_text(json.dumps(settings))
+        assert [item.id for item in check(tmp_path / "xlnet", "HS303").findings] == expected
 
 
 @pytest.mark.parametrize(
@@ -170,16 +187,17 @@ def test_texts_as_long_as_the_tokenizer_allows(family: str, length: int, raises:
     assert ("HS308" in found(tmp_path)) is raises
 
 
-@pytest.mark.parametrize("older", ["special_tokens_map.json", "vocab.txt"])
+@pytest.mark.parametrize("older", ["special_tokens_map.json", "vocab.txt", "vocab.json"])
 def test_the_files_of_older_tokenizers_are_read(older: str, tmp_path: Path) -> None:
     save(tmp_path, "gpt2", tokenizer("gpt2"), pad_token_id=33)
     settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
     names = {name: settings.pop(name) for name in list(settings) if name.endswith("_token")}
     settings.pop("added_tokens_decoder", None)
-    if older == "vocab.txt":
+    if older.startswith("vocab"):
         vocabulary = json.loads((tmp_path / "tokenizer.json").read_text())["model"]["vocab"]
         (tmp_path / "tokenizer.json").unlink()
-        (tmp_path / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
+        text = json.dumps(vocabulary) if older.endswith("json") else "\n".join(vocabulary) + "\n"
+        (tmp_path / older).write_text(text)
         settings |= names
     else:
         (tmp_path / older).write_text(json.dumps(names))
@@ -187,42 +205,205 @@ def test_the_files_of_older_tokenizers_are_read(older: str, tmp_path: Path) -> N
     assert found(tmp_path) == {"HS306": "error"}
 
 
-def test_a_vocabulary_that_is_not_text_says_nothing_of_ids(tmp_path: Path) -> None:
-    save(tmp_path, "gpt2", tokenizer("gpt2"), pad_token_id=33)
+@pytest.mark.parametrize("settings", [{}, {"added_tokens_decoder": {"0": {"content": "[pad]"}}}])
+def test_a_vocabulary_that_is_not_text_is_not_determined(settings: dict[str, Any], tmp_path: Path) -> None:
+    save(tmp_path, "gpt2", tokenizer("gpt2"))
+    (tmp_path / "tokenizer.json").unlink()
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"pad_token": "[pad]", "eos_token": "[eos]"} | settings))
+    (tmp_path / "spiece.model").write_bytes(b"\x00")
+    gaps = check(tmp_path).not_determined
+    assert {item.what.partition(" ")[0] for item in gaps} == {"HS306", "HS307"}
+    assert all("spiece.model" in item.reason for item in gaps)
+
+
+def test_a_tokenizer_without_a_vocabulary_gives_the_rules_on_ids_nothing_to_look_at(tmp_path: Path) -> None:
+    save(tmp_path, "gpt2", tokenizer("gpt2"))
     (tmp_path / "tokenizer.json").unlink()
     (tmp_path / "tokenizer_config.json").write_text('{"pad_token": "[pad]"}')
-    (tmp_path / "spiece.model").write_bytes(b"\x00")
     assert {item.what.partition(" ")[0] for item in check(tmp_path).not_applicable} == {"HS306", "HS307"}
 
 
-@pytest.mark.parametrize(
-    "content",
-    ["{", '{"model": {"vocab": {"a": "b"}}}', '{"model": {}}', "[]", "", '{"model": {"vocab": {"\\x": 1}}}'],
-)
+def vocabulary(text: str) -> str:
+    return '{"added_tokens": [], "model": {"vocab": ' + text + "}}"
+
+
+BROKEN = {
+    "cut": "{", "no model": "{}", "no vocabulary": '{"model": {}}', "a list": "[]", "empty": "", "null": "null",
+    "no ids": vocabulary('{"a": "b"}'), "a fraction": vocabulary('{"a": 1.5}'), "true": vocabulary('{"a": true}'),
+    "below zero": vocabulary('{"a": -1}'), "past 32 bits": vocabulary('{"a": 1000000000}'),
+    "5,000 digits": vocabulary('{"a": ' + "9" * 5000 + "}"), "an escape": vocabulary('{"\\x": 1}'),
+    "half a letter": vocabulary('{"\\ud800": 1}'), "twice": vocabulary('{"a": 1, "a": 2}'),
+    "pieces without text": vocabulary("[[1, -0.5]]"), "pieces of lists": vocabulary("[[[], -0.5]]"),
+    "empty pieces": vocabulary("[[]]"), "pieces as text": vocabulary('["a"]'), "a text": vocabulary('"abc"'),
+    "nested": vocabulary("[" * 100_000 + "]" * 100_000), "ten million values": vocabulary("[" + "[]," * 10**7 + "[]]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
 def test_a_broken_vocabulary_is_not_determined(content: str, tmp_path: Path) -> None:
-    save(tmp_path, "gpt2", tokenizer("gpt2"))
     (tmp_path / "tokenizer.json").write_text(content)
+    with pytest.raises(Malformed):
+        read_token_ids(Folder(tmp_path), {})
+    with pytest.raises(Exception, match=r"."):
+        Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+
+
+@pytest.mark.parametrize(
+    ("listed", "expected"),
+    [({"7": {"content": "<x>"}}, {"<x>": 7, "<y>": 8}), ({"7": "<x>"}, {"<x>": 7, "<y>": 8}),
+     ({"7": {"content": 5}}, {"<y>": 8}), ({"-7": "<x>"}, {"<y>": 8}), ({"x": "<x>"}, {"<y>": 8}),
+     ({"9" * 10: "<x>"}, {"<y>": 8}), ({"7": "\ud800"}, {"<y>": 8}), ({"7": None}, {"<y>": 8}), ([7], {"<y>": 8})],
+)  # fmt: skip
+def test_added_tokens_are_those_of_both_files_beside_a_vocabulary(
+    listed: Any, expected: dict[str, int], tmp_path: Path
+) -> None:
+    (tmp_path / "vocab.json").write_text('{"a": 0}')
+    (tmp_path / "added_tokens.json").write_text('{"<y>": 8}')
+    ids = read_token_ids(Folder(tmp_path), {"added_tokens_decoder": listed})
+    assert ({item.token: item.id for item in ids.added}, ids.vocabulary) == (expected, {"a": 0})
+
+
+def test_an_added_token_that_is_not_an_object_is_left_out(tmp_path: Path) -> None:
+    added = [None, 7, "<x>", {"id": 7, "content": "<y>"}, {"content": "<z>"}]
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"added_tokens": added, "model": {"vocab": {}}}))
+    assert [(item.token, item.id) for item in read_token_ids(Folder(tmp_path), {}).added] == [("<y>", 7)]
+
+
+def test_what_could_not_be_read_of_a_tokenizer_is_not_determined(tmp_path: Path) -> None:
+    save(tmp_path, "gpt2", tokenizer("gpt2"))
+    with (tmp_path / "tokenizer.json").open("wb") as file:
+        file.truncate(2 << 30)
     result = check(tmp_path)
     assert {item.what.partition(" ")[0] for item in result.not_determined} == {"HS306", "HS307"}
     assert result.verdict == "not_determined"
 
 
-def test_two_files_that_pad_differently_are_a_note(tmp_path: Path) -> None:
+PADDING = {"strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0}
+PADDING |= {"pad_type_id": 0, "pad_token": "[pad]"}
+CUTTING = {"direction": "Right", "max_length": 50, "strategy": "LongestFirst", "stride": 0}
+
+
+@pytest.mark.parametrize(
+    ("parts", "settings", "said"),
+    [
+        ({"padding": PADDING | {"direction": "Left"}}, {}, "padding_side is 'right'"),
+        ({"padding": PADDING | {"pad_token": "[unk]"}}, {}, "pad_token is '[pad]'"),
+        ({"padding": PADDING | {"pad_token": "[PAD]"}}, {}, ""),
+        ({"padding": PADDING, "truncation": CUTTING}, {"truncation_side": "right"}, ""),
+        ({"truncation": CUTTING | {"direction": "Left"}}, {"truncation_side": "right"}, "truncation_side is 'right'"),
+        ({"truncation": CUTTING | {"direction": "Left"}}, {}, ""),
+        ({}, {"added_tokens_decoder": {"4": {"content": "[mask]"}}}, ""),
+        ({}, {"added_tokens_decoder": {"5": {"content": "[mask]"}}}, "the id of '[mask]' is 4 (tokenizer.json)"),
+        ({}, {"added_tokens_decoder": {"5": {"content": "[other]"}}}, ""),
+    ],
+)
+def test_two_files_that_differ_are_a_note(
+    parts: dict[str, Any], settings: dict[str, Any], said: str, tmp_path: Path
+) -> None:
     save(tmp_path, "bert", tokenizer("bert"))
+    for name, more in (("tokenizer.json", parts), ("tokenizer_config.json", settings)):
+        file = tmp_path / name
+        file.write_text(json.dumps(json.loads(file.read_text()) | more))
+    if "padding" in parts and not settings:
+        assert AutoTokenizer.from_pretrained(tmp_path).padding_side == "right"
+    notes = [(item.id, str(item.severity)) for item in check(tmp_path).findings]
+    assert notes == ([("HS309", "note")] if said else [])
+    assert all(said in item.message for item in check(tmp_path).findings)
+
+
+@pytest.mark.parametrize("length", [10**9, 10**30, 0, -1, True, "512", 64.5, None])
+def test_a_length_that_cuts_nothing_is_no_limit(length: Any, tmp_path: Path) -> None:
+    save(tmp_path, "bert", tokenizer("bert"))
+    file = tmp_path / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"model_max_length": length}))
+    assert check(tmp_path, "HS308").verdict == "passed"
+
+
+def test_only_an_id_that_the_embeddings_have_and_the_tokenizer_lacks_is_another_id(tmp_path: Path) -> None:
+    for number, (family, stated, expected) in enumerate(
+        (("bert", {"sep_token_id": 5000}, []), ("bart", {"eos_token_id": [2, 33]}, []), ("bert", {}, ["HS306"]))
+    ):
+        folder = save(tmp_path / str(number), family, tokenizer(family, count=90))
+        file = folder / "config.json"
+        values = {name: value for name, value in json.loads(file.read_text()).items() if name != "pad_token_id"}
+        file.write_text(json.dumps(values | stated))
+        if not stated:
+            vocabulary = folder / "tokenizer.json"
+            text = vocabulary.read_text().replace('"[pad]": 0', '"[pad]": 7').replace('"w7": 7', '"w7": 0')
+            vocabulary.write_text(text.replace('"id": 0', '"id": 7'))
+        findings = check(folder, "HS306").findings
+        assert [item.id for item in findings] == expected
+        assert all("(the default of its class)" in item.message for item in findings)
+
+
+@pytest.mark.parametrize(("other", "expected"), [("{{ b }}", {"HS309": "note"}), ("{{ a }}\r\n", {})])
+@pytest.mark.parametrize(
+    "form", [str, lambda text: [{"name": "tool", "template": "x"}, {"name": "default", "template": text}]]
+)
+def test_two_chat_templates_that_differ_are_a_note(
+    other: str, expected: dict[str, str], form: Any, tmp_path: Path
+) -> None:
+    save(tmp_path, "llama", tokenizer("llama", chat_template="{{ a }}"))
+    settings = tmp_path / "tokenizer_config.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"chat_template": form(other)}))
+    assert AutoTokenizer.from_pretrained(tmp_path).chat_template == "{{ a }}"
+    assert found(tmp_path) == expected
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("family", SPECIAL)
+def test_no_side_of_cutting_costs_a_text_a_special_token(family: str, side: str, tmp_path: Path) -> None:
+    tokenizer(family, model_max_length=5, truncation_side=side).save_pretrained(tmp_path)
+    encode = AutoTokenizer.from_pretrained(tmp_path)
+    special = [token for token in encode.tokenize("w11", add_special_tokens=True) if token != "w11"]
+    cut = encode.convert_ids_to_tokens(encode(LONG, truncation=True).input_ids)
+    assert len(cut) == 5
+    assert [token for token in cut if token in special] == special
+
+
+ENDING = {"id": "[eos]", "ids": [2], "tokens": ["[eos]"]}
+TEXT, END = {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "[eos]", "type_id": 0}}
+BYTES = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+
+
+def template(*parts: Any) -> dict[str, Any]:
+    return {"type": "TemplateProcessing", "single": parts, "pair": [TEXT, END], "special_tokens": {"[eos]": ENDING}}
+
+
+@pytest.mark.parametrize(
+    ("processor", "raises"),
+    [(None, True), (template(TEXT), True), (BYTES, True), ({"type": "Sequence", "processors": [BYTES]}, True),
+     (template(TEXT, END), False), ({"type": "Sequence", "processors": [BYTES, template(TEXT, END)]}, False),
+     ({"type": "BertProcessing", "sep": ["[eos]", 2], "cls": ["[bos]", 0]}, False)],
+)  # fmt: skip
+def test_a_head_that_reads_the_end_token_raises_where_texts_have_none(
+    processor: Any, raises: bool, tmp_path: Path
+) -> None:
+    save(tmp_path, "bart", tokenizer("bart"))
     file = tmp_path / "tokenizer.json"
-    padding = {"strategy": "BatchLongest", "direction": "Left", "pad_to_multiple_of": None, "pad_id": 0}
-    padding |= {"pad_type_id": 0, "pad_token": "[pad]"}
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"padding": padding}))
-    assert AutoTokenizer.from_pretrained(tmp_path).padding_side == "right"
-    (item,) = check(tmp_path).findings
-    assert (item.id, item.severity) == ("HS309", "note")
-    assert "'right' (tokenizer_config.json)" in item.message
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"post_processor": processor}))
+    assert (2 not in AutoTokenizer.from_pretrained(tmp_path)(SHORT).input_ids) is raises
+    if raises:
+        with pytest.raises(ValueError, match="<eos>"):
+            scores(tmp_path, [SHORT])
+    assert [item.id for item in check(tmp_path, "HS310").findings] == (["HS310"] if raises else [])
+
+
+@pytest.mark.parametrize(("name", "family"), [("BartTokenizer", "bart"), ("T5Tokenizer", "t5")])
+def test_a_class_adds_the_end_token_where_its_file_does_not_say(name: str, family: str, tmp_path: Path) -> None:
+    tokens = getattr(transformers, name)()
+    tokens.save_pretrained(tmp_path)
+    file = tmp_path / "tokenizer.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"post_processor": None}))
+    assert AutoTokenizer.from_pretrained(tmp_path)("a").input_ids[-1] == tokens.eos_token_id
+    FAMILIES[family].build(FAMILIES[family].classifier, eos_token_id=tokens.eos_token_id).save_pretrained(tmp_path)
+    assert check(tmp_path, "HS310").verdict == "passed"
 
 
 def test_a_model_in_memory_is_held_against_the_tokenizer_it_was_loaded_with(tmp_path: Path) -> None:
     save(tmp_path, "gpt2", tokenizer("gpt2"), pad_token_id=33)
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path)
-    live = headscope.check(model, "inference", rules="HS3")
+    live = headscope.check(model, "inference", select="HS3")
     assert [item for item in live.findings if item.id == "HS306"] == [
         item for item in check(tmp_path).findings if item.id == "HS306"
     ]

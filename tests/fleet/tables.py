@@ -1,10 +1,15 @@
-"""Rows for tests of tables, and a process that writes them until it is killed."""
+"""Rows for tests of tables, readers that aren't ours, and a process that writes them until it is killed."""
 
+import contextlib
+import json
 import random
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
+
+from pyarrow import dataset
 
 from headscope.facts.check import Verdict
 from headscope.facts.scan import ScanRow
@@ -25,16 +30,48 @@ def row(name: str, number: int = 0, **fields: object) -> ScanRow:
     return ScanRow(name, VERDICTS[number % 3], **(given | fields))  # type: ignore[arg-type]
 
 
+def rows_in(path: Path) -> list[dict[str, Any]]:
+    """The rows of a table, by readers that accept nothing but whole lines of JSON, or whole Parquet files."""
+    if path.is_file():
+        return [json.loads(line) for line in path.read_bytes().decode().split("\n")[:-1]]
+    return list(dataset.dataset(path, partitioning="hive").to_table().to_pylist()) if files_in(path, ".parquet") else []
+
+
+def names_in(path: Path) -> list[str]:
+    """The references in a table."""
+    return [one["reference"] for one in rows_in(path)]
+
+
+def files_in(path: Path, suffix: str = "") -> list[str]:
+    """The files in a folder, and in those below it."""
+    found = (str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
+    return sorted(name for name in found if name.endswith(suffix))
+
+
+def workers_below(process: int) -> int:
+    """How many worker processes of headscope are descendants of a process."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            words = stat.read_text(encoding="utf-8").rpartition(")")[2].split()
+            parents[int(stat.parent.name)] = int(words[1])
+    below = {process}
+    while more := {child for child, parent in parents.items() if parent in below} - below:
+        below |= more
+    count = 0
+    for one in below:
+        with contextlib.suppress(OSError):
+            count += b"headscope.fleet.processes" in Path(f"/proc/{one}/cmdline").read_bytes()
+    return count
+
+
 _WRITER = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from pathlib import Path
 from tables import row
-from headscope.fleet.output import RowFile
-from headscope.fleet.parquet import RowFolder
+from headscope.fleet.table import open_table
 
-path = Path(sys.argv[2])
-table = RowFolder(path, go_on=True, rows=7) if path.suffix == ".parquet" else RowFile(path, go_on=True)
+table = open_table(sys.argv[2], go_on=True)
 for number in range(1_000_000):
     if not table.known.holds(f"m{number}"):
         table.write(row(f"m{number}", number))

@@ -52,7 +52,7 @@ def test_the_second_batch_of_one_structure_is_not_examined_again(
 def test_what_a_process_keeps_is_bounded_and_other_options_keep_their_own() -> None:
     counts = [
         headscope.scan_batch({"reference": ["gpt2"]}, offline=True, **options)["num_labels"]
-        for options in ({"num_labels": 5}, {}, {"num_labels": 5}, {"rules": ["HS1"]})
+        for options in ({"num_labels": 5}, {}, {"num_labels": 5}, {"select": ["HS1"]})
     ]
     assert counts == [[5], [2], [5], [2]]
     kept = structure.Structures()

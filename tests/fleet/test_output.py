@@ -1,4 +1,4 @@
-"""The table of JSON lines: each reported row is in it once, whatever happens, and nothing foreign is touched."""
+"""The table of JSON lines, and what holds for both formats: each reported row is in it once, whatever happens."""
 
 import errno
 import json
@@ -13,18 +13,14 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pytest
-from tables import random_seconds, row, write_until_killed
+from tables import names_in, random_seconds, row, rows_in, write_until_killed
 
 from headscope.errors import HeadscopeError, UsageError
 from headscope.facts.scan import columns
 from headscope.fleet import output
 from headscope.fleet.output import RowFile
-from headscope.fleet.table import open_table, read_rows
-
-
-def names_in(path: Path) -> list[str]:
-    """The references in a file, by a reader that accepts nothing but whole lines of JSON."""
-    return [json.loads(line)["reference"] for line in path.read_bytes().decode().split("\n")[:-1]]
+from headscope.fleet.parquet import ROW_LOG
+from headscope.fleet.table import open_table
 
 
 def written(path: Path, *names: str) -> Path:
@@ -41,11 +37,12 @@ class Killed(BaseException):
 # Kills
 
 
-def test_no_kill_loses_a_row_or_writes_it_twice(tmp_path: Path) -> None:
-    path, reported = tmp_path / "rows.jsonl", list[str]()
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
+def test_no_kill_loses_a_row_or_writes_it_twice(tmp_path: Path, name: str) -> None:
+    path, reported = tmp_path / name, list[str]()
     for seconds in random_seconds(8):
         reported += write_until_killed(path, seconds)
-    with RowFile(path, go_on=True):
+    with open_table(path, go_on=True):
         pass
     found = Counter(names_in(path))
     assert set(reported) <= set(found)
@@ -100,13 +97,15 @@ def test_what_a_lost_current_leaves_is_cut_off(tmp_path: Path) -> None:
 # What the file holds
 
 
-def test_a_file_with_rows_needs_a_word_to_go_on(tmp_path: Path) -> None:
-    path = written(tmp_path / "rows.jsonl", "a")
-    before = path.read_bytes()
-    with pytest.raises(UsageError, match="exists already") as refused:
-        RowFile(path)
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
+def test_a_table_with_rows_needs_a_word_to_go_on(tmp_path: Path, name: str) -> None:
+    with open_table(tmp_path / name) as table:
+        table.write(row("a"))
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    with pytest.raises(UsageError, match=f"{name} exists already") as refused:
+        open_table(tmp_path / name)
     assert "--resume" in refused.value.hint
-    assert path.read_bytes() == before
+    assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
 
 
 def test_an_empty_file_is_a_table_without_rows(tmp_path: Path) -> None:
@@ -175,14 +174,16 @@ def test_every_row_that_the_file_holds_is_seen(tmp_path: Path) -> None:
         assert table.known.holds_commit("b", "c1")
         assert not table.known.holds_commit("b", "c0")
         assert not table.known.holds_commit("b", None)
-    assert seen == [row("a", 0).to_dict(), row("b", 1).to_dict()] == list(read_rows(path))
+    assert seen == [row("a", 0).to_dict(), row("b", 1).to_dict()] == rows_in(path)
     assert list(seen[0]) == list(columns())
 
 
-def test_a_name_that_is_not_utf8_is_known_again_and_any_reader_can_decode_it(tmp_path: Path) -> None:
-    name = os.fsdecode(b"bad\xffname")
-    path = written(tmp_path / "rows.jsonl", name)
-    with RowFile(path, go_on=True) as table:
+@pytest.mark.parametrize("file", ["rows.jsonl", "rows.parquet"])
+def test_a_name_that_is_not_utf8_is_known_again_and_any_reader_can_decode_it(tmp_path: Path, file: str) -> None:
+    name, path = os.fsdecode(b"bad\xffname"), tmp_path / file
+    with open_table(path) as table:
+        table.write(row(name))
+    with open_table(path, go_on=True) as table:
         assert table.known.holds(name)
     [found] = names_in(path)
     assert found.encode() == rb"bad\udcffname"
@@ -224,7 +225,8 @@ def test_a_place_without_permission_is_refused_in_one_sentence(open_folder: Path
         [sys.executable, "-c", _AS_NOBODY, str(open_folder / name)], capture_output=True, text=True, check=False
     )
     open_folder.chmod(0o755)
-    assert ran.stdout == f"2 {open_folder / name} can't be written: Permission denied\n", ran.stderr
+    refused = open_folder / name / ROW_LOG if name == "rows.parquet" else open_folder / name
+    assert ran.stdout == f"2 {refused} can't be written: Permission denied\n", ran.stderr
 
 
 def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
@@ -236,43 +238,55 @@ def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
 _FULL = """
 import resource, sys
 sys.path.insert(0, sys.argv[1])
-from pathlib import Path
+import pyarrow.dataset
 from tables import row
 from headscope.errors import HeadscopeError
-from headscope.fleet.output import RowFile
+from headscope.fleet.table import open_table
 resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, 5_000))
-with RowFile(Path(sys.argv[2])) as table:
-    try:
-        for number in range(100):
+try:
+    with open_table(sys.argv[2]) as table:
+        for number in range(int(sys.argv[3])):
             table.write(row(f"m{number}", number))
             print(f"m{number}")
-    except HeadscopeError as err:
-        print(err.exit_code, err.message, err.hint)
+except HeadscopeError as err:
+    print(err.exit_code, err.message, err.hint)
 """
 
 
-def test_a_disk_that_is_full_keeps_every_row_so_far(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    command = [sys.executable, "-c", _FULL, str(Path(__file__).parent), str(path)]
+@pytest.mark.parametrize(
+    ("name", "rows", "kept"),
+    [
+        ("rows.jsonl", 100, "rows.jsonl can't be written any more: File too large; it holds every row so far"),
+        ("rows.parquet", 100, "_rows.jsonl can't be written any more: File too large; it holds every row so far"),
+        ("rows.parquet", 4, "can't be written any more: [errno 27] File too large; _rows.jsonl in it keeps the rows"),
+    ],
+)
+def test_a_disk_that_is_full_keeps_every_row_so_far(tmp_path: Path, name: str, rows: int, kept: str) -> None:
+    """Where the rows don't fit, and where the Parquet files that are made of them don't."""
+    path = tmp_path / name
+    log = path / ROW_LOG if name == "rows.parquet" else path
+    command = [sys.executable, "-c", _FULL, str(Path(__file__).parent), str(path), str(rows)]
     *reported, sentence = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert names_in(path) == reported
+    assert names_in(log) == reported
     assert len(reported) > 3
-    assert path.stat().st_size <= 5_000
-    assert sentence.startswith(
-        f"3 {path} can't be written any more: File too large; it holds every row so far make room"
-    )
-    with RowFile(path, go_on=True) as table:
+    assert log.stat().st_size <= 5_000
+    assert sentence.startswith("3 ")
+    assert f"{kept} make room" in sentence
+    assert "--resume" in sentence
+    with open_table(path, go_on=True) as table:
         table.write(row("last"))
-    assert names_in(path) == [*reported, "last"]
+    assert sorted(names_in(path)) == sorted([*reported, "last"])
 
 
-def test_a_file_that_is_removed_during_the_scan_is_noticed(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    with RowFile(path) as table:
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
+def test_a_file_that_is_removed_during_the_scan_is_noticed(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    with open_table(path) as table:
         table.write(row("a"))
-        path.unlink()
+        (path / ROW_LOG if path.is_dir() else path).unlink()
         with pytest.raises(HeadscopeError, match="was removed while the scan was writing it"):
             table.write(row("b"))
+    assert names_in(path) == ["a"] if path.is_dir() else not path.exists()
 
 
 # Pipes, devices, links

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -13,14 +14,14 @@ import pandas
 import pyarrow
 import pytest
 from pyarrow import dataset, parquet
-from tables import VERDICTS, random_seconds, row, write_until_killed
+from tables import VERDICTS, files_in, names_in, row, rows_in
 
-from headscope.errors import HeadscopeError, UsageError
+from headscope.errors import UsageError
 from headscope.facts.check import Verdict
 from headscope.facts.scan import ScanRow, columns
 from headscope.fleet.output import RowFile
-from headscope.fleet.parquet import RowFolder, schema
-from headscope.fleet.table import open_table, read_rows
+from headscope.fleet.parquet import ROW_LOG, RowFolder, schema
+from headscope.fleet.table import open_table
 
 TEXTS = ("reference", "commit", "revision", "kind", "format", "model_type", "class", "task", "pooling_kind", "formula",
          "dtype", "profile", "not_determined", "reason", "schema_version", "verdict")  # fmt: skip
@@ -34,22 +35,16 @@ TYPES = (
 )
 
 
-def written(path: Path, numbers: Iterable[int], *, go_on: bool = False, rows: int = 4) -> Path:
-    with RowFolder(path, go_on=go_on, rows=rows) as table:
+def written(path: Path, numbers: Iterable[int], *, go_on: bool = False) -> Path:
+    with RowFolder(path, go_on=go_on) as table:
         for number in numbers:
             table.write(row(f"m{number}", number))
     return path
 
 
-def names_in(path: Path) -> Counter[str]:
-    """The references in a folder as pyarrow finds them."""
-    if not any(path.rglob("*.parquet")):
-        return Counter()
-    return Counter(dataset.dataset(path, partitioning="hive").to_table(["reference"])["reference"].to_pylist())
-
-
-def files_in(path: Path) -> list[str]:
-    return sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
+def counted(path: Path) -> Counter[str]:
+    """How often pyarrow finds each reference in a folder."""
+    return Counter(names_in(path))
 
 
 def expected(numbers: Iterable[int]) -> dict[str, dict[str, Any]]:
@@ -108,17 +103,6 @@ def test_duckdb_reads_every_row_of_both_formats(tmp_path: Path) -> None:
         assert by_duckdb(query) == wanted, source
 
 
-def test_a_name_that_is_not_utf8_can_be_written_and_is_known_again(tmp_path: Path) -> None:
-    name = os.fsdecode(b"bad\xffname")
-    for path in (tmp_path / "rows.parquet", tmp_path / "rows.jsonl"):
-        with open_table(path) as table:
-            table.write(row(name))
-        with open_table(path, go_on=True) as table:
-            assert table.known.holds(name)
-    assert by_duckdb(f"SELECT reference FROM '{tmp_path}/rows.jsonl'") == [[r"bad\udcffname"]]
-    assert names_in(tmp_path / "rows.parquet") == {r"bad\udcffname": 1}
-
-
 def test_a_number_that_64_bits_cannot_hold_is_left_out(tmp_path: Path) -> None:
     with open_table(tmp_path / "rows.parquet") as table:
         table.write(row("a", parameters=2**63, head_parameters=2**63 - 1))
@@ -126,19 +110,19 @@ def test_a_number_that_64_bits_cannot_hold_is_left_out(tmp_path: Path) -> None:
     assert (found["parameters"], found["head_parameters"]) == (None, 2**63 - 1)
 
 
-def test_while_it_is_written_a_folder_holds_whole_files_and_a_journal_that_readers_skip(tmp_path: Path) -> None:
+def test_while_it_is_written_a_folder_holds_a_log_that_readers_of_datasets_skip(tmp_path: Path) -> None:
+    """What was written before a kill can be read without headscope."""
     path = tmp_path / "rows.parquet"
-    with RowFolder(path, rows=4) as table:
+    with RowFolder(path) as table:
         for number in range(6):
             table.write(row(f"m{number}", number))
-        assert names_in(path) == {f"m{number}": 1 for number in range(4)}
-        assert [one["reference"] for one in read_rows(path)].count("m5") == 1
-        assert len(list(read_rows(path))) == 6
-        assert [name for name in files_in(path) if not name.endswith(".parquet")] == ["_rows-000002.jsonl"]
-    assert len(names_in(path)) == 6
-    assert files_in(path) == [f"verdict={verdict.value}/part-{number:06}.parquet" for verdict in
-                              sorted(VERDICTS, key=lambda one: one.value) for number in (1, 2)
-                              if (verdict, number) != (Verdict.PASSED, 2)]  # fmt: skip
+        assert files_in(path) == [ROW_LOG]
+        assert dataset.dataset(path, partitioning="hive").files == []
+        assert {one["reference"]: one for one in rows_in(path / ROW_LOG)} == expected(range(6))
+        with pytest.raises(UsageError, match="another scan"):
+            RowFile(path / ROW_LOG, go_on=True)
+    assert counted(path) == dict.fromkeys(expected(range(6)), 1)
+    assert files_in(path) == [ROW_LOG, *sorted(f"verdict={verdict.value}/part-0.parquet" for verdict in VERDICTS)]
 
 
 @pytest.mark.parametrize("name", ["rows/", "rows.parquet", "ROWS.PARQUET", "there"])
@@ -146,9 +130,9 @@ def test_a_folder_and_a_name_of_parquet_are_folders(tmp_path: Path, name: str) -
     (tmp_path / "there").mkdir()
     with open_table(f"{tmp_path}/{name}") as table:
         table.write(row("a"))
-    assert names_in(tmp_path / name) == {"a": 1}
-    assert [one["reference"] for one in read_rows(f"{tmp_path}/{name}")] == ["a"]
-    assert list(next(read_rows(f"{tmp_path}/{name}"))) == list(columns())
+    assert names_in(tmp_path / name) == ["a"]
+    [found] = rows_in(tmp_path / name)
+    assert found.keys() == columns().keys()
 
 
 # Going on, and kills
@@ -163,22 +147,41 @@ def test_a_table_grows_run_by_run(tmp_path: Path) -> None:
         assert not table.known.holds_commit("m3", "c4")
     assert {one["reference"]: one for one in seen} == expected(range(9))
     assert len(seen) == 9
-    assert names_in(path) == {f"m{number}": 1 for number in range(9)}
+    assert counted(path) == dict.fromkeys(expected(range(9)), 1)
+    assert [one["reference"] for one in rows_in(path / ROW_LOG)] == list(expected(range(9)))
+
+
+def test_a_log_that_somebody_removed_is_made_again_of_the_parquet_files(tmp_path: Path) -> None:
+    path = written(tmp_path / "rows.parquet", range(5))
+    (path / ROW_LOG).unlink()
+    written(path, range(5, 9), go_on=True)
+    assert {one["reference"]: one for one in rows_in(path / ROW_LOG)} == expected(range(9))
+    assert counted(path) == dict.fromkeys(expected(range(9)), 1)
+
+
+def test_a_scan_that_writes_no_row_leaves_the_parquet_files_of_a_killed_one_whole(tmp_path: Path) -> None:
+    path = written(tmp_path / "rows.parquet", range(5))
+    (path / "verdict=passed" / "part-0.parquet").write_bytes(b"PAR1 and no more")
+    written(path, (), go_on=True)
+    assert counted(path) == dict.fromkeys(expected(range(5)), 1)
 
 
 class Killed(BaseException):
     """Stands for a kill: nothing that a process does at its end happens."""
 
 
-STEPS = ((Path, "mkdir"), (parquet, "write_table"), (os, "fsync"), (Path, "replace"), (Path, "unlink"))
+STEPS = ((dataset, "write_dataset"), (os, "fsync"), (Path, "mkdir"), (Path, "replace"), (shutil, "rmtree"))
 
 
 @pytest.mark.parametrize("step", range(1, 14))
 @pytest.mark.parametrize("is_done", [False, True])
-def test_a_kill_at_any_step_of_emptying_the_journal_loses_nothing(
+def test_a_kill_at_any_step_of_writing_parquet_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, is_done: bool
 ) -> None:
-    """Three partitions of four steps each, then the removal; `is_done`: the process dies after the step, not before."""
+    """Log and files are written, then each of three files moves; `is_done`: the process dies after a step, not before.
+
+    At every step a reader finds the rows of the scan before, and some of this one, none twice and no half file.
+    """
     path, left = written(tmp_path / "rows.parquet", range(4)), [step]
 
     def dying(owner: Any, name: str) -> None:
@@ -189,90 +192,44 @@ def test_a_kill_at_any_step_of_emptying_the_journal_loses_nothing(
             if left[0] == 0 and not is_done:
                 raise Killed
             result = real(*given, **named)
-            if left[0] == 0:
+            if left[0] <= 0:  # whatever would still be done is not
                 raise Killed
             return result
 
         monkeypatch.setattr(owner, name, call)
 
-    table = RowFolder(path, go_on=True, rows=3)
-    table.write(row("m4", 4))
-    table.write(row("m5", 5))
+    table = RowFolder(path, go_on=True)
+    for number in range(4, 7):
+        table.write(row(f"m{number}", number))
     for owner, name in STEPS:
         dying(owner, name)
     with pytest.raises(Killed):
-        table.write(row("m6", 6))
+        table.__exit__(None, None, None)
     monkeypatch.undo()
-    table._close()
-    assert Counter(one["reference"] for one in read_rows(path)) == {f"m{number}": 1 for number in range(7)}
+    assert names_in(path / ROW_LOG) == list(expected(range(7)))
+    after_kill = counted(path)
+    assert set(expected(range(4))) <= set(after_kill) <= set(expected(range(7)))
+    assert set(after_kill.values()) == {1}
     seen = Counter[str]()
-    with RowFolder(path, go_on=True, rows=3, seen=lambda one: seen.update((one["reference"],))) as table:
-        assert seen == {f"m{number}": 1 for number in range(7)}
+    with RowFolder(path, go_on=True, seen=lambda one: seen.update((one["reference"],))) as table:
+        assert seen == dict.fromkeys(expected(range(7)), 1)
         table.write(row("m7", 7))
-    assert names_in(path) == {f"m{number}": 1 for number in range(8)}
-    assert all(name.startswith("verdict=") and "/part-" in name for name in files_in(path))
+    assert counted(path) == dict.fromkeys(expected(range(8)), 1)
+    assert files_in(path) == [ROW_LOG, *sorted(f"verdict={verdict.value}/part-0.parquet" for verdict in VERDICTS)]
 
 
-def test_no_kill_loses_a_row_or_writes_it_twice(tmp_path: Path) -> None:
-    path, reported = tmp_path / "rows.parquet", list[str]()
-    for seconds in random_seconds(8):
-        reported += write_until_killed(path, seconds)
-    with RowFolder(path, go_on=True):
-        pass
-    found = names_in(path)
-    assert set(reported) <= set(found)
-    assert set(found.values()) == {1}
-    assert sorted(found) == sorted(f"m{number}" for number in range(len(found)))
-    assert not [name for name in files_in(path) if not name.endswith(".parquet")]
-
-
-_FULL = """
-import resource, sys
-sys.path.insert(0, sys.argv[1])
-from pathlib import Path
-import pyarrow.parquet
-from tables import row
-from headscope.errors import HeadscopeError
-from headscope.fleet.parquet import RowFolder
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]),) * 2)
-try:
-    with RowFolder(Path(sys.argv[2]), rows=int(sys.argv[4])) as table:
-        for number in range(100):
-            table.write(row(f"m{number}", number))
-            print(f"m{number}")
-except HeadscopeError as err:
-    print(err.exit_code, err.message, err.hint)
-"""
-
-
-@pytest.mark.parametrize(("limit", "rows", "kept"), [(5_000, 1_000, "holds every row"), (2_000, 2, "keeps the rows")])
-def test_a_disk_that_is_full_keeps_every_row_so_far(tmp_path: Path, limit: int, rows: int, kept: str) -> None:
-    """The journal is full, or the Parquet file that is made of it."""
-    path = tmp_path / "rows.parquet"
-    command = [sys.executable, "-c", _FULL, str(Path(__file__).parent), str(path), str(limit), str(rows)]
-    *reported, sentence = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert "File too large" in sentence
-    assert kept in sentence
-    assert "--resume" in sentence
-    assert sentence.startswith("3 ")
-    assert reported
-    with RowFolder(path, go_on=True):
-        pass
-    found = names_in(path)
-    assert set(reported) <= set(found)
-    assert set(found.values()) == {1}
+def test_a_kill_amid_a_parquet_file_is_seen_by_no_reader(tmp_path: Path) -> None:
+    path = written(tmp_path / "rows.parquet", range(4))
+    half = path / "_new" / "verdict=passed" / "part-0.parquet"
+    half.parent.mkdir(parents=True)
+    half.write_bytes((path / "verdict=passed" / "part-0.parquet").read_bytes()[:-20])
+    assert counted(path) == dict.fromkeys(expected(range(4)), 1)
+    written(path, range(4, 6), go_on=True)
+    assert counted(path) == dict.fromkeys(expected(range(6)), 1)
+    assert not (path / "_new").exists()
 
 
 # Bad input
-
-
-def test_a_table_needs_a_word_to_go_on(tmp_path: Path) -> None:
-    path = written(tmp_path / "rows.parquet", range(3))
-    before = files_in(path)
-    with pytest.raises(UsageError, match="exists already") as refused:
-        RowFolder(path)
-    assert "--resume" in refused.value.hint
-    assert files_in(path) == before
 
 
 def foreign_file(path: Path) -> None:
@@ -291,56 +248,57 @@ def foreign_part(path: Path) -> None:
 
 def foreign_schema(path: Path) -> None:
     (path / "verdict=passed").mkdir(parents=True)
-    parquet.write_table(pyarrow.table({"a": [1]}), path / "verdict=passed" / "part-000001.parquet")
+    parquet.write_table(pyarrow.table({"a": [1]}), path / "verdict=passed" / "part-0.parquet")
 
 
 def later_schema(path: Path) -> None:
     (path / "verdict=passed").mkdir(parents=True)
     table = pyarrow.table({"a": [1]}).replace_schema_metadata({"headscope.scan": "2.0"})
-    parquet.write_table(table, path / "verdict=passed" / "part-000001.parquet")
+    parquet.write_table(table, path / "verdict=passed" / "part-0.parquet")
 
 
 def other_columns(path: Path) -> None:
     (path / "verdict=passed").mkdir(parents=True)
     table = pyarrow.table({"a": [1]}).replace_schema_metadata({"headscope.scan": "1.0"})
-    parquet.write_table(table, path / "verdict=passed" / "part-000001.parquet")
+    parquet.write_table(table, path / "verdict=passed" / "part-0.parquet")
 
 
 def no_reference(path: Path) -> None:
     folder = path / "verdict=passed"
     folder.mkdir(parents=True)
-    values = {name: value for name, value in row("a").to_dict().items() if name != "verdict"}
+    values = row("a").to_dict()
     table = pyarrow.Table.from_pylist([values, values | {"reference": None, "seconds": None}], schema=schema())
-    parquet.write_table(table, folder / "part-000001.parquet")
+    parquet.write_table(table.drop_columns("verdict"), folder / "part-0.parquet")
 
 
 def broken_part(path: Path) -> None:
     written(path, range(1))
-    part = path / "verdict=passed" / "part-000001.parquet"
+    part = path / "verdict=passed" / "part-0.parquet"
     part.write_bytes(part.read_bytes()[:-20])
+    (path / ROW_LOG).unlink()
 
 
 def empty_part(path: Path) -> None:
     (path / "verdict=passed").mkdir(parents=True)
-    (path / "verdict=passed" / "part-000001.parquet").touch()
+    (path / "verdict=passed" / "part-0.parquet").touch()
 
 
-def foreign_journal(path: Path) -> None:
+def foreign_log(path: Path) -> None:
     path.mkdir()
-    (path / "_rows-000001.jsonl").write_text("notes")
+    (path / ROW_LOG).write_text("notes")
 
 
 BAD = {
     foreign_file: "is a file, and a table in Parquet is a folder",
     foreign_folder: "holds notes.txt, which isn't part of a scan's table",
     foreign_part: "holds 0.parquet, which isn't part of a scan's table",
-    foreign_schema: "part-000001.parquet isn't part of a scan's table",
+    foreign_schema: "part-0.parquet isn't part of a scan's table",
     later_schema: "has rows of schema '2.0', and this headscope writes schema '1.0'",
     other_columns: "hasn't the columns of schema '1.0'",
-    no_reference: "part-000001.parquet has a row that isn't a row of a scan",
-    broken_part: "part-000001.parquet can't be read: ",
-    empty_part: "part-000001.parquet can't be read: ",
-    foreign_journal: "_rows-000001.jsonl isn't a row of a scan",
+    no_reference: "part-0.parquet has a row that isn't a row of a scan",
+    broken_part: "part-0.parquet can't be read: ",
+    empty_part: "part-0.parquet can't be read: ",
+    foreign_log: "_rows.jsonl isn't a row of a scan",
 }
 
 
@@ -380,23 +338,3 @@ def test_json_lines_need_no_pyarrow(tmp_path: Path) -> None:
         [sys.executable, "-c", code, str(tmp_path / "a.jsonl")], capture_output=True, text=True, check=True
     )
     assert ran.stdout == "False\n"
-
-
-def test_a_folder_that_is_removed_during_the_scan_is_noticed(tmp_path: Path) -> None:
-    path = tmp_path / "rows.parquet"
-    with RowFolder(path) as table:
-        table.write(row("a"))
-        (path / "_rows-000001.jsonl").unlink()
-        with pytest.raises(HeadscopeError, match="was removed while the scan was writing it"):
-            table.write(row("b"))
-
-
-def test_the_journal_is_a_table_of_json_lines(tmp_path: Path) -> None:
-    """What was written before a kill can be read without headscope."""
-    path = tmp_path / "rows.parquet"
-    with RowFolder(path) as table:
-        table.write(row("a"))
-        [line] = (path / "_rows-000001.jsonl").read_text().splitlines()
-        assert json.loads(line) == row("a").to_dict()
-        with pytest.raises(UsageError, match="another scan"):
-            RowFile(path / "_rows-000001.jsonl", go_on=True)

@@ -1,7 +1,7 @@
 """A checkpoint that hangs, crashes or fills the memory costs itself alone, and no worker outlives its scan."""
 
 import math
-import multiprocessing
+import os
 import subprocess
 import sys
 import tempfile
@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 from scan_faults import Dies, Fills, Hangs, Leaves, Raises
+from tables import workers_below
 
 import headscope
 from headscope.api.options import make_request
 from headscope.errors import HeadscopeError
 from headscope.fleet.pool import Limits, Work, scan_in_pool
-from headscope.fleet.row import Asked
+from headscope.fleet.row import RowOptions
 from headscope.fleet.scratch import shared_folder
 from headscope.fleet.target import Target
 
@@ -23,7 +24,7 @@ SNAPSHOTS = ("bert-base-uncased", "gpt2", "roberta-base", "distilbert-base-uncas
 
 
 def work() -> Work:
-    return Work(make_request("", {"offline": True}), Asked())
+    return Work(make_request("", {"offline": True}), RowOptions())
 
 
 def scanned(targets: Sequence[Target], limits: Limits) -> dict[str, tuple[str | None, str]]:
@@ -51,11 +52,13 @@ def test_what_hangs_ends_at_its_time_limit() -> None:
     assert found["raises"][0] == "crash"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the processes are read from /proc")
 def test_no_worker_is_left_where_nobody_reads_on() -> None:
     rows = scan_in_pool([Raises("a"), Hangs("b"), Hangs("c")], work(), 2, Limits())
     assert next(rows).reference == "a"
+    assert workers_below(os.getpid()) == 2
     rows.close()  # type: ignore[attr-defined]
-    assert multiprocessing.active_children() == []
+    assert workers_below(os.getpid()) == 0
 
 
 def test_a_script_without_a_main_guard_runs_once(tmp_path: Path) -> None:

@@ -15,12 +15,14 @@ import jsonschema
 import pytest
 from pyarrow import dataset
 
-from headscope.api import scanning
 from headscope.api.scanning import run_scan
 from headscope.cli import main
 from headscope.cli.output import write_stdout
 from headscope.facts.scan import ScanRow, columns
-from headscope.fleet.target import Target
+from headscope.fleet import target
+from headscope.fleet.parquet import ROW_LOG
+from headscope.fleet.table_scan import ScanOutput
+from headscope.fleet.target import ScanSources, Target
 from tests import warm
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schema"
@@ -111,7 +113,7 @@ def test_a_scan_that_is_killed_goes_on_where_it_was(tmp_path: Path, name: str) -
     models = tuple(f"nosuch-{number}" for number in range(60))
     surroundings = os.environ | warm.offline()
     command = [sys.executable, "-m", "headscope", "scan", "-o", name, "--workers", "1", *models]
-    table = tmp_path / name / "_rows-000001.jsonl" if name.endswith("parquet") else tmp_path / name
+    table = tmp_path / name / ROW_LOG if name.endswith("parquet") else tmp_path / name
     with subprocess.Popen(command, cwd=tmp_path, env=surroundings, stdout=subprocess.DEVNULL) as process:
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline and not (table.exists() and table.stat().st_size):
@@ -168,7 +170,9 @@ def _has_processes(group: int) -> bool:
 def test_only_new_adds_no_second_row_of_a_commit(tmp_path: Path) -> None:
     """Where the source doesn't tell the commit, it is known after the examination."""
     for _ in range(2):
-        found = run_scan(["gpt2"], output=str(tmp_path / "rows.jsonl"), only_new=True, workers=0, offline=True)
+        found = run_scan(
+            ScanSources(["gpt2"]), ScanOutput(tmp_path / "rows.jsonl", only_new=True), workers=0, offline=True
+        )
     assert [row["reference"] for row in rows_in(tmp_path / "rows.jsonl")] == ["gpt2"]
     assert (found.rows, found.written, found.skipped) == (1, 0, 1)
 
@@ -176,7 +180,9 @@ def test_only_new_adds_no_second_row_of_a_commit(tmp_path: Path) -> None:
 @pytest.mark.parametrize("reference", ["hf://gpt2", "https://huggingface.co/gpt2", "gpt2@main"])
 def test_a_reference_is_known_again_as_it_was_named(tmp_path: Path, reference: str) -> None:
     for _ in range(2):
-        found = run_scan([reference], output=tmp_path / "rows.jsonl", resume=True, workers=0, offline=True)
+        found = run_scan(
+            ScanSources([reference]), ScanOutput(tmp_path / "rows.jsonl", resume=True), workers=0, offline=True
+        )
     assert [row["reference"] for row in rows_in(tmp_path / "rows.jsonl")] == [reference]
     assert (found.written, found.skipped) == (0, 1)
 
@@ -188,19 +194,21 @@ def test_a_scan_ends_where_nobody_reads_its_rows(capsys: pytest.CaptureFixture[s
         seen.append(row)
         return False
 
-    found = run_scan(["nosuch-1", "nosuch-2", "nosuch-3"], write=write, workers=0, offline=True)
+    found = run_scan(
+        ScanSources(["nosuch-1", "nosuch-2", "nosuch-3"]), ScanOutput(write=write), workers=0, offline=True
+    )
     assert len(seen) == found.rows == found.written == 1
     assert found.skipped == 0
 
 
 def test_a_pipe_takes_the_rows_of_a_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table that is opened twice ends the pipe for its reader before the first row."""
-    monkeypatch.setattr(scanning, "targets_on_hub", lambda *_, **__: iter((Target("nosuch-1"), Target("nosuch-2"))))
+    monkeypatch.setattr(target, "on_hub", lambda *_, **__: iter((Target("nosuch-1"), Target("nosuch-2"))))
     pipe, read = tmp_path / "rows", list[str]()
     os.mkfifo(pipe)
     reader = Thread(target=lambda: read.extend(pipe.read_text().splitlines()), daemon=True)
-    options: dict[str, Any] = {"on_hub": {"author": "team"}, "output": pipe, "workers": 0, "offline": True}
-    writer = Thread(target=lambda: scanning.run_scan((), **options), daemon=True)
+    sources = ScanSources(on_hub={"author": "team"})
+    writer = Thread(target=lambda: run_scan(sources, ScanOutput(pipe), workers=0, offline=True), daemon=True)
     reader.start()
     writer.start()
     reader.join(60)

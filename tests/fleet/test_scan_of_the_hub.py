@@ -1,7 +1,6 @@
 """`headscope scan` of a Hub: what a listing names, at its commit, in few requests; later new commits alone."""
 
 import json
-import os
 import subprocess
 import sys
 from array import array
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 from headers_only import checkpoint_of, header_of
-from hub import COMMIT, MOVED, OWN_CACHE, Hub, Quota, serve
+from hub import COMMIT, MOVED, OWN_CACHE, Hub, Quota, client_settings, serve
 
 AUTHOR = "team"
 NAMES = tuple(f"{AUTHOR}/bert-{number}" for number in range(5))
@@ -38,10 +37,9 @@ def files() -> dict[str, dict[str, bytes]]:
 
 def scanned(hub: Hub, folder: Path, *arguments: str) -> list[dict[str, Any]]:
     """The rows that the table holds after a scan of its own process."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-    settings = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(folder / "hf"), "HF_HUB_DISABLE_TELEMETRY": "1"}
+    settings = client_settings(hub.endpoint, folder)
     command = [sys.executable, "-m", "headscope", "scan", *arguments, "-o", "rows.jsonl", "--workers", "2", "-q"]
-    done = subprocess.run(command, cwd=folder, env=kept | settings, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 3), done.stderr
     return [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
 

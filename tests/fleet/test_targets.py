@@ -12,7 +12,7 @@ import pytest
 import headscope
 from headscope.checkpoints.snapshot import _bundle
 from headscope.errors import UsageError
-from headscope.fleet.target import Target, found_below, listed, without_repeats
+from headscope.fleet.target import Target, found_below, read_list, without_repeats
 
 COMMIT, OTHER = "a" * 40, "b" * 40
 
@@ -106,13 +106,13 @@ def test_a_name_that_comes_twice_is_examined_once(
 def test_a_list_from_any_editor_is_read(tmp_path: Path) -> None:
     file = tmp_path / "list.txt"
     file.write_bytes(b"\xef\xbb\xbf# mine\r\n\r\ngpt2\r\n  team/model@v1  \r\n#team/other\r\n\xc3\xa9t\xc3\xa9")
-    assert names(listed(str(file))) == ["gpt2", "team/model@v1", "\u00e9t\u00e9"]
+    assert names(read_list(str(file))) == ["gpt2", "team/model@v1", "\u00e9t\u00e9"]
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="a file that opens and can't be read is one of Linux")
 def test_a_list_that_breaks_off_is_named() -> None:
     with pytest.raises(UsageError, match=r"^/proc/self/mem can't be read: Input/output error$"):
-        list(listed("/proc/self/mem"))
+        list(read_list("/proc/self/mem"))
 
 
 @pytest.mark.parametrize("given", ["gpt2", Path("gpt2"), None, 5])

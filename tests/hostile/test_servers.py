@@ -1,13 +1,12 @@
 """Every hostile server through the command line: told what it is, in time, with the token kept and nothing written."""
 
 import json
-import os
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from hub import Hub, serve
+from hub import Hub, client_settings, serve
 
 from hostile.corpus.case import CONFIG, safetensors
 from hostile.servers import CASES, REPO, WEIGHTS, ServerCase
@@ -25,16 +24,14 @@ def test_a_hostile_server_is_told_for_what_it_does(case: ServerCase, tmp_path: P
         else {"model.safetensors": safetensors(WEIGHTS, bytes(3200))}
     )
     files = {"config.json": json.dumps(CONFIG).encode()} | weights | case.files
-    home = tmp_path / "deep" / "down" / "home"
-    home.parent.mkdir(parents=True)
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-    settings = {"HF_HOME": str(home), "HF_TOKEN": "hf_secret", "HF_HUB_DISABLE_TELEMETRY": "1"}
+    home = tmp_path / "deep" / "down"
+    home.mkdir(parents=True)
     with serve(Hub({REPO: files}, answer=case.answer, **case.hub)) as hub:
         began = time.monotonic()
         ran = subprocess.run(
             [*warm.python(), "-m", "headscope", "snapshot", REPO, "-o", "out.json", "--json", *case.options],
             capture_output=True, text=True, check=False, timeout=_SECONDS, cwd=tmp_path,
-            env=clean | settings | {"HF_ENDPOINT": hub.endpoint},
+            env=client_settings(hub.endpoint, home, HF_TOKEN="hf_secret"),
         )  # fmt: skip
         seconds = time.monotonic() - began
     assert "Traceback" not in ran.stderr and "bug in headscope" not in ran.stderr, ran.stderr
@@ -48,7 +45,7 @@ def test_a_hostile_server_is_told_for_what_it_does(case: ServerCase, tmp_path: P
     assert "hf_secret" not in ran.stdout + ran.stderr
     assert not any(request.has_token for request in hub.log if request.origin == "cdn")
     assert {path.name for path in tmp_path.iterdir()} <= {"deep", "out.json"}
-    assert {path.name for path in home.parent.iterdir()} <= {"home"}
+    assert {path.name for path in home.iterdir()} <= {"hf"}
     if case.options[:1] == ("--timeout",):
         assert seconds < float(case.options[1]) + 25
     assert hub.weight_bytes() < 300_000 or hub.ignore_range

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from headscope.facts.check import Verdict
-from headscope.integrations.gate import Gate
+from headscope.integrations.gate import TrainingGate
 
 TEXT = "headscope: roberta: Passed for training: 3 notes\nnote HS102: all is new"
 
@@ -15,6 +15,6 @@ def test_a_passed_check_is_one_line(
     wanted: int, lines: int, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(wanted, logger="headscope"):
-        Gate()._react(Verdict.PASSED, TEXT)
+        TrainingGate()._react(Verdict.PASSED, TEXT)
     assert capsys.readouterr().err.splitlines() == [TEXT.splitlines()[0]] * lines
     assert ("note HS102" in caplog.text) is (wanted == logging.INFO)

@@ -204,26 +204,12 @@ def test_what_cannot_be_told_warns_or_raises(model: Any, tmp_path: Path, caplog:
         train(model, tmp_path, headscope.HeadscopeCallback(on_undetermined="raise"))
 
 
-def test_other_processes_do_not_ask(model: Any) -> None:
-    callback = headscope.HeadscopeCallback()
-    state = transformers.TrainerState(is_world_process_zero=False)
-    callback.on_train_begin(None, state, None, model=model)
-    assert callback.result is None
-
-
-def test_training_gives_the_same_numbers_with_and_without(model: Any, tmp_path: Path) -> None:
-    results = []
-    for callback in (headscope.HeadscopeCallback(), transformers.TrainerCallback()):
-        transformers.set_seed(7)
-        fresh = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "base", **LABELS)
-        train(fresh, tmp_path, callback)
-        results.append(fresh.state_dict())
-    assert all(torch.equal(results[0][name], results[1][name]) for name in results[0])
-
-
-def test_an_unknown_reaction_is_refused() -> None:
+def test_an_unknown_reaction_or_option_is_refused() -> None:
     with pytest.raises(UsageError, match="no such reaction"):
-        headscope.HeadscopeCallback(on_fail="shrug")
+        headscope.HeadscopeCallback(on_fail="shrug")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="no such option: on_fial") as refused:
+        headscope.HeadscopeCallback(on_fial="warn")  # type: ignore[call-arg]
+    assert "on_fail" in refused.value.hint
 
 
 def bare_gpt2(tmp_path: Path) -> Any:
@@ -269,7 +255,7 @@ def test_a_model_that_cannot_be_examined_is_undetermined(
 
 def test_an_impossible_rule_ends_a_training_that_may_fail(model: Any, tmp_path: Path) -> None:
     with pytest.raises(UsageError):
-        train(model, tmp_path, headscope.HeadscopeCallback(rules=("HS999",)))
+        train(model, tmp_path, headscope.HeadscopeCallback(select=("HS999",)))
 
 
 def test_a_warning_is_also_a_verdict_that_cannot_be_shown(

@@ -55,7 +55,7 @@ def declared(folder: Path, cells: list[Any], names: tuple[str, ...]) -> Path:
 
 
 def checked(module: Any, data: Path, profile: Any = "training", column: Any = "label", **options: Any) -> Any:
-    return headscope.check(module, profile, rules="HS72,HS73", data=data, label_column=column, **options)
+    return headscope.check(module, profile, select="HS72,HS73", data=data, label_column=column, **options)
 
 
 def found(result: Any) -> dict[str, str]:
@@ -198,7 +198,7 @@ def test_long_names_are_shown_by_their_beginning(tmp_path: Path) -> None:
 
 
 def test_rules_without_data_are_not_asked(tmp_path: Path) -> None:
-    result = headscope.check(model(), rules="HS7")
+    result = headscope.check(model(), select="HS7")
     assert result.asked == ()
     assert {gap.reason for gap in result.not_applicable} == {"no labeled data was given (--data)"}
     assert result.data is None
@@ -244,7 +244,7 @@ def test_several_classes_of_one_spelling_fit_no_name() -> None:
 
 def test_severity_is_part_of_the_selection(tmp_path: Path) -> None:
     data = write(tmp_path, ["Negative", "neutral", "positive"])
-    result = headscope.check(model(), rules="HS725", fail_on=Severity.WARNING, data=data, label_column="label")
+    result = headscope.check(model(), select="HS725", fail_on=Severity.WARNING, data=data, label_column="label")
     assert result.verdict is Verdict.FAILED
 
 

@@ -38,7 +38,7 @@ def numbered(tmp_path: Path) -> Path:
 
 def predicted(folder: Path, data: Path, rows: int = 64, **options: Any) -> Any:
     options = {"label_column": "label", "text_column": "text"} | options
-    return headscope.check(folder, "inference", rules="HS73,HS729", data=data, predict=rows, **options)
+    return headscope.check(folder, "inference", select="HS73,HS729", data=data, predict=rows, **options)
 
 
 def facts(result: Any) -> Predictions:
@@ -161,7 +161,7 @@ def test_a_new_head_predicts_nothing(tmp_path: Path, named: Path) -> None:
     folder = save(model, tmp_path / "model")
     model.bert.save_pretrained(folder)
     result = headscope.check(
-        folder, "training", rules="HS729", num_labels=3, labels=NAMES, data=named, label_column="label",
+        folder, "training", select="HS729", num_labels=3, labels=NAMES, data=named, label_column="label",
         text_column="text", predict=16, task="sequence-classification",
     )  # fmt: skip
     assert result.data is not None and result.data.predictions is None

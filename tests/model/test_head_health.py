@@ -30,7 +30,7 @@ from headscope.checks.health import CHANGED, judge_numbers, probability, signs_o
 from headscope.errors import UsageError
 from headscope.facts import HealthBasis, HealthVerdict
 from headscope.facts.health import HeadHealth, InitialSpread
-from headscope.model.head_statistics import bias_statistics, matrix_statistics
+from headscope.model.head_statistics import bias_statistics, matrix_statistics, top_z
 from headscope.model.initialization import initial_spread
 from tests.model.test_quantized import save as save_packed
 from tests.saving import save_sharded_safetensors, save_torch_legacy, save_torch_zip
@@ -437,7 +437,7 @@ def test_a_known_structure_is_not_initialized_again(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("headscope.model.initialization.initial_spread", counted)
     for name in "ab":
         saved(bert(initializer_range=0.05), tmp_path / name)
-        checked = headscope.check(tmp_path / name, "inference", rules="HS502", cache=True)
+        checked = headscope.check(tmp_path / name, "inference", select="HS502", cache=True)
         assert [item.id for item in checked.findings] == ["HS502"]
         found = health_of(tmp_path / name, cache=True)
         assert found.weight is not None
@@ -573,13 +573,13 @@ def test_without_the_option_nothing_is_said(tmp_path: Path) -> None:
 
 def test_hs502_is_found_where_the_verdict_is_fresh_and_not_where_it_is_trained(tmp_path: Path) -> None:
     model = bert()
-    checked = headscope.check(saved(model, tmp_path / "fresh"), "inference", rules="HS502")
+    checked = headscope.check(saved(model, tmp_path / "fresh"), "inference", select="HS502")
     assert [item.id for item in checked.findings] == ["HS502"]
     train(model.classifier, 300, 3e-3)
-    checked = headscope.check(saved(model, tmp_path / "long"), "inference", rules="HS502")
+    checked = headscope.check(saved(model, tmp_path / "long"), "inference", select="HS502")
     assert (checked.findings, checked.not_determined) == ((), ())
     half = llama().to(torch.bfloat16)
-    checked = headscope.check(saved(half, tmp_path / "half"), "inference", rules="HS502")
+    checked = headscope.check(saved(half, tmp_path / "half"), "inference", select="HS502")
     assert checked.findings == ()
     assert [item.what for item in checked.not_determined] == ["HS502 looks-untrained"]
 
@@ -588,3 +588,32 @@ def test_hs502_is_found_where_the_verdict_is_fresh_and_not_where_it_is_trained(t
 def test_real_classifiers() -> None:
     assert health_of(REAL / "tiny-bert", num_labels=2).basis is HealthBasis.STATUS
     assert health_of(REAL / "tiny-modernbert-classifier").verdict is not TRAINED
+
+
+@pytest.mark.parametrize(("small", "large"), [(5, 20), (10, 40), (20, 100)])
+def test_the_largest_singular_value_of_noise_is_as_its_law_says(small: int, large: int) -> None:
+    draws = torch.randn(5000, small, large, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    found = torch.tensor([top_z(float(top), small, large) for top in torch.linalg.svdvals(draws)[:, 0]])
+    assert abs(float(found.mean())) < 0.07
+    assert 0.85 < float(found.std()) < 1.1
+
+
+def test_the_mean_row_of_few_features_is_as_the_distribution_of_f_says() -> None:
+    generator = torch.Generator().manual_seed(0)
+    found = [matrix_statistics("w", torch.randn(200, 4, generator=generator), 0.02).mean_row_z for _ in range(1000)]
+    assert abs(float(np.mean(np.array(found, dtype=float)))) < 0.08
+
+
+def test_numbers_that_were_rounded_to_few_steps_repeat_and_pruned_ones_do_not() -> None:
+    weight = torch.randn(4, 4000, generator=torch.Generator().manual_seed(0)) / 50
+    pruned = weight * (weight.abs() > weight.abs().quantile(0.9))
+    for numbers, few in ((weight, False), (pruned, False), (weight.sign() / 50, True), ((weight * 200).round(), True)):
+        assert (matrix_statistics("w", numbers, 0.02).distinct < 0.5) is few
+    assert matrix_statistics("w", pruned, 0.02).distinct == pytest.approx(1, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("bias", "constant"), [([0.5, 0.5], True), ([0.5], False), ([0.0, 0.0], False), ([1, 2], False)]
+)
+def test_a_constant_bias_has_one_number_several_times(bias: list[float], constant: bool) -> None:
+    assert bias_statistics("b", torch.tensor(bias, dtype=torch.float32), 16).is_constant is constant

@@ -76,7 +76,7 @@ def test_a_load_of_a_whole_save_is_equal(family_name: str, saved_as: str, tmp_pa
     family = FAMILIES[family_name]
     FORMATS[saved_as](family.build(family.classifier), tmp_path)
     model = getattr(transformers, family.classifier).from_pretrained(tmp_path)
-    result = headscope.verify(model, tmp_path, every=True)
+    result = headscope.verify(model, tmp_path)
     assert result.verdict is Verdict.PASSED, (result.findings, result.not_determined)
     assert not result.findings
     assert set(counts(result)) <= {"equal", "tied", "computed", "transformed"}
@@ -109,10 +109,10 @@ def test_shards_and_pieces_are_read_whole(tmp_path: Path, monkeypatch: pytest.Mo
     BertForSequenceClassification(BertConfig(**TINY)).save_pretrained(tmp_path, max_shard_size="40kB")
     model = loaded(tmp_path)
     assert len(list(tmp_path.glob("*.safetensors"))) > 1
-    assert headscope.verify(model, tmp_path, every=True).verdict is Verdict.PASSED
+    assert headscope.verify(model, tmp_path).verdict is Verdict.PASSED
     with torch.no_grad():
         model.bert.embeddings.word_embeddings.weight[-1, -1] += 1
-    result = headscope.verify(model, tmp_path, every=True)
+    result = headscope.verify(model, tmp_path)
     assert ids(result) == ["HS705"]
     assert result.findings[0].parameters == ("bert.embeddings.word_embeddings.weight",)
 
@@ -121,7 +121,7 @@ def test_the_model_stays_as_it_is(saved: Path) -> None:
     model = loaded(saved).train()
     before = {name: item.clone() for name, item in model.state_dict().items()}
     state = torch.get_rng_state()
-    headscope.verify(model, saved, every=True)
+    headscope.verify(model, saved)
     assert model.training
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(item, before[name]) for name, item in model.state_dict().items())
@@ -202,10 +202,8 @@ def test_a_base_model_that_changed_is_seen_unless_the_head_alone_is_wanted(saved
     part = headscope.verify(model, saved, head=True)
     assert (part.verdict, part.scope) == (Verdict.PASSED, Scope(43, 4, head_only=True))
     assert "The loaded head holds what the checkpoint stores: 4 of 43 tensors" in str(part)
-    for whole in (headscope.verify(model, saved), headscope.verify(model, saved, every=True)):
-        assert (ids(whole), whole.scope) == (["HS705"], Scope(43, 43))
-    with pytest.raises(UsageError, match="part"):
-        headscope.verify(model, saved, head=True, every=True)
+    whole = headscope.verify(model, saved)
+    assert (ids(whole), whole.scope) == (["HS705"], Scope(43, 43))
 
 
 @pytest.mark.parametrize("source", ["mlm", "base"])
@@ -213,7 +211,7 @@ def test_a_head_that_the_checkpoint_lacks_is_random(source: str, tmp_path: Path)
     whole = BertForMaskedLM(BertConfig(**TINY))
     (whole if source == "mlm" else whole.bert).save_pretrained(tmp_path)
     model, info = BertForSequenceClassification.from_pretrained(tmp_path, output_loading_info=True)
-    result = headscope.verify(model, tmp_path, every=True)
+    result = headscope.verify(model, tmp_path)
     assert {item.name for item in result.tensors if item.status is S.RANDOM} == set(info["missing_keys"])
     assert {item.name for item in result.tensors if item.status is S.DROPPED} == set(info["unexpected_keys"])
     assert ids(result) == ["HS702"]  # the heads of pretraining are dropped in every such load
@@ -240,9 +238,9 @@ def test_computed_buffers_are_computed_again(tmp_path: Path) -> None:
     config = LlamaConfig(**TINY, num_labels=3)
     LlamaForSequenceClassification(config).save_pretrained(tmp_path)
     model = LlamaForSequenceClassification.from_pretrained(tmp_path)
-    assert counts(headscope.verify(model, tmp_path, every=True))["computed"] == 2
+    assert counts(headscope.verify(model, tmp_path))["computed"] == 2
     model.model.rotary_emb.inv_freq *= 2
-    result = headscope.verify(model, tmp_path, every=True)
+    result = headscope.verify(model, tmp_path)
     assert ids(result) == ["HS705"]
     assert result.findings[0].parameters == ("model.rotary_emb.inv_freq",)
 
@@ -253,12 +251,12 @@ def test_tensors_that_the_loader_fuses_are_converted_again(tmp_path: Path) -> No
     keys = load_file(tmp_path / "model.safetensors")
     assert "model.layers.0.block_sparse_moe.experts.3.w1.weight" in keys
     model = MixtralForSequenceClassification.from_pretrained(tmp_path)
-    result = headscope.verify(model, tmp_path, every=True)
+    result = headscope.verify(model, tmp_path)
     assert counts(result)["transformed"] == 4
     assert result.verdict is Verdict.PASSED
     with torch.no_grad():
         model.model.layers[1].mlp.experts.down_proj[2, 0, 0] += 1
-    result = headscope.verify(model, tmp_path, every=True)
+    result = headscope.verify(model, tmp_path)
     changed = [item.name for item in result.tensors if item.status is S.DIFFERENT]
     assert changed == ["model.layers.1.mlp.experts.down_proj"]
 
@@ -318,10 +316,10 @@ LORA = [
 def test_an_adapter_is_compared_merged_and_unmerged(saved: Path, options: Any, tmp_path: Path) -> None:
     adapter = adapted(tmp_path / "adapter", saved, BertForSequenceClassification, **options)
     wrapped = peft.PeftModel.from_pretrained(loaded(saved), adapter)
-    beside = headscope.verify(wrapped, saved, adapter=adapter, every=True)
+    beside = headscope.verify(wrapped, saved, adapter=adapter)
     assert beside.verdict is Verdict.PASSED, beside.findings
     assert not {S.MERGED, S.DROPPED} & set(statuses(beside).values())
-    merged = headscope.verify(wrapped.merge_and_unload(), saved, adapter=adapter, every=True)
+    merged = headscope.verify(wrapped.merge_and_unload(), saved, adapter=adapter)
     assert merged.verdict is Verdict.PASSED, merged.findings
     expected = {path for path, _ in loaded(saved).named_modules() if path.endswith(tuple(options["target_modules"]))}
     assert {item.name for item in merged.tensors if item.status is S.MERGED} == {f"{each}.weight" for each in expected}
@@ -390,7 +388,7 @@ def test_an_adapter_that_is_held_must_also_be_used(
     tokens = torch.arange(9)[None]
     scores = [item(input_ids=tokens).logits for item in (plain, model)]
     assert torch.allclose(*scores, atol=1e-5) == (verdict is Verdict.PASSED)
-    result = headscope.verify(model, saved, adapter=query, every=True)
+    result = headscope.verify(model, saved, adapter=query)
     assert result.verdict is verdict, str(result)
 
 
@@ -460,7 +458,7 @@ def test_what_peft_computes_is_computed_again(saved: Path, config: Any, part: st
     assert name not in load_file(tmp_path / "adapter_model.safetensors")
     with torch.no_grad():
         named[name] += 1
-    result = headscope.verify(model, saved, adapter=tmp_path, every=True)
+    result = headscope.verify(model, saved, adapter=tmp_path)
     assert result.verdict is Verdict.FAILED
     assert statuses(result)[name].value == status
 
@@ -572,7 +570,7 @@ def test_what_a_checkpoint_packs_is_not_determined_and_never_different(
     result = headscope.verify(model, folder, head=True)
     lost = ids(result)  # the head is stored as it is; nothing in the model tells that what is left over was packed
     assert (result.verdict is Verdict.PASSED) if is_told or name in {"bnb8", "fp8"} else lost in ([], ["HS707"]), lost
-    result = headscope.verify(model, folder, every=True)
+    result = headscope.verify(model, folder)
     packed = {key: status for key, status in statuses(result).items() if "proj" in key and status is not S.DROPPED}
     if is_told or name in {"bnb8", "fp8"}:
         assert set(packed.values()) == {S.UNKNOWN}

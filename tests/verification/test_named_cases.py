@@ -104,7 +104,7 @@ def labels_in_another_order_than_the_data(folder: Path) -> Any:
     info = json.dumps({"info": {"features": {"label": feature}}})
     table = pyarrow.table({"label": [0, 1, 2, 1]}).replace_schema_metadata({"huggingface": info})
     parquet.write_table(table, folder / "rows.parquet")
-    return headscope.check(folder, "inference", data=folder / "rows.parquet", label_column="label", rules="HS72")
+    return headscope.check(folder, "inference", data=folder / "rows.parquet", label_column="label", select="HS72")
 
 
 CASES = [

@@ -44,7 +44,7 @@ def test_an_offloaded_model_is_compared(saved: Path, offload: Callable[..., Any]
     model = offload(loaded(saved), tmp_path)
     assert all(item.is_meta for item in model.parameters())
     before = model(input_ids=TOKENS).logits
-    result = headscope.verify(model, saved, every=True)
+    result = headscope.verify(model, saved)
     assert result.verdict is Verdict.PASSED, str(result)
     assert len([item for item in result.tensors if item.status == "equal"]) == len(list(model.parameters()))
     save = headscope.verify_save(model, saved)
@@ -69,7 +69,7 @@ def test_a_device_map_with_a_disk_is_compared(saved: Path, classifier: str, tmp_
     model = loaded(
         saved, device_map={"bert": "disk", "classifier": classifier}, offload_folder=str(tmp_path / "offloaded")
     )
-    result = headscope.verify(model, saved, every=True)
+    result = headscope.verify(model, saved)
     assert result.verdict is Verdict.PASSED, str(result)
     model.save_pretrained(tmp_path / "again")
     assert headscope.verify_save(model, tmp_path / "again").verdict is Verdict.PASSED
@@ -79,7 +79,7 @@ def test_an_offloaded_adapter_is_compared(saved: Path, tmp_path: Path) -> None:
     wrapped = peft.get_peft_model(loaded(saved), peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"]))
     wrapped.save_pretrained(tmp_path / "adapter")
     model = to_cpu(wrapped, tmp_path)
-    result = headscope.verify(model, saved, adapter=tmp_path / "adapter", every=True)
+    result = headscope.verify(model, saved, adapter=tmp_path / "adapter")
     assert result.verdict is Verdict.PASSED, str(result)
 
 

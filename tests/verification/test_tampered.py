@@ -33,7 +33,6 @@ from transformers import (
 )
 
 import headscope
-from headscope.errors import UsageError
 from headscope.facts.check import Verdict
 from headscope.facts.verification import TensorStatus
 from tests.families import FAMILIES
@@ -472,8 +471,7 @@ def edited(file: Path, **settings: Any) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | settings))
 
 
-@pytest.mark.parametrize("every", [False, True])
-def test_a_healthy_adapter_passes(every: bool, lora: Any, saved: Path, tmp_path: Path) -> None:
+def test_a_healthy_adapter_passes(lora: Any, saved: Path, tmp_path: Path) -> None:
     """PEFT's unused copy of the classifier is not part of what the scores need."""
     lora.save_pretrained(tmp_path / "checkpoint-1")
     for result in (headscope.verify_save(lora, tmp_path / "checkpoint-1"), on_save(lora, tmp_path / "checkpoint-1")):
@@ -484,7 +482,7 @@ def test_a_healthy_adapter_passes(every: bool, lora: Any, saved: Path, tmp_path:
     bare.save_pretrained(tmp_path / "base")  # without a classifier: only the adapter gives one
     base = BertForSequenceClassification.from_pretrained(tmp_path / "base")
     model = peft.PeftModel.from_pretrained(base, tmp_path / "checkpoint-1")
-    result = headscope.verify(model, tmp_path / "base", adapter=tmp_path / "checkpoint-1", every=every)
+    result = headscope.verify(model, tmp_path / "base", adapter=tmp_path / "checkpoint-1")
     lost = [item.name for item in result.tensors if item.status is TensorStatus.RANDOM]
     assert lost == ["bert.pooler.dense.weight", "bert.pooler.dense.bias"] or not lost, lost
     assert not any("original_module" in item.name for item in result.tensors)
@@ -572,8 +570,3 @@ def test_every_method_of_peft_passes_and_loses_nothing_unseen(number: int, saved
     for key in added[:: max(1, len(added) // 3)]:
         save_file({name: item for name, item in state.items() if name != key}, file, metadata={"format": "pt"})
         assert headscope.verify_save(model, tmp_path / "a").verdict is not Verdict.PASSED, key
-
-
-def test_the_part_and_the_whole_are_not_asked_for_together(saved: Path) -> None:
-    with pytest.raises(UsageError, match="part"):
-        headscope.verify(saved, head=True, every=True)

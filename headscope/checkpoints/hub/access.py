@@ -2,19 +2,19 @@
 
 from dataclasses import dataclass, field
 
-from headscope.checkpoints.hub.ranges import DEADLINE_SECONDS, Deadline
+from headscope.checkpoints.hub.requests import DEADLINE_SECONDS, Deadline, HubConnection
 from headscope.checkpoints.reference import HubReference
 from headscope.facts.location import Location
 
 
 @dataclass(frozen=True, slots=True)
 class HubAccess:
-    """A repository at a revision (None: its main branch); one deadline covers all that is read of it."""
+    """A repository at a revision (None: its main branch); one connection is for all that is read of it."""
 
     repo: str
     revision: str | None
     location: Location
-    deadline: Deadline = field(default_factory=Deadline)
+    connection: HubConnection = field(default_factory=HubConnection)
 
     def inside(self, name: str) -> str:
         """The path of a file in the repository: below the subfolder, if one is meant."""
@@ -23,7 +23,9 @@ class HubAccess:
 
 def access_to(found: HubReference, location: Location) -> HubAccess:
     """The access to what a location names."""
-    revision = found.revision or location.revision
-    seconds, is_shared = location.hub.timeout or DEADLINE_SECONDS, location.hub.budget is not None
+    hub = location.hub
     # Where many processes share what the Hub allows, to wait for a turn is not a sign of a slow server.
-    return HubAccess(found.repo, revision, location, Deadline(seconds, patient=is_shared))
+    deadline = Deadline(hub.timeout or DEADLINE_SECONDS, patient=hub.budget is not None)
+    return HubAccess(
+        found.repo, found.revision or location.revision, location, HubConnection(hub.token, deadline, hub.budget)
+    )

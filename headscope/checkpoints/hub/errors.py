@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from headscope.checkpoints.manifest import CONFIG
-from headscope.errors import Gated, HeadscopeError, NetworkError, NotFound, UsageError
+from headscope.errors import Gated, HeadscopeError, NetworkError, NotFound
 from headscope.upstream.hub import transport_error
 
 _UNAUTHORIZED = (401, 403)
@@ -13,13 +13,9 @@ _UNAUTHORIZED = (401, 403)
 
 @contextmanager
 def understood(repo: str) -> Iterator[None]:
-    """An answer that the client stumbles over, as an error of the network: it is the server that is at fault."""
-    from huggingface_hub.errors import HFValidationError
-
+    """An answer in another form than expected, as an error of the network: it is the server that is at fault."""
     try:
         yield
-    except HFValidationError:
-        raise
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as err:
         raise NetworkError(
             f"the Hub's answer on {repo} cannot be understood ({type(err).__name__})",
@@ -47,20 +43,12 @@ def translated(repo: str, revision: str | None) -> Iterator[None]:
         ) from err
     except errors.RevisionNotFoundError as err:
         raise NotFound(f"{repo} has no revision {revision or 'main'}", f"see {page}/tree/main") from err
-    except errors.LocalEntryNotFoundError as err:
-        raise NetworkError(
-            f"the connection to the Hub broke while headscope read {repo}", "try again, or use --offline"
-        ) from err
     except errors.EntryNotFoundError as err:
         raise NotFound(f"{repo} holds no {CONFIG}", "it may not be a Transformers model; see its page") from err
     except errors.HFValidationError as err:
         raise NotFound(f"{repo} is not a valid Hub ID: {err}", "a Hub ID is `name` or `owner/name`") from err
     except errors.HfHubHTTPError as err:
         raise _http_error(repo, err) from err
-    except (PermissionError, FileNotFoundError, NotADirectoryError, IsADirectoryError, FileExistsError) as err:
-        raise UsageError(
-            f"the local cache cannot be written: {err.strerror}", "set HF_HOME or --cache-dir to a folder of yours"
-        ) from err
     except (transport_error(), OSError) as err:
         raise NetworkError(f"{repo} could not be read from the Hub: {type(err).__name__}", "try again later") from err
 

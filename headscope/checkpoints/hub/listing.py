@@ -3,25 +3,27 @@
 A page of a listing is one request for many models. What is read of them afterwards needs no question what is there.
 """
 
+import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
+from urllib.parse import quote, urlencode
 
 from headscope.checkpoints.config_file import LARGEST_JSON
 from headscope.checkpoints.hub.access import HubAccess, access_to
-from headscope.checkpoints.hub.errors import understood
-from headscope.checkpoints.hub.http_limits import bounded_answers
+from headscope.checkpoints.hub.errors import translated, understood
 from headscope.checkpoints.hub.offline import why_offline
-from headscope.checkpoints.hub.ranges import Deadline
-from headscope.checkpoints.hub.reading import reaching
-from headscope.checkpoints.hub.repository import is_id, is_plain
+from headscope.checkpoints.hub.repository import is_id, plain_names
+from headscope.checkpoints.hub.requests import Deadline
+from headscope.checkpoints.hub.whole_files import read_whole
 from headscope.checkpoints.reference import HubReference, parse_reference
 from headscope.errors import NetworkError, NotFound
 from headscope.facts.location import HubOptions, Location
 
 _LISTING = "the listing"
+_TOLD = ("sha", "siblings")
 _URI = "hf://"
 _COMMIT = re.compile(r"[0-9a-f]{40,64}")
 _MOST_OF_AUTHOR = 2000
@@ -29,7 +31,6 @@ _MISSING = 404
 _LARGEST_PAGE = 5 * LARGEST_JSON
 _MOST_REPEATED = 2_000
 """Entries in a row without a new model: two of the Hub's longest pages, as models move between pages meanwhile."""
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +67,16 @@ def listed_models(
     """
     if collection is not None:
         return islice(_of_collection(hub, collection), limit)
-    return _searched(hub, author=author, filter=list(filters) or None, search=search, limit=limit)
+    found = _searched(hub, author=author, filter=list(filters), search=search, limit=limit)
+    return islice(found, limit)
 
 
 def _searched(hub: HubOptions, **wanted: Any) -> Iterator[ListedModel]:
-    from huggingface_hub import HfApi
-
-    def ask() -> Iterator[Any]:
-        return iter(HfApi(token=hub.token).list_models(**wanted, expand=["sha", "siblings"]))
-
+    given = [(name, value) for name, value in wanted.items() if value]
     known: set[str] = set()
     repeated = 0
-    for info in _reached(hub, ask):
-        model = _model(info)
+    for item in _items(hub, f"/api/models?{urlencode([*given, ('expand', _TOLD)], doseq=True)}"):
+        model = _model(item)
         if model is None or model.repo in known:
             repeated += 1
             if repeated > _MOST_REPEATED:
@@ -91,13 +89,8 @@ def _searched(hub: HubOptions, **wanted: Any) -> Iterator[ListedModel]:
 
 def _of_collection(hub: HubOptions, slug: str) -> Iterator[ListedModel]:
     """The models of a collection, which names ids only; a listing of each of their authors tells the rest."""
-    from huggingface_hub import HfApi
-
-    def ask() -> Iterator[Any]:
-        return iter(HfApi(token=hub.token).get_collection(slug).items)
-
-    models = (item.item_id for item in _reached(hub, ask, slug) if item.item_type == "model")
-    found = [one for one in models if isinstance(one, str)]
+    items = _items(hub, f"/api/collections/{quote(slug)}", slug)
+    found = [one["id"] for one in items if one.get("type") == "model" and isinstance(one.get("id"), str)]
     listed: dict[str, dict[str, ListedModel]] = {}
     for repo in dict.fromkeys(found):
         author = repo.rpartition("/")[0]
@@ -119,38 +112,42 @@ def _of_author(hub: HubOptions, author: str, wanted: set[str]) -> dict[str, List
     return found
 
 
-def _reached(hub: HubOptions, ask: Callable[[], Iterator[Item]], collection: str = "") -> Iterator[Item]:
-    """The items of a listing; each step, for which a page may be asked, keeps to the bounds of all requests."""
-    items: Iterator[Item] | None = None
+def _items(hub: HubOptions, path: str, collection: str = "") -> Iterator[dict[str, Any]]:
+    """The items of a listing, page by page; one that is not an object is left out."""
+    from huggingface_hub import constants
+
     barred = why_offline(_access(hub))
     if barred is not None:
         raise barred
-    while True:
+    url = page = f"{constants.ENDPOINT}{path}"
+    while page:
         access = _access(hub)
-        with reaching(access), understood(access.repo), bounded_answers(access.deadline, _LARGEST_PAGE):
+        with translated(access.repo, access.revision):
             try:
-                items = items or ask()
-                item = next(items, None)
+                found = read_whole(access.connection, url, access.repo, _LARGEST_PAGE, store=page)
             except Exception as err:
                 if collection and getattr(getattr(err, "response", None), "status_code", None) == _MISSING:
                     raise NotFound(f"the Hub has no collection {collection}", "check its slug") from err
                 raise
-        if item is None:
-            return
-        yield item
+            with understood(access.repo):
+                content = json.loads(found.content)
+                items = content["items"] if collection else list(content)
+        yield from (item for item in items if isinstance(item, dict))
+        page = found.next or ""
 
 
 def _access(hub: HubOptions) -> HubAccess:
     """How a page is reached, with a deadline for it alone, in which a pause that the Hub asks for doesn't count."""
     access = access_to(HubReference(_LISTING), Location(_LISTING, hub=hub))
-    return replace(access, deadline=Deadline(access.deadline.seconds, patient=True))
+    deadline = Deadline(access.connection.deadline.seconds, patient=True)
+    return replace(access, connection=replace(access.connection, deadline=deadline))
 
 
-def _model(info: Any) -> ListedModel | None:
+def _model(item: Mapping[str, Any]) -> ListedModel | None:
     """A model out of a page; None for an entry without a name."""
-    if not isinstance(info.id, str):
+    repo, commit, files = item.get("id"), item.get("sha"), item.get("siblings")
+    if not isinstance(repo, str):
         return None
-    listed = info.siblings
-    if not is_id(info.id) or not isinstance(info.sha, str) or not _COMMIT.fullmatch(info.sha) or listed is None:
-        return ListedModel(info.id)
-    return ListedModel(info.id, info.sha, tuple(name for one in listed if is_plain(name := one.rfilename)))
+    if not is_id(repo) or not isinstance(commit, str) or not _COMMIT.fullmatch(commit) or not isinstance(files, list):
+        return ListedModel(repo)
+    return ListedModel(repo, commit, plain_names(files))

@@ -6,11 +6,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from headscope.checkpoints.hub.access import HubAccess
-from headscope.checkpoints.hub.budget import budget_of
 from headscope.checkpoints.hub.errors import translated
-from headscope.checkpoints.hub.http_limits import limited_requests
 from headscope.checkpoints.hub.offline import bundled, cached, why_offline, without_network
-from headscope.checkpoints.hub.repository import Repository, config_name, surroundings
+from headscope.checkpoints.hub.repository import Repository, config_name, surroundings_of
 from headscope.checkpoints.manifest import CONFIG, manifest_of
 from headscope.checkpoints.unusual import in_a_state, with_state
 from headscope.errors import Malformed, NetworkError, Unsupported
@@ -40,12 +38,7 @@ def read_hub(access: HubAccess, progress: Callable[[str], None]) -> CheckpointMa
 
 def _with_network(access: HubAccess, progress: Callable[[str], None]) -> CheckpointManifest:
     progress(f"reading the configuration of {access.repo}")
-    budget = budget_of(access.location.hub)
-    with (
-        translated(access.repo, access.revision),
-        limited_requests(budget, access.deadline) as requests,
-        ThreadPoolExecutor(1) as pool,
-    ):
+    with translated(access.repo, access.revision), ThreadPoolExecutor(1) as pool:
         storage = Repository(access)
         config = config_name(access, storage, pool)
         progress(f"reading the headers of {access.repo}")
@@ -55,7 +48,7 @@ def _with_network(access: HubAccess, progress: Callable[[str], None]) -> Checkpo
         reference=access.location.reference,
         revision=access.revision,
         commit=storage.commit,
-        requests=len(requests),
+        requests=len(access.connection.made),
     )
 
 
@@ -66,20 +59,15 @@ def _manifest(access: HubAccess, storage: Repository, config: str) -> Checkpoint
     except (Malformed, Unsupported) as err:
         if config != CONFIG:
             raise
-        return in_a_state(surroundings(access, storage), CheckpointKind.HUB, err)
+        return in_a_state(surroundings_of(access, storage), CheckpointKind.HUB, err)
     is_whole = bool(manifest.tensors) and not manifest.gaps
-    return manifest if is_whole or config != CONFIG else with_state(manifest, surroundings(access, storage))
+    return manifest if is_whole or config != CONFIG else with_state(manifest, surroundings_of(access, storage))
 
 
 @contextmanager
-def reaching(access: HubAccess, asked: list[int] | None = None) -> Iterator[None]:
-    """For readings of a repository beside its manifest: the client's errors as ours, and no answer that makes paths.
-
-    `asked` gets the number of requests.
-    """
-    budget = budget_of(access.location.hub)
-    limited = limited_requests(budget, access.deadline, client_waits=True)
-    with translated(access.repo, access.revision), limited as requests:
+def reaching(access: HubAccess, asked: list[int]) -> Iterator[None]:
+    """For readings of a repository beside its manifest: the client's errors as ours; `asked` gets the requests."""
+    before = len(access.connection.made)
+    with translated(access.repo, access.revision):
         yield
-        if asked is not None:
-            asked.append(len(requests))
+        asked.append(len(access.connection.made) - before)

@@ -5,12 +5,14 @@ means. The list of all files is requested from the Hub's API, whose limits are t
 help.
 """
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
-from contextvars import copy_context
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from headscope.checkpoints.adapter import ADAPTER_CONFIG, holds_adapter_alone
 from headscope.checkpoints.config_file import LARGEST_JSON, largest_text
@@ -18,8 +20,7 @@ from headscope.checkpoints.foreign.adapter_hub import refuse_adapter_hub
 from headscope.checkpoints.formats.bytes import FIRST_BYTES, ByteSource, LocalBytes
 from headscope.checkpoints.hub.access import HubAccess
 from headscope.checkpoints.hub.errors import understood
-from headscope.checkpoints.hub.http_limits import bounded_answers
-from headscope.checkpoints.hub.ranges import REQUEST_SECONDS, Beginning, RangeBytes, patiently
+from headscope.checkpoints.hub.ranges import Beginning, RangeBytes
 from headscope.checkpoints.hub.whole_files import read_whole
 from headscope.checkpoints.manifest import CONFIG
 from headscope.checkpoints.reference import HubReference, parse_reference
@@ -45,16 +46,24 @@ _LARGEST_KEPT = 1_000_000
 Value = TypeVar("Value")
 
 
-def list_files(access: HubAccess, revision: str | None) -> Any:
-    """The Hub's own description of a repository: its commit and its files."""
-    from huggingface_hub import HfApi
+@dataclass(frozen=True, slots=True)
+class ListedFiles:
+    """What the Hub's own description of a repository names: its commit and its files."""
 
-    def ask() -> Any:
-        seconds = min(REQUEST_SECONDS, access.deadline.left())
-        with understood(access.repo), bounded_answers(access.deadline, LARGEST_JSON):
-            return HfApi(token=access.location.hub.token).model_info(access.repo, revision=revision, timeout=seconds)
+    commit: str | None
+    names: tuple[str, ...]
 
-    return patiently(ask, access.deadline, f"the list of files of {access.repo}")
+
+def list_files(access: HubAccess, revision: str | None) -> ListedFiles:
+    """The commit and the files of a repository, as the Hub's API tells them."""
+    from huggingface_hub import constants
+
+    at = f"/revision/{quote(revision, safe='')}" if revision else ""
+    url = f"{constants.ENDPOINT}/api/models/{access.repo}{at}"
+    found = read_whole(access.connection, url, f"the list of files of {access.repo}", LARGEST_JSON)
+    with understood(access.repo):
+        described = json.loads(found.content)
+        return ListedFiles(described.get("sha"), plain_names(described.get("siblings") or ()))
 
 
 def config_name(access: HubAccess, storage: "Repository", pool: Executor) -> str:
@@ -77,13 +86,13 @@ def config_name(access: HubAccess, storage: "Repository", pool: Executor) -> str
 
 
 def _without_config(access: HubAccess, storage: "Repository") -> HeadscopeError:
-    found = without_config(surroundings(access, storage))
+    found = without_config(surroundings_of(access, storage))
     if found.state is None and not isinstance(found, WithoutConfig):
         return NotFound(f"{access.repo} holds no {CONFIG}", "it may not be a Transformers model; see its page")
     return found
 
 
-def surroundings(access: HubAccess, storage: "Repository") -> Surroundings:
+def surroundings_of(access: HubAccess, storage: "Repository") -> Surroundings:
     """A repository as a place whose state is looked for."""
     place = Place(access.repo, storage.names(), storage.open, storage.read_text)
     return Surroundings(storage, place, access.repo, repo=access.repo)
@@ -109,11 +118,10 @@ class Repository:
         """See `Storage`; the files below the subfolder if one was given."""
         found = self.names_at_hand()
         if found is None:
-            info = list_files(self._access, self._revision)
-            listed = tuple(name for sibling in info.siblings or () if is_plain(name := sibling.rfilename))
-            self._pin(info.sha)
-            self._memory.keep((self._access.repo, self.commit), listed)
-            found = self._below(listed)
+            listed = list_files(self._access, self._revision)
+            self._pin(listed.commit)
+            self._memory.keep((self._access.repo, self.commit), listed.names)
+            found = self._below(listed.names)
             self._refuse_contradiction(found)
         return found
 
@@ -154,7 +162,7 @@ class Repository:
     def expect(self, name: str, pool: Executor) -> None:
         """Asks for a small file beside other requests, if nothing tells yet whether it is there."""
         if self.names_at_hand() is None:
-            pool.submit(copy_context().run, self._asked, name)
+            pool.submit(self._asked, name)
 
     def read_text(self, name: str) -> bytes:
         """See `Storage`. Raises NotFound for a file that is not there."""
@@ -191,9 +199,8 @@ class Repository:
         cached = self._cached(name)
         if cached is not None:
             return _whole(cached, name)
-        access = self._access
-        with bounded_answers(access.deadline, largest_text(name)):
-            found = self._or_none(lambda: read_whole(self._url(name), name, access.location.hub.token, access.deadline))
+        connection = self._access.connection
+        found = self._or_none(lambda: read_whole(connection, self._url(name), name, largest_text(name)))
         if found is None:
             return None
         self._pin(found.commit)
@@ -218,21 +225,17 @@ class Repository:
         return source
 
     def _by_range(self, name: str, first: int) -> RangeBytes | None:
-        access, known = self._access, self._known(name)
+        known = self._known(name)
         beginning = known if isinstance(known, Beginning) else None
-        token = access.location.hub.token
-        return self._or_none(
-            lambda: RangeBytes(self._url(name), name, token, access.deadline, first, beginning=beginning)
-        )
+        connection = self._access.connection
+        return self._or_none(lambda: RangeBytes(self._url(name), name, connection, first, beginning=beginning))
 
     def _or_none(self, ask: Callable[[], Value]) -> Value | None:
         """The requested file, or None if the Hub reports that there is no such file."""
-        from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+        from huggingface_hub.errors import EntryNotFoundError
 
         try:
             return ask()
-        except LocalEntryNotFoundError:  # the Hub was not reached
-            raise
         except EntryNotFoundError:
             return None
 
@@ -296,6 +299,12 @@ def is_id(name: Any) -> bool:
         return isinstance(name, str) and parse_reference(f"hf://{name}") == HubReference(name)
     except HeadscopeError:
         return False
+
+
+def plain_names(siblings: Iterable[Any]) -> tuple[str, ...]:
+    """The files inside the repository, of those that a description of it names."""
+    names = (one.get("rfilename") for one in siblings if isinstance(one, dict))
+    return tuple(str(name) for name in names if is_plain(name))
 
 
 def is_plain(name: Any) -> bool:

@@ -1,0 +1,288 @@
+"""The keyword arguments that use cases share, each with its meaning, and the decorator that makes them explicit.
+
+A use case takes them as `**options: Unpack[...]`: type checkers and editors know every name, and at run time its
+signature and docstring list them.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from os import PathLike
+from textwrap import fill
+from typing import Annotated, Any, Literal, ParamSpec, TypedDict, TypeVar
+
+from headscope.checks import Ignore
+from headscope.errors import HeadscopeError, UsageError, did_you_mean
+from headscope.facts import Severity
+from headscope.upstream.python import check_folder, fault_of_process
+
+ProfileName = Literal["training", "inference"]
+"""The values of `facts.Profile`."""
+SeverityName = Literal["error", "warning", "note"]
+"""The values of `facts.Severity`."""
+DrawingName = Literal["text", "mermaid", "dot", "svg", "html"]
+"""The formats of a picture."""
+DeviceName = Literal[
+    "meta", "cpu", "mps", "cuda", "cuda:0", "cuda:1", "cuda:2", "cuda:3", "cuda:4", "cuda:5", "cuda:6", "cuda:7"
+]
+"""The devices of `forward` that a type checker accepts; PyTorch may know others."""
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+_WIDTH = 110
+
+
+class OfflineOption(TypedDict, total=False):
+    """Whether the network is used."""
+
+    offline: Annotated[bool, "Make no network requests: use local files, the Hub's cache and the bundled snapshots."]
+
+
+class CacheOptions(OfflineOption, total=False):
+    """How the Hub is reached."""
+
+    cache_dir: Annotated[str | PathLike[str] | None, "The Hub's cache folder (default: `$HF_HUB_CACHE`)."]
+    token: Annotated[
+        str | None, "Access token for gated and private repositories (default: `$HF_TOKEN` or the stored login)."
+    ]
+    timeout: Annotated[
+        float | None, "Total time limit for the Hub requests of a checkpoint, in seconds (default: 120)."
+    ]
+
+
+class RevisionOption(TypedDict, total=False):
+    """Which state of a repository is read."""
+
+    revision: Annotated[str | None, "Branch, tag or commit on the Hub (default: `main`)."]
+
+
+class PlaceOptions(CacheOptions, RevisionOption, total=False):
+    """Which files of a place are read."""
+
+    subfolder: Annotated[str | None, "Folder inside the repository or the local folder."]
+    variant: Annotated[str | None, "Variant of the weight files, such as `fp16` for `model.fp16.safetensors`."]
+
+
+class AdapterOption(TypedDict, total=False):
+    """What is put on a checkpoint."""
+
+    adapter: Annotated[str | PathLike[str] | None, "A PEFT adapter (Hub ID or folder) to put on the checkpoint."]
+
+
+class TaskOption(TypedDict, total=False):
+    """What the model is for."""
+
+    task: Annotated[
+        str | None, "A task such as `sequence-classification` or `token-classification` (default: from the checkpoint)."
+    ]
+
+
+class LabelOptions(TaskOption, total=False):
+    """What the classes are."""
+
+    labels: Annotated[str | Iterable[str] | None, 'Class names in order, several or one text `"A,B,C"`.']
+
+
+class CountOption(TypedDict, total=False):
+    """How many classes there are."""
+
+    num_labels: Annotated[int | None, "Number of classes (default: from the config); 1 means regression."]
+
+
+class ClassOptions(TypedDict, total=False):
+    """Which class is built."""
+
+    model_class: Annotated[str | None, "A class of Transformers, such as `BertForSequenceClassification`."]
+    trust_remote_code: Annotated[bool, "Run model code that comes with the checkpoint."]
+
+
+class CheckpointOptions(CountOption, LabelOptions, ClassOptions, PlaceOptions, AdapterOption, total=False):
+    """What to examine a checkpoint as, and where its files are."""
+
+    tokens: Annotated[
+        str | Iterable[str] | None,
+        'Tokens of a causal language model whose logits are the scores, such as `"no,yes"` of a reranker.',
+    ]
+
+
+class CachedOptions(CheckpointOptions, total=False):
+    """The same where the result may be remembered."""
+
+    cache: Annotated[bool, "Read and write the report cache."]
+
+
+class LoadedFromOption(TypedDict, total=False):
+    """Where a model in memory comes from."""
+
+    loaded_from: Annotated[
+        str | PathLike[str] | None,
+        "The checkpoint that the module was loaded from, if its config doesn't name it. For a module only.",
+    ]
+
+
+class LoadedOptions(LabelOptions, OfflineOption, LoadedFromOption, total=False):
+    """What is told of a model in memory."""
+
+    loading_info: Annotated[
+        Mapping[str, Any] | None,
+        "What `from_pretrained(..., output_loading_info=True)` returned: replaces reading the checkpoint. For a module "
+        "only.",
+    ]
+
+
+class RunOptions(TypedDict, total=False):
+    """How a model in memory is run."""
+
+    example_inputs: Annotated[
+        Any,
+        "What the module's `forward` takes: a mapping of arguments, a tensor, or several in order, with a batch axis "
+        "of at least 1. Models of Transformers don't need it. For a module only.",
+    ]
+    output: Annotated[str | None, "Name of the scores to examine if `forward` returns several. For a module only."]
+
+
+class ModuleOptions(LoadedOptions, RunOptions, total=False):
+    """What is told of a model in memory that is run."""
+
+
+class RuleOptions(TypedDict, total=False):
+    """Which rules run, and what fails."""
+
+    select: Annotated[
+        str | Iterable[str],
+        'Rules to run (default: all): IDs, names or beginnings of IDs, several or one text `"HS101,HS2"`.',
+    ]
+    ignore: Annotated[
+        str | Iterable[str | Ignore],
+        "Rules whose findings don't fail the result, written as in `select`; an `Ignore` can also have a reason, a "
+        "last day and a pattern of models.",
+    ]
+    fail_on: Annotated[
+        Severity | SeverityName, "The lowest severity that fails: `error` (the default), `warning` or `note`."
+    ]
+
+
+class DataOptions(TypedDict, total=False):
+    """Labeled data to compare with the classes."""
+
+    data: Annotated[
+        str | PathLike[str] | None,
+        "Labeled data to compare with the classes: a csv, tsv, jsonl or parquet file, or a folder that `datasets` "
+        "saved.",
+    ]
+    label_column: Annotated[
+        str | Iterable[str] | None,
+        "The column of the labels; several if each is one class, with cells of 0 and 1.",
+    ]
+    text_column: Annotated[
+        str | Iterable[str] | None, "The column of the texts; two for pairs. Needed for `predict` only."
+    ]
+    split: Annotated[str | None, "The split of a folder that holds several."]
+
+
+class PredictOptions(DataOptions, total=False):
+    """The same for a checkpoint, whose weights can be run on the data."""
+
+    predict: Annotated[
+        int | None,
+        "Number of rows to predict with the real weights, to measure the order of the classes. For a checkpoint only.",
+    ]
+    device: Annotated[
+        DeviceName | None, "Where to predict: `cpu` (default), `cuda`, `cuda:0` or `mps`. For a checkpoint only."
+    ]
+
+
+def use_case(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """`function` with all of its options in its signature and docstring.
+
+    An unknown option is a UsageError that names the nearest one, where Python would raise a bare TypeError.
+    """
+    whole = full_signature(function)
+    known = [item.name for item in whole.parameters.values() if item.kind is not Parameter.VAR_POSITIONAL]
+
+    @wraps(function)
+    def call(*values: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
+        check_names(options, known)
+        with _sound_process():
+            return function(*values, **options)
+
+    call.__signature__ = whole  # type: ignore[attr-defined]  # read by inspect.signature
+    call.__doc__ = _full_docstring(function)
+    return call
+
+
+def full_signature(function: Callable[..., Any]) -> Signature:
+    """The signature of a use case or an overload, with the options in place of `**options`; `progress` comes last."""
+    plain = signature(function)
+    own = [item for item in plain.parameters.values() if item.kind is not Parameter.VAR_KEYWORD]
+    last = [item for item in own if item.name == "progress"]
+    shared = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=_default_of(name, kind), annotation=kind)
+        for name, (kind, _) in _shared_options(function).items()
+    ]
+    return plain.replace(parameters=[*(item for item in own if item not in last), *shared, *last])
+
+
+def _shared_options(function: Callable[..., Any]) -> dict[str, tuple[str, str]]:
+    """The type and the meaning of each option that `**options` takes, by name."""
+    written = function.__annotations__.get("options")
+    if written is None:
+        return {}
+    options = function.__globals__[written.removeprefix("Unpack[").removesuffix("]")]
+    return {name: _type_and_meaning(hint.__forward_arg__) for name, hint in options.__annotations__.items()}
+
+
+def _type_and_meaning(annotation: str) -> tuple[str, str]:
+    """The two parts of `Annotated[type, "meaning"]`."""
+    kind, meaning = ast.parse(annotation, mode="eval").body.slice.elts  # type: ignore[attr-defined]
+    return ast.unparse(kind), ast.literal_eval(meaning)
+
+
+def _default_of(name: str, kind: str) -> Any:
+    return {"select": (), "ignore": (), "fail_on": "error"}.get(name, False if kind == "bool" else None)
+
+
+_POINTER = "        options: "
+
+
+def _full_docstring(function: Callable[..., Any]) -> str | None:
+    """The docstring, in which an entry for each option is in the place of the one for `options`."""
+    text = function.__doc__
+    if text is None or _POINTER not in text:
+        return text
+    before, _, rest = text.partition(_POINTER)
+    entries = [
+        fill(f"{name}: {meaning}", _WIDTH, initial_indent=" " * 8, subsequent_indent=" " * 12, break_long_words=False)
+        for name, (_, meaning) in _shared_options(function).items()
+    ]
+    return before + "\n".join(entries) + "\n" + rest.partition("\n")[2]
+
+
+def check_names(given: Iterable[str], known: Sequence[str]) -> None:
+    """Raises UsageError for a name that is not known."""
+    for name in given:
+        if name not in known:
+            raise UsageError(f"no such option: {name}", did_you_mean(name, known, f"options: {', '.join(known)}"))
+
+
+@contextmanager
+def _sound_process() -> Iterator[None]:
+    """Inside, tensors are made where PyTorch makes them by default, and what the process lacks is a HeadscopeError."""
+    check_folder()
+    torch = sys.modules.get("torch")
+    device = nullcontext() if torch is None or torch.get_default_device().type == "cpu" else torch.device("cpu")
+    try:
+        with device:
+            yield
+    except HeadscopeError:
+        raise
+    except Exception as err:
+        fault = fault_of_process(err)
+        if fault is None:
+            raise
+        raise fault from err

@@ -1,0 +1,253 @@
+"""What a head does with given numbers, held against the same layers written out in PyTorch."""
+
+import gc
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import nn
+
+import headscope
+from headscope.errors import Unsupported
+from headscope.examination.checkpoint import examine
+from headscope.examination.head_trial import try_head
+from headscope.examination.request import Request
+from headscope.facts import Task
+from headscope.facts.check import HeadTrial
+from headscope.facts.location import Location
+from headscope.trace import HeadProgram
+
+SIZE, CLASSES = 32, 3
+TEXT: dict[str, Any] = {
+    "vocab_size": 60, "hidden_size": SIZE, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48,
+    "num_labels": CLASSES,
+}  # fmt: skip
+Given = dict[str, torch.Tensor]
+
+
+@cache
+def program(name: str, dtype: torch.dtype = torch.float32, **config: Any) -> HeadProgram:
+    """The head of a BERT, recorded once."""
+    torch.manual_seed(0)
+    model = getattr(transformers, name)(transformers.BertConfig(**(TEXT | config))).to(dtype)
+    with TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        found = examine("check", Request(Location(folder)), None).program()
+    assert found is not None
+    return found
+
+
+def texts() -> HeadProgram:
+    return program("BertForSequenceClassification")
+
+
+def numbers(**changes: Callable[[torch.Tensor], torch.Tensor]) -> Given:
+    """The pooler and the classifier, grown to scores of ordinary size; keys are those of the classes of a BERT."""
+    torch.manual_seed(1)
+    given = {
+        "bert.pooler.dense.weight": torch.randn(SIZE, SIZE) / 4, "bert.pooler.dense.bias": torch.randn(SIZE) / 10,
+        "classifier.weight": torch.randn(CLASSES, SIZE), "classifier.bias": torch.randn(CLASSES),
+    }  # fmt: skip
+    for name, change in changes.items():
+        key = {"dense": "bert.pooler.dense.weight", "shift": "bert.pooler.dense.bias"}.get(name, f"classifier.{name}")
+        given[key] = change(given[key].clone())
+    return given
+
+
+def put(at: int, value: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    def change(numbers: torch.Tensor) -> torch.Tensor:
+        numbers[at] = value
+        return numbers
+
+    return change
+
+
+def tried(given: Given, problem_type: str | None = None) -> HeadTrial:
+    return try_head(texts(), given, Task.SEQUENCE_CLASSIFICATION, problem_type)
+
+
+def test_a_recorded_head_gives_the_scores_of_its_layers() -> None:
+    given = numbers()
+    hidden = tuple(torch.randn(item.shape) for item in texts().head.hidden)
+    for exact in (False, True):
+        found = texts().run(given, hidden, exact=exact)
+        first = hidden[0][:, 0].double() if found.logits[0].dtype is torch.float64 else hidden[0][:, 0]
+        dense, bias, weight, shift = (value.to(first.dtype) for value in given.values())
+        expected = torch.tanh(first @ dense.T + bias) @ weight.T + shift
+        assert torch.allclose(found.logits[0], expected, atol=1e-5)
+    assert texts().tensors.keys() == given.keys()
+    beside = texts().run(given | {"lm_head.weight": torch.zeros(1)}, hidden).logits[0]
+    assert beside.dtype is torch.float32
+    assert torch.allclose(beside, expected.float(), atol=1e-5)
+    with pytest.raises(ValueError, match="zip"):
+        texts().run(given, [])
+
+
+def test_a_head_is_run_in_single_precision_unless_its_own_is_asked_for() -> None:
+    halved = program("BertForSequenceClassification", torch.bfloat16)
+    given = {name: value.bfloat16() for name, value in numbers().items()}
+    hidden = [torch.randn(item.shape) for item in halved.head.hidden]
+    assert halved.run(given, hidden).logits[0].dtype is torch.float32
+    assert halved.run(given, hidden, exact=True).logits[0].dtype is torch.bfloat16
+
+
+def test_what_is_kept_of_a_head_lets_its_model_go() -> None:
+    recorded = program("BertForSequenceClassification", intermediate_size=61)
+    gc.collect()
+    assert recorded.tensors
+    assert not [item for item in gc.get_objects() if isinstance(item, torch.Tensor) and 61 in item.shape]
+
+
+def test_a_head_whose_recording_cannot_be_trusted_is_not_run() -> None:
+    from dataclasses import replace
+
+    doubtful = replace(texts(), why_not="it reads a file")
+    with pytest.raises(Unsupported, match="reads a file"):
+        doubtful.run(numbers(), doubtful.head.hidden)
+    assert try_head(doubtful, numbers(), Task.SEQUENCE_CLASSIFICATION, None) == HeadTrial(why_not="it reads a file")
+
+
+ANSWERS = HeadTrial()
+CASES: dict[str, tuple[Given, HeadTrial]] = {
+    "healthy": (numbers(), ANSWERS),
+    "NaN": (numbers(weight=put(2, float("nan"))), HeadTrial(finite=False)),
+    "infinite": (numbers(bias=put(0, float("inf"))), HeadTrial(finite=False)),
+    "nearly infinite": (numbers(weight=lambda weight: weight * 1e31), HeadTrial(finite=False)),
+    "large": (numbers(weight=lambda weight: weight * 1e25), ANSWERS),
+    "overflows": (numbers(weight=lambda weight: weight.sign() * 3e38), HeadTrial(finite=False)),
+    "zeros": (numbers(weight=torch.zeros_like), HeadTrial(moves=False)),
+    "equal rows": (numbers(weight=lambda weight: weight[:1].expand_as(weight)), HeadTrial(moves=False)),
+    "zeros before": (numbers(dense=torch.zeros_like), HeadTrial(moves=False)),
+    "tiny": (numbers(weight=lambda weight: weight * 1e-7), HeadTrial(moves=False)),
+    "small": (numbers(weight=lambda weight: weight * 1e-3, bias=torch.zeros_like), ANSWERS),
+    "small layers": (
+        numbers(
+            weight=lambda weight: weight * 1e-4, dense=lambda dense: dense * 1e-4, bias=torch.zeros_like,
+            shift=torch.zeros_like,
+        ), ANSWERS,
+    ),
+    "one class of zeros": (numbers(weight=put(1, 0.0)), HeadTrial(stuck=(1,))),
+    "one bias wins": (numbers(bias=put(1, 1e4)), HeadTrial(winner=1)),
+    "one bias nearly wins": (numbers(bias=put(1, 30.0)), ANSWERS),
+    "one bias never wins": (numbers(bias=put(1, -1e4)), ANSWERS),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_trial_says_what_the_numbers_of_a_head_can_answer(name: str) -> None:
+    given, expected = CASES[name]
+    assert tried(given) == expected
+
+
+def test_a_nearly_winning_bias_is_beaten_by_an_input_that_no_random_one_comes_near() -> None:
+    given = CASES["one bias nearly wins"][0]
+    dense, bias, weight, shift = given.values()
+    for size in (1, 30):
+        random = torch.tanh(size * torch.randn(10_000, SIZE) @ dense.T + bias) @ weight.T + shift
+        assert set(random.argmax(1).tolist()) == {1}
+    best = torch.tanh(torch.linalg.solve(dense, (weight[0] - weight[1]).sign() * 9 - bias) @ dense.T + bias)
+    assert int((best @ weight.T + shift).argmax()) != 1
+
+
+def test_numbers_that_the_head_does_not_read_change_nothing() -> None:
+    assert tried(numbers() | {"bert.embeddings.weight": torch.full((2, 2), float("nan"))}) == ANSWERS
+
+
+def test_a_class_wins_only_where_the_highest_score_is_the_answer() -> None:
+    given = CASES["one bias wins"][0]
+    assert tried(given, "multi_label_classification") == ANSWERS
+    assert (
+        tried({name: value for name, value in given.items() if "dense" not in name}) == ANSWERS
+    )  # made up: no verdict
+
+
+def test_numbers_that_the_layers_cannot_take_fail() -> None:
+    found = tried(numbers(weight=lambda weight: weight.to(torch.int64)))
+    assert found.fails
+    assert found == HeadTrial(fails=found.fails)
+
+
+def test_a_single_score_answers_by_its_size() -> None:
+    given = {name: value[:1] if name.startswith("classifier") else value for name, value in numbers().items()}
+    single = program("BertForSequenceClassification", num_labels=1)
+    assert try_head(single, given, Task.SEQUENCE_CLASSIFICATION, None) == ANSWERS
+    given["classifier.weight"] = torch.zeros(1, SIZE)
+    assert try_head(single, given, Task.SEQUENCE_CLASSIFICATION, None) == HeadTrial(moves=False)
+
+
+@pytest.mark.parametrize("bias", [0.0, 1e4])
+def test_choices_are_compared_with_each_other(bias: float) -> None:
+    given = {name: value[:1] if name.startswith("classifier") else value for name, value in numbers().items()}
+    choices = program("BertForMultipleChoice")
+    given["classifier.bias"] = torch.full((1,), bias)
+    assert try_head(choices, given, Task.MULTIPLE_CHOICE, None) == ANSWERS
+    given["classifier.weight"] = torch.zeros(1, SIZE)
+    assert try_head(choices, given, Task.MULTIPLE_CHOICE, None) == HeadTrial(moves=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "layer", "wins"),
+    [("BertForTokenClassification", Task.TOKEN_CLASSIFICATION, "classifier", True),
+     ("BertForQuestionAnswering", Task.QUESTION_ANSWERING, "qa_outputs", False)],
+)  # fmt: skip
+def test_every_token_is_an_input(name: str, task: Task, layer: str, wins: bool) -> None:
+    recorded = program(name, num_labels=2)
+    weight, bias = torch.randn(2, SIZE, generator=torch.Generator().manual_seed(0)), torch.zeros(2)
+    for numbers, shift, expected in (
+        (weight, bias, ANSWERS), (weight, torch.tensor([1e4, 0]), HeadTrial(winner=0 if wins else None)),
+        (torch.stack([weight[0], torch.zeros(SIZE)]), bias, HeadTrial(stuck=(1,))),
+        (torch.zeros(2, SIZE), bias, HeadTrial(moves=False)), (weight * float("nan"), bias, HeadTrial(finite=False)),
+    ):  # fmt: skip
+        given = {f"{layer}.weight": numbers, f"{layer}.bias": shift}
+        assert try_head(recorded, given, task, None) == expected
+
+
+def test_rows_of_a_few_tokens_stand_at_the_end_of_the_vocabulary(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(**{**TEXT, "vocab_size": 300})
+    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path)
+    recorded = examine("check", Request(Location(str(tmp_path)), tokens=("id:5", "id:9")), None).program()
+    assert recorded is not None
+    rows = torch.randn(2, SIZE)
+    for number, expected in ((0.0, HeadTrial(stuck=(1,))), (float("nan"), HeadTrial(finite=False))):
+        assert try_head(recorded, {"lm_head.weight": torch.cat([rows[:1], torch.full((1, SIZE), number)])},
+                        Task.SEQUENCE_CLASSIFICATION, None) == expected  # fmt: skip
+    assert try_head(recorded, {"lm_head.weight": rows}, Task.SEQUENCE_CLASSIFICATION, None) == ANSWERS
+
+
+class Constant(nn.Module):
+    """Scores that no numbers of its layers can move."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.score = nn.Embedding(60, SIZE), nn.Linear(SIZE, CLASSES)
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.score(self.embed(input_ids)[:, 0])
+        return scores.clamp(5, 5)
+
+
+def test_a_head_that_is_constant_with_any_numbers_is_not_judged_by_them() -> None:
+    found = headscope.check(Constant(), select="HS501", example_inputs={"input_ids": torch.ones(2, 7, dtype=torch.int)})
+    assert (found.verdict, [item.id for item in found.findings]) == ("not_determined", [])
+    assert "HS501" in {gap.what.partition(" ")[0] for gap in found.not_determined}
+
+
+def test_the_random_numbers_that_a_head_is_compared_with_have_variances_above_zero(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    config = transformers.LevitConfig(
+        image_size=64, hidden_sizes=[16] * 3, num_attention_heads=[2] * 3, depths=[1] * 3, key_dim=[8] * 3
+    )
+    model = transformers.LevitForImageClassification(config)
+    model.save_pretrained(tmp_path)
+    recorded = examine("check", Request(Location(str(tmp_path))), None).program()
+    assert recorded is not None
+    given = {name: value for name, value in model.state_dict().items() if name in recorded.tensors}
+    for factor, expected in ((1.0, ANSWERS), (0.0, HeadTrial(moves=False))):
+        changed = given | {"classifier.linear.weight": given["classifier.linear.weight"] * factor}
+        assert try_head(recorded, changed, Task.IMAGE_CLASSIFICATION, None) == expected
