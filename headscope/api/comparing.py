@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
+import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from os import PathLike
 from typing import Unpack
 
@@ -16,8 +17,8 @@ from headscope.examination.cache import open_cache
 from headscope.examination.checkpoint import Examined, examine
 from headscope.examination.exported import compare_with_export
 from headscope.examination.findings import with_findings
-from headscope.examination.reading import StoredFiles, open_stored_files
 from headscope.examination.request import Progress, Request
+from headscope.examination.stored_tensors import StoredFiles, open_stored_files
 from headscope.examination.structure import ReportMemory, Structures
 from headscope.facts import (
     Carried,
@@ -29,7 +30,6 @@ from headscope.facts import (
     Report,
     Stage,
     TensorHeader,
-    WeightsFormat,
 )
 from headscope.facts.comparison import PARAMETER, Difference, SameValues, role_of
 from headscope.facts.counting import counted
@@ -232,19 +232,13 @@ def _common(first: Sequence[str], second: Sequence[str]) -> list[tuple[int, int]
     return pairs[::-1]
 
 
-@dataclass(frozen=True, slots=True)
-class _Fingerprint:
-    """The digest of a parameter's stored bytes and where they lie, or why there is none."""
-
-    digest: str | None
-    reason: str = ""
-    place: StoredFiles | None = None
-    header: TensorHeader | None = None
-
-
 def _without(report: Report) -> str:
     """What the scores are where they are of no classes of the user's."""
     return WITHOUT_CLASSES.get(report.model.task, "")
+
+
+_Stored = tuple[StoredFiles, TensorHeader]
+"""A stored tensor and the place that holds it."""
 
 
 def _same_values(requests: Sequence[Request], examined: Sequence[Examined]) -> Iterator[SameValues]:
@@ -253,55 +247,71 @@ def _same_values(requests: Sequence[Request], examined: Sequence[Examined]) -> I
     if any(head is None for head in heads):
         yield SameValues("head", None, "the head path of a model is not known")
         return
-    prints = [_fingerprints(request, item) for request, item in zip(requests, examined, strict=True)]
-    common = [name for name in prints[0] if all(name in other for other in prints)]
-    for name in common:
-        found = [other[name] for other in prints]
-        unread = next((item for item in found if item.digest is None), None)
-        if unread is not None:
-            yield SameValues(name, None, unread.reason)
-        else:
-            yield _compared(name, found)
+    stored = [_stored_head(request, item) for request, item in zip(requests, examined, strict=True)]
+    for name in stored[0]:
+        found = [other[name] for other in stored if name in other]
+        unread = next((item for item in found if isinstance(item, str)), None)
+        if unread is not None and len(found) == len(stored):
+            yield SameValues(name, None, unread)
+        elif len(found) == len(stored):
+            yield _compared(name, [item for item in found if not isinstance(item, str)])
 
 
-def _compared(name: str, found: Sequence[_Fingerprint]) -> SameValues:
+def _compared(name: str, found: Sequence[_Stored]) -> SameValues:
     """A parameter that all heads have; where its bytes differ, by how much at most."""
-    from headscope.model.held import stored_difference
-
-    first, *others = found
-    changed = [item for item in others if item.digest != first.digest]
-    if not changed:
-        return SameValues(name, True)
-    data, dtype = _numbers(first)
-    apart = [stored_difference(data, dtype, *_numbers(item)) for item in changed]
-    known = [item for item in apart if item is not None]
-    if len(known) < len(apart):
-        return SameValues(name, False)
-    return SameValues(name, False, largest_difference=max(largest for largest, _ in known), largest_value=known[0][1])
+    try:
+        first = _bytes_of(found[0])
+        changed = [item for item in found[1:] if _bytes_of(item) != first]
+        largest, scale = _largest_difference(found[0], changed) if changed else (None, None)
+    except HeadscopeError as err:
+        return SameValues(name, None, err.message)
+    return SameValues(name, not changed, largest_difference=largest, largest_value=scale)
 
 
-def _numbers(found: _Fingerprint) -> tuple[bytes, str]:
-    """The stored bytes of a parameter, read again, and their dtype."""
-    from headscope.checkpoints import read_parts
-
-    if found.place is None or found.header is None:
-        return b"", ""
-    header = found.header
-    return read_parts(found.place.sidecar, header.file, {header.key: None})[header.key], header.dtype
+def _bytes_of(stored: _Stored) -> tuple[str, tuple[int, ...], bytes]:
+    place, header = stored
+    return header.dtype, header.shape, place.bytes_of(header)
 
 
-def _fingerprints(request: Request, examined: Examined) -> dict[str, _Fingerprint]:
-    head = examined.report.head
+def _largest_difference(first: _Stored, others: Sequence[_Stored]) -> tuple[float | None, float | None]:
+    """The largest difference between the first tensor and others, and the first one's largest number.
+
+    None for both where numbers can't be subtracted or aren't finite.
+    """
+    from headscope.model.numbers import compare_numbers
+
+    place, header = first
+    count = math.prod(header.shape)
+    if not count or any("float" not in item.dtype or math.prod(item.shape) != count for _, item in (first, *others)):
+        return None, None
+    numbers = place.whole(header)
+    differences = [compare_numbers(numbers, partial(other.part, item)).largest for other, item in others]
+    scale = float(numbers.double().abs().max())
+    return (max(differences), scale) if all(map(math.isfinite, (*differences, scale))) else (None, None)
+
+
+def _stored_head(request: Request, examined: Examined) -> dict[str, _Stored | str]:
+    """The stored tensors of a head by name, or why one can't be compared."""
+    report, head = examined.report, examined.report.head
     live = [item for item in head.tensors if item.live] if head else []
-    found = {item.name: _Fingerprint(None, _why_unread(examined.report, item)) for item in live}
+    found: dict[str, _Stored | str] = {item.name: _why_unread(report, item) for item in live}
     readable = [item for item in live if _is_readable(item)]
     try:
-        places = open_stored_files(request, examined.manifest)
-        for place in places:
-            found |= _stored(place, readable)
+        for place in open_stored_files(request, examined.manifest):
+            for item in readable:
+                header = place.header_of(item)
+                if header is not None:
+                    found[item.name] = _why_not_compared(place, header) or (place, header)
     except HeadscopeError as err:
-        found |= {item.name: _Fingerprint(None, err.message) for item in readable}
+        found |= {item.name: err.message for item in readable}
     return found
+
+
+def _why_not_compared(place: StoredFiles, header: TensorHeader) -> str:
+    if place.is_pickled:
+        return f"{header.file} is a pickle, whose numbers are not compared"
+    count = math.prod(header.shape)
+    return f"it has {count:,} numbers, too many to be compared" if count > _LARGEST_TENSOR // 4 else ""
 
 
 def _is_readable(item: HeadParameter) -> bool:
@@ -318,24 +328,3 @@ def _why_unread(report: Report, item: HeadParameter) -> str:
     if report.checkpoint.kind is CheckpointKind.SNAPSHOT:
         return f"{report.checkpoint.reference} is a snapshot, which holds no weights"
     return f"{report.checkpoint.reference} makes it from several tensors"
-
-
-def _stored(place: StoredFiles, parameters: Sequence[HeadParameter]) -> dict[str, _Fingerprint]:
-    """Digests of the parameters that are in this place; the dtype and shape go in."""
-    from headscope.checkpoints import read_parts
-
-    found = {}
-    for item in parameters:
-        header = place.header_of(item)
-        if header is None:
-            continue
-        if place.manifest.format is not WeightsFormat.SAFETENSORS:
-            found[item.name] = _Fingerprint(None, f"{header.file} is a pickle, whose numbers are not compared")
-            continue
-        if item.count > _LARGEST_TENSOR // 4:
-            found[item.name] = _Fingerprint(None, f"it has {item.count:,} numbers, too many to be compared")
-            continue
-        data = read_parts(place.sidecar, header.file, {header.key: None})[header.key]
-        digest = hashlib.sha256(f"{header.dtype} {header.shape} ".encode() + data).hexdigest()
-        found[item.name] = _Fingerprint(digest, place=place, header=header)
-    return found

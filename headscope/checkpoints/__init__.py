@@ -6,8 +6,6 @@ from headscope.checkpoints.checkpoint_files import (
     files_beside,
     open_sidecar,
     path_in,
-    read_parts,
-    read_places,
     read_tokenizer_settings,
 )
 from headscope.checkpoints.foreign.timm import is_of_timm, is_timm_wrapper, timm_contents
@@ -31,8 +29,6 @@ __all__ = [
     "open_sidecar",
     "path_in",
     "read_manifest",
-    "read_parts",
-    "read_places",
     "read_save",
     "read_token_ids",
     "read_tokenizer_settings",

@@ -1,6 +1,7 @@
-"""What is beside the weights of a checkpoint: its tokenizer's settings, and the first bytes of a few tensors."""
+"""The files of a checkpoint: its tokenizer's settings, and the bytes of its tensors."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -9,12 +10,13 @@ from typing import Any
 
 from headscope.checkpoints.config_file import parse_object
 from headscope.checkpoints.formats.bytes import ByteSource
-from headscope.checkpoints.formats.safetensors_header import read_safetensors_places
+from headscope.checkpoints.formats.safetensors_header import read_safetensors_header
 from headscope.checkpoints.formats.torch_file import read_torch_places
 from headscope.checkpoints.local import WEIGHT_SUFFIXES, Folder
 from headscope.checkpoints.reference import HubReference, parse_reference
 from headscope.checkpoints.weights import Storage
 from headscope.errors import NotFound
+from headscope.facts import TensorHeader
 from headscope.facts.location import Location
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -90,52 +92,106 @@ def _object_in(sidecar: FileReader, name: str) -> dict[str, Any]:
         return parse_object(sidecar.storage.read_text(name), name)
 
 
-def read_places(sidecar: FileReader, file: str) -> dict[str, tuple[int, int]]:
-    """Where the data of each tensor of a safetensors file is: its first byte, and the byte after its last."""
-    with sidecar.reaching():
-        return read_safetensors_places(sidecar.storage.open(file))
-
-
-Rows = tuple[int, tuple[int, ...]] | None
-"""How many rows a tensor has, and which of them are wanted; None for all."""
 _NEAR = 1_000_000
 """Bytes between two tensors that cost less than another request."""
+_PIECE = 32_000_000
+"""Bytes that are read at a time."""
 
 
-def read_parts(sidecar: FileReader, file: str, wanted: Mapping[str, Rows]) -> dict[str, bytes]:
-    """The data of tensors of a weight file: whole, or of some rows; what lies close together in one request.
+Ranges = Mapping[TensorHeader, Sequence[tuple[int, int]]]
+"""Parts of the data of tensors: where each begins and ends in the data of its tensor."""
 
-    Left out are tensors of a pickle whose elements don't follow in order. Raises NotFound for a tensor that is not in a
-    safetensors file.
-    """
-    with sidecar.reaching():
-        source = sidecar.storage.open(file)
-        is_pickle = not file.endswith(".safetensors")
-        places = read_torch_places(source, wanted) if is_pickle else read_safetensors_places(source)
-        lost = next((key for key in wanted if key not in places), None)
-        if lost is not None and not is_pickle:
-            raise NotFound(f"{file} holds no tensor {lost}", "the file has changed; run the command again")
-        parts = {key: list(_parts_of(places[key], rows)) for key, rows in wanted.items() if key in places}
-        blocks = _blocks(
-            sorted(part for some in parts.values() for part in some), 0 if sidecar.reads_cheaply else _NEAR
-        )
-        read = {begin: source.read_at(begin, end - begin) for begin, end in blocks}
-    found = {}
-    for key, some in parts.items():
-        starts = [max(block for block in read if block <= begin) for begin, _ in some]
-        found[key] = b"".join(
-            read[start][begin - start : end - start] for start, (begin, end) in zip(starts, some, strict=True)
-        )
+
+class TensorBytes:
+    """The data of the tensors in the weight files of one place, by range; each file is opened once."""
+
+    def __init__(self, files: FileReader, sizes: Mapping[str, int | None]) -> None:
+        self._files = files
+        self._sizes = sizes
+        self._opened: dict[str, ByteSource] = {}
+        self._places: dict[TensorHeader, tuple[int, int] | None] = {}
+        self.bytes_read = 0
+
+    def read(self, wanted: Ranges) -> dict[TensorHeader, bytes]:
+        """Some ranges of the data of each tensor, joined; what lies close together is read in one request.
+
+        Raises NotFound for a tensor that is not there or is shorter: then the file has changed since it was examined.
+        """
+        found: dict[TensorHeader, bytes] = {}
+        places = self.places(wanted)
+        with self._files.reaching():
+            for file, headers in _by_file(wanted).items():
+                parts = {header: _parts_of(header, places[header], wanted[header]) for header in headers}
+                found |= self._read_parts(self._source(file), parts)
+        self.bytes_read += sum(map(len, found.values()))
+        return found
+
+    def places(self, headers: Iterable[TensorHeader]) -> dict[TensorHeader, tuple[int, int] | None]:
+        """Where the data of each tensor is in its file: as its header says, or else as the file itself shows.
+
+        None for a tensor that is not there, and for one in a pickle whose elements don't follow in order.
+        """
+        every = dict.fromkeys(headers)
+        unknown = [header for header in every if header.data is None and header not in self._places]
+        with self._files.reaching() if unknown else nullcontext():
+            for file, some in _by_file(unknown).items():
+                located = _located(self._source(file), [header.key for header in some])
+                self._places |= {header: located.get(header.key) for header in some}
+        return {header: header.data or self._places[header] for header in every}
+
+    def _read_parts(
+        self, source: ByteSource, parts: Mapping[TensorHeader, Sequence[tuple[int, int]]]
+    ) -> dict[TensorHeader, bytes]:
+        gap = 0 if self._files.reads_cheaply else _NEAR
+        blocks = _blocks(sorted(part for some in parts.values() for part in some), gap)
+        read = {begin: _read_range(source, begin, end) for begin, end in blocks}
+        starts = list(read)
+        found = {}
+        for header, some in parts.items():
+            inside = [(starts[bisect_right(starts, begin) - 1], begin, end) for begin, end in some]
+            found[header] = b"".join(read[start][begin - start : end - start] for start, begin, end in inside)
+        return found
+
+    def _source(self, file: str) -> ByteSource:
+        if file not in self._opened:
+            source = self._files.storage.open(file)
+            if self._sizes.get(file) not in (None, source.size):
+                raise _changed(file, f"it now has {source.size:,} bytes")
+            self._opened[file] = source
+        return self._opened[file]
+
+
+def _changed(file: str, what: str) -> NotFound:
+    return NotFound(f"{file} has changed: {what}", "run the command again")
+
+
+def _by_file(headers: Iterable[TensorHeader]) -> dict[str, list[TensorHeader]]:
+    found: dict[str, list[TensorHeader]] = {}
+    for header in headers:
+        found.setdefault(header.file, []).append(header)
     return found
 
 
-def _parts_of(place: tuple[int, int], rows: Rows) -> Iterator[tuple[int, int]]:
-    begin, end = place
-    if rows is None:
-        yield place
-        return
-    width = (end - begin) // max(rows[0], 1)
-    yield from ((begin + row * width, begin + (row + 1) * width) for row in rows[1])
+def _located(source: ByteSource, keys: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Where a file has the data of tensors, as far as it shows."""
+    if not source.name.endswith(".safetensors"):
+        return read_torch_places(source, keys)
+    return {header.key: header.data for header in read_safetensors_header(source) if header.data is not None}
+
+
+def _parts_of(
+    header: TensorHeader, place: tuple[int, int] | None, ranges: Iterable[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Ranges of a tensor's data as those of its file."""
+    first, last = place or (0, -1)
+    parts = [(first + begin, first + end) for begin, end in ranges]
+    if any(end > last for _, end in parts):
+        raise _changed(header.file, f"it no longer holds {header.key}")
+    return parts
+
+
+def _read_range(source: ByteSource, begin: int, end: int) -> bytes:
+    return b"".join(source.read_at(at, min(_PIECE, end - at)) for at in range(begin, end, _PIECE))
 
 
 def _blocks(parts: Iterable[tuple[int, int]], gap: int) -> list[tuple[int, int]]:
@@ -147,37 +203,6 @@ def _blocks(parts: Iterable[tuple[int, int]], gap: int) -> list[tuple[int, int]]
         else:
             found.append((begin, end))
     return found
-
-
-class TensorBytes:
-    """The data of the tensors in the safetensors files of one place, by range; each header is read once."""
-
-    def __init__(self, files: FileReader) -> None:
-        self._files = files
-        self._opened: dict[str, tuple[ByteSource, dict[str, tuple[int, int]]]] = {}
-        self.bytes_read = 0
-
-    def read(self, file: str, key: str, begin: int, length: int) -> bytes:
-        """`length` bytes of a tensor's data from its byte `begin` on.
-
-        Raises NotFound for a tensor that is not there or is shorter: then the file has changed since it was examined.
-        """
-        with self._files.reaching():
-            if file not in self._opened:
-                source = self._files.storage.open(file)
-                self._opened[file] = source, read_safetensors_places(source)
-            source, places = self._opened[file]
-            first, end = places.get(key, (0, 0))
-            if first + begin + length > end:
-                raise NotFound(f"{file} has changed: it no longer holds {key}", "run the command again")
-            self.bytes_read += length
-            return b"".join(
-                source.read_at(at, min(_PIECE, first + begin + length - at))
-                for at in range(first + begin, first + begin + length, _PIECE)
-            )
-
-
-_PIECE = 32_000_000
 
 
 def files_beside(sidecar: FileReader, weights: Iterable[str]) -> list[Path]:

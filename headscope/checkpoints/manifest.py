@@ -26,7 +26,7 @@ def manifest_of(
         kind, weights = CheckpointKind.ADAPTER, read_adapter_weights(storage)
     else:
         weights = read_weights(storage, config, variant)
-    manifest = _assembled(reference, kind, config, len(content), weights)
+    manifest = manifest_of_weights(reference, kind, config, len(content), weights)
     return replace(manifest, sentence=read_sentence_pipeline(storage, config))
 
 
@@ -34,12 +34,13 @@ def manifest_of_file(storage: Storage, name: str, reference: str) -> CheckpointM
     """The manifest of one local weight file and the config.json beside it."""
     content = storage.read_text(CONFIG)
     config = parse_object(content, CONFIG)
-    return _assembled(reference, CheckpointKind.LOCAL, config, len(content), read_weight_file(storage, name))
+    return manifest_of_weights(reference, CheckpointKind.LOCAL, config, len(content), read_weight_file(storage, name))
 
 
-def _assembled(
+def manifest_of_weights(
     reference: str, kind: CheckpointKind, config: dict[str, Any], config_bytes: int, weights: Weights
 ) -> CheckpointManifest:
+    """The manifest of weights that were read, with their configuration, which took that many bytes."""
     return CheckpointManifest(
         reference=reference,
         kind=kind,
@@ -58,7 +59,7 @@ def bare_manifest(storage: Storage, reference: str, kind: CheckpointKind, gap: U
     """The manifest of a checkpoint of whose weights nothing can be loaded."""
     content = storage.read_text(CONFIG)
     config = parse_object(content, CONFIG)
-    return _assembled(reference, kind, config, len(content), Weights(WeightsFormat.NONE, gaps=(gap,)))
+    return manifest_of_weights(reference, kind, config, len(content), Weights(WeightsFormat.NONE, gaps=(gap,)))
 
 
 def in_state(manifest: CheckpointManifest, found: Found) -> CheckpointManifest:

@@ -8,9 +8,9 @@ from typing import Any
 
 from headscope.checkpoints.adapter import ADAPTER_CONFIG
 from headscope.checkpoints.checkpoint_files import FileReader
-from headscope.checkpoints.config_file import canonical_text, parse_list, parse_object
+from headscope.checkpoints.config_file import parse_list, parse_object
 from headscope.checkpoints.local import Folder
-from headscope.checkpoints.manifest import CONFIG
+from headscope.checkpoints.manifest import CONFIG, manifest_of_weights
 from headscope.checkpoints.sentence import MODULES
 from headscope.checkpoints.states.place import Place, names_below
 from headscope.checkpoints.states.recognize import recognize
@@ -96,18 +96,7 @@ def _part(
     kind: CheckpointKind = CheckpointKind.LOCAL,
     prefix: str | None = None,
 ) -> SavedPart:
-    manifest = CheckpointManifest(
-        reference=str(path),
-        kind=kind,
-        format=weights.format,
-        config_text=canonical_text(config or {}),
-        tensors=weights.tensors,
-        files=weights.files,
-        shared=weights.shared,
-        notices=weights.notices,
-        gaps=weights.gaps,
-    )
-    return SavedPart(FileReader(folder, True), manifest, prefix)
+    return SavedPart(FileReader(folder, True), manifest_of_weights(str(path), kind, config or {}, 0, weights), prefix)
 
 
 def _of_file(path: Path) -> Saved:

@@ -26,23 +26,21 @@ class _Gathered:
 
 
 def judge(subject: Subject, selection: Selection) -> CheckResult:
-    """What the selected rules say of a subject: failed before not determined, passed only if nothing was left out."""
+    """What the selected rules say of a subject."""
     reference = subject.report.checkpoint.reference
     selection = _without_the_rest(subject, selection)
     gathered = _gather(subject, selection)
-    counted, ignored = sift(gathered.findings, selection, reference)
-    failing = [item for item in counted if GRAVITY[item.severity] >= GRAVITY[selection.fail_on]]
     is_idle = bool(selection.rules) and len(gathered.inapplicable) == len(selection.rules)
-    unsure = bool(subject.report.not_determined) or gathered.grave or is_idle
-    verdict = Verdict.FAILED if failing else Verdict.NOT_DETERMINED if unsure else Verdict.PASSED
+    is_open = bool(subject.report.not_determined) or gathered.grave or is_idle
+    verdict, findings, ignored = weigh(gathered.findings, selection, reference, is_open=is_open)
     return CheckResult(
         tool_version=tool_version(),
         command="check",
         reference=reference,
         profile=subject.profile,
         verdict=verdict,
-        findings=tuple(sorted(counted, key=lambda item: (-GRAVITY[item.severity], item.id))),
-        ignored=tuple(ignored),
+        findings=findings,
+        ignored=ignored,
         not_determined=(*subject.report.not_determined, *gathered.gaps),
         not_applicable=tuple(gathered.inapplicable),
         rules=tuple(rule.id for rule in selection.rules),
@@ -122,8 +120,13 @@ def _add_gap(gathered: _Gathered, rule: Rule, reason: str, hidden: tuple[Severit
     gathered.grave |= any(GRAVITY[item] >= GRAVITY[selection.fail_on] for item in hidden)
 
 
-def sift(findings: list[Finding], selection: Selection, reference: str) -> tuple[list[Finding], list[Ignored]]:
-    """The findings that count, and those that are ignored."""
+def weigh(
+    findings: list[Finding], selection: Selection, reference: str, *, is_open: bool
+) -> tuple[Verdict, tuple[Finding, ...], tuple[Ignored, ...]]:
+    """The verdict, the findings that count, the gravest first, and those that are ignored.
+
+    Failed before not determined, and passed only if nothing stayed open.
+    """
     counted, ignored = [], []
     for finding in findings:
         reason = next(_reasons(finding, selection, reference), None)
@@ -131,7 +134,9 @@ def sift(findings: list[Finding], selection: Selection, reference: str) -> tuple
             counted.append(finding)
         else:
             ignored.append(Ignored(finding, reason))
-    return counted, ignored
+    is_failing = any(GRAVITY[item.severity] >= GRAVITY[selection.fail_on] for item in counted)
+    verdict = Verdict.FAILED if is_failing else Verdict.NOT_DETERMINED if is_open else Verdict.PASSED
+    return verdict, tuple(sorted(counted, key=lambda item: (-GRAVITY[item.severity], item.id))), tuple(ignored)
 
 
 def _reasons(finding: Finding, selection: Selection, reference: str) -> Iterator[str]:

@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 
-from headscope.checks.judgment import sift
+from headscope.checks.judgment import weigh
 from headscope.checks.rule import Findings, Rule, rule
 from headscope.checks.selection import Selection
 from headscope.checks.values import what_fails
 from headscope.facts import Finding, Severity, Unavailable
 from headscope.facts.check import Ignored, Verdict
 from headscope.facts.counting import counted, few_of, verb
-from headscope.facts.severities import GRAVITY
 from headscope.facts.verification import LoadedModel, SavedModel, TensorCheck, TensorStatus
 
 _FINISHED = "Load the weights of a finished save: gather sharded weights first, and check the file for NaN."
@@ -158,12 +157,6 @@ def _head_silent(this: Rule, loaded: LoadedModel) -> Findings:
 def judge_loaded(
     loaded: LoadedModel | SavedModel, selection: Selection, gaps: Sequence[Unavailable]
 ) -> tuple[Verdict, tuple[Finding, ...], tuple[Ignored, ...]]:
-    """What the selected rules say of a loaded model or of a save.
-
-    Failed before not determined, and passed only if nothing was open.
-    """
+    """What the selected rules say of a loaded model or of a save."""
     found = [finding for rule in selection.rules for finding in rule.judge(rule, loaded)]
-    counts, ignored = sift(found, selection, loaded.reference)
-    failing = any(GRAVITY[item.severity] >= GRAVITY[selection.fail_on] for item in counts)
-    verdict = Verdict.FAILED if failing else Verdict.NOT_DETERMINED if gaps else Verdict.PASSED
-    return verdict, tuple(sorted(counts, key=lambda item: (-GRAVITY[item.severity], item.id))), tuple(ignored)
+    return weigh(found, selection, loaded.reference, is_open=bool(gaps))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headscope.examination.environment import environment
 from headscope.examination.tracing import Traced
@@ -30,6 +30,8 @@ from headscope.facts.losses import activation_for
 from headscope.facts.tasks import TEXT_TASKS
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from headscope.examination.diagnosis import Diagnosis
     from headscope.model.loading import Loaded
     from headscope.model.model_request import Choice
@@ -134,11 +136,10 @@ def _model_facts(choice: Choice, loaded: Loaded, trace: HeadTrace | None, head: 
         num_labels=len(labels),
         labels=labels,
         labels_are_placeholders=are_placeholders(labels),
-        problem_type=choice.config.problem_type or problem_of(trace, len(labels)),
-        problem_type_implied=not choice.config.problem_type and problem_of(trace, len(labels)) is not None,
+        **problem_type_of(choice.config.problem_type, trace, len(labels)),
         loss=loss or "not determined",
         activation=_activation(choice, loss) if trace else "not determined",
-        parameters=_counts(loaded, head),
+        parameters=parameter_counts(loaded.model, head, loaded.diff),
         dtype=str(loaded.model.dtype).removeprefix("torch."),
         quantization=_quantization(loaded, head),
         padding_side=padding_side_of(str(choice.config.model_type)) if choice.task in TEXT_TASKS else "",
@@ -153,10 +154,11 @@ def _activation(choice: Choice, loss: str) -> str:
     return "softmax" if len(choice.rows) > 1 else "none"
 
 
-def problem_of(trace: HeadTrace | None, count: int) -> str | None:
-    """The problem type that a forward chooses for one score where the configuration names none."""
-    chosen = trace is not None and trace.reads_problem_type and trace.loss == "MSELoss" and count == 1
-    return "regression" if chosen else None
+def problem_type_of(stated: Any, trace: HeadTrace | None, count: int) -> dict[str, Any]:
+    """The problem type of a model, stated or chosen by its forward for one score, and which of both it is."""
+    is_chosen = trace is not None and trace.reads_problem_type and trace.loss == "MSELoss" and count == 1
+    implied = "regression" if is_chosen else None
+    return {"problem_type": stated or implied, "problem_type_implied": not stated and implied is not None}
 
 
 def _quantization(loaded: Loaded, head: Head | None) -> Quantisation | None:
@@ -168,16 +170,13 @@ def _quantization(loaded: Loaded, head: Head | None) -> Quantisation | None:
     return quantization_facts(loaded.quantization, [item for item in loaded.diff.parameters if item.name in live])
 
 
-def _counts(loaded: Loaded, head: Head | None) -> ParameterCounts:
-    sizes = {name: parameter.numel() for name, parameter in loaded.model.named_parameters()}
-    total = sum(sizes.values())
-    in_head = sum(item.count for item in head.parameters) if head else _outside_base(loaded.diff)
+def parameter_counts(module: nn.Module, head: Head | None, diff: WeightDiff, others: int = 0) -> ParameterCounts:
+    """Parameters by where they are; `others` are those of other heads. Without a head, what is beside the base."""
+    total = sum(parameter.numel() for parameter in module.parameters())
+    outside = (item.count for item in diff.parameters if not (item.in_base or item.is_buffer))
+    own = sum(item.count for item in head.parameters) if head else sum(outside)
     live = sum(item.count for item in head.parameters if item.live) if head else 0
-    return ParameterCounts(total, total - in_head, in_head, live)
-
-
-def _outside_base(diff: WeightDiff) -> int:
-    return sum(item.count for item in diff.parameters if not (item.in_base or item.is_buffer))
+    return ParameterCounts(total, total - own - others, own, live, others)
 
 
 def join_head(trace: HeadTrace, diff: WeightDiff) -> Head:

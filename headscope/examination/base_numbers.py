@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headscope.errors import HeadscopeError, Malformed
+from headscope.errors import HeadscopeError
 from headscope.examination.checkpoint import Examined
 from headscope.examination.loading import choose_class
-from headscope.examination.reading import StoredFiles, loadable, open_stored_files
+from headscope.examination.reading import loadable
 from headscope.examination.request import Request
-from headscope.facts import ParameterStatus, Report, Task, TensorHeader, Unavailable, WeightsFormat
+from headscope.examination.stored_tensors import StoredFiles, open_stored_files
+from headscope.facts import ParameterStatus, Report, Task, Unavailable
 from headscope.facts.check import BaseNumbers
 from headscope.facts.keys import of_any_layer
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from headscope.model.model_request import Choice
 
-_BLOCK = 4 << 20
-"""Bytes at a time: what was read is still in the processor's cache when its numbers are looked at."""
 _MOST_TO_RUN = 8_000_000_000
 """Bytes of a model that is loaded and run because some of its tensors hold only zeros."""
 _FILLED = 0.02
@@ -150,52 +148,12 @@ def _read_place(
     place: StoredFiles, wanted: Mapping[str, tuple[str, str, int]], *, is_adapter: bool
 ) -> dict[str, _Extremes]:
     """The extremes of the tensors of one place by the names of their parameters."""
-    by_file: dict[str, list[TensorHeader]] = {}
-    for header in place.manifest.tensors:
-        if "float" in header.dtype and (is_adapter or header.key in wanted):
-            by_file.setdefault(header.file, []).append(header)
-    found: dict[str, _Extremes] = {}
-    for file, headers in by_file.items():
-        for key, extremes in _read_file(place, file, headers):
-            name = key if is_adapter else wanted[key][0]
-            found[name] = _joined([extremes, *([found[name]] if name in found else [])])
-    return found
-
-
-def _read_file(place: StoredFiles, file: str, headers: Iterable[TensorHeader]) -> Iterator[tuple[str, _Extremes]]:
-    from headscope.checkpoints import path_in, read_places
-    from headscope.model.values import stored_tensors
-
-    path = path_in(place.sidecar, file)
-    assert path is not None  # only places on this machine are read
-    if place.manifest.format is not WeightsFormat.SAFETENSORS:
-        for key, tensor in stored_tensors(path, [header.key for header in headers]).items():
-            yield key, _extremes_of(tensor.flatten())
-        return
-    places = read_places(place.sidecar, file)
-    blocks = [
-        (header, at, min(at + _BLOCK, end))
-        for header in headers
-        for begin, end in (places[header.key],)
-        for at in range(begin, end, _BLOCK)
-    ]
-    yield from ((key, _joined(parts)) for key, parts in _read_blocks(path, blocks).items())
-
-
-def _read_blocks(path: Path, blocks: Iterable[tuple[TensorHeader, int, int]]) -> dict[str, list[_Extremes]]:
-    """The extremes of blocks of a file by the keys of their tensors, read one after the other into the same memory."""
-    import torch
-
-    buffer = memoryview(bytearray(_BLOCK))
+    floats = [item for item in place.manifest.tensors if "float" in item.dtype and (is_adapter or item.key in wanted)]
     found: dict[str, list[_Extremes]] = {}
-    with path.open("rb", buffering=0) as file:
-        for header, begin, end in blocks:
-            file.seek(begin)
-            if file.readinto(buffer[: end - begin]) != end - begin:
-                raise Malformed(f"{header.file} is shorter than its header says", "download or save it again")
-            numbers = torch.frombuffer(buffer, dtype=torch.uint8)[: end - begin].view(getattr(torch, header.dtype))
-            found.setdefault(header.key, []).append(_extremes_of(numbers))
-    return found
+    for header, numbers in place.stream(floats):
+        name = header.key if is_adapter else wanted[header.key][0]
+        found.setdefault(name, []).append(_extremes_of(numbers))
+    return {name: _joined(parts) for name, parts in found.items()}
 
 
 def _extremes_of(numbers: torch.Tensor) -> _Extremes:

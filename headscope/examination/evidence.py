@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -11,8 +12,8 @@ from headscope.errors import HeadscopeError
 from headscope.examination.cache import open_cache, state_of
 from headscope.examination.checkpoint import Examined
 from headscope.examination.findings import UNREAD_NUMBERS, UNREAD_TOKENIZER, subject_of
-from headscope.examination.reading import StoredFiles, open_stored_files
 from headscope.examination.request import Request
+from headscope.examination.stored_tensors import StoredFiles, open_stored_files
 from headscope.examination.tokenizer import read_tokenizer, with_effects
 from headscope.facts import (
     Carried,
@@ -23,7 +24,6 @@ from headscope.facts import (
     Report,
     TensorHeader,
     Unavailable,
-    WeightsFormat,
 )
 from headscope.facts.check import BaseNumbers, Evidence, HeadTrial, Subject, TensorValues
 from headscope.facts.health import HeadHealth
@@ -31,11 +31,12 @@ from headscope.facts.health import HeadHealth
 if TYPE_CHECKING:
     import torch
 
-    from headscope.checkpoints.checkpoint_files import Rows
 
 _LOCAL_BYTES = 4_000_000_000
 _REMOTE_BYTES = 256_000_000
 """A head is read whole up to here; beyond, nothing of it counts as checked."""
+_BYTES_A_NUMBER = 4
+"""Of most heads; none has more than twice as many."""
 
 
 def gather(
@@ -167,7 +168,9 @@ def _stored_head(
     examined: Examined, request: Request, unknown: list[Unavailable], inapplicable: list[Unavailable]
 ) -> _StoredHead | None:
     """The numbers of the head; why there are none goes into one of the lists."""
-    from headscope.model.values import as_loaded, values_of
+    import torch
+
+    from headscope.model.values import values_of
 
     report = examined.report
     given = list(_given(report))
@@ -188,7 +191,7 @@ def _stored_head(
         inapplicable.append(Unavailable("values", "snapshots contain no weights"))
         return None
     lost = (unread[item.name] or f"{item.name} was not found" for item, _ in given if item.name not in found)
-    loaded = {item.name: as_loaded(found[item.name], item.dtype) for item, _ in given if item.name in found}
+    loaded = {item.name: found[item.name].to(getattr(torch, item.dtype)) for item, _ in given if item.name in found}
     values = (values_of(name, tensor, found[name].dtype) for name, tensor in loaded.items())
     return _StoredHead(tuple(values), loaded, found, tuple(lost), sum(sum(place.sidecar.asked) for place in opened))
 
@@ -220,59 +223,29 @@ def _read_place(
     report: Report,
     unread: dict[str, str],
 ) -> dict[str, torch.Tensor]:
-    """The stored tensors of the head in one place, read a file at a time; why one was not goes into `unread`."""
-    by_file: dict[str, dict[HeadParameter, TensorHeader]] = {}
-    found = {}
-    for item, source in wanted:
-        header = place.header_of(source)
-        if header is not None and header.shape == item.shape:
-            by_file.setdefault(header.file, {})[item] = header
-        elif header is not None:
+    """The stored tensors of the head in one place; why one was not read goes into `unread`."""
+    stored = {item: header for item, source in wanted if (header := place.header_of(source)) is not None}
+    whys = place.unreadable(stored.values())
+    readable: dict[str, TensorHeader] = {}
+    for item, header in stored.items():
+        if header.shape != item.shape:
             unread[item.name] = f"the loader gives {item.name} another shape than is stored"
-    for file, headers in by_file.items():
-        rows = {item.name: _rows_of(item, report) for item in headers}
-        for item, stored in _tensors(place, file, headers, rows):
-            if isinstance(stored, str):
-                unread[item.name] = stored
-            else:
-                found[item.name] = stored
-    return found
+        elif header in whys:
+            unread[item.name] = f"{item.name} can't be read: {whys[header]}"
+        else:
+            readable[item.name] = header
+    rows = {header: _rows_of(header, report) for header in readable.values()}
+    count = sum(math.prod(header.shape) for header, some in rows.items() if some is None)
+    if _BYTES_A_NUMBER * count > (_LOCAL_BYTES if place.sidecar.reads_cheaply else _REMOTE_BYTES):
+        unread |= dict.fromkeys(readable, f"the head has {count:,} numbers, more than headscope reads from here")
+        return {}
+    read = place.together(rows)
+    return {name: read[header] for name, header in readable.items()}
 
 
-def _rows_of(item: HeadParameter, report: Report) -> Rows:
+def _rows_of(header: TensorHeader, report: Report) -> tuple[int, ...] | None:
     """Which rows of a tensor the scores read, where they are those of a few tokens."""
     tokens = report.head.token_rows if report.head else None
-    if tokens is None or item.shape[:1] != (tokens.vocabulary,):
+    if tokens is None or header.shape[:1] != (tokens.vocabulary,):
         return None
-    return tokens.vocabulary, tuple(row.id for row in tokens.rows)
-
-
-def _tensors(
-    place: StoredFiles, file: str, headers: Mapping[HeadParameter, TensorHeader], rows: Mapping[str, Rows]
-) -> Iterator[tuple[HeadParameter, torch.Tensor | str]]:
-    """The stored tensors of one file, or why one can't be read."""
-    from headscope.checkpoints import path_in, read_parts
-    from headscope.model.values import stored_tensors, tensor_of
-
-    path = path_in(place.sidecar, file)
-    if place.manifest.format is not WeightsFormat.SAFETENSORS and path is not None:
-        stored = stored_tensors(path, [header.key for header in headers.values()])
-        for item, header in headers.items():
-            chosen = rows[item.name]
-            yield item, stored[header.key] if chosen is None else stored[header.key][list(chosen[1])]
-        return
-    limit = _LOCAL_BYTES if place.sidecar.reads_cheaply else _REMOTE_BYTES
-    size = sum(item.count * 8 for item in headers if rows[item.name] is None)
-    if size > 2 * limit:  # at most eight bytes a number, and mostly four
-        reason = f"the head has {size // 8:,} numbers in {file}, more than headscope reads from here"
-        yield from ((item, reason) for item in headers)
-        return
-    data = read_parts(place.sidecar, file, {header.key: rows[item.name] for item, header in headers.items()})
-    for item, header in headers.items():
-        chosen = rows[item.name]
-        if header.key not in data:
-            yield item, f"the elements of {item.name} don't follow in order in {file}"
-            continue
-        shape = item.shape if chosen is None else (len(chosen[1]), *item.shape[1:])
-        tensor = tensor_of(data[header.key], header.dtype, shape)
-        yield item, f"the dtype {header.dtype} of {item.name} is not one that PyTorch has" if tensor is None else tensor
+    return tuple(row.id for row in tokens.rows)

@@ -112,7 +112,7 @@ def digest_of(tensor: torch.Tensor) -> tuple[str, float]:
     flat = tensor.detach().reshape(-1)
     for begin in range(0, flat.numel(), _PIECE):
         piece = flat[begin : begin + _PIECE].cpu().contiguous()
-        found.update(bytes_of(piece))
+        found.update(piece.view(torch.uint8).numpy().data)
         squares += float(torch.linalg.vector_norm(piece.to(_wide(piece)))) ** 2
     return found.hexdigest(), squares**0.5
 
@@ -122,11 +122,3 @@ def _wide(numbers: torch.Tensor) -> torch.dtype:
     import torch
 
     return torch.complex128 if numbers.is_complex() else torch.float64
-
-
-def bytes_of(tensor: torch.Tensor) -> memoryview:
-    """The bytes of a tensor in memory, without a copy where it is in one piece."""
-    import torch
-
-    data: memoryview = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
-    return data

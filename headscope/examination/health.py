@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from headscope.checks.health import judge_numbers, not_determined
 from headscope.errors import HeadscopeError
-from headscope.examination.reading import StoredFiles, open_stored_files
-from headscope.facts import Carried, HeadParameter, ParameterStatus, PoolingKind, Report, Task
+from headscope.examination.stored_tensors import StoredFiles, open_stored_files
+from headscope.facts import Carried, HeadParameter, ParameterStatus, PoolingKind, Report, Task, TensorHeader
 from headscope.facts.counting import counted
 from headscope.facts.head import classifier_weight
 from headscope.facts.health import HeadHealth, HealthBasis, HealthVerdict, InitialSpread
@@ -163,35 +163,34 @@ def _size(shape: tuple[int, ...]) -> str:
 
 def _read(places: list[StoredFiles], wanted: list[HeadParameter]) -> tuple[Mapping[str, torch.Tensor], str, int]:
     """The tensors that could be read by their names, why one could not, and how many bytes they took."""
-    from headscope.examination.pairing import Place, whole
-
     found: dict[str, torch.Tensor] = {}
-    why, read = "", 0
+    reasons = []
     for place in places:
-        for item in wanted:
-            header = place.header_of(item)
-            if header is None:
-                continue
-            size = item.count * _width(header.dtype)
-            limit = _LOCAL_BYTES if place.sidecar.reads_cheaply else _REMOTE_BYTES
-            if header.shape != item.shape:
-                why = why or f"the checkpoint stores it as {header.shape}, not as {item.shape}"
-            elif not size:
-                why = why or f"its dtype {header.dtype} is not one that headscope measures"
-            elif size > limit:
-                why = why or f"it has {size:,} bytes, and headscope reads up to {limit:,} for this"
-            else:
-                found[item.name] = whole(Place(place), header)
-                read += size
-    return found, why or ("its stored tensor was not found" if places else ""), read
+        stored = {item: header for item in wanted if (header := place.header_of(item)) is not None}
+        whys = {header: why for item, header in stored.items() if (why := _why_unread(place, header, item))}
+        whys |= place.unreadable(header for header in stored.values() if header not in whys)
+        reasons += whys.values()
+        read = place.together({header: None for header in stored.values() if header not in whys})
+        found |= {item.name: read[header] for item, header in stored.items() if header in read}
+    why = reasons[0] if reasons else "its stored tensor was not found" if places else ""
+    return found, why, sum(item.nbytes for item in found.values())
+
+
+def _why_unread(place: StoredFiles, header: TensorHeader, item: HeadParameter) -> str:
+    """Why a stored tensor isn't read as the classifier's; "" where it is."""
+    size = item.count * _WIDTHS.get(header.dtype, 0)
+    limit = _LOCAL_BYTES if place.sidecar.reads_cheaply else _REMOTE_BYTES
+    if header.shape != item.shape:
+        return f"the checkpoint stores it as {header.shape}, not as {item.shape}"
+    if not size:
+        return f"its dtype {header.dtype} is not one that headscope measures"
+    if size > limit:
+        return f"it has {size:,} bytes, and headscope reads up to {limit:,} for this"
+    return ""
 
 
 _WIDTHS = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
-
-
-def _width(dtype: str) -> int:
-    """The bytes of a number; 0 for dtypes that are too coarse, or no floats."""
-    return _WIDTHS.get(dtype, 0)
+"""The bytes of a number, of the dtypes that are fine enough."""
 
 
 def _measured(

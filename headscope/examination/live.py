@@ -16,14 +16,13 @@ from headscope.examination.findings import findings_of, likely_profile
 from headscope.examination.live_facts import (
     embeddings_of,
     facts_in_memory,
-    has_own_modules,
     labels_of,
     live_model_facts,
     nothing_loaded,
     task_of,
 )
 from headscope.examination.module import Unwrapped, unwrap
-from headscope.examination.origin import Origin, Present, diff_of_info, find_origin, joined, prefixed
+from headscope.examination.origin import LoadOrigin, Present, diff_of_info, find_origin, joined, prefixed
 from headscope.examination.tracing import unless_contradicted, with_padding
 from headscope.facts import (
     CheckpointKind,
@@ -36,7 +35,6 @@ from headscope.facts import (
     PoolingKind,
     Report,
     Task,
-    Unavailable,
     WeightDiff,
 )
 from headscope.facts.check import BuiltFacts
@@ -55,7 +53,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class LiveModel:
     """What a model in memory shows without its checkpoint. `alone` has no statuses, `program` runs the head again."""
 
     unwrapped: Unwrapped
@@ -86,11 +84,13 @@ def inspect_module(
     Raises Unsupported where the forward fails or gives no scores.
     """
     seen = see(module, example_inputs=example_inputs, labels=labels, task=task, verify=verify, output=output)
-    report = _compared(seen, loaded_from=loaded_from, loading_info=loading_info, offline=offline)
+    report, origin = _compared(seen, loaded_from=loaded_from, loading_info=loading_info, offline=offline)
+    if loading_info is not None or origin is not None:
+        report = _with_findings(seen, report, origin)
     return replace(report, health=live_health(seen, report)) if health else report
 
 
-def live_health(seen: Seen, report: Report) -> HeadHealth:
+def live_health(seen: LiveModel, report: Report) -> HeadHealth:
     """What the numbers of the classifier in memory show."""
     from headscope.examination.health import health_of_module
     from headscope.facts.head import classifier_weight
@@ -103,7 +103,7 @@ def live_health(seen: Seen, report: Report) -> HeadHealth:
     return health_of_module(seen.unwrapped.module, report, _initial_of(seen, weight))
 
 
-def _initial_of(seen: Seen, weight: HeadParameter | None) -> InitialSpread | None:
+def _initial_of(seen: LiveModel, weight: HeadParameter | None) -> InitialSpread | None:
     """What the class of the model gives a fresh classifier, if the classifier is that of the class."""
     from headscope.model.initialization import initial_spread
 
@@ -114,16 +114,17 @@ def _initial_of(seen: Seen, weight: HeadParameter | None) -> InitialSpread | Non
     return initial_spread(origin, plain_name(weight.name.removeprefix(prefix)), stated)
 
 
-def _compared(seen: Seen, *, loaded_from: str | None, loading_info: Mapping[str, Any] | None, offline: bool) -> Report:
-    """The report with the statuses of the weights and the findings, where a checkpoint is known."""
+def _compared(
+    seen: LiveModel, *, loaded_from: str | None, loading_info: Mapping[str, Any] | None, offline: bool
+) -> tuple[Report, LoadOrigin | None]:
+    """The report with the statuses of the weights, where a checkpoint is known, and that checkpoint."""
     if loading_info is not None:
-        return _with_findings(seen, with_info(seen, loading_info), None)
+        return with_info(seen, loading_info), None
     origin = find_origin(seen.unwrapped, seen.task, loaded_from=loaded_from, offline=offline)
-    if isinstance(origin, Origin):
-        return _with_findings(seen, with_origin(seen, origin), origin)
-    if origin is None:
-        return seen.alone
-    return replace(seen.alone, not_determined=(*seen.alone.not_determined, origin))
+    if isinstance(origin, LoadOrigin):
+        return with_origin(seen, origin), origin
+    gaps = () if origin is None else (origin,)
+    return replace(seen.alone, not_determined=(*seen.alone.not_determined, *gaps)), None
 
 
 def diff_module(
@@ -139,13 +140,7 @@ def diff_module(
     unwrapped = unwrap(module)
     found = task_of(unwrapped.origin, task)
     seen = _seen(unwrapped, found, _untraced(unwrapped.module), labels)
-    if loading_info is not None:
-        report = with_info(seen, loading_info)
-    else:
-        origin = find_origin(seen.unwrapped, seen.task, loaded_from=loaded_from, offline=offline)
-        report = with_origin(seen, origin) if isinstance(origin, Origin) else seen.alone
-        if isinstance(origin, Unavailable):
-            report = replace(report, not_determined=(*report.not_determined, origin))
+    report, _ = _compared(seen, loaded_from=loaded_from, loading_info=loading_info, offline=offline)
     return replace(report, command="diff-weights", head=None)
 
 
@@ -159,7 +154,7 @@ def _untraced(module: nn.Module) -> HeadTrace:
     return HeadTrace((), Pooling(PoolingKind.OTHER, (), "", ()), (), "", (), (), name, ())
 
 
-def _with_findings(seen: Seen, report: Report, origin: Origin | None) -> Report:
+def _with_findings(seen: LiveModel, report: Report, origin: LoadOrigin | None) -> Report:
     profile = likely_profile(report)
     found = findings_of(report, profile, config_of(seen), live_facts(seen, origin))
     return replace(report, findings=found, profile=profile)
@@ -173,7 +168,7 @@ def see(
     task: str | None = None,
     verify: bool = False,
     output: str | None = None,
-) -> Seen:
+) -> LiveModel:
     """What `module` shows on its own; see `inspect_module`. With `verify`, the effect of padding is measured too."""
     unwrapped = unwrap(module)
     inner, found = unwrapped.module, task_of(unwrapped.origin, task)
@@ -184,25 +179,26 @@ def see(
     return replace(_seen(unwrapped, found, trace, labels), program=programs[-1])
 
 
-def _seen(unwrapped: Unwrapped, found: Task, trace: HeadTrace, labels: tuple[str, ...]) -> Seen:
+def _seen(unwrapped: Unwrapped, found: Task, trace: HeadTrace, labels: tuple[str, ...]) -> LiveModel:
     inner = unwrapped.module
     names, notes = labels_of(unwrapped.origin, trace, found, labels, unwrapped.scorer)
     diff = nothing_loaded(inner, trace)
+    head = join_head(trace, diff)
     report = Report(
         tool_version=tool_version(),
         command="inspect",
         environment=environment(),
         checkpoint=facts_in_memory(inner),
-        model=live_model_facts(unwrapped, found, names, trace, diff),
+        model=live_model_facts(unwrapped, found, names, trace, diff=diff, head=head),
         weights=diff,
-        head=join_head(trace, diff),
+        head=head,
         notes=(*(unwrapped.scorer.notes if unwrapped.scorer else ()), *trace.notes, *notes),
         not_determined=trace.not_determined,
     )
-    return Seen(unwrapped, found, trace, report)
+    return LiveModel(unwrapped, found, trace, report)
 
 
-def with_info(seen: Seen, info: Mapping[str, Any]) -> Report:
+def with_info(seen: LiveModel, info: Mapping[str, Any]) -> Report:
     """The report with the statuses that `from_pretrained` told and the marks that it left. Raises UsageError."""
     held, prefix = _held(seen), seen.unwrapped.prefix
     given = diff_of_info(_of_origin(seen), info, frozenset(name.removeprefix(prefix) for name in held.of_adapter))
@@ -210,7 +206,7 @@ def with_info(seen: Seen, info: Mapping[str, Any]) -> Report:
     return replace(report, notes=(*_notes_on_gaps(seen, report, held, frozenset()), *report.notes))
 
 
-def _of_origin(seen: Seen) -> tuple[ParameterOrigin, ...]:
+def _of_origin(seen: LiveModel) -> tuple[ParameterOrigin, ...]:
     """The parameters of the part that `from_pretrained` may have loaded, under the names that it has there."""
     prefix = seen.unwrapped.prefix
     return tuple(
@@ -220,7 +216,7 @@ def _of_origin(seen: Seen) -> tuple[ParameterOrigin, ...]:
     )
 
 
-def _held(seen: Seen) -> Held:
+def _held(seen: LiveModel) -> Held:
     """What the parameters show; those of a whole copy have no numbers, and the loader's marks are on other tensors."""
     from headscope.model.held import held_by
 
@@ -228,12 +224,12 @@ def _held(seen: Seen) -> Held:
     return replace(held, empty=frozenset(), marked=frozenset()) if seen.unwrapped.is_sharded else held
 
 
-def _with_given(seen: Seen, given: WeightDiff, present: Present) -> Report:
+def _with_given(seen: LiveModel, given: WeightDiff, present: Present) -> Report:
     diff = joined(seen.alone.weights, given, present)
     return replace(seen.alone, weights=diff, head=join_head(seen.trace, diff))
 
 
-def with_origin(seen: Seen, origin: Origin) -> Report:
+def with_origin(seen: LiveModel, origin: LoadOrigin) -> Report:
     """The report compared with the checkpoint that the model was loaded from, number by number where that is cheap."""
     from headscope.examination.stored_numbers import same_numbers
 
@@ -268,7 +264,7 @@ def with_origin(seen: Seen, origin: Origin) -> Report:
     )
 
 
-def resized_in(seen: Seen, report: Report) -> tuple[str, ...]:
+def resized_in(seen: LiveModel, report: Report) -> tuple[str, ...]:
     """The embeddings whose rows are others than in the checkpoint."""
     module = seen.unwrapped.module
     resized = embeddings_of(module, seen.unwrapped.origin)
@@ -277,7 +273,7 @@ def resized_in(seen: Seen, report: Report) -> tuple[str, ...]:
     return tuple(name for name in unknown if plain_name(name) in resized and name in numbered)
 
 
-def _notes_on_gaps(seen: Seen, report: Report, held: Held, resized: frozenset[str]) -> Iterator[str]:
+def _notes_on_gaps(seen: LiveModel, report: Report, held: Held, resized: frozenset[str]) -> Iterator[str]:
     """Why the status of parameters is open."""
     unknown = [item.name for item in report.weights.parameters if item.status is ParameterStatus.UNKNOWN]
     empty = [name for name in unknown if name in held.empty]
@@ -305,13 +301,13 @@ def _notes_on_gaps(seen: Seen, report: Report, held: Held, resized: frozenset[st
         )
 
 
-def config_of(seen: Seen) -> dict[str, Any]:
+def config_of(seen: LiveModel) -> dict[str, Any]:
     """The model's own configuration as plain values; empty for a module without one."""
     written = getattr(getattr(seen.unwrapped.origin, "config", None), "to_dict", None)
     return dict(written()) if callable(written) else {}
 
 
-def live_facts(seen: Seen, origin: Origin | None = None) -> BuiltFacts:
+def live_facts(seen: LiveModel, origin: LoadOrigin | None = None) -> BuiltFacts:
     """What the model's own configuration says; only what the checkpoint was made for is the checkpoint's.
 
     A library that makes scores itself decides what a checkpoint is for.
@@ -366,6 +362,7 @@ def token_names(module: nn.Module) -> TokenNames:
 def _with_padding(trace: HeadTrace, module: nn.Module, task: Task) -> HeadTrace:
     from transformers import PreTrainedModel
 
+    from headscope.model.held import has_own_modules
     from headscope.model.model_request import Choice
 
     if not isinstance(module, PreTrainedModel):

@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headscope.errors import UsageError
-from headscope.examination.assembly import problem_of
+from headscope.examination.assembly import parameter_counts, problem_type_of
 from headscope.facts import (
     CheckpointFacts,
     CheckpointKind,
+    Head,
     HeadTrace,
     ModelFacts,
-    ParameterCounts,
     ParameterOrigin,
     ParameterStatus,
     Task,
@@ -25,7 +25,6 @@ from headscope.upstream.peft import plain_name
 
 if TYPE_CHECKING:
     from torch import nn
-    from transformers import PreTrainedModel
 
     from headscope.examination.module import Unwrapped
     from headscope.examination.scorers import Scorer
@@ -62,16 +61,6 @@ def task_of(module: nn.Module, task: str | None) -> Task:
     if task is not None:
         return parse_task(task)
     return task_of_class(type(module).__name__) or Task.SEQUENCE_CLASSIFICATION
-
-
-def has_own_modules(module: PreTrainedModel) -> bool:
-    """Whether what is measured on a fresh model of the class holds for this one."""
-    from headscope.model.held import has_own_modules
-
-    try:
-        return has_own_modules(module)
-    except Exception:  # a class that makes no model of its configuration: nothing is claimed
-        return False
 
 
 def facts_in_memory(module: nn.Module) -> CheckpointFacts:
@@ -124,7 +113,7 @@ def nothing_loaded(module: nn.Module, trace: HeadTrace) -> WeightDiff:
 
 
 def live_model_facts(
-    unwrapped: Unwrapped, task: Task, names: tuple[str, ...], trace: HeadTrace, diff: WeightDiff
+    unwrapped: Unwrapped, task: Task, names: tuple[str, ...], trace: HeadTrace, *, diff: WeightDiff, head: Head
 ) -> ModelFacts:
     """The facts on a model in memory; what it has no configuration for is not determined.
 
@@ -144,11 +133,10 @@ def live_model_facts(
         num_labels=count,
         labels=names,
         labels_are_placeholders=are_placeholders(names),
-        problem_type=problem or problem_of(trace, count),
-        problem_type_implied=not problem and problem_of(trace, count) is not None,
+        **problem_type_of(problem, trace, count),
         loss=trace.loss or "not determined",
         activation=unwrapped.activation or activation_for(trace.loss),
-        parameters=_counts(module, trace, diff),
+        parameters=parameter_counts(module, head, diff, _size_of_others(trace, diff)),
         dtype=str(next(module.parameters()).dtype).removeprefix("torch."),
         padding_side=(scorer.padding_side if scorer else "") or _padding_side(unwrapped.origin, task),
         reads_problem_type=trace.reads_problem_type,
@@ -170,14 +158,10 @@ def _padding_side(module: nn.Module, task: Task) -> str:
     return padding_side_of(str(family)) if family and task in TEXT_TASKS else ""
 
 
-def _counts(module: nn.Module, trace: HeadTrace, diff: WeightDiff) -> ParameterCounts:
-    """Parameters by where they are; those of other heads, beside the examined one, belong to neither."""
-    sizes = {item.name: item.count for item in diff.parameters}
-    total = sum(parameter.numel() for parameter in module.parameters())
-    head, live = set(trace.parameters), set(trace.live)
-    own = sum(sizes.get(name, 0) for name in head)
-    others = sum(sizes.get(name, 0) for name in set(trace.other_parameters) - head)
-    return ParameterCounts(total, total - own - others, own, sum(sizes.get(name, 0) for name in head & live), others)
+def _size_of_others(trace: HeadTrace, diff: WeightDiff) -> int:
+    """The parameters of other heads, beside the examined one."""
+    names = set(trace.other_parameters) - set(trace.parameters)
+    return sum(item.count for item in diff.parameters if item.name in names)
 
 
 def labels_of(

@@ -36,7 +36,7 @@ _FROM_CONFIG = ("", ".", None)
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class LoadOrigin:
     """A checkpoint, what loading it gives (under the names of a fresh model), and sentences on that.
 
     `was_named` says that the caller named it: then the marks in the model may be those of another load.
@@ -52,7 +52,7 @@ class Origin:
 
 def find_origin(
     unwrapped: Unwrapped, task: Task, *, loaded_from: str | None = None, offline: bool = False
-) -> Origin | Unavailable | None:
+) -> LoadOrigin | Unavailable | None:
     """The checkpoint that a model was loaded from: `loaded_from`, or the name that `from_pretrained` left behind.
 
     None for a model that names no checkpoint; Unavailable where one is named and cannot be read, or where nothing
@@ -84,7 +84,7 @@ def find_origin(
         return Unavailable("checkpoint", f"what the load of {name} gave is not known: {err.message}")
 
 
-def _read(module: nn.Module, task: Task, request: Request) -> Origin:
+def _read(module: nn.Module, task: Task, request: Request) -> LoadOrigin:
     from transformers import PreTrainedModel
 
     from headscope.model.adapters import adapter_facts, with_adapter
@@ -96,10 +96,10 @@ def _read(module: nn.Module, task: Task, request: Request) -> Origin:
     manifest = read_checkpoint(request, None)
     loaded = load_skeleton(Choice(type(module), task, deepcopy(module.config)), manifest)
     if manifest.adapter is None:
-        return Origin(request, manifest, loaded.diff, loaded.notes)
+        return LoadOrigin(request, manifest, loaded.diff, loaded.notes)
     loaded = with_adapter(loaded, manifest.adapter)
     adapter = adapter_facts(loaded, manifest.adapter, manifest, None)
-    return Origin(request, manifest, loaded.diff, loaded.notes, adapter=adapter)
+    return LoadOrigin(request, manifest, loaded.diff, loaded.notes, adapter=adapter)
 
 
 def prefixed(diff: WeightDiff, prefix: str) -> WeightDiff:

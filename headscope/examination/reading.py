@@ -1,28 +1,17 @@
-"""The files that a request names: the manifest first, and what is read afterwards."""
+"""The manifest of the checkpoint that a request names, and where its files can be loaded from."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headscope.errors import WithoutConfig
 from headscope.examination.request import Progress, Request
-from headscope.facts import (
-    Carried,
-    CheckpointKind,
-    CheckpointManifest,
-    HeadParameter,
-    ParameterOrigin,
-    ParameterStatus,
-    TensorHeader,
-    WeightsFormat,
-)
+from headscope.facts import CheckpointKind, CheckpointManifest, WeightsFormat
 from headscope.facts.location import Location
 
 if TYPE_CHECKING:
-    from headscope.checkpoints import FileReader
     from headscope.checkpoints.tokenizer_file import FirstToken
 
 
@@ -97,55 +86,3 @@ WITHOUT_WEIGHTS = {
     CheckpointKind.SNAPSHOT: "a snapshot, which holds no weights",
 }
 """The kinds of checkpoints whose weights are not run, and why."""
-
-
-@dataclass(frozen=True)
-class StoredFiles:
-    """A place with weights, the checkpoint's own or its adapter's, and the manifest of what is there."""
-
-    sidecar: FileReader
-    manifest: CheckpointManifest
-
-    def header_of(self, item: HeadParameter | ParameterOrigin) -> TensorHeader | None:
-        """The one stored tensor that fills a parameter, where it is in this place: the adapter's or the base's."""
-        if item.status is not ParameterStatus.LOADED or len(item.checkpoint_keys) != 1:
-            return None
-        is_of_adapter = self.manifest.kind is CheckpointKind.ADAPTER
-        return self._headers.get(item.checkpoint_keys[0]) if (item.adapter is Carried.SAVED) == is_of_adapter else None
-
-    @cached_property
-    def _headers(self) -> dict[str, TensorHeader]:
-        return {tensor.key: tensor for tensor in self.manifest.tensors}
-
-
-def open_stored_files(request: Request, manifest: CheckpointManifest) -> list[StoredFiles]:
-    """Each place that holds files of the checkpoint, the adapter's first; none for a snapshot.
-
-    Each is opened at its own commit: an adapter and its base model seldom are in one repository.
-    Raises a HeadscopeError where one cannot be reached.
-    """
-    if manifest.kind is CheckpointKind.SNAPSHOT:
-        return []
-    if manifest.adapter is None:
-        return _opened(replace(request.location, revision=manifest.revision, commit=manifest.commit), manifest)
-    subfolder, hub = request.location.subfolder, request.location.hub
-    folder_of_adapter, folder_of_base = (None, subfolder) if request.adapter else (subfolder, None)
-    adapter = manifest.adapter
-    base = replace(
-        manifest,
-        adapter=None,
-        kind=CheckpointKind.LOCAL,
-        revision=manifest.base_revision,
-        commit=manifest.base_commit,
-    )
-    return [
-        *_opened(Location(adapter.reference, adapter.revision, adapter.commit, folder_of_adapter, hub=hub), adapter),
-        *_opened(Location(manifest.base, base.revision, base.commit, folder_of_base, hub=hub), base),
-    ]
-
-
-def _opened(location: Location, manifest: CheckpointManifest) -> list[StoredFiles]:
-    from headscope.checkpoints import open_sidecar
-
-    sidecar = open_sidecar(location)
-    return [] if sidecar is None else [StoredFiles(sidecar, manifest)]

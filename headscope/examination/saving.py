@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from headscope.errors import HeadscopeError
 from headscope.examination.head_memory import HeadMemory, digest_of, why_not_here
 from headscope.examination.module import Unwrapped
-from headscope.examination.pairing import Place
-from headscope.examination.stored_head import MAY_BE_MERGED, StoredHead, against
-from headscope.examination.tensor_checks import open_gaps, unchecked
+from headscope.examination.saved_tensors import MAY_BE_MERGED, SavedTensors
+from headscope.examination.stored_tensors import StoredFiles
+from headscope.examination.tensor_checks import against_saved, open_gaps, unchecked
 from headscope.facts import ParameterStatus, TensorHeader, Unavailable
 from headscope.facts.verification import Compared, LoadedModel, SavedModel, Scope, TensorCheck, TensorStatus
 from headscope.facts.weights import NEW_AT_LOAD
@@ -38,7 +38,7 @@ def compare_with_save(
 
     adapter = _adapter_of(module)
     saved = read_save(path, adapter)
-    stored = StoredHead(module, saved, memory, adapter)
+    stored = SavedTensors(module, saved, memory, adapter)
     head = tuple(_checked(unchecked(name, tensor), tensor, stored) for name, tensor in stored.wanted())
     nothing = () if head else (Unavailable("the head", "headscope found no tensor of it to compare"),)
     rest = _adapter_checks(head, stored) if saved.is_adapter else _rest_checks(stored, head_only=head_only)
@@ -59,10 +59,10 @@ def compare_with_save(
     )
     loaded = LoadedModel(found.reference, found.class_name, checks)
     scope, gaps = _scope(checks, stored, head_only=head_only), (*nothing, *open_gaps(checks))
-    return found, Compared(loaded, tuple(stored.notes), gaps, stored.bytes_read, scope)
+    return found, Compared(loaded, (), gaps, stored.bytes_read, scope)
 
 
-def _scope(checks: Sequence[TensorCheck], stored: StoredHead, *, head_only: bool) -> Scope:
+def _scope(checks: Sequence[TensorCheck], stored: SavedTensors, *, head_only: bool) -> Scope:
     """How much was compared. An adapter is whole without what it leaves to its base checkpoint."""
     compared = sum(item.status is not TensorStatus.UNKNOWN for item in checks)
     if stored.saved.is_adapter:
@@ -71,7 +71,7 @@ def _scope(checks: Sequence[TensorCheck], stored: StoredHead, *, head_only: bool
     return Scope(every, compared, head_only=head_only and bool(stored.memory.rest))
 
 
-def _rest_checks(stored: StoredHead, *, head_only: bool) -> Iterator[TensorCheck]:
+def _rest_checks(stored: SavedTensors, *, head_only: bool) -> Iterator[TensorCheck]:
     """The tensors outside the head; with `head_only`, those that the save lacks or holds in another shape."""
     for name, tensor in stored.rest():
         found = stored.find(name, tensor) if head_only else None
@@ -79,7 +79,7 @@ def _rest_checks(stored: StoredHead, *, head_only: bool) -> Iterator[TensorCheck
             yield _checked(unchecked(name, tensor, is_head=False), tensor, stored)
 
 
-def _adapter_checks(head: Sequence[TensorCheck], stored: StoredHead) -> Iterator[TensorCheck]:
+def _adapter_checks(head: Sequence[TensorCheck], stored: SavedTensors) -> Iterator[TensorCheck]:
     """What PEFT would save of the live adapter outside the head, and what was trained and is not of the adapter."""
     try:
         live = state_of_adapter(stored.root, stored.adapter)
@@ -98,11 +98,11 @@ def _adapter_checks(head: Sequence[TensorCheck], stored: StoredHead) -> Iterator
             yield replace(bare, status=TensorStatus.RANDOM, reason="it is trained, and the adapter leaves it out")
 
 
-def _in_adapter(bare: TensorCheck, tensor: torch.Tensor, stored: StoredHead) -> TensorCheck:
+def _in_adapter(bare: TensorCheck, tensor: torch.Tensor, stored: SavedTensors) -> TensorCheck:
     found, reason = stored.header_of(bare.name), why_not_here(stored.memory, tensor)
     if found is None:
         return replace(bare, status=TensorStatus.RANDOM, reason="the adapter's file lacks it")
-    return replace(bare, reason=reason) if reason else against(bare, tensor, *found)
+    return replace(bare, reason=reason) if reason else against_saved(bare, tensor, *found)
 
 
 def _adapter_of(module: Any) -> str:
@@ -111,7 +111,7 @@ def _adapter_of(module: Any) -> str:
     return active if isinstance(active, str) else "default"
 
 
-def _checked(bare: TensorCheck, tensor: torch.Tensor, stored: StoredHead) -> TensorCheck:
+def _checked(bare: TensorCheck, tensor: torch.Tensor, stored: SavedTensors) -> TensorCheck:
     """What a save holds of one tensor of the model."""
     name = bare.name
     found = stored.find(name, tensor)
@@ -128,13 +128,13 @@ def _checked(bare: TensorCheck, tensor: torch.Tensor, stored: StoredHead) -> Ten
         return _by_names(replace(bare, reason=reason), tensor, found, stored)
     if found is None:
         return _without_its_name(bare, tensor, stored)
-    compared = against(bare, own, *found)
+    compared = against_saved(bare, own, *found)
     is_wrapped = ".base_layer." in name and not stored.saved.is_adapter
     return stored.as_merged(compared, *found) if is_wrapped else compared
 
 
 def _by_names(
-    open_check: TensorCheck, tensor: torch.Tensor, found: tuple[Place, TensorHeader] | None, stored: StoredHead
+    open_check: TensorCheck, tensor: torch.Tensor, found: tuple[StoredFiles, TensorHeader] | None, stored: SavedTensors
 ) -> TensorCheck:
     """What names and shapes alone tell of a tensor whose numbers this process does not hold."""
     shape = _whole_shape(tensor)
@@ -145,7 +145,7 @@ def _by_names(
     return replace(open_check, status=TensorStatus.RANDOM, reason="the save holds nothing for it")
 
 
-def _without_its_name(bare: TensorCheck, tensor: torch.Tensor, stored: StoredHead) -> TensorCheck:
+def _without_its_name(bare: TensorCheck, tensor: torch.Tensor, stored: SavedTensors) -> TensorCheck:
     """A tensor of the model for which a save holds no key of its name."""
     if stored.saved.is_adapter:
         return _not_in_adapter(bare, tensor, stored)
@@ -154,7 +154,7 @@ def _without_its_name(bare: TensorCheck, tensor: torch.Tensor, stored: StoredHea
     return stored.find_by_loader(bare, tensor) or _not_found(bare, bare.name, tensor, stored)
 
 
-def _of_merged_layer(bare: TensorCheck, stored: StoredHead) -> TensorCheck:
+def _of_merged_layer(bare: TensorCheck, stored: SavedTensors) -> TensorCheck:
     """A tensor of an adapter, in a save that holds the layer which it changes."""
     layer = layer_of(stored.memory.unwrapped.module, bare.name)
     match stored.layers.get(layer):
@@ -174,7 +174,7 @@ def _whole_shape(tensor: torch.Tensor) -> tuple[int, ...]:
     return tuple(whole) if whole is not None else tuple(tensor.shape)
 
 
-def _not_found(bare: TensorCheck, name: str, tensor: torch.Tensor, stored: StoredHead) -> TensorCheck:
+def _not_found(bare: TensorCheck, name: str, tensor: torch.Tensor, stored: SavedTensors) -> TensorCheck:
     reason = stored.why_open(name, tensor)
     if reason:
         return replace(bare, reason=reason)
@@ -189,7 +189,7 @@ def _not_found(bare: TensorCheck, name: str, tensor: torch.Tensor, stored: Store
     return replace(bare, status=TensorStatus.RANDOM, reason="the save holds nothing for it")
 
 
-def _not_in_adapter(bare: TensorCheck, tensor: torch.Tensor, stored: StoredHead) -> TensorCheck:
+def _not_in_adapter(bare: TensorCheck, tensor: torch.Tensor, stored: SavedTensors) -> TensorCheck:
     """A tensor of the head that an adapter does not hold: all is well only if the base checkpoint gives its numbers."""
     memory = stored.memory
     given = memory.given.get(bare.name, ParameterStatus.UNKNOWN)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.errors import HeadscopeError, NotFound
 from headscope.examination.configuration import ROLES
-from headscope.examination.reading import open_stored_files
 from headscope.examination.request import Request
+from headscope.examination.stored_tensors import open_stored_files
 from headscope.facts import CheckpointManifest, Report, Unavailable
 from headscope.facts.check import BuiltFacts
 from headscope.facts.tasks import TEXT_TASKS

@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.examination.base_numbers import live_base_numbers
 from headscope.examination.configuration import config_facts
-from headscope.examination.live import Seen, config_of, live_facts, live_health, resized_in, see, with_info, with_origin
-from headscope.examination.origin import Origin, find_origin
+from headscope.examination.live import (
+    LiveModel,
+    config_of,
+    live_facts,
+    live_health,
+    resized_in,
+    see,
+    with_info,
+    with_origin,
+)
+from headscope.examination.origin import LoadOrigin, find_origin
 from headscope.examination.tokenizer import read_tokenizer, with_effects
 from headscope.facts import ParameterStatus, Profile, Report, Unavailable
 from headscope.facts.check import HeadTrial, LiveFacts, Subject, TensorValues
@@ -70,10 +79,10 @@ def live_subject(
     return replace(found, unknown=(*found.unknown, _SHARDED)) if seen.unwrapped.is_sharded else found
 
 
-def _with_statuses(subject: Subject, seen: Seen, *, loaded_from: str | None, offline: bool) -> Subject:
+def _with_statuses(subject: Subject, seen: LiveModel, *, loaded_from: str | None, offline: bool) -> Subject:
     """The subject with what the checkpoint gave, where one is known."""
     match find_origin(seen.unwrapped, seen.task, loaded_from=loaded_from, offline=offline):
-        case Origin() as origin:
+        case LoadOrigin() as origin:
             return _compared(subject, seen, origin)
         case Unavailable() as gap:
             return replace(subject, unknown=(gap, Unavailable(_ORIGIN, gap.reason)))
@@ -89,7 +98,7 @@ def _of_unknown_origin(subject: Subject) -> Subject:
     return replace(subject, inapplicable=none, unknown=(Unavailable(_ORIGIN, _NEVER_LOADED),))
 
 
-def _compared(subject: Subject, seen: Seen, origin: Origin) -> Subject:
+def _compared(subject: Subject, seen: LiveModel, origin: LoadOrigin) -> Subject:
     """The subject with the weights' statuses and the tokenizer of the checkpoint."""
     report = with_origin(seen, origin)
     live = replace(subject.live, resized=resized_in(seen, report)) if subject.live else None
@@ -111,7 +120,7 @@ def _compared(subject: Subject, seen: Seen, origin: Origin) -> Subject:
 
 
 def _tokenizer(
-    report: Report, origin: Origin, padding_side: str
+    report: Report, origin: LoadOrigin, padding_side: str
 ) -> tuple[TokenizerFacts | None, tuple[Unavailable, ...], tuple[Unavailable, ...]]:
     unknown: list[Unavailable] = []
     inapplicable: list[Unavailable] = []
@@ -121,7 +130,7 @@ def _tokenizer(
     return found, tuple(unknown), tuple(inapplicable)
 
 
-def _training_facts(seen: Seen, optimizer: Any) -> LiveFacts:
+def _training_facts(seen: LiveModel, optimizer: Any) -> LiveFacts:
     """Which parameters of the head training will leave as they are."""
     from headscope.model.held import held_by
 
@@ -138,7 +147,7 @@ def _training_facts(seen: Seen, optimizer: Any) -> LiveFacts:
     return LiveFacts(frozen, left_out, to_save)
 
 
-def _modules_to_save(seen: Seen, frozen: tuple[str, ...]) -> tuple[str, ...]:
+def _modules_to_save(seen: LiveModel, frozen: tuple[str, ...]) -> tuple[str, ...]:
     """The setting under which PEFT trains the frozen weights, with what it already names."""
     from headscope.model.adapters import modules_to_save
 
@@ -160,14 +169,16 @@ def _adapted(name: str, trained: set[str]) -> bool:
     return bool(found) and any(other.startswith(f"{layer}.") for other in trained)
 
 
-def _live_values(seen: Seen) -> tuple[TensorValues, ...]:
+def _live_values(seen: LiveModel) -> tuple[TensorValues, ...]:
     """What the numbers of the head's tensors are."""
     from headscope.model.values import values_of
 
     return tuple(values_of(name, tensor) for name, tensor in _live_tensors(seen).items())
 
 
-def _with_stored_dtypes(values: tuple[TensorValues, ...], report: Report, origin: Origin) -> tuple[TensorValues, ...]:
+def _with_stored_dtypes(
+    values: tuple[TensorValues, ...], report: Report, origin: LoadOrigin
+) -> tuple[TensorValues, ...]:
     """The values, with the dtype of those whose numbers the checkpoint stores as whole ones."""
     stored = {header.key: header.dtype for header in origin.manifest.tensors}
     loaded = {
@@ -180,7 +191,7 @@ def _with_stored_dtypes(values: tuple[TensorValues, ...], report: Report, origin
     return tuple(replace(item, whole=whole.get(item.name, "")) for item in values)
 
 
-def _live_tensors(seen: Seen) -> dict[str, torch.Tensor]:
+def _live_tensors(seen: LiveModel) -> dict[str, torch.Tensor]:
     """The tensors of the head in memory that the scores depend on; those without numbers are left out."""
     module, head = seen.unwrapped.module, seen.alone.head
     held = {
@@ -191,7 +202,7 @@ def _live_tensors(seen: Seen) -> dict[str, torch.Tensor]:
     return {name: held[name].detach() for name in live if name in held and not held[name].is_meta}
 
 
-def _live_trial(seen: Seen) -> HeadTrial:
+def _live_trial(seen: LiveModel) -> HeadTrial:
     """What the head does with the numbers that it has in memory."""
     from headscope.examination.head_trial import try_head
 

@@ -7,7 +7,6 @@ Transformers' loader on header-only tensors that track the keys they came from.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,10 +17,12 @@ from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.cache import state_of
 from headscope.examination.live import see
 from headscope.examination.live_facts import task_of
+from headscope.examination.live_tensors import LiveTensor, is_of_transformers, prompts_of, tensors_of
 from headscope.examination.module import Unwrapped, unwrap
-from headscope.examination.pairing import Own, Pairing, Place, is_of_transformers, tensors_of
-from headscope.examination.reading import WITHOUT_WEIGHTS, loadable, open_stored_files, read_checkpoint
+from headscope.examination.pairing import Pairing
+from headscope.examination.reading import WITHOUT_WEIGHTS, loadable, read_checkpoint
 from headscope.examination.request import Progress, Request
+from headscope.examination.stored_tensors import StoredFiles, open_stored_files
 from headscope.examination.tensor_checks import IN_A_PICKLE, NOT_GIVEN, checked, open_gaps
 from headscope.examination.tracing import trace_checkpoint
 from headscope.facts import CheckpointKind, CheckpointManifest, HeadTrace, TensorHeader, Unavailable
@@ -29,7 +30,7 @@ from headscope.facts.check import HeadTrial
 from headscope.facts.counting import counted, few_of
 from headscope.facts.location import Location
 from headscope.facts.verification import Compared, LoadedModel, Scope, TensorCheck, TensorStatus
-from headscope.upstream.peft import PROMPTS, plain_name
+from headscope.upstream.peft import plain_name
 
 if TYPE_CHECKING:
     from torch import nn
@@ -67,11 +68,11 @@ class _HeadNames:
             live=self.live.union(*(names for names in groups if names & self.live)),
         )
 
-    def holds(self, item: Own) -> bool:
+    def holds(self, item: LiveTensor) -> bool:
         """Whether a tensor is one of the head; PEFT's copy of what it trains is not."""
         return bool(self.why) or (plain_name(item.name) in self.head and ".original_module." not in item.name)
 
-    def depends_on(self, item: Own) -> bool:
+    def depends_on(self, item: LiveTensor) -> bool:
         return self.reads(plain_name(item.name)) or not item.is_persistent
 
     def reads(self, name: str) -> bool:
@@ -98,10 +99,11 @@ def compare_with_checkpoint(
     places = _opened(request, manifest)
     before = _state_of(places)
     pairing = Pairing(inner, manifest, places)
+    notes = [*pairing.prefixes.notes()]
     tell("tracing the head")
     head = _head_of(unwrapped, module, pairing)
-    every = (*tensors_of(inner), *_prompts_of(module))
-    own = tuple(item for item in every if not _is_unused(item, pairing))
+    every = (*tensors_of(inner), *prompts_of(module))
+    own = tuple(item for item in every if not pairing.adapter.is_unused(item))
     is_part = head_only and not head.why and not head.has_none
     chosen = [item for item in own if not is_part or head.holds(item) or pairing.is_of_adapter(item.name)]
     checks = []
@@ -113,9 +115,11 @@ def compare_with_checkpoint(
     compared = sum(item.status is not TensorStatus.UNKNOWN for item in checks)
     checks += _dropped(pairing, every, request, head)
     if head.why or (head_only and not is_part):
-        pairing.notes.append(f"every tensor was compared, because {head.why_whole}")
-    gaps = (*open_gaps(checks), *_unused_adapter(pairing), *_beyond(manifest, checks))
-    if any(pairing.is_of_adapter_not_given(item) for item in own):
+        notes.append(f"every tensor was compared, because {head.why_whole}")
+    if pairing.adapter.inactive:
+        notes.append(f"not compared: {few_of(pairing.adapter.inactive)}, which the model holds and does not use")
+    gaps = (*open_gaps(checks), *pairing.adapter.gaps(), *_beyond(manifest, checks))
+    if any(pairing.adapter.is_not_given(item) for item in own):
         gaps += (Unavailable("adapter", NOT_GIVEN),)
     if _state_of(places) != before:
         gaps += (Unavailable("weights", "the weight files changed while they were compared; run it again"),)
@@ -126,7 +130,7 @@ def compare_with_checkpoint(
             tensors=tuple(checks),
             trial=_trial(head.program, unwrapped),
         ),
-        tuple(pairing.notes),
+        tuple(notes),
         (*manifest.gaps, *gaps),
         sum(place.bytes_read for place in places),
         Scope(len(own), compared, head_only=is_part),
@@ -147,13 +151,8 @@ def _trial(program: HeadProgram | None, unwrapped: Unwrapped) -> HeadTrial | Non
     return try_head(program, given, task_of(origin, None), getattr(origin.config, "problem_type", None))
 
 
-def _is_unused(item: Own, pairing: Pairing) -> bool:
-    """Whether a tensor belongs to an adapter that is not active, or to a module that PEFT keeps and runs a copy of."""
-    return pairing.held.is_of_inactive(item.name) or item.name.startswith(tuple(pairing.held.replaced))
-
-
-def _opened(request: Request, manifest: CheckpointManifest) -> list[Place]:
-    found = [Place(item) for item in open_stored_files(request, manifest)]
+def _opened(request: Request, manifest: CheckpointManifest) -> list[StoredFiles]:
+    found = open_stored_files(request, manifest)
     if not any(place.manifest.tensors for place in found):
         raise Unsupported(
             f"{manifest.reference} holds no weights to compare with",
@@ -162,13 +161,11 @@ def _opened(request: Request, manifest: CheckpointManifest) -> list[Place]:
     return found
 
 
-def _state_of(places: list[Place]) -> list[object]:
+def _state_of(places: list[StoredFiles]) -> list[object]:
     """What tells that a weight file on this machine has changed."""
     from headscope.checkpoints import files_beside
 
-    return [
-        state_of(files_beside(place.files.sidecar, [file.name for file in place.manifest.files])) for place in places
-    ]
+    return [state_of(files_beside(place.sidecar, [file.name for file in place.manifest.files])) for place in places]
 
 
 def _head_of(unwrapped: Unwrapped, module: nn.Module, pairing: Pairing) -> _HeadNames:
@@ -180,7 +177,7 @@ def _head_of(unwrapped: Unwrapped, module: nn.Module, pairing: Pairing) -> _Head
 
     if _has_no_head(unwrapped.origin):
         return _HeadNames(has_none=True)
-    skeleton = pairing.skeleton() if unwrapped.scorer is None and not unwrapped.is_sharded else None
+    skeleton = pairing.loader.skeleton() if unwrapped.scorer is None and not unwrapped.is_sharded else None
     if skeleton is not None:
         choice = Choice(type(skeleton), task_of(skeleton, None), skeleton.config)
         traced = trace_checkpoint(skeleton, choice)
@@ -201,49 +198,6 @@ def _has_no_head(module: Any) -> bool:
     return task_of_class(type(module).__name__) is None and module.get_output_embeddings() is None
 
 
-def _prompts_of(module: nn.Module) -> Iterator[Own]:
-    """The virtual tokens of PEFT's prompt methods, which are beside the model."""
-    for part in module.modules():
-        if callable(getattr(part, "get_base_model", None)) and "prompt_encoder" in dict(part.named_children()):
-            for name, tensor in part.get_submodule("prompt_encoder").named_parameters(prefix=PROMPTS):
-                if name.endswith(".embedding.weight"):
-                    yield Own(name, tensor, is_buffer=False, is_persistent=True)
-
-
-def _unused_adapter(pairing: Pairing) -> Iterator[Unavailable]:
-    """Why the scores of a model may not be those of the adapter whose tensors it holds."""
-    held, adapter = pairing.held, pairing.manifest.adapter
-    if adapter is None or not held.names:
-        return
-    inactive = sorted(held.names - held.active)
-    if inactive:
-        pairing.notes.append(f"not compared: {few_of(inactive)}, which the model holds and does not use")
-    if held.is_disabled:
-        yield Unavailable("adapter", "the model holds it disabled, so the scores are those of the base model")
-    if len(held.active) > 1:
-        yield Unavailable("adapter", f"several adapters are active: {few_of(sorted(held.active))}")
-    wrong = [path for path, scale in held.scales.items() if not _is_scale(path, scale, pairing)]
-    if wrong:
-        reason = "the model multiplies the change by another factor than the adapter's configuration says"
-        yield Unavailable(few_of(wrong), reason)
-
-
-def _is_scale(path: str, scale: float, pairing: Pairing) -> bool:
-    """Whether a layer's factor is the one that the configuration gives; unknown counts as right."""
-    from headscope.model.adapters import scale_of
-
-    assert pairing.manifest.adapter is not None  # asked only with an adapter
-    plain = plain_name(f"{path}.")[:-1]
-    names = (f"base_model.model.{plain}.{end}" for end in ("lora_A.weight", "lora_embedding_A"))
-    down = next((pairing.adapter_keys[name] for name in names if name in pairing.adapter_keys), None)
-    if down is None:
-        return True
-    settings = {**pairing.manifest.adapter.config, "use_dora": False}  # DoRA scales as LoRA does
-    with suppress(Unsupported):
-        return math.isclose(scale, scale_of(plain, settings, down.shape[0]), rel_tol=1e-6)
-    return True
-
-
 def _trained_for(manifest: CheckpointManifest) -> str:
     """The classification task of the class that a checkpoint names; "" where that is none."""
     from headscope.model.catalogue import task_of_class
@@ -254,7 +208,7 @@ def _trained_for(manifest: CheckpointManifest) -> str:
     return task.value if task else ""
 
 
-def _dropped(pairing: Pairing, own: Iterable[Own], request: Request, traced: _HeadNames) -> list[TensorCheck]:
+def _dropped(pairing: Pairing, own: Iterable[LiveTensor], request: Request, traced: _HeadNames) -> list[TensorCheck]:
     """The stored tensors that nothing in the model takes; those of a head, its own or the model's, are marked."""
     for item in own:
         with suppress(Unsupported):  # its keys are known all the same
@@ -271,8 +225,8 @@ def _dropped(pairing: Pairing, own: Iterable[Own], request: Request, traced: _He
 
 def _dropped_tensor(header: TensorHeader, pairing: Pairing, traced: _HeadNames, head: frozenset[str]) -> TensorCheck:
     """A stored tensor that the model lacks; its scores need it if it is of the head, or inside the base model."""
-    lacking = pairing.without_place.get(header.key, frozenset())
-    is_adapters = header.key in pairing.adapter_keys
+    lacking = pairing.loader.without_place.get(header.key, frozenset())
+    is_adapters = header.key in pairing.adapter.headers
     is_head = header.key in head or is_adapters or not traced.head.isdisjoint(lacking)
     return TensorCheck(
         name=header.key,
@@ -311,7 +265,7 @@ def _beyond(manifest: CheckpointManifest, checks: Iterable[TensorCheck]) -> Iter
 
 def load_model(request: Request, loader: str) -> nn.Module:
     """The model that a loader makes of the checkpoint that a request names. Raises a HeadscopeError."""
-    from headscope.upstream.loaders import Wanted, load_with
+    from headscope.upstream.loaders import LoadRequest, load_with
 
     manifest = read_checkpoint(request, None)
     if manifest.kind is CheckpointKind.SNAPSHOT:
@@ -326,7 +280,7 @@ def load_model(request: Request, loader: str) -> nn.Module:
     variant = {"variant": place.variant} if place.variant else {}
     made: nn.Module = load_with(
         loader,
-        Wanted(
+        LoadRequest(
             reference=place.reference,
             keywords={name: value for name, value in place.keywords().items() if value is not None} | variant,
             config=manifest.config,

@@ -54,6 +54,10 @@ class TensorHeader:
     """The sizes of its axes, in elements as stored."""
     file: str = ""
     """The file that holds it."""
+    data: tuple[int, int] | None = field(
+        default=None, compare=False, repr=False, metadata={"json": None, "stored": False}
+    )
+    """Where its numbers are in a safetensors file: their first byte, and the byte after the last."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

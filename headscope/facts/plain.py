@@ -88,7 +88,7 @@ def _restored(hint: Any, stored: Any) -> Any:
 
 def _in_order(kind: Any, named: dict[str, Any]) -> list[Any]:
     """The values of a dict that `to_dict` made, in the order of the fields; only what it holds whole can be read."""
-    names = [json_name(field) for field in dataclasses.fields(kind)]
+    names = [json_name(field) for field in dataclasses.fields(kind) if field.metadata.get("stored", True)]
     if set(names) != named.keys():
         raise TypeError(f"{kind.__name__} does not fit")
     return [named[name] for name in names if name is not None]

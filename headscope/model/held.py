@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -86,9 +85,12 @@ def _is_added(name: str, wrappers: set[str]) -> bool:
 def has_own_modules(module: PreTrainedModel) -> bool:
     """Whether the modules of a model are those that its class makes of its configuration, apart from PEFT's wrappers.
 
-    Raises whatever the class raises where it makes no model of it.
+    Where the class makes no model of it, nothing is claimed.
     """
-    return has_kinds_of(module, fresh_skeleton(module))
+    try:
+        return has_kinds_of(module, fresh_skeleton(module))
+    except Exception:  # whatever a foreign constructor raises
+        return False
 
 
 def has_kinds_of(module: nn.Module, other: nn.Module) -> bool:
@@ -110,35 +112,3 @@ def _kinds(module: nn.Module) -> dict[str, type[nn.Module]]:
         for path, part in module.named_modules()
         if path not in wrappers and path.rpartition(".")[2] != "modules_to_save" and not _is_added(f"{path}.", wrappers)
     }
-
-
-def is_comparable(tensor: torch.Tensor) -> bool:
-    """Whether a parameter's numbers can be read: it is floating, whole, and of PyTorch's own kind."""
-    plain = type(tensor) in (torch.Tensor, nn.Parameter) and not tensor.is_meta and tensor.numel() > 0
-    return plain and tensor.is_floating_point()
-
-
-def equal_numbers(tensor: torch.Tensor, stored: torch.Tensor) -> bool:
-    """Whether `stored`, flat and perhaps the beginning only, is what a parameter begins with. NaN equals NaN."""
-    own = tensor.detach().flatten()[: stored.numel()].cpu()
-    ways = (stored.dtype, torch.bfloat16, torch.float16)
-    return any(bool(torch.isclose(own, stored.to(way).to(own.dtype), 0, 0, equal_nan=True).all()) for way in ways)
-
-
-def stored_difference(first: bytes, dtype: str, other: bytes, other_dtype: str) -> tuple[float, float] | None:
-    """The largest difference of two stored tensors and the largest number of the first, in absolute values.
-
-    None for formats that cannot be subtracted, for tensors of different sizes and for numbers that are not finite.
-    """
-    one, two = _floats(first, dtype), _floats(other, other_dtype)
-    if one is None or two is None or one.numel() != two.numel() or not one.numel():
-        return None
-    largest, scale = float((one - two).abs().max()), float(one.abs().max())
-    return (largest, scale) if math.isfinite(largest) and math.isfinite(scale) else None
-
-
-def _floats(data: bytes, dtype: str) -> torch.Tensor | None:
-    kind = getattr(torch, dtype, None)
-    if not isinstance(kind, torch.dtype) or not kind.is_floating_point or not data:
-        return None
-    return torch.frombuffer(bytearray(data), dtype=kind).double()

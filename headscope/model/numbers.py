@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,13 +18,13 @@ from headscope.model.adapters import scale_of
 PIECE = 4_000_000
 """How many elements are compared at a time."""
 _TOLERANCE = 8
-"""How many times the rounding step of its dtype a computed buffer may be off."""
+"""How many times the rounding step of its dtype a number may be off that was computed a second time."""
 _SHORTER = (torch.bfloat16, torch.float16)
 """The formats through which a load or a merge may have rounded on the way."""
 
 
 @dataclass(slots=True)
-class Difference:
+class NumberDifference:
     """What a comparison has found so far, over all pieces.
 
     `equal`: no bit differs; `cast`: equal after rounding to the tensor's dtype; `through` are the shorter formats that
@@ -44,16 +43,15 @@ class Difference:
     through: tuple[torch.dtype, ...] = _SHORTER
     overflows: bool = False
 
-    def is_within_rounding(self, dtype: torch.dtype) -> bool:
-        """Whether the largest difference is one that computing in `dtype` leaves."""
-        return self.largest <= _TOLERANCE * torch.finfo(dtype).eps * max(self.scale, torch.finfo(dtype).tiny)
+    @property
+    def is_load(self) -> bool:
+        """Whether a load of the stored numbers gives these: as they are, or rounded on the way."""
+        return self.equal or self.cast or bool(self.through)
 
-
-def read_numbers(data: bytes, dtype: torch.dtype) -> torch.Tensor:
-    """Stored bytes as a flat tensor that shares their memory; nothing may write to it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that the memory can't be written to is right
-        return torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
+    def is_within_rounding(self, *dtypes: torch.dtype) -> bool:
+        """Whether the largest difference is one that a second computation in one of these dtypes leaves."""
+        coarsest = max(map(torch.finfo, dtypes), key=lambda limits: limits.eps)
+        return self.largest <= _TOLERANCE * coarsest.eps * max(self.scale, coarsest.tiny)
 
 
 def why_not_comparable(tensor: torch.Tensor) -> str:
@@ -65,9 +63,14 @@ def why_not_comparable(tensor: torch.Tensor) -> str:
     return ""
 
 
-def compare(tensor: torch.Tensor, stored: Callable[[int, int], torch.Tensor]) -> Difference:
-    """A tensor against stored numbers; `stored(begin, end)` gives some of them, flat, in the tensor's order."""
-    found = Difference()
+def compare_numbers(
+    tensor: torch.Tensor, stored: torch.Tensor | Callable[[int, int], torch.Tensor]
+) -> NumberDifference:
+    """A tensor against stored numbers in its order, or a function that reads those from one place to another, flat."""
+    found = NumberDifference()
+    if isinstance(stored, torch.Tensor):
+        every = stored.reshape(-1)
+        return compare_numbers(tensor, lambda begin, end: every[begin:end])
     flat = tensor.detach().reshape(-1)
     for begin in range(0, flat.numel(), PIECE):
         own = flat[begin : begin + PIECE].cpu()
@@ -78,7 +81,7 @@ def compare(tensor: torch.Tensor, stored: Callable[[int, int], torch.Tensor]) ->
     return found
 
 
-def _compare_piece(found: Difference, own: torch.Tensor, other: torch.Tensor) -> None:
+def _compare_piece(found: NumberDifference, own: torch.Tensor, other: torch.Tensor) -> None:
     found.zeros = found.zeros and not (bool(own[:64].any()) or bool(own.any()))  # the first few tell nearly always
     found.has_infinite = found.has_infinite or _has_infinite(own)
     same = own.dtype == other.dtype and torch.equal(own, other)  # NaN is equal to nothing here, so none is there

@@ -17,7 +17,7 @@ _TASK_CLASSES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class LoadRequest:
     """What to load: a path or a Hub ID, the keywords of `from_pretrained`, and what its configuration says.
 
     `adapter` is a PEFT adapter to put on it, `adapter_config` its configuration (or that of the checkpoint itself).
@@ -33,7 +33,7 @@ class Wanted:
     num_labels: int | None = None
 
 
-def load_with(loader: str, wanted: Wanted) -> Any:
+def load_with(loader: str, wanted: LoadRequest) -> Any:
     """The model that a loader makes. Raises UsageError for an unknown one, Unsupported where the load fails."""
     load = _LOADERS.get(loader) or _function(loader)
     try:
@@ -49,7 +49,7 @@ def load_with(loader: str, wanted: Wanted) -> Any:
         ) from err
 
 
-def _function(name: str) -> Callable[[Wanted], Any]:
+def _function(name: str) -> Callable[[LoadRequest], Any]:
     """The user's own loader, `module:function`, called with the path or Hub ID."""
     module, colon, function = name.partition(":")
     if not colon or not module or not function:
@@ -61,7 +61,7 @@ def _function(name: str) -> Callable[[Wanted], Any]:
     return lambda wanted: found(wanted.reference)
 
 
-def _transformers(wanted: Wanted) -> Any:
+def _transformers(wanted: LoadRequest) -> Any:
     import transformers
 
     cls = _class_of(wanted.config, transformers)
@@ -69,7 +69,7 @@ def _transformers(wanted: Wanted) -> Any:
     return _with_adapter(model, wanted)
 
 
-def _counted(wanted: Wanted) -> dict[str, int]:
+def _counted(wanted: LoadRequest) -> dict[str, int]:
     return {} if wanted.num_labels is None else {"num_labels": wanted.num_labels}
 
 
@@ -81,7 +81,7 @@ def _class_of(config: Mapping[str, Any], package: Any) -> Any:
     return found if hasattr(found, "from_pretrained") else package.AutoModelForSequenceClassification
 
 
-def _with_adapter(model: Any, wanted: Wanted) -> Any:
+def _with_adapter(model: Any, wanted: LoadRequest) -> Any:
     if wanted.adapter is None:
         return model
     from peft import PeftModel
@@ -89,7 +89,7 @@ def _with_adapter(model: Any, wanted: Wanted) -> Any:
     return PeftModel.from_pretrained(model, wanted.adapter)
 
 
-def _peft(wanted: Wanted) -> Any:
+def _peft(wanted: LoadRequest) -> Any:
     import peft
     import transformers
 
@@ -105,23 +105,23 @@ def _peft(wanted: Wanted) -> Any:
     )
 
 
-def _sentence_transformers(wanted: Wanted) -> Any:
+def _sentence_transformers(wanted: LoadRequest) -> Any:
     name = wanted.sentence_class or "SentenceTransformer"
     return getattr(importlib.import_module("sentence_transformers"), name)(wanted.reference)
 
 
-def _trl(wanted: Wanted) -> Any:
+def _trl(wanted: LoadRequest) -> Any:
     name = "AutoModelForCausalLMWithValueHead"
     trl = importlib.import_module("trl")
     package = trl if hasattr(trl, name) else importlib.import_module("trl.experimental.ppo")  # newer versions
     return getattr(package, name).from_pretrained(wanted.reference)
 
 
-def _setfit(wanted: Wanted) -> Any:
+def _setfit(wanted: LoadRequest) -> Any:
     return importlib.import_module("setfit").SetFitModel.from_pretrained(wanted.reference).model_body
 
 
-_LOADERS: dict[str, Callable[[Wanted], Any]] = {
+_LOADERS: dict[str, Callable[[LoadRequest], Any]] = {
     "transformers": _transformers,
     "peft": _peft,
     "sentence-transformers": _sentence_transformers,

@@ -6,7 +6,7 @@ from typing import Any
 
 from headscope.checkpoints.formats.pickle_machine import SLOT, Machine
 from headscope.checkpoints.formats.pickle_names import is_dtype
-from headscope.checkpoints.formats.pickle_values import Global, Opaque, PickledTensor, Storage
+from headscope.checkpoints.formats.pickle_values import Global, Opaque, PickledStorage, PickledTensor
 
 _LARGEST_SIZE = 2**63
 _MOST_AXES = 64
@@ -30,9 +30,9 @@ def _rebuild_dict(machine: Machine, arguments: tuple[Any, ...]) -> Any:
 
 def _rebuild_tensor(machine: Machine, arguments: tuple[Any, ...]) -> PickledTensor:
     match arguments:
-        case (Storage() as storage, int() as offset, tuple() as shape, tuple() as strides, *_) if len(shape) == len(
-            strides
-        ) <= _MOST_AXES and all(map(is_size, (offset, *shape, *strides))):
+        case (PickledStorage() as storage, int() as offset, tuple() as shape, tuple() as strides, *_) if len(
+            shape
+        ) == len(strides) <= _MOST_AXES and all(map(is_size, (offset, *shape, *strides))):
             begin = offset if _is_contiguous(shape, strides) else None
             return PickledTensor(storage, shape, storage.dtype, _extent(offset, shape, strides), begin)
     raise machine.bad("a tensor is made from something that is not a storage and a shape")

@@ -17,7 +17,7 @@ class Global:
 
 
 @dataclass(frozen=True, slots=True)
-class Storage:
+class PickledStorage:
     """A reference to a block of data: its key, the dtype of its elements, how many there are."""
 
     key: str
@@ -32,7 +32,7 @@ class PickledTensor:
     `begin` is its first element in the storage, where all of its elements follow in order; None where they don't.
     """
 
-    storage: Storage
+    storage: PickledStorage
     shape: tuple[int, ...]
     dtype: str
     extent: int = 0

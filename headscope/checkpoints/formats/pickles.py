@@ -12,7 +12,7 @@ from typing import IO, Any
 from headscope.checkpoints.formats.pickle_machine import ENTRY, MARK, MOST_BYTES, MOST_OPERATIONS, OBJECT, SLOT, Machine
 from headscope.checkpoints.formats.pickle_names import is_dtype, is_of_a_package, storage_dtype
 from headscope.checkpoints.formats.pickle_rebuilders import REBUILDERS, is_size
-from headscope.checkpoints.formats.pickle_values import Dialect, Global, Instance, Opaque, Storage
+from headscope.checkpoints.formats.pickle_values import Dialect, Global, Instance, Opaque, PickledStorage
 from headscope.errors import HeadscopeError, Malformed
 
 _LONGEST_ARGUMENT = 65_536
@@ -220,7 +220,7 @@ def _persistent(machine: Machine, argument: Any) -> None:
         case ("storage", Global() as kind, str() as key, str(), int() as count, *_):
             dtype = storage_dtype(kind)
             if dtype is not None and is_size(count):
-                machine.push(Storage(key, dtype, count))
+                machine.push(PickledStorage(key, dtype, count))
                 return
     raise machine.bad("it refers to data in an unknown way")
 

@@ -26,25 +26,19 @@ def read_safetensors_header(source: ByteSource) -> tuple[TensorHeader, ...]:
 
     Reads 8 bytes and the header. Raises Malformed for anything that the official parser rejects.
     """
-    return tuple(header for header, _, _ in _read(source)[0])
-
-
-def read_safetensors_places(source: ByteSource) -> dict[str, tuple[int, int]]:
-    """Where each tensor is in the file: its first byte, and the byte after its last. Raises as the header does."""
-    tensors, start = _read(source)
-    return {header.key: (start + begin, start + end) for header, begin, end in tensors}
-
-
-def _read(source: ByteSource) -> tuple[list[tuple[TensorHeader, int, int]], int]:
-    """The tensors with the places of their data, and where all data begins."""
     text = _header_text(source)
     entries = _parsed(text, source.name)
     _check_metadata(entries, source.name)
-    described = {key: _tensor(key, entry, source.name) for key, entry in entries if key != _METADATA}
-    tensors = list(described.values())
-    tensors.sort(key=lambda item: (item[1], item[2]))
-    _check_layout(tensors, source.size - _PREFIX - len(text), source.name)
-    return tensors, _PREFIX + len(text)
+    start = _PREFIX + len(text)
+    described = {key: _tensor(key, entry, source.name, start) for key, entry in entries if key != _METADATA}
+    tensors = sorted(described.values(), key=_place_of)
+    _check_layout(tensors, start, source)
+    return tuple(tensors)
+
+
+def _place_of(header: TensorHeader) -> tuple[int, int]:
+    assert header.data is not None  # every tensor of a safetensors file has its place
+    return header.data
 
 
 def _bad(name: str, what: str) -> Malformed:
@@ -157,7 +151,8 @@ def _fields(key: str, entry: Any, name: str) -> dict[str, Any]:
     return fields
 
 
-def _tensor(key: str, entry: Any, name: str) -> tuple[TensorHeader, int, int]:
+def _tensor(key: str, entry: Any, name: str, start: int) -> TensorHeader:
+    """A tensor whose data is given from the byte on where all data begins."""
     fields = _fields(key, entry, name)
     dtype, shape, offsets = fields["dtype"], fields["shape"], fields["data_offsets"]
     if not isinstance(dtype, str) or dtype not in SAFETENSORS:
@@ -167,7 +162,8 @@ def _tensor(key: str, entry: Any, name: str) -> tuple[TensorHeader, int, int]:
     if not _are_indices(offsets) or len(offsets) != len(("begin", "end")):
         raise _bad(name, f"the data_offsets of {key!r} are not a pair of whole numbers")
     _check_size(key, dtype, shape, offsets, name)
-    return TensorHeader(key, SAFETENSORS[dtype][0], tuple(shape), name), offsets[0], offsets[1]
+    place = start + offsets[0], start + offsets[1]
+    return TensorHeader(key, SAFETENSORS[dtype][0], tuple(shape), name, place)
 
 
 def _are_indices(value: Any) -> bool:
@@ -187,12 +183,14 @@ def _check_size(key: str, dtype: str, shape: list[int], offsets: list[int], name
         raise _bad(name, f"{key!r} of shape {shape} in {dtype} needs {bits // 8} bytes, but its offsets don't match")
 
 
-def _check_layout(tensors: Iterable[tuple[TensorHeader, int, int]], data: int, name: str) -> None:
-    """The tensors fill the data from first to last byte, without gap or overlap."""
-    at = 0
-    for header, begin, end in tensors:
+def _check_layout(tensors: Iterable[TensorHeader], start: int, source: ByteSource) -> None:
+    """The tensors fill the data, which begins at `start`, to the last byte, without gap or overlap."""
+    at, name = start, source.name
+    for header in tensors:
+        begin, end = _place_of(header)
         if begin != at:
-            raise _bad(name, f"{header.key!r} begins at byte {begin} where {at} was expected: a gap or an overlap")
+            told = f"begins at byte {begin - start} where {at - start} was expected: a gap or an overlap"
+            raise _bad(name, f"{header.key!r} {told}")
         at = end
-    if at != data:
-        raise _bad(name, f"its header accounts for {at} bytes of data, and the file has {data}")
+    if at != source.size:
+        raise _bad(name, f"its header accounts for {at - start} bytes of data, and the file has {source.size - start}")

@@ -11,7 +11,7 @@ from headscope.checkpoints.formats.archive import Archive, bad_file
 from headscope.checkpoints.formats.bytes import ByteSource, RangeFile
 from headscope.checkpoints.formats.dtypes import SAFETENSORS
 from headscope.checkpoints.formats.pickle_machine import OverLimit
-from headscope.checkpoints.formats.pickle_values import PickledTensor, Storage
+from headscope.checkpoints.formats.pickle_values import PickledStorage, PickledTensor
 from headscope.checkpoints.formats.pickles import read_pickle
 from headscope.errors import Unsupported
 from headscope.facts import TensorHeader
@@ -183,7 +183,7 @@ def _check_length(value: Any, source: ByteSource, start: int) -> None:
         raise bad_file(source.name, f"it ends early: {start + needed} bytes were expected, {source.size} are there")
 
 
-def _storages_in(tensors: Mapping[Any, Any]) -> dict[str, Storage]:
+def _storages_in(tensors: Mapping[Any, Any]) -> dict[str, PickledStorage]:
     return {item.storage.key: item.storage for item in tensors.values() if isinstance(item, PickledTensor)}
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from headscope.errors import HeadscopeError
 from headscope.examination.head_memory import HeadMemory, beside_layers, held_tensors
-from headscope.examination.pairing import Own, Pairing, Place, is_of_transformers, numbers_of
-from headscope.examination.reading import StoredFiles
-from headscope.examination.tensor_checks import against_stored, read_offloaded, unchecked
+from headscope.examination.live_tensors import LiveTensor, is_of_transformers
+from headscope.examination.pairing import Pairing
+from headscope.examination.stored_tensors import StoredFiles
+from headscope.examination.tensor_checks import against_saved, against_stored, read_offloaded, unchecked
 from headscope.facts import TensorHeader
 from headscope.facts.verification import TensorCheck, TensorStatus
 from headscope.upstream.peft import in_any_order, key_in_adapter, merged_layer, plain_name, settings_of
@@ -24,21 +25,18 @@ if TYPE_CHECKING:
 
 _PICKLED = "it is in a pickle, whose numbers headscope does not compare"
 MAY_BE_MERGED = "an adapter is on the live model, and the save may hold it merged"
-_ROUNDING = 8
-"""How many times the rounding step of its dtype a weight may be off that was merged elsewhere."""
 
 
-class StoredHead:
+class SavedTensors:
     """The tensors of a save, as the loader finds them for those of the live model."""
 
     def __init__(self, module: nn.Module, saved: Saved, memory: HeadMemory, adapter: str) -> None:
         self.saved, self.memory, self.adapter = saved, memory, adapter
-        self.notes: list[str] = []
         self.hollow: list[str] = []
         self.layers: dict[str, TensorStatus] = {}
         self.root = module
         self._held = held_tensors(memory.unwrapped)
-        self._places = [Place(StoredFiles(part.files, part.manifest)) for part in saved.parts]
+        self._places = [StoredFiles(part.files, part.manifest) for part in saved.parts]
         self._headers = [{header.key: header for header in part.manifest.tensors} for part in saved.parts]
 
     def wanted(self) -> Iterator[tuple[str, torch.Tensor]]:
@@ -56,7 +54,7 @@ class StoredHead:
         others = [name for name in both if in_any_order(live[name]) != in_any_order(saved[name])]
         return tuple(f"{name} is {live[name]} in memory and {saved[name]} in the save" for name in others)
 
-    def header_of(self, key: str) -> tuple[Place, TensorHeader] | None:
+    def header_of(self, key: str) -> tuple[StoredFiles, TensorHeader] | None:
         """Where the file of an adapter holds a key."""
         header = self._headers[0].get(key)
         return None if header is None else (self._places[0], header)
@@ -71,7 +69,7 @@ class StoredHead:
         """The stored bytes that were compared."""
         return sum(place.bytes_read for place in self._places)
 
-    def find(self, name: str, tensor: torch.Tensor) -> tuple[Place, TensorHeader] | None:
+    def find(self, name: str, tensor: torch.Tensor) -> tuple[StoredFiles, TensorHeader] | None:
         """Where the loader finds a tensor, by its name alone; whatever its shape there."""
         if self.saved.is_adapter:
             key = key_in_adapter(name, self._headers[0])
@@ -113,7 +111,7 @@ class StoredHead:
         return {key: tuple(names) for key, names in found.items()}
 
     @cached_property
-    def _unclaimed(self) -> list[tuple[Place, TensorHeader]]:
+    def _unclaimed(self) -> list[tuple[StoredFiles, TensorHeader]]:
         """The stored tensors that no live tensor's name finds."""
         every = {
             self._key(part, name) for part in self.saved.parts for names in self._aliases.values() for name in names
@@ -122,7 +120,7 @@ class StoredHead:
         pairs = zip(self._places, self._headers, strict=True)
         return [(place, header) for place, headers in pairs for key, header in headers.items() if key not in taken]
 
-    def as_merged(self, compared: TensorCheck, place: Place, header: TensorHeader) -> TensorCheck:
+    def as_merged(self, compared: TensorCheck, place: StoredFiles, header: TensorHeader) -> TensorCheck:
         """What a tensor of a layer is that an adapter changes: the save may hold it merged, as PEFT merges it."""
         import torch
 
@@ -136,11 +134,11 @@ class StoredHead:
         if torch.equal(merged.detach(), self._held[compared.name].detach()):
             self.layers.setdefault(layer, compared.status)
             return compared
-        found = against(unchecked(compared.name, merged, is_head=compared.is_head), merged, place, header)
+        found = against_saved(unchecked(compared.name, merged, is_head=compared.is_head), merged, place, header)
         if found.status is not TensorStatus.DIFFERENT:
             self.layers[layer] = TensorStatus.MERGED
             return replace(found, status=TensorStatus.MERGED) if found.status is TensorStatus.EQUAL else found
-        if is_other and _is_rounded(found, merged, header):  # merged after it was rounded, or on another device
+        if is_other and _is_merged_elsewhere(merged, place, header):
             self.layers[layer] = TensorStatus.UNKNOWN
             return replace(compared, status=TensorStatus.UNKNOWN, reason=MAY_BE_MERGED)
         self.layers[layer] = TensorStatus.DIFFERENT if is_other else TensorStatus.RANDOM
@@ -170,7 +168,7 @@ class StoredHead:
             return None
         own = bare.name.removeprefix(unwrapped.prefix)
         try:
-            pair = self._pairing.pair(Own(own, tensor, False, True))
+            pair = self._pairing.pair(LiveTensor(own, tensor))
             return None if pair is None else against_stored(bare, tensor, pair, self._pairing)
         except HeadscopeError:
             return None
@@ -183,7 +181,7 @@ class StoredHead:
         if not is_of_transformers(unwrapped.origin) or not self.saved.parts:
             return False
         try:
-            return self._pairing.pair(Own(name.removeprefix(unwrapped.prefix), tensor, False, True)) is not None
+            return self._pairing.pair(LiveTensor(name.removeprefix(unwrapped.prefix), tensor)) is not None
         except HeadscopeError:
             return True
 
@@ -194,11 +192,11 @@ class StoredHead:
 
     def find_renamed(self, tensor: torch.Tensor) -> TensorHeader | None:
         """A stored tensor with the numbers of a live one, under a key that nothing in the model is called."""
-        from headscope.model.numbers import compare
+        from headscope.model.numbers import compare_numbers
 
         for place, header in self._unclaimed:
             if header.shape == tuple(tensor.shape) and header.shape:
-                found = compare(tensor, numbers_of(place, header))
+                found = compare_numbers(tensor, partial(place.part, header))
                 if found.equal or found.cast:
                     return header
         return None
@@ -224,43 +222,13 @@ def _add_names(found: dict[int, dict[str, None]], module: nn.Module) -> None:
         found.setdefault(id(tensor), {}).update({name: None, plain_name(name): None})
 
 
-def against(bare: TensorCheck, tensor: torch.Tensor, place: Place, header: TensorHeader) -> TensorCheck:
-    """A live tensor against the stored one of its name."""
-    keyed = replace(bare, keys=(header.key,))
-    if header.shape != bare.shape:
-        shape = "x".join(map(str, header.shape)) or "one number"
-        return replace(keyed, status=TensorStatus.DIFFERENT, reason=f"the save holds {shape}")
-    try:
-        return _compared(keyed, tensor, place, header)
-    except HeadscopeError as err:
-        return replace(keyed, reason=err.message)
-
-
-def _compared(keyed: TensorCheck, tensor: torch.Tensor, place: Place, header: TensorHeader) -> TensorCheck:
+def _is_merged_elsewhere(merged: torch.Tensor, place: StoredFiles, header: TensorHeader) -> bool:
+    """Whether stored numbers may be those of a merge after a rounding, or on another device."""
     import torch
 
-    from headscope.model.numbers import compare
+    from headscope.model.numbers import compare_numbers
 
-    read = numbers_of(place, header)
-    found = compare(tensor, read)
-    other = "" if header.dtype == keyed.dtype else f"stored as {header.dtype}"
-    if found.has_nan or (found.has_infinite and not keyed.is_buffer):
-        reason = "it holds NaN" if found.has_nan else "it holds infinite numbers"
-        return replace(keyed, status=TensorStatus.PLACEHOLDER, reason=reason)
-    if found.equal and not other:
-        return replace(keyed, status=TensorStatus.EQUAL, max_error=0.0)
-    is_rounded = bool(other) and compare(tensor.detach().to(getattr(torch, header.dtype)), read).equal
-    if other and (found.equal or found.cast or is_rounded):
-        return replace(keyed, status=TensorStatus.CAST, max_error=found.largest, reason=other)
-    return replace(keyed, status=TensorStatus.DIFFERENT, max_error=found.largest, reason=other)
-
-
-def _is_rounded(found: TensorCheck, merged: torch.Tensor, header: TensorHeader) -> bool:
-    """Whether the stored numbers differ from the merged ones by what a sum in their dtypes may leave."""
-    import torch
-
-    stored = getattr(torch, header.dtype)
-    if found.max_error is None or not stored.is_floating_point:
+    if header.shape != tuple(merged.shape) or "float" not in header.dtype:
         return False
-    step = max(torch.finfo(merged.dtype).eps, torch.finfo(stored).eps)
-    return found.max_error <= _ROUNDING * step * float(merged.detach().abs().max())
+    found = compare_numbers(merged, partial(place.part, header))
+    return found.is_within_rounding(merged.dtype, getattr(torch, header.dtype))
