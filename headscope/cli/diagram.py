@@ -68,7 +68,7 @@ def diagram(  # noqa: PLR0917  Typer passes every option by name
         from headscope import api
 
         report = api.inspect(source.model, progress=tell, **source.keywords(), **options)
-    from headscope.render import diagram_screen, diagram_text
+    from headscope.render.diagram import diagram_screen, diagram_text
 
     if drawing is Drawing.text:
         write_screen(output, diagram_screen(report))

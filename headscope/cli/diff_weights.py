@@ -22,8 +22,10 @@ def diff_weights(
         from headscope import api
 
         report = api.diff_weights(source.model, progress=tell, **source.uncached(), **options)
-    from headscope import render
+    from headscope.render.diff import diff_screen
+    from headscope.render.document import diff_document
+    from headscope.render.verdict import verdict_screen
 
-    screen = render.verdict_screen if output.quiet else partial(render.diff_screen, every=every)
-    write_report(output, lambda: screen(report), lambda: render.diff_document(report, every=every))
+    screen = verdict_screen if output.quiet else partial(diff_screen, every=every)
+    write_report(output, lambda: screen(report), lambda: diff_document(report, every=every))
     return exit_status(report, fail_on_missing=exit_code)

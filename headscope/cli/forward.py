@@ -66,7 +66,7 @@ def forward(  # noqa: PLR0917  Typer passes every option by name
             **source.keywords(),
             **options,
         )
-    from headscope import render
+    from headscope.render.forward import forward_document, forward_screen
 
-    write_report(output, lambda: render.forward_screen(report), lambda: render.forward_document(report))
+    write_report(output, lambda: forward_screen(report), lambda: forward_document(report))
     return ExitCode.UNDETERMINED if report.not_determined else ExitCode.OK

@@ -45,8 +45,8 @@ def heads(  # noqa: PLR0917  Typer passes every option by name
         from headscope import api
 
         found = api.heads(pattern, task=task, pooling=pooling, operation=operation, workers=workers, progress=tell)
-    from headscope import render
+    from headscope.render.heads import heads_document, heads_names, heads_screen
 
-    screen = render.heads_names if output.quiet else render.heads_screen
-    write_report(output, lambda: screen(found), lambda: render.heads_document(found))
+    screen = heads_names if output.quiet else heads_screen
+    write_report(output, lambda: screen(found), lambda: heads_document(found))
     return 0

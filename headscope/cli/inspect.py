@@ -42,15 +42,12 @@ def inspect(  # noqa: PLR0917  Typer passes them by name
         from headscope import api
 
         report = api.inspect(source.model, progress=tell, prove=prove, health=health, **source.keywords(), **options)
-    from headscope import render
+    from headscope.render.document import inspect_document
+    from headscope.render.inspect import inspect_screen, inspect_verdict
 
     def screen() -> "RenderableType":
         words = given_words([source.model], wanted, source)
-        return (
-            render.inspect_verdict(report)
-            if output.quiet
-            else render.inspect_screen(report, details=details, words=words)
-        )
+        return inspect_verdict(report) if output.quiet else inspect_screen(report, details=details, words=words)
 
-    write_report(output, screen, lambda: render.inspect_document(report))
+    write_report(output, screen, lambda: inspect_document(report))
     return exit_status(report, fail_on_missing=exit_code)

@@ -23,7 +23,8 @@ def snapshot(source: Source, output: SnapshotFile, json: Json = False, quiet: Si
         from headscope import api
 
         manifest = api.snapshot(source.model, str(output), progress=tell, **source.uncached())
-    from headscope.render import document, snapshot_sentence
+    from headscope.render import document
+    from headscope.render.words import snapshot_sentence
 
     if json:
         write_stdout(document.json_text(document.snapshot_document(manifest, str(output))))
