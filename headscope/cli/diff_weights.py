@@ -3,13 +3,11 @@
 from functools import partial
 from typing import Annotated
 
-import typer
-
-from headscope.cli.options import FailOnMissing, Output, Source, Wanted
+from headscope.cli.options import FailOnMissing, Output, Source, Wanted, option
 from headscope.cli.output import check_output, exit_status, write_report
 from headscope.cli.progress import telling_progress
 
-Every = Annotated[bool, typer.Option("--all", help="Also list the loaded parameters.")]
+Every = Annotated[bool, option("--all", "Also list the loaded parameters.")]
 
 
 def diff_weights(
