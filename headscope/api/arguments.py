@@ -156,14 +156,16 @@ class RuleOptions(TypedDict, total=False):
     select: Annotated[
         str | Iterable[str],
         'Rules to run (default: all): IDs, names or beginnings of IDs, several or one text `"HS101,HS2"`.',
+        (),
     ]
     ignore: Annotated[
         str | Iterable[str | Ignore],
         "Rules whose findings don't fail the result, written as in `select`; an `Ignore` can also have a reason, a "
         "last day and a pattern of models.",
+        (),
     ]
     fail_on: Annotated[
-        Severity | SeverityName, "The lowest severity that fails: `error` (the default), `warning` or `note`."
+        Severity | SeverityName, "The lowest severity that fails: `error`, `warning` or `note`.", "error"
     ]
 
 
@@ -222,29 +224,31 @@ def full_signature(function: Callable[..., Any]) -> Signature:
     own = [item for item in plain.parameters.values() if item.kind is not Parameter.VAR_KEYWORD]
     last = [item for item in own if item.name == "progress"]
     shared = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=_default_of(name, kind), annotation=kind)
-        for name, (kind, _) in _shared_options(function).items()
+        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, _, default) in _shared_options(function).items()
     ]
     return plain.replace(parameters=[*(item for item in own if item not in last), *shared, *last])
 
 
-def _shared_options(function: Callable[..., Any]) -> dict[str, tuple[str, str]]:
-    """The type and the meaning of each option that `**options` takes, by name."""
+def with_defaults(kind: type, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Every option of a `TypedDict`: as given, otherwise its default."""
+    return {name: options.get(name, _parts_of(hint.__forward_arg__)[2]) for name, hint in kind.__annotations__.items()}
+
+
+def _shared_options(function: Callable[..., Any]) -> dict[str, tuple[str, str, Any]]:
+    """The type, the meaning and the default of each option that `**options` takes, by name."""
     written = function.__annotations__.get("options")
     if written is None:
         return {}
     options = function.__globals__[written.removeprefix("Unpack[").removesuffix("]")]
-    return {name: _type_and_meaning(hint.__forward_arg__) for name, hint in options.__annotations__.items()}
+    return {name: _parts_of(hint.__forward_arg__) for name, hint in options.__annotations__.items()}
 
 
-def _type_and_meaning(annotation: str) -> tuple[str, str]:
-    """The two parts of `Annotated[type, "meaning"]`."""
-    kind, meaning = ast.parse(annotation, mode="eval").body.slice.elts  # type: ignore[attr-defined]
-    return ast.unparse(kind), ast.literal_eval(meaning)
-
-
-def _default_of(name: str, kind: str) -> Any:
-    return {"select": (), "ignore": (), "fail_on": "error"}.get(name, False if kind == "bool" else None)
+def _parts_of(annotation: str) -> tuple[str, str, Any]:
+    """The parts of `Annotated[type, "meaning", default]`; without a default it is False for a bool, otherwise None."""
+    kind, *rest = ast.parse(annotation, mode="eval").body.slice.elts  # type: ignore[attr-defined]
+    meaning, default, *_ = (*map(ast.literal_eval, rest), False if ast.unparse(kind) == "bool" else None)
+    return ast.unparse(kind), meaning, default
 
 
 _POINTER = "        options: "
@@ -258,7 +262,7 @@ def _full_docstring(function: Callable[..., Any]) -> str | None:
     before, _, rest = text.partition(_POINTER)
     entries = [
         fill(f"{name}: {meaning}", _WIDTH, initial_indent=" " * 8, subsequent_indent=" " * 12, break_long_words=False)
-        for name, (_, meaning) in _shared_options(function).items()
+        for name, (_, meaning, _) in _shared_options(function).items()
     ]
     return before + "\n".join(entries) + "\n" + rest.partition("\n")[2]
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Unpack
+from typing import Annotated, Unpack
 
-from headscope.api.arguments import ClassOptions, DeviceName, PlaceOptions, use_case
-from headscope.api.options import make_request, read_names, read_path
+from headscope.api.arguments import ClassOptions, DeviceName, PlaceOptions, use_case, with_defaults
+from headscope.api.options import make_request, options_of, read_names, read_path
 from headscope.api.shown import Probed, fields_of
 from headscope.errors import UsageError
 from headscope.examination.in_memory import is_in_memory
@@ -18,8 +18,38 @@ from headscope.examination.request import Progress
 from headscope.probing.plan import TASK_OF, DtypeName, Plan, ProbeTask, input_of, problem_named
 
 
-class ProbeOptions(ClassOptions, PlaceOptions, total=False):
-    """The options of `probe` that say which model is run."""
+class _ModelOptions(ClassOptions, PlaceOptions, total=False):
+    """Which model is run."""
+
+
+class ProbeOptions(_ModelOptions, total=False):
+    """The options of `probe`."""
+
+    text_column: Annotated[str | Iterable[str], "The column of the texts; two for pairs.", ()]
+    image_column: Annotated[
+        str | None, "Instead of texts, the column of images: paths relative to the data, or files in the cells."
+    ]
+    audio_column: Annotated[str | None, "Instead of texts, the column of 16-bit WAV files."]
+    task: Annotated[ProbeTask | None, "`single-label`, `multi-label` or `regression` (default: from the labels)."]
+    split: Annotated[str | None, "The split of a folder that holds several."]
+    features: Annotated[
+        str | PathLike[str] | None,
+        "Folder for the vectors, which are kept there as `.npy` files (default: a temporary folder). The next run uses "
+        "them if the checkpoint, the texts, the options and the versions are the same.",
+    ]
+    limit: Annotated[int, "Largest number of rows to use; of more, a sample with the same share of each class.", 2000]
+    folds: Annotated[int, "Number of folds of the cross-validation.", 5]
+    seed: Annotated[
+        int, "Seed of the sample, the folds, the bootstrap, the tests, and weights that the checkpoint lacks.", 0
+    ]
+    device: Annotated[DeviceName, "Where the model runs: `cpu`, `cuda`, `cuda:0` or `mps`.", "cpu"]
+    batch_size: Annotated[int, "Number of texts that run together.", 32]
+    dtype: Annotated[
+        DtypeName,
+        "`float32`, `bfloat16` or `float16`; `auto` is float32 on the CPU, and elsewhere the checkpoint's half "
+        "precision if it changes no vector of sample texts.",
+        "auto",
+    ]
 
 
 @use_case
@@ -27,19 +57,7 @@ def probe(
     reference: str | PathLike[str],
     *,
     data: str | PathLike[str],
-    text_column: str | Iterable[str] = (),
-    image_column: str | None = None,
-    audio_column: str | None = None,
     label_column: str | Iterable[str],
-    task: ProbeTask | None = None,
-    split: str | None = None,
-    limit: int = 2000,
-    folds: int = 5,
-    seed: int = 0,
-    device: DeviceName = "cpu",
-    batch_size: int = 32,
-    features: str | PathLike[str] | None = None,
-    dtype: DtypeName = "auto",
     progress: Progress | None = None,
     **options: Unpack[ProbeOptions],
 ) -> Probed:
@@ -53,21 +71,7 @@ def probe(
     Args:
         reference: A Hub ID, `id@revision`, an `hf://` URI, a Hub URL, or a local folder or weight file.
         data: Labeled texts: a csv, tsv, jsonl or parquet file, or a folder that `datasets` saved.
-        text_column: The column of the texts; two for pairs.
-        image_column: Instead of texts, the column of images: paths relative to the data, or files in the cells.
-        audio_column: Instead of texts, the column of 16-bit WAV files.
         label_column: The column of the labels; several for columns of 0 and 1, one for each class.
-        task: `single-label`, `multi-label` or `regression` (default: from the labels).
-        split: The split of a folder that holds several.
-        limit: Largest number of rows to use; of more, a sample with the same share of each class.
-        folds: Number of folds of the cross-validation.
-        seed: Seed of the sample, the folds, the bootstrap, the tests, and weights that the checkpoint lacks.
-        device: Where the model runs: `cpu`, `cuda`, `cuda:0` or `mps`.
-        batch_size: Number of texts that run together.
-        features: Folder for the vectors, which are kept there as `.npy` files (default: a temporary folder). The next
-            run uses them if the checkpoint, the texts, the options and the versions are the same.
-        dtype: `float32`, `bfloat16` or `float16`; `auto` is float32 on the CPU, and elsewhere the checkpoint's half
-            precision if it changes no vector of sample texts.
         options: See `ProbeOptions`.
         progress: Called with a short sentence before each step.
 
@@ -81,7 +85,6 @@ def probe(
 
     Example:
         >>> from pathlib import Path
-    from typing import Unpack
         >>> import headscope
         >>> from transformers import BertConfig, BertModel, BertTokenizer
         >>> words = "[PAD] [UNK] [CLS] [SEP] [MASK] good bad a b c d e f".split()
@@ -101,22 +104,23 @@ def probe(
             'save both, model.save_pretrained("saved") and tokenizer.save_pretrained("saved"), and give "saved"; for '
             "images and sounds, save the processor instead of the tokenizer",
         )
-    asked = problem_named(task)
-    plan = Plan(limit, folds, seed, device, batch_size, dtype)
+    own = with_defaults(ProbeOptions, options)
+    asked = problem_named(own["task"])
+    plan = Plan(*(own[name] for name in ("limit", "folds", "seed", "device", "batch_size", "dtype")))
     from headscope.probing.scores import check_installed
 
     check_installed()
-    request = make_request(reference, options)
-    input, column = input_of(text_column, image_column, audio_column)
+    request = make_request(reference, options_of(_ModelOptions, options))
+    input, column = input_of(own["text_column"], own["image_column"], own["audio_column"])
     if request.model_class is None:
         request = replace(request, task=TASK_OF[input].value)
     from headscope.probing.asked import count_labels
 
     columns, labels = _columns(column, "text_column"), _columns(label_column, "label_column")
-    given = count_labels(read_path(data, "data") or "", columns, labels, split, asked, input)
+    given = count_labels(read_path(data, "data") or "", columns, labels, own["split"], asked, input)
     from headscope.probing.measurement import measure
 
-    folder = read_path(features, "features")
+    folder = read_path(own["features"], "features")
     with tempfile.TemporaryDirectory(prefix="headscope-files-", ignore_cleanup_errors=True) as files:
         result = measure(request, given, plan, folder, Path(files), progress or (lambda sentence: None))
     return Probed(**fields_of(result))
