@@ -143,16 +143,18 @@ def test_words_beyond_the_embedding_raise_and_a_padded_embedding_does_not(tmp_pa
 
 
 def test_special_tokens_that_no_file_lists_are_appended_in_their_order(tmp_path: Path) -> None:
-    save(tmp_path, "gpt2", tokenizer("gpt2", count=99))
+    tokens = tokenizer("gpt2", count=99)
+    tokens.add_tokens(["<image>"], special_tokens=True)
+    save(tmp_path, "gpt2", tokens)
     settings = tmp_path / "tokenizer_config.json"
     new = {"pad_token": "<new>", "bos_token": "<start>"}
     settings.write_text(json.dumps(json.loads(settings.read_text()) | new))
     encode = AutoTokenizer.from_pretrained(tmp_path)
-    assert (encode.bos_token_id, encode.pad_token_id) == (99, 100)
+    assert (encode.bos_token_id, encode.pad_token_id) == (100, 101)
     with pytest.raises(IndexError):
         scores(tmp_path, [SHORT, LONG])
     messages = {str(item.severity): item.message for item in check(tmp_path).findings if item.id == "HS307"}
-    for severity, token, number in (("warning", "<start>", 99), ("error", "<new>", 100)):
+    for severity, token, number in (("warning", "<start>", 100), ("error", "<new>", 101)):
         assert f"{token!r} has the id {number} (not in its vocabulary, so appended to it)" in messages[severity]
 
 
