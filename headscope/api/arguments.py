@@ -111,7 +111,7 @@ class CheckpointOptions(CountOption, LabelOptions, ClassOptions, PlaceOptions, A
 
 
 class CachedOptions(CheckpointOptions, total=False):
-    """The same where the result may be remembered."""
+    """The same where the result is cached."""
 
     cache: Annotated[bool, "Read and write the report cache."]
 
@@ -126,7 +126,7 @@ class LoadedFromOption(TypedDict, total=False):
 
 
 class LoadedOptions(LabelOptions, OfflineOption, LoadedFromOption, total=False):
-    """What is told of a model in memory."""
+    """Facts on a model in memory that it does not carry itself."""
 
     loading_info: Annotated[
         Mapping[str, Any] | None,
@@ -147,7 +147,7 @@ class RunOptions(TypedDict, total=False):
 
 
 class ModuleOptions(LoadedOptions, RunOptions, total=False):
-    """What is told of a model in memory that is run."""
+    """The same for a model that is run."""
 
 
 class RuleOptions(TypedDict, total=False):
@@ -219,7 +219,7 @@ def use_case(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _R
 
 
 def full_signature(function: Callable[..., Any]) -> Signature:
-    """The signature of a use case or an overload, with the options in place of `**options`; `progress` comes last."""
+    """The signature of a use case or an overload, with the options that `**options` takes; `progress` comes last."""
     plain = signature(function)
     own = [item for item in plain.parameters.values() if item.kind is not Parameter.VAR_KEYWORD]
     last = [item for item in own if item.name == "progress"]

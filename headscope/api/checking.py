@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class OfCheckpoint(CachedOptions, total=False):
-    """What a check is told of a checkpoint."""
+    """The options on a checkpoint and its numbers."""
 
     no_numbers: Annotated[
         bool,
