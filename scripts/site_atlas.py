@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from atlas_page import atlas_page, plain
+from entry_picture import entry_picture
 from write_atlas import Atlas, read_atlas
 from write_changes import differences, kept_versions
 
@@ -19,7 +20,6 @@ from headscope.facts import PaddingEffect, PoolingKind, Task, Where
 from headscope.facts.atlas import AtlasHead, AtlasParameter, HeadEntry
 from headscope.facts.counting import counted
 from headscope.facts.tasks import TEXT_TASKS
-from headscope.render.diagram.entry import entry_picture
 from headscope.render.diagram.svg import svg_text
 from headscope.render.heads import operations_of
 from headscope.render.stages import operation_of, source_of

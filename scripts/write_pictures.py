@@ -142,9 +142,10 @@ def _source_chunk(svg: str) -> bytes:
 
 
 def _picture(checkpoint: str, labels: int) -> str:
-    from headscope import api, render
+    from headscope import api
+    from headscope.render.diagram import diagram_text
 
-    return render.diagram_text(api.inspect(checkpoint, num_labels=labels, offline=True), "svg")
+    return diagram_text(api.inspect(checkpoint, num_labels=labels, offline=True), "svg")
 
 
 _SOCIAL = """<svg xmlns="http://www.w3.org/2000/svg" width="1200" height="630" viewBox="0 0 1200 630">
@@ -173,14 +174,16 @@ def _social(picture: str) -> str:
 
 def _picture_of_module(name: str, arguments: dict[str, str]) -> str:
     """The head of a module that the block with its class makes."""
-    from headscope import api, render
+    from headscope import api
 
     blocks = _BLOCK.findall((DOCS / "questions.md").read_text(encoding="utf-8"))
     code = next(block for block in blocks if f"class {name}(" in block)
     made: dict[str, Any] = {"__name__": "example"}
+    from headscope.render.diagram import diagram_text
+
     exec(compile(code, "example.py", "exec"), made)
     model = made[name](made["encoder"], num_labels=3, **arguments)
-    return render.diagram_text(api.inspect(model, example_inputs=made["inputs"]), "svg")
+    return diagram_text(api.inspect(model, example_inputs=made["inputs"]), "svg")
 
 
 def _difference(name: str, fresh: str) -> list[str]:

@@ -28,22 +28,22 @@ class Shown:
     __slots__ = ()
 
     def __str__(self) -> str:
-        from headscope.render import result_text
+        from headscope.render.screen import result_text
 
         return result_text(self)
 
     def __repr__(self) -> str:
-        from headscope.render import result_line
+        from headscope.render.screen import result_line
 
         return result_line(self)
 
     def __rich__(self) -> RenderableType:
-        from headscope.render import result_screen
+        from headscope.render.screen import result_screen
 
         return result_screen(self)
 
     def _repr_html_(self) -> str:
-        from headscope.render import result_html
+        from headscope.render.notebook import result_html
 
         return result_html(self)
 

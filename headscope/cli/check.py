@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headscope.cli.failure import report_failure
-from headscope.cli.options import OutputFile, Quiet, Reach, Wanted
+from headscope.cli.options import OutputFile, Quiet, Reach, Wanted, option
 from headscope.cli.output import check_output, write_file, write_screen, write_stderr, write_text
 from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode, HeadscopeError, UsageError
@@ -56,63 +56,17 @@ Models = Annotated[
 ]
 For = Annotated[
     ProfileName | None,
-    typer.Option(
-        "--for", metavar="PROFILE", help="training or inference (default: from pyproject.toml, otherwise training)."
-    ),
+    option("--for", "training or inference (default: from pyproject.toml, otherwise training).", "PROFILE"),
 ]
 FailOn = Annotated[
     str | None,
-    typer.Option(
-        "--fail-on",
-        metavar="SEVERITY",
-        help="Lowest severity that fails: error (default), warning or note.",
-        rich_help_panel=_RULES,
-    ),
+    option("--fail-on", "Lowest severity that fails: error (default), warning or note.", "SEVERITY", panel=_RULES),
 ]
-Select = Annotated[
-    str | None,
-    typer.Option(
-        "--select", metavar="IDS", help="Run only these rules: HS101,HS3 or head-new.", rich_help_panel=_RULES
-    ),
-]
+Select = Annotated[str | None, option("--select", "Run only these rules: HS101,HS3 or head-new.", "IDS", panel=_RULES)]
 IgnoreRules = Annotated[
-    str | None,
-    typer.Option("--ignore", metavar="IDS", help="Rules whose findings don't fail the check.", rich_help_panel=_RULES),
+    str | None, option("--ignore", "Rules whose findings don't fail the check.", "IDS", panel=_RULES)
 ]
-Baseline = Annotated[
-    Path | None,
-    typer.Option("--baseline", metavar="FILE", help="Ignore the findings recorded in FILE.", rich_help_panel=_RULES),
-]
-WriteBaseline = Annotated[
-    Path | None,
-    typer.Option(
-        "--write-baseline", metavar="FILE", help="Record the findings in FILE, for --baseline.", rich_help_panel=_RULES
-    ),
-]
-FormatOption = Annotated[
-    CheckFormat,
-    typer.Option(
-        "--format",
-        metavar="FORMAT",
-        help="Output format: text, json, github, junit, sarif or markdown.",
-        rich_help_panel=_OUTPUT,
-    ),
-]
-Details = Annotated[
-    bool,
-    typer.Option("--details", help="Show each message in full, and the skipped rules.", rich_help_panel=_OUTPUT),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Short for --format json.", rich_help_panel=_OUTPUT)]
-
-
-NoNumbers = Annotated[
-    bool,
-    typer.Option(
-        "--no-numbers",
-        help="Don't read the base model's numbers (read with --for inference, from local files).",
-        rich_help_panel=_RULES,
-    ),
-]
+Details = Annotated[bool, option("--details", "Show each message in full, and the skipped rules.", panel=_OUTPUT)]
 
 
 @dataclass(frozen=True)
@@ -123,55 +77,36 @@ class Rules:
     fail_on: FailOn = None
     select: Select = None
     ignore: IgnoreRules = None
-    baseline: Baseline = None
-    write_baseline: WriteBaseline = None
-    no_numbers: NoNumbers = False
+    baseline: Annotated[
+        Path | None, option("--baseline", "Ignore the findings recorded in FILE.", "FILE", panel=_RULES)
+    ] = None
+    write_baseline: Annotated[
+        Path | None, option("--write-baseline", "Record the findings in FILE, for --baseline.", "FILE", panel=_RULES)
+    ] = None
+    no_numbers: Annotated[
+        bool,
+        option(
+            "--no-numbers",
+            "Don't read the base model's numbers (read with --for inference, from local files).",
+            panel=_RULES,
+        ),
+    ] = False
 
 
 Data = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--data",
-        metavar="FILE",
-        help="Compare the classes with labeled data: csv, tsv, jsonl, parquet, or a folder that `datasets` saved.",
-        rich_help_panel=_LABELLED,
-    ),
-]
-LabelColumns = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--label-column",
-        metavar="COLUMN",
-        help="Column of the labels; repeat it if each class has a column of 0 and 1.",
-        rich_help_panel=_LABELLED,
+        "Compare the classes with labeled data: csv, tsv, jsonl, parquet, or a folder that `datasets` saved.",
+        "FILE",
+        panel=_LABELLED,
     ),
 ]
 TextColumns = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--text-column",
-        metavar="COLUMN",
-        help="Column of the texts; repeat it for pairs.",
-        rich_help_panel=_LABELLED,
-    ),
+    list[str] | None, option("--text-column", "Column of the texts; repeat it for pairs.", "COLUMN", panel=_LABELLED)
 ]
-Split = Annotated[
-    str | None,
-    typer.Option("--split", metavar="NAME", help="Split of a saved dataset.", rich_help_panel=_LABELLED),
-]
-Predict = Annotated[
-    int | None,
-    typer.Option(
-        "--predict",
-        metavar="N",
-        help="Load the weights and predict N rows to test the class order.",
-        rich_help_panel=_LABELLED,
-    ),
-]
-Device = Annotated[
-    str | None,
-    typer.Option("--device", metavar="DEVICE", help="Device for --predict (default: cpu).", rich_help_panel=_LABELLED),
-]
+Split = Annotated[str | None, option("--split", "Split of a saved dataset.", "NAME", panel=_LABELLED)]
+Device = Annotated[str | None, option("--device", "Device for --predict (default: cpu).", "DEVICE", panel=_LABELLED)]
 
 
 @dataclass(frozen=True)
@@ -179,10 +114,21 @@ class LabeledData:
     """Which labeled data are compared with the classes."""
 
     data: Data = None
-    label_column: LabelColumns = None
+    label_column: Annotated[
+        list[str] | None,
+        option(
+            "--label-column",
+            "Column of the labels; repeat it if each class has a column of 0 and 1.",
+            "COLUMN",
+            panel=_LABELLED,
+        ),
+    ] = None
     text_column: TextColumns = None
     split: Split = None
-    predict: Predict = None
+    predict: Annotated[
+        int | None,
+        option("--predict", "Load the weights and predict N rows to test the class order.", "N", panel=_LABELLED),
+    ] = None
     device: Device = None
 
     def request(self) -> "DataRequest | None":
@@ -199,8 +145,11 @@ class LabeledData:
 class Written:
     """How the results are written, and where to."""
 
-    format: FormatOption = CheckFormat.text
-    json: JsonOption = False
+    format: Annotated[
+        CheckFormat,
+        option("--format", "Output format: text, json, github, junit, sarif or markdown.", "FORMAT", panel=_OUTPUT),
+    ] = CheckFormat.text
+    json: Annotated[bool, option("--json", "Short for --format json.", panel=_OUTPUT)] = False
     output: OutputFile = None
     quiet: Quiet = False
     details: Details = False

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from headscope.cli.options import Output, Reach, Wanted
+from headscope.cli.options import Output, Reach, Wanted, option
 from headscope.cli.output import check_output, write_report
 from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode
@@ -18,16 +18,14 @@ Models = Annotated[
         show_default=False,
     ),
 ]
-Values = Annotated[bool, typer.Option("--values", help="Also compare the stored numbers of the head.")]
-ExitOnDifference = Annotated[bool, typer.Option("--exit-code", help="Exit with 1 if the heads differ.")]
 
 
 @dataclass(frozen=True)
 class Compared:
     """What is compared, and whether a difference counts."""
 
-    values: Values = False
-    exit_code: ExitOnDifference = False
+    values: Annotated[bool, option("--values", "Also compare the stored numbers of the head.")] = False
+    exit_code: Annotated[bool, option("--exit-code", "Exit with 1 if the heads differ.")] = False
 
 
 def compare(models: Models, compared: Compared, wanted: Wanted, reach: Reach, output: Output) -> int:

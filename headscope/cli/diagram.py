@@ -5,9 +5,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from headscope.cli.options import FailOnMissing, OutputFile, Source, Wanted
+from headscope.cli.options import FailOnMissing, OutputFile, Source, Wanted, option
 from headscope.cli.output import check_output, exit_status, write_screen, write_text
 from headscope.cli.progress import telling_progress
 from headscope.errors import UsageError
@@ -35,26 +33,24 @@ _SUFFIXES = {
     ".html": Drawing.html,
     ".htm": Drawing.html,
 }
-DrawingName = Annotated[
-    Drawing | None,
-    typer.Option(
-        "--format",
-        metavar="FORMAT",
-        help="text, mermaid, dot, svg or html (default: the suffix of FILE; text in a terminal, mermaid elsewhere).",
-        rich_help_panel=_OUTPUT,
-    ),
-]
-Failure = Annotated[
-    bool, typer.Option("--json", help="Report errors as JSON; doesn't affect the diagram.", rich_help_panel=_OUTPUT)
-]
-Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Show no progress.", rich_help_panel=_OUTPUT)]
+Quiet = Annotated[bool, option("-q --quiet", "Show no progress.", panel=_OUTPUT)]
 
 
 def diagram(  # noqa: PLR0917  Typer passes every option by name
     wanted: Wanted,
     source: Source,
-    format: DrawingName = None,
-    json: Failure = False,
+    format: Annotated[
+        Drawing | None,
+        option(
+            "--format",
+            "text, mermaid, dot, svg or html (default: the suffix of FILE; text in a terminal, mermaid elsewhere).",
+            "FORMAT",
+            panel=_OUTPUT,
+        ),
+    ] = None,
+    json: Annotated[
+        bool, option("--json", "Report errors as JSON; doesn't affect the diagram.", panel=_OUTPUT)
+    ] = False,
     output: OutputFile = None,
     quiet: Quiet = False,
     exit_code: FailOnMissing = False,
@@ -68,7 +64,7 @@ def diagram(  # noqa: PLR0917  Typer passes every option by name
         from headscope import api
 
         report = api.inspect(source.model, progress=tell, **source.keywords(), **options)
-    from headscope.render import diagram_screen, diagram_text
+    from headscope.render.diagram import diagram_screen, diagram_text
 
     if drawing is Drawing.text:
         write_screen(output, diagram_screen(report))

@@ -3,13 +3,11 @@
 from functools import partial
 from typing import Annotated
 
-import typer
-
-from headscope.cli.options import FailOnMissing, Output, Source, Wanted
+from headscope.cli.options import FailOnMissing, Output, Source, Wanted, option
 from headscope.cli.output import check_output, exit_status, write_report
 from headscope.cli.progress import telling_progress
 
-Every = Annotated[bool, typer.Option("--all", help="Also list the loaded parameters.")]
+Every = Annotated[bool, option("--all", "Also list the loaded parameters.")]
 
 
 def diff_weights(
@@ -22,8 +20,10 @@ def diff_weights(
         from headscope import api
 
         report = api.diff_weights(source.model, progress=tell, **source.uncached(), **options)
-    from headscope import render
+    from headscope.render.diff import diff_screen
+    from headscope.render.document import diff_document
+    from headscope.render.verdict import verdict_screen
 
-    screen = render.verdict_screen if output.quiet else partial(render.diff_screen, every=every)
-    write_report(output, lambda: screen(report), lambda: render.diff_document(report, every=every))
+    screen = verdict_screen if output.quiet else partial(diff_screen, every=every)
+    write_report(output, lambda: screen(report), lambda: diff_document(report, every=every))
     return exit_status(report, fail_on_missing=exit_code)

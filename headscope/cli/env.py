@@ -7,8 +7,10 @@ from headscope.cli.output import check_output, write_report
 def env(output: Pages) -> int:
     """Show versions and settings for a bug report."""
     check_output(output.output)
-    from headscope import api, render
+    from headscope import api
+    from headscope.render.document import environment_document
+    from headscope.render.env import env_screen
 
     surroundings = api.surroundings()
-    write_report(output, lambda: render.env_screen(surroundings), lambda: render.environment_document(surroundings))
+    write_report(output, lambda: env_screen(surroundings), lambda: environment_document(surroundings))
     return 0

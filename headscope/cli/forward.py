@@ -2,9 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, cast
 
-import typer
-
-from headscope.cli.options import Output, Source, Wanted
+from headscope.cli.options import Output, Source, Wanted, option
 from headscope.cli.output import check_output, write_report
 from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode
@@ -15,26 +13,12 @@ if TYPE_CHECKING:
 _INPUT = "What to run"
 Device = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--device",
-        metavar="DEVICE",
-        help="meta (no weights), cpu, cuda, ... (default: meta; cpu with --text, --image or --audio).",
-        rich_help_panel=_INPUT,
+        "meta (no weights), cpu, cuda, ... (default: meta; cpu with --text, --image or --audio).",
+        "DEVICE",
+        panel=_INPUT,
     ),
-]
-Texts = Annotated[
-    list[str] | None,
-    typer.Option("--text", metavar="TEXT", help="A text to score; repeatable.", rich_help_panel=_INPUT),
-]
-Pairs = Annotated[
-    list[str] | None,
-    typer.Option("--text-pair", metavar="TEXT", help="The second text of a pair; repeatable.", rich_help_panel=_INPUT),
-]
-Image = Annotated[
-    str | None, typer.Option("--image", metavar="FILE", help="An image to score.", rich_help_panel=_INPUT)
-]
-Audio = Annotated[
-    str | None, typer.Option("--audio", metavar="FILE", help="A WAV file to score.", rich_help_panel=_INPUT)
 ]
 
 
@@ -43,10 +27,12 @@ def forward(  # noqa: PLR0917  Typer passes every option by name
     source: Source,
     output: Output,
     device: Device = None,
-    text: Texts = None,
-    text_pair: Pairs = None,
-    image: Image = None,
-    audio: Audio = None,
+    text: Annotated[list[str] | None, option("--text", "A text to score; repeatable.", "TEXT", panel=_INPUT)] = None,
+    text_pair: Annotated[
+        list[str] | None, option("--text-pair", "The second text of a pair; repeatable.", "TEXT", panel=_INPUT)
+    ] = None,
+    image: Annotated[str | None, option("--image", "An image to score.", "FILE", panel=_INPUT)] = None,
+    audio: Annotated[str | None, option("--audio", "A WAV file to score.", "FILE", panel=_INPUT)] = None,
 ) -> int:
     """Run a forward pass: the shape at each stage, and with real weights the score of each label."""
     check_output(output.output)
@@ -66,7 +52,7 @@ def forward(  # noqa: PLR0917  Typer passes every option by name
             **source.keywords(),
             **options,
         )
-    from headscope import render
+    from headscope.render.forward import forward_document, forward_screen
 
-    write_report(output, lambda: render.forward_screen(report), lambda: render.forward_document(report))
+    write_report(output, lambda: forward_screen(report), lambda: forward_document(report))
     return ExitCode.UNDETERMINED if report.not_determined else ExitCode.OK

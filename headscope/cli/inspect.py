@@ -2,27 +2,17 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from headscope.cli.options import FailOnMissing, Output, Source, Wanted, given_words
+from headscope.cli.options import FailOnMissing, Output, Source, Wanted, given_words, option
 from headscope.cli.output import check_output, exit_status, write_report
 from headscope.cli.progress import telling_progress
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-Prove = Annotated[
-    bool, typer.Option("--prove", help="Check the pooling with gradients, and show what padding does to the scores.")
-]
 
 Details = Annotated[
     bool,
-    typer.Option(
-        "--details", help="Show everything: each weight, the loss, parameter counts, unused tensors, findings in full."
-    ),
-]
-Health = Annotated[
-    bool, typer.Option("--health", help="Show whether the classifier was ever trained, from its stored numbers.")
+    option("--details", "Show everything: each weight, the loss, parameter counts, unused tensors, findings in full."),
 ]
 
 
@@ -31,8 +21,12 @@ def inspect(  # noqa: PLR0917  Typer passes them by name
     source: Source,
     output: Output,
     details: Details = False,
-    prove: Prove = False,
-    health: Health = False,
+    prove: Annotated[
+        bool, option("--prove", "Check the pooling with gradients, and show what padding does to the scores.")
+    ] = False,
+    health: Annotated[
+        bool, option("--health", "Show whether the classifier was ever trained, from its stored numbers.")
+    ] = False,
     exit_code: FailOnMissing = False,
 ) -> int:
     """Show a classifier's head: operations, shapes, weights, pooling and labels."""
@@ -42,15 +36,12 @@ def inspect(  # noqa: PLR0917  Typer passes them by name
         from headscope import api
 
         report = api.inspect(source.model, progress=tell, prove=prove, health=health, **source.keywords(), **options)
-    from headscope import render
+    from headscope.render.document import inspect_document
+    from headscope.render.inspect import inspect_screen, inspect_verdict
 
     def screen() -> "RenderableType":
         words = given_words([source.model], wanted, source)
-        return (
-            render.inspect_verdict(report)
-            if output.quiet
-            else render.inspect_screen(report, details=details, words=words)
-        )
+        return inspect_verdict(report) if output.quiet else inspect_screen(report, details=details, words=words)
 
-    write_report(output, screen, lambda: render.inspect_document(report))
+    write_report(output, screen, lambda: inspect_document(report))
     return exit_status(report, fail_on_missing=exit_code)

@@ -37,6 +37,11 @@ def _file(path: Path | None) -> Path | None:
     return None if path == Path("-") else path
 
 
+def option(names: str, help: str, metavar: str | None = None, *, panel: str | None = None, **more: Any) -> Any:
+    """A command-line option under one or several names, for a field of a group."""
+    return typer.Option(*names.split(), help=help, metavar=metavar, rich_help_panel=panel, **more)
+
+
 Model = Annotated[
     str,
     typer.Argument(
@@ -46,123 +51,51 @@ Model = Annotated[
     ),
 ]
 NumLabels = Annotated[
-    int | None,
-    typer.Option(
-        "--num-labels", metavar="N", help="Number of classes (default: from the config).", rich_help_panel=_WHAT
-    ),
+    int | None, option("--num-labels", "Number of classes (default: from the config).", "N", panel=_WHAT)
 ]
-Labels = Annotated[
-    str | None,
-    typer.Option("--labels", metavar="A,B,C", help="Class names, in order.", rich_help_panel=_WHAT),
-]
+Labels = Annotated[str | None, option("--labels", "Class names, in order.", "A,B,C", panel=_WHAT)]
 TaskName = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--task",
-        metavar="TASK",
-        help="The task, such as token-classification (default: from the checkpoint).",
-        rich_help_panel=_WHAT,
+        "The task, such as token-classification (default: from the checkpoint).",
+        "TASK",
+        panel=_WHAT,
         autocompletion=complete_task,
     ),
 ]
 ModelClass = Annotated[
-    str | None,
-    typer.Option(
-        "--model-class",
-        metavar="CLASS",
-        help="A model class of Transformers (default: from the task).",
-        rich_help_panel=_WHAT,
-    ),
-]
-Tokens = Annotated[
-    str | None,
-    typer.Option(
-        "--tokens",
-        metavar="NO,YES",
-        help="Score with these tokens of a causal language model; id:9693 names a token by its ID.",
-        rich_help_panel=_WHAT,
-    ),
-]
-Adapter = Annotated[
-    str | None,
-    typer.Option("--adapter", metavar="ADAPTER", help="A PEFT adapter to apply to MODEL.", rich_help_panel=_WHERE),
+    str | None, option("--model-class", "A model class of Transformers (default: from the task).", "CLASS", panel=_WHAT)
 ]
 Timeout = Annotated[
-    float | None,
-    typer.Option(
-        "--timeout", metavar="SECONDS", help="Total time limit for Hub requests (default: 120).", rich_help_panel=_WHERE
-    ),
+    float | None, option("--timeout", "Total time limit for Hub requests (default: 120).", "SECONDS", panel=_WHERE)
 ]
-NoCache = Annotated[
-    bool,
-    typer.Option("--no-cache", help="Ignore the report cache.", rich_help_panel=_WHERE),
-]
-Revision = Annotated[
-    str | None,
-    typer.Option("--revision", metavar="REV", help="Branch, tag or commit on the Hub.", rich_help_panel=_WHERE),
-]
-Subfolder = Annotated[
-    str | None,
-    typer.Option("--subfolder", metavar="PATH", help="Folder inside the repository.", rich_help_panel=_WHERE),
-]
+Revision = Annotated[str | None, option("--revision", "Branch, tag or commit on the Hub.", "REV", panel=_WHERE)]
+Subfolder = Annotated[str | None, option("--subfolder", "Folder inside the repository.", "PATH", panel=_WHERE)]
 Variant = Annotated[
-    str | None,
-    typer.Option(
-        "--variant", metavar="NAME", help="Weight variant: fp16 means model.fp16.safetensors.", rich_help_panel=_WHERE
-    ),
+    str | None, option("--variant", "Weight variant: fp16 means model.fp16.safetensors.", "NAME", panel=_WHERE)
 ]
 CacheDir = Annotated[
-    str | None,
-    typer.Option(
-        "--cache-dir", metavar="PATH", help="The Hub cache folder (default: HF_HUB_CACHE).", rich_help_panel=_WHERE
-    ),
+    str | None, option("--cache-dir", "The Hub cache folder (default: HF_HUB_CACHE).", "PATH", panel=_WHERE)
 ]
 Token = Annotated[
-    str | None,
-    typer.Option(
-        "--token",
-        metavar="TOKEN",
-        help="Hub token for gated repositories; prefer setting HF_TOKEN.",
-        rich_help_panel=_WHERE,
-    ),
+    str | None, option("--token", "Hub token for gated repositories; prefer setting HF_TOKEN.", "TOKEN", panel=_WHERE)
 ]
 Offline = Annotated[
-    bool,
-    typer.Option(
-        "--offline", help="Make no network requests; use the cache and the bundled snapshots.", rich_help_panel=_WHERE
-    ),
+    bool, option("--offline", "Make no network requests; use the cache and the bundled snapshots.", panel=_WHERE)
 ]
 TrustRemoteCode = Annotated[
-    bool,
-    typer.Option(
-        "--trust-remote-code", help="Allow model code that comes with the checkpoint to run.", rich_help_panel=_WHAT
-    ),
+    bool, option("--trust-remote-code", "Allow model code that comes with the checkpoint to run.", panel=_WHAT)
 ]
-FormatName = Annotated[
-    Format, typer.Option("--format", metavar="FORMAT", help="Output format: text or json.", rich_help_panel=_OUTPUT)
-]
-Json = Annotated[bool, typer.Option("--json", help="Short for --format json.", rich_help_panel=_OUTPUT)]
+Json = Annotated[bool, option("--json", "Short for --format json.", panel=_OUTPUT)]
 OutputFile = Annotated[
     Path | None,
-    typer.Option(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="Write to FILE atomically; use - for stdout.",
-        rich_help_panel=_OUTPUT,
-        callback=_file,
-    ),
+    option("-o --output", "Write to FILE atomically; use - for stdout.", "FILE", panel=_OUTPUT, callback=_file),
 ]
-Quiet = Annotated[
-    bool, typer.Option("-q", "--quiet", help="Show only the verdict and errors; no progress.", rich_help_panel=_OUTPUT)
-]
+Quiet = Annotated[bool, option("-q --quiet", "Show only the verdict and errors; no progress.", panel=_OUTPUT)]
 FailOnMissing = Annotated[
     bool,
-    typer.Option(
-        "--exit-code",
-        help="Exit with 1 if a weight that the logits depend on is new or mismatched.",
-        rich_help_panel=_OUTPUT,
-    ),
+    option("--exit-code", "Exit with 1 if a weight that the logits depend on is new or mismatched.", panel=_OUTPUT),
 ]
 
 
@@ -182,9 +115,11 @@ class Reach:
     cache_dir: CacheDir = None
     token: Token = None
     offline: Offline = False
-    adapter: Adapter = None
+    adapter: Annotated[
+        str | None, option("--adapter", "A PEFT adapter to apply to MODEL.", "ADAPTER", panel=_WHERE)
+    ] = None
     timeout: Timeout = None
-    no_cache: NoCache = False
+    no_cache: Annotated[bool, option("--no-cache", "Ignore the report cache.", panel=_WHERE)] = False
 
     def keywords(self) -> dict[str, Any]:
         """The keyword arguments of the api. Raises UsageError for no time at all."""
@@ -212,7 +147,15 @@ class Wanted:
     labels: Labels = None
     task: TaskName = None
     model_class: ModelClass = None
-    tokens: Tokens = None
+    tokens: Annotated[
+        str | None,
+        option(
+            "--tokens",
+            "Score with these tokens of a causal language model; id:9693 names a token by its ID.",
+            "NO,YES",
+            panel=_WHAT,
+        ),
+    ] = None
     trust_remote_code: TrustRemoteCode = False
 
     def keywords(self) -> dict[str, Any]:
@@ -233,7 +176,7 @@ class Wanted:
 class Pages:
     """How what has no verdict is written, and where to."""
 
-    format: FormatName = Format.text
+    format: Annotated[Format, option("--format", "Output format: text or json.", "FORMAT", panel=_OUTPUT)] = Format.text
     json: Json = False
     output: OutputFile = None
 

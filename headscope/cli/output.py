@@ -149,9 +149,9 @@ def exit_status(report: "Report", *, fail_on_missing: bool) -> int:
     """3 where something could not be determined, 1 where weights in use are missing and `--exit-code` was given,
     otherwise 0.
     """
-    from headscope import render
+    from headscope.render.verdict import is_missing_weights
 
     if report.not_determined:
         return ExitCode.UNDETERMINED
-    missing = fail_on_missing and render.is_missing_weights(report)
+    missing = fail_on_missing and is_missing_weights(report)
     return ExitCode.FINDINGS if missing else ExitCode.OK

@@ -5,8 +5,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
-import typer
-
 from headscope.cli.check import Split, TextColumns
 from headscope.cli.options import (
     CacheDir,
@@ -21,6 +19,7 @@ from headscope.cli.options import (
     TrustRemoteCode,
     Variant,
     check_timeout,
+    option,
 )
 from headscope.cli.output import check_output, write_report, write_text
 from headscope.cli.progress import telling_progress
@@ -45,40 +44,10 @@ class Precision(StrEnum):
     float16 = "float16"
 
 
-ImageColumn = Annotated[
-    str | None,
-    typer.Option(
-        "--image-column",
-        metavar="COLUMN",
-        help="Instead of texts: the column of images, as paths relative to FILE or as `datasets` saved them.",
-        rich_help_panel=_LABELLED,
-    ),
-]
-AudioColumn = Annotated[
-    str | None,
-    typer.Option(
-        "--audio-column",
-        metavar="COLUMN",
-        help="Instead of texts: the column of 16-bit WAV files.",
-        rich_help_panel=_LABELLED,
-    ),
-]
 Data = Annotated[
     str | None,
-    typer.Option(
-        "--data",
-        metavar="FILE",
-        help="Labeled texts: csv, tsv, jsonl, parquet, or a folder that `datasets` saved.",
-        rich_help_panel=_LABELLED,
-    ),
-]
-LabelColumn = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--label-column",
-        metavar="COLUMN",
-        help="The column of the labels; repeat it for columns of 0 and 1, one for each class.",
-        rich_help_panel=_LABELLED,
+    option(
+        "--data", "Labeled texts: csv, tsv, jsonl, parquet, or a folder that `datasets` saved.", "FILE", panel=_LABELLED
     ),
 ]
 
@@ -93,72 +62,28 @@ class Labels(StrEnum):
 
 Task = Annotated[
     Labels | None,
-    typer.Option(
+    option(
         "--task",
-        help="What the labels are (default: lists and several columns are multi-label, numbers with fractions are "
+        "What the labels are (default: lists and several columns are multi-label, numbers with fractions are "
         "regression).",
-        rich_help_panel=_LABELLED,
+        panel=_LABELLED,
     ),
 ]
 Limit = Annotated[
     int,
-    typer.Option(
+    option(
         "--limit",
-        metavar="N",
-        help="Largest number of rows to use; of more, a sample drawn with the seed, with the same share of each class.",
-        rich_help_panel=_LABELLED,
+        "Largest number of rows to use; of more, a sample drawn with the seed, with the same share of each class.",
+        "N",
+        panel=_LABELLED,
     ),
 ]
-Folds = Annotated[
-    int,
-    typer.Option("--folds", metavar="N", help="Number of folds of the cross-validation.", rich_help_panel=_SCORES),
-]
-Seed = Annotated[
-    int,
-    typer.Option(
-        "--seed",
-        metavar="N",
-        help="Seed of the sample, the folds, the bootstrap and the tests.",
-        rich_help_panel=_SCORES,
-    ),
-]
-Device = Annotated[
-    str, typer.Option("--device", metavar="DEVICE", help="Where the model runs: cpu, cuda, ...", rich_help_panel=_RUN)
-]
-BatchSize = Annotated[
-    int, typer.Option("--batch-size", metavar="N", help="Number of texts that run together.", rich_help_panel=_RUN)
-]
-FeaturesFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "--features",
-        metavar="DIR",
-        help="Keep the vectors in DIR, as .npy files (default: a temporary folder).",
-        rich_help_panel=_RUN,
-    ),
-]
-Dtype = Annotated[
-    Precision,
-    typer.Option(
-        "--dtype",
-        help="Number format of the model. auto: float32 on the CPU; elsewhere the checkpoint's half precision, if it "
-        "changes no vector of sample texts.",
-        rich_help_panel=_RUN,
-    ),
-]
-Code = Annotated[
-    bool,
-    typer.Option(
-        "--code", help="Write a Python module with a classifier on the best vector.", rich_help_panel="Output"
-    ),
-]
+Device = Annotated[str, option("--device", "Where the model runs: cpu, cuda, ...", "DEVICE", panel=_RUN)]
 
 
 Details = Annotated[
     bool,
-    typer.Option(
-        "--details", help="Show everything: rows that may be labeled wrongly, reasons, second opinions, the method."
-    ),
+    option("--details", "Show everything: rows that may be labeled wrongly, reasons, second opinions, the method."),
 ]
 
 
@@ -168,24 +93,41 @@ class Labeled:
 
     data: Data = None
     text_column: TextColumns = None
-    image_column: ImageColumn = None
-    audio_column: AudioColumn = None
-    label_column: LabelColumn = None
+    image_column: Annotated[
+        str | None,
+        option(
+            "--image-column",
+            "Instead of texts: the column of images, as paths relative to FILE or as `datasets` saved them.",
+            "COLUMN",
+            panel=_LABELLED,
+        ),
+    ] = None
+    audio_column: Annotated[
+        str | None,
+        option("--audio-column", "Instead of texts: the column of 16-bit WAV files.", "COLUMN", panel=_LABELLED),
+    ] = None
+    label_column: Annotated[
+        list[str] | None,
+        option(
+            "--label-column",
+            "The column of the labels; repeat it for columns of 0 and 1, one for each class.",
+            "COLUMN",
+            panel=_LABELLED,
+        ),
+    ] = None
     task: Task = None
     split: Split = None
     limit: Limit = 2000
 
     def keywords(self) -> dict[str, Any]:
         """The keyword arguments of the api. Raises UsageError without data or their columns."""
-        for option, value in (
+        for name, value in (
             ("--data FILE", self.data),
             ("--text-column COLUMN", self.text_column or self.image_column or self.audio_column),
             ("--label-column COLUMN", self.label_column),
         ):
             if not value:
-                raise UsageError(
-                    f"{option.split()[0]} is missing: probe scores vectors on labeled data", f"add {option}"
-                )
+                raise UsageError(f"{name.split()[0]} is missing: probe scores vectors on labeled data", f"add {name}")
         names = ("data", "image_column", "audio_column", "label_column", "split", "limit")
         return {name: getattr(self, name) for name in names} | {
             "text_column": self.text_column or (),
@@ -197,12 +139,27 @@ class Labeled:
 class Scores:
     """How the vectors are read and scored."""
 
-    folds: Folds = 5
-    seed: Seed = 0
+    folds: Annotated[int, option("--folds", "Number of folds of the cross-validation.", "N", panel=_SCORES)] = 5
+    seed: Annotated[
+        int, option("--seed", "Seed of the sample, the folds, the bootstrap and the tests.", "N", panel=_SCORES)
+    ] = 0
     device: Device = "cpu"
-    batch_size: BatchSize = 32
-    dtype: Dtype = Precision.auto
-    features: FeaturesFolder = None
+    batch_size: Annotated[int, option("--batch-size", "Number of texts that run together.", "N", panel=_RUN)] = 32
+    dtype: Annotated[
+        Precision,
+        option(
+            "--dtype",
+            "Number format of the model. auto: float32 on the CPU; elsewhere the checkpoint's half precision, if it "
+            "changes no vector of sample texts.",
+            panel=_RUN,
+        ),
+    ] = Precision.auto
+    features: Annotated[
+        Path | None,
+        option(
+            "--features", "Keep the vectors in DIR, as .npy files (default: a temporary folder).", "DIR", panel=_RUN
+        ),
+    ] = None
 
     def keywords(self) -> dict[str, Any]:
         """The keyword arguments of the api."""
@@ -239,6 +196,9 @@ class Place:
             "timeout",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}
+
+
+Code = Annotated[bool, option("--code", "Write a Python module with a classifier on the best vector.", panel="Output")]
 
 
 def probe(  # noqa: PLR0917  Typer passes them by name

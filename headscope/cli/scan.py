@@ -16,7 +16,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headscope.cli.check import FailOn, IgnoreRules, ProfileName, Select, exit_code_of, rule_names
-from headscope.cli.options import CacheDir, Format, NumLabels, Offline, Quiet, Revision, TaskName, Timeout, Token
+from headscope.cli.options import (
+    CacheDir,
+    Format,
+    NumLabels,
+    Offline,
+    Quiet,
+    Revision,
+    TaskName,
+    Timeout,
+    Token,
+    option,
+)
 from headscope.cli.output import check_output, print_screen, write_file, write_stderr, write_stdout
 from headscope.cli.progress import is_watched
 from headscope.errors import ExitCode, UsageError
@@ -33,82 +44,10 @@ Models = Annotated[
     list[str] | None,
     typer.Argument(metavar="MODEL", help="Checkpoints, each as for inspect.", show_default=False),
 ]
-From = Annotated[
-    str | None,
-    typer.Option(
-        "--from", metavar="FILE", help="A text file with one model per line; - is stdin.", rich_help_panel=_SOURCES
-    ),
-]
-Folder = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--folder", metavar="DIR", help="Every checkpoint and snapshot below DIR; repeatable.", rich_help_panel=_SOURCES
-    ),
-]
-Author = Annotated[
-    str | None,
-    typer.Option("--author", metavar="NAME", help="Models of this user on the Hub.", rich_help_panel=_SOURCES),
-]
-Filter = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--filter",
-        metavar="TAG",
-        help="Models on the Hub with this tag, such as text-classification; repeatable.",
-        rich_help_panel=_SOURCES,
-    ),
-]
-Search = Annotated[
-    str | None,
-    typer.Option(
-        "--search", metavar="TEXT", help="Models on the Hub with TEXT in their IDs.", rich_help_panel=_SOURCES
-    ),
-]
-Collection = Annotated[
-    str | None,
-    typer.Option("--collection", metavar="SLUG", help="Models of a collection on the Hub.", rich_help_panel=_SOURCES),
-]
-Limit = Annotated[
-    int | None,
-    typer.Option("--limit", metavar="N", min=1, help="At most N models from the Hub.", rich_help_panel=_SOURCES),
-]
+Limit = Annotated[int | None, option("--limit", "At most N models from the Hub.", "N", panel=_SOURCES, min=1)]
 For = Annotated[
     ProfileName | None,
-    typer.Option(
-        "--for", metavar="PROFILE", help="training or inference (default: what each checkpoint is ready for)."
-    ),
-]
-Out = Annotated[
-    str | None,
-    typer.Option(
-        "-o",
-        "--output",
-        metavar="OUT",
-        help="Append each row to OUT: a file of JSON lines, or Parquet in FOLDER/ or NAME.parquet (default: stdout).",
-        rich_help_panel=_TABLE,
-    ),
-]
-Summary = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--summary",
-        metavar="FILE",
-        help="Write the summary to FILE too: .txt, .md, .html or .json; repeatable.",
-        rich_help_panel=_TABLE,
-    ),
-]
-SummaryFormat = Annotated[
-    Format,
-    typer.Option("--format", metavar="FORMAT", help="Format of the summary: text or json.", rich_help_panel=_TABLE),
-]
-SummaryJson = Annotated[bool, typer.Option("--json", help="Short for --format json.", rich_help_panel=_TABLE)]
-Resume = Annotated[
-    bool,
-    typer.Option("--resume", help="Continue OUT: skip the models that it holds.", rich_help_panel=_TABLE),
-]
-OnlyNew = Annotated[
-    bool,
-    typer.Option("--only-new", help="Continue OUT: skip the commits that it holds.", rich_help_panel=_TABLE),
+    option("--for", "training or inference (default: what each checkpoint is ready for).", "PROFILE"),
 ]
 
 
@@ -119,34 +58,8 @@ class Engine(StrEnum):
     ray = "ray"
 
 
-EngineName = Annotated[
-    Engine,
-    typer.Option(
-        "--engine",
-        help="local: processes on this machine; ray: a Ray cluster (RAY_ADDRESS), which writes Parquet.",
-        rich_help_panel=_WORK,
-    ),
-]
 Workers = Annotated[
-    int | None,
-    typer.Option(
-        "--workers", metavar="N", min=1, help="Number of processes (default: two per core).", rich_help_panel=_WORK
-    ),
-]
-TimeLimit = Annotated[
-    float | None,
-    typer.Option(
-        "--time-limit", metavar="SECONDS", help="Time limit for one checkpoint (default: 300).", rich_help_panel=_WORK
-    ),
-]
-MemoryLimit = Annotated[
-    float | None,
-    typer.Option(
-        "--memory-limit",
-        metavar="GIB",
-        help="Memory limit for one checkpoint, without the libraries (default: 8).",
-        rich_help_panel=_WORK,
-    ),
+    int | None, option("--workers", "Number of processes (default: two per core).", "N", panel=_WORK, min=1)
 ]
 
 
@@ -155,12 +68,29 @@ class SourceOptions:
     """Which checkpoints are scanned."""
 
     models: Models = None
-    listed: From = None
-    folder: Folder = None
-    author: Author = None
-    filters: Filter = None
-    search: Search = None
-    collection: Collection = None
+    listed: Annotated[
+        str | None, option("--from", "A text file with one model per line; - is stdin.", "FILE", panel=_SOURCES)
+    ] = None
+    folder: Annotated[
+        list[str] | None,
+        option("--folder", "Every checkpoint and snapshot below DIR; repeatable.", "DIR", panel=_SOURCES),
+    ] = None
+    author: Annotated[str | None, option("--author", "Models of this user on the Hub.", "NAME", panel=_SOURCES)] = None
+    filters: Annotated[
+        list[str] | None,
+        option(
+            "--filter",
+            "Models on the Hub with this tag, such as text-classification; repeatable.",
+            "TAG",
+            panel=_SOURCES,
+        ),
+    ] = None
+    search: Annotated[
+        str | None, option("--search", "Models on the Hub with TEXT in their IDs.", "TEXT", panel=_SOURCES)
+    ] = None
+    collection: Annotated[
+        str | None, option("--collection", "Models of a collection on the Hub.", "SLUG", panel=_SOURCES)
+    ] = None
     limit: Limit = None
 
     def on_hub(self) -> dict[str, Any] | None:
@@ -180,10 +110,10 @@ class SourceOptions:
         """Raises UsageError for an empty value, such as that of a shell variable that isn't set: a lost source."""
         one = {"--from": self.listed, "--author": self.author, "--search": self.search, "--collection": self.collection}
         many = {"--folder": self.folder or (), "--filter": self.filters or ()}
-        values = {option: [value] for option, value in one.items()} | many
-        for option in values:
-            if "" in values[option]:
-                raise UsageError(f"The value of {option} is empty.", f"Leave out {option}, or give it a value.")
+        values = {name: [value] for name, value in one.items()} | many
+        for name in values:
+            if "" in values[name]:
+                raise UsageError(f"The value of {name} is empty.", f"Leave out {name}, or give it a value.")
 
 
 @dataclass(frozen=True)
@@ -213,12 +143,29 @@ class HubReading:
 class TableOptions:
     """Where the rows go."""
 
-    output: Out = None
-    resume: Resume = False
-    only_new: OnlyNew = False
-    summary: Summary = None
-    format: SummaryFormat = Format.text
-    json: SummaryJson = False
+    output: Annotated[
+        str | None,
+        option(
+            "-o --output",
+            "Append each row to OUT: a file of JSON lines, or Parquet in FOLDER/ or NAME.parquet (default: stdout).",
+            "OUT",
+            panel=_TABLE,
+        ),
+    ] = None
+    resume: Annotated[bool, option("--resume", "Continue OUT: skip the models that it holds.", panel=_TABLE)] = False
+    only_new: Annotated[bool, option("--only-new", "Continue OUT: skip the commits that it holds.", panel=_TABLE)] = (
+        False
+    )
+    summary: Annotated[
+        list[Path] | None,
+        option(
+            "--summary", "Write the summary to FILE too: .txt, .md, .html or .json; repeatable.", "FILE", panel=_TABLE
+        ),
+    ] = None
+    format: Annotated[Format, option("--format", "Format of the summary: text or json.", "FORMAT", panel=_TABLE)] = (
+        Format.text
+    )
+    json: Annotated[bool, option("--json", "Short for --format json.", panel=_TABLE)] = False
     quiet: Quiet = False
 
     @property
@@ -236,10 +183,24 @@ class TableOptions:
 class WorkerOptions:
     """How many processes and where, and what one checkpoint may take."""
 
-    engine: EngineName = Engine.local
+    engine: Annotated[
+        Engine,
+        option(
+            "--engine",
+            "local: processes on this machine; ray: a Ray cluster (RAY_ADDRESS), which writes Parquet.",
+            panel=_WORK,
+        ),
+    ] = Engine.local
     workers: Workers = None
-    time_limit: TimeLimit = None
-    memory_limit: MemoryLimit = None
+    time_limit: Annotated[
+        float | None, option("--time-limit", "Time limit for one checkpoint (default: 300).", "SECONDS", panel=_WORK)
+    ] = None
+    memory_limit: Annotated[
+        float | None,
+        option(
+            "--memory-limit", "Memory limit for one checkpoint, without the libraries (default: 8).", "GIB", panel=_WORK
+        ),
+    ] = None
 
 
 def scan(sources: SourceOptions, hub: HubReading, rules: RulesOfRows, table: TableOptions, work: WorkerOptions) -> int:

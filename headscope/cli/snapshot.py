@@ -3,15 +3,15 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from headscope.cli.options import Json, Source
+from headscope.cli.options import Json, Source, option
 from headscope.cli.output import check_output, write_stdout
 from headscope.cli.progress import telling_progress
 from headscope.errors import ExitCode, UsageError
 
-SnapshotFile = Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The file to write.")]
-Silent = Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing and show no progress.")]
+SnapshotFile = Annotated[Path, option("-o --output", "The file to write.", "FILE")]
+
+
+Silent = Annotated[bool, option("-q --quiet", "Print nothing and show no progress.")]
 
 
 def snapshot(source: Source, output: SnapshotFile, json: Json = False, quiet: Silent = False) -> int:
@@ -23,7 +23,8 @@ def snapshot(source: Source, output: SnapshotFile, json: Json = False, quiet: Si
         from headscope import api
 
         manifest = api.snapshot(source.model, str(output), progress=tell, **source.uncached())
-    from headscope.render import document, snapshot_sentence
+    from headscope.render import document
+    from headscope.render.words import snapshot_sentence
 
     if json:
         write_stdout(document.json_text(document.snapshot_document(manifest, str(output))))

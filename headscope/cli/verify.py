@@ -3,10 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, cast
 
-import typer
-
 from headscope.cli.check import Written, exit_code, rule_names
-from headscope.cli.options import Model, NumLabels, Reach, check_num_labels
+from headscope.cli.options import Model, NumLabels, Reach, check_num_labels, option
 from headscope.cli.output import check_output, write_screen, write_text
 from headscope.cli.progress import telling_progress
 from headscope.errors import UsageError
@@ -18,45 +16,31 @@ if TYPE_CHECKING:
 _RULES = "Rules"
 _EXAMPLE = "HS701,HS702"
 
-With = Annotated[
-    str,
-    typer.Option(
-        "--with",
-        metavar="LOADER",
-        help="What loads MODEL: transformers, peft, sentence-transformers, trl, setfit, or MODULE:FUNCTION.",
-    ),
-]
-Against = Annotated[
-    str | None,
-    typer.Option(
-        "--against", metavar="MODEL", help="The checkpoint to compare with (default: MODEL). --adapter belongs to it."
-    ),
-]
-Head = Annotated[bool, typer.Option("--head", help="Compare only the tensors of the head and those of an adapter.")]
-Whole = Annotated[bool, typer.Option("--all", help="Compare every tensor and buffer (the default).")]
-Select = Annotated[
-    str | None, typer.Option("--select", metavar="IDS", help="Run only these rules.", rich_help_panel=_RULES)
-]
+Select = Annotated[str | None, option("--select", "Run only these rules.", "IDS", panel=_RULES)]
 IgnoreRules = Annotated[
-    str | None,
-    typer.Option(
-        "--ignore", metavar="IDS", help="Rules whose findings don't fail the verification.", rich_help_panel=_RULES
-    ),
+    str | None, option("--ignore", "Rules whose findings don't fail the verification.", "IDS", panel=_RULES)
 ]
-FailOn = Annotated[
-    str,
-    typer.Option("--fail-on", metavar="SEVERITY", help="error, warning or note.", rich_help_panel=_RULES),
-]
+FailOn = Annotated[str, option("--fail-on", "error, warning or note.", "SEVERITY", panel=_RULES)]
 
 
 @dataclass(frozen=True)
 class Compare:
     """What loads the model, and what it is compared with."""
 
-    loader: With = "transformers"
-    against: Against = None
-    head: Head = False
-    all: Whole = False
+    loader: Annotated[
+        str,
+        option(
+            "--with",
+            "What loads MODEL: transformers, peft, sentence-transformers, trl, setfit, or MODULE:FUNCTION.",
+            "LOADER",
+        ),
+    ] = "transformers"
+    against: Annotated[
+        str | None,
+        option("--against", "The checkpoint to compare with (default: MODEL). --adapter belongs to it.", "MODEL"),
+    ] = None
+    head: Annotated[bool, option("--head", "Compare only the tensors of the head and those of an adapter.")] = False
+    all: Annotated[bool, option("--all", "Compare every tensor and buffer (the default).")] = False
     num_labels: NumLabels = None
 
 

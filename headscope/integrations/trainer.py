@@ -14,10 +14,10 @@ class HeadscopeCallback(TrainingGate, TrainerCallback):
     """Runs `headscope check --for training` once, when training begins, on the main process; then verifies each save.
 
     `on_fail` and `on_undetermined` are `raise` or `warn`. If headscope cannot examine the model at all, that counts as
-    undetermined; with `on_fail="warn"` it is always a logged warning, and training goes on. `select` and `ignore` as for
-    `headscope.check`; `loading_info` is what `from_pretrained(..., output_loading_info=True)` returned: with it nothing
-    has to be read again. Without it `loaded_from` names the checkpoint, if the model does not record it. The model
-    is left as it is. `result` holds what the rules said. Raises CheckFailed before the first step.
+    undetermined; with `on_fail="warn"` it is always a logged warning, and training goes on. `select` and `ignore` as
+    for `headscope.check`; `loading_info` is what `from_pretrained(..., output_loading_info=True)` returned: with it
+    nothing has to be read again. Without it `loaded_from` names the checkpoint, if the model does not record it. The
+    model is left as it is. `result` holds what the rules said. Raises CheckFailed before the first step.
 
     With `verify_saves`, each `checkpoint-*` is read back and compared with the live model, as `headscope.verify_save`
     does (`verify_saves="head"` reads only the numbers of the head), and at the end headscope reports a head that

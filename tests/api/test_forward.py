@@ -207,7 +207,7 @@ def test_invented_inputs_are_said_to_be_and_score_no_label(pad: int | None, tmp_
 def screen(report: ForwardReport) -> str:
     from rich.console import Console
 
-    from headscope.render import forward_screen
+    from headscope.render.forward import forward_screen
 
     console = Console(width=300)
     with console.capture() as captured:

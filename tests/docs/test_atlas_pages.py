@@ -11,9 +11,9 @@ import pytest
 from headscope.facts import PaddingEffect, ParameterStatus, Task
 from headscope.facts.atlas import HeadEntry
 from headscope.facts.plain import from_dict, to_dict
-from headscope.render.diagram.entry import entry_picture
 from headscope.render.diagram.svg import svg_text
 from scripts.atlas_page import atlas_page
+from scripts.entry_picture import entry_picture
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -617,3 +617,16 @@ def test_numbers_that_were_rounded_to_few_steps_repeat_and_pruned_ones_do_not() 
 )
 def test_a_constant_bias_has_one_number_several_times(bias: list[float], constant: bool) -> None:
     assert bias_statistics("b", torch.tensor(bias, dtype=torch.float32), 16).is_constant is constant
+
+
+@pytest.mark.parametrize(
+    ("scheme", "draw"),
+    [("normal(0.02)", lambda weight: nn.init.normal_(weight, std=0.02)), ("Xavier", nn.init.xavier_normal_),
+     ("Xavier", nn.init.xavier_uniform_), ("orthogonal", nn.init.orthogonal_),
+     ("Kaiming normal", lambda weight: nn.init.kaiming_normal_(weight, nonlinearity="relu")),
+     ("nn.Linear's default", lambda weight: nn.init.kaiming_uniform_(weight, a=math.sqrt(5)))],
+)  # fmt: skip
+def test_the_scheme_is_the_one_that_drew_the_numbers(scheme: str, draw: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    torch.manual_seed(0)
+    found = matrix_statistics("w", draw(torch.empty(300, 700)), None)
+    assert (found.scheme, abs(found.scheme_z) < 3) == (scheme, True)

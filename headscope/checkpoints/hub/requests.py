@@ -25,7 +25,7 @@ _PASSING = (408, 429, 500, 502, 503, 504)
 _MISSING = 404
 _ATTEMPTS = 4
 _MOST_REDIRECTS = 20
-_LARGEST_REDIRECT = 20_000
+_DIGITS_OF_REDIRECT = 4
 _MOST_DIGITS = 10
 _PAUSE = 0.5
 _RESOLVE = "/resolve/"
@@ -134,9 +134,10 @@ class HubConnection:
             answer = self._answer(request, url, name)
             if answer.next_request is None:
                 break
-            if not answer.is_closed:  # read whole, its connection serves the next request too
-                with suppress(NetworkError):
-                    Response(answer, ()).body(_LARGEST_REDIRECT, name, self.deadline)
+            size = answer.headers.get("Content-Length", "")
+            if not answer.is_closed and size.isascii() and size.isdigit() and len(size) <= _DIGITS_OF_REDIRECT:
+                with suppress(NetworkError):  # read whole, its connection serves the next request too
+                    Response(answer, ()).body(int(size), name, self.deadline)
             answer.close()
             before.append(answer)
             request = answer.next_request
