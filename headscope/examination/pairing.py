@@ -33,7 +33,7 @@ class StoredPair:
 
 
 class Pairing:
-    """Which stored tensors make which of the model's; `used` are the keys of those that were asked for."""
+    """Which stored tensors make which of the model's; `used` are the keys of those that were paired."""
 
     def __init__(self, module: nn.Module, manifest: CheckpointManifest, places: list[StoredFiles]) -> None:
         self.module = module
