@@ -128,7 +128,7 @@ class TensorBytes:
         return found
 
     def places(self, headers: Iterable[TensorHeader]) -> dict[TensorHeader, tuple[int, int] | None]:
-        """Where the data of each tensor is in its file: as its header says, or else as the file itself shows.
+        """Where the data of each tensor is in its file: as its header says, otherwise as the file shows.
 
         None for a tensor that is not there, and for one in a pickle whose elements don't follow in order.
         """
