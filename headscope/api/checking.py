@@ -26,7 +26,7 @@ from headscope.examination.checkpoint import Examined, examine
 from headscope.examination.evidence import gather
 from headscope.examination.in_memory import is_in_memory
 from headscope.examination.labeled import DataRequest, Labeled, read_labeled, with_data
-from headscope.examination.request import Progress, Request
+from headscope.examination.request import ModuleRequest, Progress, Request
 from headscope.examination.structure import ReportMemory
 from headscope.facts import Profile, Unavailable
 from headscope.facts.check import CheckResult, Subject
@@ -123,8 +123,8 @@ def check(
                 "predict needs a tokenizer, and a model in memory has none", "save the model, and check that folder"
             )
         labeled = read_labeled(labeled_data) if labeled_data else None
-        own = {} if optimizer is None else {"optimizer": optimizer}
-        subject = live_subject(reference, wanted, **module_options(rest, ModuleOptions.__annotations__, **own))
+        known = (*ModuleOptions.__annotations__, "optimizer")
+        subject = live_subject(reference, wanted, ModuleRequest(**module_options(rest, known)), optimizer)
         return _judged(with_data(subject, labeled), selection)
     if optimizer is not None:
         raise UsageError("optimizer is an option for a model in memory, not for a checkpoint", "leave it out")

@@ -16,7 +16,7 @@ from headscope.examination.environment import environment
 from headscope.examination.in_memory import is_in_memory
 from headscope.examination.loading import choose_class
 from headscope.examination.reading import WITHOUT_WEIGHTS, loadable, read_checkpoint
-from headscope.examination.request import Progress, Request
+from headscope.examination.request import ModuleRequest, Progress, Request
 from headscope.facts import CheckpointKind, CheckpointManifest, Report
 from headscope.facts.environment import tool_version
 from headscope.facts.forward import LabelScore, Scored
@@ -157,7 +157,7 @@ def _forward_in_memory(module: nn.Module, device: str, material: Material, optio
     given = {name: options.get(name) for name in ("example_inputs", "output")}
     if runs_by_itself(module):  # then the probe has labels too, and shows the loss
         options = {name: value for name, value in options.items() if name != "example_inputs"}
-    report = inspect_module(module, **options)
+    report = inspect_module(module, ModuleRequest(**options))
     observation = observe_live(module, report.model.task, **given)
     if observation.invented and observation.logits is not None:
         observation = replace(observation, notes=(*observation.notes, _INVENTED))

@@ -11,7 +11,7 @@ from headscope.api.options import make_request, module_options
 from headscope.api.shown import Examination, shown
 from headscope.examination.checkpoint import examine
 from headscope.examination.in_memory import is_in_memory
-from headscope.examination.request import Progress
+from headscope.examination.request import ModuleRequest, Progress
 
 if TYPE_CHECKING:
     from torch import nn
@@ -80,7 +80,9 @@ def inspect(
     if is_in_memory(reference):
         from headscope.examination.live import inspect_module
 
-        return shown(inspect_module(reference, **module_options(options, ModuleOptions.__annotations__, **own)))
+        return shown(
+            inspect_module(reference, ModuleRequest(**module_options(options, ModuleOptions.__annotations__, **own)))
+        )
     from headscope.examination.findings import with_findings
 
     request = make_request(reference, options | own)

@@ -16,9 +16,10 @@ from headscope.checks import Selection
 from headscope.checks.saved import COMMAND
 from headscope.errors import HeadscopeError, UsageError
 from headscope.examination.in_memory import is_in_memory
+from headscope.examination.request import ModuleRequest
 from headscope.facts import Report, Unavailable
 from headscope.facts.counting import few_of
-from headscope.facts.verification import Compared, HeadMove, LoadedModel, SavedModel
+from headscope.facts.verification import HeadMove, LoadedModel, ModelComparison, SavedModel
 
 if TYPE_CHECKING:
     from torch import nn
@@ -101,7 +102,9 @@ def _report_on(model: Any, *, is_adapter: bool, options: Mapping[str, Any]) -> t
 
     own = options_of(RunOptions, options)
     try:
-        return (inspect_module(model, **options) if is_adapter else see(model, **own).alone), ""
+        return (
+            inspect_module(model, ModuleRequest(**options)) if is_adapter else see(model, ModuleRequest(**own)).alone
+        ), ""
     except HeadscopeError as err:
         return None, err.message
 
@@ -133,10 +136,12 @@ class SaveWatch:
         unseen = [name for name in self.memory.names if name not in self.memory.digests]
         gaps = (Unavailable(few_of(unseen), "no process holds its whole numbers"),) if unseen else ()
         saved = SavedModel("the trained model", name, moves=counted)
-        compared = Compared(LoadedModel(saved.reference, name, ()), tuple(_sentence(move) for move in moves), gaps)
+        compared = ModelComparison(
+            LoadedModel(saved.reference, name, ()), tuple(_sentence(move) for move in moves), gaps
+        )
         return self._judged(saved, compared, ())
 
-    def _judged(self, saved: SavedModel, compared: Compared, notes: tuple[str, ...]) -> Verified:
+    def _judged(self, saved: SavedModel, compared: ModelComparison, notes: tuple[str, ...]) -> Verified:
         noted = replace(compared, notes=(*notes, *compared.notes))
         return judged(saved, noted, self.selection, command="verify-save", loader="memory")
 

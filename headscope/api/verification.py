@@ -18,7 +18,7 @@ from headscope.errors import HeadscopeError, Unsupported, UsageError
 from headscope.examination.in_memory import is_in_memory
 from headscope.examination.request import Progress, Request
 from headscope.facts.environment import tool_version
-from headscope.facts.verification import Compared, LoadedModel, SavedModel
+from headscope.facts.verification import LoadedModel, ModelComparison, SavedModel
 from headscope.fleet.processes import Worker, WorkerEnded
 
 if TYPE_CHECKING:
@@ -111,12 +111,12 @@ def verify(
     return _result(_loaded_apart(source, stored, chosen, head_only=head, progress=progress), chosen, selection)
 
 
-def _result(compared: Compared, loader: str, selection: Selection) -> Verified:
+def _result(compared: ModelComparison, loader: str, selection: Selection) -> Verified:
     return judged(compared.loaded, compared, selection, command="verify", loader=loader)
 
 
 def judged(
-    subject: LoadedModel | SavedModel, compared: Compared, selection: Selection, *, command: str, loader: str
+    subject: LoadedModel | SavedModel, compared: ModelComparison, selection: Selection, *, command: str, loader: str
 ) -> Verified:
     """What the selected rules say of a subject, beside the comparison that it comes from."""
     verdict, findings, ignored = judge_loaded(subject, selection, compared.gaps)
@@ -140,7 +140,7 @@ def judged(
 
 def _loaded_apart(
     source: Request, against: Request, loader: str, *, head_only: bool, progress: Progress | None
-) -> Compared:
+) -> ModelComparison:
     """The comparison made in a separate process: a loader may print, take all memory, or crash."""
     (progress or (lambda sentence: None))(f"loading with {loader} in a separate process")
     with tempfile.TemporaryFile() as said, Worker(stderr=said) as worker:
@@ -164,7 +164,7 @@ def _end_of(file: IO[bytes], most: int = 10_000) -> str:
     return file.read().decode("utf-8", errors="replace")
 
 
-def _load_and_compare(source: Request, against: Request, loader: str, head_only: bool) -> Compared:
+def _load_and_compare(source: Request, against: Request, loader: str, head_only: bool) -> ModelComparison:
     """The work of the separate process.
 
     A loader of the user is also looked for in the current folder. That comes last, and for such a loader only: a

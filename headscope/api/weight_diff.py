@@ -10,7 +10,7 @@ from headscope.api.options import make_request, module_options
 from headscope.api.shown import Examination, shown
 from headscope.examination.checkpoint import examine_weights
 from headscope.examination.in_memory import is_in_memory
-from headscope.examination.request import Progress
+from headscope.examination.request import ModuleRequest, Progress
 
 if TYPE_CHECKING:
     from torch import nn
@@ -68,5 +68,5 @@ def diff_weights(
     if is_in_memory(reference):
         from headscope.examination.live import diff_module
 
-        return shown(diff_module(reference, **module_options(options, LoadedOptions.__annotations__)))
+        return shown(diff_module(reference, ModuleRequest(**module_options(options, LoadedOptions.__annotations__))))
     return shown(examine_weights(make_request(reference, options), progress))

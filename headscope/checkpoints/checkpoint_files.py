@@ -11,7 +11,7 @@ from typing import Any
 from headscope.checkpoints.config_file import parse_object
 from headscope.checkpoints.formats.bytes import ByteSource
 from headscope.checkpoints.formats.safetensors_header import read_safetensors_header
-from headscope.checkpoints.formats.torch_file import read_torch_places
+from headscope.checkpoints.formats.torch_file import torch_places
 from headscope.checkpoints.local import WEIGHT_SUFFIXES, Folder
 from headscope.checkpoints.reference import HubReference, parse_reference
 from headscope.checkpoints.weights import Storage
@@ -110,6 +110,7 @@ class TensorBytes:
         self._sizes = sizes
         self._opened: dict[str, ByteSource] = {}
         self._places: dict[TensorHeader, tuple[int, int] | None] = {}
+        self._finders: dict[str, Callable[[str], tuple[int, int] | None]] = {}
         self.bytes_read = 0
 
     def read(self, wanted: Ranges) -> dict[TensorHeader, bytes]:
@@ -127,16 +128,15 @@ class TensorBytes:
         return found
 
     def places(self, headers: Iterable[TensorHeader]) -> dict[TensorHeader, tuple[int, int] | None]:
-        """Where the data of each tensor is in its file: as its header says, or else as the file itself shows.
+        """Where the data of each tensor is in its file: as its header says, otherwise as the file shows.
 
         None for a tensor that is not there, and for one in a pickle whose elements don't follow in order.
         """
         every = dict.fromkeys(headers)
         unknown = [header for header in every if header.data is None and header not in self._places]
         with self._files.reaching() if unknown else nullcontext():
-            for file, some in _by_file(unknown).items():
-                located = _located(self._source(file), [header.key for header in some])
-                self._places |= {header: located.get(header.key) for header in some}
+            for header in unknown:
+                self._places[header] = self._finder(header.file)(header.key)
         return {header: header.data or self._places[header] for header in every}
 
     def _read_parts(
@@ -151,6 +151,14 @@ class TensorBytes:
             inside = [(starts[bisect_right(starts, begin) - 1], begin, end) for begin, end in some]
             found[header] = b"".join(read[start][begin - start : end - start] for start, begin, end in inside)
         return found
+
+    def _finder(self, file: str) -> Callable[[str], tuple[int, int] | None]:
+        """What tells where a file has the data of a tensor."""
+        if file not in self._finders:
+            source = self._source(file)
+            is_safetensors = file.endswith(".safetensors")
+            self._finders[file] = _safetensors_places(source) if is_safetensors else torch_places(source)
+        return self._finders[file]
 
     def _source(self, file: str) -> ByteSource:
         if file not in self._opened:
@@ -172,11 +180,8 @@ def _by_file(headers: Iterable[TensorHeader]) -> dict[str, list[TensorHeader]]:
     return found
 
 
-def _located(source: ByteSource, keys: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """Where a file has the data of tensors, as far as it shows."""
-    if not source.name.endswith(".safetensors"):
-        return read_torch_places(source, keys)
-    return {header.key: header.data for header in read_safetensors_header(source) if header.data is not None}
+def _safetensors_places(source: ByteSource) -> Callable[[str], tuple[int, int] | None]:
+    return {header.key: header.data for header in read_safetensors_header(source)}.get
 
 
 def _parts_of(

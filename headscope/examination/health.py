@@ -164,7 +164,7 @@ def _size(shape: tuple[int, ...]) -> str:
 def _read(places: list[StoredFiles], wanted: list[HeadParameter]) -> tuple[Mapping[str, torch.Tensor], str, int]:
     """The tensors that could be read by their names, why one could not, and how many bytes they took."""
     found: dict[str, torch.Tensor] = {}
-    reasons = []
+    reasons: list[str] = []
     for place in places:
         stored = {item: header for item in wanted if (header := place.header_of(item)) is not None}
         whys = {header: why for item, header in stored.items() if (why := _why_unread(place, header, item))}

@@ -23,6 +23,7 @@ from headscope.examination.live_facts import (
 )
 from headscope.examination.module import Unwrapped, unwrap
 from headscope.examination.origin import LoadOrigin, Present, diff_of_info, find_origin, joined, prefixed
+from headscope.examination.request import ModuleRequest
 from headscope.examination.tracing import unless_contradicted, with_padding
 from headscope.facts import (
     CheckpointKind,
@@ -63,19 +64,7 @@ class LiveModel:
     program: HeadProgram | None = None
 
 
-def inspect_module(
-    module: nn.Module,
-    *,
-    example_inputs: Any = None,
-    labels: tuple[str, ...] = (),
-    task: str | None = None,
-    verify: bool = False,
-    health: bool = False,
-    output: str | None = None,
-    loaded_from: str | None = None,
-    loading_info: Mapping[str, Any] | None = None,
-    offline: bool = False,
-) -> Report:
+def inspect_module(module: nn.Module, asked: ModuleRequest) -> Report:
     """The examination of `module` as it is: mode, hooks, gradients, random state and device stay untouched.
 
     `example_inputs` is what its `forward` takes (a mapping, a tensor, or several in order); a model of Transformers
@@ -83,11 +72,11 @@ def inspect_module(
     checkpoint that the model was loaded from, as in `check`. With `health`, what the numbers of the classifier show.
     Raises Unsupported where the forward fails or gives no scores.
     """
-    seen = see(module, example_inputs=example_inputs, labels=labels, task=task, verify=verify, output=output)
-    report, origin = _compared(seen, loaded_from=loaded_from, loading_info=loading_info, offline=offline)
-    if loading_info is not None or origin is not None:
+    seen = see(module, asked)
+    report, origin = _compared(seen, asked)
+    if asked.loading_info is not None or origin is not None:
         report = _with_findings(seen, report, origin)
-    return replace(report, health=live_health(seen, report)) if health else report
+    return replace(report, health=live_health(seen, report)) if asked.health else report
 
 
 def live_health(seen: LiveModel, report: Report) -> HeadHealth:
@@ -114,33 +103,22 @@ def _initial_of(seen: LiveModel, weight: HeadParameter | None) -> InitialSpread 
     return initial_spread(origin, plain_name(weight.name.removeprefix(prefix)), stated)
 
 
-def _compared(
-    seen: LiveModel, *, loaded_from: str | None, loading_info: Mapping[str, Any] | None, offline: bool
-) -> tuple[Report, LoadOrigin | None]:
+def _compared(seen: LiveModel, asked: ModuleRequest) -> tuple[Report, LoadOrigin | None]:
     """The report with the statuses of the weights, where a checkpoint is known, and that checkpoint."""
-    if loading_info is not None:
-        return with_info(seen, loading_info), None
-    origin = find_origin(seen.unwrapped, seen.task, loaded_from=loaded_from, offline=offline)
+    if asked.loading_info is not None:
+        return with_info(seen, asked.loading_info), None
+    origin = find_origin(seen.unwrapped, seen.task, loaded_from=asked.loaded_from, offline=asked.offline)
     if isinstance(origin, LoadOrigin):
         return with_origin(seen, origin), origin
     gaps = () if origin is None else (origin,)
     return replace(seen.alone, not_determined=(*seen.alone.not_determined, *gaps)), None
 
 
-def diff_module(
-    module: nn.Module,
-    *,
-    labels: tuple[str, ...] = (),
-    task: str | None = None,
-    loaded_from: str | None = None,
-    loading_info: Mapping[str, Any] | None = None,
-    offline: bool = False,
-) -> Report:
+def diff_module(module: nn.Module, asked: ModuleRequest) -> Report:
     """The weights of `module` compared with the checkpoint that it was loaded from. It does not run."""
     unwrapped = unwrap(module)
-    found = task_of(unwrapped.origin, task)
-    seen = _seen(unwrapped, found, _untraced(unwrapped.module), labels)
-    report, _ = _compared(seen, loaded_from=loaded_from, loading_info=loading_info, offline=offline)
+    found = task_of(unwrapped.origin, asked.task)
+    report, _ = _compared(_seen(unwrapped, found, _untraced(unwrapped.module), asked.labels), asked)
     return replace(report, command="diff-weights", head=None)
 
 
@@ -160,23 +138,16 @@ def _with_findings(seen: LiveModel, report: Report, origin: LoadOrigin | None) -
     return replace(report, findings=found, profile=profile)
 
 
-def see(
-    module: nn.Module,
-    *,
-    example_inputs: Any = None,
-    labels: tuple[str, ...] = (),
-    task: str | None = None,
-    verify: bool = False,
-    output: str | None = None,
-) -> LiveModel:
+def see(module: nn.Module, asked: ModuleRequest | None = None) -> LiveModel:
     """What `module` shows on its own; see `inspect_module`. With `verify`, the effect of padding is measured too."""
+    asked = asked or ModuleRequest()
     unwrapped = unwrap(module)
-    inner, found = unwrapped.module, task_of(unwrapped.origin, task)
+    inner, found = unwrapped.module, task_of(unwrapped.origin, asked.task)
     programs: list[HeadProgram] = []
     with uncompiled(inner):
-        trace = _traced(unwrapped, example_inputs, found, output, programs.append)
-    trace = _with_padding(trace, inner, found) if verify else unless_contradicted(trace)
-    return replace(_seen(unwrapped, found, trace, labels), program=programs[-1])
+        trace = _traced(unwrapped, asked.example_inputs, found, asked.output, programs.append)
+    trace = _with_padding(trace, inner, found) if asked.verify else unless_contradicted(trace)
+    return replace(_seen(unwrapped, found, trace, asked.labels), program=programs[-1])
 
 
 def _seen(unwrapped: Unwrapped, found: Task, trace: HeadTrace, labels: tuple[str, ...]) -> LiveModel:

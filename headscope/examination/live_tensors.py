@@ -58,4 +58,4 @@ def models_of_transformers(module: nn.Module) -> Iterator[tuple[str, PreTrainedM
     for path, part in module.named_modules():
         if is_of_transformers(part) and not any(path.startswith(f"{other}.") or not other for other in found):
             found.append(path)
-            yield path, part  # type: ignore[misc]  # it is one of them
+            yield path, part

@@ -33,7 +33,7 @@ class StoredPair:
 
 
 class Pairing:
-    """Which stored tensors make which of the model's; `used` are the keys of those that were asked for."""
+    """Which stored tensors make which of the model's; `used` are the keys of those that were paired."""
 
     def __init__(self, module: nn.Module, manifest: CheckpointManifest, places: list[StoredFiles]) -> None:
         self.module = module
@@ -126,7 +126,7 @@ class Pairing:
         return pair if is_other and pair is not None and pair.is_converted else None
 
     def computed(self, item: LiveTensor) -> torch.Tensor | None:
-        """What stands in a tensor that no file holds: it follows from the adapter, or the class computes it."""
+        """The numbers of a tensor that no file holds: they follow from the adapter, or the class computes them."""
         return self.adapter.settled.get(item.name, self._buffers.get(item.name))
 
     @cached_property

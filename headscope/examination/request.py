@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from headscope.facts.location import Location
 
@@ -32,3 +33,18 @@ class Request:
     def reference(self) -> str:
         """The checkpoint as the user named it."""
         return self.location.reference
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleRequest:
+    """As what to examine a model in memory; `headscope.api.inspect` describes the fields."""
+
+    example_inputs: Any = None
+    labels: tuple[str, ...] = ()
+    task: str | None = None
+    output: str | None = None
+    loaded_from: str | None = None
+    loading_info: Mapping[str, Any] | None = None
+    offline: bool = False
+    verify: bool = False
+    health: bool = False

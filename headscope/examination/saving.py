@@ -17,7 +17,7 @@ from headscope.examination.saved_tensors import MAY_BE_MERGED, SavedTensors
 from headscope.examination.stored_tensors import StoredFiles
 from headscope.examination.tensor_checks import against_saved, open_gaps, unchecked
 from headscope.facts import ParameterStatus, TensorHeader, Unavailable
-from headscope.facts.verification import Compared, LoadedModel, SavedModel, Scope, TensorCheck, TensorStatus
+from headscope.facts.verification import LoadedModel, ModelComparison, SavedModel, Scope, TensorCheck, TensorStatus
 from headscope.facts.weights import NEW_AT_LOAD
 from headscope.upstream.peft import key_in_adapter, layer_of, plain_name, state_of_adapter
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def compare_with_save(
     module: nn.Module, path: Path, memory: HeadMemory, *, steps_behind: int = 0, head_only: bool = False
-) -> tuple[SavedModel, Compared]:
+) -> tuple[SavedModel, ModelComparison]:
     """`module` against what a save wrote to a folder or file, and what stayed open.
 
     With `head_only`, the tensors outside the head are looked up by their names and shapes, and not read.
@@ -59,7 +59,7 @@ def compare_with_save(
     )
     loaded = LoadedModel(found.reference, found.class_name, checks)
     scope, gaps = _scope(checks, stored, head_only=head_only), (*nothing, *open_gaps(checks))
-    return found, Compared(loaded, (), gaps, stored.bytes_read, scope)
+    return found, ModelComparison(loaded, (), gaps, stored.bytes_read, scope)
 
 
 def _scope(checks: Sequence[TensorCheck], stored: SavedTensors, *, head_only: bool) -> Scope:

@@ -197,7 +197,7 @@ def against_saved(bare: TensorCheck, tensor: torch.Tensor, place: StoredFiles, h
 
 
 def _judged_save(keyed: TensorCheck, tensor: torch.Tensor, place: StoredFiles, header: TensorHeader) -> TensorCheck:
-    """The status that the numbers of a save come to; rounding to its dtype is no difference."""
+    """The status that the numbers of a save come to; rounding to its dtype doesn't count as a difference."""
     import torch
 
     from headscope.model.numbers import compare_numbers

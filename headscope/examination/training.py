@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from headscope.examination.live import (
     with_origin,
 )
 from headscope.examination.origin import LoadOrigin, find_origin
+from headscope.examination.request import ModuleRequest
 from headscope.examination.tokenizer import read_tokenizer, with_effects
 from headscope.facts import ParameterStatus, Profile, Report, Unavailable
 from headscope.facts.check import HeadTrial, LiveFacts, Subject, TensorValues
@@ -40,15 +40,8 @@ _NO_TOKENIZER = Unavailable("tokenizer", "a model in memory has no tokenizer")
 def live_subject(
     module: nn.Module,
     profile: Profile,
-    *,
+    asked: ModuleRequest,
     optimizer: Any = None,
-    loaded_from: str | None = None,
-    loading_info: Mapping[str, Any] | None = None,
-    example_inputs: Any = None,
-    labels: tuple[str, ...] = (),
-    task: str | None = None,
-    output: str | None = None,
-    offline: bool = False,
 ) -> Subject:
     """Everything the rules look at, for a model in memory.
 
@@ -59,7 +52,7 @@ def live_subject(
     for inference that is not determined. With `loading_info`, which `from_pretrained` returns under
     `output_loading_info=True`, nothing is read.
     """
-    seen = see(module, example_inputs=example_inputs, labels=labels, task=task, verify=True, output=output)
+    seen = see(module, replace(asked, verify=True))
     subject = Subject(
         report=seen.alone,
         profile=profile,
@@ -71,17 +64,17 @@ def live_subject(
         live=_training_facts(seen, optimizer),
         inapplicable=(_NO_TOKENIZER,),
     )
-    if loading_info is not None:
-        found = replace(subject, report=with_info(seen, loading_info))
+    if asked.loading_info is not None:
+        found = replace(subject, report=with_info(seen, asked.loading_info))
     else:
-        found = _with_statuses(subject, seen, loaded_from=loaded_from, offline=offline)
+        found = _with_statuses(subject, seen, asked)
     found = replace(found, health=live_health(seen, found.report))
     return replace(found, unknown=(*found.unknown, _SHARDED)) if seen.unwrapped.is_sharded else found
 
 
-def _with_statuses(subject: Subject, seen: LiveModel, *, loaded_from: str | None, offline: bool) -> Subject:
+def _with_statuses(subject: Subject, seen: LiveModel, asked: ModuleRequest) -> Subject:
     """The subject with what the checkpoint gave, where one is known."""
-    match find_origin(seen.unwrapped, seen.task, loaded_from=loaded_from, offline=offline):
+    match find_origin(seen.unwrapped, seen.task, loaded_from=asked.loaded_from, offline=asked.offline):
         case LoadOrigin() as origin:
             return _compared(subject, seen, origin)
         case Unavailable() as gap:

@@ -29,7 +29,7 @@ from headscope.facts import CheckpointKind, CheckpointManifest, HeadTrace, Tenso
 from headscope.facts.check import HeadTrial
 from headscope.facts.counting import counted, few_of
 from headscope.facts.location import Location
-from headscope.facts.verification import Compared, LoadedModel, Scope, TensorCheck, TensorStatus
+from headscope.facts.verification import LoadedModel, ModelComparison, Scope, TensorCheck, TensorStatus
 from headscope.upstream.peft import plain_name
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class _HeadNames:
 
 def compare_with_checkpoint(
     module: nn.Module, request: Request, *, head_only: bool = False, progress: Progress | None = None
-) -> Compared:
+) -> ModelComparison:
     """Every tensor of `module` (with `head_only`, of its head) against the checkpoint that a request names.
 
     Raises a HeadscopeError where the checkpoint cannot be read or holds no weights.
@@ -123,7 +123,7 @@ def compare_with_checkpoint(
         gaps += (Unavailable("adapter", NOT_GIVEN),)
     if _state_of(places) != before:
         gaps += (Unavailable("weights", "the weight files changed while they were compared; run it again"),)
-    return Compared(
+    return ModelComparison(
         LoadedModel(
             reference=manifest.reference,
             class_name=type(inner).__name__,

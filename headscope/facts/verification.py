@@ -160,7 +160,7 @@ class SavedModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ModelComparison:
     """A model that was compared, sentences on how, what stayed open, how many stored bytes were read, and the scope."""
 
     loaded: LoadedModel

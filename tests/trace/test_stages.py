@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from headscope.examination.live import inspect_module
+from headscope.examination.request import ModuleRequest
 from headscope.facts import Stage
 from headscope.facts.head import HIDDEN_STATES
 
@@ -37,7 +38,7 @@ class Branched(nn.Module):
 
 
 def stages() -> tuple[Stage, ...]:
-    head = inspect_module(Branched(), example_inputs={"ids": IDS}).head
+    head = inspect_module(Branched(), ModuleRequest(example_inputs={"ids": IDS})).head
     assert head is not None
     return head.stages
 
@@ -67,6 +68,6 @@ def test_an_input_comes_from_an_earlier_stage() -> None:
 
 
 def test_the_maximum_says_whether_padding_is_in_it() -> None:
-    head = inspect_module(Branched(), example_inputs={"ids": IDS}).head
+    head = inspect_module(Branched(), ModuleRequest(example_inputs={"ids": IDS})).head
     assert head is not None
     assert "over the positions, padding included" in head.pooling.rule

@@ -117,6 +117,25 @@ def test_shards_and_pieces_are_read_whole(tmp_path: Path, monkeypatch: pytest.Mo
     assert result.findings[0].parameters == ("bert.embeddings.word_embeddings.weight",)
 
 
+def test_no_header_is_parsed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from headscope.checkpoints.formats import safetensors_header
+
+    parsed: list[str] = []
+    parse = safetensors_header._header_text
+    monkeypatch.setattr(safetensors_header, "_header_text", lambda source: parsed.append(source.name) or parse(source))
+    BertForSequenceClassification(BertConfig(**TINY)).save_pretrained(tmp_path, max_shard_size="40kB")
+    shards = sorted(path.name for path in tmp_path.glob("*.safetensors"))
+    looks: tuple[tuple[Callable[[], object], int], ...] = (
+        (lambda: headscope.verify(loaded(tmp_path), tmp_path), 1),
+        (lambda: headscope.verify_save(loaded(tmp_path), tmp_path), 1),
+        (lambda: headscope.compare(str(tmp_path), str(tmp_path), values=True), 2),
+    )
+    for look, times in looks:
+        parsed.clear()
+        look()
+        assert sorted(parsed) == sorted(shards * times)
+
+
 def test_the_model_stays_as_it_is(saved: Path) -> None:
     model = loaded(saved).train()
     before = {name: item.clone() for name, item in model.state_dict().items()}

@@ -2,7 +2,7 @@
 
 import io
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -45,23 +45,24 @@ def read_torch_value(source: ByteSource) -> tuple[Any, set[str]]:
     return _value(source, names), names
 
 
-def read_torch_places(source: ByteSource, keys: Collection[str]) -> dict[str, tuple[int, int]]:
-    """Where the data of tensors is, whose elements follow in order: the first byte, and the byte after the last.
+def torch_places(source: ByteSource) -> Callable[[str], tuple[int, int] | None]:
+    """What tells where the data of a tensor is by its key: its first byte, and the byte after the last.
 
     A tensor that isn't there, whose elements are in another order (a transposed view) or whose file was written by a
     big-endian machine has no place. Raises Malformed or Unsupported, as `read_torch_headers` does.
     """
     tensors, start_of = _located(source)
-    found = {}
-    for key in keys:
+
+    def place_of(key: str) -> tuple[int, int] | None:
         tensor = tensors.get(key)
         if not isinstance(tensor, PickledTensor) or tensor.begin is None or tensor.dtype not in _ELEMENT_BYTES:
-            continue
+            return None
         start = start_of(tensor.storage.key)
-        if start is not None:
-            begin = start + tensor.begin * _ELEMENT_BYTES[tensor.dtype]
-            found[key] = begin, begin + math.prod(tensor.shape) * _ELEMENT_BYTES[tensor.dtype]
-    return found
+        size = _ELEMENT_BYTES[tensor.dtype]
+        begin = None if start is None else start + tensor.begin * size
+        return None if begin is None else (begin, begin + math.prod(tensor.shape) * size)
+
+    return place_of
 
 
 def _located(source: ByteSource) -> tuple[Mapping[Any, Any], Callable[[str], int | None]]:
