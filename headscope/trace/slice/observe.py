@@ -54,7 +54,7 @@ def observe_inputs(model: PreTrainedModel, inputs: Mapping[str, Any]) -> Observa
     return _observe(run_forward(model, probe, hint=hint, lend=False), named=False, invented=False)
 
 
-def observe_module(model: nn.Module, probe: Probe, *, invented: bool, output: str | None = None) -> Observation:
+def observe_module(model: nn.Module, probe: ProbeBatch, *, invented: bool, output: str | None = None) -> Observation:
     """The stages of any module on a probe; `invented` says that its inputs were made up."""
     hint = "give example_inputs that its forward takes"
     execution = run_forward(model, probe, hint=hint, lend=invented, output=output)
