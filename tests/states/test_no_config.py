@@ -1,8 +1,6 @@
 """State dicts without a config.json: the class that saved them is proposed first, and the configuration loads them."""
 
-import ast
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from headscope.examination.unseen_settings import settings_without_shape
 from headscope.facts import Severity, StateKind
 from headscope.model.proposals import Proposal
 from tests.families import FAMILIES
+from tests.no_config_sweep import with_settings_of
 
 _LABELS = {"id2label": {0: "no", 1: "maybe", 2: "yes"}, "label2id": {"no": 0, "maybe": 1, "yes": 2}}
 
@@ -90,14 +89,6 @@ _WITHOUT_CONFIG = {
     "LongformerForSequenceClassification": _SMALL | {"attention_window": [4, 4]},
     "LukeForEntityClassification": _SMALL | {"entity_vocab_size": 20, "entity_emb_size": 16},
 }  # fmt: skip
-_ASSUMED = re.compile(r"assumed = (\{.*\})")
-
-
-def _with_settings_of(config: transformers.PreTrainedConfig, code: str) -> str:
-    """The code with what it assumes set as in the configuration that the weights were saved from."""
-    own = config.to_dict()
-    assumed = ast.literal_eval(_ASSUMED.search(code)[1])
-    return _ASSUMED.sub(f"assumed = { {name: own.get(name, value) for name, value in assumed.items()}!r}", code)
 
 
 @pytest.mark.parametrize("name", _WITHOUT_CONFIG)
@@ -116,7 +107,7 @@ def test_a_class_is_offered_right_or_left_open(name: str, tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     assert state.repair.sentence.startswith("This is not proven")
     exec(state.repair.code, {})
-    exec(_with_settings_of(model.config, state.repair.code), {})
+    exec(with_settings_of(model.config, state.repair.code), {})
     (offered,) = json.loads((tmp_path / "config.json").read_text())["architectures"]
     loaded, info = getattr(transformers, offered).from_pretrained(tmp_path, output_loading_info=True)
     assert not any(info.values())
@@ -158,6 +149,7 @@ def test_settings_that_change_the_scores_and_no_shape_are_named(name: str) -> No
     sizes, expected = _TOLD_BY_NO_SHAPE[name]
     config = getattr(transformers, name).config_class(**sizes)
     told = {size: value for size, value in sizes.items() if "head" not in size}
-    found = settings_without_shape(Proposal(name, type(config).__name__, 1, 1, tuple(told.items())))
+    assumed = tuple((size, value) for size, value in sizes.items() if size not in told)
+    found = settings_without_shape(Proposal(name, type(config).__name__, 1, 1, tuple(told.items()), assumed))
     assert expected <= found.keys()
     assert not (_OF_TRAINING | told.keys()) & found.keys()
