@@ -42,7 +42,9 @@ def try_class(name: str, model_type: str, task: str, folder: Path) -> str:
     """What became of one class: `same`, `differs`, `raises: ...`, `open`, `stated as proven` or `not legal`."""
     try:
         torch.manual_seed(0)
-        model: Any = getattr(transformers, name)(draw(random.Random(name), model_type)[0]).float().eval()
+        config = draw(random.Random(name), model_type)[0]
+        config.get_text_config().pad_token_id = 1  # without one, most classes refuse a batch
+        model: Any = getattr(transformers, name)(config).float().eval()
         inputs = build_probe(model, Task(task)).inputs
         scores = run_unrecorded(model, inputs).logits
         model.save_pretrained(folder)
