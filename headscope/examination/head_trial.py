@@ -30,7 +30,7 @@ holds no larger number than the second; a fresh head of many small layers makes 
 _ROUNDING = 64 * torch.finfo(torch.float32).eps
 """What single precision may change by rounding, in relation to the largest score."""
 _RIVALS = 4
-_STEPS = 10
+_STEPS = 30
 _SEED = 7
 _ONE_PER_INPUT = (Task.MULTIPLE_CHOICE,)
 
@@ -147,14 +147,21 @@ def _winner(bench: _Bench, scores: torch.Tensor) -> int | None:
 
 
 def _can_win(bench: _Bench, rival: int, first: int, size: float) -> bool:
-    """Whether steps along the gradient lead from random inputs to one for which the first class doesn't win."""
-    hidden = bench.hidden(size)
+    """Whether steps along the gradient lead from random inputs to one for which the first class doesn't win.
+
+    The steps are those of Rprop, which pass the flat parts of a tanh, and no input gets larger than what is tried.
+    """
+    hidden = [item.requires_grad_() for item in bench.hidden(size)]
+    steps = torch.optim.Rprop(hidden, lr=size / 4)
     for _ in range(_STEPS):
-        run = bench.program.run(bench.given, hidden)
+        run = bench.program.run(bench.given, tuple(item.detach() for item in hidden))
         table = bench.table(run)
         if bool((table.argmax(1) != first).any()):
             return True
-        lead = (table[:, rival] - table[:, first]).sum()
-        slopes = torch.autograd.grad(lead, run.hidden, allow_unused=True)
-        hidden = tuple(at if by is None else at + by.sign() * size / 2 for at, by in zip(hidden, slopes, strict=True))
+        lead = (table[:, first] - table[:, rival]).sum()
+        for item, slope in zip(hidden, torch.autograd.grad(lead, run.hidden, allow_unused=True), strict=True):
+            item.grad = slope
+        steps.step()
+        for item in hidden:
+            item.data.clamp_(-_LARGE, _LARGE)
     return False
