@@ -33,8 +33,8 @@ import transformers
 from torch import nn
 
 import headscope
-from headscope.facts.probe import ProbeResult
-from headscope.render.probe_code import probe_code
+from headscope.facts.results.probe import ProbeResult
+from headscope.render.probing.code import probe_code
 
 Row = tuple[str, str]
 REGIMES = ("head", "last-layers", "all", "head-then-all")

@@ -24,7 +24,7 @@ OURS = """
 import sys, time
 begun = time.perf_counter()
 from headscope.checkpoints import read_manifest
-from headscope.facts.location import Location
+from headscope.facts.stored.location import Location
 manifest = read_manifest(Location(sys.argv[1]))
 print(len(manifest.tensors), time.perf_counter() - begun)
 """

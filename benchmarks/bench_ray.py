@@ -16,7 +16,7 @@ _PRIORITY = "RAY_worker_niceness"
 # A scan ends with 1 where a checkpoint fails, and these may: what counts is that every row is there.
 _SCAN = """
 import shutil, sys
-from headscope.api.scanning import run_scan
+from headscope.api.many.scanning import run_scan
 from headscope.fleet.table_scan import ScanOutput
 from headscope.fleet.target import ScanSources
 

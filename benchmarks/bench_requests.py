@@ -22,11 +22,11 @@ _TELEMETRY = "/api/agent-harnesses"
 _LISTED = """
 import sys
 from headscope.checkpoints.hub.listing import listed_models
-from headscope.examination.checkpoint import examine
-from headscope.examination.evidence import gather
-from headscope.examination.request import Request
+from headscope.examination.checkpoint.examining import examine
+from headscope.examination.evidence.gathering import gather
+from headscope.examination.base.request import Request
 from headscope.facts import Profile
-from headscope.facts.location import HubOptions
+from headscope.facts.stored.location import HubOptions
 for model in listed_models(HubOptions(), search="someone/model"):
     request = Request(model.location())
     examined = examine(sys.argv[1], request, None)

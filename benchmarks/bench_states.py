@@ -16,7 +16,7 @@ for _ in range({TIMES}):
 """
 _WITHOUT = """
 from headscope.examination import checkpoint
-from headscope.examination.diagnosis import Diagnosis
+from headscope.examination.base.diagnosis import Diagnosis
 checkpoint.diagnose = lambda choice, manifest, loaded: Diagnosis()
 """
 

@@ -20,7 +20,7 @@ import torch, transformers
 from transformers import BertConfig, BertForSequenceClassification, LlamaConfig, LlamaForSequenceClassification
 imported = time.perf_counter() - begun
 from headscope.facts import Task
-from headscope.model.reduced_config import shallow_twin
+from headscope.model.classes.reduced_config import shallow_twin
 from headscope.trace import TokenNames, trace_head
 shape = dict(hidden_size=8192, intermediate_size=28672, num_hidden_layers=80, num_attention_heads=64)
 config, model_class = {

@@ -93,7 +93,7 @@ if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every 
 
         match name:
             case "__version__":
-                return import_module("headscope.facts.environment").tool_version()
+                return import_module("headscope.facts.results.environment").tool_version()
             case "HeadscopeCallback":
                 return import_module("headscope.integrations.trainer").HeadscopeCallback
             case "facts":

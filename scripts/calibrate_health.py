@@ -28,8 +28,15 @@ from headscope.checks.health import (
     signs_of,
     verdict_of,
 )
-from headscope.facts.health import BiasStatistics, HealthBasis, HealthVerdict, InitialSpread, MatrixStatistics, Spectrum
-from headscope.model.head_statistics import top_z
+from headscope.facts.results.health import (
+    BiasStatistics,
+    HealthBasis,
+    HealthVerdict,
+    InitialSpread,
+    MatrixStatistics,
+    Spectrum,
+)
+from headscope.model.tensors.head_statistics import top_z
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "benchmarks" / "health_heads.csv"

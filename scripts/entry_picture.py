@@ -15,14 +15,14 @@ from headscope.facts import (
     WeightDiff,
     WeightsFormat,
 )
-from headscope.facts.atlas import AtlasHead, HeadEntry
 from headscope.facts.counting import counted
-from headscope.facts.losses import activation_for
-from headscope.facts.tasks import TEXT_TASKS
+from headscope.facts.heads.atlas import AtlasHead, HeadEntry
+from headscope.facts.heads.losses import activation_for
+from headscope.facts.heads.tasks import TEXT_TASKS
 from headscope.render.diagram.picture import Kind, Node, Picture, picture_of
-from headscope.render.palette import Tone
-from headscope.render.safe import safe
-from headscope.render.stages import logits_shape
+from headscope.render.head.stages import logits_shape
+from headscope.render.text.palette import Tone
+from headscope.render.text.safe import safe
 
 _NO_VERSIONS = Environment("", "", "", "", "")
 _NOTHING_LOADED = WeightDiff(0, (), (), (), (), ())

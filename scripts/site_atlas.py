@@ -17,13 +17,13 @@ from write_atlas import Atlas, read_atlas
 from write_changes import differences, kept_versions
 
 from headscope.facts import PaddingEffect, PoolingKind, Task, Where
-from headscope.facts.atlas import AtlasHead, AtlasParameter, HeadEntry
 from headscope.facts.counting import counted
-from headscope.facts.tasks import TEXT_TASKS
+from headscope.facts.heads.atlas import AtlasHead, AtlasParameter, HeadEntry
+from headscope.facts.heads.tasks import TEXT_TASKS
 from headscope.render.diagram.svg import svg_text
-from headscope.render.heads import operations_of
-from headscope.render.stages import operation_of, source_of
-from headscope.render.words import POOLING, axes_of, size_of
+from headscope.render.head.stages import operation_of, source_of
+from headscope.render.screens.heads import operations_of
+from headscope.render.text.words import POOLING, axes_of, size_of
 
 FOLDER = "atlas"
 

@@ -17,9 +17,9 @@ from atlas_page import atlas_page
 from generated import write_or_compare
 
 from headscope.facts import PaddingEffect, Task
-from headscope.facts.atlas import HeadEntry
+from headscope.facts.heads.atlas import HeadEntry
+from headscope.facts.heads.tasks import TEXT_TASKS
 from headscope.facts.plain import from_dict, to_dict
-from headscope.facts.tasks import TEXT_TASKS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGE, DATA = DOCS / "atlas.md", DOCS / "atlas.json"
@@ -93,9 +93,9 @@ _EACH_TOKEN = {Task.TOKEN_CLASSIFICATION, Task.QUESTION_ANSWERING}
 def _effects(entry: HeadEntry) -> tuple[PaddingEffect, ...]:
     import transformers
 
-    from headscope.examination.tracing import padding_effects
-    from headscope.model.defaults import default_configs
-    from headscope.model.model_request import Choice
+    from headscope.examination.base.tracing import padding_effects
+    from headscope.model.classes.defaults import default_configs
+    from headscope.model.classes.model_request import Choice
 
     cls = getattr(transformers, entry.class_name)
     config, _ = next(default_configs(entry.model_type))

@@ -96,7 +96,7 @@ def _screen() -> str:
     from rich.text import Text
 
     from headscope import api
-    from headscope.render.inspect import inspect_screen
+    from headscope.render.screens.inspect import inspect_screen
 
     console = Console(
         file=io.StringIO(), record=True, force_terminal=True, color_system="truecolor", width=_COLUMNS, highlight=False,

@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from generated import write_or_compare
 
 from headscope.facts import Profile
-from headscope.render.explain import Topic, severities_for, severity_words, topics
+from headscope.render.parts.explain import Topic, severities_for, severity_words, topics
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "rules.md"
 

@@ -23,17 +23,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from generated import write_or_compare
 
 from headscope.facts import SCHEMA_VERSION, CheckpointState, ParameterOrigin, Report, Stage, Unavailable
-from headscope.facts.atlas import HeadEntry
-from headscope.facts.check import CheckResult
-from headscope.facts.comparison import Comparison
-from headscope.facts.environment import Surroundings
-from headscope.facts.forward import ForwardReport, SeenStage
+from headscope.facts.exports.weight_inventory import WeightInventory
+from headscope.facts.heads.atlas import HeadEntry
 from headscope.facts.plain import json_name
-from headscope.facts.probe import ProbeResult
-from headscope.facts.scan import SCAN_SCHEMA, Cause, ScanRow, ScanSummary
-from headscope.facts.verification import VerifyResult
-from headscope.facts.weight_inventory import WeightInventory
-from headscope.render.document import OF_THE_DIFF
+from headscope.facts.results.check import CheckResult
+from headscope.facts.results.comparison import Comparison
+from headscope.facts.results.environment import Surroundings
+from headscope.facts.results.forward import ForwardReport, SeenStage
+from headscope.facts.results.probe import ProbeResult
+from headscope.facts.results.scan import SCAN_SCHEMA, Cause, ScanRow, ScanSummary
+from headscope.facts.results.verification import VerifyResult
+from headscope.render.text.document import OF_THE_DIFF
 
 Schema = dict[str, Any]
 

@@ -24,8 +24,8 @@ import transformers
 import headscope
 from headscope.errors import WithoutConfig
 from headscope.facts import Task
-from headscope.trace.execution import run_unrecorded
-from headscope.trace.probe import build_probe
+from headscope.trace.batch.probe_batch import build_probe
+from headscope.trace.record.execution import run_unrecorded
 from tests.sweep import draw, targets
 
 ASSUMED = re.compile(r"assumed = (\{.*\})")

@@ -5,7 +5,7 @@ import signal
 import time
 from typing import NoReturn
 
-from headscope.examination.request import Request
+from headscope.examination.base.request import Request
 from headscope.fleet.target import Target
 
 

@@ -20,10 +20,10 @@ from headers_only import Checkpoint, checkpoint_of, class_names, variants, write
 
 from headscope.api.options import make_request
 from headscope.errors import HeadscopeError
-from headscope.examination.cache import Cache
-from headscope.examination.checkpoint import examine
-from headscope.examination.findings import with_findings
-from headscope.examination.structure import ReportMemory, Structures
+from headscope.examination.base.cache import Cache
+from headscope.examination.checkpoint.examining import examine
+from headscope.examination.checkpoint.findings import with_findings
+from headscope.examination.checkpoint.structure import ReportMemory, Structures
 
 
 def examined(folder: Path, memory: ReportMemory | None) -> Any:

@@ -71,14 +71,14 @@ class Result:
 def targets() -> list[tuple[str, str, str]]:
     """(class, model type, task) of every class of the installed Transformers."""
     from headscope.facts import Task
-    from headscope.model.catalogue import all_classes_of_task
+    from headscope.model.classes.catalogue import all_classes_of_task
 
     return [(name, kind, task.value) for task in Task for kind, name in all_classes_of_task(task)]
 
 
 def draw(rng: random.Random, model_type: str) -> tuple[Any, dict[str, Any]]:
     """A random configuration of a family, small, and the fields that were changed."""
-    from headscope.model.defaults import default_configs
+    from headscope.model.classes.defaults import default_configs
 
     config, _ = next(iter(default_configs(model_type)))
     changes: dict[str, Any] = {}
@@ -186,8 +186,8 @@ def try_one(name: str, model_type: str, task: str, seed: str) -> Result:
 
 def _run(model: Any, task: Any) -> None:
     """One forward on real numbers, a pad token lent: what makes a configuration legal."""
-    from headscope.trace.execution import run_forward
-    from headscope.trace.probe import build_probe
+    from headscope.trace.batch.probe_batch import build_probe
+    from headscope.trace.record.execution import run_forward
 
     run_forward(model, build_probe(model, task), hint="")
 

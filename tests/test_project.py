@@ -115,7 +115,7 @@ def test_the_files_that_the_mutation_script_names_are_there() -> None:
     sys.modules["mutate"] = module  # its dataclasses look themselves up there
     try:
         spec.loader.exec_module(module)
-        assert "headscope/trace/verify.py" in module.chosen_files(())
+        assert "headscope/trace/proof/gradients.py" in module.chosen_files(())
     finally:
         del sys.modules["mutate"]
 

@@ -11,13 +11,13 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from headscope.api.arguments import use_case
-from headscope.api.shown import Heads
+from headscope.api.results.shown import Heads
 from headscope.errors import UsageError, did_you_mean
-from headscope.examination.request import Progress
+from headscope.examination.base.request import Progress
 from headscope.facts import PoolingKind, Task
-from headscope.facts.atlas import AtlasHead, AtlasParameter, HeadEntry
 from headscope.facts.counting import few_of
-from headscope.facts.tasks import parse_task
+from headscope.facts.heads.atlas import AtlasHead, AtlasParameter, HeadEntry
+from headscope.facts.heads.tasks import parse_task
 from headscope.fleet.processes import Workers, begin_worker, results
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def heads(
 
 
 def _targets(pattern: str, task: str | None) -> list[_Target]:
-    from headscope.model.catalogue import all_classes_of_task
+    from headscope.model.classes.catalogue import all_classes_of_task
 
     wanted = tuple(Task) if task is None else (parse_task(task),)
     return [
@@ -132,7 +132,7 @@ def _nearest(pattern: str, task: str | None) -> str:
 
 def _others(pattern: str) -> list[str]:
     """The classes like `pattern` whose task headscope doesn't know, with the auto classes that map them."""
-    from headscope.model.catalogue import other_classes
+    from headscope.model.classes.catalogue import other_classes
     from headscope.upstream.transformers import config_classes
 
     every = {item: kind for kind in config_classes() for item in other_classes(kind)}
@@ -153,7 +153,7 @@ def _refuse_unknown_operation(operation: str | None) -> None:
     """Raises UsageError for an operation that no head can run, before any head is traced: that takes minutes."""
     if operation is None:
         return
-    from headscope.trace.stages import function_operations, module_operations
+    from headscope.trace.slice.stages import function_operations, module_operations
 
     functions = function_operations()
     if operation in functions or operation in module_operations():
@@ -220,7 +220,7 @@ def _sentence(err: BaseException) -> str:
 
 
 def _traced_entry(target: _Target, cls: Any) -> HeadEntry:
-    from headscope.model.pretraining_siblings import inherit
+    from headscope.model.classes.pretraining_siblings import inherit
     from headscope.model.quiet import quiet
 
     with quiet():
@@ -261,7 +261,7 @@ class _First:
 
 def _first_trace(cls: Any, target: _Target) -> _First:
     """The first configuration that can be traced by shapes, or the smallest with real weights."""
-    from headscope.model.defaults import default_configs
+    from headscope.model.classes.defaults import default_configs
     from headscope.upstream.torch import on_meta
 
     failures = []
@@ -281,7 +281,7 @@ def _first_trace(cls: Any, target: _Target) -> _First:
 
 
 def _trace_shapes(cls: Any, config: Any, task: Task) -> tuple[HeadTrace, Shapes]:
-    from headscope.model.reduced_config import shallow_twins
+    from headscope.model.classes.reduced_config import shallow_twins
     from headscope.trace import trace_head
     from headscope.upstream.torch import on_meta
 
@@ -300,7 +300,7 @@ def _trace_reduced(cls: Any, config: Any, task: Task, failure: Exception) -> Hea
     """The trace of a smaller model with real weights. Raises `failure` where even that would be too large."""
     import torch
 
-    from headscope.model.reduced_config import reduced_config
+    from headscope.model.classes.reduced_config import reduced_config
     from headscope.trace import trace_head
     from headscope.upstream.torch import on_meta
 

@@ -18,19 +18,19 @@ from headscope.api.arguments import (
     use_case,
 )
 from headscope.api.options import make_request, module_options, options_of, read_names, read_path, read_selection
-from headscope.api.shown import Checked, fields_of, shown
+from headscope.api.results.shown import Checked, fields_of, shown
 from headscope.checks import judge
 from headscope.checks.selection import Selection
 from headscope.errors import UsageError
-from headscope.examination.checkpoint import Examined, examine
-from headscope.examination.evidence import gather
-from headscope.examination.in_memory import is_in_memory
-from headscope.examination.labeled import DataRequest, Labeled, read_labeled, with_data
-from headscope.examination.request import ModuleRequest, Progress, Request
-from headscope.examination.structure import ReportMemory
+from headscope.examination.base.in_memory import is_in_memory
+from headscope.examination.base.request import ModuleRequest, Progress, Request
+from headscope.examination.checkpoint.examining import Examined, examine
+from headscope.examination.checkpoint.structure import ReportMemory
+from headscope.examination.evidence.gathering import gather
+from headscope.examination.evidence.labeled import DataRequest, Labeled, read_labeled, with_data
 from headscope.facts import Profile, Unavailable
-from headscope.facts.check import CheckResult, Subject
-from headscope.facts.labeled import Predictions
+from headscope.facts.results.check import CheckResult, Subject
+from headscope.facts.results.labeled import Predictions
 
 if TYPE_CHECKING:
     import torch
@@ -116,7 +116,7 @@ def check(
     rest = {name: value for name, value in options.items() if name not in rules | data}
     selection, wanted, labeled_data = read_selection(**rules), read_profile(profile), data_request(**data)
     if is_in_memory(reference):
-        from headscope.examination.training import live_subject
+        from headscope.examination.memory.training import live_subject
 
         if data.get("predict") is not None:
             raise UsageError(
@@ -183,7 +183,7 @@ def check_one(
 def _predicted(
     examined: Examined, request: Request, labeled: Labeled, progress: Progress | None
 ) -> Predictions | Unavailable:
-    from headscope.examination.predictions import predict_sample
+    from headscope.examination.evidence.predictions import predict_sample
 
     return predict_sample(examined, request, labeled, progress)
 

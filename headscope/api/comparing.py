@@ -11,15 +11,15 @@ from typing import Unpack
 
 from headscope.api.arguments import CachedOptions, use_case
 from headscope.api.options import make_request, read_labels
-from headscope.api.shown import Compared, shown
+from headscope.api.results.shown import Compared, shown
 from headscope.errors import HeadscopeError, Unsupported, UsageError
-from headscope.examination.cache import open_cache
-from headscope.examination.checkpoint import Examined, examine
-from headscope.examination.exported import compare_with_export
-from headscope.examination.findings import with_findings
-from headscope.examination.request import Progress, Request
-from headscope.examination.stored_tensors import StoredFiles, open_stored_files
-from headscope.examination.structure import ReportMemory, Structures
+from headscope.examination.base.cache import open_cache
+from headscope.examination.base.request import Progress, Request
+from headscope.examination.checkpoint.examining import Examined, examine
+from headscope.examination.checkpoint.findings import with_findings
+from headscope.examination.checkpoint.structure import ReportMemory, Structures
+from headscope.examination.evidence.exported import compare_with_export
+from headscope.examination.evidence.stored_tensors import StoredFiles, open_stored_files
 from headscope.facts import (
     Carried,
     CheckpointKind,
@@ -31,12 +31,12 @@ from headscope.facts import (
     Stage,
     TensorHeader,
 )
-from headscope.facts.comparison import PARAMETER, Difference, SameValues, role_of
 from headscope.facts.counting import counted
-from headscope.facts.environment import tool_version
-from headscope.facts.export import HeadBasis
-from headscope.facts.tasks import WITHOUT_CLASSES
-from headscope.facts.weight_inventory import WeightInventory
+from headscope.facts.exports.export import HeadBasis
+from headscope.facts.exports.weight_inventory import WeightInventory
+from headscope.facts.heads.tasks import WITHOUT_CLASSES
+from headscope.facts.results.comparison import PARAMETER, Difference, SameValues, role_of
+from headscope.facts.results.environment import tool_version
 
 _LARGEST_TENSOR = 2_000_000_000
 
@@ -278,7 +278,7 @@ def _largest_difference(first: _Stored, others: Sequence[_Stored]) -> tuple[floa
 
     None for both where numbers can't be subtracted or aren't finite.
     """
-    from headscope.model.numbers import compare_numbers
+    from headscope.model.tensors.numbers import compare_numbers
 
     place, header = first
     count = math.prod(header.shape)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headscope.api.arguments import use_case
-from headscope.api.shown import Explained
+from headscope.api.results.shown import Explained
 
 
 @use_case
@@ -25,7 +25,7 @@ def explain(*topics: str) -> Explained:
         >>> [topic.title for topic in headscope.explain("HS102")]
         ['The head is newly initialized']
     """
-    from headscope.render.explain import find_topics
-    from headscope.render.explain import topics as every_topic
+    from headscope.render.parts.explain import find_topics
+    from headscope.render.parts.explain import topics as every_topic
 
     return Explained(find_topics(topics) if topics else every_topic())

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from headscope.api.arguments import CachedOptions, DeviceName, ModuleOptions, use_case
 from headscope.api.options import make_request, module_options
-from headscope.api.shown import Forwarded
+from headscope.api.results.shown import Forwarded
 from headscope.errors import HeadscopeError, Unsupported, UsageError
-from headscope.examination.checkpoint import examine
-from headscope.examination.environment import environment
-from headscope.examination.in_memory import is_in_memory
-from headscope.examination.loading import choose_class
-from headscope.examination.reading import WITHOUT_WEIGHTS, loadable, read_checkpoint
-from headscope.examination.request import ModuleRequest, Progress, Request
+from headscope.examination.base.environment import environment
+from headscope.examination.base.in_memory import is_in_memory
+from headscope.examination.base.reading import WITHOUT_WEIGHTS, loadable, read_checkpoint
+from headscope.examination.base.request import ModuleRequest, Progress, Request
+from headscope.examination.checkpoint.examining import examine
+from headscope.examination.checkpoint.loading import choose_class
 from headscope.facts import CheckpointKind, CheckpointManifest, Report
-from headscope.facts.environment import tool_version
-from headscope.facts.forward import LabelScore, Scored
-from headscope.facts.location import Location
+from headscope.facts.results.environment import tool_version
+from headscope.facts.results.forward import LabelScore, Scored
+from headscope.facts.stored.location import Location
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from torch import nn
     from transformers import PreTrainedModel
 
-    from headscope.model.model_request import Choice
-    from headscope.trace.observe import Observation
+    from headscope.model.classes.model_request import Choice
+    from headscope.trace.slice.observe import Observation
 
 _META = "meta"
 
@@ -144,8 +144,8 @@ _INVENTED = (
 
 def _forward_in_memory(module: nn.Module, device: str, material: Material, options: dict[str, Any]) -> Forwarded:
     """The pass of a model in memory. Raises UsageError for inputs that only a checkpoint's own files can encode."""
-    from headscope.examination.live import inspect_module
-    from headscope.examination.live_forward import device_of, observe_live, runs_by_itself
+    from headscope.examination.memory.live import inspect_module
+    from headscope.examination.memory.live_forward import device_of, observe_live, runs_by_itself
 
     if material.kinds() or material.pairs:
         kind = (*material.kinds(), "text_pair")[0]
@@ -233,7 +233,7 @@ def _observe_shapes(choice: Choice, skeleton: PreTrainedModel | None) -> Observa
     import torch
 
     from headscope.model.quiet import quiet
-    from headscope.trace.observe import observe_probe
+    from headscope.trace.slice.observe import observe_probe
 
     with quiet():
         if skeleton is None:
@@ -243,9 +243,9 @@ def _observe_shapes(choice: Choice, skeleton: PreTrainedModel | None) -> Observa
 
 
 def _observe_values(choice: Choice, place: Location, material: Material, device: str) -> Observation:
-    from headscope.model.inference import check_device, load_model
+    from headscope.model.loading.inference import check_device, load_model
     from headscope.model.quiet import quiet
-    from headscope.trace.observe import observe_inputs, observe_probe
+    from headscope.trace.slice.observe import observe_inputs, observe_probe
 
     where = check_device(device)
     inputs = _encoded(place, material)
@@ -255,7 +255,7 @@ def _observe_values(choice: Choice, place: Location, material: Material, device:
 
 
 def _encoded(place: Location, material: Material) -> Mapping[str, Any] | None:
-    from headscope.model.inference import encode_audio, encode_image, encode_texts
+    from headscope.model.loading.inference import encode_audio, encode_image, encode_texts
 
     if material.texts:
         return encode_texts(place, material.texts, material.pairs)
@@ -293,7 +293,7 @@ def _warnings(report: Report, device: str, observation: Observation) -> tuple[st
 
 
 def _untrained(report: Report) -> tuple[str, ...]:
-    from headscope.facts.report import find_missing
+    from headscope.facts.results.report import find_missing
 
     missing = find_missing(report).head
     if not missing:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Unpack, overload
 
 from headscope.api.arguments import CachedOptions, ModuleOptions, use_case
 from headscope.api.options import make_request, module_options
-from headscope.api.shown import Examination, shown
-from headscope.examination.checkpoint import examine
-from headscope.examination.in_memory import is_in_memory
-from headscope.examination.request import ModuleRequest, Progress
+from headscope.api.results.shown import Examination, shown
+from headscope.examination.base.in_memory import is_in_memory
+from headscope.examination.base.request import ModuleRequest, Progress
+from headscope.examination.checkpoint.examining import examine
 
 if TYPE_CHECKING:
     from torch import nn
@@ -78,18 +78,18 @@ def inspect(
     """
     own = {"verify": prove, "health": health}
     if is_in_memory(reference):
-        from headscope.examination.live import inspect_module
+        from headscope.examination.memory.live import inspect_module
 
         return shown(
             inspect_module(reference, ModuleRequest(**module_options(options, ModuleOptions.__annotations__, **own)))
         )
-    from headscope.examination.findings import with_findings
+    from headscope.examination.checkpoint.findings import with_findings
 
     request = make_request(reference, options | own)
     examined = examine("inspect", request, progress)
     report = with_findings(examined, request)
     if request.health:
-        from headscope.examination.health import health_of_checkpoint
+        from headscope.examination.evidence.health import health_of_checkpoint
 
         (progress or (lambda sentence: None))("reading the classifier")
         report = replace(report, health=health_of_checkpoint(examined, request))

@@ -10,8 +10,8 @@ from typing import Any
 from headscope.checks import Ignore, Selection
 from headscope.checks import select as select_rules
 from headscope.errors import UsageError
-from headscope.examination.request import Request
-from headscope.facts.location import HubOptions, Location
+from headscope.examination.base.request import Request
+from headscope.facts.stored.location import HubOptions, Location
 
 
 def module_options(options: Mapping[str, Any], known: Iterable[str], **others: Any) -> dict[str, Any]:

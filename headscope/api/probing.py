@@ -11,10 +11,10 @@ from typing import Annotated, Unpack
 
 from headscope.api.arguments import ClassOptions, DeviceName, PlaceOptions, use_case, with_defaults
 from headscope.api.options import make_request, options_of, read_names, read_path
-from headscope.api.shown import Probed, fields_of
+from headscope.api.results.shown import Probed, fields_of
 from headscope.errors import UsageError
-from headscope.examination.in_memory import is_in_memory
-from headscope.examination.request import Progress
+from headscope.examination.base.in_memory import is_in_memory
+from headscope.examination.base.request import Progress
 from headscope.probing.plan import TASK_OF, DtypeName, Plan, ProbeTask, input_of, problem_named
 
 
@@ -107,14 +107,14 @@ def probe(
     own = with_defaults(ProbeOptions, options)
     asked = problem_named(own["task"])
     plan = Plan(*(own[name] for name in ("limit", "folds", "seed", "device", "batch_size", "dtype")))
-    from headscope.probing.scores import check_installed
+    from headscope.probing.scoring.scores import check_installed
 
     check_installed()
     request = make_request(reference, options_of(_ModelOptions, options))
     input, column = input_of(own["text_column"], own["image_column"], own["audio_column"])
     if request.model_class is None:
         request = replace(request, task=TASK_OF[input].value)
-    from headscope.probing.asked import count_labels
+    from headscope.probing.data.asked import count_labels
 
     columns, labels = _columns(column, "text_column"), _columns(label_column, "label_column")
     given = count_labels(read_path(data, "data") or "", columns, labels, own["split"], asked, input)

@@ -7,9 +7,9 @@ from typing import Unpack
 
 from headscope.api.arguments import AdapterOption, PlaceOptions, use_case
 from headscope.api.options import make_request
-from headscope.api.shown import Snapshot, fields_of
-from headscope.examination.reading import read_checkpoint
-from headscope.examination.request import Progress
+from headscope.api.results.shown import Snapshot, fields_of
+from headscope.examination.base.reading import read_checkpoint
+from headscope.examination.base.request import Progress
 
 
 class SnapshotOptions(PlaceOptions, AdapterOption, total=False):

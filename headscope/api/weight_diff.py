@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Unpack, overload
 
 from headscope.api.arguments import CheckpointOptions, LoadedOptions, use_case
 from headscope.api.options import make_request, module_options
-from headscope.api.shown import Examination, shown
-from headscope.examination.checkpoint import examine_weights
-from headscope.examination.in_memory import is_in_memory
-from headscope.examination.request import ModuleRequest, Progress
+from headscope.api.results.shown import Examination, shown
+from headscope.examination.base.in_memory import is_in_memory
+from headscope.examination.base.request import ModuleRequest, Progress
+from headscope.examination.checkpoint.examining import examine_weights
 
 if TYPE_CHECKING:
     from torch import nn
@@ -66,7 +66,7 @@ def diff_weights(
         'classifier.dense.bias'
     """
     if is_in_memory(reference):
-        from headscope.examination.live import diff_module
+        from headscope.examination.memory.live import diff_module
 
         return shown(diff_module(reference, ModuleRequest(**module_options(options, LoadedOptions.__annotations__))))
     return shown(examine_weights(make_request(reference, options), progress))

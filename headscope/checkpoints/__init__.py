@@ -8,13 +8,13 @@ from headscope.checkpoints.checkpoint_files import (
     path_in,
     read_tokenizer_settings,
 )
+from headscope.checkpoints.contents.vocabulary import TokenIds, read_token_ids, read_vocabulary
+from headscope.checkpoints.contents.weights import with_weight_file
 from headscope.checkpoints.foreign.timm import is_of_timm, is_timm_wrapper, timm_contents
 from headscope.checkpoints.reading import read_manifest
 from headscope.checkpoints.saved import Saved, SavedPart, read_save
 from headscope.checkpoints.score_heads import score_heads_of
 from headscope.checkpoints.snapshot import bundled_snapshots, snapshot_text, write_snapshot
-from headscope.checkpoints.vocabulary import TokenIds, read_token_ids, read_vocabulary
-from headscope.checkpoints.weights import with_weight_file
 
 __all__ = [
     "FileReader",

@@ -8,16 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headscope.checkpoints.config_file import parse_object
+from headscope.checkpoints.contents.weights import Storage
 from headscope.checkpoints.formats.bytes import ByteSource
+from headscope.checkpoints.formats.config_file import parse_object
 from headscope.checkpoints.formats.safetensors_header import read_safetensors_header
 from headscope.checkpoints.formats.torch_file import torch_places
 from headscope.checkpoints.local import WEIGHT_SUFFIXES, Folder
 from headscope.checkpoints.reference import HubReference, parse_reference
-from headscope.checkpoints.weights import Storage
 from headscope.errors import NotFound
 from headscope.facts import TensorHeader
-from headscope.facts.location import Location
+from headscope.facts.stored.location import Location
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 _SPECIAL_TOKENS = "special_tokens_map.json"

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from headscope.checkpoints.adapter import ADAPTER_CONFIG, holds_adapter_alone
-from headscope.checkpoints.config_file import largest_text
+from headscope.checkpoints.contents.adapter import ADAPTER_CONFIG, holds_adapter_alone
 from headscope.checkpoints.foreign.adapter_hub import refuse_adapter_hub
 from headscope.checkpoints.formats.bytes import LocalBytes
+from headscope.checkpoints.formats.config_file import largest_text
 from headscope.checkpoints.formats.exports import refuse_exports
 from headscope.checkpoints.manifest import CONFIG, manifest_of, manifest_of_file
 from headscope.checkpoints.states.place import Place, names_below

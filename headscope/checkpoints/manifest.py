@@ -3,11 +3,17 @@
 from dataclasses import replace
 from typing import Any
 
-from headscope.checkpoints.adapter import ADAPTER_CONFIG
-from headscope.checkpoints.config_file import canonical_text, parse_object
-from headscope.checkpoints.sentence import read_sentence_pipeline
+from headscope.checkpoints.contents.adapter import ADAPTER_CONFIG
+from headscope.checkpoints.contents.sentence import read_sentence_pipeline
+from headscope.checkpoints.contents.weights import (
+    Storage,
+    Weights,
+    read_adapter_weights,
+    read_weight_file,
+    read_weights,
+)
+from headscope.checkpoints.formats.config_file import canonical_text, parse_object
 from headscope.checkpoints.states.place import Found
-from headscope.checkpoints.weights import Storage, Weights, read_adapter_weights, read_weight_file, read_weights
 from headscope.facts import CheckpointKind, CheckpointManifest, Unavailable, WeightFile, WeightsFormat
 
 CONFIG = "config.json"

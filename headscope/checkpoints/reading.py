@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from headscope.checkpoints.adapter import base_of, is_adapter, joined, without_base
+from headscope.checkpoints.contents.adapter import base_of, is_adapter, joined, without_base
 from headscope.checkpoints.formats.bytes import LocalBytes
 from headscope.checkpoints.formats.torch_file import refusing_once
 from headscope.checkpoints.local import WEIGHT_SUFFIXES, read_folder, read_weight_path
@@ -13,7 +13,7 @@ from headscope.checkpoints.reference import HubReference, parse_reference
 from headscope.checkpoints.snapshot import LARGEST_SNAPSHOT, read_snapshot
 from headscope.errors import HeadscopeError, Malformed, NotFound, Unsupported, UsageError
 from headscope.facts import CheckpointManifest
-from headscope.facts.location import Location
+from headscope.facts.stored.location import Location
 
 
 def read_manifest(

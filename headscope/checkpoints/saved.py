@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headscope.checkpoints.adapter import ADAPTER_CONFIG
 from headscope.checkpoints.checkpoint_files import FileReader
-from headscope.checkpoints.config_file import parse_list, parse_object
+from headscope.checkpoints.contents.adapter import ADAPTER_CONFIG
+from headscope.checkpoints.contents.sentence import MODULES
+from headscope.checkpoints.contents.weights import Weights, read_adapter_weights, read_weight_file, read_weights
+from headscope.checkpoints.formats.config_file import parse_list, parse_object
 from headscope.checkpoints.local import Folder
 from headscope.checkpoints.manifest import CONFIG, manifest_of_weights
-from headscope.checkpoints.sentence import MODULES
 from headscope.checkpoints.states.place import Place, names_below
 from headscope.checkpoints.states.recognize import recognize
 from headscope.checkpoints.states.training_file import read_training_file
-from headscope.checkpoints.weights import Weights, read_adapter_weights, read_weight_file, read_weights
 from headscope.errors import HeadscopeError, NotFound
 from headscope.facts import CheckpointKind, CheckpointManifest, WeightFile, WeightsFormat
 

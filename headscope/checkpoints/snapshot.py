@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from headscope.checkpoints.config_file import canonical_text, parse_object
+from headscope.checkpoints.formats.config_file import canonical_text, parse_object
 from headscope.checkpoints.formats.dtypes import TORCH_DTYPES
 from headscope.errors import Malformed, UsageError
 from headscope.facts import (

@@ -4,10 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from traceback import clear_frames
 
+from headscope.checkpoints.contents.sentence import read_sentence_pipeline
+from headscope.checkpoints.contents.weights import Storage, read_weight_file, read_weights
 from headscope.checkpoints.foreign.refusal import refuse_foreign
 from headscope.checkpoints.formats.exports import refuse_exports
 from headscope.checkpoints.manifest import CONFIG, bare_manifest, in_state
-from headscope.checkpoints.sentence import read_sentence_pipeline
 from headscope.checkpoints.states.place import Found, Place
 from headscope.checkpoints.states.recognize import (
     as_error,
@@ -16,7 +17,6 @@ from headscope.checkpoints.states.recognize import (
     recognize_bad_stored_file,
     recognize_stored,
 )
-from headscope.checkpoints.weights import Storage, read_weight_file, read_weights
 from headscope.errors import HeadscopeError, Malformed, NotFound, Unsupported, WithoutConfig
 from headscope.facts import CheckpointKind, CheckpointManifest, Repair, TensorHeader, Unavailable
 

@@ -1,7 +1,8 @@
 """The rules of `check`, and how they are put together to a verdict. Sees facts only: no torch, no network."""
 
-from headscope.checks import data, kind, labels, loaded, predictions, saved, states, tokens, training, values, weights
+from headscope.checks import kind, loaded, saved, states, tokens, training, values, weights
 from headscope.checks.judgment import judge
+from headscope.checks.labeled import data, labels, predictions
 from headscope.checks.rule import RULES
 from headscope.checks.selection import Ignore, Selection, named_in, select
 

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 
 from headscope.facts.counting import counted
-from headscope.facts.health import (
+from headscope.facts.results.health import (
     BiasStatistics,
     HeadHealth,
     HealthBasis,

@@ -2,9 +2,9 @@
 
 from headscope.checks.rule import Findings, NotKnown, Rule, at, classifier_of, for_profile, live_parameters, rule
 from headscope.facts import ParameterStatus, Profile, Severity
-from headscope.facts.check import Subject
 from headscope.facts.counting import few_of
-from headscope.facts.weights import NEW_AT_LOAD
+from headscope.facts.results.check import Subject
+from headscope.facts.stored.weights import NEW_AT_LOAD
 
 _GIVEN = (ParameterStatus.LOADED, ParameterStatus.CHANGED)
 _NO_FLOAT = ("int8", "uint8", "int4", "float8_e4m3fn", "float8_e5m2")

@@ -7,9 +7,9 @@ from headscope.checks.rule import Findings, Rule, rule
 from headscope.checks.selection import Selection
 from headscope.checks.values import what_fails
 from headscope.facts import Finding, Severity, Unavailable
-from headscope.facts.check import Ignored, Verdict
 from headscope.facts.counting import counted, few_of, verb
-from headscope.facts.verification import LoadedModel, SavedModel, TensorCheck, TensorStatus
+from headscope.facts.results.check import Ignored, Verdict
+from headscope.facts.results.verification import LoadedModel, SavedModel, TensorCheck, TensorStatus
 
 _FINISHED = "Load the weights of a finished save: gather sharded weights first, and check the file for NaN."
 _LOAD_AGAIN = "Load it with the class that the checkpoint names, and compare again."

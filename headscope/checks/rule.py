@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from headscope.facts import CheckpointKind, Finding, Head, HeadParameter, ParameterStatus, Profile, Severity
-from headscope.facts.check import Subject
 from headscope.facts.counting import few_of
-from headscope.facts.head import classifier_weight
-from headscope.facts.severities import Severities, severities_of
-from headscope.facts.tasks import WITHOUT_CLASSES
-from headscope.facts.weights import stored_classes
+from headscope.facts.heads.head import classifier_weight
+from headscope.facts.heads.tasks import WITHOUT_CLASSES
+from headscope.facts.results.check import Subject
+from headscope.facts.results.severities import Severities, severities_of
+from headscope.facts.stored.weights import stored_classes
 
 Findings = Iterable[Finding]
 Judge = Callable[["Rule", Any], Findings]
@@ -41,7 +41,9 @@ class Rule:
     ) -> Finding:
         """A finding of this rule; `code` does what the remedy says. Raises ValueError for an undeclared severity."""
         if severity not in {*self.severities.training, *self.severities.inference}:
-            raise ValueError(f"{self.id} finds a severity that headscope/facts/severities.py doesn't list: {severity}")
+            raise ValueError(
+                f"{self.id} finds a severity that headscope/facts/results/severities.py doesn't list: {severity}"
+            )
         page = f"docs/rules.md#{self.id.lower()}"
         return Finding(self.id, severity, self.title, message, remedy, tuple(parameters), page, code)
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from headscope.checks.rule import Findings, Rule, rule
 from headscope.facts import Finding, Severity
 from headscope.facts.counting import counted, few_of, verb
-from headscope.facts.verification import HeadMove, SavedModel, Standstill, TensorCheck, TensorStatus
+from headscope.facts.results.verification import HeadMove, SavedModel, Standstill, TensorCheck, TensorStatus
 
 COMMAND = "verify_save"
 _SAVE_AGAIN = "Save the model again with save_pretrained, and compare again."

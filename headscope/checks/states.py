@@ -2,8 +2,8 @@
 
 from headscope.checks.rule import Findings, Rule, rule
 from headscope.facts import Severity, StateKind
-from headscope.facts.check import Subject
-from headscope.facts.states import RULES
+from headscope.facts.results.check import Subject
+from headscope.facts.stored.states import RULES
 
 _TITLES = {
     StateKind.WRAPPED_KEYS: ("wrapped-keys", "The keys carry the names of a wrapper"),

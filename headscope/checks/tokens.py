@@ -2,8 +2,8 @@
 
 from headscope.checks.rule import Findings, NotApplicable, NotKnown, Rule, head_of, rule
 from headscope.facts import PoolingKind, Severity
-from headscope.facts.check import Subject
-from headscope.facts.tokenizer import AffectedTexts, TokenId
+from headscope.facts.results.check import Subject
+from headscope.facts.stored.tokenizer import AffectedTexts, TokenId
 
 _BY_PADDING = (PoolingKind.LAST_NON_PAD_TOKEN, PoolingKind.EOS_TOKEN)
 

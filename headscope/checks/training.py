@@ -2,9 +2,9 @@
 
 from headscope.checks.rule import Findings, Rule, classifier_of, live_parameters, rule
 from headscope.facts import Profile, Severity
-from headscope.facts.check import Subject
 from headscope.facts.counting import few_of, verb
-from headscope.facts.weights import NEW_AT_LOAD
+from headscope.facts.results.check import Subject
+from headscope.facts.stored.weights import NEW_AT_LOAD
 
 
 @rule("HS601", "head-frozen", "Weights of the head are frozen")

@@ -3,9 +3,9 @@
 from headscope.checks.health import DECISIVE
 from headscope.checks.rule import Findings, NotApplicable, NotKnown, Rule, at, classifier_of, rule
 from headscope.facts import HealthBasis, HealthVerdict, ParameterStatus, Severity
-from headscope.facts.check import HeadTrial, Subject, TensorValues
 from headscope.facts.counting import few_of, verb
-from headscope.facts.health import HeadHealth
+from headscope.facts.results.check import HeadTrial, Subject, TensorValues
+from headscope.facts.results.health import HeadHealth
 
 _STORED = (ParameterStatus.LOADED, ParameterStatus.TIED)
 

@@ -26,10 +26,10 @@ from headscope.facts import (
     TensorKind,
     WeightsFormat,
 )
-from headscope.facts.adapter import describe_fault
-from headscope.facts.check import Subject
 from headscope.facts.counting import counted, few_of, verb
-from headscope.facts.report import find_missing
+from headscope.facts.results.check import Subject
+from headscope.facts.results.report import find_missing
+from headscope.facts.stored.adapter import describe_fault
 
 _NEW = (ParameterStatus.NEW, ParameterStatus.IGNORED)
 _LOST = (*_NEW, ParameterStatus.MISMATCHED)

@@ -11,22 +11,22 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.main import get_command
 
-from headscope.cli.check import check
-from headscope.cli.compare import compare
-from headscope.cli.diagram import diagram
-from headscope.cli.diff_weights import diff_weights
-from headscope.cli.env import env
-from headscope.cli.explain import explain
+from headscope.cli.commands.check import check
+from headscope.cli.commands.compare import compare
+from headscope.cli.commands.diagram import diagram
+from headscope.cli.commands.diff_weights import diff_weights
+from headscope.cli.commands.env import env
+from headscope.cli.commands.explain import explain
+from headscope.cli.commands.forward import forward
+from headscope.cli.commands.heads import heads
+from headscope.cli.commands.inspect import inspect
+from headscope.cli.commands.probe import probe
+from headscope.cli.commands.scan import scan
+from headscope.cli.commands.snapshot import snapshot
+from headscope.cli.commands.verify import verify
 from headscope.cli.failure import Bug, Interrupted, asks_for_a_screen, asks_for_json, report_failure
-from headscope.cli.forward import forward
-from headscope.cli.heads import heads
-from headscope.cli.inspect import inspect
 from headscope.cli.options import with_option_groups
 from headscope.cli.output import CLOSED, FULL, discard, unwritten, write_stderr
-from headscope.cli.probe import probe
-from headscope.cli.scan import scan
-from headscope.cli.snapshot import snapshot
-from headscope.cli.verify import verify
 from headscope.errors import ExitCode, HeadscopeError, UsageError
 from headscope.upstream.python import check_folder, fault_of_process
 from headscope.upstream.typer import PlainCommand, PlainGroup
@@ -121,7 +121,7 @@ for _name, _entry in _COMMANDS.items():
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from headscope.facts.environment import tool_version
+        from headscope.facts.results.environment import tool_version
 
         typer.echo(f"headscope {tool_version()}")
         raise typer.Exit

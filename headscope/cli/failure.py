@@ -11,7 +11,7 @@ from headscope.cli.output import OutputFailed, print_screen, write_stderr, write
 from headscope.errors import ExitCode, HeadscopeError
 
 if TYPE_CHECKING:
-    from headscope.facts.weight_inventory import WeightInventory
+    from headscope.facts.exports.weight_inventory import WeightInventory
 
 _NARROWEST = 20
 
@@ -49,7 +49,7 @@ def _wrapped(line: str) -> str:
 
 def _show(contents: "WeightInventory") -> None:
     """What could be read nevertheless, on stdout: it is a part of the answer."""
-    from headscope.render.weight_inventory import contents_screen
+    from headscope.render.parts.weight_inventory import contents_screen
 
     print_screen(contents_screen(contents))
 
@@ -57,7 +57,7 @@ def _show(contents: "WeightInventory") -> None:
 def _tell_repair(error: HeadscopeError) -> None:
     """The code that repairs the checkpoint, and where the state is explained."""
     from headscope.facts import CheckpointState
-    from headscope.render.safe import safe
+    from headscope.render.text.safe import safe
 
     if not isinstance(error.state, CheckpointState):
         return
@@ -68,7 +68,7 @@ def _tell_repair(error: HeadscopeError) -> None:
 
 def report_failure(error: HeadscopeError, *, as_json: bool, with_screen: bool = False) -> int:
     """Says what went wrong and returns the exit code; `with_screen`, what could be read nevertheless is shown too."""
-    from headscope.render.safe import safe
+    from headscope.render.text.safe import safe
 
     contents = getattr(error, "contents", None)
     unwritten = ""
@@ -82,7 +82,7 @@ def report_failure(error: HeadscopeError, *, as_json: bool, with_screen: bool = 
         write_stderr(_wrapped(f"hint: {safe(error.hint)}"))
     _tell_repair(error)
     if as_json and not isinstance(error, OutputFailed):
-        from headscope.render.document import error_document, json_text
+        from headscope.render.text.document import error_document, json_text
 
         try:
             write_stdout(json_text(error_document(error)))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from headscope.facts import Report
-    from headscope.render.document import Document
+    from headscope.render.text.document import Document
 
 
 class OutputFailed(HeadscopeError):
@@ -31,7 +31,7 @@ CLOSED = OutputFailed("stdout is closed, so nothing could be written to it", "na
 def write_report(output: Pages, screen: "Callable[[], RenderableType]", document: "Callable[[], Document]") -> None:
     """Writes the one or the other, as `output` asks; only that one is made."""
     if output.is_json:
-        from headscope.render.document import json_text
+        from headscope.render.text.document import json_text
 
         write_text(output.output, json_text(document()))
     else:
@@ -43,7 +43,7 @@ def write_screen(path: Path | None, screen: "RenderableType") -> None:
     if path is None:
         print_screen(screen)
         return
-    from headscope.render.console import plain_text
+    from headscope.render.text.console import plain_text
 
     write_file(path, plain_text(screen))
 
@@ -84,7 +84,7 @@ def unwritten(where: str, err: OSError) -> OutputFailed:
 
 def print_screen(renderable: "RenderableType") -> None:
     """Shows a screen on stdout. Raises OutputFailed as `write_stdout` does."""
-    from headscope.render.console import open_console
+    from headscope.render.text.console import open_console
 
     if sys.stdout is None:
         write_stdout("")
@@ -149,7 +149,7 @@ def exit_status(report: "Report", *, fail_on_missing: bool) -> int:
     """3 where something could not be determined, 1 where weights in use are missing and `--exit-code` was given,
     otherwise 0.
     """
-    from headscope.render.verdict import is_missing_weights
+    from headscope.render.parts.verdict import is_missing_weights
 
     if report.not_determined:
         return ExitCode.UNDETERMINED

@@ -82,6 +82,6 @@ class _StatusLine:
 
 
 def _line(step: str) -> "RenderableType":
-    from headscope.render.safe import label
+    from headscope.render.text.safe import label
 
     return label(f"{step} ...", "dim")

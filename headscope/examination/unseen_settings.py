@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-    from headscope.model.proposals import Proposal
+    from headscope.model.classes.proposals import Proposal
 
 _MOST_NUMBERS = (3_000_000, 12_000_000)
 """A small model shows as well as a large one that a setting counts, and is built once for each value."""
@@ -23,7 +23,7 @@ def settings_without_shape(proposal: Proposal) -> dict[str, Any]:
     (a name that only the model's code knows, a nested configuration) is not among them. Empty where no small model of
     the class can be run.
     """
-    from headscope.model.proposals import config_of
+    from headscope.model.classes.proposals import config_of
 
     config = config_of(proposal)
     small = _Small.of(proposal, config)
@@ -50,10 +50,10 @@ class _Small:
         """The small model of a proposal; None where none can be run."""
         import transformers
 
-        from headscope.model.catalogue import task_of_class
-        from headscope.model.proposals import build_with_named_numbers, count_of_numbers
-        from headscope.model.reduced_config import fitting_config
-        from headscope.trace.probe import build_probe
+        from headscope.model.classes.catalogue import task_of_class
+        from headscope.model.classes.proposals import build_with_named_numbers, count_of_numbers
+        from headscope.model.classes.reduced_config import fitting_config
+        from headscope.trace.batch.probe_batch import build_probe
 
         proposed, task = getattr(transformers, proposal.class_name), task_of_class(proposal.class_name)
         try:
@@ -72,7 +72,7 @@ class _Small:
         """Whether another value of a setting gives the same shapes and other scores."""
         import torch
 
-        from headscope.model.proposals import build_with_named_numbers, shapes_of_class
+        from headscope.model.classes.proposals import build_with_named_numbers, shapes_of_class
 
         changed = deepcopy(self.config)
         try:
@@ -87,7 +87,7 @@ class _Small:
 
 def _scores(model: Any, inputs: Any) -> torch.Tensor:
     from headscope.model.quiet import quiet
-    from headscope.trace.execution import run_unrecorded
+    from headscope.trace.record.execution import run_unrecorded
 
     with quiet():
         found: torch.Tensor = run_unrecorded(model, inputs).logits

@@ -1,22 +1,7 @@
 """Everything a report can say: frozen dataclasses of str, int, bool, enum and tuple. Read this first."""
 
-from headscope.facts.adapter import AdapterFacts, AdapterFault, AdapterFaultKind, Carried
-from headscope.facts.atlas import AtlasHead, AtlasParameter, HeadEntry
-from headscope.facts.check import CheckResult, Ignored, Verdict
-from headscope.facts.checkpoint import (
-    CheckpointFacts,
-    CheckpointKind,
-    CheckpointManifest,
-    ScoreHead,
-    TensorHeader,
-    Unavailable,
-    WeightFile,
-    WeightsFormat,
-)
-from headscope.facts.comparison import Comparison, Difference, SameValues
-from headscope.facts.environment import Environment
-from headscope.facts.forward import ForwardReport, LabelScore, Scored, SeenStage
-from headscope.facts.head import (
+from headscope.facts.heads.atlas import AtlasHead, AtlasParameter, HeadEntry
+from headscope.facts.heads.head import (
     Evidence,
     Head,
     HeadParameter,
@@ -33,9 +18,15 @@ from headscope.facts.head import (
     UnusedModule,
     Verification,
 )
-from headscope.facts.health import HeadHealth, HealthBasis, HealthVerdict
-from headscope.facts.repaired import Repaired
-from headscope.facts.report import (
+from headscope.facts.heads.repaired import Repaired
+from headscope.facts.heads.tasks import Task
+from headscope.facts.heads.tokens import HiddenSource, Positions, Where
+from headscope.facts.results.check import CheckResult, Ignored, Verdict
+from headscope.facts.results.comparison import Comparison, Difference, SameValues
+from headscope.facts.results.environment import Environment
+from headscope.facts.results.forward import ForwardReport, LabelScore, Scored, SeenStage
+from headscope.facts.results.health import HeadHealth, HealthBasis, HealthVerdict
+from headscope.facts.results.report import (
     SCHEMA_VERSION,
     Finding,
     ModelFacts,
@@ -45,11 +36,28 @@ from headscope.facts.report import (
     Report,
     Severity,
 )
-from headscope.facts.sentence import ModuleTensor, PickledHead, SentenceModule, SentencePipeline
-from headscope.facts.states import CheckpointState, Repair, StateKind
-from headscope.facts.tasks import Task
-from headscope.facts.tokens import HiddenSource, Positions, Where
-from headscope.facts.weights import Mismatch, ParameterOrigin, ParameterStatus, Rename, Tie, UnusedGroup, WeightDiff
+from headscope.facts.stored.adapter import AdapterFacts, AdapterFault, AdapterFaultKind, Carried
+from headscope.facts.stored.checkpoint import (
+    CheckpointFacts,
+    CheckpointKind,
+    CheckpointManifest,
+    ScoreHead,
+    TensorHeader,
+    Unavailable,
+    WeightFile,
+    WeightsFormat,
+)
+from headscope.facts.stored.sentence import ModuleTensor, PickledHead, SentenceModule, SentencePipeline
+from headscope.facts.stored.states import CheckpointState, Repair, StateKind
+from headscope.facts.stored.weights import (
+    Mismatch,
+    ParameterOrigin,
+    ParameterStatus,
+    Rename,
+    Tie,
+    UnusedGroup,
+    WeightDiff,
+)
 
 __all__ = [
     "SCHEMA_VERSION",

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from headscope.errors import HeadscopeError, UsageError
-from headscope.facts.scan import SCAN_SCHEMA, ScanRow, is_row, storable
+from headscope.facts.results.scan import SCAN_SCHEMA, ScanRow, is_row, storable
 
 ANOTHER = "name another one with -o, or remove this one"
 _BEGINNING = b'{"reference": "'

@@ -21,10 +21,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from headscope.errors import HeadscopeError, UsageError, first_line
-from headscope.facts.check import Verdict
-from headscope.facts.scan import SCAN_SCHEMA, ScanRow, columns, is_row
+from headscope.facts.results.check import Verdict
+from headscope.facts.results.scan import SCAN_SCHEMA, ScanRow, columns, is_row
 from headscope.fleet.output import ANOTHER, Row, RowFile, Seen, exists_already
-from headscope.upstream.ray import FILE as RAY_FILE
+from headscope.upstream.optional.ray import FILE as RAY_FILE
 
 if TYPE_CHECKING:
     import pyarrow

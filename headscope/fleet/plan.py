@@ -9,9 +9,9 @@ from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 
 from headscope.errors import UsageError
-from headscope.examination.request import Request
-from headscope.facts.scan import ScanRow
-from headscope.facts.tasks import parse_task
+from headscope.examination.base.request import Request
+from headscope.facts.heads.tasks import parse_task
+from headscope.facts.results.scan import ScanRow
 from headscope.fleet.pool import SECONDS, Limits, Work, scan_here, scan_in_pool
 from headscope.fleet.row import RowOptions
 from headscope.fleet.scratch import shared_folder

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from headscope.fleet.parquet import PARTITION, in_range, schema
 from headscope.fleet.pool import Crew, Limits, Work
 from headscope.fleet.target import Target
-from headscope.upstream import ray as upstream
+from headscope.upstream.optional import ray as upstream
 
 if TYPE_CHECKING:
     import pyarrow

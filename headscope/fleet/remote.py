@@ -10,7 +10,7 @@ from typing import Any
 from headscope.errors import UsageError, first_line
 from headscope.fleet.output import Known, Row
 from headscope.fleet.parquet import rows_of_part, schema
-from headscope.upstream.ray import FILE
+from headscope.upstream.optional.ray import FILE
 
 
 class RemoteFolder:

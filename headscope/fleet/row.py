@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 
 from headscope.checks import Selection, judge, select
 from headscope.errors import HeadscopeError
-from headscope.examination.checkpoint import Examined, examine
-from headscope.examination.evidence import gather
-from headscope.examination.findings import likely_profile
-from headscope.examination.request import Request
-from headscope.examination.structure import ReportMemory
+from headscope.examination.base.request import Request
+from headscope.examination.checkpoint.examining import Examined, examine
+from headscope.examination.checkpoint.findings import likely_profile
+from headscope.examination.checkpoint.structure import ReportMemory
+from headscope.examination.evidence.gathering import gather
 from headscope.facts import CheckpointKind, ParameterStatus, Profile, Report, Severity
-from headscope.facts.check import CheckResult, Verdict
-from headscope.facts.scan import Cause, ScanRow
-from headscope.facts.weights import NEW_AT_LOAD
+from headscope.facts.results.check import CheckResult, Verdict
+from headscope.facts.results.scan import Cause, ScanRow
+from headscope.facts.stored.weights import NEW_AT_LOAD
 
 _LONGEST_REASON = 2_000
 _GRAVEST_FIRST = tuple(Severity)

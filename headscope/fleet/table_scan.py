@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headscope.errors import HeadscopeError, UsageError
-from headscope.facts.scan import ScanRow, Tally
+from headscope.facts.results.scan import ScanRow, Tally
 from headscope.fleet.output import Known, Seen
 from headscope.fleet.parquet import RowFolder, rows_of_part
 from headscope.fleet.plan import ScanPlan

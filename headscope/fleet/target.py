@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from headscope.errors import NotFound, UsageError
-from headscope.examination.request import Request
-from headscope.facts.location import Location
+from headscope.examination.base.request import Request
+from headscope.facts.stored.location import Location
 
 _LONGEST_LINE = 10_000
 _SNAPSHOT = b'"headscope-snapshot"'

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args
 
 from headscope.api import Checked, Verified, check
-from headscope.api.save_verification import SaveWatch, selection_of_saves
+from headscope.api.loaded.save_verification import SaveWatch, selection_of_saves
 from headscope.checks import named_in
 from headscope.checks.saved import COMMAND
 from headscope.errors import CheckFailed, HeadscopeError, UsageError, did_you_mean
-from headscope.facts.check import CheckResult, Verdict
-from headscope.render.check import failure_sentence
-from headscope.render.verification import save_sentence
+from headscope.facts.results.check import CheckResult, Verdict
+from headscope.render.screens.check import failure_sentence
+from headscope.render.screens.verification import save_sentence
 
 if TYPE_CHECKING:
     from headscope.facts import Report
@@ -106,7 +106,7 @@ class TrainingGate:
 
     def _remember(self, model: Any, report: Report | None) -> None:
         """The head as it is now; where that fails, the saves stay unverified, with a warning."""
-        from headscope.examination.head_memory import remember_head
+        from headscope.examination.memory.head_memory import remember_head
 
         try:
             memory = remember_head(model, report) if report is not None else None

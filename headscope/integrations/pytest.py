@@ -20,8 +20,8 @@ def check_head() -> Callable[..., Checked]:
         __tracebackhide__ = True
         from headscope.api import check  # only a test that asks waits for torch
         from headscope.errors import HeadscopeError
-        from headscope.facts.check import Verdict
-        from headscope.render.check import failure_sentence
+        from headscope.facts.results.check import Verdict
+        from headscope.render.screens.check import failure_sentence
 
         try:
             result = check(reference, profile, **options)

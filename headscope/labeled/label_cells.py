@@ -10,7 +10,7 @@ from typing import Any
 
 from headscope.errors import UsageError
 from headscope.facts.counting import counted, list_of
-from headscope.facts.labeled import DataClass
+from headscope.facts.results.labeled import DataClass
 from headscope.labeled.opening import open_data
 from headscope.labeled.rows import Row, Source
 from headscope.labeled.tally import spelled_out

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from headscope.facts.labeled import Accuracy
+from headscope.facts.results.labeled import Accuracy
 
 Matrix = Sequence[Sequence[float]]
 _Array = np.ndarray[Any, Any]

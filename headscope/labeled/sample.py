@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headscope.errors import UsageError
-from headscope.facts.labeled import DataFacts, LabelKind
+from headscope.facts.results.labeled import DataFacts, LabelKind
 from headscope.labeled.rows import Source
 from headscope.labeled.tally import Label, is_ignored, read_label, spelled
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from headscope.errors import Malformed, UsageError
-from headscope.facts.labeled import DataClass, DataFacts, LabelKind
+from headscope.facts.results.labeled import DataClass, DataFacts, LabelKind
 from headscope.labeled.rows import Row, Source
 
 _MOST_CLASSES = 20_000

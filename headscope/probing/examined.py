@@ -7,19 +7,19 @@ from dataclasses import replace
 from functools import cache
 
 from headscope.errors import Unsupported
-from headscope.examination.checkpoint import Examined, examine
-from headscope.examination.reading import WITHOUT_WEIGHTS, loadable
-from headscope.examination.request import Progress, Request
+from headscope.examination.base.reading import WITHOUT_WEIGHTS, loadable
+from headscope.examination.base.request import Progress, Request
+from headscope.examination.checkpoint.examining import Examined, examine
 from headscope.facts import CheckpointKind, CheckpointManifest, Report
 from headscope.facts.counting import counted, few_of
-from headscope.facts.location import Location
-from headscope.facts.probe import HeadInput, Input, Vector
-from headscope.facts.report import find_missing
-from headscope.probing.asked import AskedData, kind_of
-from headscope.probing.candidates import classifier_of, stages_before
+from headscope.facts.results.probe import HeadInput, Input, Vector
+from headscope.facts.results.report import find_missing
+from headscope.facts.stored.location import Location
+from headscope.probing.data.asked import AskedData, kind_of
+from headscope.probing.data.rows import Rows, problem_of, read_rows
+from headscope.probing.hidden.candidates import classifier_of, stages_before
+from headscope.probing.hidden.store import Features
 from headscope.probing.plan import TASK_OF, Plan
-from headscope.probing.rows import Rows, problem_of, read_rows
-from headscope.probing.store import Features
 
 
 def examine_with_rows(request: Request, data: AskedData, plan: Plan, tell: Progress) -> tuple[Request, Examined, Rows]:
@@ -47,7 +47,7 @@ def examine_with_rows(request: Request, data: AskedData, plan: Plan, tell: Progr
 
 def _tokens_of(place: Location) -> Callable[[str], tuple[int, ...]]:
     """What the checkpoint's tokenizer makes of a text, as far as the model takes it; spaces around it don't count."""
-    from headscope.model.inference import open_tokenizer
+    from headscope.model.loading.inference import open_tokenizer
     from headscope.model.quiet import quiet
 
     opened = cache(lambda: open_tokenizer(place))

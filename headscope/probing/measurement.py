@@ -5,23 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from headscope.examination.loading import choose_class
-from headscope.examination.request import Progress, Request
+from headscope.examination.base.request import Progress, Request
+from headscope.examination.checkpoint.loading import choose_class
 from headscope.facts import Unavailable
-from headscope.facts.environment import tool_version
-from headscope.facts.probe import ProbeClass, ProbeResult, Problem, Vector
-from headscope.probing.asked import AskedData, files_of
-from headscope.probing.candidates import classifier_of, list_vectors
-from headscope.probing.comparison import compare_best, hear_opinions, score_of_choice, score_vectors
+from headscope.facts.results.environment import tool_version
+from headscope.facts.results.probe import ProbeClass, ProbeResult, Problem, Vector
+from headscope.probing.data.asked import AskedData, files_of
+from headscope.probing.data.label_facts import describe_labels
+from headscope.probing.data.rows import Rows
 from headscope.probing.examined import examine_with_rows, head_input_of, is_new_head, new_pooler, notes_on_base
-from headscope.probing.folder import vector_folder
-from headscope.probing.label_facts import describe_labels
-from headscope.probing.numbers import feature_numbers
+from headscope.probing.hidden.candidates import classifier_of, list_vectors
+from headscope.probing.hidden.folder import vector_folder
+from headscope.probing.hidden.numbers import feature_numbers
 from headscope.probing.plan import Plan
-from headscope.probing.rivals import advice_on_head, baseline_of, loss_at_start, score_rivals
-from headscope.probing.rows import Rows
-from headscope.probing.scores import make_trial
-from headscope.probing.start import outputs_of
+from headscope.probing.scoring.comparison import compare_best, hear_opinions, score_of_choice, score_vectors
+from headscope.probing.scoring.rivals import advice_on_head, baseline_of, loss_at_start, score_rivals
+from headscope.probing.scoring.scores import make_trial
+from headscope.probing.scoring.start import outputs_of
 from headscope.probing.vectors import Place, loading_of, read_vectors, source_of
 
 FROZEN = "the base model was frozen; full fine-tuning can remove the advantage"

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from headscope.errors import UsageError
 from headscope.facts import Task
-from headscope.facts.probe import Input, Problem
+from headscope.facts.results.probe import Input, Problem
 
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 """The dtypes that the model may run in."""

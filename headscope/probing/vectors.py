@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from headscope.examination.checkpoint import Examined
-from headscope.examination.reading import loadable
-from headscope.examination.request import Progress, Request
+from headscope.examination.base.reading import loadable
+from headscope.examination.base.request import Progress, Request
+from headscope.examination.checkpoint.examining import Examined
 from headscope.facts import CheckpointManifest
-from headscope.facts.probe import Input, Loading
-from headscope.model.model_request import Choice
+from headscope.facts.results.probe import Input, Loading
+from headscope.model.classes.model_request import Choice
 from headscope.model.quiet import quiet
 from headscope.probing.examined import new_names
-from headscope.probing.features import extract_features
-from headscope.probing.folder import clear_folder
-from headscope.probing.opening import Source, open_reader
-from headscope.probing.origin import origin_of
+from headscope.probing.hidden.features import extract_features
+from headscope.probing.hidden.folder import clear_folder
+from headscope.probing.hidden.opening import Source, open_reader
+from headscope.probing.hidden.origin import origin_of
+from headscope.probing.hidden.store import Features, keep_manifest, read_kept
 from headscope.probing.plan import Plan
-from headscope.probing.store import Features, keep_manifest, read_kept
-from headscope.trace.base import base_module
+from headscope.trace.record.base import base_module
 from headscope.upstream.torch import on_meta
 
 

@@ -10,10 +10,12 @@ from transformers import PreTrainedModel
 
 from headscope.errors import Unsupported
 from headscope.facts import HeadTrace, Pooling, Stage, Task, Unavailable, UnusedModule, Verification
-from headscope.trace.agreement import Agreement, Look, agree, look_at, withdrawn
-from headscope.trace.axes import has_ambiguous_batch
-from headscope.trace.base import base_module, declared_base
-from headscope.trace.execution import (
+from headscope.trace.formula.formula import Formula
+from headscope.trace.loss import observed_loss
+from headscope.trace.proof.agreement import Agreement, Look, agree, look_at, withdrawn
+from headscope.trace.proof.other_inputs import held_against_other_inputs
+from headscope.trace.record.base import base_module, declared_base
+from headscope.trace.record.execution import (
     Execution,
     is_shape_only,
     lacks_pad_token,
@@ -21,16 +23,14 @@ from headscope.trace.execution import (
     run_forward,
     run_on_probe,
 )
-from headscope.trace.formula import Formula
-from headscope.trace.head_slice import HeadSlice, locate_head
-from headscope.trace.loss import observed_loss
-from headscope.trace.names import ModelNames
-from headscope.trace.other_inputs import held_against_other_inputs
-from headscope.trace.picks import TokenNames
-from headscope.trace.program import HeadProgram, head_program
-from headscope.trace.reads import config_fields_read
-from headscope.trace.rows import read_rows, with_rows
-from headscope.trace.stages import Step, place_of
+from headscope.trace.record.names import ModelNames
+from headscope.trace.replay.picks import TokenNames
+from headscope.trace.replay.program import HeadProgram, head_program
+from headscope.trace.replay.rows import read_rows, with_rows
+from headscope.trace.slice.axes import has_ambiguous_batch
+from headscope.trace.slice.head_slice import HeadSlice, locate_head
+from headscope.trace.slice.reads import config_fields_read
+from headscope.trace.slice.stages import Step, place_of
 
 Run = Callable[[nn.Module, int, frozenset[int]], Execution]
 Twins = Callable[[], Iterable[nn.Module]]

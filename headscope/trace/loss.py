@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from headscope.trace.arguments import REVERSED
-from headscope.trace.execution import Execution
-from headscope.trace.randomness import OwnRandomness
-from headscope.trace.recorder import Graph, Operation, run_again
-from headscope.trace.stages import Step, is_silent, single_step
+from headscope.trace.formula.arguments import REVERSED
+from headscope.trace.record.execution import Execution
+from headscope.trace.record.randomness import OwnRandomness
+from headscope.trace.record.recorder import Graph, Operation, run_again
+from headscope.trace.slice.stages import Step, is_silent, single_step
 
 _LOSSES = {
     "cross_entropy": "CrossEntropyLoss",

@@ -15,11 +15,11 @@ from reports import REPORTS
 from safetensors.torch import load_file, save_file
 
 from headscope.cli import main
-from headscope.examination import cache as caching
-from headscope.examination.cache import Cache
+from headscope.examination.base import cache as caching
+from headscope.examination.base.cache import Cache
 from headscope.facts import Report
 from headscope.facts.plain import restore, store
-from headscope.facts.tokenizer import TokenizerFacts
+from headscope.facts.stored.tokenizer import TokenizerFacts
 from tests import warm
 from tests.families import FAMILIES
 from tests.saving import save_safetensors

@@ -18,7 +18,7 @@ from headscope.api.comparing import _differences, align_stages
 from headscope.cli import main
 from headscope.errors import UsageError
 from headscope.facts import HiddenSource, Stage
-from headscope.facts.comparison import role_of
+from headscope.facts.results.comparison import role_of
 from tests.families import FAMILIES
 from tests.saving import save_safetensors, save_torch_zip
 

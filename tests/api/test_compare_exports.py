@@ -10,10 +10,10 @@ import torch
 from transformers import PreTrainedModel
 
 import headscope
-from headscope.api.shown import Compared
+from headscope.api.results.shown import Compared
 from headscope.cli import main
 from headscope.errors import ExitCode, UsageError
-from headscope.facts.exported import Fate
+from headscope.facts.exports.exported import Fate
 from scripts.write_schema import build_schema
 from tests.families import FAMILIES
 

@@ -13,11 +13,11 @@ from saving import save_safetensors
 
 import headscope
 from headscope.errors import HeadscopeError, Offline, Unsupported, UsageError
-from headscope.facts.forward import ForwardReport
-from headscope.model.inference import read_wave
-from headscope.render.console import plain_text
-from headscope.render.forward import forward_screen
-from headscope.trace.observe import measure, observe_inputs
+from headscope.facts.results.forward import ForwardReport
+from headscope.model.loading.inference import read_wave
+from headscope.render.screens.forward import forward_screen
+from headscope.render.text.console import plain_text
+from headscope.trace.slice.observe import measure, observe_inputs
 
 
 def real_inputs(family_name: str) -> dict[str, Any]:
@@ -207,7 +207,7 @@ def test_invented_inputs_are_said_to_be_and_score_no_label(pad: int | None, tmp_
 def screen(report: ForwardReport) -> str:
     from rich.console import Console
 
-    from headscope.render.forward import forward_screen
+    from headscope.render.screens.forward import forward_screen
 
     console = Console(width=300)
     with console.capture() as captured:

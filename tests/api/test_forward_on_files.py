@@ -10,11 +10,11 @@ import transformers
 
 import headscope
 from headscope.facts import Stage, Task
-from headscope.facts.forward import ForwardReport, SeenStage
-from headscope.model.catalogue import classes_of_task
+from headscope.facts.results.forward import ForwardReport, SeenStage
+from headscope.model.classes.catalogue import classes_of_task
 from headscope.model.quiet import quiet
-from headscope.trace.observe import measure
-from headscope.trace.probe import Probe, build_probe
+from headscope.trace.batch.probe_batch import Probe, build_probe
+from headscope.trace.slice.observe import measure
 from tests.families import FAMILIES
 
 pytest.importorskip("torchlens", reason="torchlens is not installed")

@@ -12,9 +12,9 @@ import pytest
 from headscope import api
 from headscope.errors import UsageError
 from headscope.facts import PoolingKind, Task
-from headscope.facts.atlas import HeadEntry
+from headscope.facts.heads.atlas import HeadEntry
 from headscope.facts.plain import to_dict
-from headscope.trace.stages import function_operations, module_operations
+from headscope.trace.slice.stages import function_operations, module_operations
 from scripts.atlas_page import atlas_page
 from tests import warm
 

@@ -3,10 +3,10 @@
 import pytest
 
 import headscope
-from headscope.api.shown import Heads
+from headscope.api.results.shown import Heads
 from headscope.errors import UsageError
-from headscope.render.console import plain_text
-from headscope.render.heads import heads_screen
+from headscope.render.screens.heads import heads_screen
+from headscope.render.text.console import plain_text
 
 
 @pytest.fixture(scope="module")

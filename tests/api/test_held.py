@@ -13,7 +13,7 @@ from torch import nn
 
 import headscope
 from headscope.facts import Severity
-from headscope.facts.check import CheckResult, Verdict
+from headscope.facts.results.check import CheckResult, Verdict
 from tests.families import FAMILIES
 from tests.saving import save_safetensors, save_torch_zip
 

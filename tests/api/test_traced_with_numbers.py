@@ -10,10 +10,10 @@ from transformers import JetMoeConfig, JetMoeForSequenceClassification
 
 import headscope
 from headscope.errors import Unsupported
-from headscope.examination.tracing import trace_checkpoint, traced_with_numbers
+from headscope.examination.base.tracing import trace_checkpoint, traced_with_numbers
 from headscope.facts import Task
-from headscope.model.loading import Loaded, load_skeleton
-from headscope.model.model_request import Choice, ModelRequest, choose
+from headscope.model.classes.model_request import Choice, ModelRequest, choose
+from headscope.model.loading.loader import Loaded, load_skeleton
 from headscope.trace import TokenNames
 
 SMALL = {
@@ -31,7 +31,7 @@ def saved(folder: Path, **more: object) -> JetMoeForSequenceClassification:
 
 def loaded(folder: Path) -> tuple[Choice, Loaded]:
     from headscope.checkpoints import read_manifest
-    from headscope.facts.location import Location
+    from headscope.facts.stored.location import Location
 
     manifest = read_manifest(Location(str(folder)))
     choice = choose(manifest.config, ModelRequest())

@@ -18,7 +18,7 @@ from transformers.models.bert.modeling_bert import BertLayer
 
 import headscope
 from headscope.errors import UsageError
-from headscope.facts.check import Verdict
+from headscope.facts.results.check import Verdict
 from tests.families import FAMILIES
 
 BERT = transformers.BertForSequenceClassification

@@ -12,7 +12,7 @@ from torch import nn
 import headscope
 from headscope.errors import Unsupported, UsageError
 from headscope.facts import PoolingKind
-from headscope.facts.check import Verdict
+from headscope.facts.results.check import Verdict
 from tests.scorers import WORDS, save_language_model, save_tokenizer
 
 H = 16

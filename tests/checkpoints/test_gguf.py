@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from headscope.checkpoints.formats.bytes import LocalBytes
-from headscope.checkpoints.formats.gguf import _FORMATS, read_gguf
+from headscope.checkpoints.formats.gguf.file import _FORMATS, read_gguf
 from headscope.errors import HeadscopeError, Malformed, Unsupported
 
 gguf = pytest.importorskip("gguf")

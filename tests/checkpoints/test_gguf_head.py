@@ -9,12 +9,12 @@ import torch
 from transformers import PreTrainedModel
 
 from headscope.checkpoints.formats.bytes import LocalBytes
-from headscope.checkpoints.formats.gguf import read_gguf
-from headscope.checkpoints.formats.gguf_head import _HABITS, POOLING_TYPES, read_gguf_head
+from headscope.checkpoints.formats.gguf.file import read_gguf
+from headscope.checkpoints.formats.gguf.head import _HABITS, POOLING_TYPES, read_gguf_head
 from headscope.cli import main
 from headscope.errors import ExitCode
 from headscope.facts import PoolingKind, TensorHeader
-from headscope.facts.export import ExportHead
+from headscope.facts.exports.export import ExportHead
 from scripts.write_schema import build_schema
 from tests.families import FAMILIES
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from headscope.checkpoints import read_manifest
 from headscope.checkpoints.hub.budget import SharedBudget
 from headscope.errors import HeadscopeError
-from headscope.facts.location import HubOptions, Location
+from headscope.facts.stored.location import HubOptions, Location
 
 file, *references = sys.argv[1:]
 budget = SharedBudget(Path(file)) if file else None

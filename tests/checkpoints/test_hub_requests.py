@@ -20,7 +20,7 @@ import json, sys
 from headscope.checkpoints import read_manifest
 from headscope.checkpoints.hub.listing import listed_models
 from headscope.errors import HeadscopeError
-from headscope.facts.location import HubOptions, Location
+from headscope.facts.stored.location import HubOptions, Location
 from headscope.facts.plain import to_dict
 
 def located(words, hub):

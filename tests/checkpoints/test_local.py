@@ -15,7 +15,7 @@ from headscope.checkpoints import read_manifest
 from headscope.checkpoints.reference import HubReference, parse_reference
 from headscope.errors import HeadscopeError, Malformed, NotFound, Unsupported, UsageError
 from headscope.facts import WeightsFormat
-from headscope.facts.location import HubOptions, Location
+from headscope.facts.stored.location import HubOptions, Location
 
 CONFIG = json.dumps({"model_type": "bert", "architectures": ["BertModel"]})
 

@@ -13,12 +13,12 @@ import pytest
 import torch
 
 from headscope.checkpoints.formats.bytes import LocalBytes
-from headscope.checkpoints.formats.onnx_file import read_onnx
-from headscope.checkpoints.formats.onnx_lean import lean_model
+from headscope.checkpoints.formats.onnx.file import read_onnx
+from headscope.checkpoints.formats.onnx.lean import lean_model
 from headscope.cli import main
 from headscope.errors import ExitCode, HeadscopeError
 from headscope.facts import PoolingKind
-from headscope.facts.export import ExportHead
+from headscope.facts.exports.export import ExportHead
 from scripts.write_schema import build_schema
 
 onnx = pytest.importorskip("onnx")
@@ -279,7 +279,7 @@ def test_without_the_package_the_hint_says_what_to_install(
     def without(name: str, *rest: Any) -> Any:
         return None if name == "onnx" else find(name, *rest)
 
-    monkeypatch.setattr("headscope.checkpoints.formats.onnx_graph.find_spec", without)
+    monkeypatch.setattr("headscope.checkpoints.formats.onnx.graph.find_spec", without)
     assert main(["inspect", str(path)]) == ExitCode.UNDETERMINED
     assert "pip install 'headscope[onnx]'" in capsys.readouterr().err
 
@@ -309,5 +309,5 @@ def test_reading_a_checkpoint_does_not_import_onnx(tmp_path: Path, monkeypatch: 
         return imported(name, *rest, **options)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    monkeypatch.delitem(sys.modules, "headscope.checkpoints.formats.onnx_graph", raising=False)
+    monkeypatch.delitem(sys.modules, "headscope.checkpoints.formats.onnx.graph", raising=False)
     assert main(["inspect", "distilbert-base-uncased-finetuned-sst-2-english", "--offline", "-q"]) == ExitCode.OK

@@ -11,7 +11,7 @@ from headscope.checkpoints import bundled_snapshots, read_manifest, snapshot_tex
 from headscope.checkpoints.formats.dtypes import SAFETENSORS
 from headscope.errors import Malformed, UsageError
 from headscope.facts import CheckpointKind, CheckpointManifest
-from headscope.facts.location import HubOptions, Location
+from headscope.facts.stored.location import HubOptions, Location
 
 
 @pytest.fixture

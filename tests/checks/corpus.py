@@ -19,7 +19,7 @@ import headscope
 import headscope.errors
 from headscope.checks import RULES
 from headscope.facts import Severity
-from headscope.facts.check import CheckResult, Verdict
+from headscope.facts.results.check import CheckResult, Verdict
 from tests.families import FAMILIES, Family
 from tests.model.test_quantized import save as save_packed
 from tests.saving import save_safetensors, save_sharded_safetensors, save_torch_zip

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from headscope.cli import main
-from headscope.facts import environment
+from headscope.facts.results import environment
 from tests.checks.corpus import saved, trained
 from tests.checks.pipeline_formats import validate_junit, validate_sarif
 from tests.checks.test_rules import SCHEMA

@@ -14,12 +14,12 @@ from torch import nn
 
 import headscope
 from headscope.errors import Unsupported
-from headscope.examination.checkpoint import examine
-from headscope.examination.head_trial import try_head
-from headscope.examination.request import Request
+from headscope.examination.base.request import Request
+from headscope.examination.checkpoint.examining import examine
+from headscope.examination.evidence.head_trial import try_head
 from headscope.facts import Task
-from headscope.facts.check import HeadTrial
-from headscope.facts.location import Location
+from headscope.facts.results.check import HeadTrial
+from headscope.facts.stored.location import Location
 from headscope.trace import HeadProgram
 
 SIZE, CLASSES = 32, 3

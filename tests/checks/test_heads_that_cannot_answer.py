@@ -14,9 +14,9 @@ from transformers import PreTrainedModel
 
 import headscope
 from headscope.checks.health import judge_numbers
-from headscope.facts.check import Verdict
-from headscope.facts.health import HealthVerdict
-from headscope.model.head_statistics import matrix_statistics
+from headscope.facts.results.check import Verdict
+from headscope.facts.results.health import HealthVerdict
+from headscope.model.tensors.head_statistics import matrix_statistics
 
 State = dict[str, torch.Tensor]
 _TEXT: dict[str, Any] = {

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from transformers import BertConfig
 
-from headscope.checkpoints.config_file import parse_object
-from headscope.checks.labels import _faults_of_ids, _faults_of_inverse
+from headscope.checkpoints.formats.config_file import parse_object
+from headscope.checks.labeled.labels import _faults_of_ids, _faults_of_inverse
 from headscope.errors import Malformed
-from headscope.examination.configuration import config_facts
-from headscope.facts.check import ConfigFacts, Subject
-from headscope.model.many_labels import build_config, share_labels
+from headscope.examination.base.configuration import config_facts
+from headscope.facts.results.check import ConfigFacts, Subject
+from headscope.model.classes.many_labels import build_config, share_labels
 
 FEW, MANY = 20_000, 320_000
 

@@ -16,7 +16,7 @@ import headscope
 from headscope.checks import RULES
 from headscope.cli import main
 from headscope.facts import Profile, Severity
-from headscope.facts.check import Verdict
+from headscope.facts.results.check import Verdict
 from tests.checks.advice import unusable_advice
 from tests.checks.corpus import FAULTS, HEALTHY, Case, saved, trained
 from tests.families import FAMILIES

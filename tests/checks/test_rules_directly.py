@@ -51,7 +51,8 @@ from headscope.facts import (
     WeightDiff,
     WeightsFormat,
 )
-from headscope.facts.check import (
+from headscope.facts.counting import few_of
+from headscope.facts.results.check import (
     BuiltFacts,
     CheckResult,
     ConfigFacts,
@@ -61,10 +62,9 @@ from headscope.facts.check import (
     TensorValues,
     Verdict,
 )
-from headscope.facts.counting import few_of
-from headscope.facts.health import HeadHealth, HealthBasis, HealthVerdict
-from headscope.facts.labeled import DataClass, DataFacts, Fit, LabelKind, Order, Predictions
-from headscope.facts.tokenizer import AffectedTexts, IdEffect, TokenId, TokenizerFacts
+from headscope.facts.results.health import HeadHealth, HealthBasis, HealthVerdict
+from headscope.facts.results.labeled import DataClass, DataFacts, Fit, LabelKind, Order, Predictions
+from headscope.facts.stored.tokenizer import AffectedTexts, IdEffect, TokenId, TokenizerFacts
 from tests.reports import ENVIRONMENT
 
 LOADED, NEW, MISMATCHED = ParameterStatus.LOADED, ParameterStatus.NEW, ParameterStatus.MISMATCHED

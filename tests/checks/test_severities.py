@@ -12,8 +12,8 @@ import pytest
 from headscope.checks import RULES
 from headscope.checks.rule import Rule, rule
 from headscope.facts import Profile, Severity
-from headscope.facts.severities import GRAVITY, severities_of
-from headscope.render.explain import find_topic
+from headscope.facts.results.severities import GRAVITY, severities_of
+from headscope.render.parts.explain import find_topic
 from scripts.write_rules import rules_page
 
 Found = set[tuple[Profile, Severity]]

@@ -15,7 +15,7 @@ import headscope
 from headscope.checkpoints import read_token_ids, read_vocabulary
 from headscope.checkpoints.local import Folder
 from headscope.errors import Malformed
-from headscope.facts.check import CheckResult
+from headscope.facts.results.check import CheckResult
 from tests.families import FAMILIES
 
 SHORT, LONG = "w11 w12 w13 w14", "w21 w22 w23 w24 w25 w26 w27"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headscope.facts import PaddingEffect, ParameterStatus, Task
-from headscope.facts.atlas import HeadEntry
+from headscope.facts.heads.atlas import HeadEntry
 from headscope.facts.plain import from_dict, to_dict
 from headscope.render.diagram.svg import svg_text
 from scripts.atlas_page import atlas_page

@@ -11,8 +11,8 @@ from typing import Any
 
 from pyarrow import dataset
 
-from headscope.facts.check import Verdict
-from headscope.facts.scan import ScanRow
+from headscope.facts.results.check import Verdict
+from headscope.facts.results.scan import ScanRow
 
 VERDICTS = tuple(Verdict)
 

@@ -9,8 +9,9 @@ from headers_only import checkpoint_of, write
 
 import headscope
 from headscope.errors import UsageError
-from headscope.examination import checkpoint, structure
-from headscope.facts.scan import columns
+from headscope.examination.checkpoint.examining import examining as checkpoint
+from headscope.examination.checkpoint.examining import structure
+from headscope.facts.results.scan import columns
 
 SNAPSHOTS = ("bert-base-uncased", "gpt2", "roberta-base")
 POOLINGS = {"bert-base-uncased": "first_token", "gpt2": "last_non_pad_token", "roberta-base": "first_token"}

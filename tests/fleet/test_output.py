@@ -16,7 +16,7 @@ import pytest
 from tables import names_in, random_seconds, row, rows_in, write_until_killed
 
 from headscope.errors import HeadscopeError, UsageError
-from headscope.facts.scan import columns
+from headscope.facts.results.scan import columns
 from headscope.fleet import output
 from headscope.fleet.output import RowFile
 from headscope.fleet.parquet import ROW_LOG

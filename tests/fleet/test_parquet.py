@@ -17,8 +17,8 @@ from pyarrow import dataset, parquet
 from tables import VERDICTS, files_in, names_in, row, rows_in
 
 from headscope.errors import UsageError
-from headscope.facts.check import Verdict
-from headscope.facts.scan import ScanRow, columns
+from headscope.facts.results.check import Verdict
+from headscope.facts.results.scan import ScanRow, columns
 from headscope.fleet.output import RowFile
 from headscope.fleet.parquet import ROW_LOG, RowFolder, schema
 from headscope.fleet.table import open_table

@@ -19,7 +19,7 @@ from scan_faults import Dies, Hangs, Leaves, Raises, Slow
 from tables import rows_in, workers_below
 
 import headscope
-from headscope.api.scanning import run_scan
+from headscope.api.many.scanning import run_scan
 from headscope.errors import HeadscopeError, UsageError
 from headscope.fleet.table_scan import Progressed, ScanOutput
 from headscope.fleet.target import ScanSources
@@ -30,7 +30,7 @@ import sys
 from pathlib import Path
 from scan_faults import Slow
 import headscope
-from headscope.api.scanning import run_scan
+from headscope.api.many.scanning import run_scan
 from headscope.fleet.table_scan import ScanOutput
 from headscope.fleet.target import ScanSources
 

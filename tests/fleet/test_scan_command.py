@@ -15,10 +15,10 @@ import jsonschema
 import pytest
 from pyarrow import dataset
 
-from headscope.api.scanning import run_scan
+from headscope.api.many.scanning import run_scan
 from headscope.cli import main
 from headscope.cli.output import write_stdout
-from headscope.facts.scan import ScanRow, columns
+from headscope.facts.results.scan import ScanRow, columns
 from headscope.fleet import target
 from headscope.fleet.parquet import ROW_LOG
 from headscope.fleet.table_scan import ScanOutput

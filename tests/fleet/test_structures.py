@@ -9,9 +9,9 @@ from headers_only import Checkpoint, checkpoint_of, variants, write
 from sharing import compare, differences, examined
 
 from headscope.api.options import make_request
-from headscope.examination.cache import Cache
-from headscope.examination.checkpoint import examine
-from headscope.examination.structure import ReportMemory, Structures
+from headscope.examination.base.cache import Cache
+from headscope.examination.checkpoint.examining import examine
+from headscope.examination.checkpoint.structure import ReportMemory, Structures
 
 # An encoder with a pooler, a decoder that reads a pad token, a head for each token, images.
 CLASSES = (

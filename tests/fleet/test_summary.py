@@ -14,12 +14,12 @@ import pytest
 from markdown_it import MarkdownIt
 
 from headscope.checks import RULES
-from headscope.facts.check import Verdict
-from headscope.facts.scan import Cause, ScanRow, ScanSummary, Tally
-from headscope.render.console import plain_text
-from headscope.render.lines import WIDE
-from headscope.render.scan import scan_markdown, scan_screen, scan_verdict
-from headscope.render.scan_page import scan_html
+from headscope.facts.results.check import Verdict
+from headscope.facts.results.scan import Cause, ScanRow, ScanSummary, Tally
+from headscope.render.pages.scan_page import scan_html
+from headscope.render.screens.scan import scan_markdown, scan_screen, scan_verdict
+from headscope.render.text.console import plain_text
+from headscope.render.text.lines import WIDE
 
 GOLDEN = Path(__file__).parent / "golden"
 NAMES = {rule.id: (rule.name, rule.title) for rule in RULES.values()}

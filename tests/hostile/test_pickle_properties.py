@@ -8,7 +8,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headscope.checkpoints.formats.pickles import read_pickle
+from headscope.checkpoints.formats.pickle.interpreter import read_pickle
 from headscope.checkpoints.formats.torch_file import read_torch_headers
 from headscope.errors import HeadscopeError
 

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from headscope.facts.check import Verdict
+from headscope.facts.results.check import Verdict
 from headscope.integrations.gate import TrainingGate
 
 TEXT = "headscope: roberta: Passed for training: 3 notes\nnote HS102: all is new"

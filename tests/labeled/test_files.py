@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headscope.errors import HeadscopeError, Malformed, NotFound, Unsupported, UsageError
-from headscope.facts.labeled import DataFacts, LabelKind
+from headscope.facts.results.labeled import DataFacts, LabelKind
 from headscope.labeled import open_data, sample_rows, tally_labels
 
 ROWS = [('a fine, "old" film', "positive"), ("two\nlines", "negative"), ("ünïcode \u2028 too", "positive")] * 3

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from headscope.errors import UsageError
-from headscope.examination.labeled import DataRequest, read_labeled
-from headscope.facts.labeled import LabelKind
-from headscope.facts.probe import Input, Problem
-from headscope.probing.asked import AskedData, count_labels
+from headscope.examination.evidence.labeled import DataRequest, read_labeled
+from headscope.facts.results.labeled import LabelKind
+from headscope.facts.results.probe import Input, Problem
+from headscope.probing.data.asked import AskedData, count_labels
 
 FRACTIONS = [f"{number}.5" for number in range(20)]
 

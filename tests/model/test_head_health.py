@@ -29,9 +29,9 @@ import headscope
 from headscope.checks.health import CHANGED, judge_numbers, probability, signs_of, verdict_of
 from headscope.errors import UsageError
 from headscope.facts import HealthBasis, HealthVerdict
-from headscope.facts.health import HeadHealth, InitialSpread
-from headscope.model.head_statistics import bias_statistics, matrix_statistics, top_z
-from headscope.model.initialization import initial_spread
+from headscope.facts.results.health import HeadHealth, InitialSpread
+from headscope.model.tensors.head_statistics import bias_statistics, matrix_statistics, top_z
+from headscope.model.tensors.initialization import initial_spread
 from tests.model.test_quantized import save as save_packed
 from tests.saving import save_sharded_safetensors, save_torch_legacy, save_torch_zip
 
@@ -434,7 +434,7 @@ def test_a_known_structure_is_not_initialized_again(tmp_path: Path, monkeypatch:
         calls.append(weight)
         return initial_spread(model, weight, stated)
 
-    monkeypatch.setattr("headscope.model.initialization.initial_spread", counted)
+    monkeypatch.setattr("headscope.model.tensors.initialization.initial_spread", counted)
     for name in "ab":
         saved(bert(initializer_range=0.05), tmp_path / name)
         checked = headscope.check(tmp_path / name, "inference", select="HS502", cache=True)
@@ -514,7 +514,7 @@ def test_of_an_adapter_the_classifier_that_it_saves_is_judged(kept: bool, tmp_pa
 
 
 def test_a_large_classifier_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headscope.examination.health._LOCAL_BYTES", 1000)
+    monkeypatch.setattr("headscope.examination.evidence.health._LOCAL_BYTES", 1000)
     found = health_of(saved(bert(), tmp_path))
     assert (found.verdict, found.bytes_read) == (OPEN, 0)
     assert "reads up to 1,000" in found.reasons[0]

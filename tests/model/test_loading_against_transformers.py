@@ -16,9 +16,9 @@ from transformers.utils import logging
 import headscope
 from headscope.checkpoints import read_manifest
 from headscope.facts import ParameterStatus, WeightDiff
-from headscope.facts.location import Location
-from headscope.model.loading import load_skeleton
-from headscope.model.model_request import ModelRequest, choose
+from headscope.facts.stored.location import Location
+from headscope.model.classes.model_request import ModelRequest, choose
+from headscope.model.loading.loader import load_skeleton
 
 USUAL = "safetensors"
 OTHERS = [name for name in FORMATS if name != USUAL]

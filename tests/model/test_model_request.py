@@ -6,7 +6,7 @@ import pytest
 
 from headscope.errors import HeadscopeError, Malformed, Unsupported, UsageError
 from headscope.facts import Task
-from headscope.model.model_request import ModelRequest, choose
+from headscope.model.classes.model_request import ModelRequest, choose
 
 BERT: dict[str, Any] = {"model_type": "bert", "hidden_size": 32, "num_attention_heads": 2}
 

@@ -5,7 +5,7 @@ import json
 import pytest
 import transformers
 
-from headscope.checkpoints.tokenizer_file import first_token_of_file
+from headscope.checkpoints.contents.tokenizer_file import first_token_of_file
 from headscope.model.tokenizers import special_tokens_of
 
 FIRST = {

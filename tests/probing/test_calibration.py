@@ -7,10 +7,10 @@ pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
 from scipy import stats
 
-from headscope.facts.probe import Standing, Vector
-from headscope.probing.candidates import Vectors
-from headscope.probing.comparison import compare_best, score_vectors
-from headscope.probing.scores import make_trial
+from headscope.facts.results.probe import Standing, Vector
+from headscope.probing.hidden.candidates import Vectors
+from headscope.probing.scoring.comparison import compare_best, score_vectors
+from headscope.probing.scoring.scores import make_trial
 
 RUNS = 100
 

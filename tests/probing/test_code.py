@@ -14,7 +14,7 @@ import torch
 from probing import tiny
 from probing.test_features import TEXTS, extracted
 
-from headscope.facts.probe import (
+from headscope.facts.results.probe import (
     Candidate,
     HeadInput,
     Loading,
@@ -25,8 +25,8 @@ from headscope.facts.probe import (
     Selected,
     Vector,
 )
-from headscope.probing.candidates import Vectors, list_vectors
-from headscope.render.probe_code import probe_code
+from headscope.probing.hidden.candidates import Vectors, list_vectors
+from headscope.render.probing.code import probe_code
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("bert", {}),

@@ -15,7 +15,7 @@ from probing.test_code import imported
 from probing.test_media import BASES, IMAGES, SOUNDS, extracted, files, save, table
 
 import headscope
-from headscope.facts.probe import (
+from headscope.facts.results.probe import (
     Candidate,
     HeadInput,
     Input,
@@ -27,8 +27,8 @@ from headscope.facts.probe import (
     Selected,
     Vector,
 )
-from headscope.probing.candidates import Vectors, classifier_of, list_vectors
-from headscope.render.probe_code import probe_code
+from headscope.probing.hidden.candidates import Vectors, classifier_of, list_vectors
+from headscope.render.probing.code import probe_code
 
 pytest.importorskip("PIL", reason="Pillow is not installed")
 

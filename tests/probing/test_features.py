@@ -13,10 +13,10 @@ from probing import tiny
 
 import headscope
 from headscope.errors import Unsupported
-from headscope.facts.probe import Vector
-from headscope.probing.candidates import classifier_of, list_vectors
-from headscope.probing.features import Reader, extract_features
-from headscope.probing.store import Features
+from headscope.facts.results.probe import Vector
+from headscope.probing.hidden.candidates import classifier_of, list_vectors
+from headscope.probing.hidden.features import Reader, extract_features
+from headscope.probing.hidden.store import Features
 from tests.families import FAMILIES
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {

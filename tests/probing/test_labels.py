@@ -18,12 +18,12 @@ from transformers import AutoTokenizer
 import headscope
 from headscope.cli.app import main
 from headscope.errors import HeadscopeError
-from headscope.facts.labeled import DataFacts, LabelKind
-from headscope.facts.probe import Advised, BaselineKind, Metric, OpinionKind, ProbeResult, Problem, Start
+from headscope.facts.results.labeled import DataFacts, LabelKind
+from headscope.facts.results.probe import Advised, BaselineKind, Metric, OpinionKind, ProbeResult, Problem, Start
 from headscope.labeled import Sampled
-from headscope.probing.label_facts import describe_labels
-from headscope.probing.rows import Kind, Rows
-from headscope.probing.scores import make_trial, predict_from_vectors
+from headscope.probing.data.label_facts import describe_labels
+from headscope.probing.data.rows import Kind, Rows
+from headscope.probing.scoring.scores import make_trial, predict_from_vectors
 
 NAMES = ("negative", "neutral", "positive")
 ROWS = [(text, NAMES[place]) for text, place in texts(3, 60)]

@@ -34,15 +34,15 @@ from transformers import (
 
 import headscope
 from headscope.errors import HeadscopeError
-from headscope.facts.location import Location
-from headscope.facts.probe import Input, Vector
-from headscope.model.inference import audio_encoder, image_encoder
-from headscope.probing.candidates import classifier_of
-from headscope.probing.features import Reader, extract_features
-from headscope.probing.media import Media
-from headscope.probing.store import Features
-from headscope.render.console import plain_text
-from headscope.render.probe import probe_screen
+from headscope.facts.results.probe import Input, Vector
+from headscope.facts.stored.location import Location
+from headscope.model.loading.inference import audio_encoder, image_encoder
+from headscope.probing.data.media import Media
+from headscope.probing.hidden.candidates import classifier_of
+from headscope.probing.hidden.features import Reader, extract_features
+from headscope.probing.hidden.store import Features
+from headscope.render.probing.screen import probe_screen
+from headscope.render.text.console import plain_text
 
 pytest.importorskip("PIL", reason="Pillow is not installed")
 _VIT = {"image_size": 16, "patch_size": 8, "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 2,

@@ -10,11 +10,11 @@ from probing import tiny
 from transformers import AutoConfig, BertForSequenceClassification
 
 from headscope.facts import Task
-from headscope.facts.location import Location
-from headscope.model.model_request import Choice
-from headscope.probing import opening
-from headscope.probing.features import Reader, run_batch
-from headscope.probing.opening import HALF_TOLERANCE, Source, open_reader
+from headscope.facts.stored.location import Location
+from headscope.model.classes.model_request import Choice
+from headscope.probing.hidden import opening
+from headscope.probing.hidden.features import Reader, run_batch
+from headscope.probing.hidden.opening import HALF_TOLERANCE, Source, open_reader
 
 TEXTS = tiny.texts(23)
 

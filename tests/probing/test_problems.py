@@ -18,12 +18,12 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.preprocessing import StandardScaler
 
-from headscope.facts.probe import Problem, Standing, Vector
-from headscope.probing.candidates import Vectors
-from headscope.probing.comparison import compare_best, hear_opinions, rate, score_of_choice, score_vectors
-from headscope.probing.measures import MACRO_F1, R2
-from headscope.probing.opinions import logme, rank_correlation
-from headscope.probing.scores import (
+from headscope.facts.results.probe import Problem, Standing, Vector
+from headscope.probing.hidden.candidates import Vectors
+from headscope.probing.scoring.comparison import compare_best, hear_opinions, rate, score_of_choice, score_vectors
+from headscope.probing.scoring.measures import MACRO_F1, R2
+from headscope.probing.scoring.opinions import logme, rank_correlation
+from headscope.probing.scoring.scores import (
     NEIGHBOURS,
     RIDGES,
     STRENGTHS,
@@ -36,7 +36,7 @@ from headscope.probing.scores import (
     predict_from_vectors,
     predict_from_words,
 )
-from headscope.probing.solvers import fit_logistic, rotate, sigmoid_loss, softmax_loss
+from headscope.probing.scoring.solvers import fit_logistic, rotate, sigmoid_loss, softmax_loss
 
 
 def features(rows: int, width: int, seed: int) -> Array:

@@ -17,8 +17,8 @@ from labeled.trained import save, texts, untrained, write_csv
 
 import headscope
 from headscope.errors import HeadscopeError, UsageError
-from headscope.facts.probe import ProbeResult
-from headscope.probing import features
+from headscope.facts.results.probe import ProbeResult
+from headscope.probing.hidden import features
 
 NAMES = ("negative", "positive")
 ROWS = [(text, NAMES[place % 2]) for place, (text, _) in enumerate(texts(3, 30))]
@@ -151,7 +151,7 @@ def test_a_pass_that_fails_leaves_nothing_to_use(place: Place, monkeypatch: pyte
     def stop(*given: Any, **options: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("headscope.probing.features._run_all", stop)
+    monkeypatch.setattr("headscope.probing.hidden.features._run_all", stop)
     with pytest.raises(KeyboardInterrupt):
         place.run(batch_size=7)
     assert not (place.kept / "features.json").exists()

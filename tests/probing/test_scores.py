@@ -15,10 +15,10 @@ from sklearn.model_selection import GridSearchCV, StratifiedGroupKFold
 from sklearn.preprocessing import StandardScaler
 
 from headscope.errors import Unsupported
-from headscope.facts.probe import Standing, Vector
-from headscope.probing.candidates import Vectors as Vectors_
-from headscope.probing.comparison import Scored, compare_best, score_of_choice, score_vectors
-from headscope.probing.scores import (
+from headscope.facts.results.probe import Standing, Vector
+from headscope.probing.hidden.candidates import Vectors as Vectors_
+from headscope.probing.scoring.comparison import Scored, compare_best, score_of_choice, score_vectors
+from headscope.probing.scoring.scores import (
     STRENGTHS,
     WORD_STRENGTHS,
     Array,

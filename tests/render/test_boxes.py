@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from reports import REPORTS, bert
 
-from headscope.render.console import open_console, plain_text
 from headscope.render.diagram import diagram_screen, diagram_text
 from headscope.render.diagram.boxes import Boxes
 from headscope.render.diagram.picture import Edge, picture_of
+from headscope.render.text.console import open_console, plain_text
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 200])

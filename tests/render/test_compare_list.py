@@ -5,9 +5,9 @@ from dataclasses import replace
 from reports import roberta
 
 from headscope.facts import Report
-from headscope.facts.comparison import Comparison, Difference
-from headscope.render.compare import compare_screen
-from headscope.render.console import plain_text
+from headscope.facts.results.comparison import Comparison, Difference
+from headscope.render.screens.compare import compare_screen
+from headscope.render.text.console import plain_text
 
 
 def numbered(at: int) -> Report:

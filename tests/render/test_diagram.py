@@ -28,12 +28,12 @@ from headscope.facts import (
     UnusedModule,
     Where,
 )
-from headscope.render.console import plain_text
 from headscope.render.diagram import PAINTERS, colors, diagram_text
 from headscope.render.diagram.layout import WIDTH, Panel, lay_out, text_width, wrap_text
 from headscope.render.diagram.picture import Kind, Picture, Tint, picture_of
-from headscope.render.inspect import inspect_screen
-from headscope.render.tokens import Mark, cell_text, row_text
+from headscope.render.screens.inspect import inspect_screen
+from headscope.render.text.console import plain_text
+from headscope.render.text.tokens import Mark, cell_text, row_text
 
 GOLDEN = Path(__file__).parent / "golden"
 PARSER = Path(__file__).with_name("parse_mermaid.mjs")

@@ -20,10 +20,10 @@ from headscope.facts import (
     WeightFile,
     WeightsFormat,
 )
-from headscope.facts.check import Verdict
-from headscope.facts.environment import Settings, Surroundings
-from headscope.facts.scan import ScanRow, Tally
-from headscope.render.document import (
+from headscope.facts.results.check import Verdict
+from headscope.facts.results.environment import Settings, Surroundings
+from headscope.facts.results.scan import ScanRow, Tally
+from headscope.render.text.document import (
     Document,
     diff_document,
     environment_document,

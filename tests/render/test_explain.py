@@ -17,8 +17,8 @@ from headscope.cli import main
 from headscope.cli.app import app
 from headscope.errors import UsageError
 from headscope.facts import ParameterStatus, PoolingKind, Profile
-from headscope.facts.check import Verdict
-from headscope.render.explain import Topic, find_topic, topics
+from headscope.facts.results.check import Verdict
+from headscope.render.parts.explain import Topic, find_topic, topics
 from scripts.write_rules import rules_page
 
 ROOT = Path(__file__).parents[2]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headscope.render.fold import Row, fold_keys, fold_rows, spell_run
+from headscope.render.text.fold import Row, fold_keys, fold_rows, spell_run
 
 FOLDED: tuple[tuple[list[str], list[str]], ...] = (
     (["layer.0.a", "layer.1.a", "layer.2.a"], ["layer.{0...2}.a"]),

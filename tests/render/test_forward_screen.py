@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from reports import roberta
 
-from headscope.facts.forward import ForwardReport, LabelScore, Scored, SeenStage, Statistics
-from headscope.render.console import plain_text
-from headscope.render.forward import forward_screen
+from headscope.facts.results.forward import ForwardReport, LabelScore, Scored, SeenStage, Statistics
+from headscope.render.screens.forward import forward_screen
+from headscope.render.text.console import plain_text
 
 NOTE = "the scores mean nothing yet"
 VALUES = Statistics(-0.24123, 0.0047012, 2.4661, 1.0, 0, 0)

@@ -12,15 +12,15 @@ from rich.style import Style
 from test_diagram import EVIL, PICTURES
 
 from headscope.facts import Finding, Profile, Report, Severity, Unavailable
-from headscope.facts.atlas import HeadEntry
-from headscope.facts.check import CheckResult, Verdict
-from headscope.facts.comparison import Comparison, Difference
-from headscope.facts.tasks import Task
-from headscope.render import palette
+from headscope.facts.heads.atlas import HeadEntry
+from headscope.facts.heads.tasks import Task
+from headscope.facts.results.check import CheckResult, Verdict
+from headscope.facts.results.comparison import Comparison, Difference
 from headscope.render.diagram import colors
 from headscope.render.diagram.picture import picture_of
-from headscope.render.notebook import result_html
-from headscope.render.screen import result_text
+from headscope.render.pages.notebook import result_html
+from headscope.render.screens.result import result_text
+from headscope.render.text import palette
 
 TAGS = {
     "div", "style", "svg", "rect", "text", "g", "title", "polyline", "polygon", "details", "summary", "dl", "dt", "dd",
@@ -170,7 +170,7 @@ def test_every_colour_that_a_rule_uses_is_defined_in_both_themes() -> None:
 
 @pytest.mark.parametrize("style", [*palette.TONE.values(), *palette.STATUS.values(), *palette.SEVERITY.values()])
 def test_every_colour_of_the_terminal_has_one_in_the_notebook(style: str) -> None:
-    from headscope.render.notebook import _TINTS
+    from headscope.render.pages.notebook import _TINTS
 
     colour = Style.parse(style).color
     assert colour is not None

@@ -10,7 +10,7 @@ from test_diagram_browser import browser as a_browser
 from test_diagram_browser import page_with
 
 from headscope.render.diagram import colors
-from headscope.render.notebook import result_html
+from headscope.render.pages.notebook import result_html
 
 browser = a_browser
 JUPYTER = ('data-jp-theme-light="true"', 'data-jp-theme-light="false"')

@@ -6,7 +6,7 @@ import pytest
 from reports import bert, gpt2, roberta
 
 from headscope.facts import ModelFacts, PoolingKind, Report, Shape, Task, Unavailable
-from headscope.render.plain_words import plain_words
+from headscope.render.text.plain_words import plain_words
 
 BATCH = "batch"
 

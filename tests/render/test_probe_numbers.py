@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from test_probe_screen import RESULT
 
-from headscope.facts.probe import FeatureNumbers, LayerNumbers, Precision, VectorNumbers
-from headscope.render.console import plain_text
-from headscope.render.probe import probe_screen
+from headscope.facts.results.probe import FeatureNumbers, LayerNumbers, Precision, VectorNumbers
+from headscope.render.probing.screen import probe_screen
+from headscope.render.text.console import plain_text
 
 NUMBERS = FeatureNumbers(
     vectors=(VectorNumbers("masked_mean-11", 0.71234, 3, 1.25e-6), VectorNumbers("head", None, 0)),

@@ -10,9 +10,9 @@ import pytest
 from test_probe_screen import HEAD, RESULT
 
 from headscope.cli.app import main
-from headscope.facts.probe import Candidate, Metric, ProbeClass, ProbeResult, Vector
-from headscope.render.probe import rows_of
-from headscope.render.probe_picture import probe_picture
+from headscope.facts.results.probe import Candidate, Metric, ProbeClass, ProbeResult, Vector
+from headscope.render.probing.picture import probe_picture
+from headscope.render.probing.screen import rows_of
 
 _SVG = "{http://www.w3.org/2000/svg}"
 LAYERS = 13

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from headscope.facts.checkpoint import Unavailable
-from headscope.facts.probe import (
+from headscope.facts.results.probe import (
     Advised,
     Baseline,
     BaselineKind,
@@ -29,9 +28,10 @@ from headscope.facts.probe import (
     Vector,
     Versus,
 )
-from headscope.render.console import plain_text
-from headscope.render.probe import probe_screen
-from headscope.render.probe_words import probe_answer
+from headscope.facts.stored.checkpoint import Unavailable
+from headscope.render.probing.screen import probe_screen
+from headscope.render.probing.words import probe_answer
+from headscope.render.text.console import plain_text
 
 MEAN = Candidate("masked_mean-11", 11, Vector.MASKED_MEAN, Metric.ACCURACY, 0.912, 0.897, 0.925, 768)
 HEAD = Candidate("head", None, Vector.HEAD, Metric.ACCURACY, 0.874, 0.86, 0.89, 768)

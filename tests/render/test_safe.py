@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headscope.render.safe import label, safe
+from headscope.render.text.safe import label, safe
 
 CASES = (
     ("plain", "plain"),

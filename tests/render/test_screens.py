@@ -26,13 +26,13 @@ from headscope.facts import (
     WeightsFormat,
     Where,
 )
-from headscope.facts.health import BiasStatistics, MatrixStatistics, Spectrum
-from headscope.render.console import open_console, plain_text
-from headscope.render.diff import diff_screen, name_change
-from headscope.render.inspect import inspect_screen, inspect_verdict
-from headscope.render.lines import WIDE
-from headscope.render.links import source_url
-from headscope.render.verdict import verdict_screen
+from headscope.facts.results.health import BiasStatistics, MatrixStatistics, Spectrum
+from headscope.render.head.links import source_url
+from headscope.render.parts.verdict import verdict_screen
+from headscope.render.screens.diff import diff_screen, name_change
+from headscope.render.screens.inspect import inspect_screen, inspect_verdict
+from headscope.render.text.console import open_console, plain_text
+from headscope.render.text.lines import WIDE
 
 COLUMNS, ROWS = 80, 20
 GOLDEN = Path(__file__).parent / "golden"

@@ -20,8 +20,8 @@ from headscope.facts import (
     UnusedModule,
     WeightsFormat,
 )
-from headscope.render.palette import Tone
-from headscope.render.verdict import is_missing_weights, tell_verdict
+from headscope.render.parts.verdict import is_missing_weights, tell_verdict
+from headscope.render.text.palette import Tone
 
 
 def head_of(report: Report) -> Head:

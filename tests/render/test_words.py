@@ -7,7 +7,7 @@ from reports import roberta
 
 from headscope.facts import ModelFacts, PoolingKind, Task
 from headscope.facts.counting import list_of
-from headscope.render.words import POOLING, axes_of, bytes_of, loss_of, share_of, size_of
+from headscope.render.text.words import POOLING, axes_of, bytes_of, loss_of, share_of, size_of
 
 BYTES = (
     (0, "0 bytes"),

@@ -11,7 +11,7 @@ import headscope
 from headscope.errors import NotFound, WithoutConfig
 from headscope.examination.unseen_settings import settings_without_shape
 from headscope.facts import Severity, StateKind
-from headscope.model.proposals import Proposal
+from headscope.model.classes.proposals import Proposal
 from tests.families import FAMILIES
 from tests.no_config_sweep import with_settings_of
 

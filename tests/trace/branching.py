@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from headscope.facts import PoolingKind, Where
-from headscope.facts.report import Report
+from headscope.facts.results.report import Report
 from tests.trace.heads import LABELS, Encoder, H
 
 Pool = Callable[[Tensor, Tensor], Tensor]

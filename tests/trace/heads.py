@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from headscope.facts import HeadTrace, Positions, Where
-from headscope.trace.axes import TokenAxes, find_token_axes
-from headscope.trace.base import base_module
-from headscope.trace.examples import probe_from_examples
-from headscope.trace.execution import Execution, run_forward
+from headscope.trace.batch.examples import probe_from_examples
 from headscope.trace.head import read_head
-from headscope.trace.head_slice import HeadSlice, locate_head
-from headscope.trace.picks import TokenNames
+from headscope.trace.record.base import base_module
+from headscope.trace.record.execution import Execution, run_forward
+from headscope.trace.replay.picks import TokenNames
+from headscope.trace.slice.axes import TokenAxes, find_token_axes
+from headscope.trace.slice.head_slice import HeadSlice, locate_head
 
 H, LABELS, LAYERS = 8, 3, 4
 EXAMPLES = {"ids": torch.arange(3, 15).reshape(2, 6), "attention_mask": torch.ones(2, 6, dtype=torch.long)}

@@ -7,7 +7,7 @@ import torchlens
 from torch import nn
 
 from headscope.facts import Head, HeadTrace, Stage
-from headscope.trace.base import base_module
+from headscope.trace.record.base import base_module
 
 SILENT = {
     "to", "float", "half", "bfloat16", "double", "type", "type_as", "contiguous", "clone", "detach", "expand_as", "cpu",

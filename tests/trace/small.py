@@ -7,7 +7,7 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
-from headscope.model.defaults import default_configs
+from headscope.model.classes.defaults import default_configs
 from headscope.model.quiet import quiet
 
 _WIDTHS = ("hidden_size", "d_model", "dim", "n_embd", "emb_dim", "embed_dim", "embedding_size", "encoder_hidden_dim")

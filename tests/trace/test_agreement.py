@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from headscope.errors import Unsupported
 from headscope.facts import HeadTrace, HiddenSource, Pooling, PoolingKind, Positions, Shape, Verification, Where
-from headscope.trace.agreement import Agreement, Look, agree, look_at
-from headscope.trace.execution import run_on_probe
-from headscope.trace.formula import Formula
-from headscope.trace.picks import TokenNames
-from headscope.trace.recorder import Graph, Guess
+from headscope.trace.formula.formula import Formula
+from headscope.trace.proof.agreement import Agreement, Look, agree, look_at
+from headscope.trace.record.execution import run_on_probe
+from headscope.trace.record.recorder import Graph, Guess
+from headscope.trace.replay.picks import TokenNames
 from tests.trace.heads import ALL, FIRST, LAST, H, Text, run, trace
 
 K = PoolingKind
@@ -159,7 +159,7 @@ def test_a_twin_of_one_layer_confirms_a_deep_model_without_a_third_run(monkeypat
     from transformers import BertConfig, BertForSequenceClassification
 
     from headscope.facts import Task
-    from headscope.model.reduced_config import shallow_twins
+    from headscope.model.classes.reduced_config import shallow_twins
     from headscope.trace import head, trace_head
 
     depths: list[int] = []
@@ -182,8 +182,9 @@ def test_a_deep_model_that_needs_a_pad_token_runs_once(monkeypatch: pytest.Monke
     from transformers import GPT2Config, GPT2ForSequenceClassification
 
     from headscope.facts import Task
-    from headscope.model.reduced_config import shallow_twins
-    from headscope.trace import execution, trace_head
+    from headscope.model.classes.reduced_config import shallow_twins
+    from headscope.trace import trace_head
+    from headscope.trace.record import execution
 
     ran: list[tuple[int, int | None]] = []
     attempt = execution._attempt
@@ -212,7 +213,7 @@ def test_the_twin_of_a_hybrid_has_a_layer_of_each_kind() -> None:
         ZambaForSequenceClassification,
     )
 
-    from headscope.model.reduced_config import shallow_twins
+    from headscope.model.classes.reduced_config import shallow_twins
 
     def depths(cls: Any, config: Any, kinds: str) -> list[tuple[int, set[str]]]:
         with torch.device("meta"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import headscope
-from headscope.facts.report import Report
+from headscope.facts.results.report import Report
 from tests.trace.branching import CONDITIONS, POSITIONS, Drawn, draw, falsehood
 from tests.trace.heads import EXAMPLES
 

@@ -10,9 +10,21 @@ import torch
 from torch import Tensor, nn
 
 from headscope.facts import HiddenSource, Positions, Where
-from headscope.trace.evaluate import equals_head
-from headscope.trace.expression import Arithmetic, Cut, Hidden, Joined, Node, Number, Pick, Pooled, Side, TooLong, spell
-from headscope.trace.replay import replay_head
+from headscope.trace.formula.evaluate import equals_head
+from headscope.trace.formula.expression import (
+    Arithmetic,
+    Cut,
+    Hidden,
+    Joined,
+    Node,
+    Number,
+    Pick,
+    Pooled,
+    Side,
+    TooLong,
+    spell,
+)
+from headscope.trace.replay.replay import replay_head
 from tests.trace.heads import ALL, FIRST, LAST, LAST_NON_PAD, NON_PAD, Deep, H, Image, Run, Text, pixels, run, trace
 
 NONE = torch.empty(())

@@ -7,13 +7,20 @@ import torch
 from torch import Tensor, nn
 
 from headscope.facts import Positions, Where
-from headscope.trace.axes import TokenAxes
-from headscope.trace.execution import Execution
-from headscope.trace.indexing import Picked, index_items, index_operation, picked_positions, spell_index
-from headscope.trace.inputs import Row, Sizes
-from headscope.trace.picks import TokenNames, explain_pick, is_mask_of_rows, kept_positions, read_pick, sliced_positions
-from headscope.trace.probe import Probe
-from headscope.trace.recorder import Graph, Operation
+from headscope.trace.batch.inputs import Row, Sizes
+from headscope.trace.batch.probe_batch import Probe
+from headscope.trace.record.execution import Execution
+from headscope.trace.record.indexing import Picked, index_items, index_operation, picked_positions, spell_index
+from headscope.trace.record.recorder import Graph, Operation
+from headscope.trace.replay.picks import (
+    TokenNames,
+    explain_pick,
+    is_mask_of_rows,
+    kept_positions,
+    read_pick,
+    sliced_positions,
+)
+from headscope.trace.slice.axes import TokenAxes
 
 BATCH, LENGTH, WIDTH = 3, 11, 8
 ROWS = (Row(0, 10, 7), Row(2, 10, 6), Row(0, 8, 5))

@@ -8,8 +8,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import BertConfig, BertForSequenceClassification, ConvNextConfig, ConvNextForImageClassification
 
-from headscope.trace import known_shapes
-from headscope.trace.known_shapes import run_by_shape
+from headscope.trace.record import known_shapes
+from headscope.trace.record.known_shapes import run_by_shape
 
 aten = torch.ops.aten
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from headscope.trace.execution import run_forward
-from headscope.trace.inputs import Sizes
+from headscope.trace.batch.inputs import Sizes
+from headscope.trace.batch.probe_batch import Probe
 from headscope.trace.loss import observed_loss
-from headscope.trace.probe import Probe
+from headscope.trace.record.execution import run_forward
 from tests.trace.heads import LABELS, Encoder, H
 
 Loss = Callable[[Tensor, Tensor], Tensor]

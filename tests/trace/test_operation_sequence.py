@@ -15,10 +15,10 @@ from transformers import PreTrainedModel
 
 from headscope.errors import Unsupported
 from headscope.facts import HeadTrace, Task
-from headscope.model.catalogue import classes_of_task
+from headscope.model.classes.catalogue import classes_of_task
 from headscope.model.quiet import quiet
 from headscope.trace import TokenNames, trace_head
-from headscope.trace.probe import Probe, build_probe
+from headscope.trace.batch.probe_batch import Probe, build_probe
 
 pytest.importorskip("torchlens")
 

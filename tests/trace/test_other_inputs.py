@@ -11,12 +11,12 @@ from transformers import BertConfig, BertForSequenceClassification
 
 import headscope
 from headscope.facts import PoolingKind
-from headscope.trace.axes import find_token_axes
-from headscope.trace.base import base_module
-from headscope.trace.counterpart import Differs, find_counterpart
-from headscope.trace.examples import probe_as_given
-from headscope.trace.execution import run_forward
-from headscope.trace.size_branches import SizeBranches
+from headscope.trace.batch.examples import probe_as_given
+from headscope.trace.formula.counterpart import Differs, find_counterpart
+from headscope.trace.record.base import base_module
+from headscope.trace.record.execution import run_forward
+from headscope.trace.record.size_branches import SizeBranches
+from headscope.trace.slice.axes import find_token_axes
 from tests.trace.heads import EXAMPLES, H, Head, Text, run, trace
 
 

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from headscope.facts import HeadTrace, Pooling, PoolingKind, Positions, Where
-from headscope.trace.picks import TokenNames
-from headscope.trace.pooling import read_pooling
-from headscope.trace.sources import read_sources
-from headscope.trace.stages import read_steps
+from headscope.trace.pooling.pooling import read_pooling
+from headscope.trace.replay.picks import TokenNames
+from headscope.trace.slice.sources import read_sources
+from headscope.trace.slice.stages import read_steps
 from tests.trace.heads import (
     ALL,
     BY_ROW,

@@ -25,7 +25,7 @@ from transformers import (
 import headscope
 from headscope.errors import Unsupported
 from headscope.facts import PoolingKind
-from headscope.trace.observe import observe_inputs
+from headscope.trace.slice.observe import observe_inputs
 
 EXAMPLES = {"x": torch.randn(2, 4, generator=torch.Generator().manual_seed(3))}
 
@@ -299,8 +299,8 @@ class Scores:
     [(None, None), (torch.tensor(1.0), None), ("text", None), (Scores(torch.ones(2, 3)), 1), ((torch.ones(2, 3),), 1)],
 )
 def test_what_a_forward_returns_has_scores_or_is_refused(made: Any, found: int | None) -> None:
-    from headscope.trace.outputs import read_outputs
-    from headscope.trace.recorder import Graph
+    from headscope.trace.record.outputs import read_outputs
+    from headscope.trace.record.recorder import Graph
 
     if found:
         assert len(read_outputs(nn.Identity(), made, Graph()).scores) == found

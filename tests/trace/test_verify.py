@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from headscope.facts import Pooling, PoolingKind, PoolingPart, Positions, Verification, Where
-from headscope.trace import replay
-from headscope.trace.verify import measure_influence, verify_pooling
+from headscope.trace.proof.gradients import measure_influence, verify_pooling
+from headscope.trace.replay.replay import replay
 from tests.trace.heads import (
     ALL,
     BY_ROW,
@@ -29,7 +29,7 @@ from tests.trace.heads import (
 K = PoolingKind
 EVERY = tuple(range(11))
 ROWS = ((0, 10), (0, 8), (3, 10), (0, 6), (1, 10))
-"""First and last real position of each row of the probe, as `headscope.trace.probe` pads them."""
+"""First and last real position of each row of the probe, as `headscope.trace.batch.probe_batch` pads them."""
 EOS = (8, 6, 8, 4, 8)
 
 

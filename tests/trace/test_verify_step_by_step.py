@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from headscope.facts import Pooling, PoolingKind, PoolingPart, Positions, Where
-from headscope.trace import verify
-from headscope.trace.axes import TokenAxes
-from headscope.trace.changed_inputs import ChangedInputs
-from headscope.trace.replay import replay_head
-from headscope.trace.verify import Influence, measure_influence, verify_pooling, with_weighed_positions
+from headscope.trace.proof import gradients as verify
+from headscope.trace.proof.gradients import Influence, measure_influence, verify_pooling, with_weighed_positions
+from headscope.trace.replay.changed_inputs import ChangedInputs
+from headscope.trace.replay.replay import replay_head
+from headscope.trace.slice.axes import TokenAxes
 from tests.trace.heads import (
     ALL,
     BY_ROW,

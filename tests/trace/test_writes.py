@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from headscope.facts import Positions, Where
-from headscope.trace.agreement import look_at
-from headscope.trace.picks import TokenNames
-from headscope.trace.replay import replay_head
+from headscope.trace.proof.agreement import look_at
+from headscope.trace.replay.picks import TokenNames
+from headscope.trace.replay.replay import replay_head
 from tests.trace.heads import FIRST, LABELS, H, Text, run, trace
 
 

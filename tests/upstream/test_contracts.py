@@ -20,18 +20,18 @@ from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from transformers import AutoConfig, AutoModelForCausalLM, BertConfig, BertForMaskedLM, BertForSequenceClassification
 
 from headscope.errors import HeadscopeError, Unsupported, UsageError
-from headscope.model import catalogue, pretraining_siblings
+from headscope.model.classes import catalogue, pretraining_siblings
 from headscope.upstream import accelerate as accelerate_surface
-from headscope.upstream import deepspeed as deepspeed_surface
 from headscope.upstream import hub as hub_surface
-from headscope.upstream import lightning as lightning_surface
-from headscope.upstream import ray as ray_surface
-from headscope.upstream import sentence_transformers as sentence_surface
-from headscope.upstream import setfit as setfit_surface
 from headscope.upstream import sharded as sharded_surface
 from headscope.upstream import torch as torch_surface
 from headscope.upstream import transformers as surface
-from headscope.upstream import trl as trl_surface
+from headscope.upstream.optional import deepspeed as deepspeed_surface
+from headscope.upstream.optional import lightning as lightning_surface
+from headscope.upstream.optional import ray as ray_surface
+from headscope.upstream.optional import sentence_transformers as sentence_surface
+from headscope.upstream.optional import setfit as setfit_surface
+from headscope.upstream.optional import trl as trl_surface
 from tests.scorers import save_tokenizer
 
 ROOT = Path(__file__).parents[2]

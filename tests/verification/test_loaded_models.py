@@ -33,8 +33,8 @@ from transformers import (
 
 import headscope
 from headscope.errors import NotFound, Unsupported, UsageError
-from headscope.facts.check import Verdict
-from headscope.facts.verification import Scope, TensorStatus
+from headscope.facts.results.check import Verdict
+from headscope.facts.results.verification import Scope, TensorStatus
 from tests.model.test_quantized import PACKINGS
 from tests.model.test_quantized import save as quantized
 
@@ -103,7 +103,7 @@ def test_a_file_of_shorter_numbers_is_equal_after_a_load_in_float32(tmp_path: Pa
 
 
 def test_shards_and_pieces_are_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from headscope.model import numbers
+    from headscope.model.tensors import numbers
 
     monkeypatch.setattr(numbers, "PIECE", 100)
     BertForSequenceClassification(BertConfig(**TINY)).save_pretrained(tmp_path, max_shard_size="40kB")
@@ -627,7 +627,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_determined(
 ) -> None:
     BertForSequenceClassification(BertConfig(**TINY)).save_pretrained(tmp_path)
     model = loaded(tmp_path)
-    from headscope.examination import verification
+    from headscope.examination.stored import verification
 
     trace = verification.trace_checkpoint
 

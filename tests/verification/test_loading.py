@@ -20,7 +20,7 @@ from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassificat
 import headscope
 from headscope.cli.app import main
 from headscope.errors import Malformed, NotFound, Unsupported, UsageError
-from headscope.facts.check import Verdict
+from headscope.facts.results.check import Verdict
 from tests import warm
 
 COLD = sys.executable

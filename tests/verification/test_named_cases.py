@@ -20,7 +20,7 @@ from transformers import (
 )
 
 import headscope
-from headscope.facts.check import Verdict
+from headscope.facts.results.check import Verdict
 
 TINY = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 37, "vocab_size": 99}
 

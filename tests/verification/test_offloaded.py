@@ -12,7 +12,7 @@ from accelerate import cpu_offload, disk_offload
 from transformers import BertConfig, BertForSequenceClassification
 
 import headscope
-from headscope.facts.check import Verdict
+from headscope.facts.results.check import Verdict
 
 TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 37, "vocab_size": 99}
 TOKENS = torch.arange(9)[None]
@@ -101,9 +101,9 @@ def test_the_head_of_an_offloaded_model_is_traced(saved: Path, tmp_path: Path) -
 
 
 def test_a_save_of_which_nothing_was_compared_is_never_green(saved: Path) -> None:
-    from headscope.api.save_verification import SaveWatch, selection_of_saves
-    from headscope.examination.head_memory import HeadMemory
-    from headscope.examination.module import unwrap
+    from headscope.api.loaded.save_verification import SaveWatch, selection_of_saves
+    from headscope.examination.memory.head_memory import HeadMemory
+    from headscope.examination.memory.module import unwrap
 
     model = loaded(saved)
     result = SaveWatch(HeadMemory(unwrap(model), ()), selection_of_saves()).compare(model, saved)

@@ -18,8 +18,8 @@ from transformers import BertConfig, BertForSequenceClassification, BertForToken
 
 import headscope
 from headscope.errors import NotFound, UsageError
-from headscope.facts.check import Verdict
-from headscope.facts.verification import Scope, TensorStatus
+from headscope.facts.results.check import Verdict
+from headscope.facts.results.verification import Scope, TensorStatus
 
 TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 37, "vocab_size": 99}
 LABELS = {"id2label": {0: "no", 1: "yes"}, "label2id": {"no": 0, "yes": 1}}
@@ -365,9 +365,9 @@ def test_placeholders_of_zero3_are_caught(model: Any, tmp_path: Path) -> None:
 
 
 def test_a_live_placeholder_is_not_determined(model: Any, tmp_path: Path) -> None:
-    from headscope.api.save_verification import SaveWatch, selection_of_saves
-    from headscope.examination.head_memory import HeadMemory
-    from headscope.examination.module import unwrap
+    from headscope.api.loaded.save_verification import SaveWatch, selection_of_saves
+    from headscope.examination.memory.head_memory import HeadMemory
+    from headscope.examination.memory.module import unwrap
 
     model.save_pretrained(tmp_path / "saved")
     memory = HeadMemory(unwrap(model), HEAD)
@@ -379,9 +379,9 @@ def test_a_live_placeholder_is_not_determined(model: Any, tmp_path: Path) -> Non
 
 def test_a_head_that_the_save_of_a_sharded_model_left_out_is_caught(model: Any, tmp_path: Path) -> None:
     """No process holds the whole numbers; that the save has no key for the head shows without them."""
-    from headscope.api.save_verification import SaveWatch, selection_of_saves
-    from headscope.examination.head_memory import HeadMemory
-    from headscope.examination.module import unwrap
+    from headscope.api.loaded.save_verification import SaveWatch, selection_of_saves
+    from headscope.examination.memory.head_memory import HeadMemory
+    from headscope.examination.memory.module import unwrap
 
     model.save_pretrained(tmp_path / "whole")
     model.bert.save_pretrained(tmp_path / "saved")

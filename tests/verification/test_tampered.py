@@ -33,8 +33,8 @@ from transformers import (
 )
 
 import headscope
-from headscope.facts.check import Verdict
-from headscope.facts.verification import TensorStatus
+from headscope.facts.results.check import Verdict
+from headscope.facts.results.verification import TensorStatus
 from tests.families import FAMILIES
 
 TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 37, "vocab_size": 99}

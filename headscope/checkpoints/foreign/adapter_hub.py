@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headscope.checkpoints.config_file import parse_object
+from headscope.checkpoints.contents.weights import Storage, read_weight_file
 from headscope.checkpoints.foreign.values import (
     Labels,
     count_faults,
@@ -22,12 +22,12 @@ from headscope.checkpoints.foreign.values import (
     text,
     whole,
 )
-from headscope.checkpoints.weights import Storage, read_weight_file
+from headscope.checkpoints.formats.config_file import parse_object
 from headscope.errors import Unsupported
 from headscope.facts import PoolingKind, TensorHeader, Unavailable
 from headscope.facts.counting import counted
-from headscope.facts.export import ExportHead, ExportStep, HeadBasis
-from headscope.facts.weight_inventory import Setting, contents_of
+from headscope.facts.exports.export import ExportHead, ExportStep, HeadBasis
+from headscope.facts.exports.weight_inventory import Setting, contents_of
 
 KNOWLEDGE = "head_config.json and the tensors' headers, as adapters 1.3.0 builds heads from them; nothing was run"
 _CONFIG, _HEAD_CONFIG = "adapter_config.json", "head_config.json"

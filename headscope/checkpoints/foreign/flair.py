@@ -7,6 +7,7 @@ The layout is that of Flair 0.15 (`_get_state_dict` of `flair/nn/model.py` and `
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from headscope.checkpoints.contents.weights import Storage
 from headscope.checkpoints.foreign.values import (
     MOST_LABELS,
     Labels,
@@ -17,14 +18,13 @@ from headscope.checkpoints.foreign.values import (
     shape_faults,
     text,
 )
-from headscope.checkpoints.formats.pickle_values import Opaque
+from headscope.checkpoints.formats.pickle.values import Opaque
 from headscope.checkpoints.formats.torch_file import headers_of, read_torch_value
-from headscope.checkpoints.weights import Storage
 from headscope.errors import HeadscopeError, Unsupported
 from headscope.facts import PoolingKind, TensorHeader, Unavailable
 from headscope.facts.counting import few_of
-from headscope.facts.export import ExportHead, ExportStep, HeadBasis
-from headscope.facts.weight_inventory import Setting, contents_of
+from headscope.facts.exports.export import ExportHead, ExportStep, HeadBasis
+from headscope.facts.exports.weight_inventory import Setting, contents_of
 
 KNOWLEDGE = "the names and settings in Flair's pickle, which was read and not executed"
 _FILES = ("pytorch_model.bin", "final-model.pt", "best-model.pt")

@@ -7,13 +7,13 @@ or `open_clip_pytorch_model.bin`.
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from headscope.checkpoints.config_file import parse_object
+from headscope.checkpoints.contents.weights import Storage, read_weight_file
 from headscope.checkpoints.foreign.values import mapping, text, whole
-from headscope.checkpoints.weights import Storage, read_weight_file
+from headscope.checkpoints.formats.config_file import parse_object
 from headscope.errors import Unsupported
 from headscope.facts import TensorHeader, Unavailable
-from headscope.facts.export import ExportHead, ExportStep, HeadBasis
-from headscope.facts.weight_inventory import Setting, contents_of
+from headscope.facts.exports.export import ExportHead, ExportStep, HeadBasis
+from headscope.facts.exports.weight_inventory import Setting, contents_of
 
 KNOWLEDGE = "open_clip_config.json and the tensors' headers; nothing was run"
 _CONFIG = "open_clip_config.json"

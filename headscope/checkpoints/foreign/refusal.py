@@ -2,11 +2,11 @@
 
 from collections.abc import Collection
 
+from headscope.checkpoints.contents.weights import Storage
 from headscope.checkpoints.foreign.adapter_hub import refuse_adapter_hub
 from headscope.checkpoints.foreign.flair import refuse_flair
 from headscope.checkpoints.foreign.open_clip import refuse_open_clip
 from headscope.checkpoints.foreign.spacy import refuse_spacy
-from headscope.checkpoints.weights import Storage
 
 
 def refuse_foreign(names: Collection[str], storage: Storage, reference: str) -> None:

@@ -9,14 +9,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headscope.checkpoints.config_file import parse_object
+from headscope.checkpoints.contents.weights import Storage
 from headscope.checkpoints.foreign.values import Labels, listed_labels, mapping, text
-from headscope.checkpoints.weights import Storage
+from headscope.checkpoints.formats.config_file import parse_object
 from headscope.errors import HeadscopeError, Unsupported
 from headscope.facts import Unavailable
 from headscope.facts.counting import few_of
-from headscope.facts.export import ExportHead, HeadBasis
-from headscope.facts.weight_inventory import Setting, contents_of
+from headscope.facts.exports.export import ExportHead, HeadBasis
+from headscope.facts.exports.weight_inventory import Setting, contents_of
 
 KNOWLEDGE = "meta.json and config.cfg of the pipeline; its weights are in Thinc's format, which headscope doesn't read"
 _META, _CONFIG = "meta.json", "config.cfg"

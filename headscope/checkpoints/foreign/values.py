@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headscope.facts import Shape, TensorHeader, Unavailable
-from headscope.facts.export import ExportStep
+from headscope.facts.exports.export import ExportStep
 
 MOST_LABELS = 100_000
 _LONGEST = 100

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from headscope.checkpoints.config_file import check_cost
 from headscope.checkpoints.formats.bytes import ByteSource
+from headscope.checkpoints.formats.config_file import check_cost
 from headscope.checkpoints.formats.dtypes import SAFETENSORS
 from headscope.errors import Malformed
 from headscope.facts import TensorHeader

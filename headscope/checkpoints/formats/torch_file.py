@@ -10,9 +10,9 @@ from typing import Any
 from headscope.checkpoints.formats.archive import Archive, bad_file
 from headscope.checkpoints.formats.bytes import ByteSource, RangeFile
 from headscope.checkpoints.formats.dtypes import SAFETENSORS
-from headscope.checkpoints.formats.pickle_machine import OverLimit
-from headscope.checkpoints.formats.pickle_values import PickledStorage, PickledTensor
-from headscope.checkpoints.formats.pickles import read_pickle
+from headscope.checkpoints.formats.pickle.interpreter import read_pickle
+from headscope.checkpoints.formats.pickle.machine import OverLimit
+from headscope.checkpoints.formats.pickle.values import PickledStorage, PickledTensor
 from headscope.errors import Unsupported
 from headscope.facts import TensorHeader
 

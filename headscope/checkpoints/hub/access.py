@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from headscope.checkpoints.hub.requests import DEADLINE_SECONDS, Deadline, HubConnection
 from headscope.checkpoints.reference import HubReference
-from headscope.facts.location import Location
+from headscope.facts.stored.location import Location
 
 
 @dataclass(frozen=True, slots=True)

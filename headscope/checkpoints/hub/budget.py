@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from headscope.checkpoints.hub.requests import LONGEST_PAUSE, REQUEST_SECONDS, rate_limit_in, seconds_asked_for
 from headscope.errors import UsageError
-from headscope.facts.location import Patience
+from headscope.facts.stored.location import Patience
 
 _TOO_MANY = 429
 _EDGE_CACHE = "/api/resolve-cache/"

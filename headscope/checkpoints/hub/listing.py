@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from headscope.checkpoints.config_file import LARGEST_JSON
+from headscope.checkpoints.formats.config_file import LARGEST_JSON
 from headscope.checkpoints.hub.access import HubAccess, access_to
 from headscope.checkpoints.hub.errors import translated, understood
 from headscope.checkpoints.hub.offline import why_offline
@@ -20,7 +20,7 @@ from headscope.checkpoints.hub.requests import Deadline
 from headscope.checkpoints.hub.whole_files import read_whole
 from headscope.checkpoints.reference import HubReference, parse_reference
 from headscope.errors import NetworkError, NotFound
-from headscope.facts.location import HubOptions, Location
+from headscope.facts.stored.location import HubOptions, Location
 
 _LISTING = "the listing"
 _TOLD = ("sha", "siblings")

@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from headscope.checkpoints.adapter import ADAPTER_CONFIG
+from headscope.checkpoints.contents.adapter import ADAPTER_CONFIG
 from headscope.checkpoints.hub.access import HubAccess
 from headscope.checkpoints.local import Folder
 from headscope.checkpoints.manifest import CONFIG, manifest_of

@@ -14,17 +14,17 @@ from threading import Lock
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from headscope.checkpoints.adapter import ADAPTER_CONFIG, holds_adapter_alone
-from headscope.checkpoints.config_file import LARGEST_JSON, largest_text
+from headscope.checkpoints.contents.adapter import ADAPTER_CONFIG, holds_adapter_alone
+from headscope.checkpoints.contents.sentence import MODULES
 from headscope.checkpoints.foreign.adapter_hub import refuse_adapter_hub
 from headscope.checkpoints.formats.bytes import FIRST_BYTES, ByteSource, LocalBytes
+from headscope.checkpoints.formats.config_file import LARGEST_JSON, largest_text
 from headscope.checkpoints.hub.access import HubAccess
 from headscope.checkpoints.hub.errors import understood
 from headscope.checkpoints.hub.ranges import Beginning, RangeBytes
 from headscope.checkpoints.hub.whole_files import read_whole
 from headscope.checkpoints.manifest import CONFIG
 from headscope.checkpoints.reference import HubReference, parse_reference
-from headscope.checkpoints.sentence import MODULES
 from headscope.checkpoints.states.place import Place
 from headscope.checkpoints.unusual import Surroundings, without_config
 from headscope.errors import HeadscopeError, Malformed, NetworkError, NotFound, WithoutConfig

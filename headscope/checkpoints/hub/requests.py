@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from headscope.errors import NetworkError
-from headscope.facts.location import RequestBudget
+from headscope.facts.stored.location import RequestBudget
 from headscope.upstream.hub import session, transport_error
 
 REQUEST_SECONDS = 20.0

@@ -4,8 +4,8 @@ import io
 from collections.abc import Iterator
 from typing import Any, TypeGuard
 
-from headscope.checkpoints.formats.pickle_values import Global, Opaque
-from headscope.checkpoints.formats.pickles import read_pickle
+from headscope.checkpoints.formats.pickle.interpreter import read_pickle
+from headscope.checkpoints.formats.pickle.values import Global, Opaque
 from headscope.checkpoints.states.place import Found, Place
 from headscope.checkpoints.states.saved_weights import WRITTEN, code_to_save, on_imports, place_in_dict
 from headscope.errors import HeadscopeError

@@ -5,7 +5,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from headscope.checkpoints.config_file import parse_object
+from headscope.checkpoints.formats.config_file import parse_object
 from headscope.checkpoints.states.place import Found, Place, names_below
 from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointState, Repair, StateKind

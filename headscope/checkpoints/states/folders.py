@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from headscope.checkpoints.config_file import parse_object
+from headscope.checkpoints.formats.config_file import parse_object
 from headscope.checkpoints.states.place import Found, Place
 from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointState, Repair, StateKind

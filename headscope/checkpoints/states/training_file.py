@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headscope.checkpoints.contents.weights import VARIANT_FILE
 from headscope.checkpoints.formats.bytes import ByteSource
-from headscope.checkpoints.formats.pickle_values import Opaque, PickledTensor
+from headscope.checkpoints.formats.pickle.values import Opaque, PickledTensor
 from headscope.checkpoints.formats.safetensors_header import read_safetensors_header
 from headscope.checkpoints.formats.torch_file import headers_of, read_torch_headers, read_torch_value
 from headscope.checkpoints.states.place import Found, Place
 from headscope.checkpoints.states.saved_weights import WRITTEN, code_to_save, on_imports, place_in_dict
-from headscope.checkpoints.weights import VARIANT_FILE
 from headscope.errors import HeadscopeError
 from headscope.facts import CheckpointState, Repair, StateKind, TensorHeader
 from headscope.facts.counting import counted, few_of

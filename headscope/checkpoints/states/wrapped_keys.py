@@ -7,8 +7,8 @@ from headscope.checkpoints.states.peft_keys import PREFIX
 from headscope.checkpoints.states.rekeying import Rekeying
 from headscope.facts import CheckpointManifest, ParameterStatus, WeightDiff, WeightsFormat
 from headscope.facts.counting import counted, verb
-from headscope.facts.states import CheckpointState, Repair, StateKind
-from headscope.facts.weights import modern_name
+from headscope.facts.stored.states import CheckpointState, Repair, StateKind
+from headscope.facts.stored.weights import modern_name
 
 ANYWHERE = {
     "_orig_mod.": "torch.compile",

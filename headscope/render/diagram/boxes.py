@@ -7,11 +7,11 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from headscope.render.console import plain_text
 from headscope.render.diagram.picture import Edge, Kind, Node, Picture, Tint
-from headscope.render.lines import wrapped
-from headscope.render.palette import POOLING, QUIET, STATUS, STRONG, TONE
-from headscope.render.tokens import CellRow, row_text
+from headscope.render.text.console import plain_text
+from headscope.render.text.lines import wrapped
+from headscope.render.text.palette import POOLING, QUIET, STATUS, STRONG, TONE
+from headscope.render.text.tokens import CellRow, row_text
 
 _WIDEST = 96
 _NARROWEST = 20

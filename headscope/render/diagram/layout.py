@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 
 from headscope.render.diagram.picture import Edge, Kind, Node, Picture, Tint
-from headscope.render.tokens import Cell, CellRow, Mark, cell_text
+from headscope.render.text.tokens import Cell, CellRow, Mark, cell_text
 
 _ASCII = 0.61
 _NARROW = 0.8

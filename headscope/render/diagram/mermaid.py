@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from headscope.render.diagram.colors import LIGHT
 from headscope.render.diagram.picture import Edge, Kind, Node, Picture
-from headscope.render.tokens import row_text
+from headscope.render.text.tokens import row_text
 
 # What stands harmlessly where it does, or a character that Mermaid or Markdown could take for its own.
 _HARMLESS = "|".join(

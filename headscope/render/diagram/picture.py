@@ -7,11 +7,9 @@ from enum import StrEnum
 
 from headscope.facts import Head, HeadParameter, ParameterStatus, Pooling, Report, Stage
 from headscope.facts.counting import counted
-from headscope.facts.head import HIDDEN_STATES
-from headscope.facts.tasks import WITHOUT_CLASSES
-from headscope.render.palette import Tone
-from headscope.render.safe import safe
-from headscope.render.stages import (
+from headscope.facts.heads.head import HIDDEN_STATES
+from headscope.facts.heads.tasks import WITHOUT_CLASSES
+from headscope.render.head.stages import (
     fate_of,
     logits_shape,
     module_of,
@@ -23,9 +21,11 @@ from headscope.render.stages import (
     weight_size,
     weight_status,
 )
-from headscope.render.tokens import Cell, CellRow, is_pooling_known, legend_of, token_rows
-from headscope.render.verdict import tell_verdict
-from headscope.render.words import POOLING, SOURCE, axes_of, loss_of, place_of
+from headscope.render.parts.verdict import tell_verdict
+from headscope.render.text.palette import Tone
+from headscope.render.text.safe import safe
+from headscope.render.text.tokens import Cell, CellRow, is_pooling_known, legend_of, token_rows
+from headscope.render.text.words import POOLING, SOURCE, axes_of, loss_of, place_of
 
 _LABELS = 8
 _COMMIT = 12

@@ -17,7 +17,7 @@ from headscope.render.diagram.colors import (
 from headscope.render.diagram.layout import Panel, PlacedCell, Scene, Wire, Words, lay_out, style_of
 from headscope.render.diagram.markup import element, escaped, lines, opening
 from headscope.render.diagram.picture import Kind, Node, Picture, Tint
-from headscope.render.tokens import row_text
+from headscope.render.text.tokens import row_text
 
 _FONT = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono','Liberation Mono',monospace"
 _RULES = f"""\

@@ -1,0 +1,152 @@
+"""`verify_save`: what a save wrote, against the live model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from headscope.api.arguments import LoadedFromOption, OfflineOption, RuleOptions, RunOptions, use_case
+from headscope.api.loaded.verification import judged
+from headscope.api.options import options_of, read_selection
+from headscope.api.results.shown import Verified
+from headscope.checks import Selection
+from headscope.checks.saved import COMMAND
+from headscope.errors import HeadscopeError, UsageError
+from headscope.examination.base.in_memory import is_in_memory
+from headscope.examination.base.request import ModuleRequest
+from headscope.facts import Report, Unavailable
+from headscope.facts.counting import few_of
+from headscope.facts.results.verification import HeadMove, LoadedModel, ModelComparison, SavedModel
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from headscope.examination.memory.head_memory import HeadMemory
+
+
+class SaveOptions(RuleOptions, RunOptions, LoadedFromOption, OfflineOption, total=False):
+    """The options of `verify_save`."""
+
+
+@use_case
+def verify_save(
+    model: nn.Module,
+    folder: str | PathLike[str],
+    *,
+    head: bool = False,
+    **options: Unpack[SaveOptions],
+) -> Verified:
+    """Compares what a save wrote with the live model: call it right after the save.
+
+    Args:
+        model: The model that was saved, wrapped or not. It stays untouched.
+        folder: What the save wrote: a folder of `save_pretrained`, `Trainer.save_model`, PEFT, sentence-transformers or
+            Accelerate (`save_model`, `save_state`), or one weight file, such as a `.ckpt` of Lightning.
+        head: Read only the numbers of the head; the other tensors are looked up by their names and shapes. Default:
+            every number is read. The save of an adapter is always compared whole.
+        options: See `SaveOptions`.
+
+    Returns:
+        The verdict, the findings, and each tensor that was compared with its status.
+
+    Raises:
+        UsageError: An option is unknown or has an invalid value, or `model` is not a model in memory.
+        HeadscopeError: The save can't be read.
+
+    Example:
+        >>> import headscope
+        >>> from transformers import BertConfig, BertForSequenceClassification
+        >>> model = BertForSequenceClassification(BertConfig(hidden_size=24, num_hidden_layers=1, vocab_size=99))
+        >>> model.save_pretrained("trained")
+        >>> headscope.verify_save(model, "trained").verdict
+        <Verdict.PASSED: 'passed'>
+        >>> model.bert.save_pretrained("without-head")
+        >>> headscope.verify_save(model, "without-head").findings[0].id
+        'HS711'
+    """
+    if not is_in_memory(model):
+        raise UsageError(
+            f"verify_save takes a model in memory, and got {str(model)[:80]!r}",
+            "headscope.verify loads a checkpoint and compares it",
+        )
+    from headscope.examination.memory.head_memory import every_tensor, remember_head
+
+    rules = options_of(RuleOptions, options)
+    seen = {name: value for name, value in options.items() if name not in rules}
+    if seen.get("loaded_from") is not None:
+        seen["loaded_from"] = str(seen["loaded_from"])
+    selection = selection_of_saves(**rules)
+    report, why = _report_on(model, is_adapter=_holds_adapter(Path(folder)), options=seen)
+    memory = remember_head(model, report, watches=False) if report is not None else None
+    watch = SaveWatch(memory or every_tensor(model), selection, head)
+    notes = () if memory else (f"every tensor was compared, because the head could not be traced: {why}",)
+    return watch.compare(model, Path(folder), notes=notes)
+
+
+def selection_of_saves(**rules: Unpack[RuleOptions]) -> Selection:
+    """The rules on saves that options select. Raises UsageError."""
+    return read_selection(**rules, command=COMMAND)
+
+
+def _holds_adapter(folder: Path) -> bool:
+    """Whether a save leaves tensors to a base checkpoint, with which the model has to be compared then."""
+    return folder.is_dir() and any(folder.glob("**/adapter_config.json"))
+
+
+def _report_on(model: Any, *, is_adapter: bool, options: Mapping[str, Any]) -> tuple[Report | None, str]:
+    """What is known of the head of a model; where it cannot be traced, why."""
+    from headscope.examination.memory.live import inspect_module, see
+
+    own = options_of(RunOptions, options)
+    try:
+        return (
+            inspect_module(model, ModuleRequest(**options)) if is_adapter else see(model, ModuleRequest(**own)).alone
+        ), ""
+    except HeadscopeError as err:
+        return None, err.message
+
+
+@dataclass(frozen=True, slots=True)
+class SaveWatch:
+    """The head of a model, recorded once, and the rules on its saves; `head_only` as for `verify_save`."""
+
+    memory: HeadMemory
+    selection: Selection
+    head_only: bool = False
+
+    def compare(self, model: Any, folder: Path, *, steps_behind: int = 0, notes: tuple[str, ...] = ()) -> Verified:
+        """What a save holds of the live model. Raises a HeadscopeError where the save can't be read."""
+        from headscope.examination.stored.saving import compare_with_save
+
+        saved, compared = compare_with_save(
+            model, folder, self.memory, steps_behind=steps_behind, head_only=self.head_only
+        )
+        return self._judged(saved, compared, notes)
+
+    def moves(self, optimizer: Any, accepted: frozenset[str] = frozenset()) -> Verified:
+        """What training did to the head; what is `accepted` may have stayed as it was."""
+        from headscope.examination.memory.head_moves import moves_since
+
+        name = type(self.memory.unwrapped.module).__name__
+        moves = moves_since(self.memory, optimizer)
+        counted = tuple(move for move in moves if move.still is None or move.name not in accepted)
+        unseen = [name for name in self.memory.names if name not in self.memory.digests]
+        gaps = (Unavailable(few_of(unseen), "no process holds its whole numbers"),) if unseen else ()
+        saved = SavedModel("the trained model", name, moves=counted)
+        compared = ModelComparison(
+            LoadedModel(saved.reference, name, ()), tuple(_sentence(move) for move in moves), gaps
+        )
+        return self._judged(saved, compared, ())
+
+    def _judged(self, saved: SavedModel, compared: ModelComparison, notes: tuple[str, ...]) -> Verified:
+        noted = replace(compared, notes=(*notes, *compared.notes))
+        return judged(saved, noted, self.selection, command="verify-save", loader="memory")
+
+
+def _sentence(move: HeadMove) -> str:
+    if move.still is not None:
+        return f"{move.name} did not train: {move.still.value}"
+    return f"{move.name} was trained: its norm went from {move.norm_before:.4g} to {move.norm_after:.4g}"

@@ -1,0 +1,177 @@
+"""`verify`: what a loaded model holds, against the stored bytes of its checkpoint."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from os import PathLike
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Unpack, overload
+
+from headscope.api.arguments import AdapterOption, CacheOptions, PlaceOptions, RuleOptions, use_case
+from headscope.api.options import make_request, options_of, read_selection
+from headscope.api.results.shown import Verified
+from headscope.checks import Selection
+from headscope.checks.loaded import judge_loaded
+from headscope.errors import HeadscopeError, Unsupported, UsageError
+from headscope.examination.base.in_memory import is_in_memory
+from headscope.examination.base.request import Progress, Request
+from headscope.facts.results.environment import tool_version
+from headscope.facts.results.verification import LoadedModel, ModelComparison, SavedModel
+from headscope.fleet.processes import Worker, WorkerEnded
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class VerifyOptions(RuleOptions, PlaceOptions, AdapterOption, total=False):
+    """The options of `verify`: its rules, and where the checkpoint to compare with is."""
+
+
+@overload
+def verify(
+    model: nn.Module,
+    against: str | PathLike[str],
+    *,
+    head: bool = False,
+    progress: Progress | None = None,
+    **options: Unpack[VerifyOptions],
+) -> Verified: ...
+@overload
+def verify(
+    model: str | PathLike[str],
+    against: str | PathLike[str] | None = None,
+    *,
+    loader: str = "transformers",
+    head: bool = False,
+    num_labels: int | None = None,
+    progress: Progress | None = None,
+    **options: Unpack[VerifyOptions],
+) -> Verified: ...
+@use_case
+def verify(
+    model: nn.Module | str | PathLike[str],
+    against: str | PathLike[str] | None = None,
+    *,
+    loader: str | None = None,
+    head: bool = False,
+    num_labels: int | None = None,
+    progress: Progress | None = None,
+    **options: Unpack[VerifyOptions],
+) -> Verified:
+    """Compares the tensors of a loaded model with the bytes that its checkpoint stores.
+
+    Args:
+        model: A model in memory, which stays untouched; or a checkpoint, which is loaded in a separate process.
+        against: The checkpoint to compare with: everything that `inspect` takes except a snapshot (default: the
+            checkpoint that `model` names).
+        loader: What loads the model: `transformers` (the default), `peft`, `sentence-transformers`, `trl`, `setfit`, or
+            `module:function`, which is called with the path or Hub ID. For a checkpoint only.
+        head: Compare only the tensors of the head and those of an adapter. Default: every tensor and buffer.
+        num_labels: Number of classes to load a checkpoint with (default: from an adapter's own head, or the config).
+        options: See `VerifyOptions`.
+        progress: Called with a short sentence before each step.
+
+    Returns:
+        The verdict, the findings, and each tensor with its status and its largest error.
+
+    Raises:
+        UsageError: An option is unknown, has an invalid value, or doesn't apply to this kind of model.
+        HeadscopeError: The checkpoint can't be read, or the loader fails.
+
+    Example:
+        >>> import headscope
+        >>> from transformers import BertConfig, BertForSequenceClassification
+        >>> model = BertForSequenceClassification(BertConfig(hidden_size=24, num_hidden_layers=1, vocab_size=99))
+        >>> model.save_pretrained("saved")
+        >>> headscope.verify(model, "saved").verdict
+        <Verdict.PASSED: 'passed'>
+        >>> model.classifier.reset_parameters()
+        >>> headscope.verify(model, "saved").findings[0].id
+        'HS701'
+    """
+    rules = options_of(RuleOptions, options)
+    place = {name: value for name, value in options.items() if name not in rules} | {"num_labels": num_labels}
+    selection = read_selection(**rules, command="verify")
+    if is_in_memory(model):
+        if loader is not None:
+            raise UsageError("loader is an option for a checkpoint, not for a model in memory", "leave it out")
+        if num_labels is not None:
+            raise UsageError("num_labels is an option for a checkpoint, not for a model in memory", "leave it out")
+        if against is None:
+            raise UsageError("verify needs the checkpoint that the model was loaded from", "give it as against")
+        from headscope.examination.stored.verification import compare_with_checkpoint
+
+        request = make_request(against, place)
+        return _result(compare_with_checkpoint(model, request, head_only=head, progress=progress), "memory", selection)
+    chosen = loader or "transformers"
+    source = make_request(model, place if against is None else options_of(CacheOptions, options))
+    stored = make_request(model if against is None else against, place)
+    return _result(_loaded_apart(source, stored, chosen, head_only=head, progress=progress), chosen, selection)
+
+
+def _result(compared: ModelComparison, loader: str, selection: Selection) -> Verified:
+    return judged(compared.loaded, compared, selection, command="verify", loader=loader)
+
+
+def judged(
+    subject: LoadedModel | SavedModel, compared: ModelComparison, selection: Selection, *, command: str, loader: str
+) -> Verified:
+    """What the selected rules say of a subject, beside the comparison that it comes from."""
+    verdict, findings, ignored = judge_loaded(subject, selection, compared.gaps)
+    return Verified(
+        tool_version=tool_version(),
+        command=command,
+        reference=subject.reference,
+        loader=loader,
+        model=subject.class_name,
+        verdict=verdict,
+        tensors=subject.tensors,
+        findings=findings,
+        ignored=ignored,
+        notes=compared.notes,
+        not_determined=compared.gaps,
+        rules=tuple(rule.id for rule in selection.rules),
+        scope=compared.scope,
+        bytes_read=compared.bytes_read,
+    )
+
+
+def _loaded_apart(
+    source: Request, against: Request, loader: str, *, head_only: bool, progress: Progress | None
+) -> ModelComparison:
+    """The comparison made in a separate process: a loader may print, take all memory, or crash."""
+    (progress or (lambda sentence: None))(f"loading with {loader} in a separate process")
+    with tempfile.TemporaryFile() as said, Worker(stderr=said) as worker:
+        try:
+            return worker.call(_load_and_compare, source, against, loader, head_only)
+        except HeadscopeError:
+            raise
+        except WorkerEnded as err:
+            ended = f"was killed by signal {-err.code}" if err.code < 0 else f"ended with exit code {err.code}"
+            words = _end_of(said).strip().splitlines()[-1:]
+        except Exception as err:
+            ended, words = "failed", [f"{type(err).__name__}: {err}"]
+    raise Unsupported(
+        f"the process that loaded with {loader} {': '.join((ended, *words))}",
+        "a signal 9 is often too little memory; load it by hand to see more",
+    )
+
+
+def _end_of(file: IO[bytes], most: int = 10_000) -> str:
+    file.seek(-min(most, os.fstat(file.fileno()).st_size), os.SEEK_END)
+    return file.read().decode("utf-8", errors="replace")
+
+
+def _load_and_compare(source: Request, against: Request, loader: str, head_only: bool) -> ModelComparison:
+    """The work of the separate process.
+
+    A loader of the user is also looked for in the current folder. That comes last, and for such a loader only: a
+    checkpoint's folder may hold a file named as a library is.
+    """
+    from headscope.examination.stored.verification import compare_with_checkpoint, load_model
+
+    if ":" in loader:
+        sys.path.append(str(Path.cwd()))
+    return compare_with_checkpoint(load_model(source, loader), against, head_only=head_only)

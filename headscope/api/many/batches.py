@@ -1,0 +1,83 @@
+"""`scan_batch`: the rows of a batch of checkpoints, for engines that call a function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any, Unpack
+
+from headscope.api.arguments import use_case
+from headscope.api.many.scan_options import BatchOptions, plan_of, target_of
+from headscope.errors import UsageError
+from headscope.examination.checkpoint.structure import ReportMemory
+from headscope.facts.results.scan import columns
+from headscope.fleet.pool import SECONDS, Work, memory_for, scan_here
+from headscope.fleet.target import without_repeats
+from headscope.recent import Recent
+
+
+@use_case
+def scan_batch(batch: Mapping[str, Iterable[Any]], **options: Unpack[BatchOptions]) -> dict[str, list[Any]]:
+    """The rows of one batch as columns, for Ray Data, Dask, Spark or Beam: a plain function of its arguments.
+
+    The batch is examined in this process, without limits. What its checkpoints share with earlier batches (class,
+    configuration, tensor shapes) is not examined again: a process keeps the structures that it used last, 96 for each
+    set of options.
+
+    Args:
+        batch: Columns by name, such as a dictionary, a pandas DataFrame or an Arrow table; `reference` holds the
+            checkpoints, as `scan` takes them.
+        options: See `BatchOptions`.
+
+    Returns:
+        The columns of the table, each a list with one value per checkpoint, in the order of the batch.
+
+    Raises:
+        UsageError: The batch has no column `reference`, or an option is invalid.
+
+    Example:
+        >>> import headscope
+        >>> rows = headscope.scan_batch({"reference": ["gpt2", "bert-base-uncased"]}, offline=True)
+        >>> rows["pooling_kind"]
+        ['last_non_pad_token', 'first_token']
+    """
+    plan = plan_of({**options, "workers": 0, "time_limit": SECONDS, "memory_limit": None})
+    references = _references(batch)
+    kept = _kept_for(plan.work)
+    targets = without_repeats(map(target_of, references))
+    rows = {row.reference: row.to_dict() for row in scan_here(targets, kept.work, kept.memory)}
+    found = [rows[reference] for reference in references]
+    return {name: [row[name] for row in found] for name in columns()}
+
+
+def _references(batch: Mapping[str, Any]) -> list[str]:
+    """The checkpoints of a batch; a missing value is an empty name. Raises UsageError."""
+    try:
+        column = batch["reference"]
+    except (KeyError, IndexError, TypeError) as err:
+        raise UsageError("the batch has no column `reference`", "name the column of the checkpoints so") from err
+    if isinstance(column, str):
+        raise UsageError("the column `reference` is one text", 'write {"reference": ["gpt2"]}')
+    values = column.to_pylist() if hasattr(column, "to_pylist") else column
+    return [str(value) if isinstance(value, str | PathLike) else "" for value in values]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What a process keeps between two batches with the same options."""
+
+    work: Work
+    memory: ReportMemory
+
+
+_KEPT = Recent()
+
+
+def _kept_for(work: Work) -> _Kept:
+    """What is kept for work with these options."""
+    kept: _Kept | None = _KEPT.get(work)
+    if kept is None:
+        kept = _Kept(work, memory_for(work))
+        _KEPT.keep(work, kept)
+    return kept

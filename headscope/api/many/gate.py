@@ -1,0 +1,200 @@
+"""The gate over several models, with the settings that a project keeps in `[tool.headscope]` of its pyproject.toml."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from headscope.api.checking import check_one, read_baseline, read_profile
+from headscope.api.options import make_request
+from headscope.checks import Ignore, Selection, select
+from headscope.checks.judgment import unused_ignores
+from headscope.errors import HeadscopeError, UsageError, did_you_mean
+from headscope.examination.base.cache import open_cache
+from headscope.examination.base.request import Progress
+from headscope.examination.checkpoint.structure import ReportMemory, Structures
+from headscope.examination.evidence.labeled import DataRequest, read_labeled
+from headscope.facts import Profile, Unavailable
+from headscope.facts.results.check import CheckResult, Verdict
+from headscope.facts.results.environment import tool_version
+
+_SETTINGS = ("for", "fail-on", "select", "ignore", "baseline", "models")
+_IGNORE = ("rule", "reason", "until", "model")
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What to ask of every model; `models` are those that the project names."""
+
+    profile: Profile
+    selection: Selection
+    models: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GateResult:
+    """The results of all models; `notes` are sentences on the gate itself; `rules` the ids and titles asked."""
+
+    results: tuple[CheckResult, ...]
+    notes: tuple[str, ...]
+    rules: tuple[tuple[str, str], ...]
+
+
+def run_gate(
+    models: Sequence[str],
+    gate: Gate,
+    progress: Progress | None = None,
+    data: DataRequest | None = None,
+    **options: Any,
+) -> GateResult:
+    """The result for each model, in order. Of several, one that cannot be read becomes a result: not determined.
+
+    Raises a HeadscopeError where the only model, or the labeled data, cannot be read.
+    """
+    requests = [make_request(model, dict(options)) for model in models]
+    labeled = read_labeled(data) if data else None
+    memory = ReportMemory(open_cache(any(request.cache for request in requests)), Structures())
+    results: list[CheckResult] = []
+    for request in requests:
+        try:
+            results.append(check_one(request, gate.profile, gate.selection, progress, labeled=labeled, memory=memory))
+        except HeadscopeError as err:
+            if len(requests) == 1:
+                raise
+            results.append(_unread(request.reference, gate, err))
+    unused = unused_ignores(gate.selection, tuple(results))
+    rules = tuple((rule.id, rule.title) for rule in gate.selection.rules)
+    return GateResult(tuple(results), tuple(_unused_note(item) for item in unused), rules)
+
+
+def unread_gate(reference: str, gate: Gate, err: HeadscopeError) -> GateResult:
+    """The gate for one model that could not be examined, for the formats that have no other place for an error."""
+    rules = tuple((rule.id, rule.title) for rule in gate.selection.rules)
+    return GateResult((_unread(reference, gate, err),), (), rules)
+
+
+def _unread(reference: str, gate: Gate, err: HeadscopeError) -> CheckResult:
+    return CheckResult(
+        tool_version=tool_version(),
+        command="check",
+        reference=reference,
+        profile=gate.profile,
+        verdict=Verdict.NOT_DETERMINED,
+        findings=(),
+        ignored=(),
+        not_determined=(Unavailable("checkpoint", "; ".join(filter(None, (f"{err.code}: {err.message}", err.hint)))),),
+        not_applicable=tuple(
+            Unavailable(f"{rule.id} {rule.name}", "the checkpoint could not be examined")
+            for rule in gate.selection.rules
+        ),
+        rules=tuple(rule.id for rule in gate.selection.rules),
+    )
+
+
+def _unused_note(ignore: Ignore) -> str:
+    return f"the ignore of {ignore.rule} was not needed: remove it"
+
+
+def read_gate(
+    folder: Path,
+    *,
+    profile: str | None = None,
+    select_rules: Sequence[str] | None = None,
+    ignore: Sequence[str] | None = None,
+    fail_on: str | None = None,
+    baseline: Path | None = None,
+) -> Gate:
+    """The gate that the nearest pyproject.toml at or above `folder` describes; what is given goes before it.
+
+    Raises UsageError for invalid settings.
+    """
+    settings, place = _project_settings(folder)
+    ignores = (*_ignores(settings.get("ignore", []), place), *(Ignore(name) for name in ignore or ()))
+    rules = select_rules if select_rules is not None else _texts(settings, "select", place, "HS101")
+    models = tuple(_model(name, folder, place.parent) for name in _texts(settings, "models", place, "roberta-base"))
+    file = baseline if baseline is not None else _path(settings, place)
+    selection = select(rules, ignores, fail_on or _text(settings, "fail-on", place) or "error")
+    if file is not None:
+        selection = replace(selection, baseline=_baseline(file))
+    return Gate(read_profile(profile or _text(settings, "for", place) or "training"), selection, models)
+
+
+def _model(name: str, folder: Path, home: Path) -> str:
+    """A model that a project names: a path is one from the project's folder, wherever the command runs."""
+    is_path = folder != home and not Path(name).is_absolute() and (home / name).exists()
+    return str(home / name) if is_path else name
+
+
+def _baseline(file: Path) -> frozenset[tuple[str, str, tuple[str, ...]]]:
+    try:
+        return read_baseline(file.read_text(encoding="utf-8"), str(file))
+    except (OSError, UnicodeDecodeError) as err:
+        raise UsageError(f"the baseline {file} cannot be read: {err}", "write one with --write-baseline") from err
+
+
+def _project_settings(folder: Path) -> tuple[dict[str, Any], Path]:
+    """`[tool.headscope]` of the nearest pyproject.toml that has it, and that file."""
+    for place in (folder, *folder.parents):
+        file = place / "pyproject.toml"
+        if not file.is_file():
+            continue
+        try:
+            found = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {}).get("headscope")
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, AttributeError) as err:
+            raise UsageError(f"{file} cannot be read: {err}", "correct it, or run in another folder") from err
+        if isinstance(found, dict):
+            _check_names(found, _SETTINGS, f"[tool.headscope] in {file}")
+            return found, file
+        if found is not None:
+            raise UsageError(f"tool.headscope in {file} is not a table", "write it as [tool.headscope]")
+    return {}, folder / "pyproject.toml"
+
+
+def _check_names(found: dict[str, Any], known: Sequence[str], where: str) -> None:
+    for name in found:
+        if name not in known:
+            hint = did_you_mean(name, known, f"known: {', '.join(known)}")
+            raise UsageError(f"{where} has the unknown setting {name}", hint)
+
+
+def _text(settings: dict[str, Any], name: str, place: Path) -> str | None:
+    value = settings.get(name)
+    if value is not None and not isinstance(value, str):
+        raise UsageError(f"{name} in {place} is not a string", f'write it as {name} = "..."')
+    return value
+
+
+def _texts(settings: dict[str, Any], name: str, place: Path, example: str) -> tuple[str, ...]:
+    value = settings.get(name, [])
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise UsageError(f"{name} in {place} is not a list of strings", f'write it as {name} = ["{example}"]')
+    return tuple(value)
+
+
+def _path(settings: dict[str, Any], place: Path) -> Path | None:
+    value = _text(settings, "baseline", place)
+    return None if value is None else place.parent / value
+
+
+def _ignores(value: Any, place: Path) -> tuple[Ignore, ...]:
+    """The ignores of a project: rule ids, or tables with `rule`, `reason`, `until` (a date) and `model`."""
+    hint = 'write it as ignore = [{ rule = "HS202", reason = "...", until = 2030-01-31 }]'
+    if not isinstance(value, list):
+        raise UsageError(f"ignore in {place} is not a list", hint)
+    return tuple(_ignore(item, place, hint) for item in value)
+
+
+def _ignore(item: Any, place: Path, hint: str) -> Ignore:
+    if isinstance(item, str):
+        return Ignore(item)
+    if not isinstance(item, dict) or not isinstance(item.get("rule"), str):
+        raise UsageError(f"an ignore in {place} names no rule", hint)
+    _check_names(item, _IGNORE, f"an ignore in {place}")
+    until = item.get("until")
+    if until is not None and type(until) is not date:
+        raise UsageError(f"until of the ignore of {item['rule']} in {place} is not a date", hint)
+    return Ignore(item["rule"], str(item.get("reason", "")), until, str(item.get("model", "*")))

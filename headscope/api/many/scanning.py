@@ -1,0 +1,77 @@
+"""`scan`: many checkpoints, one row each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from os import PathLike
+from typing import Unpack
+
+from headscope.api.arguments import use_case
+from headscope.api.many.scan_options import BatchOptions, ScanOptions, plan_of, target_of
+from headscope.checks import RULES
+from headscope.errors import UsageError
+from headscope.facts.results.scan import ScanRow, ScanSummary, Tally
+from headscope.fleet.pool import MEMORY, SECONDS
+from headscope.fleet.table_scan import ScanOutput, TableScan
+from headscope.fleet.target import ScanSources, Target
+
+
+@use_case
+def scan(
+    checkpoints: Iterable[str | PathLike[str] | Target],
+    *,
+    workers: int | None = None,
+    time_limit: float = SECONDS,
+    memory_limit: float | None = MEMORY / 1024**3,
+    **options: Unpack[BatchOptions],
+) -> Iterator[ScanRow]:
+    """Examines many checkpoints, as `inspect` examines each, and yields one row for each, as they are done.
+
+    What checkpoints of one structure share (class, configuration, tensor shapes) is examined once. `checkpoints` is
+    read as it is needed, so a generator may name thousands.
+
+    Args:
+        checkpoints: What `inspect` takes, in any number; a name that comes twice is examined once.
+        workers: Number of processes (default: two per core, as some wait for the network); 0 examines in this process,
+            without limits.
+        time_limit: Wall time that one checkpoint may take, in seconds; then its worker is replaced (`math.inf` for no
+            limit).
+        memory_limit: Memory that one checkpoint may take, in GiB of address space beside the libraries (on Linux);
+            None for no limit.
+        options: See `BatchOptions`.
+
+    Returns:
+        An iterator over the rows: one for each checkpoint, in the order in which they are done. One that can't be
+        examined is a row too: `verdict` is not determined, `not_determined` the cause in a word, `reason` the sentence.
+
+    Raises:
+        UsageError: An option is unknown or has an invalid value.
+
+    Example:
+        >>> import headscope
+        >>> rows = headscope.scan(["bert-base-uncased", "roberta-base"], workers=0, offline=True)
+        >>> [(row.class_name, row.pooling_kind, row.new_in_head) for row in rows]
+        [('BertForSequenceClassification', 'first_token', 2), ('RobertaForSequenceClassification', 'first_token', 4)]
+    """
+    limits: ScanOptions = {"workers": workers, "time_limit": time_limit, "memory_limit": memory_limit}
+    plan = plan_of({**options, **limits})
+    if isinstance(checkpoints, str | PathLike) or not isinstance(checkpoints, Iterable):
+        raise UsageError(f"checkpoints must be several, not {checkpoints!r}", 'write scan(["gpt2"])')
+    return plan.rows(map(target_of, checkpoints))
+
+
+def run_scan(sources: ScanSources, output: ScanOutput, **options: Unpack[ScanOptions]) -> ScanSummary:
+    """Scans everything that its sources name into a table, and sums the table up.
+
+    Raises UsageError for options and files that can't be used, and HeadscopeError where the table can't be written.
+    """
+    plan, start = plan_of(options), time.perf_counter()
+    output.check()
+    if sources.on_hub:
+        output.try_to_open()  # fail before the Hub lists models
+    asked = TableScan(plan, sources.targets(plan.template.location), output, Tally())
+    written, skipped = asked.on_ray(options.get("workers")) if output.engine == "ray" else asked.here()
+    seconds = time.perf_counter() - start
+    names = {rule.id: (rule.name, rule.title) for rule in RULES.values()}
+    return asked.tally.summary(written=written, skipped=skipped, seconds=seconds, rules=names)

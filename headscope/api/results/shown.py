@@ -1,0 +1,144 @@
+"""Results that show themselves, as text, in a Rich console and in a notebook, and that become tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal
+
+from headscope.errors import UsageError
+from headscope.facts import CheckpointManifest, Report
+from headscope.facts.heads.atlas import HeadEntry
+from headscope.facts.results.check import CheckResult
+from headscope.facts.results.comparison import Comparison
+from headscope.facts.results.forward import ForwardReport
+from headscope.facts.results.probe import ProbeResult
+from headscope.facts.results.verification import VerifyResult
+
+if TYPE_CHECKING:
+    import pandas
+    from rich.console import RenderableType
+
+    from headscope.render.parts.explain import Topic
+
+
+class Shown:
+    """What every result can do: `str` is its screen, `repr` one short line; notebooks show HTML that folds."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        from headscope.render.screens.result import result_text
+
+        return result_text(self)
+
+    def __repr__(self) -> str:
+        from headscope.render.screens.result import result_line
+
+        return result_line(self)
+
+    def __rich__(self) -> RenderableType:
+        from headscope.render.screens.result import result_screen
+
+        return result_screen(self)
+
+    def _repr_html_(self) -> str:
+        from headscope.render.pages.notebook import result_html
+
+        return result_html(self)
+
+
+class Examination(Shown, Report):
+    """The result of `inspect` and `diff_weights`, and what `check` and `compare` looked at."""
+
+    __slots__ = ()
+
+    def to_pandas(self, table: Literal["parameters", "findings"] = "parameters") -> pandas.DataFrame:
+        """The model's parameters and persistent buffers, one per row, or the findings; needs pandas."""
+        from headscope.api.results.frames import findings_frame, parameters_frame
+
+        match table:
+            case "parameters":
+                return parameters_frame(self)
+            case "findings":
+                return findings_frame(self.findings)
+        raise UsageError(f"no table {table!r}", 'give "parameters" or "findings"')
+
+
+class Checked(Shown, CheckResult):
+    """The result of `check`."""
+
+    __slots__ = ()
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The findings, one per row; needs pandas. An empty table is not a verdict: see `verdict`."""
+        from headscope.api.results.frames import findings_frame
+
+        return findings_frame(self.findings)
+
+
+class Compared(Shown, Comparison):
+    """The result of `compare`."""
+
+    __slots__ = ()
+
+
+class Forwarded(Shown, ForwardReport):
+    """The result of `forward`."""
+
+    __slots__ = ()
+
+
+class Verified(Shown, VerifyResult):
+    """The result of `verify`."""
+
+    __slots__ = ()
+
+
+class Probed(Shown, ProbeResult):
+    """The result of `probe`."""
+
+    __slots__ = ()
+
+    def code(self) -> str:
+        """A Python module with a classifier on the best vector."""
+        from headscope.render.probing.code import probe_code
+
+        return probe_code(self)
+
+
+class Heads(Shown, tuple[HeadEntry, ...]):
+    """The result of `heads`: the entries, in order."""
+
+    __slots__ = ()
+
+    def __new__(cls, entries: Iterable[HeadEntry] = ()) -> Heads:
+        """A tuple of `entries`."""
+        return super().__new__(cls, tuple(entries))
+
+
+class Explained(Shown, tuple["Topic", ...]):
+    """The result of `explain`: the topics, in order."""
+
+    __slots__ = ()
+
+    def __new__(cls, topics: Iterable[Topic] = ()) -> Explained:
+        """A tuple of `topics`."""
+        return super().__new__(cls, tuple(topics))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Snapshot(Shown, CheckpointManifest):
+    """The result of `snapshot`: the manifest that was written, and the file `output` that holds it."""
+
+    output: str = ""
+
+
+def fields_of(fact: Any) -> dict[str, Any]:
+    """The fields of a dataclass by name, for a subclass of it."""
+    return {field.name: getattr(fact, field.name) for field in fields(fact)}
+
+
+def shown(report: Report) -> Examination:
+    """The report as a result that shows itself."""
+    return Examination(**fields_of(report))

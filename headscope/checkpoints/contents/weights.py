@@ -1,0 +1,354 @@
+"""The weight files of a checkpoint: which of them `from_pretrained` would take, and the tensors in them."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import PurePosixPath
+from typing import Any, Protocol
+
+from headscope.checkpoints.formats.bytes import FIRST_BYTES, ByteSource
+from headscope.checkpoints.formats.config_file import parse_object
+from headscope.checkpoints.formats.exports import refuse_exports
+from headscope.checkpoints.formats.safetensors_header import read_safetensors_header
+from headscope.checkpoints.formats.torch_file import read_torch_headers
+from headscope.errors import Malformed, NotFound, Unsupported, UsageError
+from headscope.facts import CheckpointManifest, TensorHeader, Unavailable, WeightFile, WeightsFormat
+from headscope.facts.counting import counted, list_of
+
+_OTHER_FORMATS = {
+    "tf_model.h5": "TensorFlow",
+    "flax_model.msgpack": "Flax",
+}
+_OTHER_SUFFIXES = {
+    ".h5": "TensorFlow",
+    ".msgpack": "Flax",
+    ".ckpt.index": "TensorFlow",
+}
+_VARIANT_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
+VARIANT_FILE = re.compile(
+    r"(model|pytorch_model)\.(?P<variant>(?!safetensors|bin\b)[A-Za-z0-9_-]{1,40}?)(-\d+-of-\d+)?\.(safetensors|bin)"
+    r"|(model\.safetensors|pytorch_model\.bin)\.index\.(?P<index_variant>[A-Za-z0-9_-]{1,40})\.json"
+)
+_ADAPTER_LAYOUTS = ("adapter_model.safetensors", "adapter_model.bin")
+_WORKERS = 8
+_SHARDS_NAMED = 3
+# The index names the keys of each shard, which tells how long its header is: so one request brings it, not two.
+_HEADER_START = 64
+_HEADER_ENTRY = 90
+_MOST_AT_ONCE = 1_000_000
+
+
+class Storage(Protocol):
+    """A place that holds the files of one checkpoint."""
+
+    def names(self) -> tuple[str, ...]:
+        """The names of the files there, as far as the place can list them."""
+        ...
+
+    def names_at_hand(self) -> tuple[str, ...] | None:
+        """The names, where they are known or cost nothing to find out; None where they would cost a request."""
+        ...
+
+    def has(self, name: str) -> bool:
+        """Whether a file of that name is there, found out in the cheapest way."""
+        ...
+
+    def read_text(self, name: str) -> bytes:
+        """A small file whole. Raises NotFound."""
+        ...
+
+    def open(self, name: str, first: int = FIRST_BYTES) -> ByteSource:
+        """A large file by range, whose first bytes are wanted right away. Raises NotFound."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What the weight files of a checkpoint hold."""
+
+    format: WeightsFormat
+    tensors: tuple[TensorHeader, ...] = ()
+    files: tuple[WeightFile, ...] = ()
+    shared: tuple[tuple[str, ...], ...] = ()
+    gaps: tuple[Unavailable, ...] = ()
+    notices: tuple[str, ...] = ()
+    bytes_read: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """A way to store weights: a single file, or an index that names the shards."""
+
+    name: str
+    format: WeightsFormat
+    is_index: bool
+
+
+# In the order in which `from_pretrained` looks: another order would report weights that nobody gets.
+_LAYOUTS = (
+    _Layout("model.safetensors", WeightsFormat.SAFETENSORS, False),
+    _Layout("model.safetensors.index.json", WeightsFormat.SAFETENSORS, True),
+    _Layout("pytorch_model.bin", WeightsFormat.TORCH, False),
+    _Layout("pytorch_model.bin.index.json", WeightsFormat.TORCH, True),
+)
+
+
+def read_weights(storage: Storage, config: Mapping[str, Any], variant: str | None = None) -> Weights:
+    """The tensors of the weight files that `from_pretrained` would load: those that the configuration names, or
+    safetensors before PyTorch's; with a `variant`, only files of that variant.
+
+    Weights of another format beside them are mentioned where the names of all files are at hand.
+    Raises Unsupported where only other formats are there, NotFound for a variant that is not there. A missing shard
+    leaves a gap.
+    """
+    if config.get("transformers_weights") is not None:
+        return _read_chosen(storage, config["transformers_weights"])
+    for layout in _LAYOUTS if variant is None else _layouts_of(variant):
+        if storage.has(layout.name):
+            weights = (
+                _read_index(storage, layout) if layout.is_index else _read_files(storage, layout.format, [layout.name])
+            )
+            others = _other_weights(storage.names_at_hand() or (), layout.format)
+            return replace(weights, notices=(*weights.notices, *others))
+    names = set(storage.names())
+    if variant is not None:
+        raise _no_variant(variant, names)
+    _refuse_variants(names)
+    refuse_exports(names, storage.open)
+    _refuse_other_formats(names)
+    gap = Unavailable("weights", "the checkpoint holds no weight file that headscope reads (safetensors or PyTorch)")
+    return Weights(WeightsFormat.NONE, gaps=(gap,))
+
+
+def read_adapter_weights(storage: Storage) -> Weights:
+    """The tensors of a PEFT adapter's weight file. One that is not there leaves a gap."""
+    names = set(storage.names())
+    for name in _ADAPTER_LAYOUTS:
+        if name in names:
+            return read_weight_file(storage, name)
+    gap = Unavailable("adapter weights", f"the adapter holds neither {' nor '.join(_ADAPTER_LAYOUTS)}")
+    return Weights(WeightsFormat.NONE, gaps=(gap,))
+
+
+def _read_chosen(storage: Storage, name: Any) -> Weights:
+    """The file that `transformers_weights` of the configuration names, which must be inside the checkpoint."""
+    plain = isinstance(name, str) and not any(sign in name for sign in "\\:\0")
+    if not plain or PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+        raise Malformed(
+            f"transformers_weights in config.json is {str(name)[:80]!r}, which is not a file inside the checkpoint",
+            "don't load this checkpoint until you know why",
+        )
+    if name.endswith(".safetensors.index.json"):
+        return _read_index(storage, _Layout(name, WeightsFormat.SAFETENSORS, True))
+    if name.endswith(".safetensors"):
+        return _read_files(storage, WeightsFormat.SAFETENSORS, [name])
+    raise Unsupported(
+        f"transformers_weights in config.json names {name}, which is not a safetensors file", "correct config.json"
+    )
+
+
+def _other_weights(names: Iterable[str], taken: WeightsFormat) -> tuple[str, ...]:
+    """A sentence on weights of the other format beside those that were read, which may hold other tensors."""
+    there = set(names)
+    others = [layout.name for layout in _LAYOUTS if layout.format is not taken and layout.name in there]
+    return (f"{others[0]} is there too; Transformers takes {taken.value}, and so it was not read",) if others else ()
+
+
+def read_weight_file(storage: Storage, name: str) -> Weights:
+    """The tensors of one named weight file."""
+    is_safetensors = name.endswith(".safetensors")
+    return _read_files(storage, WeightsFormat.SAFETENSORS if is_safetensors else WeightsFormat.TORCH, [name])
+
+
+def with_weight_file(manifest: CheckpointManifest, storage: Storage, name: str) -> CheckpointManifest:
+    """The manifest with the tensors of one more file, which replace those of the same keys as in the loader."""
+    more = read_weight_file(storage, name)
+    tensors = {tensor.key: tensor for tensor in (*manifest.tensors, *more.tensors)}
+    return replace(
+        manifest,
+        tensors=tuple(tensors.values()),
+        files=(*manifest.files, *more.files),
+        shared=(*manifest.shared, *more.shared),
+        bytes_read=manifest.bytes_read + more.bytes_read,
+    )
+
+
+def _refuse_variants(names: Iterable[str]) -> None:
+    """Raises Unsupported where the weights are there in a variant only (`model.fp16.safetensors`)."""
+    found = sorted(name for name in names if _variant_in(name))
+    if found:
+        raise Unsupported(
+            f"the weights exist only as a variant: {found[0]}, which from_pretrained takes with variant=...",
+            f"add --variant {_variant_in(found[0])}",
+        )
+
+
+def _variant_in(name: str) -> str | None:
+    """The variant that a file name carries."""
+    match = VARIANT_FILE.fullmatch(name)
+    return match and (match["variant"] or match["index_variant"])
+
+
+def _layouts_of(variant: str) -> tuple[_Layout, ...]:
+    """The layouts with a variant in their names, where Transformers puts it: before the last ending."""
+    if not _VARIANT_NAME.fullmatch(variant):
+        raise UsageError(f"--variant {variant!r} is not the name of a variant", "variants are named like fp16")
+    return tuple(replace(layout, name=_with_variant(layout.name, variant)) for layout in _LAYOUTS)
+
+
+def _with_variant(name: str, variant: str) -> str:
+    stem, _, ending = name.rpartition(".")
+    return f"{stem}.{variant}.{ending}"
+
+
+def _no_variant(variant: str, names: Iterable[str]) -> NotFound:
+    """The error for a variant that is not there; its hint names those that are."""
+    there = sorted({found for name in names if (found := _variant_in(name))})
+    plain = any(layout.name in names for layout in _LAYOUTS)
+    hint = f"variants there: {', '.join(there)}" if there else "no variant is there"
+    wanted = ", ".join(layout.name for layout in _layouts_of(variant))
+    return NotFound(
+        f"the checkpoint holds no weights of the variant {variant} ({wanted})",
+        f"{hint}; without --variant the usual weights are read" if plain else hint,
+    )
+
+
+def _refuse_other_formats(names: Iterable[str]) -> None:
+    found = {}
+    for name in sorted(names):
+        kind = _OTHER_FORMATS.get(name) or next(
+            (kind for suffix, kind in _OTHER_SUFFIXES.items() if name.endswith(suffix)), None
+        )
+        if kind:
+            found[name] = kind
+    if found:
+        listed = ", ".join(f"{name} ({kind})" for name, kind in found.items())
+        raise Unsupported(f"headscope doesn't read the format of the weights: {listed}", "convert them to safetensors")
+
+
+def _read_index(storage: Storage, layout: _Layout) -> Weights:
+    text = storage.read_text(layout.name)
+    weight_map = parse_object(text, layout.name).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise Malformed(f"{layout.name} has no weight_map from tensor names to files", "save the checkpoint again")
+    shards = _header_sizes(weight_map, layout.name)
+    weights = _read_files(storage, layout.format, sorted(shards), shards)
+    notices = _unheld(weights, weight_map, layout.name)
+    return replace(weights, notices=notices, bytes_read=weights.bytes_read + len(text))
+
+
+def _header_sizes(weight_map: dict[str, Any], index: str) -> dict[str, int]:
+    """The shards, with about as many bytes as their headers have: an entry is its key and some 90 bytes."""
+    sizes: dict[str, int] = {}
+    for key, value in weight_map.items():
+        shard = _shard_name(value, index)
+        sizes[shard] = sizes.get(shard, _HEADER_START) + len(key.encode("utf-8", "replace")) + _HEADER_ENTRY
+    return {shard: min(size, _MOST_AT_ONCE) for shard, size in sizes.items()}
+
+
+def _shard_name(value: Any, index: str) -> str:
+    """A file name beside the index. Raises Malformed for a path that could lead elsewhere."""
+    is_plain = isinstance(value, str) and value not in {"", ".", ".."} and not any(sign in value for sign in "/\\:\0")
+    if not is_plain:
+        raise Malformed(
+            f"{index} names the shard {str(value)[:80]!r}, which is not a file name beside it",
+            "a weight_map holds plain file names; don't load this checkpoint until you know why",
+        )
+    return str(value)
+
+
+def _unheld(weights: Weights, weight_map: dict[str, Any], index: str) -> tuple[str, ...]:
+    """A sentence on keys that the index promises and no shard holds.
+
+    It is not a gap: `from_pretrained` loads what the shards hold, whatever the index says, and so these are missing.
+    """
+    missing_files = {file.name for file in weights.files if file.size is None}
+    held = {tensor.key for tensor in weights.tensors}
+    absent = [key for key, shard in weight_map.items() if key not in held and shard not in missing_files]
+    if not absent:
+        return ()
+    return (f"{index} lists {counted(len(absent), 'tensor')} that no shard holds, the first is {absent[0]}",)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one weight file holds; a file without a size is missing."""
+
+    file: WeightFile
+    tensors: tuple[TensorHeader, ...] = ()
+    shared: tuple[tuple[str, ...], ...] = ()
+    bytes_read: int = 0
+
+
+def _read_files(
+    storage: Storage, format_: WeightsFormat, names: list[str], listed: Mapping[str, int] | None = None
+) -> Weights:
+    """The named files, read together; `listed` are those of an index, with header sizes: missing ones are a gap."""
+    contexts = [copy_context() for _ in names]  # the threads belong to what this reading is bounded and watched by
+    # Each shard is one request that mostly waits.
+    with ThreadPoolExecutor(max_workers=_WORKERS) as pool:
+        read = partial(_read_part, storage, format_, listed=listed)
+        parts = list(pool.map(lambda name, context: context.run(read, name), names, contexts))
+    gaps = _missing_shards([part.file.name for part in parts if part.file.size is None], len(parts))
+    if not gaps and not any(part.tensors for part in parts):
+        gaps = (Unavailable("weights", "the weight files hold no tensor"),)
+    return Weights(
+        format=format_,
+        tensors=tuple({tensor.key: tensor for part in parts for tensor in part.tensors}.values()),
+        files=tuple(part.file for part in parts),
+        shared=tuple(group for part in parts for group in part.shared),
+        gaps=gaps,
+        bytes_read=sum(part.bytes_read for part in parts),
+    )
+
+
+def _missing_shards(names: list[str], total: int) -> tuple[Unavailable, ...]:
+    """One gap for all shards that are not there: a large checkpoint has hundreds."""
+    if not names:
+        return ()
+    if len(names) == 1:
+        return (Unavailable(names[0], "the shard is missing"),)
+    what = f"{len(names):,} of {total:,} shards"
+    return (Unavailable(what, f"the shards are missing: {list_of(names, _SHARDS_NAMED)}"),)
+
+
+def _read_part(storage: Storage, format_: WeightsFormat, name: str, listed: Mapping[str, int] | None) -> _Part:
+    first = listed[name] if listed and format_ is WeightsFormat.SAFETENSORS else FIRST_BYTES
+    try:
+        source = storage.open(name, first)
+    except NotFound:
+        if listed is None:
+            raise
+        return _Part(WeightFile(name))
+    _refuse_stand_ins(source)
+    tensors, shared = _READERS[format_](source)
+    return _Part(WeightFile(name, source.size), tensors, shared, source.bytes_read)
+
+
+def _read_safetensors(source: ByteSource) -> tuple[tuple[TensorHeader, ...], tuple[tuple[str, ...], ...]]:
+    return read_safetensors_header(source), ()
+
+
+_READERS: dict[WeightsFormat, Callable[[ByteSource], tuple[tuple[TensorHeader, ...], tuple[tuple[str, ...], ...]]]] = {
+    WeightsFormat.SAFETENSORS: _read_safetensors,
+    WeightsFormat.TORCH: read_torch_headers,
+}
+
+_STAND_INS = {
+    b"version https://git-lfs": ("a Git LFS pointer", "run `git lfs pull` in the folder"),
+    b"<!doctype html": ("an HTML page", "download the file itself, not the page that shows it"),
+    b"<html": ("an HTML page", "download the file itself, not the page that shows it"),
+}
+
+
+def _refuse_stand_ins(source: ByteSource) -> None:
+    """Things that end up under a weight file's name: nothing, a pointer, a web page."""
+    if source.size == 0:
+        raise Malformed(f"{source.name} is empty", "download the file again")
+    start = source.read_at(0, min(source.size, 64)).lstrip().lower()
+    for sign, (what, hint) in _STAND_INS.items():
+        if start.startswith(sign):
+            raise Malformed(f"{source.name} is {what}, not weights", hint)

@@ -1,0 +1,250 @@
+"""The head in an ONNX graph: the nodes from the scores back to the last normalization or the output of the encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from headscope.checkpoints.formats.onnx.graph import Graph, Node, names_of
+from headscope.checkpoints.formats.onnx.pooling import SILENT, TOKENS, Pools
+from headscope.checkpoints.formats.onnx.steps import (
+    ELEMENTWISE,
+    NAMES,
+    QUANTIZED,
+    composite_of,
+    storage_of,
+    stored_step,
+)
+from headscope.checkpoints.formats.onnx.walk import Meeting, Walk, Weight
+from headscope.facts import PoolingKind, Shape, TensorHeader, Unavailable
+from headscope.facts.exports.export import ExportHead, ExportStep, ExportValue, HeadBasis
+
+KNOWLEDGE = "the nodes of the graph, from the scores back to the last normalization; nothing was run"
+_SCORES = "logits"
+_LONGEST_HEAD = 400
+_SHAPING = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand"})
+_NORMS = frozenset({
+    "LayerNormalization", "RMSNormalization", "SkipLayerNormalization", "SimplifiedLayerNormalization",
+    "SkipSimplifiedLayerNormalization", "EmbedLayerNormalization",
+})  # fmt: skip
+_SUBGRAPHS = frozenset({"If", "Loop", "Scan"})
+_ADDING = frozenset({"Add", "Mul"})
+
+
+def head_of_graph(graph: Graph) -> ExportHead:
+    """The head that leads to the scores of a graph."""
+    scores = _scores(graph)
+    found = _Back(Walk(graph), scores).head() if scores is not None else _no_scores(graph)
+    if graph.is_partial:
+        found = replace(found, not_determined=(*found.not_determined, Unavailable("graph", graph.is_partial)))
+    return replace(found, labels=graph.labels, inputs=graph.inputs, outputs=graph.outputs)
+
+
+def _scores(graph: Graph) -> ExportValue | None:
+    """The output that holds the scores: `logits`, or the only one."""
+    named = [item for item in graph.outputs if item.name == _SCORES]
+    return named[0] if named else (graph.outputs[0] if len(graph.outputs) == 1 else None)
+
+
+def _no_scores(graph: Graph) -> ExportHead:
+    listed = ", ".join(names_of(graph.outputs)[:10]) or "none"
+    gap = Unavailable("head", f"no output is named {_SCORES}, and there is more than one or none: {listed}")
+    return ExportHead(HeadBasis.GRAPH, None, "", (), (), None, (), KNOWLEDGE, not_determined=(gap,))
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A step as it was met on the way back, and whether it only scales or shifts by a stored vector."""
+
+    step: ExportStep
+    is_affine: bool = False
+
+
+class _Back:
+    """One way back from the scores."""
+
+    def __init__(self, walk: Walk, scores: ExportValue) -> None:
+        self._walk = walk
+        self._pools = Pools(walk)
+        self._scores = scores
+        self._value = scores.name
+        self._steps: list[_Found] = []
+        self._tensors: dict[str, TensorHeader] = {}
+        self._notes: list[str] = []
+        self._pooling: PoolingKind | None = None
+        self._rule = ""
+        self._is_pooled = False
+        self._divided_by = ""
+
+    def head(self) -> ExportHead:
+        """The head, as far as the way back is clear."""
+        reason = self._go()
+        per_token = not self._is_pooled and len(self._scores.shape) >= TOKENS
+        kind = PoolingKind.NONE if per_token and not reason else self._pooling
+        rule = "one row of scores for each position" if kind is PoolingKind.NONE else self._rule
+        steps = tuple(item.step for item in reversed(self._steps))
+        used = [name for step in steps for name in step.tensors]
+        classes = self._scores.shape[-1] if self._scores.shape else None
+        return ExportHead(
+            basis=HeadBasis.GRAPH,
+            pooling=kind,
+            pooling_rule=rule,
+            steps=steps,
+            tensors=tuple(self._tensors[name] for name in dict.fromkeys(used)),
+            classes=classes if isinstance(classes, int) else None,
+            labels=(),
+            knowledge=KNOWLEDGE,
+            notes=tuple(self._notes),
+            not_determined=tuple(self._gaps(reason, kind)),
+        )
+
+    def _gaps(self, reason: str, kind: PoolingKind | None) -> Iterable[Unavailable]:
+        if reason:
+            yield Unavailable("head", reason)
+        elif kind is None:
+            yield Unavailable("pooling", self._rule or "the token axis does not disappear on the way to the scores")
+
+    def _go(self) -> str:
+        """Walks back to the hidden states; returns why it stopped before, or ""."""
+        for _ in range(_LONGEST_HEAD):
+            node = self._walk.maker(self._value)
+            if node is None:
+                return f"the way back from {self._scores.name} ends at {self._value}, which no node makes"
+            if self._ends_at(node):
+                self._notes.append(f"the hidden states are {self._value}, the output of {node.operation}")
+                return ""
+            reason = self._step(node)
+            if reason or reason is None:
+                return reason or ""
+        return f"the way back is longer than {_LONGEST_HEAD} nodes"
+
+    def _step(self, node: Node) -> str | None:
+        """One node back. Returns why the way is not clear, "" to go on, and None at the hidden states."""
+        features = self._walk.features(node)
+        sources = (found for name in node.inputs if (found := self._walk.maker(name)) is not None)
+        hidden = next((found for found in sources if found.operation in _SUBGRAPHS), None)
+        if hidden is not None:
+            return f"an input of {node.operation} comes from {hidden.operation}, whose subgraph is not read"
+        if not features:
+            return f"{node.operation} joins no value that the model computed"
+        return self._one(node, features[0]) if len(features) == 1 else self._join(node)
+
+    def _ends_at(self, node: Node) -> bool:
+        """Whether the value is the hidden states: normalized, with its token axis still there."""
+        return node.operation in _NORMS and (self._is_pooled or self._has_tokens())
+
+    def _has_tokens(self) -> bool:
+        """Whether the scores are for each position, and the value still has that axis."""
+        shape = self._walk.shape(self._value)
+        return len(self._scores.shape) >= TOKENS and shape is not None and len(shape) >= TOKENS
+
+    def _one(self, node: Node, data: str) -> str:
+        """A node with one input that the model computed."""
+        collapse = self._collapse(node, data)
+        if collapse is not None:
+            return collapse
+        if node.operation not in SILENT | _SHAPING and not self._is_mask(node):
+            self._record(node)
+        if self._is_mask(node) and node.operation == "Div":
+            self._divided_by = next(name for name in node.inputs if name != data)
+        self._value = data
+        return ""
+
+    def _is_mask(self, node: Node) -> bool:
+        """Whether the other input of a product or quotient comes from an input of the graph and from no weight."""
+        others = [name for name in node.inputs if not self._walk.is_feature(name)]
+        return node.operation in {"Mul", "Div", "Where"} and any(self._walk.reads(name) for name in others)
+
+    def _record(self, node: Node) -> None:
+        """Adds a step; a bias that was met before joins its linear layer."""
+        used = list(self._walk.weights([node]))
+        name = NAMES.get(node.operation, node.operation.lower())
+        is_affine = node.operation in _ADDING and len(used) <= 1
+        if name == "linear" and not any(len(item.tensor.shape) > 1 for item in used):
+            name = node.operation.lower()
+        if name == "linear" and self._steps and self._steps[-1].is_affine and self._steps[-1].step.operation == "add":
+            bias = self._steps.pop().step
+            self._add(stored_step(name, (*self._keep(used), *bias.tensors), storage_of(node, used), bias.output_shape))
+            return
+        storage = storage_of(node, used) if name == "linear" else ()
+        self._add(stored_step(name, self._keep(used), storage, self._shape()), is_affine=is_affine)
+
+    def _add(self, step: ExportStep, *, is_affine: bool = False) -> None:
+        self._steps.append(_Found(step, is_affine))
+
+    def _keep(self, weights: Iterable[Weight]) -> tuple[str, ...]:
+        """The names of stored tensors, which become the head's."""
+        kept = []
+        for item in weights:
+            self._tensors.setdefault(item.tensor.key, item.tensor)
+            kept.append(item.tensor.key)
+        return tuple(dict.fromkeys(kept))
+
+    def _shape(self) -> Shape:
+        return self._walk.shape(self._value) or ()
+
+    def _join(self, node: Node) -> str | None:
+        """A node that joins several computed values: a function of one of them, or where the encoder ends.
+
+        Returns why the way back is not clear, "" to go on, and None at the hidden states.
+        """
+        meeting = self._walk.meeting(node, ELEMENTWISE)
+        composite = "" if meeting is None else composite_of(meeting, self._walk)
+        before_pooling = self._is_pooled or self._has_tokens()
+        if meeting is not None and composite.endswith("_norm"):
+            affine = self._affine_steps()
+            if before_pooling:
+                value = self._walk_back_name(node)
+                del self._steps[len(self._steps) - affine :]
+                self._notes.append(f"the hidden states are {value}, normalized in single steps")
+                return None
+            tensors = tuple(name for item in self._steps[len(self._steps) - affine :] for name in item.step.tensors)
+            del self._steps[len(self._steps) - affine :]
+            self._add(ExportStep(composite, tensors[::-1], "in single steps", self._shape()))
+        elif meeting is not None and composite:
+            self._record_composite(composite, meeting)
+        elif before_pooling:
+            self._notes.append(f"the hidden states are {self._value}, where {node.operation} joins two branches")
+            return None
+        else:
+            return f"{node.operation} joins several values that the model computed, at {self._value}"
+        self._value = meeting.value
+        return ""
+
+    def _record_composite(self, name: str, meeting: Meeting) -> None:
+        used = (
+            [item for item in self._walk.weights(meeting.nodes) if len(item.tensor.shape) > 1]
+            if name == "linear"
+            else []
+        )
+        tensors = self._keep(used)
+        if name == "linear" and self._steps and self._steps[-1].is_affine and self._steps[-1].step.operation == "add":
+            bias = self._steps.pop().step
+            self._add(stored_step(name, (*tensors, *bias.tensors), QUANTIZED, bias.output_shape))
+            return
+        if name == "linear":
+            self._add(stored_step(name, tensors, QUANTIZED, self._shape()))
+        else:
+            self._add(ExportStep(name, tensors, "in single steps", self._shape()))
+
+    def _affine_steps(self) -> int:
+        """How many steps met last only scale or shift by a stored vector: those of a normalization."""
+        count = 0
+        for item in reversed(self._steps):
+            if not item.is_affine:
+                break
+            count += 1
+        return count
+
+    def _walk_back_name(self, node: Node) -> str:
+        return node.outputs[0] if node.outputs else self._value
+
+    def _collapse(self, node: Node, data: str) -> str | None:
+        """Takes a node that makes the token axis disappear; None for any other."""
+        found = None if self._is_pooled else self._pools.read(node, data, self._divided_by)
+        if found is None:
+            return None
+        self._pooling, self._rule = found
+        self._is_pooled = True
+        self._value = data
+        return ""

@@ -1,0 +1,197 @@
+"""The way back through an ONNX graph: what a value depends on, which tensor is its weight, where branches meet."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from headscope.checkpoints.formats.onnx.graph import Graph, Node
+from headscope.facts import Shape, TensorHeader
+
+_FLOATS = ("float", "bfloat")
+_MATRIX = 2
+_SHAPE_ONLY = frozenset({"Shape", "Size"})
+_REARRANGING = frozenset({"Transpose", "Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "DequantizeLinear"})
+_LONGEST_BRANCH = 64
+_LONGEST_CHAIN = 8
+_MOST_INPUTS = 62
+"""Inputs that are told apart; those beyond count as one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A stored tensor that a node uses, and what the graph does to it first."""
+
+    tensor: TensorHeader
+    is_transposed: bool = False
+    is_dequantized: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """The value from which all branches of a join begin, and the nodes between."""
+
+    value: str
+    nodes: tuple[Node, ...]
+
+
+class Walk:
+    """A graph with its values' origins. A node whose inputs come later in the file counts as depending on nothing."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._makers: dict[str, int] = {}
+        self._inputs = tuple(item.name for item in graph.inputs)
+        self._reads = {name: 1 << min(at, _MOST_INPUTS) for at, name in enumerate(self._inputs)}
+        self._features: set[str] = set()
+        self._ints = dict(graph.ints)
+        for at, node in enumerate(graph.nodes):
+            reads = 0
+            for name in node.inputs if node.operation not in _SHAPE_ONLY else ():
+                reads |= self._reads.get(name, 0)
+            weighs = bool(reads) and any(self._is_matrix(name) for name in node.inputs)
+            is_feature = weighs or any(name in self._features for name in node.inputs)
+            for name in node.outputs:
+                self._makers.setdefault(name, at)
+                self._reads.setdefault(name, reads)
+                if is_feature and reads:
+                    self._features.add(name)
+            self._note_ints(node)
+
+    def maker(self, value: str) -> Node | None:
+        """The node that makes a value; None for an input or a stored tensor."""
+        at = self._makers.get(value)
+        return None if at is None else self.graph.nodes[at]
+
+    def reads(self, value: str) -> tuple[str, ...]:
+        """The inputs of the graph whose numbers a value depends on."""
+        mask = self._reads.get(value, 0)
+        return tuple(sorted(name for at, name in enumerate(self._inputs[:_MOST_INPUTS]) if mask >> at & 1))
+
+    def features(self, node: Node) -> tuple[str, ...]:
+        """The inputs of a node that carry what the model computed: they depend on an input through a weight matrix."""
+        return tuple(dict.fromkeys(name for name in node.inputs if name in self._features))
+
+    def is_feature(self, value: str) -> bool:
+        """Whether a value carries what the model computed."""
+        return value in self._features
+
+    def ints(self, value: str) -> tuple[int, ...] | None:
+        """The numbers of a small integer constant, also behind a node that only rearranges it."""
+        found: str | None = value
+        for _ in range(_LONGEST_CHAIN):
+            if found is None or found in self._ints:
+                break
+            node = self.maker(found)
+            found = node.inputs[0] if node is not None and node.operation in _REARRANGING and node.inputs else None
+        return None if found is None else self._ints.get(found)
+
+    def shape(self, value: str) -> Shape | None:
+        """The shape of a value, where it is known."""
+        return self.graph.shapes.get(value)
+
+    def weight(self, value: str) -> Weight | None:
+        """The stored tensor behind a value, where the graph only rearranges or dequantizes it."""
+        transposed = dequantized = False
+        for _ in range(_LONGEST_CHAIN):
+            tensor = self.graph.tensors.get(value)
+            if tensor is not None:
+                return Weight(tensor, transposed, dequantized)
+            node = self.maker(value)
+            if node is None or node.operation not in _REARRANGING or not node.inputs:
+                return None
+            transposed ^= node.operation == "Transpose"
+            dequantized |= node.operation == "DequantizeLinear"
+            value = node.inputs[0]
+        return None
+
+    def weights(self, nodes: Iterable[Node]) -> Iterator[Weight]:
+        """The stored vectors and matrices that nodes use, beside single numbers."""
+        for node in nodes:
+            for name in node.inputs:
+                found = None if name in self._features else self.weight(name)
+                if found is not None and found.tensor.shape not in ((), (1,)) and name not in self._ints:
+                    yield found
+
+    def meeting(self, node: Node, allowed: frozenset[str]) -> Meeting | None:
+        """Where the branches that a node joins begin, if only `allowed` operations lie between; None elsewhere."""
+        heap = sorted((-self._makers[name], name) for name in self.features(node) if name in self._makers)
+        if len(heap) != len(self.features(node)):
+            return None
+        seen = {name for _, name in heap}
+        between = [node]
+        while len(seen) > 1 and len(between) < _LONGEST_BRANCH:
+            at = heap[0][0]
+            while heap and heap[0][0] == at:
+                seen.discard(heapq.heappop(heap)[1])
+            maker = self.graph.nodes[-at]
+            if maker.operation not in allowed:
+                return None
+            between.append(maker)
+            for name in self.features(maker):
+                if name not in seen and name in self._makers:
+                    seen.add(name)
+                    heapq.heappush(heap, (-self._makers[name], name))
+        return Meeting(next(iter(seen)), tuple(between)) if len(seen) == 1 else None
+
+    def _is_matrix(self, name: str) -> bool:
+        found = self.weight(name) if name in self.graph.tensors or name in self._makers else None
+        if found is None or len(found.tensor.shape) < _MATRIX:
+            return False
+        dtype = found.tensor.dtype
+        return dtype.startswith(_FLOATS) or found.is_dequantized or dtype in {"int8", "uint8"}
+
+    def _note_ints(self, node: Node) -> None:
+        """The numbers that a Constant node holds as attributes."""
+        if node.operation != "Constant" or not node.outputs:
+            return
+        for name in ("value_int", "value_ints"):
+            found = node.attributes.get(name)
+            if isinstance(found, int):
+                self._ints[node.outputs[0]] = (found,)
+            elif isinstance(found, tuple):
+                self._ints[node.outputs[0]] = found
+
+
+_PLACING = frozenset({"Concat", "Unsqueeze", "Add", "Cast", "Reshape", "Expand", "Squeeze"})
+_AROUND = frozenset({"Cast", "Identity", "Unsqueeze", "Expand"})
+
+
+def last_match(walk: Walk, indices: str) -> tuple[str, int] | None:
+    """The input and the number where indices are the last position of each row whose number is another.
+
+    Transformers writes it as `argmax(arange * (input_ids != pad))`; None for any other computation.
+    """
+    picked = _through(walk, indices, _PLACING)
+    if picked is None or picked.operation != "ArgMax" or picked.attributes.get("select_last_index", 0) != 0:
+        return None
+    product = _through(walk, picked.inputs[0], _AROUND)
+    if product is None or product.operation != "Mul":
+        return None
+    sides = [_through(walk, name, _AROUND) for name in product.inputs]
+    names = [side.operation if side is not None else "" for side in sides]
+    if sorted(names) != ["Not", "Range"]:
+        return None
+    negated = next(side for side in sides if side is not None and side.operation == "Not")
+    equal = _through(walk, negated.inputs[0], _AROUND)
+    if equal is None or equal.operation != "Equal" or len(equal.inputs) < len("ab"):
+        return None
+    given = [name for name in equal.inputs if walk.ints(name) is None]
+    numbers = [found for name in equal.inputs if (found := walk.ints(name)) is not None]
+    if len(given) != 1 or len(numbers) != 1 or len(numbers[0]) != 1 or (given[0],) != walk.reads(given[0]):
+        return None
+    return given[0], numbers[0][0]
+
+
+def _through(walk: Walk, value: str, passed: frozenset[str]) -> Node | None:
+    """The first node behind a value that is not one of those passed; one way only depends on the graph's inputs."""
+    for _ in range(_LONGEST_BRANCH):
+        node = walk.maker(value)
+        if node is None or node.operation not in passed:
+            return node
+        dynamic = [name for name in node.inputs if walk.reads(name)]
+        if len(dynamic) != 1:
+            return None
+        value = dynamic[0]
+    return None

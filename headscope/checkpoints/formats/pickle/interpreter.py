@@ -1,0 +1,341 @@
+"""Pickled state dicts, interpreted and never executed: names, shapes and dtypes, built by a small stack machine.
+
+No name in a pickle is imported and nothing is called. What the machine does not know it refuses, by name.
+"""
+
+import pickletools
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import IO, Any
+
+from headscope.checkpoints.formats.pickle.machine import ENTRY, MARK, MOST_BYTES, MOST_OPERATIONS, OBJECT, SLOT, Machine
+from headscope.checkpoints.formats.pickle.names import is_dtype, is_of_a_package, storage_dtype
+from headscope.checkpoints.formats.pickle.rebuilders import REBUILDERS, is_size
+from headscope.checkpoints.formats.pickle.values import Dialect, Global, Instance, Opaque, PickledStorage
+from headscope.errors import HeadscopeError, Malformed
+
+_LONGEST_ARGUMENT = 65_536
+_LONGEST_OF_ANY = 24_000_000
+_WIDEST_INTEGER = 128
+
+
+class _Bounded:
+    """The file of a pickle, for the readers of `pickletools`: an argument has at most that many bytes."""
+
+    def __init__(self, file: IO[bytes], machine: Machine) -> None:
+        self._file = file
+        self._machine = machine
+        self._longest = _longest_value(machine)
+        self._read = file.read
+
+    def read(self, size: int) -> bytes:
+        """That many bytes, or fewer at the end of the file."""
+        if size > self._longest:
+            raise self._machine.bad(f"a value of {size:,} bytes is over the limit of {self._longest:,}")
+        return self._read(size)
+
+    def readline(self) -> bytes:
+        """A line with its end."""
+        line = self._file.readline(_LONGEST_ARGUMENT + 1)
+        if len(line) > _LONGEST_ARGUMENT:
+            raise self._machine.bad(f"a line is over the limit of {_LONGEST_ARGUMENT:,} bytes")
+        return line
+
+
+def _longest_value(machine: Machine) -> int:
+    """The limit of one value: files of any objects hold files in turn (a tokenizer, say), state dicts do not."""
+    if machine.dialect is not None:
+        return machine.dialect.longest
+    return _LONGEST_ARGUMENT if machine.names is None else _LONGEST_OF_ANY
+
+
+def read_pickle(file: IO[bytes], name: str, names: set[str] | None = None, dialect: Dialect | None = None) -> Any:
+    """The value of the pickle at the file's position, with tensors as `PickledTensor`; leaves the file after it.
+
+    Raises Malformed for what would import or call anything that building a state dict does not need, and OverLimit for
+    more operations or memory than a state dict takes. With `names`, objects of other packages become `Opaque` in the
+    value, and what they would import is collected there; what Python's own library could do stays refused. A `dialect`
+    allows other names.
+    """
+    return _run(Machine(name, names, dialect=dialect, file=file), file)
+
+
+def _run(machine: Machine, file: IO[bytes]) -> Any:
+    """The value that the operations in the file make, up to STOP."""
+    read = file.read
+    operations = _OPERATIONS if machine.names is None else _OF_ANY_OBJECT
+    arguments = _Bounded(file, machine)
+    while code := read(1):
+        machine.work += 1
+        if machine.work > MOST_OPERATIONS or machine.held > MOST_BYTES:
+            machine.spend(0)
+        if code == b".":
+            return machine.pop()
+        found = operations.get(code)
+        if found is None:
+            raise _unknown(machine, code, file.tell() - 1)
+        argument, act = found
+        act(machine, None if argument is None else _argument(argument, arguments, machine))
+    raise machine.bad("it ends without STOP")
+
+
+def _unknown(machine: Machine, code: bytes, position: int) -> Malformed:
+    name = _NAMES.get(code)
+    if name is None:
+        return machine.bad(f"it cannot be parsed (byte {code[0]} at {position} is not an operation)")
+    return machine.bad(f"the operation {name} at byte {position} does not belong in one")
+
+
+def _argument(reader: Callable[[Any], Any], file: _Bounded, machine: Machine) -> Any:
+    try:
+        return reader(file)
+    except HeadscopeError:
+        raise
+    except (ValueError, EOFError, UnicodeError, OverflowError) as err:
+        raise machine.bad(f"it cannot be parsed ({err})") from err
+
+
+def _push_argument(machine: Machine, argument: Any) -> None:
+    if isinstance(argument, int) and argument.bit_length() > _WIDEST_INTEGER:
+        raise machine.bad(f"a number of {argument.bit_length():,} bits is over the limit of {_WIDEST_INTEGER}")
+    machine.push(argument, sys.getsizeof(argument))
+
+
+def _push(make: Callable[[], Any], held: int = 0) -> Callable[[Machine, Any], None]:
+    def act(machine: Machine, argument: Any) -> None:
+        machine.push(make(), held)
+
+    return act
+
+
+def _nothing(machine: Machine, argument: Any) -> None:
+    return
+
+
+def _tuple_of(count: int) -> Callable[[Machine, Any], None]:
+    def act(machine: Machine, argument: Any) -> None:
+        stack = machine.stack
+        if len(stack) < count:
+            raise machine.bad("it takes a value from an empty stack")
+        items = tuple(stack[-count:])
+        del stack[-count:]
+        machine.push(items, OBJECT + count * SLOT)
+
+    return act
+
+
+def _tuple_to_mark(machine: Machine, argument: Any) -> None:
+    items = machine.pop_to_mark()
+    machine.push(tuple(items), OBJECT + len(items) * SLOT)
+
+
+def _list_to_mark(machine: Machine, argument: Any) -> None:
+    items = machine.pop_to_mark()
+    machine.push(items, OBJECT + len(items) * SLOT)
+
+
+def _dict_to_mark(machine: Machine, argument: Any) -> None:
+    items = machine.pop_to_mark()
+    machine.push({})
+    _set_pairs(machine, items)
+
+
+def _set_item(machine: Machine, argument: Any) -> None:
+    value, key = machine.pop(), machine.pop()
+    _set_pairs(machine, [key, value])
+
+
+def _set_items(machine: Machine, argument: Any) -> None:
+    _set_pairs(machine, machine.pop_to_mark())
+
+
+def _set_pairs(machine: Machine, items: list[Any]) -> None:
+    target = machine.top()
+    if isinstance(target, Opaque) and machine.names is not None:
+        return
+    if not isinstance(target, dict):
+        raise machine.bad("it sets items of something that is not a dict")
+    if len(items) % 2:
+        raise machine.bad("a key has no value")
+    for at in range(0, len(items), 2):
+        machine.set_entry(target, items[at], items[at + 1])
+
+
+def _append(machine: Machine, argument: Any) -> None:
+    value = machine.pop()
+    _extend(machine, [value])
+
+
+def _appends(machine: Machine, argument: Any) -> None:
+    _extend(machine, machine.pop_to_mark())
+
+
+def _extend(machine: Machine, items: list[Any]) -> None:
+    target = machine.top()
+    if isinstance(target, list):
+        machine.spend(0, 2 * len(items) * SLOT)
+        target.extend(items)
+    elif not isinstance(target, Opaque):
+        raise machine.bad("it appends to something that is not a list")
+
+
+def _put(machine: Machine, argument: Any) -> None:
+    machine.keep(int(argument))
+
+
+def _memoize(machine: Machine, argument: Any) -> None:
+    machine.keep(len(machine.memo))
+
+
+def _get(machine: Machine, argument: Any) -> None:
+    machine.push(machine.recall(int(argument)), 0)
+
+
+def _global(machine: Machine, argument: Any) -> None:
+    module, _, name = str(argument).partition(" ")
+    machine.push(_allowed(machine, Global(module, name)))
+
+
+def _stack_global(machine: Machine, argument: Any) -> None:
+    name, module = machine.pop(), machine.pop()
+    if not (isinstance(name, str) and isinstance(module, str)):
+        raise machine.bad("it imports something that is not a name")
+    machine.push(_allowed(machine, Global(module, name)))
+
+
+def _allowed(machine: Machine, found: Global) -> Global:
+    if machine.is_class(found) or found in REBUILDERS or storage_dtype(found) is not None or is_dtype(found):
+        return found
+    if machine.names is not None and is_of_a_package(found):
+        machine.spend(0, ENTRY)
+        machine.names.add(str(found))
+        return found
+    raise machine.bad(f"it references {found}, which is not allowed (nothing was run)")
+
+
+def _persistent(machine: Machine, argument: Any) -> None:
+    reference = machine.pop()
+    match reference:
+        case ("storage", Global() as kind, str() as key, str(), int() as count, *_):
+            dtype = storage_dtype(kind)
+            if dtype is not None and is_size(count):
+                machine.push(PickledStorage(key, dtype, count))
+                return
+    raise machine.bad("it refers to data in an unknown way")
+
+
+def _reduce(machine: Machine, argument: Any) -> None:
+    arguments, function = machine.pop(), machine.pop()
+    if machine.names is not None and (isinstance(function, Opaque) or str(function) in machine.names):
+        machine.push(Opaque(str(function)))
+        return
+    if machine.is_class(function) and isinstance(arguments, tuple):
+        machine.push(Instance(function, arguments))
+        return
+    rebuild = REBUILDERS.get(function) if isinstance(function, Global) else None
+    if rebuild is None or not isinstance(arguments, tuple):
+        called = str(function) if isinstance(function, Global) else f"a {type(function).__name__}"
+        raise machine.bad(f"it calls {called}, which is not allowed (nothing was run)")
+    machine.spend(len(arguments))
+    machine.push(rebuild(machine, arguments))
+
+
+def _build(machine: Machine, argument: Any) -> None:
+    """Attributes of an object (an ordered dict's `_metadata`): taken off, and kept where the object is described."""
+    state, target = machine.pop(), machine.top()
+    if isinstance(target, Opaque) and machine.names is not None:
+        target.state = state
+    if isinstance(target, Instance) and machine.dialect is not None and machine.file is not None:
+        target.state = state
+        machine.dialect.after(machine.file, target, partial(_read_inside, machine, machine.file))
+
+
+def _read_inside(machine: Machine, file: IO[bytes], name: str, dialect: Dialect) -> Any:
+    """The value of a pickle that is inside another: its work and its memory are those of the outer one too."""
+    inner = Machine(name, dialect=dialect, file=file, work=machine.work, held=machine.held)
+    value = _run(inner, file)
+    machine.work, machine.held = inner.work, inner.held
+    return value
+
+
+def _new_object(machine: Machine, argument: Any) -> None:
+    arguments, kind = machine.pop(), machine.pop()
+    if not machine.is_class(kind) or not isinstance(arguments, tuple):
+        raise machine.bad(f"it would make {'an object of ' + str(kind) if isinstance(kind, Global) else 'an object'}")
+    machine.push(Instance(kind, arguments))
+
+
+def _new_opaque(machine: Machine, argument: Any) -> None:
+    arguments, kind = machine.pop(), machine.pop()
+    if not isinstance(kind, Global) or not isinstance(arguments, tuple):
+        raise machine.bad("an object is made from something that is not a class")
+    machine.push(Opaque(str(kind)), 2 * OBJECT)
+
+
+def _new_object_with_names(machine: Machine, argument: Any) -> None:
+    machine.pop()
+    _new_opaque(machine, argument)
+
+
+def _frozen_set(machine: Machine, argument: Any) -> None:
+    machine.pop_to_mark()
+    machine.push(Opaque("builtins.frozenset"))
+
+
+_ACTIONS: dict[str, Callable[[Machine, Any], None]] = {
+    "PROTO": _nothing,
+    "FRAME": _nothing,
+    "MARK": _push(lambda: MARK),
+    "NONE": _push(lambda: None),
+    "NEWTRUE": _push(lambda: True),
+    "NEWFALSE": _push(lambda: False),
+    "EMPTY_DICT": _push(dict, OBJECT),
+    "EMPTY_LIST": _push(list, OBJECT),
+    "EMPTY_TUPLE": _push(tuple),
+    "EMPTY_SET": _push(Opaque, OBJECT),
+    "ADDITEMS": lambda machine, argument: _nothing(machine, machine.pop_to_mark()),
+    "TUPLE": _tuple_to_mark,
+    "TUPLE1": _tuple_of(1),
+    "TUPLE2": _tuple_of(2),
+    "TUPLE3": _tuple_of(3),
+    "LIST": _list_to_mark,
+    "DICT": _dict_to_mark,
+    "SETITEM": _set_item,
+    "SETITEMS": _set_items,
+    "APPEND": _append,
+    "APPENDS": _appends,
+    "PUT": _put,
+    "BINPUT": _put,
+    "LONG_BINPUT": _put,
+    "MEMOIZE": _memoize,
+    "GET": _get,
+    "BINGET": _get,
+    "LONG_BINGET": _get,
+    "GLOBAL": _global,
+    "STACK_GLOBAL": _stack_global,
+    "BINPERSID": _persistent,
+    "REDUCE": _reduce,
+    "BUILD": _build,
+    "NEWOBJ": _new_object,
+    "POP": lambda machine, argument: _nothing(machine, machine.pop()),
+} | dict.fromkeys(
+    (
+        "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "STRING", "BINSTRING",
+        "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES",
+    ),
+    _push_argument,
+)  # fmt: skip
+_NAMES = {opcode.code.encode("latin-1"): opcode.name for opcode in pickletools.opcodes}
+_OPERATIONS: dict[bytes, tuple[Callable[[Any], Any] | None, Callable[[Machine, Any], None]]] = {
+    opcode.code.encode("latin-1"): (opcode.arg.reader if opcode.arg is not None else None, _ACTIONS[opcode.name])
+    for opcode in pickletools.opcodes
+    if opcode.name in _ACTIONS
+}
+_OF_ANY_OBJECT = _OPERATIONS | {
+    opcode.code.encode("latin-1"): (None, act)
+    for opcode in pickletools.opcodes
+    for name, act in (("NEWOBJ", _new_opaque), ("NEWOBJ_EX", _new_object_with_names), ("FROZENSET", _frozen_set))
+    if opcode.name == name
+}
+"""What is read beside where a pickle may hold any object."""

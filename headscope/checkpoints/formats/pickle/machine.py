@@ -1,0 +1,123 @@
+"""The stack machine that reads a pickle, and what it may cost."""
+
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from headscope.checkpoints.formats.pickle.values import Dialect, Global
+from headscope.errors import Malformed
+
+# Of a state dict, a tensor takes about 45 steps and 1.8 kB, so files of some 30,000 tensors are read. The limits keep a
+# pickle that multiplies work within seconds, and within the memory that `docs/security.md` promises.
+MOST_OPERATIONS = 1_500_000
+MOST_BYTES = 75_000_000
+_LARGEST_KEY = 2**20
+OBJECT, SLOT, ENTRY = 64, 8, 128
+"""Bytes charged for an object, for a place in a tuple or list, and for an entry of a dictionary."""
+
+
+class OverLimit(Malformed):
+    """A pickle that takes more operations or memory than a state dict does."""
+
+
+class _Mark:
+    """The mark object of the pickle machine."""
+
+
+MARK = _Mark()
+
+
+class _Hole:
+    """Marks a place in the memo where nothing was written."""
+
+
+_HOLE = _Hole()
+
+
+@dataclass(slots=True)
+class Machine:
+    """The state of a pickle machine, and what its operations have cost so far: steps and bytes of memory.
+
+    Both are counted, never measured, so that the same file ends in the same way on every computer.
+    """
+
+    name: str
+    names: set[str] | None = None
+    """Names of other packages, collected where the pickle may hold any object; None where it may hold tensors only."""
+    stack: list[Any] = field(default_factory=list)
+    memo: list[Any] = field(default_factory=list)
+    work: int = 0
+    held: int = 0
+    dialect: Dialect | None = None
+    file: IO[bytes] | None = None
+
+    def bad(self, what: str, kind: type[Malformed] = Malformed) -> Malformed:
+        if self.names is not None:
+            return kind(f"{self.name} holds a pickle that cannot be read: {what}", "check where the file is from")
+        if self.dialect is not None:
+            return kind(f"{self.name} is not {self.dialect.what}: {what}", "don't load it until you know why")
+        return kind(f"{self.name} holds a pickle that is not a state dict: {what}", "save it as safetensors")
+
+    def is_class(self, found: Any) -> bool:
+        """Whether a name stands for a class of which an instance is described."""
+        return self.dialect is not None and isinstance(found, Global) and self.dialect.is_class(found)
+
+    def spend(self, work: int, held: int = 0) -> None:
+        """Counts steps, and bytes that are held from now on. Raises OverLimit over a limit."""
+        self.work += work
+        self.held += held
+        if self.work > MOST_OPERATIONS:
+            raise self.bad(f"it has more than {MOST_OPERATIONS:,} operations", OverLimit)
+        if self.held > MOST_BYTES:
+            raise self.bad(f"its values take more than {MOST_BYTES:,} bytes of memory", OverLimit)
+
+    def push(self, value: Any, held: int = OBJECT) -> None:
+        """A new value of that many bytes; `read_pickle` holds them against the limit after each operation."""
+        self.held += held + SLOT
+        self.stack.append(value)
+
+    def pop(self) -> Any:
+        if not self.stack:
+            raise self.bad("it takes a value from an empty stack")
+        return self.stack.pop()
+
+    def top(self) -> Any:
+        if not self.stack:
+            raise self.bad("it reads an empty stack")
+        return self.stack[-1]
+
+    def pop_to_mark(self) -> list[Any]:
+        for at in range(len(self.stack) - 1, -1, -1):
+            if self.stack[at] is MARK:
+                items = self.stack[at + 1 :]
+                del self.stack[at:]
+                return items
+        raise self.bad("a mark is missing")
+
+    def keep(self, at: int) -> None:
+        """Writes the top of the stack into the memo.
+
+        Writers number the memo from 0 or 1 without gaps. A number beyond the operations so far is refused, and so the
+        memo is a list, whose time and memory no choice of numbers can raise.
+        """
+        if not 0 <= at <= self.work:
+            raise self.bad("it writes to a memo number beyond its operations")
+        gap = at - len(self.memo)
+        if gap >= 0:
+            self.spend(0, (gap + 1) * SLOT)
+            self.memo.extend([_HOLE] * (gap + 1))
+        self.memo[at] = self.top()
+
+    def recall(self, at: int) -> Any:
+        found = self.memo[at] if 0 <= at < len(self.memo) else _HOLE
+        if found is _HOLE:
+            raise self.bad("it reads a memo that was never written")
+        return found
+
+    def set_entry(self, target: dict[Any, Any], key: Any, value: Any) -> None:
+        """Sets one entry. Only texts and small numbers are keys: the hash of a larger number can be chosen."""
+        if type(key) is not str and not (type(key) is int and 0 <= key < _LARGEST_KEY):
+            if self.names is not None:  # an entry under an object, which nobody looks up here
+                return
+            raise self.bad("a key is neither a text nor a small number")
+        self.spend(0, ENTRY)
+        target[key] = value

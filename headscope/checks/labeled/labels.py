@@ -1,0 +1,229 @@
+"""Rules on the classes: how many, what they are called, and what loss they come to."""
+
+from collections import Counter
+
+from headscope.checks.rule import (
+    Findings,
+    NotKnown,
+    Rule,
+    at,
+    for_profile,
+    is_in_memory,
+    reshaped_classes,
+    rule,
+)
+from headscope.facts import ModelFacts, Profile, Severity, Task
+from headscope.facts.counting import counted, few_of
+from headscope.facts.heads.tasks import WITHOUT_CLASSES
+from headscope.facts.results.check import Subject
+
+_LOSS_OF = {
+    "regression": "MSELoss",
+    "single_label_classification": "CrossEntropyLoss",
+    "multi_label_classification": "BCEWithLogitsLoss",
+}
+"""The problem types of Transformers, and the loss that each of them means."""
+_NO_LOSS = "headscope could not determine which loss the forward computes"
+_CLASSIFIED_WHOLE = (Task.SEQUENCE_CLASSIFICATION, Task.IMAGE_CLASSIFICATION, Task.AUDIO_CLASSIFICATION)
+
+
+@rule("HS201", "class-count", "The class counts differ")
+def class_count(this: Rule, subject: Subject) -> Findings:
+    """The stored classifier, the configuration and the request don't have the same number of classes."""
+    if subject.report.model.task in WITHOUT_CLASSES:
+        return
+    configured = _configured_count(subject)
+    yield from _against_itself(this, subject)
+    stored = next(iter(reshaped_classes(subject).values()), None)  # they agree on one
+    wanted = subject.wanted_num_labels or len(subject.wanted_labels) or None
+    model = subject.report.model.num_labels
+    if stored is not None and stored != model:
+        lost = _names_in_config(subject)
+        sentence = f" The checkpoint's labels would be lost: {few_of(lost)}." if lost and wanted else ""
+        live = is_in_memory(subject)  # whether it was trained since, HS102 and HS103 ask
+        told = (
+            ", so it was not loaded."
+            if live
+            else f": from_pretrained raises, or with ignore_mismatched_sizes=True makes a new classifier.{sentence}"
+        )
+        yield this.find(
+            at(subject, training=Severity.WARNING, inference=Severity.WARNING if live else Severity.ERROR),
+            f"The checkpoint's classifier has {stored} classes and the model {model}{told}",
+            f"Use num_labels={stored} to keep the classifier; any other number makes a new one.",
+        )
+    elif wanted is not None and configured is not None and wanted != configured and subject.config.id2label:
+        yield this.find(
+            at(subject, training=Severity.NOTE, inference=Severity.ERROR),
+            f"The configuration has {configured} classes, but {wanted} were requested, so its labels would be lost: "
+            f"{few_of(_names_in_config(subject))}.",
+            f"Leave out --num-labels to keep the {configured} labels.",
+        )
+
+
+def _against_itself(this: Rule, subject: Subject) -> Findings:
+    """The configuration's own contradiction."""
+    config, where = subject.config, _config_name(subject)
+    if config.num_labels is not None and config.id2label and len(config.id2label) != config.num_labels:
+        yield this.find(
+            Severity.ERROR,
+            f"{where} sets num_labels={config.num_labels}, but its id2label has {len(config.id2label)} names.",
+            f"Correct {where}: Transformers makes {subject.report.model.num_labels} classes of it.",
+        )
+
+
+def _config_name(subject: Subject) -> str:
+    return "model.config" if is_in_memory(subject) else "config.json"
+
+
+def _configured_count(subject: Subject) -> int | None:
+    return len(subject.config.id2label) or subject.config.num_labels
+
+
+def _names_in_config(subject: Subject) -> list[str]:
+    return [name for _, name in subject.config.id2label]
+
+
+@rule("HS202", "placeholder-labels", "The classes have no names")
+def placeholder_labels(this: Rule, subject: Subject) -> Findings:
+    """Labels like LABEL_0, which tell nobody what a score means."""
+    model = subject.report.model
+    if model.task in WITHOUT_CLASSES or not model.labels_are_placeholders or model.num_labels == 1:
+        return
+    yield this.find(
+        at(subject, training=Severity.NOTE, inference=Severity.WARNING),
+        f"The {model.num_labels} classes are called {few_of(model.labels)}.",
+        for_profile(
+            subject,
+            training="Set id2label and label2id in the configuration before training: they are saved with the model.",
+            inference="Set id2label and label2id in the configuration that the model is served with.",
+        ),
+    )
+
+
+@rule("HS203", "label-maps", "The label maps contradict each other")
+def label_maps(this: Rule, subject: Subject) -> Findings:
+    """id2label has gaps or repeated names, or label2id is not its inverse."""
+    faults = [*_faults_of_ids(subject), *_faults_of_inverse(subject)]
+    if faults and subject.report.model.task not in WITHOUT_CLASSES:
+        yield this.find(
+            at(subject, training=Severity.WARNING, inference=Severity.ERROR),
+            f"In {_config_name(subject)} {'; '.join(faults)}.",
+            "Write label2id as the inverse of id2label, and id2label as {0: ..., 1: ...} without gaps.",
+        )
+
+
+def _faults_of_ids(subject: Subject) -> list[str]:
+    entries = subject.config.id2label
+    faults = []
+    expected = dict.fromkeys(map(str, range(len(entries))))
+    strange = [key for key, _ in entries if key not in expected]
+    if strange:
+        faults.append(f"id2label has {counted(len(entries), 'entry', 'entries')} and the ids {few_of(strange)}")
+    names = [name for _, name in entries]
+    repeated = [name for name, count in Counter(names).items() if count > 1] if len(set(names)) < len(names) else []
+    if repeated:
+        faults.append(f"id2label gives the name {few_of(repeated)} to several ids")
+    return faults
+
+
+def _faults_of_inverse(subject: Subject) -> list[str]:
+    forward, back = subject.config.id2label, dict(subject.config.label2id)
+    if not forward or not back:
+        return []
+    if back == {name: key for key, name in forward}:
+        return []
+    names = {name for _, name in forward}
+    wrong = [name for key, name in forward if back.get(name) != key]
+    spare = [name for name in back if name not in names]
+    faults = [f"label2id does not map {few_of(wrong)} back to the same id"] if wrong else []
+    return [*faults, f"label2id names {few_of(spare)}, which id2label does not have"] if spare else faults
+
+
+@rule("HS204", "problem-type", "The problem type does not fit the class count")
+def problem_type(this: Rule, subject: Subject) -> Findings:
+    """A loss that cannot learn anything, or an unknown word."""
+    model, configured = subject.report.model, subject.config.problem_type
+    if configured is not None and configured not in _LOSS_OF and model.reads_problem_type is not False:
+        yield this.find(
+            Severity.ERROR,
+            f"problem_type is {configured!r}, which is not a problem type of Transformers.",
+            f"Set it to one of {', '.join(_LOSS_OF)}, or leave it out.",
+        )
+    yield from _softmax_over_one(this, subject)
+    if _asks_for(model, "regression") and model.num_labels > 1 and not model.labels_are_placeholders:
+        yield this.find(
+            Severity.WARNING,
+            f"problem_type is regression, and there are {model.num_labels} named classes: the loss is MSELoss over all "
+            "of them.",
+            "Set problem_type to single_label_classification if the names are classes.",
+        )
+    is_open = model.loss == "not determined" and model.task not in WITHOUT_CLASSES
+    if is_open and model.num_labels > 1 and subject.profile is Profile.TRAINING:
+        raise NotKnown(_NO_LOSS)
+
+
+def _asks_for(model: ModelFacts, problem: str) -> bool:
+    """Whether the configuration sets this problem type, and the forward was not seen to pass over it."""
+    return model.problem_type == problem and model.reads_problem_type is not False
+
+
+def _softmax_over_one(this: Rule, subject: Subject) -> Findings:
+    """CrossEntropyLoss over a single score."""
+    model = subject.report.model
+    chosen = _asks_for(model, "single_label_classification")
+    if model.num_labels != 1 or model.task in WITHOUT_CLASSES:
+        return
+    if chosen:
+        yield this.find(
+            Severity.ERROR,
+            "With one class and problem_type single_label_classification, softmax over the one score is always 1 and "
+            "the loss is 0.",
+            "Use num_labels=2, or problem_type regression or multi_label_classification.",
+        )
+    elif model.loss == "not determined":
+        raise NotKnown(_NO_LOSS)
+    elif model.loss == "CrossEntropyLoss":
+        yield this.find(
+            at(subject, training=Severity.ERROR, inference=Severity.WARNING),
+            f"num_labels is 1, and the loss of {model.class_name} is CrossEntropyLoss: softmax over one score is "
+            "always 1, the loss 0.",
+            "For a yes-or-no question use num_labels=2; for a number, compute the loss from the scores in the training "
+            "code.",
+        )
+
+
+@rule("HS205", "one-label", "One label means regression")
+def one_label(this: Rule, subject: Subject) -> Findings:
+    """num_labels is 1, problem_type is not set, and the forward computes MSELoss."""
+    model = subject.report.model
+    if model.num_labels != 1 or model.task not in _CLASSIFIED_WHOLE or subject.config.problem_type is not None:
+        return
+    if model.loss == "not determined":
+        raise NotKnown(_NO_LOSS)
+    if model.loss != "MSELoss":
+        return
+    chooses = model.reads_problem_type is not False
+    yield this.find(
+        at(subject, training=Severity.WARNING, inference=Severity.NOTE),
+        f"num_labels is 1{' and problem_type is not set' if chooses else ''}: the loss is MSELoss, and softmax over "
+        "the one score is always 1.",
+        "For a yes-or-no question use num_labels=2"
+        + ("; for a number, or a reward, set problem_type to regression." if chooses else "."),
+    )
+
+
+@rule("HS206", "problem-type-unread", "The forward does not read problem_type")
+def problem_type_unread(this: Rule, subject: Subject) -> Findings:
+    """problem_type asks for another loss than the one that the forward computes whatever is set."""
+    model, configured = subject.report.model, subject.config.problem_type
+    if configured is None or model.task in WITHOUT_CLASSES or model.loss == "none" or model.reads_problem_type:
+        return
+    if model.reads_problem_type is None:
+        raise NotKnown(_NO_LOSS)
+    if _LOSS_OF.get(configured) != model.loss:
+        yield this.find(
+            at(subject, training=Severity.WARNING, inference=Severity.NOTE),
+            f"problem_type is {configured!r}, but the forward of {model.class_name} does not read it: the loss is "
+            f"{model.loss}.",
+            "Compute the loss from the scores in the training code, or remove problem_type.",
+        )

@@ -1,0 +1,277 @@
+"""`headscope check MODEL... --for training|inference`."""
+
+from dataclasses import dataclass, fields
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headscope.cli.failure import report_failure
+from headscope.cli.options import OutputFile, Quiet, Reach, Wanted, option
+from headscope.cli.output import check_output, write_file, write_screen, write_stderr, write_text
+from headscope.cli.progress import telling_progress
+from headscope.errors import ExitCode, HeadscopeError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from headscope.api.many.gate import Gate, GateResult
+    from headscope.examination.evidence.labeled import DataRequest
+    from headscope.facts.results.check import CheckResult
+    from headscope.facts.results.verification import VerifyResult
+
+_RULES = "Rules"
+_LABELLED = "Labeled data"
+_OUTPUT = "Output"
+_TELLING = ("text", "json")
+"""Formats with a separate form for failures."""
+
+
+class CheckFormat(str, Enum):  # noqa: UP042 - StrEnum shows its members differently in Typer's help
+    """How the results are written."""
+
+    text = "text"
+    json = "json"
+    github = "github"
+    junit = "junit"
+    sarif = "sarif"
+    markdown = "markdown"
+
+
+class ProfileName(str, Enum):  # noqa: UP042
+    """What the model will be used for next."""
+
+    training = "training"
+    inference = "inference"
+
+
+Models = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="MODEL",
+        help="One or more models, as for inspect (default: the models in pyproject.toml).",
+        show_default=False,
+    ),
+]
+For = Annotated[
+    ProfileName | None,
+    option("--for", "training or inference (default: from pyproject.toml, otherwise training).", "PROFILE"),
+]
+FailOn = Annotated[
+    str | None,
+    option("--fail-on", "Lowest severity that fails: error (default), warning or note.", "SEVERITY", panel=_RULES),
+]
+Select = Annotated[str | None, option("--select", "Run only these rules: HS101,HS3 or head-new.", "IDS", panel=_RULES)]
+IgnoreRules = Annotated[
+    str | None, option("--ignore", "Rules whose findings don't fail the check.", "IDS", panel=_RULES)
+]
+Details = Annotated[bool, option("--details", "Show each message in full, and the skipped rules.", panel=_OUTPUT)]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Which rules run and what they count for."""
+
+    profile: For = None
+    fail_on: FailOn = None
+    select: Select = None
+    ignore: IgnoreRules = None
+    baseline: Annotated[
+        Path | None, option("--baseline", "Ignore the findings recorded in FILE.", "FILE", panel=_RULES)
+    ] = None
+    write_baseline: Annotated[
+        Path | None, option("--write-baseline", "Record the findings in FILE, for --baseline.", "FILE", panel=_RULES)
+    ] = None
+    no_numbers: Annotated[
+        bool,
+        option(
+            "--no-numbers",
+            "Don't read the base model's numbers (read with --for inference, from local files).",
+            panel=_RULES,
+        ),
+    ] = False
+
+
+Data = Annotated[
+    str | None,
+    option(
+        "--data",
+        "Compare the classes with labeled data: csv, tsv, jsonl, parquet, or a folder that `datasets` saved.",
+        "FILE",
+        panel=_LABELLED,
+    ),
+]
+TextColumns = Annotated[
+    list[str] | None, option("--text-column", "Column of the texts; repeat it for pairs.", "COLUMN", panel=_LABELLED)
+]
+Split = Annotated[str | None, option("--split", "Split of a saved dataset.", "NAME", panel=_LABELLED)]
+Device = Annotated[str | None, option("--device", "Device for --predict (default: cpu).", "DEVICE", panel=_LABELLED)]
+
+
+@dataclass(frozen=True)
+class LabeledData:
+    """Which labeled data are compared with the classes."""
+
+    data: Data = None
+    label_column: Annotated[
+        list[str] | None,
+        option(
+            "--label-column",
+            "Column of the labels; repeat it if each class has a column of 0 and 1.",
+            "COLUMN",
+            panel=_LABELLED,
+        ),
+    ] = None
+    text_column: TextColumns = None
+    split: Split = None
+    predict: Annotated[
+        int | None,
+        option("--predict", "Load the weights and predict N rows to test the class order.", "N", panel=_LABELLED),
+    ] = None
+    device: Device = None
+
+    def request(self) -> "DataRequest | None":
+        """The request that the options make; None without any. Raises UsageError if they are invalid."""
+        given = {item.name: getattr(self, item.name) for item in fields(self)}
+        if not any(given.values()):
+            return None
+        from headscope.api.checking import data_request
+
+        return data_request(**given)
+
+
+@dataclass(frozen=True)
+class Written:
+    """How the results are written, and where to."""
+
+    format: Annotated[
+        CheckFormat,
+        option("--format", "Output format: text, json, github, junit, sarif or markdown.", "FORMAT", panel=_OUTPUT),
+    ] = CheckFormat.text
+    json: Annotated[bool, option("--json", "Short for --format json.", panel=_OUTPUT)] = False
+    output: OutputFile = None
+    quiet: Quiet = False
+    details: Details = False
+
+    @property
+    def kind(self) -> str:
+        """The name of the format."""
+        return "json" if self.json else self.format.value
+
+
+def check(  # noqa: PLR0917  Typer passes every option by name
+    wanted: Wanted,
+    reach: Reach,
+    rules: Rules,
+    labeled: LabeledData,
+    written: Written,
+    models: Models = None,
+) -> int:
+    """Gate a pipeline: findings with remedies, and an exit code (1 failed, 3 not determined)."""
+    check_output(written.output)
+    check_output(rules.write_baseline)
+    options = wanted.keywords() | reach.keywords() | {"data": labeled.request(), "no_numbers": rules.no_numbers}
+    with telling_progress(written.quiet or written.kind != "text") as tell:
+        gate = _gate(rules)
+        gated = _run(models or _project_models(gate), gate, tell, written.kind, options)
+    if rules.write_baseline is not None:
+        _keep_baseline(rules.write_baseline, gated.results, is_told=not written.quiet)
+    _write(written, gated)
+    return exit_code(gated.results)
+
+
+def _project_models(gate: "Gate") -> "Sequence[str]":
+    """The models of `[tool.headscope]`. Raises UsageError without any."""
+    if not gate.models:
+        raise UsageError(
+            "check needs at least one model.",
+            'Name a MODEL, or set models = ["..."] in [tool.headscope] of pyproject.toml.',
+        )
+    return gate.models
+
+
+def _keep_baseline(file: Path, results: "Sequence[CheckResult]", *, is_told: bool) -> None:
+    """Writes the findings to a baseline and says how many there are."""
+    from headscope.api.checking import baseline_text
+    from headscope.facts.counting import counted
+    from headscope.render.text.safe import safe
+
+    write_file(file, baseline_text(results))
+    if is_told:
+        found = counted(sum(len(result.findings) for result in results), "finding")
+        write_stderr(f"baseline: {found} of {counted(len(results), 'model')} written to {safe(str(file))}\n")
+
+
+def _run(
+    models: "Sequence[str]", gate: "Gate", tell: "Callable[[str], None]", kind: str, options: dict[str, Any]
+) -> "GateResult":
+    """The results. A pipeline's format has to parse even when the only model cannot be examined."""
+    from headscope.api.many.gate import run_gate, unread_gate
+
+    try:
+        return run_gate(tuple(models), gate, tell, **options)
+    except UsageError:
+        raise
+    except HeadscopeError as err:
+        if kind in _TELLING:
+            raise
+        report_failure(err, as_json=False)
+        return unread_gate(models[0], gate, err)
+
+
+def _gate(rules: Rules) -> "Gate":
+    from headscope.api.many.gate import read_gate
+
+    return read_gate(
+        Path.cwd(),
+        profile=rules.profile.value if rules.profile else None,
+        select_rules=rule_names(rules.select),
+        ignore=rule_names(rules.ignore),
+        fail_on=rules.fail_on,
+        baseline=rules.baseline,
+    )
+
+
+def rule_names(joined: str | None, example: str = "HS101,HS202") -> tuple[str, ...] | None:
+    """The rules in `HS101,HS202`; None where the option was not given. Raises UsageError for a text without any."""
+    if joined is None:
+        return None
+    names = tuple(name.strip() for name in joined.split(",") if name.strip())
+    if not names:
+        raise UsageError(f"{joined!r} names no rule.", f"Write rules as {example}.")
+    return names
+
+
+def _write(written: Written, gated: "GateResult") -> None:
+    kind = written.kind
+    if kind == "text":
+        from headscope.render.screens.check import check_screen, check_verdicts
+
+        full = check_screen(gated.results, gated.notes, details=written.details)
+        write_screen(written.output, check_verdicts(gated.results) if written.quiet else full)
+    else:
+        write_text(written.output, _text(kind, gated))
+
+
+def _text(kind: str, gated: "GateResult") -> str:
+    if kind == "json":
+        from headscope.render.text.document import check_document, json_text
+
+        return json_text(check_document(gated.results))
+    from headscope.render.pages.ci import FORMATS
+
+    return FORMATS[kind](gated.results, gated.rules)
+
+
+def exit_code(results: "Sequence[CheckResult | VerifyResult]") -> int:
+    """1 if any model failed, 3 if any could not be determined, otherwise 0."""
+    return exit_code_of(result.verdict.value for result in results)
+
+
+def exit_code_of(names: "Iterable[str]") -> int:
+    """The exit code of verdicts by name."""
+    verdicts = set(names)
+    if "failed" in verdicts:
+        return ExitCode.FINDINGS
+    return ExitCode.UNDETERMINED if "not_determined" in verdicts else ExitCode.OK

@@ -1,0 +1,47 @@
+"""`headscope compare MODEL MODEL ...`."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from headscope.cli.options import Output, Reach, Wanted, option
+from headscope.cli.output import check_output, write_report
+from headscope.cli.progress import telling_progress
+from headscope.errors import ExitCode
+
+Models = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="MODEL",
+        help="Two or more models, as for inspect, or a checkpoint and its GGUF or ONNX exports.",
+        show_default=False,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What is compared, and whether a difference counts."""
+
+    values: Annotated[bool, option("--values", "Also compare the stored numbers of the head.")] = False
+    exit_code: Annotated[bool, option("--exit-code", "Exit with 1 if the heads differ.")] = False
+
+
+def compare(models: Models, compared: Compared, wanted: Wanted, reach: Reach, output: Output) -> int:
+    """Compare heads side by side: class, pooling, operations, shapes, weights, labels, loss."""
+    check_output(output.output)
+    options = wanted.keywords() | reach.keywords()
+    with telling_progress(output.quiet) as tell:
+        from headscope import api
+
+        comparison = api.compare(*models, values=compared.values, progress=tell, **options)
+    from headscope.render.screens.compare import compare_screen, compare_verdict
+
+    screen = compare_verdict if output.quiet else compare_screen
+    write_report(output, lambda: screen(comparison), comparison.to_dict)
+    if not comparison.is_determined:
+        return ExitCode.UNDETERMINED
+    if compared.values and any(item.identical is None for item in comparison.values):
+        return ExitCode.UNDETERMINED
+    return ExitCode.FINDINGS if compared.exit_code and comparison.differs else ExitCode.OK

@@ -1,0 +1,29 @@
+"""`headscope diff-weights MODEL`."""
+
+from functools import partial
+from typing import Annotated
+
+from headscope.cli.options import FailOnMissing, Output, Source, Wanted, option
+from headscope.cli.output import check_output, exit_status, write_report
+from headscope.cli.progress import telling_progress
+
+Every = Annotated[bool, option("--all", "Also list the loaded parameters.")]
+
+
+def diff_weights(
+    wanted: Wanted, source: Source, output: Output, every: Every = False, exit_code: FailOnMissing = False
+) -> int:
+    """Compare each parameter with the checkpoint: new, mismatched, unused, tied, renamed."""
+    check_output(output.output)
+    options = wanted.keywords()
+    with telling_progress(output.quiet) as tell:
+        from headscope import api
+
+        report = api.diff_weights(source.model, progress=tell, **source.uncached(), **options)
+    from headscope.render.parts.verdict import verdict_screen
+    from headscope.render.screens.diff import diff_screen
+    from headscope.render.text.document import diff_document
+
+    screen = verdict_screen if output.quiet else partial(diff_screen, every=every)
+    write_report(output, lambda: screen(report), lambda: diff_document(report, every=every))
+    return exit_status(report, fail_on_missing=exit_code)

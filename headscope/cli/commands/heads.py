@@ -1,0 +1,43 @@
+"""`headscope heads [PATTERN]`."""
+
+from typing import Annotated
+
+import typer
+
+from headscope.cli.options import Output, complete_task, option
+from headscope.cli.output import check_output, write_report
+from headscope.cli.progress import telling_progress
+
+Pattern = Annotated[
+    str, typer.Argument(metavar="PATTERN", help="Part of a class name or model type, or a pattern such as 'Luke*'.")
+]
+Task = Annotated[
+    str | None,
+    option("--task", "Only heads for this task, such as token-classification.", "TASK", autocompletion=complete_task),
+]
+Workers = Annotated[int | None, option("--workers", "Number of processes (default: one per core).", "N", min=1)]
+
+
+def heads(  # noqa: PLR0917  Typer passes every option by name
+    output: Output,
+    pattern: Pattern = "",
+    task: Task = None,
+    pooling: Annotated[
+        str | None, option("--pooling", "Only heads with this pooling, such as masked_mean.", "KIND")
+    ] = None,
+    operation: Annotated[
+        str | None, option("--operation", "Only heads that run this operation, such as tanh.", "NAME")
+    ] = None,
+    workers: Workers = None,
+) -> int:
+    """List every classification class of the installed Transformers; needs no checkpoint."""
+    check_output(output.output)
+    with telling_progress(output.quiet) as tell:
+        from headscope import api
+
+        found = api.heads(pattern, task=task, pooling=pooling, operation=operation, workers=workers, progress=tell)
+    from headscope.render.screens.heads import heads_document, heads_names, heads_screen
+
+    screen = heads_names if output.quiet else heads_screen
+    write_report(output, lambda: screen(found), lambda: heads_document(found))
+    return 0

@@ -1,0 +1,252 @@
+"""`headscope probe MODEL --data FILE`."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+from headscope.cli.commands.check import Split, TextColumns
+from headscope.cli.options import (
+    CacheDir,
+    Model,
+    ModelClass,
+    Offline,
+    Output,
+    Revision,
+    Subfolder,
+    Timeout,
+    Token,
+    TrustRemoteCode,
+    Variant,
+    check_timeout,
+    option,
+)
+from headscope.cli.output import check_output, write_report, write_text
+from headscope.cli.progress import telling_progress
+from headscope.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from headscope.api import DeviceName
+    from headscope.facts.results.probe import ProbeResult
+
+_LABELLED = "Labeled data"
+_SCORES = "Scores"
+_RUN = "The pass over the texts"
+_OTHER_PICTURES = ("png", "pdf", "jpg", "jpeg", "gif", "webp", "eps", "ps")
+
+
+class Precision(StrEnum):
+    """What the model runs in."""
+
+    auto = "auto"
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+
+
+Data = Annotated[
+    str | None,
+    option(
+        "--data", "Labeled texts: csv, tsv, jsonl, parquet, or a folder that `datasets` saved.", "FILE", panel=_LABELLED
+    ),
+]
+
+
+class Labels(StrEnum):
+    """What the labels are."""
+
+    single = "single-label"
+    multi = "multi-label"
+    regression = "regression"
+
+
+Task = Annotated[
+    Labels | None,
+    option(
+        "--task",
+        "What the labels are (default: lists and several columns are multi-label, numbers with fractions are "
+        "regression).",
+        panel=_LABELLED,
+    ),
+]
+Limit = Annotated[
+    int,
+    option(
+        "--limit",
+        "Largest number of rows to use; of more, a sample drawn with the seed, with the same share of each class.",
+        "N",
+        panel=_LABELLED,
+    ),
+]
+Device = Annotated[str, option("--device", "Where the model runs: cpu, cuda, ...", "DEVICE", panel=_RUN)]
+
+
+Details = Annotated[
+    bool,
+    option("--details", "Show everything: rows that may be labeled wrongly, reasons, second opinions, the method."),
+]
+
+
+@dataclass(frozen=True)
+class Labeled:
+    """Which texts the vectors are scored on."""
+
+    data: Data = None
+    text_column: TextColumns = None
+    image_column: Annotated[
+        str | None,
+        option(
+            "--image-column",
+            "Instead of texts: the column of images, as paths relative to FILE or as `datasets` saved them.",
+            "COLUMN",
+            panel=_LABELLED,
+        ),
+    ] = None
+    audio_column: Annotated[
+        str | None,
+        option("--audio-column", "Instead of texts: the column of 16-bit WAV files.", "COLUMN", panel=_LABELLED),
+    ] = None
+    label_column: Annotated[
+        list[str] | None,
+        option(
+            "--label-column",
+            "The column of the labels; repeat it for columns of 0 and 1, one for each class.",
+            "COLUMN",
+            panel=_LABELLED,
+        ),
+    ] = None
+    task: Task = None
+    split: Split = None
+    limit: Limit = 2000
+
+    def keywords(self) -> dict[str, Any]:
+        """The keyword arguments of the api. Raises UsageError without data or their columns."""
+        for name, value in (
+            ("--data FILE", self.data),
+            ("--text-column COLUMN", self.text_column or self.image_column or self.audio_column),
+            ("--label-column COLUMN", self.label_column),
+        ):
+            if not value:
+                raise UsageError(f"{name.split()[0]} is missing: probe scores vectors on labeled data", f"add {name}")
+        names = ("data", "image_column", "audio_column", "label_column", "split", "limit")
+        return {name: getattr(self, name) for name in names} | {
+            "text_column": self.text_column or (),
+            "task": self.task.value if self.task else None,
+        }
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How the vectors are read and scored."""
+
+    folds: Annotated[int, option("--folds", "Number of folds of the cross-validation.", "N", panel=_SCORES)] = 5
+    seed: Annotated[
+        int, option("--seed", "Seed of the sample, the folds, the bootstrap and the tests.", "N", panel=_SCORES)
+    ] = 0
+    device: Device = "cpu"
+    batch_size: Annotated[int, option("--batch-size", "Number of texts that run together.", "N", panel=_RUN)] = 32
+    dtype: Annotated[
+        Precision,
+        option(
+            "--dtype",
+            "Number format of the model. auto: float32 on the CPU; elsewhere the checkpoint's half precision, if it "
+            "changes no vector of sample texts.",
+            panel=_RUN,
+        ),
+    ] = Precision.auto
+    features: Annotated[
+        Path | None,
+        option(
+            "--features", "Keep the vectors in DIR, as .npy files (default: a temporary folder).", "DIR", panel=_RUN
+        ),
+    ] = None
+
+    def keywords(self) -> dict[str, Any]:
+        """The keyword arguments of the api."""
+        return {
+            "folds": self.folds,
+            "seed": self.seed,
+            "device": cast("DeviceName", self.device),  # PyTorch may know others, and raises for unknown ones
+            "batch_size": self.batch_size,
+            "dtype": self.dtype.value,
+            "features": self.features,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """The checkpoint and how to reach it."""
+
+    model: Model
+    model_class: ModelClass = None
+    trust_remote_code: TrustRemoteCode = False
+    revision: Revision = None
+    subfolder: Subfolder = None
+    variant: Variant = None
+    cache_dir: CacheDir = None
+    token: Token = None
+    offline: Offline = False
+    timeout: Timeout = None
+
+    def keywords(self) -> dict[str, Any]:
+        """The keyword arguments of the api. Raises UsageError for no time at all."""
+        check_timeout(self.timeout)
+        names = (
+            "model_class", "trust_remote_code", "revision", "subfolder", "variant", "cache_dir", "token", "offline",
+            "timeout",
+        )  # fmt: skip
+        return {name: getattr(self, name) for name in names}
+
+
+Code = Annotated[bool, option("--code", "Write a Python module with a classifier on the best vector.", panel="Output")]
+
+
+def probe(  # noqa: PLR0917  Typer passes them by name
+    place: Place, labeled: Labeled, scores: Scores, output: Output, details: Details = False, code: Code = False
+) -> int:
+    """Score every vector that a classifier could read on labeled texts, and name the best."""
+    check_output(output.output)
+    texts = labeled.keywords()
+    drawing = _drawing_of(output.output)
+    kinds = [
+        kind
+        for kind, is_asked in (("--code", code), ("JSON", output.is_json), (f"-o {output.output}", drawing))
+        if is_asked
+    ]
+    if len(kinds) > 1:
+        raise UsageError(f"{kinds[0]} and {kinds[1]} are different formats.", "Leave one of them out.")
+    with telling_progress(output.quiet) as tell:
+        from headscope import api
+
+        result = api.probe(place.model, progress=tell, **texts, **scores.keywords(), **place.keywords())
+    _write(result, output, code=code, drawing=drawing, details=details)
+    return ExitCode.UNDETERMINED if result.not_determined else ExitCode.OK
+
+
+def _drawing_of(path: Path | None) -> str:
+    """The format of a picture that the suffix of a file says, "" for text. Raises UsageError for other pictures."""
+    suffix = path.suffix.lower().removeprefix(".") if path is not None else ""
+    if suffix in _OTHER_PICTURES:
+        raise UsageError(f"-o {path}: probe draws .svg and .html.", "Give the file one of these endings.")
+    return {"svg": "svg", "html": "html", "htm": "html"}.get(suffix, "")
+
+
+def _write(result: "ProbeResult", output: Output, *, code: bool, drawing: str, details: bool) -> None:
+    """Writes the answer as text, JSON, a module, or a picture in the format `drawing`."""
+    if code:
+        from headscope.render.probing.code import probe_code
+
+        write_text(output.output, probe_code(result))
+        return
+    if drawing:
+        from headscope.render.probing.picture import probe_picture
+
+        write_text(output.output, probe_picture(result, drawing))
+        return
+    from headscope.render.probing.screen import probe_document, probe_screen, probe_verdict
+
+    write_report(
+        output,
+        lambda: probe_verdict(result) if output.quiet else probe_screen(result, details=details),
+        lambda: probe_document(result),
+    )

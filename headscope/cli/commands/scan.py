@@ -1,0 +1,361 @@
+"""`headscope scan MODEL... -o OUT`."""
+
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headscope.cli.commands.check import FailOn, IgnoreRules, ProfileName, Select, exit_code_of, rule_names
+from headscope.cli.options import (
+    CacheDir,
+    Format,
+    NumLabels,
+    Offline,
+    Quiet,
+    Revision,
+    TaskName,
+    Timeout,
+    Token,
+    option,
+)
+from headscope.cli.output import check_output, print_screen, write_file, write_stderr, write_stdout
+from headscope.cli.progress import is_watched
+from headscope.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from headscope.facts.results.scan import ScanRow, ScanSummary
+    from headscope.fleet.table_scan import Progressed
+
+_SOURCES = "What to scan"
+_TABLE = "The table"
+_WORK = "Workers"
+
+Models = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="MODEL", help="Checkpoints, each as for inspect.", show_default=False),
+]
+Limit = Annotated[int | None, option("--limit", "At most N models from the Hub.", "N", panel=_SOURCES, min=1)]
+For = Annotated[
+    ProfileName | None,
+    option("--for", "training or inference (default: what each checkpoint is ready for).", "PROFILE"),
+]
+
+
+class Engine(StrEnum):
+    """What runs the workers."""
+
+    local = "local"
+    ray = "ray"
+
+
+Workers = Annotated[
+    int | None, option("--workers", "Number of processes (default: two per core).", "N", panel=_WORK, min=1)
+]
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """Which checkpoints are scanned."""
+
+    models: Models = None
+    listed: Annotated[
+        str | None, option("--from", "A text file with one model per line; - is stdin.", "FILE", panel=_SOURCES)
+    ] = None
+    folder: Annotated[
+        list[str] | None,
+        option("--folder", "Every checkpoint and snapshot below DIR; repeatable.", "DIR", panel=_SOURCES),
+    ] = None
+    author: Annotated[str | None, option("--author", "Models of this user on the Hub.", "NAME", panel=_SOURCES)] = None
+    filters: Annotated[
+        list[str] | None,
+        option(
+            "--filter",
+            "Models on the Hub with this tag, such as text-classification; repeatable.",
+            "TAG",
+            panel=_SOURCES,
+        ),
+    ] = None
+    search: Annotated[
+        str | None, option("--search", "Models on the Hub with TEXT in their IDs.", "TEXT", panel=_SOURCES)
+    ] = None
+    collection: Annotated[
+        str | None, option("--collection", "Models of a collection on the Hub.", "SLUG", panel=_SOURCES)
+    ] = None
+    limit: Limit = None
+
+    def on_hub(self) -> dict[str, Any] | None:
+        """What a listing of the Hub should name; None if none was requested. Raises UsageError."""
+        self._check_values()
+        searched = {"author": self.author, "filters": self.filters, "search": self.search}
+        given = {name: value for name, value in searched.items() if value}
+        if self.collection and given:
+            raise UsageError("--collection lists its own models.", "Leave out --author, --filter and --search.")
+        if self.collection:
+            given["collection"] = self.collection
+        if self.limit and not given:
+            raise UsageError("--limit is for models from the Hub.", "Add --author, --filter, --search or --collection.")
+        return given | {"limit": self.limit} if given else None
+
+    def _check_values(self) -> None:
+        """Raises UsageError for an empty value, such as that of a shell variable that isn't set: a lost source."""
+        one = {"--from": self.listed, "--author": self.author, "--search": self.search, "--collection": self.collection}
+        many = {"--folder": self.folder or (), "--filter": self.filters or ()}
+        values = {name: [value] for name, value in one.items()} | many
+        for name in values:
+            if "" in values[name]:
+                raise UsageError(f"The value of {name} is empty.", f"Leave out {name}, or give it a value.")
+
+
+@dataclass(frozen=True)
+class RulesOfRows:
+    """Which rules run and what they count for."""
+
+    profile: For = None
+    fail_on: FailOn = None
+    select: Select = None
+    ignore: IgnoreRules = None
+
+
+@dataclass(frozen=True)
+class HubReading:
+    """How the checkpoints are read."""
+
+    num_labels: NumLabels = None
+    task: TaskName = None
+    revision: Revision = None
+    cache_dir: CacheDir = None
+    token: Token = None
+    offline: Offline = False
+    timeout: Timeout = None
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """Where the rows go."""
+
+    output: Annotated[
+        str | None,
+        option(
+            "-o --output",
+            "Append each row to OUT: a file of JSON lines, or Parquet in FOLDER/ or NAME.parquet (default: stdout).",
+            "OUT",
+            panel=_TABLE,
+        ),
+    ] = None
+    resume: Annotated[bool, option("--resume", "Continue OUT: skip the models that it holds.", panel=_TABLE)] = False
+    only_new: Annotated[bool, option("--only-new", "Continue OUT: skip the commits that it holds.", panel=_TABLE)] = (
+        False
+    )
+    summary: Annotated[
+        list[Path] | None,
+        option(
+            "--summary", "Write the summary to FILE too: .txt, .md, .html or .json; repeatable.", "FILE", panel=_TABLE
+        ),
+    ] = None
+    format: Annotated[Format, option("--format", "Format of the summary: text or json.", "FORMAT", panel=_TABLE)] = (
+        Format.text
+    )
+    json: Annotated[bool, option("--json", "Short for --format json.", panel=_TABLE)] = False
+    quiet: Quiet = False
+
+    @property
+    def place(self) -> str | None:
+        """Where the rows go; None for stdout."""
+        return None if self.output == "-" else self.output
+
+    @property
+    def is_json(self) -> bool:
+        """Whether a machine reads the summary."""
+        return self.json or self.format is Format.json
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    """How many processes and where, and what one checkpoint may take."""
+
+    engine: Annotated[
+        Engine,
+        option(
+            "--engine",
+            "local: processes on this machine; ray: a Ray cluster (RAY_ADDRESS), which writes Parquet.",
+            panel=_WORK,
+        ),
+    ] = Engine.local
+    workers: Workers = None
+    time_limit: Annotated[
+        float | None, option("--time-limit", "Time limit for one checkpoint (default: 300).", "SECONDS", panel=_WORK)
+    ] = None
+    memory_limit: Annotated[
+        float | None,
+        option(
+            "--memory-limit", "Memory limit for one checkpoint, without the libraries (default: 8).", "GIB", panel=_WORK
+        ),
+    ] = None
+
+
+def scan(sources: SourceOptions, hub: HubReading, rules: RulesOfRows, table: TableOptions, work: WorkerOptions) -> int:
+    """Examine many checkpoints and write a table with one row for each."""
+    gc.enable()  # unlike the other commands, this one runs for hours
+    from headscope.api.many.scanning import run_scan
+    from headscope.fleet.table_scan import ScanOutput
+    from headscope.fleet.target import ScanSources
+
+    check_summaries(table.summary or (), table.place, sources.listed)
+    read = ScanSources(sources.models or (), sources.listed, sources.folder or (), sources.on_hub())
+    given = vars(hub) | {name: value for name, value in vars(work).items() if value is not None}
+    engine, stdout = given.pop("engine"), RowsOnStdout()
+    with _ended_by_sigterm(), _progress(table.quiet) as done:
+        write = None if table.place else stdout.write
+        found = run_scan(
+            read,
+            ScanOutput(table.place, write, table.resume, table.only_new, progress=done, engine=engine),
+            profile=rules.profile.value if rules.profile else None,
+            select=rule_names(rules.select) or (),
+            ignore=rule_names(rules.ignore) or (),
+            fail_on=rules.fail_on or "error",  # type: ignore[arg-type]  # the api refuses what it doesn't know
+            **given,
+        )
+    for path in table.summary or ():
+        write_file(path, _FORMATS[path.suffix.lower()](found))
+    _show(found, table)
+    code = exit_code_of(one.name for one in found.verdicts)
+    if not stdout.is_cut:
+        return code
+    write_stderr("The reader of stdout closed it, so the scan ended early; name a file with -o.\n")
+    return code or ExitCode.UNDETERMINED
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """A scheduler's SIGTERM ends the workers and removes what they share, as any other exit does."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
+        yield
+        return
+
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class RowsOnStdout:
+    """The rows on stdout; `is_cut` where its reader closed it before the last one."""
+
+    is_cut = False
+
+    def write(self, row: "ScanRow") -> bool:
+        """Writes a row; False where nobody reads it any more."""
+        import json
+
+        self.is_cut = not write_stdout(json.dumps(row.to_dict()) + "\n")
+        return not self.is_cut
+
+
+def check_summaries(paths: Sequence[Path], table: str | None, listed: str | None = None) -> None:
+    """Raises UsageError where a summary can't be written, or would replace rows or the list of models."""
+    rows = None if table is None else Path(os.path.realpath(table))
+    for path in paths:
+        target = Path(os.path.realpath(path))
+        if path.suffix.lower() not in _FORMATS:
+            raise UsageError(
+                f"--summary {path}: the format of a summary follows from the name of its file",
+                f"end the name in {', '.join(list(_FORMATS)[:-1])} or {list(_FORMATS)[-1]}",
+            )
+        if target == rows:
+            raise UsageError(f"--summary {path} is the file of the rows", "name another file")
+        if rows in target.parents:
+            raise UsageError(f"--summary {path} is in the folder of the rows", "name a file in another folder")
+        if listed is not None and target == Path(os.path.realpath(listed)):
+            raise UsageError(f"--summary {path} is the list of models", "name another file")
+        check_output(path, "--summary")
+
+
+@contextmanager
+def _progress(quiet: bool) -> "Iterator[Callable[[Progressed], None]]":
+    """A bar on stderr with the rate, the time left and the failures; silent where nobody watches."""
+    if quiet or not is_watched():
+        yield lambda so_far: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("scanning"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[open]}"),
+    )
+    start = time.monotonic()
+    with Progress(*columns, console=Console(file=sys.stderr, highlight=False), transient=True) as bar:
+        task = bar.add_task("", total=None, rate="", open="")
+
+        def show(so_far: "Progressed") -> None:
+            rate = so_far.done / max(time.monotonic() - start, 1e-9)
+            note = f"{so_far.undetermined} not determined" if so_far.undetermined else ""
+            bar.update(task, completed=so_far.done, total=so_far.total, rate=f"{rate:.1f}/s", open=note)
+
+        yield show
+
+
+def _show(found: "ScanSummary", table: TableOptions) -> None:
+    """Shows the summary where the rows aren't: on stdout, or on stderr below rows on stdout."""
+    if table.place is None:
+        write_stderr(_json(found) if table.is_json else _text(found, quiet=table.quiet))
+    elif table.is_json:
+        write_stdout(_json(found))
+    else:
+        from headscope.render.screens.scan import scan_screen, scan_verdict
+
+        print_screen(scan_verdict(found) if table.quiet else scan_screen(found))
+
+
+def _text(found: "ScanSummary", *, quiet: bool = False) -> str:
+    from headscope.render.screens.scan import scan_screen, scan_verdict
+    from headscope.render.text.console import plain_text
+
+    return plain_text(scan_verdict(found) if quiet else scan_screen(found))
+
+
+def _markdown(found: "ScanSummary") -> str:
+    from headscope.render.screens.scan import scan_markdown
+
+    return scan_markdown(found)
+
+
+def _html(found: "ScanSummary") -> str:
+    from headscope.render.pages.scan_page import scan_html
+
+    return scan_html(found)
+
+
+def _json(found: "ScanSummary") -> str:
+    from headscope.render.text.document import json_text, scan_document
+
+    return json_text(scan_document(found))
+
+
+_FORMATS: "dict[str, Callable[[ScanSummary], str]]" = {".txt": _text, ".md": _markdown, ".html": _html, ".json": _json}

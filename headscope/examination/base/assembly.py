@@ -1,0 +1,220 @@
+"""Manifest, class, weight diff and head trace, joined into one report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from headscope.examination.base.environment import environment
+from headscope.examination.base.tracing import Traced
+from headscope.facts import (
+    AdapterFacts,
+    CheckpointFacts,
+    CheckpointManifest,
+    Head,
+    HeadParameter,
+    HeadTrace,
+    Mismatch,
+    ModelFacts,
+    ParameterCounts,
+    Quantisation,
+    Repaired,
+    Report,
+    TensorKind,
+    Unavailable,
+    WeightDiff,
+    WeightsFormat,
+)
+from headscope.facts.heads.losses import activation_for
+from headscope.facts.heads.tasks import TEXT_TASKS
+from headscope.facts.results.environment import tool_version
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from headscope.examination.base.diagnosis import Diagnosis
+    from headscope.model.classes.model_request import Choice
+    from headscope.model.loading.loader import Loaded
+
+
+def assemble(  # noqa: PLR0917 - each is what one step came to
+    command: str, manifest: CheckpointManifest, choice: Choice, loaded: Loaded, traced: Traced, diagnosis: Diagnosis
+) -> Report:
+    """The report of a checkpoint: what was read, built, loaded and traced, with the notes and the gaps of each."""
+    head = join_head(traced.trace, loaded.diff) if traced.trace else None
+    return Report(
+        tool_version=tool_version(),
+        command=command,
+        environment=environment(),
+        checkpoint=replace(checkpoint_facts(manifest), states=diagnosis.states),
+        model=_model_facts(choice, loaded, traced.trace, head),
+        weights=loaded.diff,
+        head=head,
+        notes=(
+            *choice.notes,
+            *_mismatch_notes(loaded.diff),
+            *loaded.notes,
+            *(traced.trace.notes if traced.trace else ()),
+        ),
+        not_determined=(
+            *_gaps_of(manifest),
+            *_gaps_of_packing(loaded, manifest),
+            *traced.gaps,
+            *(traced.trace.not_determined if traced.trace else ()),
+        ),
+        adapter=_adapter_facts(manifest, loaded, head),
+        repaired=_repaired(diagnosis, traced.trace),
+    )
+
+
+def _adapter_facts(manifest: CheckpointManifest, loaded: Loaded, head: Head | None) -> AdapterFacts | None:
+    from headscope.model.loading.adapters import adapter_facts
+
+    return None if manifest.adapter is None else adapter_facts(loaded, manifest.adapter, manifest, head)
+
+
+def _repaired(diagnosis: Diagnosis, trace: HeadTrace | None) -> Repaired | None:
+    """What the checkpoint would give after its repair, with the parameters of the head."""
+    if diagnosis.weights is None:
+        return None
+    head = join_head(trace, diagnosis.weights).parameters if trace is not None else ()
+    return Repaired(tuple(state.rule for state in diagnosis.states), diagnosis.change, diagnosis.weights, head)
+
+
+def _mismatch_notes(diff: WeightDiff) -> tuple[str, ...]:
+    if not diff.mismatched:
+        return ()
+    return ("shapes differ: from_pretrained raises unless it is given ignore_mismatched_sizes=True",)
+
+
+def _gaps_of(manifest: CheckpointManifest) -> tuple[Unavailable, ...]:
+    if manifest.format is WeightsFormat.NONE and not manifest.gaps:
+        return (Unavailable("weights", "the checkpoint holds no weight file"),)
+    return manifest.gaps
+
+
+def _gaps_of_packing(loaded: Loaded, manifest: CheckpointManifest) -> tuple[Unavailable, ...]:
+    """The gaps that unpacking found, which are not the manifest's."""
+    return tuple(gap for gap in loaded.diff.gaps if gap not in manifest.gaps)
+
+
+def checkpoint_facts(manifest: CheckpointManifest) -> CheckpointFacts:
+    """The checkpoint as a report shows it."""
+    from headscope.checkpoints import score_heads_of
+
+    config = manifest.config
+    architectures = config.get("architectures")
+    model_type = config.get("model_type")
+    return CheckpointFacts(
+        reference=manifest.reference,
+        kind=manifest.kind,
+        revision=manifest.revision,
+        commit=manifest.commit,
+        format=manifest.format,
+        files=tuple(file.name for file in manifest.files),
+        tensors=len(manifest.tensors),
+        bytes_read=manifest.bytes_read,
+        bytes_total=manifest.bytes_total,
+        requests=manifest.requests,
+        architectures=tuple(str(name) for name in architectures) if isinstance(architectures, list) else (),
+        model_type=model_type if isinstance(model_type, str) else None,
+        notices=manifest.notices,
+        sentence_transformers=manifest.sentence,
+        score_heads=score_heads_of(manifest.tensors, config),
+    )
+
+
+def _model_facts(choice: Choice, loaded: Loaded, trace: HeadTrace | None, head: Head | None) -> ModelFacts:
+    from headscope.model.classes.labels import are_placeholders, read_labels
+    from headscope.model.tokenizers import padding_side_of
+
+    labels = read_labels(choice.config)
+    loss = trace.loss if trace else ""
+    return ModelFacts(
+        class_name=choice.cls.__name__,
+        task=choice.task,
+        num_labels=len(labels),
+        labels=labels,
+        labels_are_placeholders=are_placeholders(labels),
+        **problem_type_of(choice.config.problem_type, trace, len(labels)),
+        loss=loss or "not determined",
+        activation=_activation(choice, loss) if trace else "not determined",
+        parameters=parameter_counts(loaded.model, head, loaded.diff),
+        dtype=str(loaded.model.dtype).removeprefix("torch."),
+        quantization=_quantization(loaded, head),
+        padding_side=padding_side_of(str(choice.config.model_type)) if choice.task in TEXT_TASKS else "",
+        reads_problem_type=trace.reads_problem_type if trace else None,
+    )
+
+
+def _activation(choice: Choice, loss: str) -> str:
+    """What makes probabilities of the scores: for two tokens of a language model their softmax."""
+    if not choice.rows:
+        return activation_for(loss)
+    return "softmax" if len(choice.rows) > 1 else "none"
+
+
+def problem_type_of(stated: Any, trace: HeadTrace | None, count: int) -> dict[str, Any]:
+    """The problem type of a model, stated or chosen by its forward for one score, and which of both it is."""
+    is_chosen = trace is not None and trace.reads_problem_type and trace.loss == "MSELoss" and count == 1
+    implied = "regression" if is_chosen else None
+    return {"problem_type": stated or implied, "problem_type_implied": not stated and implied is not None}
+
+
+def _quantization(loaded: Loaded, head: Head | None) -> Quantisation | None:
+    from headscope.model.loading.quantized import quantization_facts
+
+    if not loaded.quantization:
+        return None
+    live = {item.name for item in head.parameters if item.live} if head else set()
+    return quantization_facts(loaded.quantization, [item for item in loaded.diff.parameters if item.name in live])
+
+
+def parameter_counts(module: nn.Module, head: Head | None, diff: WeightDiff, others: int = 0) -> ParameterCounts:
+    """Parameters by where they are; `others` are those of other heads. Without a head, what is beside the base."""
+    total = sum(parameter.numel() for parameter in module.parameters())
+    outside = (item.count for item in diff.parameters if not (item.in_base or item.is_buffer))
+    own = sum(item.count for item in head.parameters) if head else sum(outside)
+    live = sum(item.count for item in head.parameters if item.live) if head else 0
+    return ParameterCounts(total, total - own - others, own, live, others)
+
+
+def join_head(trace: HeadTrace, diff: WeightDiff) -> Head:
+    """The head of a trace with the status of its parameters and buffers."""
+    origins = {origin.name: origin for origin in diff.parameters}
+    mismatches = {item.parameter: item for item in diff.mismatched}
+    live = set(trace.live)
+
+    def parameter(name: str) -> HeadParameter:
+        origin, mismatch = origins[name], mismatches.get(name)
+        return HeadParameter(
+            name=name,
+            shape=origin.shape,
+            dtype=origin.dtype,
+            count=origin.count,
+            status=origin.status,
+            live=name in live,
+            checkpoint_keys=_keys_of(origin.checkpoint_keys, mismatch, name),
+            checkpoint_shape=mismatch.checkpoint_shape if mismatch else None,
+            adapter=origin.adapter,
+            quantised=origin.quantised,
+            kind=TensorKind.BUFFER if origin.is_buffer else TensorKind.PARAMETER,
+        )
+
+    return Head(
+        modules=trace.modules,
+        pooling=trace.pooling,
+        stages=trace.stages,
+        parameters=tuple(parameter(name) for name in trace.parameters if name in origins),
+        formula=trace.formula,
+        hidden_shape=trace.hidden_shape,
+        verification=trace.verification,
+        not_live=tuple(name for name in origins if name not in live),
+        unused_modules=trace.unused_modules,
+        buffers=tuple(parameter(name) for name in trace.buffers if name in origins),
+        token_rows=trace.token_rows,
+    )
+
+
+def _keys_of(keys: tuple[str, ...], mismatch: Mismatch | None, name: str) -> tuple[str, ...]:
+    return keys if keys or mismatch is None else (name,)

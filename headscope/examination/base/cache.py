@@ -1,0 +1,197 @@
+"""Reports of checkpoints that have not changed: the second look imports neither torch nor transformers.
+
+An entry is found by a digest of everything that its facts depend on: the manifest (configuration, every tensor header,
+the commit), the identity of local files, the request, and the versions of everything that took part. So an entry is
+never out of date, only unused; the oldest go when there are too many. An entry is signed with a key that only the
+user reads: one that is broken, edited, renamed or of somebody else is as good as none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import stat
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from headscope.examination.base.environment import environment
+from headscope.facts import CheckpointManifest
+from headscope.facts.plain import restore, store
+from headscope.facts.results.environment import package_version, tool_version
+from headscope.whole_file import write_whole
+
+_FORMAT = 3
+_MOST_ENTRIES = 300
+_MOST_BYTES = 100_000_000
+_LARGEST_ENTRY = 20_000_000
+_SWITCH = "HEADSCOPE_NO_CACHE"
+_PLACE = "HEADSCOPE_CACHE"
+_KEY, _KEY_BYTES = "key", 32
+_FALSE = {"", "0", "false", "no", "off"}
+Fact = TypeVar("Fact")
+
+
+class Cache:
+    """A folder of stored facts; with None as folder, nothing is stored."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything is stored."""
+        return self._folder is not None
+
+    def load(self, kind: type[Fact], key: str) -> Fact | None:
+        """The fact stored under a key, or None; what cannot be read back is removed."""
+        if self._folder is None:
+            return None
+        file = self._file(kind, key)
+        try:
+            # The folder may be shared, and JSON takes several times its size in memory.
+            if file.stat().st_size > _LARGEST_ENTRY:
+                raise ValueError("too large")
+            entry = json.loads(file.read_text(encoding="utf-8"))
+            digest, body = entry["digest"], entry["fact"]
+            # Entries are written whole, but a disk, a sync tool or a person can change them later, and a wrong report
+            # is worse than none.
+            if not hmac.compare_digest(digest, self._digest(file.name, body)):
+                raise ValueError("damaged")
+            found = restore(kind, body)
+            # Marks the entry as used: `_make_room` removes those that were not used for the longest time.
+            os.utime(file)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            _remove(file)
+            return None
+        return found
+
+    def save(self, key: str, fact: Any) -> None:
+        """Stores a fact, atomically; that it cannot be stored is not a failure."""
+        if self._folder is None:
+            return
+        body, file = store(fact), self._file(type(fact), key)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            text = json.dumps({"digest": self._digest(file.name, body), "fact": body})
+            if len(text) > _LARGEST_ENTRY:
+                return
+            write_whole(file, text)
+            self._make_room()
+        except OSError:
+            return
+
+    def _digest(self, name: str, body: Any) -> str:
+        """The signature of an entry. Raises OSError where there is no key that only this user reads."""
+        text = json.dumps([name, body]).encode()
+        return hmac.new(_secret(self._folder or Path()), text, hashlib.sha256).hexdigest()
+
+    def _file(self, kind: type, key: str) -> Path:
+        return (self._folder or Path()) / f"{key}-{kind.__name__.lower()}.json"
+
+    def _make_room(self) -> None:
+        """Removes the entries that were not used for the longest time, beyond the limits."""
+        entries = []
+        for file in (self._folder or Path()).glob("*.json"):
+            try:
+                status = file.stat()
+            except OSError:  # another process was faster
+                continue
+            entries.append((status.st_mtime_ns, status.st_size, file))
+        room = _MOST_BYTES
+        for place, (_, size, file) in enumerate(sorted(entries, key=lambda entry: entry[0], reverse=True)):
+            room -= size
+            if place >= _MOST_ENTRIES or room < 0:
+                _remove(file)
+
+
+def _remove(file: Path) -> None:
+    try:
+        file.unlink(missing_ok=True)
+    except OSError:  # a cache that may only be read
+        return
+
+
+def _secret(folder: Path) -> bytes:
+    """The user's key to the entries, made where there is none. Raises OSError for one that others may have written."""
+    place = folder / _KEY
+    try:
+        descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        status = place.lstat()
+        is_own = not hasattr(os, "geteuid") or (status.st_uid == os.geteuid() and not status.st_mode & 0o077)
+        found = place.read_bytes() if is_own and stat.S_ISREG(status.st_mode) else b""
+    else:
+        found = secrets.token_bytes(_KEY_BYTES)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(found)
+    if len(found) != _KEY_BYTES:
+        raise PermissionError(f"{place} is not the user's own key")
+    return found
+
+
+def open_cache(wanted: bool) -> Cache:
+    """The user's cache: `$HEADSCOPE_CACHE`, or the system's place for caches; none under `$HEADSCOPE_NO_CACHE`."""
+    if not wanted or os.environ.get(_SWITCH, "").strip().lower() not in _FALSE:
+        return Cache(None)
+    place = os.environ.get(_PLACE)
+    return Cache(Path(place) if place else _usual_place())
+
+
+def _usual_place() -> Path | None:
+    try:
+        home = Path.home()
+    except RuntimeError:
+        return None
+    if sys.platform == "darwin":
+        return home / "Library" / "Caches" / "headscope"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local") / "headscope" / "Cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "headscope"
+
+
+def key_of(manifest: CheckpointManifest, *parts: object) -> str:
+    """The digest of a manifest, of everything else that is named, and of the versions that take part."""
+    from headscope.checkpoints import snapshot_text
+
+    repaired = manifest.repaired.tensors if manifest.repaired is not None else ()
+    rest = (manifest.kind.value, manifest.notices, repr(manifest.states), repr(repaired))
+    adapter = () if manifest.adapter is None else (manifest.adapter.notices, package_version("peft"))
+    text = json.dumps([versions_key(), rest, adapter, [repr(part) for part in parts]], default=list)
+    # Names in a checkpoint may hold half a surrogate pair, which UTF-8 refuses.
+    return hashlib.sha256(f"{text}\n{snapshot_text(manifest)}".encode("utf-8", "surrogatepass")).hexdigest()[:40]
+
+
+def versions_key() -> tuple[object, ...]:
+    """The versions of everything that takes part in an examination, headscope's own code among them."""
+    return _FORMAT, tool_version(), _own_code(), store(environment())
+
+
+@cache
+def _own_code() -> tuple[int, int]:
+    """The state of headscope's own code, which a development install changes without a new version."""
+    stamps = [file.stat().st_mtime_ns for file in Path(__file__).parents[1].rglob("*.py")]
+    return len(stamps), max(stamps, default=0)
+
+
+def state_of(paths: Sequence[Path]) -> tuple[tuple[str, int, int, int, int], ...]:
+    """What tells whether local files have changed: name, size, times, and which file it is.
+
+    The time of the last change can be set to any value; that of the last change of the entry (ctime) can't.
+    """
+    found = []
+    for path in paths:
+        try:
+            status = path.stat()
+        except OSError:
+            found.append((path.name, -1, 0, 0, 0))
+            continue
+        found.append((path.name, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
+    return tuple(found)

@@ -1,0 +1,140 @@
+"""What a configuration says: as it is written, as Transformers builds it, and what it says the checkpoint is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from headscope.facts import CheckpointManifest
+from headscope.facts.results.check import BuiltFacts, ConfigFacts
+
+if TYPE_CHECKING:
+    from torch import nn
+
+ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+"""The special tokens of tokenizers and configurations, in the order in which a tokenizer appends missing ones."""
+_LANGUAGE_MODELS = ("MaskedLM", "CausalLM", "LMHeadModel", "ForConditionalGeneration", "ForPreTraining")
+
+
+def with_purpose(built: BuiltFacts, manifest: CheckpointManifest, *, is_reranker: bool = False) -> BuiltFacts:
+    """The facts with what the checkpoint was made for; a reranker's language-model head is its classifier."""
+    from headscope.model.classes.catalogue import task_of_class
+
+    name = _first_architecture(manifest)
+    is_own_head = name is not None and manifest.adapter is None  # an adapter's head is not its base model's
+    if is_reranker and manifest.sentence is not None and manifest.sentence.token_ids:
+        built = replace(built, padding_side="left")  # sentence-transformers pads its language models on the left
+    return replace(
+        built,
+        kind=None if is_reranker else _kind_of(manifest),
+        trained_for=task_of_class(name or "") if is_own_head else None,
+    )
+
+
+def _first_architecture(manifest: CheckpointManifest) -> str | None:
+    found = manifest.config.get("architectures")
+    return found[0] if isinstance(found, list) and found and isinstance(found[0], str) else None
+
+
+def _kind_of(manifest: CheckpointManifest) -> str | None:
+    """A word for what the checkpoint was made for; None for a classifier, or where it does not say.
+
+    A class that Transformers does not have can be anything, also a classifier.
+    """
+    from headscope.model.classes.catalogue import is_known_class, other_classes, task_of_class
+
+    name = _first_architecture(manifest)
+    if name is None or task_of_class(name) is not None or "Classification" in name or manifest.adapter is not None:
+        return None
+    if _has_own_scores(manifest):
+        return None
+    sentence = manifest.sentence
+    if sentence is not None and (sentence.library_class == "SparseEncoder" or "SpladePooling" in sentence.modules):
+        return "sparse encoder"
+    if name.endswith(_LANGUAGE_MODELS):
+        return "language model"
+    if sentence is not None:
+        return "sentence embedder"
+    others = other_classes(str(manifest.config.get("model_type")))
+    known = "base model" if is_known_class(name) else None
+    is_other = any(item.startswith(f"{name} (") for item in others)
+    return "model for a task that headscope doesn't know" if is_other else known
+
+
+def _has_own_scores(manifest: CheckpointManifest) -> bool:
+    """Whether the checkpoint holds what makes scores, although no class of Transformers loads it."""
+    from headscope.checkpoints import score_heads_of
+
+    sentence = manifest.sentence
+    is_scored = sentence is not None and (
+        sentence.library_class == "CrossEncoder"
+        or bool(sentence.classifier)
+        or any(part.scores for part in sentence.parts)
+    )
+    return is_scored or bool(score_heads_of(manifest.tensors, manifest.config))
+
+
+def built_facts(config: Any) -> BuiltFacts:
+    """What a configuration says once Transformers has built it."""
+    from headscope.model.tokenizers import padding_side_of
+    from headscope.trace.batch.inputs import text_config_of
+    from headscope.trace.batch.probe_batch import most_positions
+
+    text = text_config_of(config)
+    eos = getattr(text, "eos_token_id", None)
+    spread = getattr(config, "initializer_range", None)
+    return BuiltFacts(
+        num_labels=int(getattr(config, "num_labels", 0) or 0),
+        vocab_size=_whole(getattr(text, "vocab_size", None)),
+        pad_token_id=_whole(getattr(text, "pad_token_id", None)),
+        eos_token_ids=tuple(item for item in (eos if isinstance(eos, list) else [eos]) if type(item) is int),
+        initializer_range=float(spread) if isinstance(spread, int | float) else None,
+        padding_side=padding_side_of(str(getattr(config, "model_type", ""))),
+        token_ids=tuple(
+            (role, number) for role in ROLES if (number := _whole(getattr(text, f"{role}_token_id", None))) is not None
+        ),
+        positions=most_positions(config),
+    )
+
+
+def with_tables(built: BuiltFacts, model: nn.Module) -> BuiltFacts:
+    """The facts with the rows of the word embeddings; RoBERTa's kind reserves positions up to that of padding."""
+    from torch import nn
+
+    try:
+        found = model.get_input_embeddings()  # type: ignore[operator]  # a module of Transformers has it
+    except Exception:  # a class of several inputs, or of hashes, has no such table
+        found = None
+    tables = [item for name, item in model.named_modules() if "position" in name and isinstance(item, nn.Embedding)]
+    reserved = max((item.padding_idx + 1 for item in tables if item.padding_idx is not None), default=0)
+    return replace(
+        built,
+        embedding_rows=found.num_embeddings if isinstance(found, nn.Embedding) else None,
+        positions=None if built.positions is None else built.positions - reserved,
+    )
+
+
+def _whole(value: Any) -> int | None:
+    return value if type(value) is int else None
+
+
+def config_facts(config: dict[str, Any]) -> ConfigFacts:
+    """What a parsed `config.json` says of its labels; what is not a map or number counts as absent."""
+    count = config.get("num_labels")
+    problem = config.get("problem_type")
+    return ConfigFacts(
+        num_labels=count if type(count) is int else None,
+        id2label=_pairs(config.get("id2label")),
+        label2id=_pairs(config.get("label2id")),
+        problem_type=problem if isinstance(problem, str | None) else json.dumps(problem),
+        has_auto_map=isinstance(config.get("auto_map"), dict),
+    )
+
+
+def _pairs(value: Any) -> tuple[tuple[str, str], ...]:
+    if not isinstance(value, dict):
+        return ()
+    keys = list(map(str, value))
+    ordered = sorted(zip(map(len, keys), keys, map(str, value.values()), strict=True))
+    return tuple((key, item) for _, key, item in ordered)

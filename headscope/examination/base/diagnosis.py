@@ -1,0 +1,88 @@
+"""In which state a checkpoint was found, and what it would give after the repair: the loader has to confirm it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headscope.errors import HeadscopeError
+from headscope.facts import CheckpointManifest, CheckpointState, WeightDiff
+
+if TYPE_CHECKING:
+    from headscope.model.classes.model_request import Choice
+    from headscope.model.loading.loader import Loaded
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The states of a checkpoint; `change` says what the repair does, and `weights` is the diff after it.
+
+    `weights` is None where there is nothing to repair, or where the repair cannot be read in memory.
+    """
+
+    states: tuple[CheckpointState, ...] = ()
+    change: str = ""
+    weights: WeightDiff | None = None
+
+
+def diagnose(choice: Choice, manifest: CheckpointManifest, loaded: Loaded) -> Diagnosis:
+    """The states of a checkpoint that was loaded; for a clean one nothing is loaded again."""
+    known = Diagnosis(manifest.states)
+    if manifest.adapter is not None:
+        return known
+    readable, diff = manifest, loaded.diff
+    if manifest.repaired is not None:
+        found = _loaded(choice, manifest.repaired)
+        if found is None:
+            return known
+        readable, diff = manifest.repaired, found
+        known = Diagnosis(known.states, _done(known.states), found)
+    return _of_peft(choice, readable, diff, known) or _with_keys_repaired(choice, readable, diff, known) or known
+
+
+def _done(states: tuple[CheckpointState, ...]) -> str:
+    return f"the repair of {' and '.join(state.rule for state in states)} were done"
+
+
+def _of_peft(choice: Choice, manifest: CheckpointManifest, diff: WeightDiff, known: Diagnosis) -> Diagnosis | None:
+    """The diagnosis of a PEFT model that was saved whole; None for other keys."""
+    from headscope.checkpoints.states.peft_keys import find_peft_keys, state_of_peft_keys
+
+    if not diff.unused:
+        return None
+    merged = find_peft_keys(manifest)
+    found = _loaded(choice, merged) if merged is not None else None
+    if found is None or found.loaded <= diff.loaded:
+        return None
+    states = (*known.states, state_of_peft_keys(manifest))
+    return Diagnosis(states, _done(states), found)
+
+
+def _loaded(choice: Choice, manifest: CheckpointManifest) -> WeightDiff | None:
+    from headscope.model.loading.loader import load_skeleton
+
+    try:
+        return load_skeleton(choice, manifest).diff
+    except HeadscopeError:  # what the loader refuses is not a repair
+        return None
+
+
+def _with_keys_repaired(
+    choice: Choice, manifest: CheckpointManifest, diff: WeightDiff, known: Diagnosis
+) -> Diagnosis | None:
+    """The diagnosis where keys that are changed in memory load more than the stored ones; None where none do."""
+    from headscope.checkpoints.states.rekeying import rekeyed
+    from headscope.checkpoints.states.wrapped_keys import find_rekeyings, state_of_wrapped_keys
+
+    tried = []
+    for change in find_rekeyings(manifest, diff):
+        changed = rekeyed(manifest, change)
+        found = _loaded(choice, changed) if changed is not None else None
+        if found is not None and found.loaded > diff.loaded:
+            tried.append((change, found))
+    if not tried:
+        return None
+    change, best = max(tried, key=lambda pair: pair[1].loaded)
+    words = f"{known.change} and {change.in_words()}" if known.change else change.in_words()
+    before = [state.rule for state in known.states]
+    return Diagnosis((*known.states, state_of_wrapped_keys(manifest, change, before)), words, best)

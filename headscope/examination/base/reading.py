@@ -1,0 +1,88 @@
+"""The manifest of the checkpoint that a request names, and where its files can be loaded from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headscope.errors import WithoutConfig
+from headscope.examination.base.request import Progress, Request
+from headscope.facts import CheckpointKind, CheckpointManifest, WeightsFormat
+from headscope.facts.stored.location import Location
+
+if TYPE_CHECKING:
+    from headscope.checkpoints.contents.tokenizer_file import FirstToken
+
+
+def read_checkpoint(request: Request, progress: Progress | None) -> CheckpointManifest:
+    """The manifest of the checkpoint that a request names."""
+    from headscope.checkpoints import read_manifest
+
+    try:
+        manifest = read_manifest(request.location, adapter=request.adapter, progress=progress)
+    except WithoutConfig as err:
+        from headscope.examination.base.without_config import with_proposals
+
+        raise with_proposals(err) from err
+    return _with_extra_files(request, manifest)
+
+
+def _with_extra_files(request: Request, manifest: CheckpointManifest) -> CheckpointManifest:
+    """The manifest with the tensors of the files that the configuration's class names beside the weights.
+
+    A folder without other safetensors files is not looked at, so Transformers is imported for the few that have some.
+    """
+    from headscope.checkpoints import open_sidecar, with_weight_file
+    from headscope.upstream.extra_files import extra_files_of, has_extra_files
+
+    model_type, is_hub = manifest.config.get("model_type"), manifest.kind is CheckpointKind.HUB
+    is_folder = manifest.kind is CheckpointKind.LOCAL and not Path(request.reference).is_file()
+    if manifest.format is not WeightsFormat.SAFETENSORS or manifest.adapter is not None or not (is_hub or is_folder):
+        return manifest
+    if not isinstance(model_type, str) or (is_hub and not has_extra_files(model_type)):  # a listing costs a request
+        return manifest
+    sidecar = open_sidecar(replace(request.location, revision=manifest.revision, commit=manifest.commit))
+    known = {file.name for file in manifest.files}
+    others = {name for name in sidecar.names() if name.endswith(".safetensors")} - known if sidecar is not None else ()
+    for name in extra_files_of(model_type, request.model_class) if others else ():
+        if sidecar is not None and name in others:
+            with sidecar.reaching():
+                manifest = with_weight_file(manifest, sidecar.storage, name)
+    return manifest
+
+
+def trusted_code(request: Request, manifest: CheckpointManifest) -> Location | None:
+    """Where the repository's own code may be run from, if the user trusts it and it is at hand."""
+    if not request.trust_remote_code or manifest.kind not in (CheckpointKind.LOCAL, CheckpointKind.HUB):
+        return None
+    return loadable(request, manifest)
+
+
+def loadable(request: Request, manifest: CheckpointManifest) -> Location:
+    """What a request names as `from_pretrained` takes it: a folder or a Hub ID, at the commit that was examined."""
+    from headscope.checkpoints.reference import HubReference, parse_reference
+
+    found = parse_reference(request.reference)
+    at_commit = replace(request.location, revision=manifest.revision, commit=manifest.commit)
+    if manifest.kind is CheckpointKind.HUB and isinstance(found, HubReference):
+        return replace(at_commit, reference=found.repo)
+    path = Path(request.reference)
+    return replace(at_commit, reference=str(path if path.is_dir() else path.parent))
+
+
+def own_first_token(request: Request, manifest: CheckpointManifest) -> FirstToken | None:
+    """What the checkpoint's own tokenizer puts first; read where that costs no request, so not from the Hub."""
+    from headscope.checkpoints.contents.tokenizer_file import read_first_token
+
+    if manifest.kind is not CheckpointKind.LOCAL or request.adapter is not None:
+        return None
+    place = loadable(request, manifest)
+    return read_first_token(Path(place.reference, place.subfolder or ""))
+
+
+WITHOUT_WEIGHTS = {
+    CheckpointKind.ADAPTER: "a PEFT adapter, which headscope does not load into its base model",
+    CheckpointKind.SNAPSHOT: "a snapshot, which holds no weights",
+}
+"""The kinds of checkpoints whose weights are not run, and why."""

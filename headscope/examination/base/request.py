@@ -1,0 +1,50 @@
+"""What to examine, and as what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headscope.facts.stored.location import Location
+
+Progress = Callable[[str], None]
+"""What is called with a short sentence before each step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to examine and as what; `headscope.api.inspect` describes the fields."""
+
+    location: Location
+    num_labels: int | None = None
+    labels: tuple[str, ...] = ()
+    task: str | None = None
+    model_class: str | None = None
+    adapter: str | None = None
+    trust_remote_code: bool = False
+    verify: bool = False
+    health: bool = False
+    cache: bool = False
+    no_numbers: bool = False
+    tokens: tuple[str, ...] = ()
+
+    @property
+    def reference(self) -> str:
+        """The checkpoint as the user named it."""
+        return self.location.reference
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleRequest:
+    """As what to examine a model in memory; `headscope.api.inspect` describes the fields."""
+
+    example_inputs: Any = None
+    labels: tuple[str, ...] = ()
+    task: str | None = None
+    output: str | None = None
+    loaded_from: str | None = None
+    loading_info: Mapping[str, Any] | None = None
+    offline: bool = False
+    verify: bool = False
+    health: bool = False

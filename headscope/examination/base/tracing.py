@@ -1,0 +1,233 @@
+"""The head trace of a checkpoint, and the effect of padding on its scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from headscope.errors import Unsupported
+from headscope.facts import HeadTrace, PaddingEffect, Unavailable
+from headscope.facts.stored.tokenizer import AffectedTexts
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from headscope.checkpoints.contents.tokenizer_file import FirstToken
+    from headscope.model.classes.model_request import Choice
+    from headscope.trace import HeadProgram, TokenNames
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A head trace with its program, or the reason why there is none."""
+
+    trace: HeadTrace | None
+    gaps: tuple[Unavailable, ...] = ()
+    program: HeadProgram | None = None
+
+
+def trace_checkpoint(
+    skeleton: PreTrainedModel, choice: Choice, own: FirstToken | None = None, *, verify: bool = False
+) -> Traced:
+    """The head trace of a model on the meta device; `own` is what the checkpoint's own tokenizer puts first.
+
+    With `verify` the proof is kept, and the effect of padding is measured.
+    """
+    from headscope.examination.base.token_rows import trace_token_rows
+    from headscope.model.classes.reduced_config import shallow_twins
+    from headscope.model.quiet import quiet
+    from headscope.model.tokenizers import special_tokens_of
+    from headscope.trace import TokenNames, trace_head
+
+    programs: list[HeadProgram] = []
+    if choice.rows:
+        try:
+            trace, small = trace_token_rows(skeleton, choice, programs.append)
+        except Unsupported as err:
+            return Traced(None, (Unavailable("head path", err.message),))
+        return Traced(with_padding(trace, small) if verify else unless_contradicted(trace), program=programs[-1])
+    family = special_tokens_of(str(skeleton.config.model_type))
+    names = TokenNames(own.token if own else family.first, family.eos, is_own=own is not None)
+    try:
+        with quiet():
+            twins = partial(shallow_twins, skeleton)
+            trace = trace_head(skeleton, choice.task, names, verify=True, twins=twins, keep=programs.append)
+    except Unsupported as err:
+        found = traced_with_numbers(skeleton, choice, names, err, programs.append)
+        if found is None:
+            return Traced(None, (Unavailable("head path", err.message),))
+        trace = replace(found, notes=(*found.notes, _WITH_NUMBERS))
+    return Traced(with_padding(trace, choice) if verify else unless_contradicted(trace), program=programs[-1])
+
+
+_WITH_NUMBERS = (
+    "the forward needs the values of the weights, so the head was traced on a smaller model of this class with random "
+    "weights"
+)
+
+
+def traced_with_numbers(
+    skeleton: PreTrainedModel,
+    choice: Choice,
+    names: TokenNames,
+    failure: Unsupported,
+    keep: Callable[[HeadProgram], object] | None = None,
+) -> HeadTrace | None:
+    """The head trace of a small random model of the class, for a base model that decides by its values (experts).
+
+    None where numbers aren't what the failed run lacked: without them the small model must fail in the same words. None
+    too where its head has other shapes than the skeleton's. What only the skeleton has, further layers of the base
+    model, counts as live: the layers that were run are.
+    """
+    from headscope.model.quiet import quiet
+    from headscope.trace import trace_head
+    from headscope.trace.record.randomness import OwnRandomness
+
+    try:
+        with quiet(), OwnRandomness():
+            model = small_model(choice)
+            trace = trace_head(model, choice.task, names, verify=True, keep=keep)
+            # A small model may run for another reason than its numbers (fewer layers, a smaller vocabulary). Then it
+            # isn't a witness for the large one.
+            if not _fails_without_numbers(choice, model.config, failure):
+                return None
+    except Exception:  # whatever a foreign constructor or forward raises; the first failure is the one to show
+        return None
+    small, whole = ({name: tuple(item.shape) for name, item in of.state_dict().items()} for of in (model, skeleton))
+    further = [name for name in whole if name not in small]
+    is_same_head = all(small[name] == whole.get(name) for name in (*trace.parameters, *trace.buffers))
+    if not is_same_head or not all(name.startswith(f"{trace.base_module}.") for name in further):
+        return None
+    return replace(trace, live=(*trace.live, *further))
+
+
+def _fails_without_numbers(choice: Choice, config: Any, failure: Unsupported) -> bool:
+    """Whether the model of a configuration fails on the meta device in the words of another failure."""
+
+    from headscope.trace import trace_head
+    from headscope.upstream.torch import on_meta
+
+    with on_meta():
+        model = choice.cls(config)
+    model.train(False)
+    try:
+        trace_head(model, choice.task)
+    except Unsupported as err:
+        return err.message == failure.message
+    return False
+
+
+def small_model(choice: Choice) -> PreTrainedModel:
+    """A model of the class with random weights, and of the configuration as far as memory allows.
+
+    Raises ValueError where the smallest is too large, and whatever the class raises.
+    """
+    return _made(choice, _small_config(choice))
+
+
+def _made(choice: Choice, config: Any) -> PreTrainedModel:
+    model: PreTrainedModel = choice.cls(config)
+    model.train(False)
+    return model
+
+
+def _small_config(choice: Choice) -> Any:
+
+    from headscope.model.classes.reduced_config import fitting_config
+    from headscope.upstream.torch import on_meta
+
+    def count(config: Any) -> int:
+        with on_meta():
+            return sum(parameter.numel() for parameter in choice.cls(config).parameters())
+
+    small = fitting_config(choice.config, count)
+    if small is None:
+        raise ValueError("the smallest model of this configuration is too large to be run")
+    return small
+
+
+def unless_contradicted(trace: HeadTrace) -> HeadTrace:
+    """The trace without its proof, which was not requested, unless the proof failed."""
+    failed = trace.verification is not None and trace.verification.agrees is False
+    return trace if failed else replace(trace, verification=None)
+
+
+def with_padding(trace: HeadTrace, choice: Choice) -> HeadTrace:
+    """The trace with the effect of padding, measured on a small random model of the class and configuration."""
+    from headscope.trace.slice.invariance import reads_padded_texts
+
+    if trace.verification is None or not reads_padded_texts(choice.cls):
+        return trace
+    return replace(trace, verification=replace(trace.verification, padding=padding_effects(choice)))
+
+
+def padding_effects(choice: Choice) -> tuple[PaddingEffect, ...]:
+    """The effect of padding on a small random model of the class and configuration; empty without text inputs."""
+    from headscope.model.quiet import quiet
+    from headscope.trace.record.randomness import OwnRandomness
+    from headscope.trace.slice.invariance import SIDES, measure_padding
+
+    try:
+        with quiet(), OwnRandomness():
+            small = small_model(choice)
+        with quiet():
+            return measure_padding(small, choice.task)
+    except Exception as err:  # a class that cannot be built small is not measured, and a gap reports it
+        return tuple(PaddingEffect(side, None, reason=f"{type(err).__name__}: {err}") for side in SIDES)
+
+
+def id_effects(
+    choice: Choice, of_tokenizer: Mapping[str, int], around: set[str], differing: Mapping[str, bool], side: str
+) -> dict[str, tuple[AffectedTexts | None, str]]:
+    """What each differing id of the configuration does to the scores: what `measure_ids` gives, by role.
+
+    `around` are the roles of the tokens that the tokenizer puts around a text, and `differing` says for each role
+    whether the configuration's id is that of a word. Measured on small random models: one
+    with the tokenizer's ids, and for each role one with the configuration's.
+    """
+    from headscope.model.classes.reduced_config import with_vocabulary
+    from headscope.model.quiet import quiet
+    from headscope.trace.batch.inputs import text_config_of
+    from headscope.trace.record.randomness import OwnRandomness
+    from headscope.trace.slice.invariance import measure_ids, measured_texts
+
+    config = deepcopy(choice.config)
+    for role, number in of_tokenizer.items():
+        setattr(text_config_of(config), f"{_OWN}{role}_token_id", number)
+    found, size = {}, min(text_config_of(config).vocab_size, _FEW_TOKENS)
+    with quiet(), OwnRandomness():
+        small = _small_config(replace(choice, config=with_vocabulary(config, size)))
+        text = text_config_of(small)
+        own = {role: getattr(text, f"{_OWN}{role}_token_id") for role in of_tokenizer}
+        configured = {role: getattr(text, f"{role}_token_id") for role in differing}
+        for role in configured:
+            setattr(text, f"{role}_token_id", own[role])
+        right = _made(choice, small)
+        free = [number for number in range(size) if number not in {*own.values(), *configured.values()}]
+        first, last = ([own[role] for role in pair if role in around & set(own)][:1] for pair in _ENDS)
+        for role, number in configured.items():
+            other = deepcopy(small)
+            setattr(text_config_of(other), f"{role}_token_id", number)
+            model = _made(choice, other)
+            model.load_state_dict(right.state_dict())
+            texts = measured_texts(free[-8:-1], (first, last), number if differing[role] else None)
+            found[role] = measure_ids(model, right, texts, own.get("pad"), side)
+    return found
+
+
+_OWN = "of_tokenizer_"
+_FEW_TOKENS = 128
+_ENDS = (("cls", "bos"), ("sep", "eos"))
+
+
+def length_effect(choice: Choice, length: int) -> str | None:
+    """The error that a text of `length` tokens raises in a model of the class; "" for none, None where unknown."""
+    from headscope.model.quiet import quiet
+    from headscope.trace.record.randomness import OwnRandomness
+    from headscope.trace.slice.invariance import error_of_length
+
+    with quiet(), OwnRandomness():
+        return error_of_length(partial(_made, choice), _small_config(choice), length)

@@ -1,0 +1,137 @@
+"""Weights without a config.json: which classes they fit, and the code that writes the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headscope.errors import HeadscopeError, WithoutConfig
+from headscope.facts import CheckpointState, Repair, StateKind, TensorHeader
+from headscope.facts.counting import counted, list_of
+
+if TYPE_CHECKING:
+    from headscope.model.classes.proposals import Proposal
+
+_SHOWN, _NAMED, _MOST_ASSUMED = 3, 12, 30
+_USUAL = ("model.safetensors", "pytorch_model.bin")
+
+
+def with_proposals(error: WithoutConfig) -> HeadscopeError:
+    """The error with the classes that the weights fit, ranked, and code for a configuration if one class is left."""
+    from headscope.checkpoints.states.rekeying import Rekeying, renamed_tensors
+    from headscope.checkpoints.states.wrapped_keys import ANYWHERE
+    from headscope.model.classes.proposals import fitting_classes
+
+    tensors = tuple(item for item in error.tensors if isinstance(item, TensorHeader))
+    plain = renamed_tensors(tensors, Rekeying(tuple(ANYWHERE)))
+    shared = _shared_prefix([item.key for item in plain])
+    read: tuple[TensorHeader, ...] = ()
+    found: tuple[Proposal, ...] = ()
+    for prefix in ("", *shared):
+        renamed = renamed_tensors(plain, Rekeying((), prefix))
+        fitting = fitting_classes(renamed)
+        if fitting and (not found or fitting[0].fits > found[0].fits):
+            found, read = fitting, renamed
+    files = sorted({item.file for item in tensors})
+    return _named(error, _state(found, _offered(found, read), files))
+
+
+def _offered(found: Sequence[Proposal], tensors: Sequence[TensorHeader]) -> Proposal | str:
+    """The class that loads every tensor, if no other one does that computes something else; otherwise the reason.
+
+    Settings that no shape tells have the default of each class, so that its scores need not be those of the training.
+    """
+    from headscope.model.classes.proposals import with_sizes
+
+    alike = [item for item in found if item.is_alike]
+    whole: list[Proposal] = []
+    for item in alike:
+        sized = with_sizes(item, tensors)
+        if sized.is_whole and whole and not _compute_the_same(whole[0], sized):
+            names = list_of([other.class_name for other in alike], _NAMED)
+            return f"{names} have the same keys and compute different scores: the weights don't tell which it is"
+        whole += [sized] if sized.is_whole else []
+    if whole:
+        return whole[0]
+    return "no class loads every tensor with sizes that headscope infers from the shapes" if found else ""
+
+
+def _compute_the_same(one: Proposal, other: Proposal) -> bool:
+    """Whether two classes give the same scores for the same weights; False where that cannot be tried."""
+    import torch
+    import transformers
+
+    from headscope.model.classes.catalogue import task_of_class
+    from headscope.model.classes.proposals import build_with_named_numbers, config_of
+    from headscope.model.quiet import quiet
+    from headscope.trace.batch.probe_batch import build_probe
+    from headscope.trace.record.execution import run_unrecorded
+
+    task, of_other = task_of_class(one.class_name), task_of_class(other.class_name)
+    if task is None or task is not of_other:
+        return False
+    try:
+        models = [
+            build_with_named_numbers(getattr(transformers, item.class_name), config_of(item)) for item in (one, other)
+        ]
+        inputs = build_probe(models[0], task).inputs
+        with quiet():
+            first, second = (run_unrecorded(model, inputs).logits for model in models)
+        return bool(first.isfinite().all()) and torch.allclose(first, second, rtol=1e-4, atol=1e-5)
+    except Exception:  # whatever foreign code raises on dummy inputs: then it is not known
+        return False
+
+
+def _shared_prefix(keys: Sequence[str]) -> list[str]:
+    """The first name of the keys where all have one."""
+    first = {key.partition(".")[0] for key in keys}
+    return [f"{first.pop()}."] if len(first) == 1 else []
+
+
+def _named(error: WithoutConfig, state: CheckpointState) -> HeadscopeError:
+    named = WithoutConfig(
+        f"{error.message} {state.seen()}", state.repair.sentence if state.repair else error.hint, error.tensors
+    )
+    named.state = state
+    return named
+
+
+def _state(found: Sequence[Proposal], offered: Proposal | str, files: Sequence[str]) -> CheckpointState:
+    shown = found if isinstance(offered, str) else [item for item in found if item.class_name == offered.class_name]
+    evidence = tuple(
+        f"{item.class_name} fits {item.fits:,} of {counted(item.total, 'key')} ({item.fits / max(item.total, 1):.0%})"
+        for item in shown[:_SHOWN]
+    )
+    if isinstance(offered, str):
+        evidence = (*evidence, offered) if offered else ()
+    return CheckpointState(
+        StateKind.NO_CONFIG,
+        tool="",
+        sentence="The weights have no config.json, which says what they are of.",
+        evidence=evidence or ("no classification class whose source names them fits half of the keys",),
+        repair=None if isinstance(offered, str) else _repair(offered, files),
+    )
+
+
+def _repair(best: Proposal, files: Sequence[str]) -> Repair:
+    from headscope.examination.unseen_settings import settings_without_shape
+
+    assumed = {**dict(best.open_fields), **settings_without_shape(best)}
+    lines = [
+        f"from transformers import {best.config_class}",
+        "# Defaults of the class: they change the scores, and no shape tells them.",
+        f"assumed = {assumed!r}",
+        f"config = {best.config_class}({''.join(f'{name}={value}, ' for name, value in best.fields)}**assumed)",
+        f"config.architectures = [{best.class_name!r}]",
+        "config.save_pretrained('.')",
+    ]
+    if len(files) == 1 and files[0] not in _USUAL:
+        usual = _USUAL[0] if files[0].endswith(".safetensors") else _USUAL[1]
+        lines += ["import shutil", f"shutil.copy({files[0]!r}, {usual!r})"]
+    named = f": {list_of(list(assumed), _MOST_ASSUMED)}" if assumed else ""
+    return Repair(
+        f"This is not proven: write a configuration of {best.class_name}, which loads every tensor; the sizes are those"
+        f" of the tensors. Every setting that no shape tells has the class's default{named}. Set these settings as in"
+        " your training script, or the scores differ.",
+        "\n".join(lines),
+    )

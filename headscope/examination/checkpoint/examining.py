@@ -1,0 +1,114 @@
+"""The examination of a checkpoint: from a request to a report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from headscope.examination.base.assembly import assemble
+from headscope.examination.base.cache import key_of, open_cache
+from headscope.examination.base.configuration import built_facts, with_purpose, with_tables
+from headscope.examination.base.diagnosis import diagnose
+from headscope.examination.base.reading import own_first_token, read_checkpoint
+from headscope.examination.base.request import Progress, Request
+from headscope.examination.base.tokens import tokens_of
+from headscope.examination.base.tracing import Traced, trace_checkpoint
+from headscope.examination.checkpoint.loading import load_checkpoint
+from headscope.examination.checkpoint.structure import ReportMemory, renewed, structure_of
+from headscope.facts import CheckpointManifest, Report
+from headscope.facts.heads.head import classifier_weight
+from headscope.facts.results.check import BuiltFacts
+from headscope.facts.results.health import InitialSpread
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from headscope.model.classes.model_request import Choice
+    from headscope.trace import HeadProgram
+
+
+def examine(command: str, request: Request, progress: Progress | None, memory: ReportMemory | None = None) -> Examined:
+    """The examination that a request asks for, under the name of a command, with what it came from.
+
+    `memory` keeps what the next checkpoints of the same structure share; without one, it is the user's cache.
+    """
+    manifest = read_checkpoint(request, progress)
+    first = own_first_token(request, manifest)
+    tracer = partial(trace_checkpoint, own=first, verify=request.verify)
+    memory = memory or ReportMemory(open_cache(request.cache))
+    # With code of the repository, a report also depends on files that no key names.
+    if request.trust_remote_code or not memory.is_open:
+        return _examine(command, request, manifest, tracer, progress)
+    rows = tokens_of(request, manifest)
+    key = key_of(manifest, *_identity(request), first, rows) if memory.cache.is_open else ""
+    structure = structure_of(manifest, request, first, rows)
+    known = memory.find(structure, manifest, verified=request.verify)
+    if known is not None:
+        report = renewed(known, structure, manifest, command, verified=request.verify)
+        program = partial(memory.program, structure, partial(_program_again, request, manifest, tracer))
+        return Examined(report, manifest, known.built, None, None, key, program)
+    examined = _examine(command, request, manifest, tracer, progress)
+    memory.keep(structure, manifest, examined.report, examined.built, verified=request.verify)
+    memory.program(structure, examined.program)
+    return replace(examined, key=key)
+
+
+def _program_again(request: Request, manifest: CheckpointManifest, tracer: Tracer) -> HeadProgram | None:
+    """The program of a head whose report is known, traced again."""
+    choice, loaded = load_checkpoint(request, manifest, lambda sentence: None)
+    return tracer(loaded.model, choice).program
+
+
+def _identity(request: Request) -> tuple[object, ...]:
+    """What a report depends on beside the manifest and the versions."""
+    return request.num_labels, request.labels, request.task, request.model_class, request.reference
+
+
+def examine_weights(request: Request, progress: Progress | None) -> Report:
+    """The examination without a trace of the head."""
+    return _examine("diff-weights", request, read_checkpoint(request, progress), None, progress).report
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """A report, what was read for it, and as what.
+
+    `choice` and `skeleton`, the model on the meta device, are None where the report is from the cache; `key` is what
+    the cache knows it by. `program` gives what runs the head again, None where the head was not traced; for a report
+    from the cache it may trace the head first.
+    """
+
+    report: Report
+    manifest: CheckpointManifest
+    built: BuiltFacts
+    choice: Choice | None
+    skeleton: PreTrainedModel | None
+    key: str
+    program: Callable[[], HeadProgram | None] = lambda: None
+
+
+Tracer = Callable[["PreTrainedModel", "Choice"], Traced]
+
+
+def _examine(
+    command: str, request: Request, manifest: CheckpointManifest, tracer: Tracer | None, progress: Progress | None
+) -> Examined:
+    tell = progress or (lambda sentence: None)
+    tell("importing torch and transformers")
+    choice, loaded = load_checkpoint(request, manifest, tell)
+    tell("tracing the head")
+    traced = tracer(loaded.model, choice) if tracer else Traced(None)
+    report = assemble(command, manifest, choice, loaded, traced, diagnose(choice, manifest, loaded))
+    built = with_purpose(built_facts(choice.config), manifest, is_reranker=bool(choice.rows))
+    built = with_tables(replace(built, initial=_initial(loaded.model, report, built)), loaded.model)
+    return Examined(report, manifest, built, choice, loaded.model, "", lambda: traced.program)
+
+
+def _initial(skeleton: PreTrainedModel, report: Report, built: BuiltFacts) -> InitialSpread | None:
+    """What the class puts into a fresh classifier."""
+    from headscope.model.tensors.initialization import initial_spread
+
+    weight = classifier_weight(report.head) if report.head else None
+    return None if weight is None else initial_spread(skeleton, weight.name, built.initializer_range)

@@ -1,0 +1,58 @@
+"""The findings of an examination: what the rules say of it that need no more than was read for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from headscope.checks import judge, select
+from headscope.examination.base.configuration import config_facts
+from headscope.facts import Finding, Profile, Report, Unavailable
+from headscope.facts.results.check import BuiltFacts, Subject
+from headscope.facts.stored.weights import NEW_AT_LOAD
+
+if TYPE_CHECKING:
+    from headscope.examination.base.request import Request
+    from headscope.examination.checkpoint.examining import Examined
+
+
+_UNREAD = "`headscope check` reads it"
+UNREAD_TOKENIZER = Unavailable("tokenizer", _UNREAD)
+UNREAD_NUMBERS = Unavailable("numbers", _UNREAD)
+"""For what reads no more of a checkpoint than its head."""
+
+
+def with_findings(examined: Examined, request: Request) -> Report:
+    """The report with its findings, for what the model can be used for next: `likely_profile`."""
+    report = examined.report
+    profile = likely_profile(report)
+    found = findings_of(report, profile, examined.manifest.config, examined.built, request)
+    return replace(report, findings=found, profile=profile)
+
+
+def findings_of(
+    report: Report, profile: Profile, config: dict[str, Any], built: BuiltFacts, request: Request | None = None
+) -> tuple[Finding, ...]:
+    """What the rules that need no more than the report and its configuration say of it."""
+    return judge(subject_of(report, profile, config, built, request), select()).findings
+
+
+def subject_of(
+    report: Report, profile: Profile, config: dict[str, Any], built: BuiltFacts, request: Request | None = None
+) -> Subject:
+    """What the rules look at where no more is read than a report and its configuration."""
+    return Subject(
+        report=report,
+        profile=profile,
+        config=config_facts(config),
+        built=built,
+        wanted_num_labels=request.num_labels if request else None,
+        wanted_labels=request.labels if request else (),
+        inapplicable=(UNREAD_TOKENIZER, Unavailable("values", _UNREAD), UNREAD_NUMBERS),
+    )
+
+
+def likely_profile(report: Report) -> Profile:
+    """Training where a weight that the scores depend on is not the checkpoint's, otherwise inference."""
+    live = (item for item in report.head.tensors if item.live) if report.head else ()
+    return Profile.TRAINING if any(item.status in NEW_AT_LOAD for item in live) else Profile.INFERENCE

@@ -1,0 +1,132 @@
+"""From a manifest to a class, a skeleton of it, and the comparison of the two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from headscope.errors import HeadscopeError, Unsupported, UsageError
+from headscope.examination.base.assembly import checkpoint_facts
+from headscope.examination.base.reading import trusted_code
+from headscope.examination.base.request import Progress, Request
+from headscope.examination.base.tokens import tokens_of
+from headscope.facts import CheckpointManifest
+from headscope.facts.exports.weight_inventory import WeightInventory, contents_of
+
+if TYPE_CHECKING:
+    from headscope.model.classes.model_request import Choice
+    from headscope.model.loading.loader import Loaded
+
+
+def load_checkpoint(request: Request, manifest: CheckpointManifest, tell: Progress) -> tuple[Choice, Loaded]:
+    """The skeleton with its diff; an adapter's head says how many classes there are, where the request does not."""
+    from headscope.model.loading.adapters import classes_in_adapter, with_adapter
+    from headscope.model.loading.loader import load_skeleton
+
+    choice = choose_class(request, manifest)
+    tell(f"building {choice.cls.__name__} and diffing {len(manifest.tensors)} checkpoint keys")
+    with _telling_contents(manifest):
+        loaded = load_skeleton(choice, manifest)
+    if manifest.adapter is None:
+        return choice, loaded
+    given = request.num_labels is not None or request.labels
+    named = None if given else with_adapter(loaded, manifest.adapter, by_names=True)
+    count = None if named is None else classes_in_adapter(named.diff, choice.config.num_labels)
+    if count is None:
+        return choice, with_adapter(loaded, manifest.adapter)
+    choice, loaded = load_checkpoint(replace(request, num_labels=count), manifest, tell)
+    return choice, replace(loaded, notes=(*loaded.notes, _sentence_on_adapter(count)))
+
+
+def _sentence_on_adapter(count: int) -> str:
+    return (
+        f"the class count {count} is that of the adapter's own tensors; the base model's configuration says another: "
+        f"load the base model with num_labels={count}"
+    )
+
+
+def choose_class(request: Request, manifest: CheckpointManifest) -> Choice:
+    """The class and configuration that a request and a checkpoint come to."""
+    from headscope.model.classes.model_request import ModelRequest, choose
+
+    if request.model_class is None:
+        _refuse_timm(manifest)
+    code = trusted_code(request, manifest)
+    rows = tokens_of(request, manifest)
+    task = None if rows else request.task or _task_of_adapter(request, manifest)
+    with _telling_contents(manifest):
+        return choose(
+            manifest.config, ModelRequest(request.num_labels, request.labels, task, request.model_class, code, rows)
+        )
+
+
+@contextmanager
+def _telling_contents(manifest: CheckpointManifest) -> Iterator[None]:
+    """Where the class cannot be built, the error tells what the weight files hold."""
+    try:
+        yield
+    except HeadscopeError as err:
+        if _lacks_timm(manifest) and not isinstance(err, UsageError):
+            raise _needs_timm(manifest) from err
+        if not isinstance(err, Unsupported):
+            raise
+        err.contents = err.contents or _contents(manifest)
+        raise
+
+
+def _refuse_timm(manifest: CheckpointManifest) -> None:
+    """Raises Unsupported, with the head as far as it is described, for a checkpoint in timm's own layout."""
+    from headscope.checkpoints import is_of_timm, timm_contents
+
+    if is_of_timm(manifest.config):
+        raise Unsupported(
+            f"{manifest.reference} is a checkpoint of timm: its head is read from config.json and the tensor headers, "
+            "without a trace",
+            "in an environment with timm and torchvision, save it as a Transformers checkpoint: TimmWrapperFor"
+            f"ImageClassification.from_pretrained({manifest.reference!r}).save_pretrained('wrapped'); then run "
+            "`headscope inspect wrapped`",
+            timm_contents(manifest),
+        )
+
+
+def _lacks_timm(manifest: CheckpointManifest) -> bool:
+    """Whether the checkpoint needs timm, and it is not installed."""
+    from headscope.checkpoints import is_timm_wrapper
+
+    return is_timm_wrapper(manifest.config) and find_spec("timm") is None
+
+
+def _needs_timm(manifest: CheckpointManifest) -> Unsupported:
+    from headscope.checkpoints import timm_contents
+
+    return Unsupported(
+        f"{manifest.reference} is a timm model in Transformers' TimmWrapper, and timm is not installed: its head is "
+        "read from config.json and the tensor headers, without a trace",
+        "run `pip install timm` (it needs torchvision), and examine it again",
+        timm_contents(manifest),
+    )
+
+
+def _contents(manifest: CheckpointManifest) -> WeightInventory:
+    found = checkpoint_facts(manifest)
+    architecture = ", ".join(found.architectures) or found.model_type or "architecture not named"
+    return contents_of(
+        manifest.reference,
+        architecture,
+        manifest.tensors,
+        format_name=manifest.format.value,
+        bytes_read=manifest.bytes_read,
+    )
+
+
+def _task_of_adapter(request: Request, manifest: CheckpointManifest) -> str | None:
+    """The task that an adapter was trained for, which its base model need not say."""
+    from headscope.model.loading.adapters import task_of_adapter
+
+    if manifest.adapter is None or request.model_class is not None:
+        return None
+    task = task_of_adapter(manifest.adapter.config)
+    return task.value if task else None

@@ -1,0 +1,211 @@
+"""The base model's numbers: every one that a checkpoint on this machine gives it, read in a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from headscope.errors import HeadscopeError
+from headscope.examination.base.reading import loadable
+from headscope.examination.base.request import Request
+from headscope.examination.checkpoint.examining import Examined
+from headscope.examination.checkpoint.loading import choose_class
+from headscope.examination.evidence.stored_tensors import StoredFiles, open_stored_files
+from headscope.facts import ParameterStatus, Report, Task, Unavailable
+from headscope.facts.results.check import BaseNumbers
+from headscope.facts.stored.keys import of_any_layer
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from headscope.model.classes.model_request import Choice
+
+_MOST_TO_RUN = 8_000_000_000
+"""Bytes of a model that is loaded and run because some of its tensors hold only zeros."""
+_FILLED = 0.02
+"""The spread of most initializations."""
+_ELSEWHERE = "headscope reads them only from files on this machine"
+NOT_IN_TRAINING = "they are read before inference"
+
+
+@dataclass(frozen=True, slots=True)
+class _Extremes:
+    """The smallest and the largest of some numbers: NaN if there is one among them."""
+
+    low: float
+    high: float
+
+    def over(self, largest: float) -> bool:
+        """Whether they are not all finite in a dtype that goes as far as `largest`."""
+        return not (-largest <= self.low and self.high <= largest)
+
+
+def read_base_numbers(examined: Examined, request: Request) -> BaseNumbers | Unavailable:
+    """What the numbers outside the head are; why there are none to read. Raises a HeadscopeError for a broken file."""
+    wanted = _wanted(examined.report)
+    dtypes = {name: dtype for name, dtype, _ in wanted.values()}
+    found: dict[str, _Extremes] = {}
+    for place in open_stored_files(request, examined.manifest):
+        if not place.sidecar.reads_cheaply:
+            return Unavailable("numbers", _ELSEWHERE)
+        is_adapter = place.manifest is examined.manifest.adapter
+        if is_adapter:
+            dtypes |= {header.key: header.dtype for header in place.manifest.tensors}
+        found |= _read_place(place, wanted, is_adapter=is_adapter)
+    if not found:
+        return Unavailable("numbers", "the checkpoint holds no numbers of a base model")
+    choice = examined.choice or choose_class(request, examined.manifest)
+    return _judged(
+        found, dtypes, wanted, partial(_silencing, choice), lambda: _answers_loaded(examined, request, choice)
+    )
+
+
+def live_base_numbers(module: nn.Module, report: Report) -> BaseNumbers:
+    """The same of a model in memory."""
+    wanted = _wanted(report, stored=False)
+    held = {**dict(module.named_buffers()), **dict(module.named_parameters())}
+    tensors = {name: item.detach() for name, item in held.items() if name in wanted and not item.is_meta}
+    found = {name: _extremes_of(item.flatten()) for name, item in tensors.items() if item.is_floating_point()}
+    dtypes = {name: str(tensors[name].dtype).removeprefix("torch.") for name in found}
+    from transformers import PreTrainedModel
+
+    from headscope.model.classes.model_request import Choice
+
+    choice = Choice(type(module), report.model.task, module.config) if isinstance(module, PreTrainedModel) else None
+    return _judged(found, dtypes, wanted, partial(_silencing, choice), lambda: _answers(module, report.model.task))
+
+
+def _judged(
+    found: Mapping[str, _Extremes],
+    dtypes: Mapping[str, str],
+    wanted: Mapping[str, tuple[str, str, int]],
+    silencing: Callable[[Sequence[str]], tuple[str, ...]],
+    run: Callable[[], bool | None],
+) -> BaseNumbers:
+    """What the extremes mean; the model is run only where tensors of zeros leave it open whether it answers.
+
+    A vector may hold zeros (a bias, a scale that opens with training): `silencing` gives those that could matter.
+    """
+    import torch
+
+    largest = {name: torch.finfo(getattr(torch, dtype)).max for name, dtype in dtypes.items() if "float" in dtype}
+    broken = tuple(name for name, item in found.items() if item.over(largest.get(name, 0.0)))
+    axes = {name: count for name, _, count in wanted.values()}
+    zeros = [name for name, item in found.items() if name in axes and item == _Extremes(0.0, 0.0)]
+    vectors = silencing([name for name in zeros if axes[name] == 1]) if not broken else ()
+    doubtful = (*(name for name in zeros if axes[name] > 1), *vectors)
+    return BaseNumbers(len(found), broken, doubtful, run() if doubtful and not broken else None)
+
+
+def _silencing(choice: Choice | None, names: Sequence[str]) -> tuple[str, ...]:
+    """Those tensors without which a small random model of the class gives every input the same scores.
+
+    Zeros in one layer are tried in every layer of the small model, so the real model may still give an answer. None
+    where such a model can't be run.
+    """
+    import torch
+
+    from headscope.examination.base.tracing import small_model
+    from headscope.model.quiet import quiet
+    from headscope.trace.record.randomness import OwnRandomness
+    from headscope.trace.slice.invariance import depends_on_inputs
+
+    if not names or choice is None:
+        return ()
+    kinds = set(map(of_any_layer, names))
+    try:
+        with quiet(), OwnRandomness(), torch.no_grad():
+            small = small_model(choice)
+            if not depends_on_inputs(small, choice.task):
+                return ()
+            for name, item in small.named_parameters():
+                if of_any_layer(name) in kinds:
+                    item.zero_()
+            return () if depends_on_inputs(small, choice.task) else tuple(names)
+    except Exception:  # a class that cannot be built small, or run, shows nothing
+        return ()
+
+
+def _wanted(report: Report, *, stored: bool = True) -> dict[str, tuple[str, str, int]]:
+    """By checkpoint key (by name where nothing is stored): a tensor outside the head, its dtype, its number of axes."""
+    head = report.head
+    apart = {item.name for item in head.tensors} | set(head.not_live) if head else set()
+    found: dict[str, tuple[str, str, int]] = {}
+    for item in report.weights.parameters:
+        if item.name in apart or item.quantised is not None:  # packed numbers come with scales
+            continue
+        if not stored or item.status is ParameterStatus.LOADED:
+            described = item.name, item.dtype, len(item.shape)
+            found |= dict.fromkeys(item.checkpoint_keys if stored else (item.name,), described)
+    return found
+
+
+def _read_place(
+    place: StoredFiles, wanted: Mapping[str, tuple[str, str, int]], *, is_adapter: bool
+) -> dict[str, _Extremes]:
+    """The extremes of the tensors of one place by the names of their parameters."""
+    floats = [item for item in place.manifest.tensors if "float" in item.dtype and (is_adapter or item.key in wanted)]
+    found: dict[str, list[_Extremes]] = {}
+    for header, numbers in place.stream(floats):
+        name = header.key if is_adapter else wanted[header.key][0]
+        found.setdefault(name, []).append(_extremes_of(numbers))
+    return {name: _joined(parts) for name, parts in found.items()}
+
+
+def _extremes_of(numbers: torch.Tensor) -> _Extremes:
+    import torch
+
+    if not numbers.numel():
+        return _Extremes(0.0, 0.0)
+    low, high = torch.aminmax(numbers.float() if numbers.dtype.itemsize == 1 else numbers)
+    return _Extremes(float(low), float(high))
+
+
+def _joined(parts: list[_Extremes]) -> _Extremes:
+    """The extremes of all parts; NaN stays NaN."""
+    lost = next((item for item in parts if item.low != item.low), None)
+    return lost or _Extremes(min(item.low for item in parts), max(item.high for item in parts))
+
+
+def _answers(module: nn.Module, task: Task) -> bool | None:
+    """False if the zeros keep the scores of a model from depending on its inputs; None where it can't be run.
+
+    A model whose scores depend on its inputs no more with random numbers in their place says nothing about the zeros.
+    """
+    import torch
+    from transformers import PreTrainedModel
+
+    from headscope.model.quiet import quiet
+    from headscope.trace.slice.invariance import depends_on_inputs
+
+    if not isinstance(module, PreTrainedModel):
+        return None
+    try:
+        with quiet():
+            if depends_on_inputs(module, task):
+                return True
+            filled, generator = deepcopy(module), torch.Generator().manual_seed(0)
+            with torch.no_grad():
+                for item in filled.parameters():
+                    if not item.any():
+                        item.normal_(std=_FILLED, generator=generator)
+            return not depends_on_inputs(filled, task)
+    except HeadscopeError:
+        return None
+
+
+def _answers_loaded(examined: Examined, request: Request, choice: Choice) -> bool | None:
+    """Whether the scores of the model depend on its inputs, loaded and run; None where it can't be."""
+    if sum(file.size or 0 for file in examined.manifest.files) > _MOST_TO_RUN or examined.manifest.adapter is not None:
+        return None
+    from headscope.model.loading.inference import check_device, load_model
+
+    try:
+        model = load_model(choice, loadable(request, examined.manifest), check_device("cpu"))
+    except HeadscopeError:
+        return None
+    return _answers(model, choice.task)

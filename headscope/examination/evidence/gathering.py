@@ -1,0 +1,251 @@
+"""Everything that the rules look at, for a checkpoint that was examined."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from headscope.errors import HeadscopeError
+from headscope.examination.base.cache import open_cache, state_of
+from headscope.examination.base.request import Request
+from headscope.examination.checkpoint.examining import Examined
+from headscope.examination.checkpoint.findings import UNREAD_NUMBERS, UNREAD_TOKENIZER, subject_of
+from headscope.examination.evidence.stored_tensors import StoredFiles, open_stored_files
+from headscope.examination.evidence.tokenizer import read_tokenizer, with_effects
+from headscope.facts import (
+    Carried,
+    HeadParameter,
+    ParameterOrigin,
+    ParameterStatus,
+    Profile,
+    Report,
+    TensorHeader,
+    Unavailable,
+)
+from headscope.facts.results.check import BaseNumbers, Evidence, HeadTrial, Subject, TensorValues
+from headscope.facts.results.health import HeadHealth
+
+if TYPE_CHECKING:
+    import torch
+
+
+_LOCAL_BYTES = 4_000_000_000
+_REMOTE_BYTES = 256_000_000
+"""A head is read whole up to here; beyond, nothing of it counts as checked."""
+_BYTES_A_NUMBER = 4
+"""Of most heads; none has more than twice as many."""
+
+
+def gather(
+    examined: Examined,
+    request: Request,
+    profile: Profile,
+    *,
+    reads_tokenizer: bool = True,
+    reads_numbers: bool = True,
+) -> Subject:
+    """Everything the rules look at, for a checkpoint that was examined: its head, and as much more as is wanted."""
+    evidence = _evidence(examined, request, reads_tokenizer=reads_tokenizer)
+    try:
+        numbers = _numbers(examined, request, profile) if reads_numbers else UNREAD_NUMBERS
+    except HeadscopeError as err:
+        numbers = Unavailable("numbers", f"they could not be read: {err.message}")
+        evidence = replace(evidence, unknown=(*evidence.unknown, numbers))
+    else:
+        if isinstance(numbers, Unavailable):
+            evidence = replace(evidence, inapplicable=(*evidence.inapplicable, numbers))
+    return replace(
+        subject_of(examined.report, profile, examined.manifest.config, examined.built, request),
+        tokenizer=evidence.tokenizer,
+        values=evidence.values,
+        unknown=evidence.unknown,
+        inapplicable=evidence.inapplicable,
+        health=evidence.health,
+        trial=evidence.trial,
+        numbers=None if isinstance(numbers, Unavailable) else numbers,
+    )
+
+
+def _numbers(examined: Examined, request: Request, profile: Profile) -> BaseNumbers | Unavailable:
+    """What the base model's numbers are: from the cache, if no file has changed."""
+    from headscope.examination.evidence.base_numbers import NOT_IN_TRAINING, read_base_numbers
+
+    if profile is Profile.TRAINING:
+        return Unavailable("numbers", NOT_IN_TRAINING)
+    if request.no_numbers:
+        return Unavailable("numbers", "--no-numbers leaves them out")
+    cache = open_cache(request.cache and bool(examined.key))
+    key = f"{examined.key}{_state_of_files(examined, request)}-base" if cache.is_open else ""
+    known = cache.load(BaseNumbers, key)
+    if known is not None:
+        return known
+    found = read_base_numbers(examined, request)
+    if isinstance(found, BaseNumbers):
+        cache.save(key, found)
+    return found
+
+
+def _evidence(examined: Examined, request: Request, *, reads_tokenizer: bool) -> Evidence:
+    """What is beside the report: from the cache, if no file has changed; only what could be read is cached."""
+    cache = open_cache(request.cache and bool(examined.key) and reads_tokenizer)
+    key = f"{examined.key}{_state_of_files(examined, request)}" if cache.is_open else ""
+    known = cache.load(Evidence, key)
+    if known is not None:
+        return known
+    unknown: list[Unavailable] = []
+    inapplicable: list[Unavailable] = []
+    tokenizer = None
+    if reads_tokenizer:
+        tokenizer = read_tokenizer(examined.report, examined.manifest, request, unknown, inapplicable)
+        tokenizer = tokenizer and with_effects(tokenizer, examined.built, examined.manifest, request)
+    else:
+        inapplicable.append(UNREAD_TOKENIZER)
+    stored = _stored_head(examined, request, unknown, inapplicable)
+    evidence = Evidence(
+        tokenizer=tokenizer,
+        values=stored.values if stored else None,
+        unknown=tuple(unknown),
+        inapplicable=tuple(inapplicable),
+        health=_health(examined, stored.stored) if stored else None,
+        trial=_trial(examined, stored) if stored else None,
+    )
+    if not unknown:
+        cache.save(key, evidence)
+    return evidence
+
+
+def _health(examined: Examined, stored: Mapping[str, torch.Tensor]) -> HeadHealth:
+    """What the numbers of the classifier show, of those that were read anyway."""
+    from headscope.examination.evidence.health import health_of_tensors
+
+    floats = {name: item for name, item in stored.items() if item.is_floating_point()}
+    return health_of_tensors(examined.report, floats, examined.built.initial, "its numbers are not floats, or not read")
+
+
+def _trial(examined: Examined, stored: _StoredHead) -> HeadTrial:
+    """What the head does with its numbers."""
+    from headscope.examination.evidence.head_trial import try_head
+
+    program = examined.program()
+    model = examined.report.model
+    found = HeadTrial("the head path is not known")
+    if program is not None:
+        found = try_head(program, stored.loaded, model.task, model.problem_type)
+    size = sum(item.numel() * item.itemsize for item in stored.stored.values())
+    return replace(found, unread=stored.unread, bytes_read=size, requests=stored.requests)
+
+
+def _state_of_files(examined: Examined, request: Request) -> str:
+    """A digest of what tells that a file beside the weights, or a weight, has changed."""
+    from headscope.checkpoints import files_beside
+
+    try:
+        places = open_stored_files(request, examined.manifest)
+    except HeadscopeError:
+        return ""
+    found = [state_of(files_beside(place.sidecar, [file.name for file in place.manifest.files])) for place in places]
+    return "-" + hashlib.sha256(repr(found).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredHead:
+    """The tensors of a head as the loader gives them and as they are stored.
+
+    `unread` says why some of what the checkpoint gives was not read.
+    """
+
+    values: tuple[TensorValues, ...]
+    loaded: Mapping[str, torch.Tensor]
+    stored: Mapping[str, torch.Tensor]
+    unread: tuple[str, ...]
+    requests: int
+
+
+def _stored_head(
+    examined: Examined, request: Request, unknown: list[Unavailable], inapplicable: list[Unavailable]
+) -> _StoredHead | None:
+    """The numbers of the head; why there are none goes into one of the lists."""
+    import torch
+
+    from headscope.model.tensors.values import values_of
+
+    report = examined.report
+    given = list(_given(report))
+    if not given:
+        inapplicable.append(Unavailable("values", "the checkpoint gives no weight of the head"))
+        return None
+    unread = {item.name: _why_unlike(item, source) for item, source in given}
+    wanted = [(item, source) for item, source in given if not unread[item.name]]
+    found: dict[str, torch.Tensor] = {}
+    try:
+        opened = open_stored_files(request, examined.manifest)
+        for place in opened:
+            found |= _read_place(place, wanted, report, unread)
+    except HeadscopeError as err:
+        unknown.append(Unavailable("values", f"they could not be read: {err.message}"))
+        return None
+    if not opened:
+        inapplicable.append(Unavailable("values", "snapshots contain no weights"))
+        return None
+    lost = (unread[item.name] or f"{item.name} was not found" for item, _ in given if item.name not in found)
+    loaded = {item.name: found[item.name].to(getattr(torch, item.dtype)) for item, _ in given if item.name in found}
+    values = (values_of(name, tensor, found[name].dtype) for name, tensor in loaded.items())
+    return _StoredHead(tuple(values), loaded, found, tuple(lost), sum(sum(place.sidecar.asked) for place in opened))
+
+
+def _given(report: Report) -> Iterator[tuple[HeadParameter, HeadParameter | ParameterOrigin]]:
+    """The tensors of the head that the checkpoint gives, each with what is stored: itself, or what it is tied to."""
+    sources = {tie.parameter: tie.source for tie in report.weights.tied}
+    origins = {item.name: item for item in report.weights.parameters}
+    for item in report.head.tensors if report.head else ():
+        source = origins.get(sources.get(item.name, ""), item) if item.status is ParameterStatus.TIED else item
+        if item.live and source.status is ParameterStatus.LOADED:
+            yield item, source
+
+
+def _why_unlike(item: HeadParameter, source: HeadParameter | ParameterOrigin) -> str:
+    """Why no stored tensor is what the scores depend on; "" where one is."""
+    if source.quantised is not None:
+        return f"{item.name} is quantized ({source.quantised}), and headscope doesn't unpack its numbers"
+    if item.adapter is Carried.ADAPTED:
+        return f"the adapter changes the output of {item.name}, and headscope doesn't merge the two"
+    if len(source.checkpoint_keys) != 1:
+        return f"the loader makes {item.name} from {len(source.checkpoint_keys)} tensors"
+    return ""
+
+
+def _read_place(
+    place: StoredFiles,
+    wanted: Sequence[tuple[HeadParameter, HeadParameter | ParameterOrigin]],
+    report: Report,
+    unread: dict[str, str],
+) -> dict[str, torch.Tensor]:
+    """The stored tensors of the head in one place; why one was not read goes into `unread`."""
+    stored = {item: header for item, source in wanted if (header := place.header_of(source)) is not None}
+    whys = place.unreadable(stored.values())
+    readable: dict[str, TensorHeader] = {}
+    for item, header in stored.items():
+        if header.shape != item.shape:
+            unread[item.name] = f"the loader gives {item.name} another shape than is stored"
+        elif header in whys:
+            unread[item.name] = f"{item.name} can't be read: {whys[header]}"
+        else:
+            readable[item.name] = header
+    rows = {header: _rows_of(header, report) for header in readable.values()}
+    count = sum(math.prod(header.shape) for header, some in rows.items() if some is None)
+    if _BYTES_A_NUMBER * count > (_LOCAL_BYTES if place.sidecar.reads_cheaply else _REMOTE_BYTES):
+        unread |= dict.fromkeys(readable, f"the head has {count:,} numbers, more than headscope reads from here")
+        return {}
+    read = place.together(rows)
+    return {name: read[header] for name, header in readable.items()}
+
+
+def _rows_of(header: TensorHeader, report: Report) -> tuple[int, ...] | None:
+    """Which rows of a tensor the scores read, where they are those of a few tokens."""
+    tokens = report.head.token_rows if report.head else None
+    if tokens is None or header.shape[:1] != (tokens.vocabulary,):
+        return None
+    return tuple(row.id for row in tokens.rows)

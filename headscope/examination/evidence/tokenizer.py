@@ -1,0 +1,236 @@
+"""What the files of a checkpoint's tokenizer say, held against what its configuration says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from headscope.errors import HeadscopeError, NotFound
+from headscope.examination.base.configuration import ROLES
+from headscope.examination.base.request import Request
+from headscope.examination.evidence.stored_tensors import open_stored_files
+from headscope.facts import CheckpointManifest, Report, Unavailable
+from headscope.facts.heads.tasks import TEXT_TASKS
+from headscope.facts.results.check import BuiltFacts
+from headscope.facts.stored.tokenizer import FileContradiction, IdEffect, TokenId, TokenizerFacts
+
+if TYPE_CHECKING:
+    from headscope.checkpoints import FileReader, TokenIds
+    from headscope.checkpoints.contents.weights import Storage
+
+_NO_LIMIT = 10**9
+"""A `model_max_length` of this or more is Transformers' way to say that there is none."""
+_SETTINGS = "tokenizer_config.json"
+_TEMPLATE = "chat_template.jinja"
+_SHOWN = 80
+"""Characters of the longest token that a finding quotes."""
+TOKEN_IDS = "token ids"
+
+
+def read_tokenizer(
+    report: Report,
+    manifest: CheckpointManifest,
+    request: Request,
+    unknown: list[Unavailable],
+    inapplicable: list[Unavailable],
+) -> TokenizerFacts | None:
+    """What the checkpoint's tokenizer files say; why there is nothing goes into one of the lists."""
+    if report.model.task not in TEXT_TASKS:
+        inapplicable.append(Unavailable("tokenizer", "the model reads no text"))
+        return None
+    from headscope.checkpoints import read_tokenizer_settings
+
+    try:
+        opened = open_stored_files(request, manifest)
+        read = ((place.sidecar, read_tokenizer_settings(place.sidecar)) for place in opened)
+        found = next(((sidecar, settings) for sidecar, settings in read if settings is not None), None)
+    except HeadscopeError as err:
+        unknown.append(Unavailable("tokenizer", f"its settings could not be read: {err.message}"))
+        return None
+    if found is None:
+        where = "the checkpoint contains no tokenizer" if opened else "snapshots contain no tokenizer"
+        inapplicable.append(Unavailable("tokenizer", where))
+        return None
+    sidecar, settings = found
+    facts = _settings_facts(settings, report.checkpoint.model_type or "")
+    is_pinned = manifest.sentence is not None and manifest.sentence.token_ids and report.head and report.head.token_rows
+    if is_pinned:
+        facts = replace(facts, padding_side="left")  # whatever its file says
+    try:
+        return _with_files(facts, sidecar, settings, report.checkpoint.model_type or "")
+    except NotFound as err:
+        inapplicable.append(Unavailable(TOKEN_IDS, err.message))
+    except HeadscopeError as err:
+        unknown.append(Unavailable(TOKEN_IDS, err.message))
+    return facts
+
+
+def _with_files(
+    facts: TokenizerFacts, sidecar: FileReader, settings: Mapping[str, Any], model_type: str
+) -> TokenizerFacts:
+    """The facts with the ids of the tokens, and where files differ. Raises NotFound where no file gives any ids."""
+    from headscope.checkpoints import read_token_ids
+
+    with sidecar.reaching():
+        ids = read_token_ids(sidecar.storage, settings)
+        templates = tuple(_two_templates(settings, sidecar.storage))
+    names = _names_of(settings, model_type)
+    return replace(
+        facts,
+        tokens=tuple(_tokens(names, ids)),
+        ids_unread=ids.unread,
+        contradictions=(*_contradictions(settings, ids), *templates),
+        appends_eos=_appends_eos(names.get("eos"), settings, ids),
+    )
+
+
+def _names_of(settings: Mapping[str, Any], model_type: str) -> dict[str, str]:
+    """The special tokens by role: as the settings name them, otherwise as the tokenizer's class does."""
+    from headscope.model.tokenizers import default_tokens
+
+    named = settings.get("tokenizer_class")
+    defaults = default_tokens(named if isinstance(named, str) else "", model_type)
+    found = {role: settings.get(f"{role}_token", defaults.get(f"{role}_token")) for role in ROLES}
+    return {role: token for role, value in found.items() if (token := _token(value)) is not None}
+
+
+def _settings_facts(settings: Mapping[str, Any], model_type: str) -> TokenizerFacts:
+    from headscope.model.tokenizers import padding_side_of
+
+    side, longest = settings.get("padding_side"), settings.get("model_max_length")
+    return TokenizerFacts(
+        padding_side=side if side in ("left", "right") else padding_side_of(model_type),
+        pad_token=_token(settings.get("pad_token")),
+        eos_token=_token(settings.get("eos_token")),
+        max_length=longest if type(longest) is int and 0 < longest < _NO_LIMIT else None,
+    )
+
+
+def _token(value: Any) -> str | None:
+    """A special token as settings write it: a text, or an object with its content."""
+    content = value.get("content") if isinstance(value, dict) else value
+    return content if isinstance(content, str) else None
+
+
+def _tokens(names: Mapping[str, str], ids: TokenIds) -> Iterator[TokenId]:
+    """The special tokens, then the ordinary and the added token with the highest id.
+
+    A special token that the files don't list gets the next id, as the tokenizer appends it.
+    """
+    known: dict[str, tuple[int | None, str]] = {
+        token: (ids.vocabulary[token], ids.file) for token in names.values() if token in ids.vocabulary
+    }
+    known |= {item.token: (item.id, item.file) for item in ids.added}
+    following = max([len(ids.vocabulary), *((item.id or 0) + 1 for item in ids.added)])
+    for role, token in names.items():
+        occurs = role in ("pad", "unk") or token in (ids.around or ())
+        if token not in known and not ids.unread:
+            known[token] = following, ""
+            following += 1
+        number, file = known.get(token, (None, ""))
+        yield TokenId(role, token, number, file, occurs)
+    if ids.vocabulary:
+        token = max(ids.vocabulary, key=ids.vocabulary.__getitem__)
+        yield TokenId("", token[:_SHOWN], ids.vocabulary[token], ids.file, True)
+    beside = [item for item in ids.added if item.token not in names.values()]
+    if beside:
+        yield max(beside, key=lambda item: item.id or 0)
+
+
+def _appends_eos(eos: str | None, settings: Mapping[str, Any], ids: TokenIds) -> bool | None:
+    """Whether texts hold the end token; None where the tokenizer's class decides, which adds what its heads read."""
+    from headscope.model.tokenizers import GENERIC
+
+    if ids.around is not None:
+        return eos in ids.around
+    return False if ids.post_processor is None and settings.get("tokenizer_class") in GENERIC else None
+
+
+def _contradictions(settings: Mapping[str, Any], ids: TokenIds) -> Iterator[FileContradiction]:
+    """Where `tokenizer_config.json` and `tokenizer.json` differ: Transformers takes ids from the second file only."""
+    listed = settings.get("added_tokens_decoder")
+    known = {item.token: item.id for item in ids.added}
+    for number, item in sorted(listed.items()) if isinstance(listed, dict) else ():
+        token = _token(item) or ""
+        if str(known.get(token, number)) != number:
+            yield FileContradiction(f"the id of {token!r}", f"{known[token]} ({ids.file})", f"{number} ({_SETTINGS})")
+    padding, truncation = (part if isinstance(part, dict) else {} for part in (ids.padding, ids.truncation))
+    others = {
+        "pad_token": padding.get("pad_token"),
+        "padding_side": padding.get("direction"),
+        "truncation_side": truncation.get("direction"),
+    }
+    for name, other in others.items():
+        used = _token(settings.get(name))
+        if used is not None and isinstance(other, str) and used.lower() != other.lower():
+            yield FileContradiction(name, f"{used!r} ({_SETTINGS})", f"{other!r} ({ids.file})")
+
+
+def _two_templates(settings: Mapping[str, Any], storage: Storage) -> Iterator[FileContradiction]:
+    """The chat template, where it is in two files that differ: Transformers takes the separate file."""
+    stated = settings.get("chat_template")
+    if isinstance(stated, list):  # several, by name
+        stated = {str(item.get("name")): item.get("template") for item in stated if isinstance(item, dict)}.get(
+            "default"
+        )
+    if not isinstance(stated, str) or not storage.has(_TEMPLATE):
+        return
+    used = storage.read_text(_TEMPLATE).decode("utf-8", "replace")
+    if used.splitlines() != stated.splitlines():
+        yield FileContradiction("the chat template", f"that in {_TEMPLATE}", f"that in {_SETTINGS}")
+
+
+def with_effects(
+    facts: TokenizerFacts, built: BuiltFacts, manifest: CheckpointManifest, request: Request
+) -> TokenizerFacts:
+    """The facts with what follows where the configuration says something else: measured only there."""
+    effects = _effects(facts, built, manifest, request)
+    too_long = _too_long(facts, built, manifest, request)
+    return replace(facts, effects=effects, too_long=too_long)
+
+
+def _effects(
+    facts: TokenizerFacts, built: BuiltFacts, manifest: CheckpointManifest, request: Request
+) -> tuple[IdEffect, ...]:
+    rows = built.embedding_rows or built.vocab_size or 0
+    has_template = any(item.occurs for item in facts.tokens if item.role in ("cls", "sep", "bos", "eos"))
+    ids = {item.role: item.id for item in facts.tokens if item.role and item.id is not None and item.id < rows}
+    differing = {
+        role: number
+        for role, number in built.token_ids
+        if role in ids and ids[role] != number and 0 <= number < rows
+        if not (role == "eos" and ids[role] in built.eos_token_ids)
+    }
+    if not differing:
+        return ()
+    last = max((item.id or 0 for item in facts.tokens if not item.role and item.occurs), default=0)
+    around = {item.role for item in facts.tokens if item.occurs} if has_template else {"cls", "sep", "pad", "unk"}
+    from headscope.examination.base.tracing import id_effects
+    from headscope.examination.checkpoint.loading import choose_class
+
+    try:
+        unwritten = {number for role, number in ids.items() if role not in around}
+        is_word = {role: number <= last and number not in unwritten for role, number in differing.items()}
+        seen = id_effects(choose_class(request, manifest), ids, around, is_word, facts.padding_side)
+    except Exception as err:  # a class that cannot be built small is not measured, and a gap reports it
+        seen = dict.fromkeys(differing, (None, f"{type(err).__name__}: {err}"))
+    return tuple(IdEffect(role, at, _source(manifest, role), *seen[role]) for role, at in differing.items())
+
+
+def _source(manifest: CheckpointManifest, role: str) -> str:
+    text = manifest.config.get("text_config")
+    stated = {**(text if isinstance(text, dict) else {}), **manifest.config}
+    return "config.json" if f"{role}_token_id" in stated else "the default of its class"
+
+
+def _too_long(facts: TokenizerFacts, built: BuiltFacts, manifest: CheckpointManifest, request: Request) -> str | None:
+    if facts.max_length is None or built.positions is None or facts.max_length <= built.positions:
+        return ""
+    from headscope.examination.base.tracing import length_effect
+    from headscope.examination.checkpoint.loading import choose_class
+
+    try:
+        return length_effect(choose_class(request, manifest), facts.max_length)
+    except Exception:  # a class that cannot be built small is not measured, and a gap reports it
+        return None

@@ -1,0 +1,365 @@
+"""The examination of a model in memory: any module, untouched, with its own example inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from headscope.errors import UsageError
+from headscope.examination.base.assembly import checkpoint_facts, join_head
+from headscope.examination.base.compiled import uncompiled
+from headscope.examination.base.configuration import built_facts, with_purpose, with_tables
+from headscope.examination.base.environment import environment
+from headscope.examination.base.request import ModuleRequest
+from headscope.examination.base.tracing import unless_contradicted, with_padding
+from headscope.examination.checkpoint.findings import findings_of, likely_profile
+from headscope.examination.memory.live_facts import (
+    embeddings_of,
+    facts_in_memory,
+    labels_of,
+    live_model_facts,
+    nothing_loaded,
+    task_of,
+)
+from headscope.examination.memory.module import Unwrapped, unwrap
+from headscope.examination.memory.origin import LoadOrigin, Present, diff_of_info, find_origin, joined, prefixed
+from headscope.facts import (
+    CheckpointKind,
+    HeadParameter,
+    HeadTrace,
+    PaddingEffect,
+    ParameterOrigin,
+    ParameterStatus,
+    Pooling,
+    PoolingKind,
+    Report,
+    Task,
+    WeightDiff,
+)
+from headscope.facts.counting import counted, verb
+from headscope.facts.results.check import BuiltFacts
+from headscope.facts.results.environment import tool_version
+from headscope.facts.results.health import HeadHealth, InitialSpread
+from headscope.upstream.peft import plain_name
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from headscope.examination.memory.scorers import Scorer
+    from headscope.model.tensors.held import Held
+    from headscope.trace import HeadProgram, TokenNames
+    from headscope.trace.head import Keep
+
+
+@dataclass(frozen=True, slots=True)
+class LiveModel:
+    """What a model in memory shows without its checkpoint. `alone` has no statuses, `program` runs the head again."""
+
+    unwrapped: Unwrapped
+    task: Task
+    trace: HeadTrace
+    alone: Report
+    program: HeadProgram | None = None
+
+
+def inspect_module(module: nn.Module, asked: ModuleRequest) -> Report:
+    """The examination of `module` as it is: mode, hooks, gradients, random state and device stay untouched.
+
+    `example_inputs` is what its `forward` takes (a mapping, a tensor, or several in order); a model of Transformers
+    needs none. `output` names the scores to examine where the forward returns several. Weights are compared with the
+    checkpoint that the model was loaded from, as in `check`. With `health`, what the numbers of the classifier show.
+    Raises Unsupported where the forward fails or gives no scores.
+    """
+    seen = see(module, asked)
+    report, origin = _compared(seen, asked)
+    if asked.loading_info is not None or origin is not None:
+        report = _with_findings(seen, report, origin)
+    return replace(report, health=live_health(seen, report)) if asked.health else report
+
+
+def live_health(seen: LiveModel, report: Report) -> HeadHealth:
+    """What the numbers of the classifier in memory show."""
+    from headscope.examination.evidence.health import health_of_module
+    from headscope.facts.heads.head import classifier_weight
+
+    if seen.unwrapped.is_sharded:
+        from headscope.checks.health import not_determined
+
+        return not_determined("", "the parameters are sharded: no process holds their whole numbers")
+    weight = classifier_weight(report.head) if report.head else None
+    return health_of_module(seen.unwrapped.module, report, _initial_of(seen, weight))
+
+
+def _initial_of(seen: LiveModel, weight: HeadParameter | None) -> InitialSpread | None:
+    """What the class of the model gives a fresh classifier, if the classifier is that of the class."""
+    from headscope.model.tensors.initialization import initial_spread
+
+    origin, prefix = seen.unwrapped.origin, seen.unwrapped.prefix
+    if weight is None or not weight.name.startswith(prefix):
+        return None
+    stated = built_facts(getattr(origin, "config", None)).initializer_range
+    return initial_spread(origin, plain_name(weight.name.removeprefix(prefix)), stated)
+
+
+def _compared(seen: LiveModel, asked: ModuleRequest) -> tuple[Report, LoadOrigin | None]:
+    """The report with the statuses of the weights, where a checkpoint is known, and that checkpoint."""
+    if asked.loading_info is not None:
+        return with_info(seen, asked.loading_info), None
+    origin = find_origin(seen.unwrapped, seen.task, loaded_from=asked.loaded_from, offline=asked.offline)
+    if isinstance(origin, LoadOrigin):
+        return with_origin(seen, origin), origin
+    gaps = () if origin is None else (origin,)
+    return replace(seen.alone, not_determined=(*seen.alone.not_determined, *gaps)), None
+
+
+def diff_module(module: nn.Module, asked: ModuleRequest) -> Report:
+    """The weights of `module` compared with the checkpoint that it was loaded from. It does not run."""
+    unwrapped = unwrap(module)
+    found = task_of(unwrapped.origin, asked.task)
+    report, _ = _compared(_seen(unwrapped, found, _untraced(unwrapped.module), asked.labels), asked)
+    return replace(report, command="diff-weights", head=None)
+
+
+def _untraced(module: nn.Module) -> HeadTrace:
+    """What is known of a head without a run of the model: where its base model lies."""
+    from headscope.trace.record.base import base_module
+    from headscope.trace.record.names import ModelNames
+
+    base = base_module(module)
+    name = "" if base is None else ModelNames(module).modules.get(id(base), "")
+    return HeadTrace((), Pooling(PoolingKind.OTHER, (), "", ()), (), "", (), (), name, ())
+
+
+def _with_findings(seen: LiveModel, report: Report, origin: LoadOrigin | None) -> Report:
+    profile = likely_profile(report)
+    found = findings_of(report, profile, config_of(seen), live_facts(seen, origin))
+    return replace(report, findings=found, profile=profile)
+
+
+def see(module: nn.Module, asked: ModuleRequest | None = None) -> LiveModel:
+    """What `module` shows on its own; see `inspect_module`. With `verify`, the effect of padding is measured too."""
+    asked = asked or ModuleRequest()
+    unwrapped = unwrap(module)
+    inner, found = unwrapped.module, task_of(unwrapped.origin, asked.task)
+    programs: list[HeadProgram] = []
+    with uncompiled(inner):
+        trace = _traced(unwrapped, asked.example_inputs, found, asked.output, programs.append)
+    trace = _with_padding(trace, inner, found) if asked.verify else unless_contradicted(trace)
+    return replace(_seen(unwrapped, found, trace, asked.labels), program=programs[-1])
+
+
+def _seen(unwrapped: Unwrapped, found: Task, trace: HeadTrace, labels: tuple[str, ...]) -> LiveModel:
+    inner = unwrapped.module
+    names, notes = labels_of(unwrapped.origin, trace, found, labels, unwrapped.scorer)
+    diff = nothing_loaded(inner, trace)
+    head = join_head(trace, diff)
+    report = Report(
+        tool_version=tool_version(),
+        command="inspect",
+        environment=environment(),
+        checkpoint=facts_in_memory(inner),
+        model=live_model_facts(unwrapped, found, names, trace, diff=diff, head=head),
+        weights=diff,
+        head=head,
+        notes=(*(unwrapped.scorer.notes if unwrapped.scorer else ()), *trace.notes, *notes),
+        not_determined=trace.not_determined,
+    )
+    return LiveModel(unwrapped, found, trace, report)
+
+
+def with_info(seen: LiveModel, info: Mapping[str, Any]) -> Report:
+    """The report with the statuses that `from_pretrained` told and the marks that it left. Raises UsageError."""
+    held, prefix = _held(seen), seen.unwrapped.prefix
+    given = diff_of_info(_of_origin(seen), info, frozenset(name.removeprefix(prefix) for name in held.of_adapter))
+    report = _with_given(seen, prefixed(given, prefix), Present(held, {}, frozenset(), marks_count=True, prefix=prefix))
+    return replace(report, notes=(*_notes_on_gaps(seen, report, held, frozenset()), *report.notes))
+
+
+def _of_origin(seen: LiveModel) -> tuple[ParameterOrigin, ...]:
+    """The parameters of the part that `from_pretrained` may have loaded, under the names that it has there."""
+    prefix = seen.unwrapped.prefix
+    return tuple(
+        replace(item, name=item.name.removeprefix(prefix))
+        for item in seen.alone.weights.parameters
+        if item.name.startswith(prefix)
+    )
+
+
+def _held(seen: LiveModel) -> Held:
+    """What the parameters show; those of a whole copy have no numbers, and the loader's marks are on other tensors."""
+    from headscope.model.tensors.held import held_by
+
+    held = held_by(seen.unwrapped.module)
+    return replace(held, empty=frozenset(), marked=frozenset()) if seen.unwrapped.is_sharded else held
+
+
+def _with_given(seen: LiveModel, given: WeightDiff, present: Present) -> Report:
+    diff = joined(seen.alone.weights, given, present)
+    return replace(seen.alone, weights=diff, head=join_head(seen.trace, diff))
+
+
+def with_origin(seen: LiveModel, origin: LoadOrigin) -> Report:
+    """The report compared with the checkpoint that the model was loaded from, number by number where that is cheap."""
+    from headscope.examination.memory.stored_numbers import same_numbers
+
+    module, prefix = seen.unwrapped.module, seen.unwrapped.prefix
+    held, resized = _held(seen), embeddings_of(module, seen.unwrapped.origin)
+    same = same_numbers(module, origin, frozenset(seen.trace.parameters))
+    present = Present(held, same, resized, marks_count=not origin.was_named, prefix=prefix)
+    report = _with_given(seen, origin.given, present)
+    compared = report.head is not None and all(
+        item.name in same
+        for item in (report.head.parameters or report.weights.parameters)
+        if item.status in (ParameterStatus.LOADED, ParameterStatus.CHANGED)
+        if not isinstance(item, HeadParameter) or item.live
+    )
+    sentence = f"compared with {origin.manifest.reference}, which the model was loaded from"
+    if not compared:
+        sentence += ": the statuses describe that load, not the current values"
+    mismatched = report.weights.mismatched
+    raised = ("shapes differ: the load did not take these tensors from the checkpoint",)
+    return replace(
+        report,
+        checkpoint=replace(checkpoint_facts(origin.manifest), kind=CheckpointKind.MEMORY),
+        notes=(
+            sentence,
+            *(raised if mismatched else ()),
+            *_notes_on_gaps(seen, report, held, resized),
+            *origin.notes,
+            *report.notes,
+        ),
+        not_determined=(*origin.manifest.gaps, *report.not_determined),
+        adapter=origin.adapter,
+    )
+
+
+def resized_in(seen: LiveModel, report: Report) -> tuple[str, ...]:
+    """The embeddings whose rows are others than in the checkpoint."""
+    module = seen.unwrapped.module
+    resized = embeddings_of(module, seen.unwrapped.origin)
+    numbered = {name for name, item in module.named_parameters(remove_duplicate=False) if not item.is_meta}
+    unknown = (item.name for item in report.weights.parameters if item.status is ParameterStatus.UNKNOWN)
+    return tuple(name for name in unknown if plain_name(name) in resized and name in numbered)
+
+
+def _notes_on_gaps(seen: LiveModel, report: Report, held: Held, resized: frozenset[str]) -> Iterator[str]:
+    """Why the status of parameters is open."""
+    unknown = [item.name for item in report.weights.parameters if item.status is ParameterStatus.UNKNOWN]
+    empty = [name for name in unknown if name in held.empty]
+    prefix, is_sharded = seen.unwrapped.prefix, seen.unwrapped.is_sharded
+    beside = [name for name in unknown if not name.startswith(prefix) and name not in empty]
+    rows = [name for name in unknown if plain_name(name) in resized and name not in (*empty, *beside)]
+    rows = [] if is_sharded else rows
+    other = [name for name in unknown if name not in (*empty, *rows, *beside)]
+    if empty:
+        yield f"{counted(len(empty), 'parameter')} {verb(len(empty))} on the meta device, without numbers"
+    if rows:
+        yield f"not the size that the checkpoint has, so resized or new: {', '.join(rows)}"
+    if beside:
+        loaded = type(seen.unwrapped.origin).__name__
+        yield (
+            f"{counted(len(beside), 'parameter')} {verb(len(beside))} not part of the {loaded} that the checkpoint "
+            "gave, so headscope can't tell where they come from"
+        )
+    if other and is_sharded:
+        yield f"{counted(len(other), 'parameter')} {verb(len(other))} sharded, so not compared with the checkpoint"
+    elif other:
+        yield (
+            f"{counted(len(other), 'parameter')} {verb(len(other), 'lacks', 'lack')} the mark of Transformers' loader, "
+            "as in a copied model, and could not be compared with the checkpoint"
+        )
+
+
+def config_of(seen: LiveModel) -> dict[str, Any]:
+    """The model's own configuration as plain values; empty for a module without one."""
+    written = getattr(getattr(seen.unwrapped.origin, "config", None), "to_dict", None)
+    return dict(written()) if callable(written) else {}
+
+
+def live_facts(seen: LiveModel, origin: LoadOrigin | None = None) -> BuiltFacts:
+    """What the model's own configuration says; only what the checkpoint was made for is the checkpoint's.
+
+    A library that makes scores itself decides what a checkpoint is for.
+    """
+    inner = seen.unwrapped.origin
+    built = with_tables(built_facts(getattr(inner, "config", None)), inner)
+    return built if origin is None or seen.unwrapped.scorer is not None else with_purpose(built, origin.manifest)
+
+
+def _traced(unwrapped: Unwrapped, example_inputs: Any, task: Task, output: str | None, keep: Keep) -> HeadTrace:
+    """The head trace; a model of Transformers runs on the probe that its checkpoint would be traced with."""
+    from transformers import PreTrainedModel
+
+    from headscope.model.quiet import quiet
+    from headscope.trace import trace_head
+
+    module = unwrapped.module
+    if example_inputs is not None or not isinstance(unwrapped.origin, PreTrainedModel):
+        return _trace(module, example_inputs, task, output, keep)
+    with quiet():
+        if unwrapped.scorer is not None:
+            return _trace_scorer(unwrapped.scorer, task, output, keep)
+        assert isinstance(module, PreTrainedModel)
+        return trace_head(module, task, token_names(module), verify=True, output=output, keep=keep)
+
+
+def _trace_scorer(scorer: Scorer, task: Task, output: str | None, keep: Keep) -> HeadTrace:
+    """The head trace of a scorer, which runs on the probe of the model of Transformers inside."""
+    from headscope.trace.batch.probe_batch import build_probe
+    from headscope.trace.head import read_head
+    from headscope.trace.record.execution import Execution, run_forward
+
+    sizes = frozenset(size for item in scorer.module.parameters() for size in item.shape)
+
+    def run(subject: nn.Module, turn: int, taken: frozenset[int]) -> Execution:
+        inside: Any = subject.get_submodule(scorer.path)
+        probe = replace(build_probe(inside, task, taken | sizes, turn), labels={})
+        return run_forward(subject, probe, hint="give example_inputs that its forward takes", output=output)
+
+    return read_head(scorer.module, run, token_names(scorer.inside), verify=True, keep=keep)
+
+
+def token_names(module: nn.Module) -> TokenNames:
+    """What the tokenizer of the model's family calls its special tokens."""
+    from headscope.model.tokenizers import special_tokens_of
+    from headscope.trace import TokenNames
+
+    tokens = special_tokens_of(str(getattr(getattr(module, "config", None), "model_type", "")))
+    return TokenNames(tokens.first, tokens.eos)
+
+
+def _with_padding(trace: HeadTrace, module: nn.Module, task: Task) -> HeadTrace:
+    from transformers import PreTrainedModel
+
+    from headscope.model.classes.model_request import Choice
+    from headscope.model.tensors.held import has_own_modules
+
+    if not isinstance(module, PreTrainedModel):
+        return trace
+    measured = with_padding(trace, Choice(type(module), task, deepcopy(module.config)))
+    # Measured on a fresh model of the class. A module that was put into this one afterwards may treat padding
+    # differently.
+    if measured.verification is None or not measured.verification.padding or has_own_modules(module):
+        return measured
+    gap = PaddingEffect("any", None, reason=f"some modules are not those of {type(module).__name__}")
+    return replace(measured, verification=replace(measured.verification, padding=(gap,)))
+
+
+def _trace(module: nn.Module, example_inputs: Any, task: Task, output: str | None, keep: Keep) -> HeadTrace:
+    from headscope.trace.batch.examples import probe_from_examples
+    from headscope.trace.head import read_head
+    from headscope.trace.record.execution import Execution, run_forward
+
+    if example_inputs is None:
+        name = type(module).__name__
+        raise UsageError(
+            f"{name} is not a model of Transformers, so headscope doesn't know its inputs", "give example_inputs"
+        )
+
+    def run(subject: nn.Module, turn: int, taken: frozenset[int]) -> Execution:
+        probe = probe_from_examples(subject, example_inputs, taken, turn)
+        return run_forward(subject, probe, hint="give example_inputs that its forward takes", output=output)
+
+    return read_head(module, run, token_names(module), verify=True, keep=keep)

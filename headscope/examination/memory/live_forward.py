@@ -1,0 +1,70 @@
+"""One forward pass of a model in memory: on its own device, with a caller's inputs or with invented ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from headscope.errors import UsageError
+from headscope.examination.base.compiled import uncompiled
+from headscope.examination.memory.module import Unwrapped, unwrap
+from headscope.facts import Task
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from headscope.trace.slice.observe import Observation
+
+_SHARDED = "the parameters are sharded, so the pass shows shapes and no numbers"
+
+
+def observe_live(
+    module: nn.Module, task: Task, *, example_inputs: Any = None, output: str | None = None
+) -> Observation:
+    """What one forward pass of `module` shows. Raises Unsupported where it fails or makes no scores."""
+    from headscope.model.quiet import quiet
+    from headscope.trace.slice.observe import observe_module, probe_of_inputs
+
+    unwrapped = unwrap(module)
+    model = unwrapped.module
+    with quiet(), uncompiled(model):
+        if example_inputs is not None:
+            probe = probe_of_inputs(model, example_inputs)
+            seen = observe_module(model, probe, invented=False, output=output)
+        else:
+            seen = _on_invented_inputs(unwrapped, task, output)
+    return replace(seen, notes=(*seen.notes, _SHARDED)) if unwrapped.is_sharded else seen
+
+
+def _on_invented_inputs(unwrapped: Unwrapped, task: Task, output: str | None) -> Observation:
+    from transformers import PreTrainedModel
+
+    from headscope.trace.batch.probe_batch import build_probe
+    from headscope.trace.slice.observe import observe_module, observe_probe
+
+    model, origin = unwrapped.module, unwrapped.origin
+    if not isinstance(origin, PreTrainedModel):
+        name = type(model).__name__
+        raise UsageError(
+            f"{name} is not a model of Transformers, so headscope doesn't know its inputs", "give example_inputs"
+        )
+    if isinstance(model, PreTrainedModel) and output is None:
+        return observe_probe(model, task)
+    probe = replace(build_probe(origin, task), labels={})
+    return observe_module(model, probe, invented=True, output=output)
+
+
+def device_of(module: nn.Module) -> str:
+    """Where the parameters of a model in memory are, as far as one place says it."""
+    unwrapped = unwrap(module)
+    found = next(iter(unwrapped.held.values()), None)
+    return "meta" if found is None or unwrapped.is_sharded else str(found.device)
+
+
+def runs_by_itself(module: nn.Module) -> bool:
+    """Whether headscope knows the inputs of a model in memory without example_inputs."""
+    from transformers import PreTrainedModel
+
+    unwrapped = unwrap(module)
+    scorer = unwrapped.scorer
+    return isinstance(unwrapped.module, PreTrainedModel) or (scorer is not None and scorer.labels is not None)

@@ -1,0 +1,186 @@
+"""What a caller hands over as a model in memory: unwrapped where that is meant, refused in one sentence where not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from headscope.errors import Unsupported, UsageError
+from headscope.examination.memory.scorers import Scorer, activation_of, scorer_of, scorer_of_setfit, trained_inside
+from headscope.upstream import accelerate
+from headscope.upstream.optional import deepspeed
+from headscope.upstream.optional import sentence_transformers as sentence
+from headscope.upstream.optional.setfit import is_setfit
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+_QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.nn.quantized")
+_ORIGINAL = "give the Python module that it was made from"
+
+
+@dataclass(frozen=True, slots=True)
+class Unwrapped:
+    """The model itself, and what it was wrapped in, outermost first.
+
+    `held` are the parameters of the process under the names of the model. `is_sharded` says that these are parts of
+    whole ones: then `module` is a copy on the meta device, with the whole shapes. `offloaded` reads the tensors that
+    `module` has on the meta device because Accelerate keeps them elsewhere, by their names. `scorer` is set for a
+    module that makes scores of what a model of Transformers inside gives. `activation` is what a wrapper puts on the
+    scores, "" for none that does.
+    """
+
+    module: nn.Module
+    wrappers: tuple[str, ...]
+    held: Mapping[str, nn.Parameter]
+    is_sharded: bool = False
+    scorer: Scorer | None = None
+    activation: str = ""
+    offloaded: Mapping[str, accelerate.Numbers] = field(default_factory=dict)
+
+    @property
+    def origin(self) -> nn.Module:
+        """The part that `from_pretrained` may have loaded: the model of Transformers inside a scorer, or the whole
+        module.
+        """
+        return self.module if self.scorer is None else self.scorer.inside
+
+    @property
+    def prefix(self) -> str:
+        """What is before the names of `origin`."""
+        return f"{self.scorer.path}." if self.scorer is not None and self.scorer.path else ""
+
+
+def unwrap(reference: Any) -> Unwrapped:
+    """The model inside torch.compile, DataParallel, FSDP, DeepSpeed, Lightning and PEFT, adapters and all.
+
+    Raises UsageError or Unsupported for what has no `forward` in Python or no weights to examine.
+    """
+    from torch import nn
+
+    if isinstance(reference, type):
+        raise UsageError(
+            f"{reference.__name__} is a class, not a model", f"give an instance, or a checkpoint with {_AS_CLASS}"
+        )
+    if is_setfit(reference):
+        return _of_scorer(Unwrapped(nn.Identity(), (), {}), scorer_of_setfit(reference))
+    found = _peeled(Unwrapped(reference, (), {}))
+    if not isinstance(found.module, nn.Module):
+        raise Unsupported(
+            f"{_named(found.module)} has no Python forward whose operations headscope can record", _ORIGINAL
+        )
+    _check_kind(found.module)
+    found, shards = _whole(found, reference)
+    found = _trained(found)
+    _check(found.module)
+    if found.scorer is None and (scorer := scorer_of(found.module)) is not None:
+        found = _of_scorer(found, scorer)
+    own = found.module.named_parameters(remove_duplicate=False)
+    return replace(found, held={name: shards.get(id(item), item) for name, item in own})
+
+
+_AS_CLASS = "model_class=..."
+
+
+def _peeled(found: Unwrapped) -> Unwrapped:
+    """What is inside the wrappers, and their names."""
+    while True:
+        inner = _inside(found.module)
+        if inner is None:
+            break
+        activation = activation_of(found.module) if sentence.is_cross_encoder(found.module) else found.activation
+        found = replace(
+            found, module=inner, wrappers=(*found.wrappers, type(found.module).__name__), activation=activation
+        )
+    if _is_prepared(found.module):
+        found = replace(found, wrappers=(*found.wrappers, accelerate.NAME))
+    return found
+
+
+def _trained(found: Unwrapped) -> Unwrapped:
+    """What a LightningModule trains, for a module that is one."""
+    inner = trained_inside(found.module)
+    if inner is None:
+        return found
+    if isinstance(inner, Scorer):
+        return _of_scorer(found, inner)
+    return _peeled(replace(found, module=inner, wrappers=(*found.wrappers, type(found.module).__name__)))
+
+
+def _of_scorer(found: Unwrapped, scorer: Scorer) -> Unwrapped:
+    return replace(
+        found, module=scorer.module, scorer=scorer, activation=scorer.activation or found.activation,
+        held=dict(scorer.module.named_parameters(remove_duplicate=False)),
+    )  # fmt: skip
+
+
+def _whole(found: Unwrapped, root: nn.Module) -> tuple[Unwrapped, dict[int, nn.Parameter]]:
+    """The model with whole parameters, where those in memory are shards of them, and these by the ids of the whole."""
+    from headscope.upstream.sharded import is_fully_sharded, is_sharded, whole_copy, without_hooks
+
+    if not (is_sharded(found.module) or is_sharded(root)):
+        offloaded = accelerate.offloaded(found.module)
+        return replace(found, module=without_hooks(found.module), offloaded=offloaded) if offloaded else found, {}
+    wrappers = found.wrappers + (("FSDPModule",) if is_fully_sharded(found.module) else ())
+    copied = whole_copy(found.module, root)
+    return replace(found, module=copied.module, wrappers=wrappers, is_sharded=True), copied.held
+
+
+def _inside(wrapper: Any) -> Any:
+    """What a wrapper wraps; None for no wrapper."""
+    from torch import nn
+
+    from headscope.upstream.sharded import inside_fsdp
+    from headscope.upstream.torch import inside_checkpointed, inside_compiled, inside_parallel
+
+    if not isinstance(wrapper, nn.Module):
+        return None
+    readers = (
+        inside_compiled, inside_parallel, inside_fsdp, inside_checkpointed, deepspeed.inside_engine,
+        sentence.classifier_inside,
+    )  # fmt: skip
+    module: Any = wrapper
+    for reader in readers:
+        inner = reader(module)
+        if inner is not None:
+            return inner
+    return module.get_base_model() if _is_adapter(module) else None
+
+
+def _is_prepared(module: Any) -> bool:
+    from torch import nn
+
+    return isinstance(module, nn.Module) and accelerate.is_prepared(module)
+
+
+def _is_adapter(module: Any) -> bool:
+    return callable(getattr(module, "get_base_model", None))
+
+
+def _check_kind(module: nn.Module) -> None:
+    import torch
+
+    if isinstance(module, torch.jit.ScriptModule):
+        raise Unsupported(f"{_named(module)} is TorchScript, whose operations headscope can't record", _ORIGINAL)
+
+
+def _check(module: nn.Module) -> None:
+    from torch.nn.parameter import is_lazy
+
+    name = _named(module)
+    packed = next((part for part in module.modules() if type(part).__module__.startswith(_QUANTIZED)), None)
+    if packed is not None:
+        raise Unsupported(
+            f"{name} holds quantized layers ({_named(packed)}) whose weights are packed and not parameters",
+            "give the model before it is quantized",
+        )
+    if any(is_lazy(item) for item in (*module.parameters(), *module.buffers())):
+        raise UsageError(f"{name} holds lazy parameters that have no shape yet", "run one forward pass first")
+    if next(module.parameters(), None) is None:
+        raise Unsupported(f"{name} has no parameters, so there is no head to examine", "give a model with weights")
+
+
+def _named(value: Any) -> str:
+    return str(getattr(value, "original_name", None) or type(value).__name__)

@@ -1,0 +1,165 @@
+"""Objects of other libraries that make the scores themselves: as modules that take what the model inside takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from inspect import signature
+from typing import TYPE_CHECKING, Any
+
+from headscope.errors import Unsupported
+from headscope.examination.base.compiled import uncompiled
+from headscope.upstream.optional import lightning, sentence_transformers, setfit, trl
+
+if TYPE_CHECKING:
+    from torch import nn
+    from transformers import PreTrainedModel
+
+    from headscope.trace.batch.probe_batch import Probe
+
+Call = Callable[[Any, Any, dict[str, Any]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Scorer:
+    """A module whose forward takes the inputs of `inside`, a model of Transformers that it holds at `path`.
+
+    `labels` are the names of the classes; None where they are those of the configuration. `count` is how many scores a
+    text or a token has; None where their shape says it, 0 for an embedding, which is not a score. `activation` makes
+    probabilities of the scores, `padding_side` is that of its tokenizer; "" where nothing says it. `notes` are
+    sentences on what it gives.
+    """
+
+    module: nn.Module
+    inside: PreTrainedModel
+    path: str
+    labels: tuple[str, ...] | None = None
+    activation: str = ""
+    count: int | None = None
+    padding_side: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def scorer_of(module: nn.Module) -> Scorer | None:
+    """The scorer that a module of TRL or sentence-transformers is; None for any other. Raises Unsupported."""
+    if trl.has_value_head(module):
+        note = "the scores are those of the value head, one for each token; the head of the language model is not shown"
+        return _scorer(module, _call_value_head, labels=(), activation="none", count=1, notes=(note,))
+    side = sentence_transformers.padding_side_of(module)
+    if sentence_transformers.is_cross_encoder(module):
+        return _scorer(module, _call_chain, labels=(), activation=activation_of(module), padding_side=side)
+    if sentence_transformers.is_encoder(module):
+        note = f"{type(module).__name__} returns an embedding, not class scores: its head makes the embedding"
+        more = {"count": 0, "activation": "none", "padding_side": side, "notes": (note,)}
+        return _scorer(module, _call_chain, labels=(), **more)
+    return None
+
+
+def scorer_of_setfit(model: Any) -> Scorer:
+    """A SetFitModel with its head as a scorer. Raises Unsupported and UsageError for a head that can't be read."""
+    module, head = setfit.model_of(model)
+    notes: tuple[str, ...] = ()
+    if len(head.labels) == 2 and head.activation == "sigmoid":  # noqa: PLR2004
+        notes = (f"the one score is that of {head.labels[1]}; the probability of {head.labels[0]} is the rest to 1",)
+    path, inside = _inside(module)
+    side = sentence_transformers.padding_side_of(module.model_body)
+    return Scorer(module, inside, path, head.labels, head.activation, padding_side=side, notes=notes)
+
+
+def activation_of(encoder: nn.Module) -> str:
+    """What a CrossEncoder makes of its scores: `sigmoid`, `softmax`, `none`, or the name of another function."""
+    name = sentence_transformers.activation_of(encoder)
+    return {"Identity": "none"}.get(name, name.lower())
+
+
+def _call_value_head(cls: Any, view: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+    return trl.value_of(cls.forward(view, **inputs))
+
+
+def _call_chain(cls: Any, view: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+    return sentence_transformers.scores_of(cls.forward(view, dict(inputs)))
+
+
+def _scorer(module: nn.Module, call: Call, **more: Any) -> Scorer:
+    path, inside = _inside(module)
+    return Scorer(_view(module, call, inside), inside, path, **more)
+
+
+def _inside(module: nn.Module) -> tuple[str, PreTrainedModel]:
+    """The outermost model of Transformers in a module, and its path."""
+    from transformers import PreTrainedModel
+
+    for path, part in module.named_modules():
+        if isinstance(part, PreTrainedModel):
+            return path, part
+    raise Unsupported(f"{type(module).__name__} holds no model of Transformers", "pass a model of Transformers")
+
+
+def _view(module: nn.Module, call: Call, inside: PreTrainedModel) -> nn.Module:
+    """A module of the same parts and names, whose forward takes the inputs of `inside` and gives only the scores."""
+    cls = type(module)
+
+    def forward(self: Any, **inputs: Any) -> Any:
+        return call(cls, self, inputs)
+
+    forward.__signature__ = signature(type(inside).forward)  # type: ignore[attr-defined]  # read by inspect.signature
+    kind = type(cls.__name__, (cls,), {"forward": forward, "__module__": cls.__module__, "__doc__": cls.__doc__})
+    view: nn.Module = object.__new__(kind)
+    # Its own dictionary, but the same tables of parameters and modules: reads of it are reads of them.
+    vars(view).update(vars(module))
+    return view
+
+
+def trained_inside(module: nn.Module) -> nn.Module | Scorer | None:
+    """What a LightningModule trains: the model inside, where its forward only passes that model's scores on.
+
+    A Scorer for a forward that makes scores itself; None for any other module. Raises Unsupported for a LightningModule
+    without a forward that has weights beside one model.
+    """
+    if not lightning.is_lightning(module):
+        return None
+    held = [(name, part) for name, part in module.named_children() if next(part.parameters(), None) is not None]
+    alone = held[0][1] if len(held) == 1 and not list(module.parameters(recurse=False)) else None
+    if lightning.has_forward(module):
+        return alone if alone is not None and passes_on(module, alone) else _own_scorer(module)
+    if alone is not None:
+        return alone
+    names = ", ".join(name for name, _ in held)
+    raise Unsupported(
+        f"{type(module).__name__} has no forward, so headscope can't see how {names} make the scores",
+        "define a forward that returns the scores",
+    )
+
+
+def _own_scorer(module: nn.Module) -> Scorer | None:
+    try:
+        path, inside = _inside(module)
+    except Unsupported:
+        return None
+    return Scorer(module, inside, path)
+
+
+def passes_on(module: nn.Module, inner: nn.Module) -> bool:
+    """Whether a module runs exactly what its part `inner` runs to make the scores, as seen on invented inputs."""
+    from headscope.facts import Task
+    from headscope.model.classes.catalogue import task_of_class
+    from headscope.trace.batch.probe_batch import build_probe
+
+    try:
+        _, model = _inside(inner)
+        task = task_of_class(type(model).__name__) or Task.SEQUENCE_CLASSIFICATION
+        probe = replace(build_probe(model, task), labels={})
+        return _operations(module, probe) == _operations(inner, probe)
+    except Unsupported:  # another signature, or no scores
+        return False
+
+
+def _operations(module: nn.Module, probe: Probe) -> list[tuple[str, str, int]]:
+    """The operations on which the scores of a module depend, by name and place."""
+    from headscope.model.quiet import quiet
+    from headscope.trace.record.execution import run_forward
+
+    with quiet(), uncompiled(module):
+        execution = run_forward(module, probe, hint="")
+    ends = map(execution.graph.producer, execution.logits)
+    return [(item.name, item.file, item.line) for item in execution.graph.before(*ends)]

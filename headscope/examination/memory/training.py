@@ -1,0 +1,209 @@
+"""The gate for a model in memory on its way into training: what the load gave it, and what training will leave out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from headscope.examination.base.configuration import config_facts
+from headscope.examination.base.request import ModuleRequest
+from headscope.examination.evidence.base_numbers import live_base_numbers
+from headscope.examination.evidence.tokenizer import read_tokenizer, with_effects
+from headscope.examination.memory.live import (
+    LiveModel,
+    config_of,
+    live_facts,
+    live_health,
+    resized_in,
+    see,
+    with_info,
+    with_origin,
+)
+from headscope.examination.memory.origin import LoadOrigin, find_origin
+from headscope.facts import ParameterStatus, Profile, Report, Unavailable
+from headscope.facts.results.check import HeadTrial, LiveFacts, Subject, TensorValues
+from headscope.facts.stored.tokenizer import TokenizerFacts
+from headscope.upstream.peft import plain_name
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+
+_ORIGIN = "origin"
+_NAMES_NONE = "headscope doesn't know which checkpoint the model was loaded from"
+_NEVER_LOADED = "the model was not loaded from a checkpoint, so headscope can't see whether its head was trained"
+_SHARDED = Unavailable("values", "the parameters are sharded: no process holds their whole numbers")
+_NO_TOKENIZER = Unavailable("tokenizer", "a model in memory has no tokenizer")
+
+
+def live_subject(
+    module: nn.Module,
+    profile: Profile,
+    asked: ModuleRequest,
+    optimizer: Any = None,
+) -> Subject:
+    """Everything the rules look at, for a model in memory.
+
+    Labels, special tokens and the loss are those of the model's own configuration. The status of its weights comes
+    from the checkpoint it was loaded from: `loaded_from`, or the name that `from_pretrained` leaves in the
+    configuration. Where that cannot be read, the rules on weights are not determined; a model made from a
+    configuration has no checkpoint, and they do not apply, except that nobody knows whether its head was trained:
+    for inference that is not determined. With `loading_info`, which `from_pretrained` returns under
+    `output_loading_info=True`, nothing is read.
+    """
+    seen = see(module, replace(asked, verify=True))
+    subject = Subject(
+        report=seen.alone,
+        profile=profile,
+        config=config_facts(config_of(seen)),
+        built=live_facts(seen),
+        values=None if seen.unwrapped.is_sharded else _live_values(seen),
+        trial=None if seen.unwrapped.is_sharded else _live_trial(seen),
+        numbers=None if seen.unwrapped.is_sharded else live_base_numbers(seen.unwrapped.module, seen.alone),
+        live=_training_facts(seen, optimizer),
+        inapplicable=(_NO_TOKENIZER,),
+    )
+    if asked.loading_info is not None:
+        found = replace(subject, report=with_info(seen, asked.loading_info))
+    else:
+        found = _with_statuses(subject, seen, asked)
+    found = replace(found, health=live_health(seen, found.report))
+    return replace(found, unknown=(*found.unknown, _SHARDED)) if seen.unwrapped.is_sharded else found
+
+
+def _with_statuses(subject: Subject, seen: LiveModel, asked: ModuleRequest) -> Subject:
+    """The subject with what the checkpoint gave, where one is known."""
+    match find_origin(seen.unwrapped, seen.task, loaded_from=asked.loaded_from, offline=asked.offline):
+        case LoadOrigin() as origin:
+            return _compared(subject, seen, origin)
+        case Unavailable() as gap:
+            return replace(subject, unknown=(gap, Unavailable(_ORIGIN, gap.reason)))
+        case _:
+            return _of_unknown_origin(subject)
+
+
+def _of_unknown_origin(subject: Subject) -> Subject:
+    """The subject without a checkpoint to compare with. For training it does not matter what gave the weights."""
+    none = (Unavailable("checkpoint", _NAMES_NONE), _NO_TOKENIZER)
+    if subject.profile is Profile.TRAINING:
+        return replace(subject, inapplicable=(*none, Unavailable(_ORIGIN, _NAMES_NONE)))
+    return replace(subject, inapplicable=none, unknown=(Unavailable(_ORIGIN, _NEVER_LOADED),))
+
+
+def _compared(subject: Subject, seen: LiveModel, origin: LoadOrigin) -> Subject:
+    """The subject with the weights' statuses and the tokenizer of the checkpoint."""
+    report = with_origin(seen, origin)
+    live = replace(subject.live, resized=resized_in(seen, report)) if subject.live else None
+    scorer = seen.unwrapped.scorer
+    tokenizer, unknown, inapplicable = _tokenizer(report, origin, scorer.padding_side if scorer else "")
+    built = live_facts(seen, origin)
+    if tokenizer is not None:
+        tokenizer = with_effects(tokenizer, built, origin.manifest, origin.request)
+    return replace(
+        subject,
+        report=report,
+        values=None if subject.values is None else _with_stored_dtypes(subject.values, report, origin),
+        live=live,
+        built=built,
+        tokenizer=tokenizer,
+        unknown=unknown,
+        inapplicable=inapplicable,
+    )
+
+
+def _tokenizer(
+    report: Report, origin: LoadOrigin, padding_side: str
+) -> tuple[TokenizerFacts | None, tuple[Unavailable, ...], tuple[Unavailable, ...]]:
+    unknown: list[Unavailable] = []
+    inapplicable: list[Unavailable] = []
+    found = read_tokenizer(report, origin.manifest, origin.request, unknown, inapplicable)
+    if found is not None and padding_side:
+        found = replace(found, padding_side=padding_side)
+    return found, tuple(unknown), tuple(inapplicable)
+
+
+def _training_facts(seen: LiveModel, optimizer: Any) -> LiveFacts:
+    """Which parameters of the head training will leave as they are."""
+    from headscope.model.tensors.held import held_by
+
+    module, report = seen.unwrapped.module, seen.alone
+    live = [item.name for item in report.head.parameters if item.live] if report.head else []
+    held = seen.unwrapped.held
+    trained = {name for name in live if name in held and held[name].requires_grad}
+    frozen = tuple(name for name in live if name in held and name not in trained and not _adapted(name, trained))
+    to_save = _modules_to_save(seen, frozen) if held_by(module).of_adapter else ()
+    if optimizer is None:
+        return LiveFacts(frozen, modules_to_save=to_save)
+    optimized = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    left_out = tuple(name for name in live if name in trained and id(held[name]) not in optimized)
+    return LiveFacts(frozen, left_out, to_save)
+
+
+def _modules_to_save(seen: LiveModel, frozen: tuple[str, ...]) -> tuple[str, ...]:
+    """The setting under which PEFT trains the frozen weights, with what it already names."""
+    from headscope.model.loading.adapters import modules_to_save
+
+    names = {plain_name(item.name) for item in seen.alone.weights.parameters}
+    head = {plain_name(item.name) for item in seen.alone.head.parameters} if seen.alone.head else set()
+    modules = {name[:at] for name in names for at, sign in enumerate(name) if sign == "."}
+    kept = {
+        plain_name(item.name.partition(".modules_to_save.")[0])
+        for item in seen.alone.weights.parameters
+        if ".modules_to_save." in item.name
+    }
+    lost = [plain_name(name) for name in frozen]
+    return modules_to_save(lost, sorted(names - head), sorted(modules), sorted(kept))
+
+
+def _adapted(name: str, trained: set[str]) -> bool:
+    """Whether a frozen weight is that of a layer which an adapter trains (`out_proj.base_layer.weight`)."""
+    layer, found, _ = name.rpartition(".base_layer.")
+    return bool(found) and any(other.startswith(f"{layer}.") for other in trained)
+
+
+def _live_values(seen: LiveModel) -> tuple[TensorValues, ...]:
+    """What the numbers of the head's tensors are."""
+    from headscope.model.tensors.values import values_of
+
+    return tuple(values_of(name, tensor) for name, tensor in _live_tensors(seen).items())
+
+
+def _with_stored_dtypes(
+    values: tuple[TensorValues, ...], report: Report, origin: LoadOrigin
+) -> tuple[TensorValues, ...]:
+    """The values, with the dtype of those whose numbers the checkpoint stores as whole ones."""
+    stored = {header.key: header.dtype for header in origin.manifest.tensors}
+    loaded = {
+        item.name: stored.get(item.checkpoint_keys[0], "")
+        for item in (report.head.tensors if report.head else ())
+        if item.status is ParameterStatus.LOADED and len(item.checkpoint_keys) == 1 and item.quantised is None
+        if "float" in item.dtype
+    }
+    whole = {name: dtype for name, dtype in loaded.items() if dtype.startswith(("int", "uint", "bool"))}
+    return tuple(replace(item, whole=whole.get(item.name, "")) for item in values)
+
+
+def _live_tensors(seen: LiveModel) -> dict[str, torch.Tensor]:
+    """The tensors of the head in memory that the scores depend on; those without numbers are left out."""
+    module, head = seen.unwrapped.module, seen.alone.head
+    held = {
+        **dict(module.named_buffers(remove_duplicate=False)),
+        **dict(module.named_parameters(remove_duplicate=False)),
+    }
+    live = [item.name for item in head.tensors if item.live] if head else []
+    return {name: held[name].detach() for name in live if name in held and not held[name].is_meta}
+
+
+def _live_trial(seen: LiveModel) -> HeadTrial:
+    """What the head does with the numbers that it has in memory."""
+    from headscope.examination.evidence.head_trial import try_head
+
+    if seen.program is None:
+        return HeadTrial(why_not="the head path is not known")
+    held, model = _live_tensors(seen), seen.alone.model
+    lost = [name for name in seen.program.tensors if name not in held]
+    found = try_head(
+        seen.program, {name: tensor.cpu() for name, tensor in held.items()}, model.task, model.problem_type
+    )
+    return replace(found, unread=tuple(f"{name} has no numbers in this process" for name in lost))

@@ -1,0 +1,203 @@
+"""Which stored tensors make which of a loaded model's: by name and shape, or by Transformers' own loader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from headscope.errors import Unsupported
+from headscope.examination.evidence.stored_tensors import StoredFiles
+from headscope.examination.memory.live_tensors import LiveTensor, is_of_transformers, models_of_transformers, tensors_of
+from headscope.examination.stored.adapter_share import AdapterShare
+from headscope.examination.stored.key_prefixes import KeyPrefixes, prefixes_between
+from headscope.examination.stored.loader_pairs import LoaderPairs
+from headscope.facts import Carried, CheckpointManifest, ParameterOrigin, ParameterStatus, TensorHeader
+from headscope.upstream.peft import plain_name, rows_of_tokens
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPair:
+    """The stored tensors that make one of the model; `change` are those of an adapter that were merged into it."""
+
+    headers: tuple[TensorHeader, ...]
+    place: StoredFiles
+    change: Mapping[str, TensorHeader] = field(default_factory=dict)
+    is_converted: bool = False
+
+
+class Pairing:
+    """Which stored tensors make which of the model's; `used` are the keys of those that were paired."""
+
+    def __init__(self, module: nn.Module, manifest: CheckpointManifest, places: list[StoredFiles]) -> None:
+        self.module = module
+        self.manifest = manifest
+        self.adapter = AdapterShare(module, manifest.adapter)
+        self.loader = LoaderPairs(module, manifest)
+        self.adapter_files = next((item for item in places if item.manifest is manifest.adapter), None)
+        self.used: set[str] = set()
+        self._base_files = next((item for item in places if item is not self.adapter_files), None)
+        self._headers = {header.key: header for header in manifest.tensors}
+        self._of_modules = dict(_headers_of_modules(manifest, module))
+        names = [plain_name(name) for name in module.state_dict()]
+        self.prefixes = KeyPrefixes() if is_of_transformers(module) else prefixes_between(names, self._headers)
+        self._pairs: dict[str, StoredPair | Unsupported | None] = {}
+        self._converted: dict[torch.dtype, dict[str, torch.Tensor]] = {}
+
+    def is_of_adapter(self, name: str) -> bool:
+        """Whether the adapter's file may hold a tensor, or change it."""
+        if not self.adapter.headers or ".original_module." in name:
+            return False
+        item = self.loader.origins.get(plain_name(name))
+        return self.adapter.has(name) or (item is not None and item.adapter is not None)
+
+    def pair(self, item: LiveTensor) -> StoredPair | None:
+        """The stored tensors behind a tensor; None for none. Raises Unsupported for packed ones."""
+        if item.name not in self._pairs:
+            try:
+                self._pairs[item.name] = self._found(item)
+            except Unsupported as err:
+                self._pairs[item.name] = err
+        found = self._pairs[item.name]
+        if isinstance(found, Unsupported):
+            raise found
+        return found
+
+    def _found(self, item: LiveTensor) -> StoredPair | None:
+        header = self.adapter.header_of(item.name)
+        if header is not None and self.adapter_files is not None:
+            return self._taken(StoredPair((header,), self.adapter_files))
+        return self._in_base(item, self._base_files) if self._base_files is not None else None
+
+    def _in_base(self, item: LiveTensor, base: StoredFiles) -> StoredPair | None:
+        """The stored tensors of the base model, or of the only checkpoint, behind a tensor."""
+        if item.name in self._of_modules:
+            return StoredPair((self._of_modules[item.name],), base)
+        name = self.prefixes.key_of(item.name)
+        origin = self.loader.origins.get(name)
+        change = self._change(item, origin)
+        same = self._headers.get(name)
+        if same is not None and same.shape == tuple(item.tensor.shape) and not change:
+            return self._taken(StoredPair((same,), base))
+        if origin is not None and origin.quantised is not None and not _is_as_stored(item, same):
+            self.used.update(origin.checkpoint_keys)
+            raise Unsupported("the checkpoint holds it packed, and headscope does not unpack numbers", "")
+        if origin is None or not origin.checkpoint_keys:
+            return self._taken(StoredPair((same,), base)) if same is not None else None
+        found = tuple(self._headers[key] for key in origin.checkpoint_keys if key in self._headers)
+        if len(found) < len(origin.checkpoint_keys):
+            return None
+        return self._taken(StoredPair(found, base, change, origin.status is ParameterStatus.LOADED))
+
+    def _change(self, item: LiveTensor, origin: ParameterOrigin | None) -> dict[str, TensorHeader]:
+        """The adapter's tensors that a merge adds to a weight; none where the model holds the adapter beside it."""
+        path = plain_name(item.name).rpartition(".")[0]
+        is_beside = plain_name(item.name) != item.name and path not in self.adapter.held.merged
+        is_merged = origin is not None and origin.adapter is Carried.ADAPTED and not is_beside
+        return self.adapter.changes_at(path) if is_merged else {}
+
+    def _taken(self, pair: StoredPair) -> StoredPair:
+        self.used.update(header.key for header in (*pair.headers, *pair.change.values()))
+        return pair
+
+    def converted(self, name: str, dtype: torch.dtype) -> torch.Tensor:
+        """A tensor as the loader makes it; all that it converts are made together. Raises Unsupported."""
+        from headscope.model.loading.conversion import check_size, converted
+
+        if dtype not in self._converted:
+            check_size(self.module)  # type: ignore[arg-type]  # the loader paired it, so it is Transformers' own
+            pairs = {item.name: found for item in tensors_of(self.module) if (found := self._if_converted(item))}
+            stored = {h.key: pair.place.whole(h) for pair in pairs.values() for h in pair.headers}
+            names = [plain_name(each) for each in pairs]
+            self._converted[dtype] = converted(self.module, names, stored, dtype)  # type: ignore[arg-type]
+        if plain_name(name) not in self._converted[dtype]:
+            raise Unsupported("Transformers' loader makes no such tensor a second time", "")
+        return self._converted[dtype][plain_name(name)].detach()
+
+    def _if_converted(self, item: LiveTensor) -> StoredPair | None:
+        pair = self.pair(item)
+        is_other = pair is not None and (len(pair.headers) > 1 or pair.headers[0].shape != tuple(item.tensor.shape))
+        return pair if is_other and pair is not None and pair.is_converted else None
+
+    def computed(self, item: LiveTensor) -> torch.Tensor | None:
+        """The numbers of a tensor that no file holds: they follow from the adapter, or the class computes them."""
+        return self.adapter.settled.get(item.name, self._buffers.get(item.name))
+
+    @cached_property
+    def _buffers(self) -> Mapping[str, torch.Tensor]:
+        """The buffers that the class computes; none where it cannot be made, or is not one of Transformers."""
+        from headscope.model.loading.conversion import computed_buffers
+
+        found: dict[str, torch.Tensor] = {}
+        for path, part in models_of_transformers(self.module):
+            # PEFT can't put every method on a bare model
+            for names in dict.fromkeys([frozenset[str](), self.adapter.held.active]):
+                with suppress(Unsupported):
+                    made = computed_buffers(part, names)
+                    found |= {f"{path}.{name}".lstrip("."): item for name, item in made.items()}
+        return found
+
+    def rows_behind(self, item: LiveTensor) -> torch.Tensor | None:
+        """The stored rows of an embedding that PEFT copies beside those which it trains; None for another tensor."""
+        is_copy = item.is_buffer and item.name in self.adapter.added
+        name, rows = rows_of_tokens(self.module).get(item.name, ("", ())) if is_copy else ("", ())
+        header = self._headers.get(self.prefixes.key_of(name)) if name else None
+        if header is None or self._base_files is None or item.tensor.dim() != len(header.shape):
+            return None
+        if any(not 0 <= row < header.shape[0] for row in rows):
+            return None
+        return self._base_files.together({header: rows})[header]
+
+    @cached_property
+    def is_scaled(self) -> bool:
+        """Whether the checkpoint says, or its keys show, that the loader scales packed numbers."""
+        keys = (key.rpartition(".")[2] for key in self._headers)
+        return "quantization_config" in self.manifest.config or any("scale" in end for end in keys)
+
+    def is_ignored(self, key: str) -> bool:
+        """Whether a load leaves a stored tensor out on purpose."""
+        if key in self.adapter.headers:
+            return self.adapter.is_second_copy(key)
+        return self.adapter.is_second_copy(key) or self.loader.is_ignored(key)
+
+    @cached_property
+    def _below_bases(self) -> Mapping[str, nn.Module]:
+        """The modules below the base models, by the paths that stored keys may give them."""
+        found: dict[str, nn.Module] = {}
+        for _, part in models_of_transformers(self.module):
+            below = {plain_name(f"{path}.")[:-1]: item for path, item in part.base_model.named_modules() if path}
+            found |= below | {f"{part.base_model_prefix}.{path}": item for path, item in below.items()}
+        return found
+
+    def is_inside_base(self, header: TensorHeader) -> bool:
+        """Whether a stored weight is in a module of the base model that this model has: a layer more, or a bias.
+
+        The class works without what is beside these modules, such as a pooler, and without a parameter for which its
+        module has no slot, such as the token of a masked patch.
+        """
+        parent, _, name = header.key.removeprefix(self.prefixes.of_file).rpartition(".")
+        module = self._below_bases.get(parent)
+        if module is not None:
+            return name not in vars(module) and getattr(module, name, module) is None
+        paths = (parent[:at] for at, sign in enumerate(parent) if sign == ".")
+        return "float" in header.dtype and not self._below_bases.keys().isdisjoint(paths)
+
+
+def _headers_of_modules(manifest: CheckpointManifest, module: nn.Module) -> Iterator[tuple[str, TensorHeader]]:
+    """The tensors of sentence-transformers' modules after the first, by their names in the model."""
+    children = {name for name, _ in module.named_children()}
+    for number, part in enumerate(manifest.sentence.parts if manifest.sentence else ()):
+        if part.folder and str(number) in children:
+            for tensor in part.weights:
+                file = f"{part.folder}/model.safetensors"
+                yield f"{number}.{tensor.name}", TensorHeader(tensor.name, tensor.dtype, tensor.shape, file)
+
+
+def _is_as_stored(item: LiveTensor, header: TensorHeader | None) -> bool:
+    return header is not None and str(item.tensor.dtype) == f"torch.{header.dtype}"

@@ -1,0 +1,322 @@
+"""A loaded model held against the stored bytes of its checkpoint, tensor by tensor.
+
+The loader's own report isn't used: the point is to find a loader that leaves a weight random without reporting it.
+Names and shapes that are the same in model and file are a pair. Only what is left over is paired by running
+Transformers' loader on header-only tensors that track the keys they came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headscope.errors import HeadscopeError, Unsupported, UsageError
+from headscope.examination.base.cache import state_of
+from headscope.examination.base.reading import WITHOUT_WEIGHTS, loadable, read_checkpoint
+from headscope.examination.base.request import Progress, Request
+from headscope.examination.base.tracing import trace_checkpoint
+from headscope.examination.evidence.stored_tensors import StoredFiles, open_stored_files
+from headscope.examination.memory.live import see
+from headscope.examination.memory.live_facts import task_of
+from headscope.examination.memory.live_tensors import LiveTensor, is_of_transformers, prompts_of, tensors_of
+from headscope.examination.memory.module import Unwrapped, unwrap
+from headscope.examination.stored.pairing import Pairing
+from headscope.examination.stored.tensor_checks import IN_A_PICKLE, NOT_GIVEN, checked, open_gaps
+from headscope.facts import CheckpointKind, CheckpointManifest, HeadTrace, TensorHeader, Unavailable
+from headscope.facts.counting import counted, few_of
+from headscope.facts.results.check import HeadTrial
+from headscope.facts.results.verification import LoadedModel, ModelComparison, Scope, TensorCheck, TensorStatus
+from headscope.facts.stored.location import Location
+from headscope.upstream.peft import plain_name
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from headscope.trace import HeadProgram
+
+
+@dataclass(frozen=True, slots=True)
+class _HeadNames:
+    """The tensors of the head, and those that the scores depend on, without PEFT's wrappers in their names.
+
+    `why` says why they are not known; then every tensor counts as one of the head. `has_none`: the model has no head.
+    """
+
+    head: frozenset[str] = frozenset()
+    live: frozenset[str] = frozenset()
+    why: str = ""
+    has_none: bool = False
+    program: HeadProgram | None = None
+
+    @classmethod
+    def of(cls, trace: HeadTrace, program: HeadProgram | None = None) -> _HeadNames:
+        names = (*trace.parameters, *trace.buffers)
+        return cls(frozenset(map(plain_name, names)), frozenset(map(plain_name, trace.live)), program=program)
+
+    def with_ties_of(self, skeleton: nn.Module) -> _HeadNames:
+        """Also the other names of the same tensors: in the model compared, they may be tensors apart."""
+        by_tensor: dict[int, set[str]] = {}
+        for item in tensors_of(skeleton):
+            by_tensor.setdefault(id(item.tensor), set()).add(item.name)
+        groups = [names for names in by_tensor.values() if len(names) > 1]
+        return replace(
+            self,
+            head=self.head.union(*(names for names in groups if names & self.head)),
+            live=self.live.union(*(names for names in groups if names & self.live)),
+        )
+
+    def holds(self, item: LiveTensor) -> bool:
+        """Whether a tensor is one of the head; PEFT's copy of what it trains is not."""
+        return bool(self.why) or (plain_name(item.name) in self.head and ".original_module." not in item.name)
+
+    def depends_on(self, item: LiveTensor) -> bool:
+        return self.reads(plain_name(item.name)) or not item.is_persistent
+
+    def reads(self, name: str) -> bool:
+        """Whether what the model returns depends on a tensor; where that is not known, it counts so."""
+        return bool(self.why) or self.has_none or name in self.live
+
+    @property
+    def why_whole(self) -> str:
+        """Why the head can't be compared alone."""
+        return f"the head could not be traced: {self.why}" if self.why else "the model has no head"
+
+
+def compare_with_checkpoint(
+    module: nn.Module, request: Request, *, head_only: bool = False, progress: Progress | None = None
+) -> ModelComparison:
+    """Every tensor of `module` (with `head_only`, of its head) against the checkpoint that a request names.
+
+    Raises a HeadscopeError where the checkpoint cannot be read or holds no weights.
+    """
+    tell = progress or (lambda sentence: None)
+    unwrapped = unwrap(module)
+    inner = unwrapped.module
+    manifest = read_checkpoint(request, progress)
+    places = _opened(request, manifest)
+    before = _state_of(places)
+    pairing = Pairing(inner, manifest, places)
+    notes = [*pairing.prefixes.notes()]
+    tell("tracing the head")
+    head = _head_of(unwrapped, module, pairing)
+    every = (*tensors_of(inner), *prompts_of(module))
+    own = tuple(item for item in every if not pairing.adapter.is_unused(item))
+    is_part = head_only and not head.why and not head.has_none
+    chosen = [item for item in own if not is_part or head.holds(item) or pairing.is_of_adapter(item.name)]
+    checks = []
+    for number, item in enumerate(chosen, 1):
+        tell(f"comparing {number:,} of {counted(len(chosen), 'tensor')}: {item.name}")
+        is_head, numbers = head.holds(item), unwrapped.offloaded.get(item.name)
+        is_live = head.depends_on(item) or pairing.is_of_adapter(item.name)
+        checks.append(checked(item, pairing, is_head=is_head, is_live=is_live, numbers=numbers))
+    compared = sum(item.status is not TensorStatus.UNKNOWN for item in checks)
+    checks += _dropped(pairing, every, request, head)
+    if head.why or (head_only and not is_part):
+        notes.append(f"every tensor was compared, because {head.why_whole}")
+    if pairing.adapter.inactive:
+        notes.append(f"not compared: {few_of(pairing.adapter.inactive)}, which the model holds and does not use")
+    gaps = (*open_gaps(checks), *pairing.adapter.gaps(), *_beyond(manifest, checks))
+    if any(pairing.adapter.is_not_given(item) for item in own):
+        gaps += (Unavailable("adapter", NOT_GIVEN),)
+    if _state_of(places) != before:
+        gaps += (Unavailable("weights", "the weight files changed while they were compared; run it again"),)
+    return ModelComparison(
+        LoadedModel(
+            reference=manifest.reference,
+            class_name=type(inner).__name__,
+            tensors=tuple(checks),
+            trial=_trial(head.program, unwrapped),
+        ),
+        tuple(notes),
+        (*manifest.gaps, *gaps),
+        sum(place.bytes_read for place in places),
+        Scope(len(own), compared, head_only=is_part),
+    )
+
+
+def _trial(program: HeadProgram | None, unwrapped: Unwrapped) -> HeadTrial | None:
+    """What the loaded head does with its numbers; None where its path, or one of its numbers, isn't at hand."""
+    from headscope.examination.evidence.head_trial import try_head
+
+    if program is None:
+        return None
+    origin = unwrapped.origin
+    held = {item.name: item.tensor.detach() for item in tensors_of(origin) if not item.tensor.is_meta}
+    if any(name not in held or held[name].shape != item.shape for name, item in program.tensors.items()):
+        return None
+    given = {name: held[name].cpu() for name in program.tensors}
+    return try_head(program, given, task_of(origin, None), getattr(origin.config, "problem_type", None))
+
+
+def _opened(request: Request, manifest: CheckpointManifest) -> list[StoredFiles]:
+    found = open_stored_files(request, manifest)
+    if not any(place.manifest.tensors for place in found):
+        raise Unsupported(
+            f"{manifest.reference} holds no weights to compare with",
+            "name the folder or the repository with the weight files; a snapshot has none",
+        )
+    return found
+
+
+def _state_of(places: list[StoredFiles]) -> list[object]:
+    """What tells that a weight file on this machine has changed."""
+    from headscope.checkpoints import files_beside
+
+    return [state_of(files_beside(place.sidecar, [file.name for file in place.manifest.files])) for place in places]
+
+
+def _head_of(unwrapped: Unwrapped, module: nn.Module, pairing: Pairing) -> _HeadNames:
+    """The names of the head's tensors.
+
+    A model whose modules are those of its class is traced without its numbers, as `inspect` does it; any other is run.
+    """
+    from headscope.model.classes.model_request import Choice
+
+    if _has_no_head(unwrapped.origin):
+        return _HeadNames(has_none=True)
+    skeleton = pairing.loader.skeleton() if unwrapped.scorer is None and not unwrapped.is_sharded else None
+    if skeleton is not None:
+        choice = Choice(type(skeleton), task_of(skeleton, None), skeleton.config)
+        traced = trace_checkpoint(skeleton, choice)
+        if traced.trace is not None:
+            return _HeadNames.of(traced.trace, traced.program).with_ties_of(skeleton)
+    try:
+        return _HeadNames.of(see(module).trace)
+    except HeadscopeError as err:
+        return _HeadNames(why=err.message)
+
+
+def _has_no_head(module: Any) -> bool:
+    """Whether a model of Transformers is the base model alone, as its class says."""
+    from headscope.model.classes.catalogue import task_of_class
+
+    if not is_of_transformers(module) or module.base_model is not module:
+        return False
+    return task_of_class(type(module).__name__) is None and module.get_output_embeddings() is None
+
+
+def _trained_for(manifest: CheckpointManifest) -> str:
+    """The classification task of the class that a checkpoint names; "" where that is none."""
+    from headscope.model.classes.catalogue import task_of_class
+
+    named = manifest.config.get("architectures")
+    names = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
+    task = next((found for name in names if (found := task_of_class(name)) is not None), None)
+    return task.value if task else ""
+
+
+def _dropped(pairing: Pairing, own: Iterable[LiveTensor], request: Request, traced: _HeadNames) -> list[TensorCheck]:
+    """The stored tensors that nothing in the model takes; those of a head, its own or the model's, are marked."""
+    for item in own:
+        with suppress(Unsupported):  # its keys are known all the same
+            pairing.pair(item)
+    manifest = pairing.manifest
+    stored = [*manifest.tensors, *(manifest.adapter.tensors if manifest.adapter else ())]
+    used = set(map(plain_name, pairing.used))  # PEFT saves a bias that it trains in a copy under several keys
+    left = [header for header in stored if plain_name(header.key) not in used and not pairing.is_ignored(header.key)]
+    if not left:
+        return []
+    head = _keys_of_own_head(request) if _trained_for(manifest) else frozenset()
+    return [_dropped_tensor(header, pairing, traced, head) for header in left]
+
+
+def _dropped_tensor(header: TensorHeader, pairing: Pairing, traced: _HeadNames, head: frozenset[str]) -> TensorCheck:
+    """A stored tensor that the model lacks; its scores need it if it is of the head, or inside the base model."""
+    lacking = pairing.loader.without_place.get(header.key, frozenset())
+    is_adapters = header.key in pairing.adapter.headers
+    is_head = header.key in head or is_adapters or not traced.head.isdisjoint(lacking)
+    return TensorCheck(
+        name=header.key,
+        status=TensorStatus.DROPPED,
+        shape=header.shape,
+        dtype=header.dtype,
+        keys=(header.key,),
+        is_head=is_head,
+        is_live=is_head or any(map(traced.reads, lacking)) or pairing.is_inside_base(header),
+        reason="the adapter's file holds it" if is_adapters else "",
+    )
+
+
+def _keys_of_own_head(request: Request) -> frozenset[str]:
+    """The stored tensors of the head of the class that a checkpoint names; none where that cannot be examined."""
+    from headscope.examination.checkpoint.examining import examine
+
+    try:
+        report = examine("inspect", request, None).report
+    except HeadscopeError:
+        return frozenset()
+    head = report.head.tensors if report.head else ()
+    return frozenset(key for item in head for key in item.checkpoint_keys)
+
+
+def _beyond(manifest: CheckpointManifest, checks: Iterable[TensorCheck]) -> Iterator[Unavailable]:
+    """What belongs to the checkpoint's head, or may belong to it, and is not compared."""
+    if manifest.sentence is not None and manifest.sentence.classifier:
+        yield Unavailable(manifest.sentence.classifier, IN_A_PICKLE)
+    dropped = [item.name for item in checks if item.status is TensorStatus.DROPPED and not item.is_head]
+    if dropped and not manifest.config.get("architectures"):
+        yield Unavailable(
+            few_of(dropped), "config.json names no class, so whether the load dropped a head is not known"
+        )
+
+
+def load_model(request: Request, loader: str) -> nn.Module:
+    """The model that a loader makes of the checkpoint that a request names. Raises a HeadscopeError."""
+    from headscope.upstream.loaders import LoadRequest, load_with
+
+    manifest = read_checkpoint(request, None)
+    if manifest.kind is CheckpointKind.SNAPSHOT:
+        raise Unsupported(
+            f"{manifest.reference} is {WITHOUT_WEIGHTS[manifest.kind]} to load",
+            "name the folder or the repository with the weight files",
+        )
+    place = loadable(request, manifest)
+    adapter = manifest.adapter
+    if loader != "transformers":
+        place = _as_path(request, place, loader)
+    variant = {"variant": place.variant} if place.variant else {}
+    made: nn.Module = load_with(
+        loader,
+        LoadRequest(
+            reference=place.reference,
+            keywords={name: value for name, value in place.keywords().items() if value is not None} | variant,
+            config=manifest.config,
+            adapter=request.adapter,
+            adapter_config=adapter.config if adapter else None,
+            sentence_class=manifest.sentence.library_class if manifest.sentence else "",
+            num_labels=_class_count(request, manifest),
+        ),
+    )
+    return made
+
+
+def _class_count(request: Request, manifest: CheckpointManifest) -> int | None:
+    """The class count to load with: the requested one, or that of an adapter's head where the base has another."""
+    if manifest.adapter is None or request.num_labels is not None:
+        return request.num_labels
+    from headscope.examination.checkpoint.loading import load_checkpoint
+
+    try:
+        choice, _ = load_checkpoint(request, manifest, lambda _: None)
+    except HeadscopeError:
+        return None  # then the loader says what it makes of it
+    return int(choice.config.num_labels)
+
+
+def _as_path(request: Request, place: Location, loader: str) -> Location:
+    """What a loader gets that takes a path or a Hub ID only. Raises UsageError for options that it can't have."""
+    given = [name for name in ("revision", "variant") if getattr(request.location, name)]
+    folder = Path(place.reference)
+    if place.subfolder and folder.is_dir():
+        place = replace(place, reference=str(folder / place.subfolder), subfolder=None)
+    if place.subfolder:
+        given.append("subfolder")
+    if given:
+        raise UsageError(
+            f"{loader} gets only the path or the Hub ID, so {' and '.join(given)} can't be given",
+            "download the checkpoint, and name the folder",
+        )
+    return place

@@ -1,0 +1,221 @@
+"""What a check starts from and what it comes to."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from headscope.facts.heads.tasks import Task
+from headscope.facts.plain import to_dict
+from headscope.facts.results.health import HeadHealth, InitialSpread
+from headscope.facts.results.labeled import DataFacts
+from headscope.facts.results.report import SCHEMA_VERSION, Finding, Profile, Report
+from headscope.facts.stored.checkpoint import Unavailable
+from headscope.facts.stored.tokenizer import TokenizerFacts
+
+
+class Verdict(StrEnum):
+    """What a check comes to."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    NOT_DETERMINED = "not_determined"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFacts:
+    """What `config.json` itself says, before Transformers fills in defaults; None and () where it says nothing.
+
+    `id2label` and `label2id` keep their entries as written: pairs of key and value as text.
+    """
+
+    num_labels: int | None = None
+    id2label: tuple[tuple[str, str], ...] = ()
+    label2id: tuple[tuple[str, str], ...] = ()
+    problem_type: str | None = None
+    has_auto_map: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltFacts:
+    """What the configuration is once Transformers has built it. Ids are token ids.
+
+    `padding_side` is where the family's tokenizers pad by default. `kind` is a word for what the
+    checkpoint was made for where that is not a classifier: `language model`, `base model`,
+    `sentence embedder`, `sparse encoder`.
+    `trained_for` is the task of the class that its configuration names, None where it names no classification class.
+    `initial` is what the class's own initialization gives the classifier, None where that is not known.
+    `token_ids` are the ids of special tokens by role (`pad`, `eos`, ...), `embedding_rows` the rows of the word
+    embeddings, and `positions` is how many the configuration names, None where there are none.
+    """
+
+    num_labels: int
+    vocab_size: int | None = None
+    pad_token_id: int | None = None
+    eos_token_ids: tuple[int, ...] = ()
+    initializer_range: float | None = None
+    padding_side: str = "right"
+    kind: str | None = None
+    trained_for: Task | None = None
+    initial: InitialSpread | None = None
+    token_ids: tuple[tuple[str, int], ...] = ()
+    embedding_rows: int | None = None
+    positions: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TensorValues:
+    """What the numbers of a tensor are once the loader has cast them to the model's dtype.
+
+    `whole` names the dtype that the checkpoint stores it in where that holds whole numbers only; "" for floats.
+    """
+
+    name: str
+    count: int
+    nan: int = 0
+    inf: int = 0
+    zeros: int = 0
+    whole: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadTrial:
+    """What the head did with its real numbers, run on random hidden states of ordinary and of large size.
+
+    `why_not` says why it could not be tried, "" if it was. `fails` is how its forward fails, "" where it runs; `finite`
+    says whether its scores are finite and below 1e30. `moves` says whether some input changes how the scores compare
+    (a single score: whether it changes at all), and `winner` is the class that scores highest for every input, None
+    where inputs change it. `stuck` are classes whose score no input changes, where it changes others. `unread` says
+    which numbers were not read: those were made up. `bytes_read` and `requests` are what reading the others took.
+    """
+
+    why_not: str = ""
+    fails: str = ""
+    finite: bool = True
+    moves: bool = True
+    winner: int | None = None
+    stuck: tuple[int, ...] = ()
+    unread: tuple[str, ...] = ()
+    bytes_read: int = 0
+    requests: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BaseNumbers:
+    """What the numbers outside the head are, as the loader gives them: all of `tensors` were read.
+
+    `broken` hold NaN or infinity, `zeros` are zeros only: matrices, and vectors such as the scales of a norm, without
+    which a small random model of the class gives all inputs the same scores. Where there are some, `answers` says
+    whether the scores of the model, run on several inputs, depend on them; None where it could not be run.
+    """
+
+    tensors: int
+    broken: tuple[str, ...] = ()
+    zeros: tuple[str, ...] = ()
+    answers: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFacts:
+    """A model in memory on its way into training: which parameters that the scores depend on will not be trained.
+
+    `not_optimized` is None where no optimizer was given. `modules_to_save` is the setting under which PEFT, where it
+    wraps the model, trains the frozen ones. `resized` are the embeddings with another number of rows than in the
+    checkpoint.
+    """
+
+    frozen: tuple[str, ...]
+    not_optimized: tuple[str, ...] | None = None
+    modules_to_save: tuple[str, ...] = ()
+    resized: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the rules look at beside the report; see `Subject` for the fields."""
+
+    tokenizer: TokenizerFacts | None
+    values: tuple[TensorValues, ...] | None
+    unknown: tuple[Unavailable, ...]
+    inapplicable: tuple[Unavailable, ...]
+    health: HeadHealth | None = None
+    trial: HeadTrial | None = None
+    numbers: BaseNumbers | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Everything a rule may look at.
+
+    `tokenizer`, `values` and `live` are None where there are none; then `unknown` (it should have been there and could
+    not be read) or `inapplicable` (the checkpoint is of a kind that has none) names it with a reason.
+    `numbers` is what the numbers outside the head are, None where they were not read.
+    `wanted_num_labels` and `wanted_labels` are what the user asked for. `data` are the labels of the user's own data;
+    without them the rules that need them are skipped. `health` is what the numbers of the classifier show and `trial`
+    what the head does with them, None where they were not read.
+    """
+
+    report: Report
+    profile: Profile
+    config: ConfigFacts
+    built: BuiltFacts
+    tokenizer: TokenizerFacts | None = None
+    values: tuple[TensorValues, ...] | None = None
+    live: LiveFacts | None = None
+    wanted_num_labels: int | None = None
+    wanted_labels: tuple[str, ...] = ()
+    unknown: tuple[Unavailable, ...] = ()
+    inapplicable: tuple[Unavailable, ...] = ()
+    data: DataFacts | None = None
+    health: HeadHealth | None = None
+    trial: HeadTrial | None = None
+    numbers: BaseNumbers | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """A finding that the user chose to ignore, and why."""
+
+    finding: Finding
+    """What was found."""
+    reason: str
+    """Why it is ignored, as the settings or the baseline say."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What the rules say of one model; its fields are the JSON of `check`."""
+
+    tool_version: str
+    command: str
+    reference: str
+    profile: Profile
+    """What the findings are weighed for."""
+    verdict: Verdict
+    """`failed`: a finding reaches `--fail-on`; `not_determined`: one might; or `passed`."""
+    findings: tuple[Finding, ...]
+    """What the rules found, less what is ignored."""
+    ignored: tuple[Ignored, ...]
+    """Findings that were ignored, each with the reason given for it."""
+    not_determined: tuple[Unavailable, ...]
+    not_applicable: tuple[Unavailable, ...]
+    """Rules that this kind of checkpoint gives nothing to look at, each with the reason."""
+    rules: tuple[str, ...]
+    """The IDs of the rules that ran."""
+    not_read: tuple[str, ...] = ()
+    """What of the checkpoint the verdict says nothing about, because it was not read."""
+    notices: tuple[str, ...] = ()
+    """Sentences a reader must see, such as that a bundled snapshot stood in for the Hub."""
+    report: Report | None = field(default=None, metadata={"json": None})
+    data: DataFacts | None = None
+    """The labeled data that the classes were compared with; null without `--data`."""
+    schema_version: str = SCHEMA_VERSION
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The rules that had something to look at; `rules` names all that were selected."""
+        without = {gap.what.partition(" ")[0] for gap in self.not_applicable}
+        return tuple(name for name in self.rules if name not in without)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as plain JSON values."""
+        return to_dict(self)

@@ -1,0 +1,185 @@
+"""One whole examination, frozen; its fields are the JSON of `inspect`."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from headscope.facts.heads.head import Head
+from headscope.facts.heads.repaired import Repaired
+from headscope.facts.heads.tasks import Task
+from headscope.facts.plain import to_dict
+from headscope.facts.results.environment import Environment
+from headscope.facts.results.health import HeadHealth
+from headscope.facts.stored.adapter import AdapterFacts
+from headscope.facts.stored.checkpoint import CheckpointFacts, Unavailable
+from headscope.facts.stored.weights import ParameterStatus, WeightDiff
+
+SCHEMA_VERSION = "1.0"
+
+
+class Severity(StrEnum):
+    """How much a finding matters."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+class Profile(StrEnum):
+    """What the model will be used for next."""
+
+    TRAINING = "training"
+    INFERENCE = "inference"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing worth knowing: a rule's id, a sentence, and what to do; `code` does it, where code can."""
+
+    id: str
+    """The rule's id, such as `HS102`; ids are never used again."""
+    severity: Severity
+    """How much it matters for the profile."""
+    title: str
+    """What it is, in a few words."""
+    message: str
+    """What was found in this checkpoint."""
+    remedy: str
+    """What to do."""
+    parameters: tuple[str, ...] = ()
+    """The parameters that it is about; may be empty."""
+    url: str = ""
+    """Where the rule is explained."""
+    code: str = ""
+    """Code or a command that does it; may be empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterCounts:
+    """Parameters in elements: all, in the base model, in the head, and those of the head that reach the logits."""
+
+    total: int
+    """All parameters, in elements."""
+    base: int
+    """Those outside the head."""
+    head: int
+    """Those of the head."""
+    live_head: int
+    """Those of the head that the logits depend on."""
+    other_heads: int = 0
+    """Those that only other scores of the same forward depend on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantisation:
+    """How a checkpoint is quantized; `head_quantised` is None if that is unknown."""
+
+    method: str
+    """The method, as the configuration names it."""
+    bits: int | None
+    """Bits of a weight; null where the settings do not say."""
+    head_quantised: bool | None
+    """Whether the head is packed too; null if that is unknown."""
+    skipped: tuple[str, ...] = ()
+    """Modules that the settings leave alone."""
+    skips_head: bool | None = None
+    """Whether the classifier is among those; null where the settings name none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """The model as the class and the configuration make it."""
+
+    class_name: str = field(metadata={"json": "class"})
+    """The class of Transformers that was built."""
+    task: Task
+    """The task it was built for."""
+    num_labels: int
+    """How many classes it scores."""
+    labels: tuple[str, ...]
+    """Their names, in the order of the scores."""
+    labels_are_placeholders: bool
+    """Whether those are `LABEL_0`, `LABEL_1`, ... because nobody named them."""
+    problem_type: str | None
+    """The kind of problem, as configured or as one label with MSELoss implies; otherwise null."""
+    loss: str
+    """The loss that applies to these labels, by PyTorch's name, or `not determined`."""
+    activation: str
+    """What makes scores probabilities: `softmax`, `sigmoid`, `none`, another, or `not determined`."""
+    parameters: ParameterCounts
+    """How many parameters there are, and where."""
+    dtype: str
+    """The number format of the parameters."""
+    quantization: Quantisation | None = None
+    """How the checkpoint is quantized; null where it is not."""
+    padding_side: str = ""
+    """The side on which the family's tokenizer pads by default; empty for other inputs than texts."""
+    reads_problem_type: bool | None = None
+    """Whether the forward reads problem_type; null if it was not seen to compute a loss."""
+    problem_type_implied: bool = False
+    """Whether the config sets no problem_type, and problem_type is what one label means."""
+    wrappers: tuple[str, ...] = ()
+    """Classes that a model in memory was wrapped in, outermost first, such as `OptimizedModule`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The facts of one examination; `notes` are sentences on what was observed. `to_dict()` is what `--json` prints.
+
+    `to_dict()` is what `--json` prints.
+    """
+
+    tool_version: str
+    command: str
+    environment: Environment
+    checkpoint: CheckpointFacts
+    model: ModelFacts
+    weights: WeightDiff
+    """Which parameters the checkpoint gives, and which it does not."""
+    head: Head | None
+    """The path from the hidden states to the logits; null where it could not be traced."""
+    findings: tuple[Finding, ...] = ()
+    """What the rules found, as in `check`; empty where `profile` is null."""
+    notes: tuple[str, ...] = ()
+    not_determined: tuple[Unavailable, ...] = ()
+    adapter: AdapterFacts | None = None
+    """The PEFT adapter on top of the checkpoint; null where there is none."""
+    profile: Profile | None = None
+    """What the findings are weighed for; null if no rule ran."""
+    repaired: Repaired | None = None
+    """What the checkpoint would give after its repair, which `from_pretrained` does not do; null if none is needed or
+    its keys can't be read. All other fields show what `from_pretrained` really loads."""
+    health: HeadHealth | None = None
+    """Whether the classifier was ever trained; null without `--health`."""
+    schema_version: str = SCHEMA_VERSION
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain JSON values: lists, dicts, strings, numbers."""
+        return to_dict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Names of the parameters and persistent buffers that the checkpoint did not give and that the logits depend on."""
+
+    head: tuple[str, ...]
+    elsewhere: tuple[str, ...]
+
+
+def find_missing(report: Report) -> Missing:
+    """The new and mismatched parameters in use; those beside every path to the logits don't count."""
+    missing = (*report.weights.new, *(item.parameter for item in report.weights.mismatched))
+    if report.head is None:
+        return Missing((), missing)
+    own = {item.name: item for item in report.head.tensors}
+    ignored = tuple(name for name, item in own.items() if item.status is ParameterStatus.IGNORED)
+    beside = set(report.head.not_live)
+    counted = [name for name in (*missing, *ignored) if name not in beside]
+    return Missing(
+        tuple(name for name in counted if name in own and own[name].live),
+        tuple(name for name in counted if name not in own and not _is_beside(name, report.head)),
+    )
+
+
+def _is_beside(name: str, head: Head) -> bool:
+    return any(name.startswith(f"{module.path}.") for module in head.unused_modules)

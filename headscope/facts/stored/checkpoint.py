@@ -1,0 +1,170 @@
+"""What a checkpoint is made of: files, tensor headers, configuration; no weights."""
+
+import json
+from copy import deepcopy
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any
+
+from headscope.facts.stored.sentence import SentencePipeline
+from headscope.facts.stored.states import CheckpointState
+
+LABEL_MAPS = frozenset({"id2label", "label2id"})
+"""The fields of a configuration that may hold a million entries."""
+
+
+class CheckpointKind(StrEnum):
+    """Where the facts of a checkpoint were read."""
+
+    HUB = "hub"
+    LOCAL = "local"
+    SNAPSHOT = "snapshot"
+    ADAPTER = "adapter"
+    MEMORY = "memory"
+
+
+class WeightsFormat(StrEnum):
+    """How the weights are stored."""
+
+    SAFETENSORS = "safetensors"
+    TORCH = "torch"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Unavailable:
+    """Something that could not be determined, and why."""
+
+    what: str
+    """What could not be determined, or does not apply."""
+    reason: str
+    """Why."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TensorHeader:
+    """One tensor of a checkpoint as its file's header describes it."""
+
+    key: str
+    """The tensor's name in the file."""
+    dtype: str
+    """Its number format, by PyTorch's name."""
+    shape: tuple[int, ...]
+    """The sizes of its axes, in elements as stored."""
+    file: str = ""
+    """The file that holds it."""
+    data: tuple[int, int] | None = field(
+        default=None, compare=False, repr=False, metadata={"json": None, "stored": False}
+    )
+    """Where its numbers are in a safetensors file: their first byte, and the byte after the last."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class WeightFile:
+    """One weight file: its name inside the checkpoint, and its size in bytes (None where unknown)."""
+
+    name: str
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ScoreHead:
+    """A head that another library saved beside the model, and that no class of Transformers loads."""
+
+    name: str
+    """The prefix of its tensors."""
+    scores: int
+    """How many scores its last matrix makes."""
+    weight: str
+    """That matrix."""
+    tensors: tuple[str, ...]
+    """All its tensors, by their keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointManifest:
+    """Everything read of a checkpoint: its configuration and every tensor's key, shape, dtype and file.
+
+    `config_text` is `config.json` as canonical JSON (sorted keys). `shared` groups the keys whose tensors
+    use one storage (PyTorch files only). `notices` are sentences a reader must see (a bundled
+    snapshot stood in for the Hub). `gaps` name what could not be read (a missing shard). With a PEFT adapter the
+    manifest is that of the base model: `adapter` is the adapter's own; `base`, `base_revision` and `base_commit` say
+    where the base model was read, while `reference`, `revision` and `commit` are the adapter's.
+    `sentence` is what sentence-transformers puts after the model, None for other checkpoints. `requests` counts those
+    to the Hub, redirects and repetitions among them. `states` are those in which its files were found; `repaired` is
+    the manifest that their repair would give, None where there is nothing to repair or its keys cannot be read.
+    """
+
+    reference: str
+    kind: CheckpointKind
+    format: WeightsFormat
+    config_text: str
+    tensors: tuple[TensorHeader, ...]
+    files: tuple[WeightFile, ...]
+    revision: str | None = None
+    commit: str | None = None
+    bytes_read: int = 0
+    shared: tuple[tuple[str, ...], ...] = ()
+    notices: tuple[str, ...] = ()
+    gaps: tuple[Unavailable, ...] = ()
+    adapter: "CheckpointManifest | None" = None
+    base: str = ""
+    base_revision: str | None = None
+    base_commit: str | None = None
+    sentence: SentencePipeline | None = None
+    requests: int = 0
+    states: tuple[CheckpointState, ...] = ()
+    repaired: "CheckpointManifest | None" = None
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The parsed configuration: a fresh dict at every call, but for the maps of labels, which nobody changes."""
+        return {name: value if name in LABEL_MAPS else deepcopy(value) for name, value in _parsed(self.config_text)}
+
+    @property
+    def bytes_total(self) -> int:
+        """Bytes of all weight files whose size is known."""
+        return sum(file.size or 0 for file in self.files)
+
+
+@lru_cache(maxsize=1)
+def _parsed(text: str) -> tuple[tuple[str, Any], ...]:
+    return tuple(json.loads(text).items())
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFacts:
+    """The checkpoint as a report shows it; `states` are those in which it was found, none for a clean one."""
+
+    reference: str
+    kind: CheckpointKind
+    """Where the facts were read."""
+    revision: str | None
+    """The requested branch, tag or commit; null if there was none."""
+    commit: str | None
+    """The commit of the repository; null where there is none."""
+    format: WeightsFormat
+    """How the weights are stored."""
+    files: tuple[str, ...]
+    """The weight files, by their names in the checkpoint."""
+    tensors: int
+    """How many tensors the weight files hold."""
+    bytes_read: int
+    """Bytes that were read of the checkpoint."""
+    bytes_total: int
+    """Bytes of all weight files whose size is known."""
+    architectures: tuple[str, ...]
+    """The classes that the configuration names."""
+    model_type: str | None
+    """The family, as the configuration names it; null where it names none."""
+    notices: tuple[str, ...] = field(default=())
+    """Sentences a reader must see, such as that a bundled snapshot stood in for the Hub."""
+    sentence_transformers: SentencePipeline | None = None
+    """What sentence-transformers puts after the model; null for other checkpoints."""
+    requests: int = 0
+    """Requests to the Hub, redirects and repetitions among them."""
+    states: tuple[CheckpointState, ...] = ()
+    """In which states the checkpoint was found; empty for what `save_pretrained` writes."""
+    score_heads: tuple[ScoreHead, ...] = ()
+    """Heads that other libraries saved beside the model, such as TRL's `v_head`."""

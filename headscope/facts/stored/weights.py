@@ -1,0 +1,152 @@
+"""Which parameters the checkpoint gave, and which it did not."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from headscope.facts.stored.adapter import Carried
+from headscope.facts.stored.checkpoint import TensorHeader, Unavailable
+
+
+class ParameterStatus(StrEnum):
+    """What loading the checkpoint does to one parameter.
+
+    `ignored`: not in the checkpoint, and Transformers does not count it as missing (it makes it itself);
+    `unknown`: the checkpoint could not be read whole, or a model in memory does not show it; `changed`: a model in
+    memory holds other numbers than the load gave: trained, replaced or filled by an adapter since.
+    """
+
+    LOADED = "loaded"
+    NEW = "new"
+    MISMATCHED = "mismatched"
+    TIED = "tied"
+    IGNORED = "ignored"
+    UNKNOWN = "unknown"
+    CHANGED = "changed"
+
+
+NEW_AT_LOAD = (ParameterStatus.NEW, ParameterStatus.MISMATCHED)
+"""The statuses of a parameter that the load initializes at random."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Mismatch:
+    """A parameter whose shape in the checkpoint differs from the model's: it is newly initialized."""
+
+    parameter: str
+    """The parameter, which is newly initialized."""
+    checkpoint_shape: tuple[int, ...]
+    """Its shape in the checkpoint."""
+    model_shape: tuple[int, ...]
+    """Its shape in the model."""
+
+
+def modern_name(key: str) -> str:
+    """A key with the names that Transformers gives to the LayerNorm weights of old checkpoints."""
+    for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
+        if key.endswith(old):
+            return key.removesuffix(old) + new
+    return key
+
+
+def stored_classes(stored: tuple[int, ...], built: tuple[int, ...], num_labels: int) -> int | None:
+    """The class count of a stored shape, told by the one axis in which it differs from the model's; None for others."""
+    differing = [axis for axis, size in enumerate(built) if size != stored[axis]] if len(stored) == len(built) else []
+    if len(differing) != 1 or built[differing[0]] != num_labels:
+        return None
+    return stored[differing[0]] or None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Tie:
+    """A parameter that is the same tensor as `source` and takes its values."""
+
+    parameter: str
+    """The parameter."""
+    source: str
+    """The parameter whose tensor it is."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Rename:
+    """A parameter that was loaded from checkpoint keys of other names (renamed, fused or split)."""
+
+    parameter: str
+    """The parameter in the model."""
+    checkpoint_keys: tuple[str, ...]
+    """The tensors of other names that fill it (renamed, fused or split)."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class UnusedGroup:
+    """Unused checkpoint keys of one origin: `description` is a word on what they were, or empty."""
+
+    keys: tuple[str, ...]
+    """Tensors of the checkpoint that nothing takes."""
+    description: str
+    """What they were, such as `masked-LM head`; empty where that is not known."""
+    classes: tuple[str, ...] = ()
+    """Classes of the family that would have used them."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class DroppedGroup:
+    """Unused checkpoint keys inside the model: this configuration leaves no place for them, and scores differ."""
+
+    keys: tuple[str, ...]
+    """Tensors of the checkpoint."""
+    setting: str = ""
+    """The field of the configuration under whose other value the class takes them, or empty."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ParameterOrigin:
+    """One parameter or persistent buffer of the model, with its status and the checkpoint keys that fill it."""
+
+    name: str
+    """The name in the model."""
+    shape: tuple[int, ...]
+    """The sizes of its axes in the model."""
+    dtype: str
+    """Its number format."""
+    count: int
+    """How many numbers it holds."""
+    status: ParameterStatus
+    """What loading the checkpoint does to it."""
+    checkpoint_keys: tuple[str, ...]
+    """The tensors of the checkpoint that fill it; empty where none does."""
+    in_base: bool
+    """Whether it belongs to the base model."""
+    is_buffer: bool = False
+    """Whether it is a persistent buffer and no parameter."""
+    adapter: Carried | None = None
+    """How a PEFT adapter carries it: whole (`saved`) or as a change (`adapted`); null where it does not."""
+    quantised: str | None = None
+    """The number format that it is packed in; null where it is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightDiff:
+    """What Transformers' own loader does with a checkpoint's keys.
+
+    `new`, `mismatched` and `unused` equal Transformers' missing, mismatched and unexpected keys for the same load.
+    """
+
+    loaded: int
+    """How many parameters and buffers the checkpoint fills."""
+    new: tuple[str, ...]
+    """Parameters that the checkpoint does not give: Transformers' missing keys."""
+    mismatched: tuple[Mismatch, ...]
+    """Parameters whose shape differs in the checkpoint: newly initialized."""
+    unused: tuple[str, ...]
+    """Tensors of the checkpoint that nothing takes: Transformers' unexpected keys."""
+    tied: tuple[Tie, ...]
+    """Parameters that are the same tensor as another one."""
+    renamed: tuple[Rename, ...]
+    """Parameters that were filled from tensors of other names."""
+    unused_groups: tuple[UnusedGroup, ...] = ()
+    """The unused tensors by what they were."""
+    dropped: tuple[DroppedGroup, ...] = ()
+    """The unused tensors inside the model: the configuration leaves no place for them."""
+    parameters: tuple[ParameterOrigin, ...] = field(default=(), metadata={"json": None})
+    gaps: tuple[Unavailable, ...] = field(default=(), metadata={"json": None})
+    unused_tensors: tuple[TensorHeader, ...] = field(default=(), metadata={"json": None})

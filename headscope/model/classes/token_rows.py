@@ -1,0 +1,70 @@
+"""A causal language model whose scores are the logits of a few tokens: a reranker that answers yes or no."""
+
+from collections.abc import Mapping
+from inspect import Parameter, Signature, signature
+from typing import Any
+
+from transformers import PreTrainedModel
+from transformers.modeling_outputs import SequenceClassifierOutput
+
+from headscope.errors import UsageError
+from headscope.model.classes.reduced_config import with_vocabulary
+
+_BESIDE = ("labels", "logits_to_keep", "num_logits_to_keep")
+_FEW = (499, 503, 509, 521, 523, 541, 547, 557, 563, 569, 571, 577, 587)
+"""Sizes of a small vocabulary: one that no other size of a model equals is taken."""
+
+
+def class_with_rows(cls: type[PreTrainedModel], rows: tuple[int, ...]) -> type[PreTrainedModel]:
+    """A language model's class whose forward gives the logits of the tokens `rows` at the last position.
+
+    It has the weights of the class and its name. sentence-transformers' `LogitScore` reads the same numbers.
+    """
+
+    def forward(self: PreTrainedModel, *args: Any, **options: Any) -> SequenceClassifierOutput:
+        logits = cls.forward(self, *args, **options).logits[:, -1]
+        return SequenceClassifierOutput(logits=logits[:, list(rows)])
+
+    given = [
+        item
+        for item in signature(cls.forward).parameters.values()
+        if item.name not in _BESIDE and item.kind is not Parameter.VAR_KEYWORD
+    ]
+    forward.__signature__ = Signature(given)  # type: ignore[attr-defined]  # what inspect.signature looks for
+    own = {"forward": forward, "__module__": cls.__module__, "__doc__": cls.__doc__, _WHOLE: cls}
+    return type(cls.__name__, (cls,), own)
+
+
+_WHOLE = "headscope_whole_class"
+
+
+def with_few_tokens(cls: type[PreTrainedModel], config: Any, count: int) -> tuple[type[PreTrainedModel], Any, int]:
+    """The class and configuration of the same model with a small vocabulary, whose last `count` tokens are scored.
+
+    `cls` is one that `class_with_rows` made.
+    The third is the size of that vocabulary, which no other size in the configuration equals.
+    """
+    taken = set(_numbers(config.to_dict()))
+    size = next(size for size in _FEW if size not in taken)
+    whole = getattr(cls, _WHOLE)
+    return class_with_rows(whole, tuple(range(size - count, size))), with_vocabulary(config, size), size
+
+
+def _numbers(value: Any) -> list[int]:
+    if isinstance(value, dict):
+        return [number for item in value.values() for number in _numbers(item)]
+    return [value] if type(value) is int else []
+
+
+def id_of(token: str, vocabulary: Mapping[str, int]) -> int:
+    """The id of a token as the tokenizer's files list it. Raises UsageError where they do not."""
+    if token in vocabulary:
+        return vocabulary[token]
+    alike = sorted(item for item in vocabulary if item.strip(_SPACES).lower() == token.lower())[:_MOST_ALIKE]
+    hint = f"the vocabulary has {', '.join(map(repr, alike))}" if alike else "give its id, such as id:2152"
+    raise UsageError(f"the vocabulary has no token {token!r}", hint)
+
+
+_SPACES = "\u2581\u0120 "
+"""What tokenizers write for a space before a word."""
+_MOST_ALIKE = 5

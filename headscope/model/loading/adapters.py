@@ -1,0 +1,391 @@
+"""What `PeftModel.from_pretrained` does to a base model: which parameters the adapter gives whole, which it changes.
+
+PEFT matches `modules_to_save` against the ends of module names, adds names for some tasks, and saves the
+modules it matched whole, under the parameter names of the model. So headscope trusts the file over the configuration.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headscope.errors import Unsupported
+from headscope.facts import (
+    AdapterFacts,
+    AdapterFault,
+    AdapterFaultKind,
+    Carried,
+    CheckpointManifest,
+    Head,
+    Mismatch,
+    ParameterOrigin,
+    ParameterStatus,
+    Task,
+    TensorHeader,
+    Unavailable,
+    WeightDiff,
+    WeightsFormat,
+)
+from headscope.facts.stored.weights import NEW_AT_LOAD, stored_classes
+from headscope.model.loading.loader import Loaded, renames_of
+from headscope.model.loading.origins import header_only_tensors, origin_of
+from headscope.model.quiet import quiet
+from headscope.upstream.peft import (
+    ADAPTER_NAME,
+    PREFIXES,
+    PREFIXES_OF_TUNERS,
+    SAVED_FOR_TASK,
+    SUFFIXES,
+    AdapterLoad,
+    is_quick_pattern,
+    load_adapter,
+    name_in_base,
+)
+from headscope.upstream.torch import on_meta
+
+_TASKS = {
+    "SEQ_CLS": Task.SEQUENCE_CLASSIFICATION,
+    "TOKEN_CLS": Task.TOKEN_CLASSIFICATION,
+    "QUESTION_ANS": Task.QUESTION_ANSWERING,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _CarriedTensor:
+    """Where a tensor of an adapter goes: to a parameter whole, or to a module as a change of its output.
+
+    `tensor` is the end of its key behind that module, `lora_A.weight`; empty for a method that headscope does not know.
+    """
+
+    carried: Carried
+    name: str
+    header: TensorHeader
+    tensor: str = ""
+
+
+def task_of_adapter(config: Mapping[str, Any]) -> Task | None:
+    """The task that an adapter's configuration names; None where it names none of a classifier."""
+    name = config.get("task_type")
+    return _TASKS.get(name) if isinstance(name, str) else None
+
+
+def with_adapter(loaded: Loaded, adapter: CheckpointManifest, *, by_names: bool = False) -> Loaded:
+    """The base model's diff after PEFT put the adapter on it; the notes and gaps say what PEFT did.
+
+    `by_names` reads where the tensors go from their names alone, as where PEFT raises an error or can't be asked.
+    """
+    load = AdapterLoad(unknown="not asked") if by_names or adapter.gaps else _load_headers(loaded, adapter)
+    joined = _joined(loaded, adapter, load)
+    if by_names:
+        return joined
+    gaps = (Unavailable("adapter fit", load.unknown),) if load.unknown and not adapter.gaps else ()
+    faults = tuple(_faults(load, adapter, {item.name: item for item in loaded.diff.parameters}))
+    return replace(joined, faults=faults, diff=replace(joined.diff, gaps=(*joined.diff.gaps, *adapter.gaps, *gaps)))
+
+
+def _load_headers(loaded: Loaded, adapter: CheckpointManifest) -> AdapterLoad:
+    """What PEFT does with the adapter on a copy of the skeleton. Integers stand as the decimals that they become."""
+    readable = [replace(item, dtype="float32") if _is_whole(item) else item for item in adapter.tensors]
+    tensors = header_only_tensors(replace(adapter, tensors=tuple(readable)))
+    with quiet(), on_meta():
+        return load_adapter(deepcopy(loaded.model), adapter.config, tensors)
+
+
+def _is_whole(header: TensorHeader) -> bool:
+    return header.dtype.startswith(("int", "uint"))
+
+
+def _faults(load: AdapterLoad, adapter: CheckpointManifest, names: Mapping[str, Any]) -> Iterator[AdapterFault]:
+    """What PEFT refuses, leaves and lacks, and what it loads as other numbers than were trained."""
+    if adapter.format is WeightsFormat.NONE and adapter.gaps:
+        yield AdapterFault(AdapterFaultKind.REFUSED, "weights", "its weight file is missing", "")
+    expected = {_plain_key(key): shape for key, shape in load.expected.items()}
+    held = {_plain_key(item.key): item for item in adapter.tensors}
+    reshaped = [(item, expected[key]) for key, item in held.items() if expected.get(key, item.shape) != item.shape]
+    if load.refusal:
+        for item, shape in reshaped:
+            is_empty = 0 in item.shape and 0 not in shape
+            yield AdapterFault(AdapterFaultKind.SHAPE, item.key, _size(item.shape), _size(shape), is_empty)
+        if not reshaped:
+            error, text = load.refusal
+            yield AdapterFault(AdapterFaultKind.REFUSED, error, f"PEFT raises {error}: {text}", "")
+    if not load.state:
+        return
+    used = _used_keys(load)
+    for path, factor in load.scalings:
+        yield AdapterFault(AdapterFaultKind.SCALING, f"the scaling of {path}", str(factor), "a finite number")
+    for item in adapter.tensors:
+        if item.key in used and _is_whole(item) and _is_for_decimals(load, item):
+            yield AdapterFault(AdapterFaultKind.WHOLE_NUMBERS, item.key, item.dtype, "floating-point numbers")
+    for name in load.missing:
+        yield AdapterFault(
+            AdapterFaultKind.MISSING, name_in_base(name), "nothing", _size(tuple(load.state[name].shape))
+        )
+    for item in adapter.tensors:
+        if item.key not in used:
+            yield AdapterFault(AdapterFaultKind.UNEXPECTED, item.key, _size(item.shape), "nothing")
+
+
+def _used_keys(load: AdapterLoad) -> frozenset[str]:
+    """The keys that PEFT loads, and those under which it saves a tensor once more (a bias of a module saved whole)."""
+    return frozenset(load.expected).union(*(origin_of(tensor) for tensor in load.state.values()))
+
+
+def _is_for_decimals(load: AdapterLoad, header: TensorHeader) -> bool:
+    return any(tensor.is_floating_point() for tensor in load.state.values() if header.key in origin_of(tensor))
+
+
+def _plain_key(key: str) -> str:
+    """A key without the adapter's name."""
+    return ADAPTER_NAME.sub(r"\1", key)
+
+
+def _size(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) or "a scalar"
+
+
+def _joined(loaded: Loaded, adapter: CheckpointManifest, load: AdapterLoad) -> Loaded:
+    """The diff with the tensors of the adapter where PEFT put them, or else where their names say."""
+    diff = loaded.diff
+    names = {item.name: item for item in diff.parameters}
+    places = _places(loaded, adapter, load)
+    saved = {place.name: place.header for place in places if place.carried is Carried.SAVED}
+    held: dict[str, dict[str, TensorHeader]] = {}
+    for place in places:
+        if place.carried is Carried.ADAPTED:
+            held.setdefault(place.name, {})[place.tensor] = place.header
+    changed = {name for module, tensors in held.items() for name in _changed(module, tensors, names)}
+    parameters = tuple(_carried(item, saved.get(item.name), changed) for item in diff.parameters)
+    reshaped = [_mismatch(names[name], header) for name, header in saved.items()]
+    mismatched = [item for item in diff.mismatched if item.parameter not in saved]
+    mismatched += [item for item in reshaped if item is not None]
+    used = _used_keys(load) if load.state else {place.header.key for place in places}
+    return replace(
+        loaded,
+        diff=replace(
+            diff,
+            loaded=sum(item.status is ParameterStatus.LOADED for item in parameters),
+            new=tuple(name for name in diff.new if name not in saved),
+            mismatched=tuple(sorted(mismatched)),
+            unused=tuple(sorted((*diff.unused, *(item.key for item in adapter.tensors if item.key not in used)))),
+            renamed=tuple(sorted(item for item in renames_of(parameters) if item.parameter not in saved)),
+            parameters=parameters,
+        ),
+    )
+
+
+def _places(loaded: Loaded, adapter: CheckpointManifest, load: AdapterLoad) -> list[_CarriedTensor]:
+    names = {item.name for item in loaded.diff.parameters}
+    modules = {path for path, _ in loaded.model.named_modules()}
+    method = str(adapter.config.get("peft_type"))
+    if not load.state:
+        found = (_placed_by_name(header, names, modules, method) for header in adapter.tensors)
+        return [place for place in found if place]
+    headers = {item.key: item for item in adapter.tensors}
+    return [
+        place
+        for name, tensor in load.state.items()
+        for key in origin_of(tensor)
+        if (place := _placed(name_in_base(name), headers[key], names, modules))
+    ]
+
+
+def _placed(name: str, header: TensorHeader, names: set[str], modules: set[str]) -> _CarriedTensor | None:
+    """Where a tensor of a PeftModel belongs; None for one beside the modules of the base model, like a prompt."""
+    if name in names:
+        return _CarriedTensor(Carried.SAVED, name, header)
+    module = _module_of(name, modules)
+    tensor = name.removeprefix(f"{module}.").replace(".default", "")
+    return _CarriedTensor(Carried.ADAPTED, module, header, tensor) if module else None
+
+
+def _placed_by_name(header: TensorHeader, names: set[str], modules: set[str], method: str) -> _CarriedTensor | None:
+    """Where a key goes by its name; PEFT prefixes names, and puts `base_layer` where it wraps a module."""
+    for prefix in PREFIXES_OF_TUNERS if method in SUFFIXES else PREFIXES:
+        if not header.key.startswith(prefix):
+            continue
+        name = header.key.removeprefix(prefix).replace(".base_layer.", ".")
+        found = re.fullmatch(rf".+\.({SUFFIXES.get(method, '.+')})", _plain_key(name))
+        if name in names or found:
+            return _placed(_plain_key(name), header, names, modules)
+    return None
+
+
+def _module_of(name: str, modules: set[str]) -> str:
+    """The longest module path that `name` begins with, or ""."""
+    path = name
+    while path:
+        path = path.rpartition(".")[0]
+        if path in modules:
+            return path
+    return ""
+
+
+def _carried(item: ParameterOrigin, saved: TensorHeader | None, changed: set[str]) -> ParameterOrigin:
+    if saved is not None:
+        fits = saved.shape == item.shape
+        status = ParameterStatus.LOADED if fits else ParameterStatus.MISMATCHED
+        return replace(item, status=status, checkpoint_keys=(saved.key,), adapter=Carried.SAVED)
+    if item.name in changed:
+        return replace(item, adapter=Carried.ADAPTED)
+    return item
+
+
+def _changed(module: str, tensors: Mapping[str, TensorHeader], names: Iterable[str]) -> list[str]:
+    """The parameters of a module that its tensors in an adapter change: all that PEFT would merge them into.
+
+    LoRA leaves the bias alone unless it adds a bias (`lora_B.bias`); IA3 scales it with the module's output
+    (`ia3_l` of shape [out, 1]), and leaves it alone where it scales the input ([1, in]). For a method that headscope
+    doesn't know, all of the module's parameters count as changed.
+    """
+    own = [name for name in names if name.rpartition(".")[0] == module]
+    scale = tensors.get("ia3_l")
+    on_input = scale is not None and len(scale.shape) == len(("out", "in")) and scale.shape[0] == 1
+    knows_bias = on_input or (scale is None and "" not in tensors and "lora_B.bias" not in tensors)
+    return [name for name in own if not (knows_bias and name.endswith("bias"))]
+
+
+def _mismatch(item: ParameterOrigin, header: TensorHeader) -> Mismatch | None:
+    return None if header.shape == item.shape else Mismatch(item.name, header.shape, item.shape)
+
+
+def classes_in_adapter(diff: WeightDiff, num_labels: int) -> int | None:
+    """The class count that the adapter's own tensors have, if it differs from the model's; None otherwise.
+
+    Told by the tensors that the adapter saved whole and that differ from the model's in the axis of the classes only.
+    """
+    saved = {item.name for item in diff.parameters if item.adapter is Carried.SAVED}
+    counts = {
+        count
+        for item in diff.mismatched
+        if item.parameter in saved
+        and (count := stored_classes(item.checkpoint_shape, item.model_shape, num_labels)) is not None
+    }
+    return counts.pop() if len(counts) == 1 else None
+
+
+def adapter_facts(
+    loaded: Loaded, adapter: CheckpointManifest, manifest: CheckpointManifest, head: Head | None
+) -> AdapterFacts:
+    """What a report says of the adapter in a joined manifest. Without a head, it lists what is not known to be live."""
+    config = adapter.config
+    task_type = config.get("task_type")
+    wanted = _names_in(config.get("modules_to_save"))
+    automatic = SAVED_FOR_TASK.get(task_type, ()) if isinstance(task_type, str) else ()
+    modules = [path for path, _ in loaded.model.named_modules() if path]
+    lost = () if adapter.gaps else _not_carried(loaded.diff, head)
+    in_head = {item.name.rpartition(".")[0] for item in head.parameters} if head else set()
+    saved = {item.name for item in loaded.diff.parameters if item.adapter is Carried.SAVED}
+    promised = (*_promised(modules, {*wanted, *automatic}, saved, loaded), *_promised_tokens(loaded, adapter))
+    key_error = [item for item in loaded.faults if item.name == "KeyError"]
+    promised = promised if key_error and not adapter.gaps else ()
+    return AdapterFacts(
+        reference=adapter.reference,
+        method=str(config.get("peft_type") or "unknown"),
+        task_type=task_type if isinstance(task_type, str) else None,
+        base=manifest.base,
+        base_revision=manifest.base_revision,
+        base_commit=manifest.base_commit,
+        tensors=len(adapter.tensors),
+        saved=tuple(sorted(saved)),
+        adapted=tuple(
+            sorted(
+                {
+                    item.name.rpartition(".")[0]
+                    for item in loaded.diff.parameters
+                    if item.adapter is Carried.ADAPTED and item.name.rpartition(".")[0] in in_head
+                }
+            )
+        ),
+        not_carried=lost,
+        modules_to_save=modules_to_save(lost, _others(loaded.diff, head), modules, wanted),
+        promised=promised,
+        faults=tuple(item for item in loaded.faults if not promised or item not in key_error),
+    )
+
+
+def _names_in(value: Any) -> tuple[str, ...]:
+    return tuple(name for name in value if isinstance(name, str)) if isinstance(value, list) else ()
+
+
+def _not_carried(diff: WeightDiff, head: Head | None) -> tuple[str, ...]:
+    if head is None:
+        return ()
+    return tuple(item.name for item in head.tensors if item.live and item.status in NEW_AT_LOAD)
+
+
+def _others(diff: WeightDiff, head: Head | None) -> list[str]:
+    """The parameters outside the head."""
+    own = {item.name for item in head.tensors} if head else set()
+    return [item.name for item in diff.parameters if item.name not in own]
+
+
+def modules_to_save(
+    lost: Sequence[str], others: Sequence[str], modules: Sequence[str], wanted: Sequence[str]
+) -> tuple[str, ...]:
+    """The setting that would save the lost parameters, with what the configuration already names and is there."""
+    if not lost:
+        return ()
+    needed = {_shortest(_outermost(name, others), modules) for name in lost if "." in name}
+    kept = {name for name in wanted if any(path.endswith(name) for path in modules)}
+    return tuple(sorted(kept | needed))
+
+
+def _outermost(name: str, others: Sequence[str]) -> str:
+    """The outermost module around a parameter that holds parameters of the head alone."""
+    best = path = name.rpartition(".")[0]
+    while path := path.rpartition(".")[0]:
+        if any(other.startswith(f"{path}.") for other in others):
+            break
+        best = path
+    return best
+
+
+def _shortest(path: str, modules: Sequence[str]) -> str:
+    """The last part of a path if PEFT, which compares ends, finds no other module by it; otherwise the whole path."""
+    last = path.rpartition(".")[2]
+    return last if [module for module in modules if module.endswith(last)] == [path] else path
+
+
+def _promised(modules: Iterable[str], names: set[str], saved: set[str], loaded: Loaded) -> Iterable[str]:
+    """The modules that PEFT wraps and looks for in the file, and whose parameters the file does not hold."""
+    for path in modules:
+        if any(path.endswith(name) for name in names):
+            inside = [item.name for item in loaded.diff.parameters if item.name.startswith(f"{path}.")]
+            if any(name not in saved for name in inside):
+                yield path
+
+
+def _promised_tokens(loaded: Loaded, adapter: CheckpointManifest) -> Iterable[str]:
+    """The rows of embeddings that `trainable_token_indices` promises, and that the file does not hold."""
+    rows = adapter.config.get("trainable_token_indices")
+    if not rows or not isinstance(rows, list | dict) or adapter.gaps:
+        return
+    embedding = loaded.model.get_input_embeddings()
+    held = {header.key for header in adapter.tensors}
+    for path, module in loaded.model.named_modules():
+        is_wrapped = any(path.endswith(str(name)) for name in rows) if isinstance(rows, dict) else module is embedding
+        key = f"{path}.token_adapter.trainable_tokens_delta"
+        if path and is_wrapped and not held & {f"{prefix}{key}" for prefix in PREFIXES}:
+            yield key
+
+
+def _alpha_of(path: str, config: Mapping[str, Any]) -> Any:
+    """The `lora_alpha` of one module: that of the first pattern that its name ends with, or the general one."""
+    for pattern, value in (config.get("alpha_pattern") or {}).items():
+        if not is_quick_pattern(pattern):
+            raise Unsupported(f"alpha_pattern {pattern[:40]!r} is a pattern that headscope does not evaluate", "")
+        if re.fullmatch(rf"(.*\.)?({pattern})", path):
+            return value
+    return config.get("lora_alpha", 8)
+
+
+def scale_of(path: str, config: Mapping[str, Any], rank: int) -> float:
+    """By what LoRA multiplies the change of one module. Raises Unsupported where only PEFT can tell."""
+    for name in ("use_dora", "lora_bias", "use_qalora", "alora_invocation_tokens", "arrow_config"):
+        if config.get(name):
+            raise Unsupported(f"the adapter sets {name}, whose merge headscope does not compute", "")
+    alpha = float(_alpha_of(path, config))
+    return alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)

@@ -1,0 +1,238 @@
+"""Real models and real inputs: weights on a device; texts, pictures and sounds through the checkpoint's own tools."""
+
+import wave
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import PreTrainedModel
+
+from headscope.errors import HeadscopeError, NotFound, Unsupported, UsageError, first_line
+from headscope.facts.results.probe import Input
+from headscope.facts.stored.location import Location
+from headscope.model.classes.model_request import Choice
+from headscope.model.quiet import quiet
+
+_SAMPLE_BYTES = 2
+
+
+def check_device(name: str, *, runs_weights: bool = False) -> torch.device:
+    """The device called `name`. Raises UsageError for an unknown one, Unsupported for one that is not there.
+
+    With `runs_weights`, the hint leaves out `meta`, which has none.
+    """
+    try:
+        device = torch.device(name)
+    except RuntimeError as err:
+        known = "" if runs_weights else "meta, "
+        raise UsageError(f"no such device: {name}", f"devices: {known}cpu, cuda, cuda:0, mps") from err
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise Unsupported(f"PyTorch {torch.__version__} finds no CUDA device for {name}", "use cpu")
+    return device
+
+
+def load_model(
+    choice: Choice, place: Location, device: torch.device, dtype: torch.dtype | None = None
+) -> PreTrainedModel:
+    """The model with its real weights on `device`, in the checkpoint's dtype or another.
+
+    Raises Unsupported where they cannot be loaded.
+    """
+    try:
+        with quiet():
+            loaded: Any = choice.cls.from_pretrained(
+                place.reference,
+                config=choice.config,
+                # As `inspect` does: a head of another shape is reported, and its scores are those of new weights.
+                ignore_mismatched_sizes=True,
+                variant=place.variant,
+                dtype="auto" if dtype is None else dtype,
+                **place.keywords(),
+            )
+        model: PreTrainedModel = loaded.to(device).train(False)
+        return model
+    except HeadscopeError:
+        raise
+    except Exception as err:
+        raise Unsupported(
+            f"the weights of {place.reference} cannot be loaded into {choice.cls.__name__}: "
+            f"{type(err).__name__}: {err}",
+            "run `headscope diff-weights` to see which weights don't fit",
+        ) from err
+
+
+def encode_texts(place: Location, texts: tuple[str, ...], pairs: tuple[str, ...]) -> Mapping[str, Any]:
+    """Texts, or pairs of texts, as a padded batch of the checkpoint's own tokenizer."""
+    if pairs and len(pairs) != len(texts):
+        raise UsageError(f"{len(pairs)} --text-pair for {len(texts)} --text", "give one --text-pair for each --text")
+    return _encoded(open_tokenizer(place), texts, pairs)
+
+
+def open_tokenizer(place: Location) -> Any:
+    """The checkpoint's own tokenizer. Raises Unsupported where there is none."""
+    tokenizer = _tool("AutoTokenizer", place, "a tokenizer")
+    if len(tokenizer) <= len(set(tokenizer.all_special_ids)):  # Transformers makes an empty one where there is none
+        raise Unsupported(
+            f"{place.reference} has no tokenizer with a vocabulary", "add the tokenizer's files to the checkpoint"
+        )
+    return tokenizer
+
+
+def _encoded(tokenizer: Any, texts: tuple[str, ...], pairs: tuple[str, ...]) -> Mapping[str, Any]:
+    if tokenizer.pad_token is None:
+        if len(texts) > 1:
+            raise Unsupported(
+                f"the tokenizer has no pad token, so {len(texts)} texts of different lengths cannot be one batch",
+                "give one --text at a time, or set the tokenizer's pad_token and the config's pad_token_id "
+                "(often to the eos token) and save both",
+            )
+        return dict(tokenizer(list(texts), list(pairs) or None, return_tensors="pt"))
+    return dict(tokenizer(list(texts), list(pairs) or None, return_tensors="pt", padding=True, truncation=True))
+
+
+_BATCH = 16
+NO_LIMIT = 1_000_000
+"""Tokenizers without a limit report a huge one."""
+
+
+def predict_texts(
+    choice: Choice, place: Location, device: torch.device, texts: Sequence[tuple[str, ...]]
+) -> torch.Tensor:
+    """The scores of each text, or pair of texts, in float32 on the CPU: a row for each.
+
+    Raises Unsupported where the weights or the tokenizer cannot be loaded, or the forward fails.
+    """
+    tokenizer, model = open_tokenizer(place), load_model(choice, place, device)
+    limit_length(tokenizer, model)
+    size = _BATCH if tokenizer.pad_token is not None and _pads(model) else 1
+    rows: list[torch.Tensor] = []
+    for start in range(0, len(texts), size):
+        batch = texts[start : start + size]
+        pairs = tuple(item[1] for item in batch if len(item) > 1)
+        encoded = _truncated(tokenizer, tuple(item[0] for item in batch), pairs)
+        scores = run_texts(model, {name: value.to(device) for name, value in encoded.items()}).logits
+        rows.append(scores.detach().float().cpu())
+    return torch.cat(rows)
+
+
+def _truncated(tokenizer: Any, texts: tuple[str, ...], pairs: tuple[str, ...]) -> Mapping[str, Any]:
+    padding = tokenizer.pad_token is not None
+    with quiet():
+        given = tokenizer(
+            list(texts), list(pairs) or None, return_tensors="pt", padding=padding,
+            truncation=tokenizer.model_max_length < NO_LIMIT,
+        )  # fmt: skip
+    return dict(given)
+
+
+def run_texts(
+    model: PreTrainedModel, encoded: Mapping[str, torch.Tensor], input: Input = Input.TEXT, /, **options: bool
+) -> Any:
+    """What a model returns for encoded texts, images or sounds, without gradients.
+
+    Raises Unsupported where the model fails on them, with the model's own error as its cause.
+    """
+    try:
+        with quiet(), torch.inference_mode():
+            return model(**encoded, **options)
+    except Exception as err:  # whatever a model raises on these inputs
+        raise Unsupported(
+            f"{type(model).__name__} fails on the {input.noun}s: {type(err).__name__}: {first_line(err)}",
+            f"run `headscope forward --{input.value}` with one of them",
+        ) from err
+
+
+def lacked_memory(err: BaseException) -> bool:
+    """Whether an error, or the one behind it, says that the device has too little memory."""
+    return isinstance(err.__cause__ or err, torch.OutOfMemoryError)
+
+
+def limit_length(tokenizer: Any, model: PreTrainedModel) -> None:
+    """The model's own limit, for a tokenizer that names none; some families keep two positions for themselves."""
+    most = getattr(model.config, "max_position_embeddings", None)
+    if tokenizer.model_max_length >= NO_LIMIT and isinstance(most, int) and most > 2:  # noqa: PLR2004
+        tokenizer.model_max_length = most - 2
+
+
+def _pads(model: PreTrainedModel) -> bool:
+    """Whether a batch of several texts is safe: a decoder needs to know its pad token to find the last one."""
+    return getattr(model.config, "pad_token_id", None) is not None
+
+
+def encode_image(place: Location, path: str) -> Mapping[str, Any]:
+    """A picture through the checkpoint's own image processor."""
+    return image_encoder(place)(path)
+
+
+def image_encoder(place: Location) -> Callable[[str], Mapping[str, Any]]:
+    """What makes the tensors of a picture. Raises Unsupported without Pillow or an image processor."""
+    try:
+        from PIL import Image  # type: ignore[import-not-found,unused-ignore]  # optional
+    except ImportError as err:
+        raise Unsupported("reading a picture needs Pillow, which is not installed", "pip install pillow") from err
+    processor = _tool("AutoImageProcessor", place, "an image processor")
+
+    def encode(path: str) -> Mapping[str, Any]:
+        try:
+            picture = Image.open(path).convert("RGB")
+        except OSError as err:
+            raise NotFound(f"{path} is not a picture that can be read: {err}", "give a PNG or JPEG file") from err
+        return dict(processor(images=picture, return_tensors="pt"))
+
+    return encode
+
+
+def encode_audio(place: Location, path: str) -> Mapping[str, Any]:
+    """A WAV file of 16-bit samples through the checkpoint's own feature extractor; channels are averaged."""
+    return audio_encoder(place)(path)
+
+
+def audio_encoder(place: Location) -> Callable[[str], Mapping[str, Any]]:
+    """What makes the tensors of a WAV file. Raises Unsupported without a feature extractor."""
+    extractor = _tool("AutoFeatureExtractor", place, "a feature extractor")
+
+    def encode(path: str) -> Mapping[str, Any]:
+        samples, rate = read_wave(path)
+        wanted = getattr(extractor, "sampling_rate", rate)
+        if wanted != rate:
+            raise Unsupported(
+                f"{path} has {rate} samples per second, and the model needs {wanted}", "resample the file"
+            )
+        return dict(extractor(samples.numpy(), sampling_rate=rate, return_tensors="pt"))
+
+    return encode
+
+
+def count_frames(path: str) -> int:
+    """How many frames a WAV file has. Raises NotFound for a file that is not one."""
+    try:
+        with wave.open(str(Path(path))) as file:
+            return int(file.getnframes())
+    except (OSError, EOFError, wave.Error) as err:
+        raise NotFound(f"{path} is not a WAV file: {err}", "give a 16-bit WAV file") from err
+
+
+def read_wave(path: str) -> tuple[torch.Tensor, int]:
+    """The samples of a 16-bit WAV file between -1 and 1, and how many there are in a second."""
+    try:
+        with wave.open(str(Path(path))) as file:
+            if file.getsampwidth() != _SAMPLE_BYTES:
+                raise Unsupported(f"{path} has samples of {8 * file.getsampwidth()} bits", "give a 16-bit WAV file")
+            data = torch.frombuffer(bytearray(file.readframes(file.getnframes())), dtype=torch.int16)
+            return data.reshape(-1, file.getnchannels()).float().mean(1) / 32768, file.getframerate()
+    except (OSError, EOFError, wave.Error) as err:
+        raise NotFound(f"{path} is not a WAV file that can be read: {err}", "give a 16-bit WAV file") from err
+
+
+def _tool(auto_class: str, place: Location, what: str) -> Any:
+    try:
+        with quiet():
+            return getattr(transformers, auto_class).from_pretrained(place.reference, **place.keywords())
+    except Exception as err:
+        raise Unsupported(
+            f"{place.reference} has no {what.removeprefix('a ').removeprefix('an ')} that can be loaded: "
+            f"{first_line(err)}",
+            f"add {what} to the checkpoint, or leave out its input",
+        ) from err

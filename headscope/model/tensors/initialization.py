@@ -1,0 +1,95 @@
+"""What the class of a model itself puts into a fresh classifier: measured on a copy of the module, not looked up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from headscope.facts.results.health import InitialSpread
+from headscope.model.quiet import quiet
+from headscope.model.tensors.head_statistics import known_schemes, spread_z
+from headscope.upstream.torch import with_child
+from headscope.upstream.transformers import initialize
+
+_MOST = 4_000_000
+_ENOUGH = 100_000
+_DRAWS = 4
+_NEAR = 3
+
+
+def initial_spread(model: nn.Module, weight: str, stated: float | None) -> InitialSpread | None:
+    """What the model's own initialization draws for a weight and the bias beside it; None where it can't be run.
+
+    The module that holds the weight is copied and initialized as `from_pretrained` initializes what a checkpoint lacks:
+    alone, then by the modules around it, the model last. A known spread that explains a few such draws, such as the
+    `initializer_range` that is `stated`, is exact and replaces the measured one. The model and the caller's random
+    state stay untouched.
+    """
+    path, _, name = weight.rpartition(".")
+    if not isinstance(model, PreTrainedModel):
+        return None
+    try:
+        skeleton = model if all(item.is_meta for item in model.parameters()) else _skeleton(model)
+        module = skeleton.get_submodule(path)
+        shape = tuple(getattr(module, name).shape)
+        if sum(item.numel() for item in module.parameters()) > _MOST or len(shape) < 2:  # noqa: PLR2004  a matrix
+            return None
+        draws = list(_draws(skeleton, path, min(_DRAWS, max(1, _ENOUGH // math.prod(shape)))))
+        found = _spread(torch.cat([item[name] for item in draws]), shape, stated)
+        bias = torch.cat([item["bias"] for item in draws]) if "bias" in draws[0] else None
+    except Exception:  # whatever a class's own initialization raises: then its spread is not known
+        return None
+    if not 0 < found < math.inf:
+        return None
+    return InitialSpread(found, None if bias is None else float(bias.square().mean().sqrt()))
+
+
+def _spread(drawn: torch.Tensor, shape: tuple[int, ...], stated: float | None) -> float:
+    spread = float(drawn.square().mean().sqrt())
+    if not 0 < spread < math.inf:
+        return spread
+    kurtosis = float(drawn.pow(4).mean()) / spread**4
+    known = known_schemes((shape[0], math.prod(shape[1:])), stated).values()
+    return next((item for item in known if abs(spread_z(spread, item, drawn.numel(), kurtosis)) < _NEAR), spread)
+
+
+def _skeleton(model: PreTrainedModel) -> PreTrainedModel:
+    """Another model of the class on the meta device: initializing it costs nothing and changes no number of `model`."""
+    with quiet(), torch.device("meta"):
+        return type(model)(deepcopy(model.config))
+
+
+def _draws(skeleton: PreTrainedModel, path: str, count: int) -> Iterator[dict[str, torch.Tensor]]:
+    """The numbers of a module of a model on the meta device after each of several initializations."""
+    with quiet(), torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        fresh = deepcopy(skeleton.get_submodule(path)).to_empty(device="cpu").float()
+        around = _around(skeleton, path, fresh)
+        for _ in range(count):
+            for part in fresh.modules():
+                reset: Any = getattr(part, "reset_parameters", None)
+                if callable(reset):
+                    reset()
+            for part in (*fresh.modules(), *around):
+                initialize(skeleton, part)
+            yield {name: item.flatten()[:_ENOUGH].double() for name, item in fresh.named_parameters(recurse=False)}
+
+
+def _around(skeleton: nn.Module, path: str, fresh: nn.Module) -> list[nn.Module]:
+    """Shallow copies of the modules around one, innermost first, that hold `fresh` in its place.
+
+    Some classes initialize a classifier from the module that holds it. All else in the copies stays on the meta device.
+    """
+    found: list[nn.Module] = []
+    inner = fresh
+    names = path.split(".")
+    for depth in range(len(names) - 1, -1, -1):
+        inner = with_child(skeleton.get_submodule(".".join(names[:depth])), names[depth], inner)
+        found.append(inner)
+    return found

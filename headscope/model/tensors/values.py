@@ -1,0 +1,21 @@
+"""What the numbers of a tensor are."""
+
+import torch
+
+from headscope.facts.results.check import TensorValues
+
+
+def values_of(name: str, tensor: torch.Tensor, stored: torch.dtype | None = None) -> TensorValues:
+    """What the numbers of a tensor are; `stored` is the dtype in the checkpoint, where there is one."""
+    numbers = tensor.detach()
+    is_whole = (
+        stored is not None and numbers.is_floating_point() and not (stored.is_floating_point or stored.is_complex)
+    )
+    return TensorValues(
+        name=name,
+        count=numbers.numel(),
+        nan=int(torch.isnan(numbers).sum()),
+        inf=int(torch.isinf(numbers).sum()),
+        zeros=int((numbers == 0).sum()),
+        whole=str(stored).removeprefix("torch.") if is_whole else "",
+    )

@@ -1,0 +1,80 @@
+"""What the labels of the texts look like: their balance, texts that contradict each other, rows that may be wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from headscope.facts.counting import shortened
+from headscope.facts.results.probe import Contradiction, LabelFacts, Numbers, Problem, Suspect
+from headscope.probing.data.rows import Rows
+
+Array = np.ndarray[Any, Any]
+
+_SHOWN = 20
+
+
+def describe_labels(rows: Rows, predicted: Array, losses: Array) -> LabelFacts:
+    """The labels, with the rows that the best vector predicts worst; both arrays are out of fold."""
+    contradictions = _contradictions(rows)
+    return LabelFacts(
+        ratio=_ratio(rows),
+        numbers=_numbers(rows),
+        repeated=len(rows.texts) - int(rows.groups.max()) - 1,
+        contradicting=len(contradictions),
+        contradictions=tuple(contradictions[:_SHOWN]),
+        suspects=_suspects(rows, predicted, losses),
+    )
+
+
+def _ratio(rows: Rows) -> float | None:
+    if rows.problem is Problem.REGRESSION:
+        return None
+    counts = rows.labels.sum(0) if rows.problem is Problem.MULTI_LABEL else np.bincount(rows.labels)
+    return float(counts.max() / counts.min())
+
+
+def _numbers(rows: Rows) -> Numbers | None:
+    if rows.problem is not Problem.REGRESSION:
+        return None
+    given = rows.labels
+    return Numbers(float(given.min()), float(given.max()), float(given.mean()), float(given.std()))
+
+
+def _contradictions(rows: Rows) -> list[Contradiction]:
+    """Texts with more than one label, in the order of the file."""
+    members: dict[int, list[int]] = {}
+    for place, group in enumerate(rows.groups):
+        members.setdefault(int(group), []).append(place)
+    found = []
+    for places in members.values():
+        labels = tuple(dict.fromkeys(rows.named(rows.labels[place]) for place in places))
+        if len(labels) > 1:
+            numbers = tuple(rows.numbers[place] for place in places)
+            found.append(Contradiction(_text(rows, places[0]), labels[:_SHOWN], numbers[:_SHOWN]))
+    return found
+
+
+def _suspects(rows: Rows, predicted: Array, losses: Array) -> tuple[Suspect, ...]:
+    wrong = predicted != rows.labels
+    wrong = wrong.any(1) if wrong.ndim > 1 else wrong
+    order = [int(place) for place in np.argsort(-losses, kind="stable") if wrong[place]][:_SHOWN]
+    return tuple(
+        Suspect(
+            row=rows.numbers[place],
+            text=_text(rows, place),
+            given=rows.named(rows.labels[place]),
+            predicted=_predicted(rows, predicted[place]),
+            loss=float(losses[place]),
+        )
+        for place in order
+    )
+
+
+def _predicted(rows: Rows, value: Any) -> str:
+    return f"{float(value):.4g}" if rows.problem is Problem.REGRESSION else rows.named(value)
+
+
+def _text(rows: Rows, place: int) -> str:
+    return shortened(" / ".join(" ".join(text.split()) for text in rows.texts[place]))

@@ -1,0 +1,120 @@
+"""Images and sounds of a column of labeled data, as files, and through the checkpoint's own processor as tensors."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from headscope.errors import NotFound, UsageError
+from headscope.facts.results.probe import Input
+from headscope.labeled.rows import Row, Source
+from headscope.model.loading.inference import count_frames
+
+Array = np.ndarray[Any, Any]
+_STORED = "stored:"
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """What makes the tensors of an image or a sound; `encode` gives a batch of one for the path of a file."""
+
+    kind: Input
+    encode: Callable[[str], Mapping[str, torch.Tensor]]
+
+    def lengths(self, paths: Sequence[str]) -> Array:
+        """Frames of each sound; 0 for images."""
+        return np.array([count_frames(path) if self.kind is Input.AUDIO else 0 for path in paths])
+
+    def batches(self, paths: Sequence[str]) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:
+        """The tensors of several files, those of equal shapes together, with their places."""
+        groups: dict[tuple[Any, ...], list[tuple[int, Mapping[str, torch.Tensor]]]] = {}
+        for place, path in enumerate(paths):
+            made = {name: value for name, value in self.encode(path).items() if isinstance(value, torch.Tensor)}
+            groups.setdefault(tuple((name, value.shape[1:]) for name, value in made.items()), []).append((place, made))
+        for group in groups.values():
+            names = group[0][1]
+            yield [place for place, _ in group], {name: torch.cat([made[name] for _, made in group]) for name in names}
+
+
+def with_names(source: Source, column: str) -> Source:
+    """The rows with a name for each file: its path, or a digest of the bytes that `datasets` stored in the cell."""
+    base = Path(source.name).parent
+
+    def read(wanted: Sequence[str]) -> Iterator[Row]:
+        at = [place for place, name in enumerate(wanted) if name == column]
+        for row in source.read(wanted):
+            yield tuple(_name(cell, base, source, column) if place in at else cell for place, cell in enumerate(row))
+
+    return replace(source, read=read)
+
+
+def _name(cell: Any, base: Path, source: Source, column: str) -> str | None:
+    data = _bytes(cell)
+    if data is not None:
+        return _STORED + hashlib.sha256(data).hexdigest()
+    path = cell.get("path") if isinstance(cell, dict) else cell
+    if path is None or path == "":
+        return None
+    if not isinstance(path, str):
+        raise UsageError(
+            f"{column!r} of {source.name} holds neither paths nor files", "name a column of paths, or an image column"
+        )
+    return str(base / path)
+
+
+def content_of(source: Source) -> Callable[[str], str]:
+    """From the name of a file to what is equal for equal files: a digest of the bytes, which are read once."""
+    known: dict[str, str] = {}
+
+    def content(name: str) -> str:
+        if name.startswith(_STORED):
+            return name
+        if name not in known:
+            known[name] = _STORED + _digest(name, source)
+        return known[name]
+
+    return content
+
+
+def _digest(path: str, source: Source) -> str:
+    """A digest of a file. Raises NotFound for one that is not there."""
+    try:
+        with Path(path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except (OSError, ValueError) as err:
+        if not Path(path).is_file():
+            raise _lost(path, source) from err
+        raise NotFound(
+            f"{path} cannot be read: {getattr(err, 'strerror', None) or err}", "check its permissions"
+        ) from err
+
+
+def _lost(path: str, source: Source) -> NotFound:
+    return NotFound(f"{path}, which {source.name} names, doesn't exist", "paths are relative to the data file")
+
+
+def _bytes(cell: Any) -> bytes | None:
+    found = cell.get("bytes") if isinstance(cell, dict) else cell
+    return found if isinstance(found, bytes) else None
+
+
+def written(source: Source, column: str, names: Sequence[str], folder: Path) -> list[str]:
+    """The path of each file; stored bytes are written to the folder. Raises NotFound for a file that is not there."""
+    missing = {name for name in names if name.startswith(_STORED)}
+    for (cell,) in source.read((column,)) if missing else ():
+        data = _bytes(cell)
+        name = "" if data is None else _STORED + hashlib.sha256(data).hexdigest()
+        if name in missing and data is not None:
+            (folder / name.removeprefix(_STORED)).write_bytes(data)
+            missing.discard(name)
+    paths = [str(folder / name.removeprefix(_STORED)) if name.startswith(_STORED) else name for name in names]
+    lost = next((path for path in paths if not Path(path).is_file()), None)
+    if lost is not None:
+        raise _lost(lost, source)
+    return paths

@@ -1,0 +1,303 @@
+"""Labeled rows as they are scored: which problem their labels pose, and the texts, labels and groups that are used."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from headscope.checks.labeled.label_classes import is_regression
+from headscope.errors import UsageError
+from headscope.facts import ModelFacts
+from headscope.facts.counting import counted, few_of, shortened
+from headscope.facts.results.labeled import DataFacts, LabelKind
+from headscope.facts.results.probe import Input, Problem
+from headscope.labeled import Sampled, Source, sample_in_proportion, sample_spread
+from headscope.labeled.tally import is_ignored, read_label, spelled
+
+Array = np.ndarray[Any, Any]
+
+_OF_CLASSES = (LabelKind.INTEGERS, LabelKind.TEXTS, LabelKind.BOOLEANS)
+_OF_NUMBERS = (LabelKind.INTEGERS, LabelKind.NUMBERS)
+_OF_SEVERAL = (LabelKind.LISTS, LabelKind.COLUMNS)
+_HOT = 3
+_TWO = 2
+_ALIKE = 1e-12
+_SMALLEST, _LARGEST = 1e-100, 1e100
+"""Standard deviations between which a number's square is neither 0 nor infinite."""
+
+
+def _itself(name: str) -> str:
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What the rows hold: `content` gives from a text, or from the name of a file, what is equal for equal ones."""
+
+    input: Input = Input.TEXT
+    content: Callable[[str], Any] = _itself
+
+    def same(self, row: Sampled) -> tuple[Any, ...]:
+        """What is equal for rows that must stay in one fold: the two texts of a pair in either order."""
+        return tuple(sorted(map(self.content, row.texts)))
+
+    def counted(self, number: int, adjective: str) -> str:
+        """`2 different texts`."""
+        return counted(number, f"{adjective} {self.input.noun}")
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Labeled texts to score on, or images or sounds by the names of their files.
+
+    `labels` are places in `classes`, rows of 0 and 1 with a column for each class, or numbers. Texts of equal tokens,
+    and files of equal bytes, have the same number in `groups`; `numbers` are the rows of the file, from 1.
+    """
+
+    facts: DataFacts
+    problem: Problem
+    texts: tuple[tuple[str, ...], ...]
+    labels: Array
+    groups: Array
+    numbers: tuple[int, ...]
+    classes: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def available(self) -> int:
+        """How many rows of the file have a label."""
+        return _labeled(self.facts, self.problem)
+
+    def named(self, label: Any) -> str:
+        """A label in words."""
+        if self.problem is Problem.REGRESSION:
+            return f"{float(label):.6g}"
+        if self.problem is Problem.MULTI_LABEL:
+            return ", ".join(name for name, has in zip(self.classes, label, strict=True) if has) or "no label"
+        return self.classes[int(label)]
+
+
+def problem_of(facts: DataFacts, model: ModelFacts, asked: Problem | None) -> Problem:
+    """What the labels are: as requested, or by their kind, as in `check --data`.
+
+    Numbers with fractions are a regression; whole numbers are classes, unless the checkpoint's config says regression.
+    Raises UsageError for labels of another kind than asked.
+    """
+    kinds = {
+        Problem.REGRESSION: _OF_NUMBERS,
+        Problem.MULTI_LABEL: _OF_SEVERAL,
+        Problem.SINGLE_LABEL: (*_OF_CLASSES, LabelKind.NUMBERS),
+    }
+    column = facts.label_columns[0]
+    if asked is not None:
+        if facts.kind not in kinds[asked]:
+            raise UsageError(
+                f"{column!r} of {facts.file} holds {facts.kind.value}, which don't fit --task {_OPTIONS[asked]}",
+                _HINTS[asked],
+            )
+        if asked is Problem.SINGLE_LABEL and facts.kind is LabelKind.NUMBERS and not facts.is_whole:
+            raise UsageError(
+                f"{column!r} of {facts.file} holds numbers with fractions, which are not classes",
+                "use --task regression",
+            )
+        return asked
+    if facts.kind in _OF_SEVERAL:
+        return Problem.MULTI_LABEL
+    if facts.kind is LabelKind.NUMBERS or (facts.kind is LabelKind.INTEGERS and is_regression(model)):
+        return Problem.REGRESSION
+    return Problem.SINGLE_LABEL
+
+
+_OPTIONS = {
+    Problem.REGRESSION: "regression",
+    Problem.MULTI_LABEL: "multi-label",
+    Problem.SINGLE_LABEL: "single-label",
+}
+_HINTS = {
+    Problem.REGRESSION: "give one column of numbers",
+    Problem.MULTI_LABEL: "give a column of lists, or several columns of 0 and 1 (repeat --label-column)",
+    Problem.SINGLE_LABEL: "give one column with a name or a whole number for each text",
+}
+
+
+def check_numbers(source: Source, column: str) -> None:
+    """Raises UsageError, with the row, for a label that is not a number where numbers are needed."""
+    for number, (cell,) in enumerate(source.read((column,)), 1):
+        label = read_label(cell, source, column)
+        if isinstance(label, bool | str | tuple):
+            raise UsageError(
+                f"--task regression needs numbers, and {column!r} of {source.name} has {shortened(spelled(label))!r} "
+                f"in row {number:,}",
+                "leave the label empty if the number is not known; its row is left out then",
+            )
+
+
+def read_rows(
+    source: Source, facts: DataFacts, problem: Problem, *, limit: int, folds: int, seed: int, kind: Kind | None = None
+) -> Rows:
+    """The rows that are used, and notes on those that are not. Raises UsageError where too little is left."""
+    kind = kind or Kind()
+    by_class = problem is Problem.SINGLE_LABEL
+    if by_class and facts.kind is LabelKind.NUMBERS:
+        facts = replace(facts, kind=LabelKind.INTEGERS)
+    if facts.has_more_classes and by_class:
+        raise UsageError(
+            f"{facts.label_columns[0]!r} of {facts.file} has over {len(facts.classes):,} different values",
+            "use --task regression if they are numbers, not classes",
+        )
+    sampled = (sample_in_proportion if by_class else sample_spread)(source, facts, limit, seed)
+    filled = [row for row in sampled if any(text.strip() for text in row.texts)]
+    used, labels, classes, notes = _READERS[problem](filled, facts, folds, kind)
+    texts = tuple(row.texts for row in used)
+    places: dict[tuple[Any, ...], int] = {}
+    groups = [places.setdefault(kind.same(row), len(places)) for row in used]
+    if len(places) < folds:
+        raise UsageError(
+            f"{facts.file} has {kind.counted(len(places), 'different')} with a label, and {folds} folds need {folds}",
+            f"give more {kind.input.noun}s, or fewer --folds",
+        )
+    total = _labeled(facts, problem)
+    share = ", with the same share of each class" if by_class else ""
+    told = [
+        f"{len(sampled):,} of {total:,} labeled rows were sampled{share}" if len(sampled) < total else "",
+        f"{counted(facts.missing, 'row')} without a label left out" if facts.missing else "",
+        f"{counted(len(sampled) - len(filled), 'row')} without {kind.input.one} left out"
+        if len(filled) < len(sampled) else "",
+        *notes,
+        f"{kind.counted(len(texts) - len(places), 'repeated')} kept in the fold of the first"
+        if len(places) < len(texts) else "",
+    ]  # fmt: skip
+    numbers = tuple(row.row for row in used)
+    return Rows(facts, problem, texts, labels, np.array(groups), numbers, classes, tuple(note for note in told if note))
+
+
+def _labeled(facts: DataFacts, problem: Problem) -> int:
+    if problem is Problem.SINGLE_LABEL:
+        return sum(item.rows for item in facts.classes)
+    return facts.rows - facts.missing
+
+
+_Read = tuple[list[Sampled], Array, tuple[str, ...], list[str]]
+"""The rows that are kept, their labels, the classes, and notes."""
+
+
+def _classes(rows: Sequence[Sampled], facts: DataFacts, folds: int, kind: Kind) -> _Read:
+    """One class for each row; classes with fewer different texts than folds are left out."""
+    distinct = Counter(label for label, _ in {(spelled(row.label), kind.same(row)) for row in rows})
+    names = [item.label for item in facts.classes]
+    small = [name for name in names if distinct[name] < folds]
+    classes = tuple(name for name in names if distinct[name] >= folds)
+    if len(classes) < _TWO:
+        raise UsageError(_no_classes(facts, folds, classes, small, kind), _no_classes_hint(facts, kind))
+    places = {name: place for place, name in enumerate(classes)}
+    used = [row for row in rows if spelled(row.label) in places]
+    notes = [*_note_on(small, folds, kind), *_note_on_lost(len(rows) - len(used), len(rows), facts)]
+    return used, np.array([places[spelled(row.label)] for row in used]), classes, notes
+
+
+def _no_classes_hint(facts: DataFacts, kind: Kind) -> str:
+    numbers = facts.kind in _OF_NUMBERS and len(facts.classes) > _TWO
+    return f"give {kind.input.noun}s of at least two classes, or fewer --folds" + (
+        "; for numbers that are not classes, use --task regression" if numbers else ""
+    )
+
+
+def _note_on(small: Sequence[str], folds: int, kind: Kind) -> list[str]:
+    if not small:
+        return []
+    return [
+        f"{counted(len(small), 'class', 'classes')} with fewer than {folds} different {kind.input.noun}s left out: "
+        f"{few_of(small)}"
+    ]
+
+
+def _note_on_lost(lost: int, total: int, facts: DataFacts) -> list[str]:
+    """Where most rows are in classes that are too small: the scores are then those of a small part of the data."""
+    if lost <= total / 2:
+        return []
+    hint = "; for numbers that are not classes, use --task regression" if facts.kind in _OF_NUMBERS else ""
+    return [f"{lost:,} of {counted(total, 'row')} left out with these classes{hint}"]
+
+
+def _no_classes(facts: DataFacts, folds: int, classes: Sequence[str], small: Sequence[str], kind: Kind) -> str:
+    column = facts.label_columns[0]
+    if len(facts.classes) < _TWO:
+        return f"{column!r} of {facts.file} has one class, {facts.classes[0].label!r}" if facts.classes else (
+            f"{column!r} of {facts.file} has no labels"
+        )  # fmt: skip
+    left = f"only {classes[0]!r} has" if classes else "no class has"
+    return f"{left} {folds} different {kind.input.noun}s or more, one for each fold" + (
+        f" (too few: {few_of(small)})" if small else ""
+    )
+
+
+def _several(rows: Sequence[Sampled], facts: DataFacts, folds: int, kind: Kind) -> _Read:
+    """Any number of classes for each row; a class needs texts with it and texts without it, one for each fold."""
+    names, flagged = _flagged(rows, facts)
+    texts = [kind.same(row) for row in rows]
+    has = [len({text for text, row in zip(texts, flagged, strict=True) if row[at]}) for at in range(len(names))]
+    lacks = [len({text for text, row in zip(texts, flagged, strict=True) if not row[at]}) for at in range(len(names))]
+    kept = [at for at in range(len(names)) if has[at] >= folds and lacks[at] >= folds]
+    small = [name for at, name in enumerate(names) if has[at] < folds]
+    whole = [name for at, name in enumerate(names) if lacks[at] < folds <= has[at]]
+    if not kept:
+        column = facts.label_columns[0]
+        raise UsageError(
+            f"no label in {column!r} of {facts.file} is at {folds} different {kind.input.noun}s and is missing at "
+            f"{folds}",
+            f"give more {kind.input.noun}s of each label, or fewer --folds",
+        )
+    notes = _note_on(small, folds, kind)
+    if whole:
+        notes.append(
+            f"{counted(len(whole), 'class', 'classes')} that nearly every {kind.input.noun} has left out: "
+            f"{few_of(whole)}"
+        )
+    return list(rows), np.array(flagged, dtype=int)[:, kept], tuple(names[at] for at in kept), notes
+
+
+def _flagged(rows: Sequence[Sampled], facts: DataFacts) -> tuple[list[str], list[list[int]]]:
+    """The names of the classes, and for each row a 0 or 1 for each."""
+    labels = [row.label if isinstance(row.label, tuple) else (row.label,) for row in rows]
+    if facts.kind is LabelKind.COLUMNS:
+        return [item.label for item in facts.classes], [[int(bool(item)) for item in label] for label in labels]
+    if len(facts.hot) >= _HOT:
+        return [str(place) for place in range(len(facts.hot))], [[int(bool(i)) for i in label] for label in labels]
+    names = [item.label for item in facts.classes]
+    found = [{spelled(item) for item in label if not is_ignored(item)} for label in labels]
+    return names, [[int(name in label) for name in names] for label in found]
+
+
+def _numbers(rows: Sequence[Sampled], facts: DataFacts, folds: int, kind: Kind) -> _Read:
+    """A number for each row. Raises UsageError where all are alike."""
+    found = np.array([float(row.label) for row in rows])  # type: ignore[arg-type]  # `problem_of` saw numbers only
+    column = facts.label_columns[0]
+    if not len(found):
+        raise UsageError(
+            f"no {kind.input.noun} of {facts.file} has a number in {column!r}", f"give {kind.input.noun}s with numbers"
+        )
+    largest = float(np.abs(found).max())
+    deviation = largest * float((found / (largest or 1)).std())  # very large or small numbers have no finite squares
+    if deviation <= _ALIKE * largest:
+        raise UsageError(
+            f"every {kind.input.noun} has the same number in {column!r} of {facts.file}: {found[0]:g}",
+            "give numbers that differ; there is nothing to predict",
+        )
+    if not _SMALLEST < deviation < _LARGEST:
+        size = "small" if deviation <= _SMALLEST else "large"
+        raise UsageError(
+            f"the numbers in {column!r} of {facts.file} are too {size} to compute with: up to {largest:.3g}",
+            "write them in another unit",
+        )
+    return list(rows), found, (), []
+
+
+_READERS: dict[Problem, Callable[[Sequence[Sampled], DataFacts, int, Kind], _Read]] = {
+    Problem.SINGLE_LABEL: _classes,
+    Problem.MULTI_LABEL: _several,
+    Problem.REGRESSION: _numbers,
+}

@@ -1,0 +1,401 @@
+"""Every candidate vector of each text, from one pass of a real model: hidden states, the pooler, the head's input."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from headscope.errors import Unsupported, UsageError
+from headscope.facts.counting import counted
+from headscope.facts.results.probe import Input, Precision, Vector
+from headscope.model.loading.inference import NO_LIMIT, lacked_memory, run_texts
+from headscope.model.quiet import quiet
+from headscope.probing.data.media import Media
+from headscope.probing.hidden.pooled import Part, Pooled, all_vectors, at, pool_positions, pool_tokens
+from headscope.probing.hidden.store import Array, Features, Store, Tokens
+from headscope.trace.record.base import base_module
+
+Texts = Sequence[tuple[str, ...]]
+
+_CHUNK = 1024
+_EXACT = {torch.float32: 1e-5, torch.float64: 1e-5}
+_COARSE = 2e-2
+"""How much padding may change a vector, relative to its largest number: rounding, by the dtype of the model."""
+_SAME_SCORES = 1e-4
+_PER_TOKEN = 3
+_SECOND = 1.0
+
+
+@dataclass(slots=True)
+class Reader:
+    """A model with its tokenizer, and the module whose input is that of the head ("" where it is not known).
+
+    `media` makes the tensors where the rows are paths of images or sounds, and no tokenizer is needed.
+    """
+
+    model: PreTrainedModel
+    tokenizer: Any
+    device: torch.device
+    classifier: str = ""
+    precision: Precision = Precision("float32", "float32")  # noqa: RUF009  frozen
+    media: Media | None = None
+    takes: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.takes = frozenset(signature(self.model.forward).parameters)
+
+    @property
+    def input(self) -> Input:
+        """What the rows are."""
+        return Input.TEXT if self.media is None else self.media.kind
+
+    @property
+    def noun(self) -> str:
+        """What one row is called."""
+        return self.input.noun
+
+    @property
+    def limit(self) -> int | None:
+        """The longest text that the tokenizer or the model takes, in tokens; None where neither says."""
+        most = int(self.tokenizer.model_max_length)
+        return most if most < NO_LIMIT else None
+
+
+def extract_features(
+    reader: Reader, texts: Texts, folder: Path, *, batch_size: int, tell: Callable[[str], None]
+) -> Features:
+    """One pass over the texts, the longest first; memory does not grow with their number.
+
+    Texts of different lengths share a batch, padded as the tokenizer pads, if that changes no vector of the shortest
+    and the longest text. Otherwise only texts of equal length do, without any padding: so a model that reads padding
+    gives the vectors that it gives for each text alone.
+    """
+    if reader.media is not None:
+        return _extract_media(reader, reader.media, texts, folder, batch_size=batch_size, tell=tell)
+    uncut = token_lengths(reader, texts)
+    lengths = uncut if reader.limit is None else np.minimum(uncut, reader.limit)
+    lent = _lend_pad_token(reader, texts)
+    effects = None if lent else padding_effects(reader, texts, lengths)
+    padded = effects is not None and all(effect.holds for effect in effects.values())
+    size = 1 if getattr(reader.model.config, "pad_token_id", 0) is None else batch_size  # no token is left to lend
+    store = Store(folder, len(texts))
+    cut = int((uncut > lengths).sum())
+    if cut:
+        share = f"{counted(cut, 'text')} of {len(texts):,} ({cut / len(texts):.1%})"
+        store.note(f"{share} longer than the {reader.limit:,} tokens that the model takes: cut")
+    _read_all(
+        reader, texts, _batches(lengths, size, padded=padded), store, lambda *so_far: tell(_progress("texts", *so_far))
+    )
+    return store.finished(
+        padded=padded,
+        several=lengths > 1,
+        effects={part: effect.change for part, effect in (effects or {}).items() if part is not None},
+        tokens=Tokens(int(uncut.min()), int(uncut.max()), reader.limit, cut),
+        precision=reader.precision,
+    )
+
+
+def _extract_media(
+    reader: Reader, media: Media, files: Texts, folder: Path, *, batch_size: int, tell: Callable[[str], None]
+) -> Features:
+    """One pass over images or sounds. Sounds of different lengths share no batch, so there is no padding."""
+    store = Store(folder, len(files), media.kind.noun)
+    batches = _batches(media.lengths([path for (path,) in files]), batch_size, padded=False)
+    _read_all(reader, files, batches, store, lambda *so_far: tell(_progress(f"{reader.noun}s", *so_far)))
+    store.keep_first_if_constant(f"the first position of {type(reader.model).__name__} is a part of the input")
+    return store.finished(padded=False, several=None, effects={}, tokens=None, precision=reader.precision)
+
+
+def _read_all(
+    reader: Reader, texts: Texts, batches: Iterator[Array], store: Store, tell: Callable[[int, int, float], None]
+) -> None:
+    """Runs the batches and stores their vectors; tells after each how many texts are done, of how many, since when."""
+    started, done = time.monotonic(), 0
+    for rows in batches:
+        for some, batch in _run_all(reader, texts, rows, store):
+            store.write(some, batch.pooled, batch.scores)
+            store.layers = max(store.layers, batch.layers)
+        done += len(rows)
+        tell(done, len(texts), time.monotonic() - started)
+
+
+def token_lengths(reader: Reader, texts: Texts) -> Array:
+    """How many tokens each text has before it is cut. Raises UsageError for a text without any."""
+    found: list[int] = []
+    for start in range(0, len(texts), _CHUNK):
+        found += [len(ids) for ids in _tokens(reader, texts[start : start + _CHUNK], cut=False)]
+    lengths = np.array(found)
+    if not lengths.all():
+        text = " ".join(texts[int(np.flatnonzero(lengths == 0)[0])])
+        raise UsageError(f"the tokenizer makes no token of the text {text[:60]!r}", "leave out its row")
+    return lengths
+
+
+def _tokens(reader: Reader, texts: Texts, *, cut: bool) -> list[list[int]]:
+    with quiet():
+        given = reader.tokenizer(*_columns(texts), truncation=cut and reader.limit is not None)
+    ids: list[list[int]] = given["input_ids"]
+    return ids
+
+
+def _columns(texts: Texts) -> list[list[str]]:
+    """The texts, or the first and the second texts of pairs."""
+    return [list(column) for column in zip(*texts, strict=True)]
+
+
+def _lend_pad_token(reader: Reader, texts: Texts) -> bool:
+    """Names a pad token for a model without one, which refuses batches then; whether texts can't be padded.
+
+    It is a token that no text holds, so that the last token that is not padding is the last token.
+    """
+    if reader.tokenizer.pad_token is None or getattr(reader.model.config, "pad_token_id", 0) is None:
+        used: set[int] = set()
+        for start in range(0, len(texts), _CHUNK):
+            used.update(*_tokens(reader, texts[start : start + _CHUNK], cut=True))
+        embeddings: Any = reader.model.get_input_embeddings()
+        size = embeddings.weight.shape[0]
+        free = next((number for number in reversed(range(size)) if number not in used), None)
+        if getattr(reader.model.config, "pad_token_id", None) is None:
+            reader.model.config.pad_token_id = free
+        return True
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """How much padding changes a vector, relative to its largest number, and whether that is rounding."""
+
+    change: float
+    holds: bool
+
+
+def padding_effects(reader: Reader, texts: Texts, lengths: Array) -> dict[Part | None, Effect] | None:
+    """What padding does to each vector of the shortest and the longest text, and to the scores (None).
+
+    None where a vector exists only with or only without padding; empty where all texts are of one length.
+    """
+    rows = np.array([int(lengths.argmax()), int(lengths.argmin())])
+    if lengths[rows[0]] == lengths[rows[1]]:
+        return {}
+    together = _run(reader, [texts[row] for row in rows]).vectors
+    found: dict[Part | None, Effect] = {}
+    for place, row in enumerate(rows):
+        alone = _run(reader, [texts[row]]).vectors
+        if alone.keys() != together.keys():
+            return None
+        for part, value in alone.items():
+            here = _effect(value[0], together[part][place], _EXACT.get(reader.model.dtype, _COARSE))
+            before = found.get(part, here)
+            found[part] = Effect(max(here.change, before.change), here.holds and before.holds)
+    return found
+
+
+def _effect(one: torch.Tensor, other: torch.Tensor, tolerance: float) -> Effect:
+    return Effect(largest_change(one, other), _is_close(one, other, tolerance))
+
+
+def largest_change(one: torch.Tensor, other: torch.Tensor) -> float:
+    """The largest difference of two numbers at one place, relative to the largest number of `one`."""
+    both = one.isfinite() & other.isfinite()
+    if not bool(both.any()):
+        return 0.0
+    scale = float(one[both].abs().max())
+    return float((one[both] - other[both]).abs().max()) / (scale or 1.0)
+
+
+def _is_close(one: torch.Tensor, other: torch.Tensor, tolerance: float) -> bool:
+    finite = one[one.isfinite()]
+    scale = max(float(finite.abs().max()), 1.0) if finite.numel() else 1.0
+    return bool(torch.allclose(one, other, rtol=0, atol=tolerance * scale, equal_nan=True))
+
+
+def _batches(lengths: Array, size: int, *, padded: bool) -> Iterator[Array]:
+    """Rows that run together, the longest first, so that too large a batch fails right away."""
+    order = np.argsort(-lengths, kind="stable")
+    ends = [len(order)] if padded else [*np.flatnonzero(np.diff(lengths[order])) + 1, len(order)]
+    start = 0
+    for end in ends:
+        yield from (order[first : min(first + size, end)] for first in range(start, end, size))
+        start = end
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The vectors of some texts; `layers` counts the hidden states."""
+
+    pooled: Pooled
+    scores: torch.Tensor
+    layers: int
+
+    @property
+    def vectors(self) -> dict[Part | None, torch.Tensor]:
+        """The vectors and, under None, the scores, in float32 on the CPU."""
+        return all_vectors(self.pooled, self.scores)
+
+
+def _run_all(reader: Reader, texts: Texts, rows: Array, store: Store) -> Iterator[tuple[Array, Batch]]:
+    """The batch, or its halves where the device has too little memory for it."""
+    try:
+        batches = list(_run_together(reader, texts, rows))
+    except (Unsupported, torch.OutOfMemoryError) as err:
+        if not lacked_memory(err):
+            raise
+        if len(rows) == 1:
+            raise Unsupported(
+                f"{reader.device} has too little memory for one {reader.noun}",
+                "give --device cpu" if reader.noun == "image" else f"give --device cpu, or shorter {reader.noun}s",
+            ) from err
+    else:
+        yield from batches
+        return
+    store.note(
+        f"{reader.device} has too little memory for a batch of {len(rows)} {reader.noun}s, so smaller batches were used"
+    )
+    middle = len(rows) // 2
+    yield from _run_all(reader, texts, rows[:middle], store)
+    yield from _run_all(reader, texts, rows[middle:], store)
+
+
+def _run_together(reader: Reader, texts: Texts, rows: Array) -> Iterator[tuple[Array, Batch]]:
+    """One batch; several where the tensors of images or sounds have different shapes."""
+    if reader.media is None:
+        yield rows, _run(reader, [texts[row] for row in rows])
+        return
+    for places, tensors in reader.media.batches([texts[row][0] for row in rows]):
+        yield rows[places], _run_tensors(reader, tensors)
+
+
+def _run_tensors(reader: Reader, tensors: dict[str, torch.Tensor]) -> Batch:
+    given = {
+        name: value.to(reader.device, reader.model.dtype if value.is_floating_point() else None)
+        for name, value in tensors.items() if name in reader.takes
+    }  # fmt: skip
+    with torch.inference_mode(), _tapped(reader) as taps:
+        output = run_texts(reader.model, given, reader.input, output_hidden_states=True)
+        states = _states(reader, output)
+        return Batch(_with_taps(reader, pool_positions(states), output, taps), output.logits, len(states))
+
+
+def run_batch(reader: Reader, texts: Texts) -> Batch:
+    """The vectors of some texts, images or sounds of one shape. Raises Unsupported where the model fails."""
+    return next(batch for _, batch in _run_together(reader, texts, np.arange(len(texts))))
+
+
+def _run(reader: Reader, texts: Texts) -> Batch:
+    """One forward, and everything that is read from it. Raises Unsupported where the model fails."""
+    encoded, mask = _encoded(reader, texts)
+    with torch.inference_mode(), _tapped(reader) as taps:
+        output = run_texts(reader.model, encoded, **_without_cache(reader), output_hidden_states=True)
+        end = reader.tokenizer.eos_token_id
+        ends = None if end is None else (encoded["input_ids"] == end) & mask
+        states = _states(reader, output)
+        pooled = _with_taps(reader, pool_tokens(states, mask, ends), output, taps)
+        return Batch(pooled, output.logits, len(states))
+
+
+def _states(reader: Reader, output: Any) -> Sequence[torch.Tensor]:
+    states = getattr(output, "hidden_states", None) or getattr(output, "encoder_hidden_states", None)
+    if not states:
+        raise Unsupported(
+            f"{type(reader.model).__name__} returns no hidden states", "name another class with --model-class"
+        )
+    found: Sequence[torch.Tensor] = states
+    return found
+
+
+def _without_cache(reader: Reader) -> dict[str, bool]:
+    """A decoder keeps the keys and values of every layer for the next token, by default."""
+    return {"use_cache": False} if "use_cache" in reader.takes else {}
+
+
+def _encoded(reader: Reader, texts: Texts) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """What the model takes, and which positions are tokens of the texts."""
+    is_padded = reader.tokenizer.pad_token is not None
+    with quiet():
+        given = reader.tokenizer(
+            *_columns(texts), return_tensors="pt", padding=is_padded, truncation=reader.limit is not None,
+            return_attention_mask=True,
+        )  # fmt: skip
+    tensors = {name: value.to(reader.device) for name, value in given.items()}
+    return {name: value for name, value in tensors.items() if name in reader.takes}, tensors["attention_mask"].bool()
+
+
+@dataclass(slots=True)
+class _Taps:
+    """What hooks saw: the input and the output of the classifier, and the output of the pooler."""
+
+    entered: torch.Tensor | None = None
+    left: torch.Tensor | None = None
+    pooled: torch.Tensor | None = None
+
+
+@contextmanager
+def _tapped(reader: Reader) -> Iterator[_Taps]:
+    taps = _Taps()
+
+    def see_classifier(module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
+        if given and isinstance(given[0], torch.Tensor) and isinstance(output, torch.Tensor):
+            taps.entered, taps.left = given[0], output
+
+    def see_base(module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
+        pooled = getattr(output, "pooler_output", None)
+        taps.pooled = pooled if isinstance(pooled, torch.Tensor) else None
+
+    base = base_module(reader.model)
+    hooks = [base.register_forward_hook(see_base)] if base is not None else []
+    if reader.classifier:
+        hooks.append(reader.model.get_submodule(reader.classifier).register_forward_hook(see_classifier))
+    try:
+        yield taps
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _with_taps(reader: Reader, pooled: Pooled, output: Any, taps: _Taps) -> Pooled:
+    """The vectors with those of the pooler and of the head's input."""
+    row = None if taps.pooled is None else taps.pooled.flatten(1) if taps.pooled.shape[2:] == (1, 1) else taps.pooled
+    if row is not None and row.dim() == 2:  # noqa: PLR2004  a row for each text
+        pooled.parts[Vector.POOLER, None] = row
+    else:
+        pooled.absent["pooler"] = f"the base model inside {type(reader.model).__name__} has no pooler"
+    head = _head_input(taps, output.logits) if reader.classifier else None
+    if head is not None:
+        pooled.parts[Vector.HEAD, None] = head
+    elif reader.classifier:
+        pooled.gaps["head"] = f"the logits are not what {reader.classifier} makes of one vector for each {reader.noun}"
+    return pooled
+
+
+def _head_input(taps: _Taps, logits: torch.Tensor) -> torch.Tensor | None:
+    """The vectors that the classifier scored; None where its scores are not the logits.
+
+    A classifier that scores every token is read at the token whose scores are the logits.
+    """
+    entered, left = taps.entered, taps.left
+    if entered is None or left is None:
+        return None
+    if left.dim() == _PER_TOKEN and left.shape[0] == logits.shape[0] and left.shape[-1] == logits.shape[-1]:
+        distance = (left - logits[:, None, :]).abs().amax(-1)
+        places = distance.shape[1] - 1 - distance.flip(1).argmin(1)  # the last of several that are equal
+        entered, left = at(entered, places), at(left, places)
+    if left.shape != logits.shape or entered.dim() != 2:  # noqa: PLR2004
+        return None
+    return entered if _is_close(left.float(), logits.float(), _SAME_SCORES) else None
+
+
+def _progress(what: str, done: int, total: int, seconds: float) -> str:
+    if seconds < _SECOND:
+        return f"reading {total:,} {what}"
+    rate = done / seconds
+    return f"reading {what}: {done:,} of {total:,}, {rate:,.0f} a second, {(total - done) / rate:,.0f} s left"

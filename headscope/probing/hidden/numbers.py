@@ -1,0 +1,59 @@
+"""What the numbers of the vectors look like: how alike texts are, dimensions without a use, what padding changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from headscope.facts.results.probe import FeatureNumbers, VectorNumbers
+from headscope.probing.hidden.candidates import Vectors
+from headscope.probing.hidden.pooled import Part
+from headscope.probing.hidden.store import Array, Features, name_of_part
+
+_SAME = 1e-6
+"""A dimension is dead if it differs over the texts by less than this share of its largest number: rounding."""
+
+
+def feature_numbers(vectors: Sequence[Vectors], features: Features) -> FeatureNumbers:
+    """The numbers of each candidate, of the layers, and of the pass."""
+    seen, effects = features.seen, dict(features.seen.effects)
+    tokens = seen.tokens
+    return FeatureNumbers(
+        vectors=tuple(_of_vector(item, effects) for item in vectors),
+        layers=seen.layer_numbers,
+        precision=seen.precision,
+        fewest_tokens=tokens.fewest if tokens else None,
+        most_tokens=tokens.most if tokens else None,
+        max_tokens=tokens.limit if tokens else None,
+        truncated=tokens.truncated if tokens else 0,
+        reused=features.reused,
+    )
+
+
+def _of_vector(item: Vectors, effects: dict[str, float]) -> VectorNumbers:
+    matrix = item.make()
+    return VectorNumbers(item.name, mean_cosine(matrix), dead_dimensions(matrix), _effect(item.parts, effects))
+
+
+def _effect(parts: Sequence[Part], effects: dict[str, float]) -> float | None:
+    """What padding changes at most in the stored vectors that a candidate is made of."""
+    found = [effects[name_of_part(part)] for part in parts if name_of_part(part) in effects]
+    return max(found, default=None)
+
+
+def mean_cosine(matrix: Array) -> float | None:
+    """The mean cosine of two rows over all pairs; None where a row is zero, or there is one row."""
+    norms = np.linalg.norm(matrix, axis=1)
+    count = len(matrix)
+    if count < 2 or not norms.all():  # noqa: PLR2004
+        return None
+    # The squared norm of the sum of n unit vectors is n and twice the sum of the cosines of all pairs.
+    whole = np.divide(matrix, norms[:, None]).sum(0, dtype=np.float64)
+    return float((whole @ whole - count) / (count * (count - 1)))
+
+
+def dead_dimensions(matrix: Array) -> int:
+    """How many columns have one value in all rows."""
+    low, high = matrix.min(0), matrix.max(0)
+    return int((high - low <= _SAME * np.maximum(np.abs(low), np.abs(high))).sum())

@@ -1,0 +1,161 @@
+"""A real model to read vectors from, in the requested dtype, or one that changes no vector."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import inf, isfinite
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from headscope.errors import Unsupported
+from headscope.facts.results.probe import Input, Precision
+from headscope.facts.stored.location import Location
+from headscope.model.classes.model_request import Choice
+from headscope.model.loading.inference import (
+    audio_encoder,
+    check_device,
+    image_encoder,
+    lacked_memory,
+    limit_length,
+    load_model,
+    open_tokenizer,
+)
+from headscope.probing.data.media import Media
+from headscope.probing.hidden.features import Reader, Texts, largest_change, run_batch, token_lengths
+from headscope.probing.hidden.pooled import Part
+
+AUTO = "auto"
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_HALF = ("bfloat16", "float16")
+HALF_TOLERANCE = 5e-2
+"""How much half precision may change a vector of a sample text, relative to its largest number."""
+_SAMPLE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a model comes from, and the dtype of its stored weights.
+
+    `new` are its parameters that the checkpoint doesn't give, drawn from `seed`.
+    """
+
+    choice: Choice
+    place: Location
+    stored: str = "float32"
+    classifier: str = ""
+    seed: int = 0
+    new: tuple[str, ...] = ()
+    input: Input = Input.TEXT
+
+
+def open_reader(source: Source, device: str, dtype: str, texts: Texts) -> Reader:
+    """The model with its real weights; weights that the checkpoint lacks are drawn from the seed.
+
+    With `auto`, the dtype is float32 on the CPU; elsewhere it is the checkpoint's half precision if the vectors of
+    sample texts are those of float32, as far as `HALF_TOLERANCE` allows. Raises Unsupported where there is no
+    tokenizer, or the weights cannot be loaded.
+    """
+    where = check_device(device, runs_weights=True)
+    tokenizer = open_tokenizer(source.place) if source.input is Input.TEXT else _ENCODERS[source.input](source.place)
+    of_its_own = source.stored if where.type != "cpu" and source.stored in _HALF else "float32"
+    wanted = DTYPES[of_its_own if dtype == AUTO else dtype]
+    if wanted is torch.float32:
+        reader = _reader(source, tokenizer, where, torch.float32)
+        reader.precision = Precision("float32", source.stored)
+        return reader
+    return _in_half(source, tokenizer, where, wanted, texts, may_refuse=dtype == AUTO)
+
+
+def _in_half(
+    source: Source, tokenizer: Any, where: torch.device, dtype: torch.dtype, texts: Texts, *, may_refuse: bool
+) -> Reader:
+    """The model in half precision, compared with float32 on sample texts; in float32 where `auto` doesn't hold."""
+    wide = _try(lambda: _in_float32(source, tokenizer, where, texts))
+    half = _reader(source, tokenizer, where, dtype)
+    if wide is None:  # float32 doesn't fit the device: there is nothing to compare with
+        half.precision = Precision(_name(dtype), source.stored)
+        return half
+    _put(half.model, wide.drawn)
+    change = max(map(_largest, wide.vectors, (run_batch(half, [text]).vectors for text in wide.texts)))
+    found = Precision(_name(dtype), source.stored, _finite(change), HALF_TOLERANCE, len(wide.texts))
+    if may_refuse and not change <= HALF_TOLERANCE:
+        del half
+        half = _reader(source, tokenizer, where, torch.float32)
+        found = replace(found, dtype="float32")
+    half.precision = found
+    return half
+
+
+@dataclass(frozen=True, slots=True)
+class _Wide:
+    """Sample texts with their vectors in float32, and the numbers of parameters that the checkpoint doesn't give."""
+
+    texts: Sequence[tuple[str, ...]]
+    vectors: list[dict[Part | None, torch.Tensor]]
+    drawn: dict[str, torch.Tensor]
+
+
+def _in_float32(source: Source, tokenizer: Any, where: torch.device, texts: Texts) -> _Wide:
+    reader = _reader(source, tokenizer, where, torch.float32)
+    sample = _sample(reader, texts)
+    return _Wide(sample, [run_batch(reader, [text]).vectors for text in sample], _drawn(reader.model, source.new))
+
+
+def _largest(wide: dict[Part | None, torch.Tensor], narrow: dict[Part | None, torch.Tensor]) -> float:
+    return max(largest_change(value, narrow[part]) if part in narrow else inf for part, value in wide.items())
+
+
+def _finite(change: float) -> float | None:
+    return change if isfinite(change) else None
+
+
+def _reader(source: Source, tokenizer: Any, where: torch.device, dtype: torch.dtype) -> Reader:
+    with torch.random.fork_rng():
+        torch.manual_seed(source.seed)
+        model = load_model(source.choice, source.place, where, dtype)
+    if source.input is not Input.TEXT:
+        return Reader(model, None, where, source.classifier, media=Media(source.input, tokenizer))
+    limit_length(tokenizer, model)
+    return Reader(model, tokenizer, where, source.classifier)
+
+
+_ENCODERS = {Input.IMAGE: image_encoder, Input.AUDIO: audio_encoder}
+
+
+def _try(make: Any) -> Any:
+    """What is made, or None where the device has too little memory for it."""
+    try:
+        return make()
+    except (Unsupported, torch.OutOfMemoryError) as err:
+        if lacked_memory(err):
+            return None
+        raise
+
+
+def _sample(reader: Reader, texts: Texts) -> Sequence[tuple[str, ...]]:
+    """Texts from the shortest to the longest, as different in length as there are."""
+    if reader.media is not None:
+        return list(dict.fromkeys(texts))[:_SAMPLE]
+    order = np.argsort(token_lengths(reader, texts), kind="stable")
+    places = np.unique(np.linspace(0, len(order) - 1, _SAMPLE).round().astype(int))
+    return [texts[order[place]] for place in places]
+
+
+def _drawn(model: PreTrainedModel, names: tuple[str, ...]) -> dict[str, torch.Tensor]:
+    """The numbers that were drawn for parameters: another dtype would draw others from the same seed."""
+    return {name: value.detach().cpu() for name, value in model.named_parameters() if name in names}
+
+
+def _put(model: PreTrainedModel, drawn: dict[str, torch.Tensor]) -> None:
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            if name in drawn:
+                value.copy_(drawn[name])
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,322 @@
+"""The vectors of all texts as files, a row for each text, and whether an earlier run's files are exactly those."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from headscope.errors import Unsupported
+from headscope.facts import Unavailable
+from headscope.facts.counting import counted
+from headscope.facts.plain import restore, store
+from headscope.facts.results.probe import LayerNumbers, Precision, Vector
+from headscope.probing.hidden.pooled import Part, Pooled, all_vectors
+from headscope.whole_file import write_whole
+
+Array = np.ndarray[Any, Any]
+MANIFEST = "features.json"
+_SCORES = "scores"
+_ROOM = 1.05
+_OPEN_BYTES = 32 * 2**20
+_MOST_JSON = 16 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """How long the texts are, in tokens; `limit` is the most that the model takes, None where none is known."""
+
+    fewest: int
+    most: int
+    limit: int | None
+    truncated: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one pass over the texts found beside the vectors.
+
+    `layers` counts the hidden states. `padded` says whether texts of different lengths shared a batch. `left_out` are
+    vectors that this model or these texts don't have, `not_determined` those that could not be read. `effects` says for
+    a vector by its name how much padding changes it. `tokens` is None for images and sounds.
+    """
+
+    layers: int
+    padded: bool
+    left_out: tuple[Unavailable, ...] = ()
+    not_determined: tuple[Unavailable, ...] = ()
+    notes: tuple[str, ...] = ()
+    effects: tuple[tuple[str, float], ...] = ()
+    layer_numbers: tuple[LayerNumbers, ...] = ()
+    tokens: Tokens | None = None
+    precision: Precision = Precision("float32", "float32")  # noqa: RUF009  frozen
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What the pass stored: an array in a file for each part, a row for each text, in float32.
+
+    `scores` are the model's own logits. `reused` says that an earlier run made the files.
+    """
+
+    parts: dict[Part, Array]
+    scores: Array
+    seen: Seen
+    reused: bool = False
+
+    @property
+    def layers(self) -> int:
+        """How many hidden states the model has, the embeddings among them."""
+        return self.seen.layers
+
+    @property
+    def padded(self) -> bool:
+        """Whether texts of different lengths shared a batch."""
+        return self.seen.padded
+
+    @property
+    def left_out(self) -> tuple[Unavailable, ...]:
+        """Vectors that this model or these texts don't have."""
+        return self.seen.left_out
+
+    @property
+    def not_determined(self) -> tuple[Unavailable, ...]:
+        """Vectors that could not be read."""
+        return self.seen.not_determined
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on the pass."""
+        return self.seen.notes
+
+    def with_note(self, sentence: str) -> Features:
+        """The same vectors, with one sentence more."""
+        return replace(self, seen=replace(self.seen, notes=(*self.seen.notes, sentence)))
+
+
+def whole_array(array: Array) -> Array:
+    """The numbers of a part in memory; its file is not kept mapped, which would count as memory of the process."""
+    return np.load(array.filename) if isinstance(array, np.memmap) and array.filename else np.asarray(array)
+
+
+def name_of_part(part: Part) -> str:
+    """The name of a part: that of its file, and of its candidate."""
+    vector, layer = part
+    return vector.value if layer is None else f"{vector.value}-{layer}"
+
+
+def is_our_file(name: str) -> bool:
+    """Whether a file of a folder for vectors is one that headscope writes there."""
+    stem, dot, suffix = name.rpartition(".")
+    vector, dash, layer = stem.partition("-")
+    is_part = vector in (*(item.value for item in Vector), _SCORES) and (
+        (layer.isascii() and layer.isdigit()) or not dash
+    )
+    return name == MANIFEST or (bool(dot) and suffix == "npy" and is_part)
+
+
+class Store:
+    """Files with a row for each text, made when the first batch says how large they are."""
+
+    def __init__(self, folder: Path, rows: int, noun: str = "text") -> None:
+        self._folder, self._rows, self._noun = folder, rows, noun
+        self._files: dict[Part | None, Array] = {}
+        self._written = 0
+        self._gaps: dict[str, str] = {}
+        self._absent: dict[str, str] = {}
+        self._notes: dict[str, None] = {}
+        self._wrong: dict[Part, set[int]] = {}
+        self._of_layers: dict[int, tuple[Array, Array]] = {}
+        self.layers = 0
+
+    def note(self, sentence: str) -> None:
+        """A sentence for the result."""
+        self._notes[sentence] = None
+
+    def write(self, rows: Array, pooled: Pooled, scores: torch.Tensor) -> None:
+        """The vectors of some texts. A part that one batch lacks is given up."""
+        values = all_vectors(pooled, scores)
+        if not self._files:
+            self._open(values)
+        self._files = {part: stored for part, stored in self._files.items() if part in values}
+        for part, stored in self._files.items():
+            stored[rows] = values[part].numpy()
+            self._written += values[part].nbytes
+        self._watch(rows, values)
+        for layer, shares in pooled.first_shares.items():
+            both = self._of_layers.setdefault(layer, (np.full(self._rows, np.nan), np.full(self._rows, np.nan)))
+            both[0][rows], both[1][rows] = shares.float().cpu(), pooled.cosines[layer].float().cpu()
+        self._gaps |= pooled.gaps
+        self._absent |= pooled.absent
+        if self._written > _OPEN_BYTES:
+            self._let_go()
+
+    def _watch(self, rows: Array, values: Mapping[Part | None, torch.Tensor]) -> None:
+        """Notes the texts whose vectors hold NaN or infinite numbers."""
+        for part, value in values.items():
+            if part is not None and not bool(value.isfinite().all()):
+                self._wrong.setdefault(part, set()).update(rows[(~value.isfinite().all(1)).numpy()].tolist())
+
+    def _open(self, values: Mapping[Part | None, torch.Tensor]) -> None:
+        width = sum(value.shape[1] for value in values.values())
+        needed, free = 4 * width * self._rows, shutil.disk_usage(self._folder).free
+        if needed * _ROOM > free:
+            raise Unsupported(
+                f"the vectors of {counted(self._rows, self._noun)} need {needed / 1e9:.1f} GB, and {self._folder} has "
+                f"{free / 1e9:.1f} GB free",
+                "give a smaller --limit, or another folder with --features",
+            )
+        for part, value in values.items():
+            shape = (self._rows, value.shape[1])
+            try:
+                self._files[part] = np.lib.format.open_memmap(self._path(part), "w+", np.float32, shape)
+            except OSError as err:
+                raise Unsupported(
+                    f"the vectors can't be written to {self._folder}: {err.strerror or err}",
+                    "free some space, check the permissions, or name another folder with --features",
+                ) from err
+
+    def _path(self, part: Part | None) -> Path:
+        return self._folder / f"{_SCORES if part is None else name_of_part(part)}.npy"
+
+    def _let_go(self) -> None:
+        """Maps the files again: pages that were written stay in the process's memory as long as they are mapped."""
+        for part in self._files:
+            self._files[part] = np.lib.format.open_memmap(self._path(part), "r+")
+        self._written = 0
+
+    def finished(
+        self, *, padded: bool, several: Array | None, effects: Mapping[Part, float], tokens: Tokens | None,
+        precision: Precision,
+    ) -> Features:  # fmt: skip
+        """What was stored, without parts that hold NaN or infinite numbers, which are named.
+
+        `several` says which texts have two tokens or more.
+        """
+        for part in [part for part in self._files if part in self._wrong]:
+            assert part is not None
+            count = counted(len(self._wrong[part]), self._noun)
+            self._gaps[name_of_part(part)] = f"{count} of {self._rows:,} gave NaN or infinite numbers"
+            del self._files[part]
+        parts = [part for part in self._files if part is not None]
+        if not parts:
+            name, reason = next(iter(self._gaps.items()), ("vectors", "the model gave none"))
+            raise Unsupported(
+                f"no vector can be scored: {name}: {reason}", "see whether its weights are whole: headscope verify"
+            )
+        self._files = {}  # everything is written from here on
+        seen = Seen(
+            layers=self.layers,
+            padded=padded,
+            left_out=tuple(Unavailable(*item) for item in sorted(self._absent.items())),
+            not_determined=tuple(Unavailable(*item) for item in sorted(self._gaps.items())),
+            notes=tuple(self._notes),
+            effects=tuple((name_of_part(part), effects[part]) for part in parts if part in effects),
+            layer_numbers=tuple(self._averages(several)),
+            tokens=tokens,
+            precision=precision,
+        )
+        return Features({part: _opened(self._path(part)) for part in parts}, _opened(self._path(None)), seen)
+
+    def keep_first_if_constant(self, reason: str) -> None:
+        """Leaves out the first position if it is the same kind of token in every text: one is the same for all inputs
+        in layer 0.
+        """
+        first, mean = (self._files.get((vector, 0)) for vector in (Vector.FIRST_TOKEN, Vector.MASKED_MEAN))
+        if first is not None and mean is not None and _is_constant(first) and not _is_constant(mean):
+            return
+        self._files = {
+            part: stored for part, stored in self._files.items() if not part or part[0] is not Vector.FIRST_TOKEN
+        }
+        self._absent["first_token"] = reason
+
+    def _averages(self, several: Array | None) -> Sequence[LayerNumbers]:
+        if several is None or not several.any():
+            return ()
+        return [
+            LayerNumbers(layer, float(shares[several].mean()), float(cosines[several].mean()))
+            for layer, (shares, cosines) in sorted(self._of_layers.items())
+            if np.isfinite(shares[several]).all() and np.isfinite(cosines[several]).all()
+        ]
+
+
+def _is_constant(stored: Array) -> bool:
+    """Whether all rows are the same, as far as batches of different sizes round alike."""
+    return bool(np.allclose(stored, stored[:1], rtol=0, atol=1e-5 * float(np.abs(stored[:1]).max() or 1)))
+
+
+def _opened(path: Path) -> Array:
+    found: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Everything that the vectors depend on, by name; `unknown` says why it cannot be compared with another run's."""
+
+    parts: dict[str, str] = field(default_factory=dict)
+    unknown: str = ""
+
+
+def keep_manifest(folder: Path, origin: Origin, features: Features) -> None:
+    """Says beside the files what they were made of; written last, so that a pass that was ended has none."""
+    if origin.unknown:
+        return
+    files = {name_of_part(part): array for part, array in features.parts.items()} | {_SCORES: features.scores}
+    body = {
+        "origin": origin.parts,
+        "parts": [[part[0].value, part[1]] for part in features.parts],
+        "files": {name: digest_of_file(folder / f"{name}.npy") for name in files},
+        "seen": store(features.seen),
+    }
+    with suppress(OSError):  # the vectors are there; the next run makes them again
+        write_whole(folder / MANIFEST, json.dumps(body, indent=1) + "\n")
+
+
+def read_kept(folder: Path, origin: Origin) -> Features | str:
+    """The vectors of an earlier run with exactly this origin, or why they cannot be used; "" where there are none."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        has_files = next(folder.glob("*.npy"), None) is not None
+        return "the run that wrote them did not finish" if has_files else ""
+    if origin.unknown:
+        return origin.unknown
+    try:
+        if path.stat().st_size > _MOST_JSON:
+            raise ValueError("too large")
+        body = json.loads(path.read_text(encoding="utf-8"))
+        given = body["origin"]
+        names = [*origin.parts, *(name for name in given if name not in origin.parts)]
+        changed = [name for name in names if given.get(name) != origin.parts.get(name)]
+        if changed:
+            return f"{', '.join(name for name in changed if name in origin.parts) or 'options'} changed"
+        return _read(folder, body)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, EOFError):
+        return f"{MANIFEST} is damaged"
+
+
+def _read(folder: Path, body: Any) -> Features | str:
+    parts: list[Part] = [(Vector(vector), layer) for vector, layer in body["parts"]]
+    if not all(layer is None or type(layer) is int for _, layer in parts):
+        raise ValueError("not a layer")
+    seen = restore(Seen, body["seen"])
+    for name in (*map(name_of_part, parts), _SCORES):
+        path = folder / f"{name}.npy"
+        if not path.is_file() or digest_of_file(path) != body["files"][name]:
+            return f"{name}.npy is not the file that was written"
+    opened = {part: _opened(folder / f"{name_of_part(part)}.npy") for part in parts}
+    return Features(opened, _opened(folder / f"{_SCORES}.npy"), seen, reused=True)
+
+
+def digest_of_file(path: Path) -> str:
+    """A digest of all bytes of a file. Raises OSError."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

@@ -1,0 +1,224 @@
+"""The candidates with their scores, and what the scores come to: the best, the choice itself, and the comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from headscope.facts.results.probe import (
+    Candidate,
+    Metric,
+    Opinion,
+    OpinionKind,
+    Problem,
+    Score,
+    Selected,
+    Standing,
+    Vector,
+    Versus,
+)
+from headscope.probing.hidden.candidates import Vectors
+from headscope.probing.scoring.measures import SECOND, Measure, flags
+from headscope.probing.scoring.opinions import logme, rank_correlation
+from headscope.probing.scoring.scores import (
+    Array,
+    Interval,
+    Predicted,
+    Trial,
+    between,
+    chance_of_best,
+    chance_of_best_swapped,
+    one_thread,
+    predict_from_vectors,
+    resample,
+)
+
+_CHUNK = 1024
+_ALIKE = 1e-5
+_SIGNIFICANT = 0.05
+_MAY_REPEAT = (Vector.EOS_TOKEN, Vector.POOLER, Vector.HEAD)
+
+
+@dataclass(frozen=True, slots=True)
+class Rated:
+    """Predictions of all texts with their scores, the main one first; `drawn` is the bootstrap of the main score."""
+
+    values: Array
+    scores: tuple[Score, ...]
+    drawn: Array
+
+    @property
+    def main(self) -> Score:
+        """What candidates are compared by."""
+        return self.scores[0]
+
+
+def rate(predictions: Sequence[Array], trial: Trial) -> tuple[Rated, ...]:
+    """The scores of several predictions, with intervals of the same bootstrap."""
+    measures = [trial.measure, *([SECOND[trial.problem]] if trial.problem in SECOND else [])]
+    given = [(_parts(measure, values, trial), measure.value) for values in predictions for measure in measures]
+    drawn = resample(given, trial)
+    found = []
+    for place, values in enumerate(predictions):
+        first = place * len(measures)
+        scores = [
+            _score(measure.metric, between(float(value(parts.sum(0))), drawn[:, first + at]))
+            for at, (measure, (parts, value)) in enumerate(
+                zip(measures, given[first : first + len(measures)], strict=True)
+            )
+        ]
+        found.append(Rated(values, tuple(scores), drawn[:, first]))
+    return tuple(found)
+
+
+def _parts(measure: Measure, values: Array, trial: Trial) -> Array:
+    return measure.parts(values, trial.labels, trial.classes)
+
+
+def _score(metric: Metric, found: Interval) -> Score:
+    return Score(metric, found.mean, found.low, found.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """The candidates with their scores, and what was predicted for each text.
+
+    `inner` has a row for each candidate and a column for each fold: the score of the inner folds.
+    """
+
+    candidates: tuple[Candidate, ...]
+    rated: tuple[Rated, ...]
+    losses: tuple[Array, ...]
+    inner: Array
+
+    @property
+    def best(self) -> int:
+        """The place of the best candidate, the first of several."""
+        return int(np.argmax([item.mean for item in self.candidates]))
+
+    def place(self, name: str) -> int | None:
+        """The place of a candidate."""
+        return next((place for place, item in enumerate(self.candidates) if item.name == name), None)
+
+
+def score_vectors(
+    vectors: Sequence[Vectors], trial: Trial, new: dict[Vector, tuple[str, ...]], tell: Callable[[str], None]
+) -> Scored:
+    """The score of each candidate. Candidates with equal numbers are scored once."""
+    found: list[Predicted] = []
+    evidence: list[float] = []
+    sizes: list[int] = []
+    twins: list[int | None] = []
+    targets = _evident(trial)
+    for place, item in enumerate(vectors):
+        tell(f"scoring candidate {place + 1} of {len(vectors)}: {item.name}")
+        matrix = item.make()
+        twin = _twin(item, matrix, vectors[:place])
+        twins.append(twin)
+        sizes.append(matrix.shape[1])
+        found.append(found[twin] if twin is not None else predict_from_vectors(matrix, trial))
+        with one_thread():
+            evidence.append(evidence[twin] if twin is not None else logme(matrix, targets))
+    tell("resampling the scores")
+    rated = rate([item.values for item in found], trial)
+    near = [_near_score(item, trial) for item in found]
+    candidates = tuple(
+        Candidate(
+            name=item.name,
+            layer=item.layer,
+            pooling=item.pooling,
+            metric=rated[place].main.metric,
+            mean=rated[place].main.mean,
+            low=rated[place].main.low,
+            high=rated[place].main.high,
+            size=sizes[place],
+            new=new.get(item.pooling, ()),
+            same_as=None if twins[place] is None else vectors[twins[place] or 0].name,
+            others=rated[place].scores[1:],
+            logme=evidence[place],
+            knn=near[place],
+        )
+        for place, item in enumerate(vectors)
+    )
+    return Scored(candidates, rated, tuple(item.losses for item in found), np.array([item.inner for item in found]))
+
+
+def _evident(trial: Trial) -> Array:
+    """The labels as LogME takes them: a column for each class; numbers around 0, because its model has no offset."""
+    if trial.problem is Problem.REGRESSION:
+        around: Array = (trial.labels - trial.labels.mean())[:, None] / trial.labels.std()
+        return around
+    return flags(trial.labels, trial.classes)
+
+
+def _near_score(item: Predicted, trial: Trial) -> float | None:
+    return None if item.near is None else trial.score(item.near, np.arange(len(trial.labels)))
+
+
+def _twin(item: Vectors, matrix: Array, before: Sequence[Vectors]) -> int | None:
+    """The place of an earlier candidate with the same numbers."""
+    if item.pooling not in _MAY_REPEAT:
+        return None
+    return next((place for place, other in enumerate(before) if _is_same(matrix, other)), None)
+
+
+def _is_same(matrix: Array, other: Vectors) -> bool:
+    made = other.make()
+    if made.shape != matrix.shape:
+        return False
+    starts = range(0, len(matrix), _CHUNK)
+    pairs = ((matrix[start : start + _CHUNK], made[start : start + _CHUNK]) for start in starts)
+    return all(np.allclose(one, two, rtol=_ALIKE, atol=_ALIKE) for one, two in pairs)
+
+
+def hear_opinions(candidates: Sequence[Candidate]) -> tuple[Opinion, ...]:
+    """What each second opinion likes best, and how its ranks agree with the main score. Twins are counted once."""
+    alone = [item for item in candidates if item.same_as is None]
+    found = []
+    for kind in OpinionKind:
+        pairs = [(item, value) for item in alone if (value := getattr(item, kind.value)) is not None]
+        if pairs:
+            best = max(pairs, key=lambda pair: pair[1])[0].name
+            ranks = rank_correlation([item.mean for item, _ in pairs], [value for _, value in pairs])
+            found.append(Opinion(kind, best, ranks))
+    return tuple(found)
+
+
+def score_of_choice(scored: Scored, trial: Trial) -> Selected:
+    """The score of predicting each fold with the candidate that the inner folds of its training rows rank first."""
+    chosen = scored.inner.argmax(0)
+    values = np.empty_like(trial.labels)
+    for number, fold in enumerate(trial.folds):
+        values[fold.test] = scored.rated[chosen[number]].values[fold.test]
+    score = rate([values], trial)[0].main
+    return Selected(score.mean, score.low, score.high, tuple(scored.candidates[place].name for place in chosen))
+
+
+def compare_best(scored: Scored, against: str, rival: Rated, trial: Trial) -> Versus:
+    """The best candidate against other predictions of the same texts."""
+    best = scored.rated[scored.best]
+    score = between(best.main.mean - rival.main.mean, best.drawn - rival.drawn)
+    chance = _chance(scored, rival, trial)
+    if score.mean <= 0:
+        standing = Standing.NOT_BETTER
+    else:
+        standing = Standing.BETTER if chance <= _SIGNIFICANT else Standing.UNDECIDED
+    return Versus(against, score.mean, score.low, score.high, chance, standing)
+
+
+def compare_one(scored: Scored, place: int, against: str, rival: Rated, trial: Trial) -> Versus:
+    """One candidate, which was not chosen by its score, against other predictions."""
+    alone = replace(scored, candidates=(scored.candidates[place],), rated=(scored.rated[place],))
+    return compare_best(alone, against, rival, trial)
+
+
+def _chance(scored: Scored, rival: Rated, trial: Trial) -> float:
+    of_rows = trial.measure.of_rows
+    if of_rows is None:
+        parts = [_parts(trial.measure, item.values, trial) for item in scored.rated]
+        return chance_of_best_swapped(parts, _parts(trial.measure, rival.values, trial), trial.measure.value, trial)
+    reference = of_rows(rival.values, trial.labels)
+    differences = np.stack([of_rows(item.values, trial.labels) - reference for item in scored.rated], 1)
+    return chance_of_best(differences, trial.groups, trial.seed)

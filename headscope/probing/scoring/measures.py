@@ -1,0 +1,95 @@
+"""What a score is: sums over the texts that it follows from, so that it can be taken again on any sample of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headscope.facts.results.probe import Metric, Problem
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A score of predictions.
+
+    `parts` gives a row of numbers for each text, from its predictions and labels; `value` takes sums of such rows,
+    along the last axis, to the score. `of_rows` gives one number for each text, whose mean is the score; None for a
+    score that is not a mean.
+    """
+
+    metric: Metric
+    parts: Callable[[Array, Array, int], Array]
+    value: Callable[[Array], Array]
+    of_rows: Callable[[Array, Array], Array] | None = None
+
+    def score(self, predicted: Array, labels: Array, classes: int) -> float:
+        """The score of predictions of all texts."""
+        return float(self.value(self.parts(predicted, labels, classes).sum(0)))
+
+
+def _hits(predicted: Array, labels: Array, classes: int) -> Array:
+    return np.stack([predicted == labels, np.ones(len(labels))], 1).astype(float)
+
+
+def _ratio(sums: Array) -> Array:
+    found: Array = sums[..., 0] / sums[..., 1]
+    return found
+
+
+def _overlaps(predicted: Array, labels: Array, classes: int) -> Array:
+    """For each class: whether it was predicted rightly, twice, and how often it is in both together."""
+    told, given = flags(predicted, classes), flags(labels, classes)
+    return np.hstack([2 * told * given, told + given])
+
+
+def flags(labels: Array, classes: int) -> Array:
+    """Labels as rows of 0 and 1; a label outside the classes gives a row of zeros."""
+    if labels.ndim > 1:
+        return labels.astype(float)
+    table: Array = (labels[:, None] == np.arange(classes)).astype(float)
+    return table
+
+
+def _mean_f1(sums: Array) -> Array:
+    """The mean over the classes; a class that is in neither labels nor predictions is left out."""
+    half = sums.shape[-1] // 2
+    both, either = sums[..., :half], sums[..., half:]
+    known = either > 0
+    each = np.divide(both, either, out=np.zeros_like(both), where=known)
+    found: Array = each.sum(-1) / np.maximum(known.sum(-1), 1)
+    return found
+
+
+def _squares(predicted: Array, labels: Array, classes: int) -> Array:
+    around = labels - labels.mean()  # squares of large numbers would lose the digits in which they differ
+    return np.stack([(labels - predicted) ** 2, around, around**2, np.ones(len(labels))], 1)
+
+
+def _explained(sums: Array) -> Array:
+    left, total, squares, rows = (sums[..., place] for place in range(4))
+    spread = squares - total**2 / rows
+    found: Array = 1 - left / np.maximum(spread, np.finfo(float).tiny)
+    return found
+
+
+def _is_right(predicted: Array, labels: Array) -> Array:
+    right: Array = (predicted == labels).astype(float)
+    return right
+
+
+def _explained_by_row(predicted: Array, labels: Array) -> Array:
+    found: Array = 1 - (labels - predicted) ** 2 / max(float(labels.var()), np.finfo(float).tiny)
+    return found
+
+
+ACCURACY = Measure(Metric.ACCURACY, _hits, _ratio, _is_right)
+MACRO_F1 = Measure(Metric.MACRO_F1, _overlaps, _mean_f1)
+R2 = Measure(Metric.R2, _squares, _explained, _explained_by_row)
+MAIN = {Problem.SINGLE_LABEL: ACCURACY, Problem.MULTI_LABEL: MACRO_F1, Problem.REGRESSION: R2}
+SECOND = {Problem.SINGLE_LABEL: MACRO_F1}
+"""The score that candidates are compared by, and another that is shown beside it."""

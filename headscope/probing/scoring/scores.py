@@ -1,0 +1,450 @@
+"""How well vectors predict labels: cross-validated linear models, intervals, and tests of pairs. Seeded."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headscope.errors import Unsupported, UsageError
+from headscope.facts.results.probe import Problem
+from headscope.probing.scoring.measures import MAIN, Measure, flags
+from headscope.probing.scoring.solvers import (
+    Matrices,
+    Weights,
+    as_they_are,
+    fit_logistic,
+    fit_ridge,
+    rotate,
+    sigmoid_loss,
+    softmax_loss,
+)
+
+Array = np.ndarray[Any, Any]
+
+STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1)
+"""Values of `C` that the inner folds choose from, for standardized features."""
+WORD_STRENGTHS = (0.1, 1.0, 10.0, 100.0)
+"""The same for TF-IDF, whose rows have length 1."""
+RIDGES = (1.0, 10.0, 100.0, 1e3, 1e4)
+"""Values of `alpha` that the inner folds choose from in regression, for standardized features."""
+WORD_RIDGES = (0.01, 0.1, 1.0, 10.0)
+INNER_FOLDS = 3
+NEIGHBOURS = 5
+RESAMPLES = 2000
+FLIPS = 9999
+SWAPS = 1999
+_BLOCK = 500
+_MOST_DRAWN = 4_000_000
+_EVEN = 1e-9
+_OLDEST = (1, 9)
+_ROUNDING = 1e-5
+_TWO = 2
+
+
+def check_installed() -> None:
+    """Raises Unsupported where scikit-learn is not installed, or is older than what probe was written for."""
+    try:
+        import sklearn
+    except ImportError as err:
+        raise Unsupported("probe needs scikit-learn, which is not installed", 'pip install "headscope[probe]"') from err
+    if tuple(int(part) for part in sklearn.__version__.split(".")[:2]) < _OLDEST:
+        raise Unsupported(
+            f"probe needs scikit-learn {'.'.join(map(str, _OLDEST))} or newer, and {sklearn.__version__} is installed",
+            'pip install --upgrade "headscope[probe]"',
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Rows to train on and rows to predict; `inner` splits the training rows again, by their place among them."""
+
+    train: Array
+    test: Array
+    inner: tuple[tuple[Array, Array], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What all candidates are scored on: the labels, rows that are equal texts, the folds, and the seed.
+
+    `labels` are the class of each row, a row of 0 and 1 for several labels, or a number; `classes` counts the classes.
+    """
+
+    labels: Array
+    groups: Array
+    folds: tuple[Fold, ...]
+    seed: int
+    problem: Problem = Problem.SINGLE_LABEL
+    classes: int = 0
+
+    @property
+    def measure(self) -> Measure:
+        """What candidates are compared by."""
+        return MAIN[self.problem]
+
+    def score(self, predicted: Array, rows: Array) -> float:
+        """The main score on some rows."""
+        return self.measure.score(predicted, self.labels[rows], self.classes)
+
+
+def make_trial(labels: Array, groups: Array, count: int, seed: int, problem: Problem = Problem.SINGLE_LABEL) -> Trial:
+    """The folds for rows with these labels; rows of one group stay together."""
+    if problem is Problem.SINGLE_LABEL:
+        classes = int(labels.max()) + 1
+    else:
+        classes = labels.shape[1] if problem is Problem.MULTI_LABEL else 0
+    folds = make_folds(strata(labels, problem), groups, count, seed)
+    return Trial(labels, groups, folds, seed, problem, classes)
+
+
+def strata(labels: Array, problem: Problem) -> Array | None:
+    """A class for each row, of which each fold gets its share: of several labels the rarest; None for numbers."""
+    if problem is Problem.REGRESSION:
+        return None
+    if problem is Problem.SINGLE_LABEL:
+        return labels
+    order = np.argsort(labels.sum(0), kind="stable")
+    has_any = labels.any(1)
+    found: Array = np.where(has_any, order[labels[:, order].argmax(1)], labels.shape[1])
+    return found
+
+
+def make_folds(classes: Array | None, groups: Array, count: int, seed: int) -> tuple[Fold, ...]:
+    """Folds with their share of each class in which rows of one group stay together, the same for the same seed.
+
+    Raises UsageError where the rows are too few for the folds, or for folds inside them.
+    """
+    from sklearn.model_selection import GroupKFold, StratifiedGroupKFold
+
+    def most_parts(rows: Array) -> int:
+        different = len(np.unique(groups[rows]))
+        return different if classes is None else min(different, int(np.bincount(classes[rows]).max()))
+
+    def inner(train: Array) -> Iterator[tuple[Array, Array]]:
+        parts = min(INNER_FOLDS, count, most_parts(train))
+        return split(train, parts) if parts >= _TWO else iter(())
+
+    def split(rows: Array, parts: int) -> Iterator[tuple[Array, Array]]:
+        if classes is None:
+            yield from GroupKFold(parts, shuffle=True, random_state=seed).split(rows, groups=groups[rows])
+            return
+        splitter = StratifiedGroupKFold(parts, shuffle=True, random_state=seed)
+        yield from splitter.split(rows, classes[rows], groups[rows])
+
+    with one_thread():
+        rows = np.arange(len(groups))
+        folds = tuple(
+            Fold(train, test, tuple(inner(train)))
+            for train, test in (split(rows, count) if most_parts(rows) >= count else ())
+        )
+    parts = [pair for fold in folds for pair in ((fold.train, fold.test), *fold.inner)]
+    if not folds or not all(fold.inner for fold in folds) or not all(len(part) for pair in parts for part in pair):
+        raise UsageError(
+            f"{len(np.unique(groups)):,} different rows are too few for {count} folds, and for folds inside each that "
+            "choose the strength",
+            "give more rows of each class" if classes is not None else "give more rows",
+        )
+    return folds
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """What is predicted for each row by the fold that did not see it, and the loss of it.
+
+    `inner` is the inner folds' score for each fold; `near` what the nearest training rows predict, or None.
+    """
+
+    values: Array
+    losses: Array
+    inner: tuple[float, ...]
+    near: Array | None = None
+
+
+def predict_from_vectors(vectors: Array, trial: Trial) -> Predicted:
+    """A linear model on standardized features. The means, the scales and the strength are of the training rows."""
+    from sklearn.preprocessing import StandardScaler
+
+    def predict(fold: Fold) -> _Part:
+        train, test = vectors[fold.train].astype(np.float64), vectors[fold.test].astype(np.float64)
+        constant = _is_constant(train)
+        train[:, constant] = test[:, constant] = 0
+        scaler = StandardScaler().fit(train)
+        rotated = rotate(scaler.transform(train), scaler.transform(test))
+        small = Matrices(rotated.train.astype(np.float32), rotated.test.astype(np.float32), rotated.sizes)
+        near = _predict_from_neighbours(small, fold, trial)
+        if trial.problem is Problem.REGRESSION:
+            return _ridge(rotated, fold, trial, near)
+        return _logistic(small, fold, trial, STRENGTHS, near)
+
+    return _joined(predict, trial)
+
+
+def _is_constant(train: Array) -> Array:
+    """Features that differ by rounding only, which standardizing would blow up: a decoder's first token, for one.
+
+    Rounding depends on the shape of the batch, so on the length of a text, and may give its class away.
+    """
+    constant: Array = train.std(0) <= _ROUNDING * np.abs(train).max(0)
+    return constant
+
+
+def predict_from_words(texts: Sequence[str], trial: Trial) -> Predicted | None:
+    """A linear model on TF-IDF of words and pairs of words; None where the texts hold no word."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    def predict(fold: Fold) -> _Part:
+        counter = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
+        train = counter.fit_transform([texts[row] for row in fold.train])
+        test = counter.transform([texts[row] for row in fold.test])
+        if trial.problem is Problem.REGRESSION:
+            return _sparse_ridge(train, test, fold, trial)
+        return _logistic(as_they_are(train, test), fold, trial, WORD_STRENGTHS)
+
+    try:
+        return _joined(predict, trial)
+    except ValueError as err:
+        if "empty vocabulary" in str(err):
+            return None
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """`Predicted` for the test rows of one fold."""
+
+    values: Array
+    losses: Array
+    inner: float
+    near: Array | None = None
+
+
+def _joined(predict: Callable[[Fold], _Part], trial: Trial) -> Predicted:
+    """The parts of all folds, each on one thread, and as many in parallel as there are cores."""
+    with one_thread(), ThreadPoolExecutor(min(_cores(), len(trial.folds))) as pool:
+        parts = list(pool.map(predict, trial.folds))
+    values, losses = np.empty_like(trial.labels), np.empty(len(trial.labels))
+    near = np.empty_like(trial.labels) if parts[0].near is not None else None
+    for fold, part in zip(trial.folds, parts, strict=True):
+        values[fold.test], losses[fold.test] = part.values, part.losses
+        if near is not None:
+            near[fold.test] = part.near
+    return Predicted(values, losses, tuple(part.inner for part in parts), near)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _logistic(
+    given: Matrices, fold: Fold, trial: Trial, strengths: Sequence[float], near: Array | None = None
+) -> _Part:
+    """Logistic regression of one fold; for several labels one for each label, all with the same strength."""
+    labels = trial.labels[fold.train]
+    is_softmax = trial.problem is Problem.SINGLE_LABEL and trial.classes > _TWO
+    loss = softmax_loss if is_softmax else sigmoid_loss
+    targets = _targets(labels, trial)
+    scores = np.zeros((len(strengths), len(fold.inner)))
+    starts: list[Weights | None] = [None] * len(strengths)
+    for column, (train, test) in enumerate(fold.inner):
+        matrix, held = given.train[train], given.train[test]
+        weights: Weights | None = None
+        sizes = given.sizes * (len(train) / len(labels))
+        for row, strength in enumerate(strengths):
+            weights = fit_logistic(matrix, targets[train], strength, sizes=sizes, loss=loss, start=weights)
+            scores[row, column] = trial.score(_decide(weights(held), trial), fold.train[test])
+            starts[row] = weights
+    best = int(scores.mean(1).argmax())
+    fitted = fit_logistic(given.train, targets, strengths[best], sizes=given.sizes, loss=loss, start=starts[best])
+    found = fitted(given.test)
+    losses = _losses(found.astype(np.float64), _targets(trial.labels[fold.test], trial), is_softmax=is_softmax)
+    return _Part(_decide(found, trial), losses, float(scores.mean(1).max()), near)
+
+
+def _targets(labels: Array, trial: Trial) -> Array:
+    """A column for each output of the model: one for two classes."""
+    table = flags(labels, trial.classes)
+    return table[:, 1:] if trial.problem is Problem.SINGLE_LABEL and trial.classes <= _TWO else table
+
+
+def _decide(scores: Array, trial: Trial) -> Array:
+    if trial.problem is Problem.MULTI_LABEL:
+        return (scores > 0).astype(int)
+    chosen: Array = scores.argmax(1) if trial.classes > _TWO else (scores[:, 0] > 0).astype(int)
+    return chosen
+
+
+def _losses(scores: Array, targets: Array, *, is_softmax: bool) -> Array:
+    """The cross-entropy of each row; for several labels their mean."""
+    if is_softmax:
+        shifted = scores - scores.max(1, keepdims=True)
+        losses: Array = np.log(np.exp(shifted).sum(1)) - (shifted * targets).sum(1)
+        return losses
+    each = np.maximum(scores, 0) - scores * targets + np.log1p(np.exp(-np.abs(scores)))
+    mean: Array = each.mean(1)
+    return mean
+
+
+def _ridge(given: Matrices, fold: Fold, trial: Trial, near: Array | None) -> _Part:
+    labels = trial.labels[fold.train][:, None]
+    scores = np.zeros((len(RIDGES), len(fold.inner)))
+    for column, (train, test) in enumerate(fold.inner):
+        for row, weights in enumerate(fit_ridge(given.train[train], labels[train], RIDGES)):
+            scores[row, column] = trial.score(weights(given.train[test])[:, 0], fold.train[test])
+    best = int(scores.mean(1).argmax())
+    found = fit_ridge(given.train, labels, RIDGES[best : best + 1])[0](given.test)[:, 0]
+    return _Part(found, (found - trial.labels[fold.test]) ** 2, float(scores.mean(1).max()), near)
+
+
+def _sparse_ridge(train: Any, test: Any, fold: Fold, trial: Trial) -> _Part:
+    from sklearn.linear_model import Ridge
+    from sklearn.model_selection import GridSearchCV
+
+    search = GridSearchCV(Ridge(), {"alpha": list(WORD_RIDGES)}, cv=list(fold.inner), scoring="r2")
+    search.fit(train, trial.labels[fold.train])
+    found = search.predict(test)
+    return _Part(found, (found - trial.labels[fold.test]) ** 2, float(search.best_score_))
+
+
+def _predict_from_neighbours(given: Matrices, fold: Fold, trial: Trial) -> Array:
+    """What most of the nearest training rows have; in regression their mean. Rotating changes no neighbor."""
+    from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+
+    kind = KNeighborsRegressor if trial.problem is Problem.REGRESSION else KNeighborsClassifier
+    model = kind(min(NEIGHBOURS, len(fold.train)), algorithm="brute")
+    found: Array = model.fit(given.train, trial.labels[fold.train]).predict(given.test)
+    return found
+
+
+def predict_constant(trial: Trial) -> Array:
+    """The most frequent class of each fold's training rows; of numbers their mean; of several labels every label.
+
+    No other constant has a better score.
+    """
+    found = np.empty_like(trial.labels)
+    for fold in trial.folds:
+        given = trial.labels[fold.train]
+        if trial.problem is Problem.REGRESSION:
+            found[fold.test] = given.mean()
+        elif trial.problem is Problem.MULTI_LABEL:
+            found[fold.test] = 1
+        else:
+            found[fold.test] = np.bincount(given).argmax()
+    return found
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One thread, so that the sums and with them the numbers are the same everywhere; and no warnings.
+
+    What scikit-learn warns of is expected here: a fit that stops at the most steps, and classes smaller than the folds.
+    """
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean and its 95% interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def interval(values: Array, trial: Trial) -> Interval:
+    """The mean of one value a row, and the percentiles of its bootstrap, which draws whole groups."""
+    pair = np.stack([values, np.ones(len(values))], 1)
+    drawn = resample(((pair, lambda sums: sums[..., 0] / sums[..., 1]),), trial)
+    return between(float(values.mean()), drawn[:, 0])
+
+
+Value = Callable[[Array], Array]
+
+
+def resample(scores: Sequence[tuple[Array, Value]], trial: Trial) -> Array:
+    """The bootstrap of several scores on the same draws of whole groups: a row for each draw, a column for each score.
+
+    A score is a row of numbers for each text, and what their sums come to.
+    """
+    sums = [_by_group(parts, trial.groups) for parts, _ in scores]
+    table = np.hstack(sums)
+    ends = np.cumsum([part.shape[1] for part in sums])
+    draw, size = np.random.default_rng(trial.seed), len(table)
+    block = max(1, min(_BLOCK, _MOST_DRAWN // size))
+    blocks = []
+    for start in range(0, RESAMPLES, block):
+        turns = min(block, RESAMPLES - start)
+        picked = draw.integers(0, size, (turns, size)) + np.arange(turns)[:, None] * size
+        counts = np.bincount(picked.ravel(), minlength=turns * size).reshape(turns, size)
+        totals = counts.astype(float) @ table
+        parts = np.split(totals, ends[:-1], 1)
+        blocks.append(np.stack([value(part) for part, (_, value) in zip(parts, scores, strict=True)], 1))
+    return np.concatenate(blocks)
+
+
+def between(mean: float, drawn: Array) -> Interval:
+    """A score with the 95% interval of its bootstrap."""
+    low, high = np.percentile(drawn, (2.5, 97.5))
+    return Interval(mean, float(low), float(high))
+
+
+def chance_of_best(differences: Array, groups: Array, seed: int) -> float:
+    """The probability that the largest mean of the columns is so large although every column's differences are noise.
+
+    `differences` has a row for each text and a column for each candidate: its score less that of the reference. If a
+    candidate and the reference are alike, the two can be exchanged on any text, which flips the sign. All columns are
+    flipped together, so that candidates that agree count as few; the rows of a group too. With one column and groups of
+    one row this is the one-sided sign test that McNemar's exact test is made of.
+    """
+    sums = _by_group(differences, groups)
+    sums = sums[np.abs(sums).sum(1) > 0]
+    observed = sums.sum(0).max() if len(sums) else 0.0
+    if observed <= 0:
+        return 1.0
+    draw = np.random.default_rng(seed)
+    as_large = 0
+    for start in range(0, FLIPS, _BLOCK):
+        signs = draw.integers(0, 2, size=(min(_BLOCK, FLIPS - start), len(sums))) * 2.0 - 1.0
+        as_large += int(((signs @ sums).max(1) >= observed - _EVEN).sum())
+    return (1 + as_large) / (1 + FLIPS)
+
+
+def chance_of_best_swapped(found: Sequence[Array], other: Array, value: Value, trial: Trial) -> float:
+    """`chance_of_best` for a score that is not a mean of the rows: the predictions themselves are exchanged, text by
+    text.
+
+    `found` and `other` are the rows of numbers that the scores follow from.
+    """
+    given = _by_group(other, trial.groups)
+    moved = [given - _by_group(parts, trial.groups) for parts in found]
+    differ = np.flatnonzero(sum(np.abs(part).sum(1) for part in moved) > 0)
+    totals, rival = [parts.sum(0) for parts in found], other.sum(0)
+    observed = max(float(value(total) - value(rival)) for total in totals)
+    if observed <= 0:
+        return 1.0
+    draw = np.random.default_rng(trial.seed)
+    as_large = 0
+    for start in range(0, SWAPS, _BLOCK):
+        swapped = draw.integers(0, 2, size=(min(_BLOCK, SWAPS - start), len(differ))).astype(float)
+        largest = np.full(len(swapped), -np.inf)
+        for part, total in zip(moved, totals, strict=True):
+            change = swapped @ part[differ]
+            largest = np.maximum(largest, value(total + change) - value(rival - change))
+        as_large += int((largest >= observed - _EVEN).sum())
+    return (1 + as_large) / (1 + SWAPS)
+
+
+def _by_group(values: Array, groups: Array) -> Array:
+    sums = np.zeros((int(groups.max()) + 1, values.shape[1]))
+    np.add.at(sums, groups, values)
+    return sums

@@ -1,0 +1,121 @@
+"""Plots of counts as inline SVG for a page that has `STYLE`: light and dark, readable by screen readers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headscope.render.diagram.colors import (
+    ACCENT_DARK,
+    ACCENT_LIGHT,
+    DARK,
+    GROUND_DARK,
+    GROUND_LIGHT,
+    LIGHT,
+    QUIET_DARK,
+    QUIET_LIGHT,
+)
+from headscope.render.diagram.markup import element, escaped, lines, opening
+from headscope.render.diagram.picture import Tint
+from headscope.render.text.safe import safe
+
+_WIDTH = 640
+_LABELS = 300
+_BARS = 260
+_ROW = 24
+_PER_LETTER = 6.7
+_LETTERS = int(_LABELS / _PER_LETTER) - 1
+_TALL = 140
+
+ACCENT = "accent"
+_TINTS = (Tint.LOADED, Tint.MISMATCHED, Tint.UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A count and what it is of; `tint` is a `Tint` by name, or `ACCENT`."""
+
+    name: str
+    count: int
+    tint: str = ACCENT
+
+
+def _style() -> str:
+    light = {tint.value: LIGHT[tint].line for tint in _TINTS} | {ACCENT: ACCENT_LIGHT.line}
+    dark = {tint.value: DARK[tint].line for tint in _TINTS} | {ACCENT: ACCENT_DARK.line}
+    inks = LIGHT[Tint.PLAIN], DARK[Tint.PLAIN]
+    light |= {"ink": inks[0].text, "edge": inks[0].line, "soft": QUIET_LIGHT, "ground": GROUND_LIGHT}
+    dark |= {"ink": inks[1].text, "edge": inks[1].line, "soft": QUIET_DARK, "ground": GROUND_DARK}
+    fills = "".join(f".plot .{name} {{ fill: var(--{name}) }}\n" for name in (ACCENT, *(tint.value for tint in _TINTS)))
+    return (
+        f":root {{ color-scheme: light dark; {_variables(light)} }}\n"
+        f"@media (prefers-color-scheme: dark) {{ :root {{ {_variables(dark)} }} }}\n"
+        ".plot { display: block; width: 100%; height: auto; max-width: 640px }\n"
+        ".plot text { font: 11px ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace; fill: var(--ink) }\n"
+        ".plot .count { fill: var(--soft) }\n"
+        ".plot .end { text-anchor: end } .plot .middle { text-anchor: middle }\n"
+        f".plot .axis {{ stroke: var(--edge) }}\n{fills}"
+    )
+
+
+def _variables(colors: dict[str, str]) -> str:
+    return "; ".join(f"--{name}: {value}" for name, value in colors.items())
+
+
+STYLE = _style()
+"""The rules that a page with plots needs; they define the colors of the page too."""
+
+
+def bars_svg(name: str, title: str, bars: Sequence[Bar]) -> str:
+    """Bars from left to right, one below the other; `name` is unique in the page."""
+    most = max(bar.count for bar in bars)
+    parts = [element("line", class_="axis", x1=_LABELS, x2=_LABELS, y1=0, y2=_ROW * len(bars))]
+    for place, bar in enumerate(bars):
+        y, length = _ROW * place, max(_BARS * bar.count / most, 1.0)
+        parts += [
+            element("text", escaped(_fitted(bar.name)), class_="end", x=_LABELS - 8, y=y + 16),
+            element("rect", class_=bar.tint, x=_LABELS, y=y + 4, width=length, height=_ROW - 8),
+            element("text", f"{bar.count:,}", class_="count", x=_LABELS + length + 6, y=y + 16),
+        ]
+    return _svg(name, title, bars, _ROW * len(bars), parts)
+
+
+def columns_svg(name: str, title: str, bars: Sequence[Bar]) -> str:
+    """Columns side by side, for neighboring intervals; `name` is unique in the page."""
+    most = max(bar.count for bar in bars)
+    wide = min(_WIDTH / len(bars), 120)
+    ground = _TALL + 18
+    parts = [element("line", class_="axis", x1=0, x2=wide * len(bars), y1=ground, y2=ground)]
+    for place, bar in enumerate(bars):
+        tall, middle = _TALL * bar.count / most, wide * (place + 0.5)
+        column = {"x": wide * place + 3, "y": ground - tall, "width": wide - 6, "height": tall}
+        parts += [element("rect", class_=bar.tint, **column)] if bar.count else []
+        parts.append(element("text", f"{bar.count:,}", class_="count middle", x=middle, y=ground - tall - 5))
+        parts += [
+            element("text", escaped(word), class_="middle", x=middle, y=ground + 15 + 13 * line)
+            for line, word in enumerate(_in_two(bar.name))
+        ]
+    return _svg(name, title, bars, ground + 36, parts)
+
+
+def _svg(name: str, title: str, bars: Sequence[Bar], height: float, parts: Sequence[str]) -> str:
+    said = "; ".join(f"{safe(bar.name)}: {bar.count:,}" for bar in bars)
+    whole = {"width": _WIDTH, "height": height, "viewBox": f"0 0 {_WIDTH} {height:.0f}"}
+    return lines(
+        (
+            opening("svg", class_="plot", role="img", aria_labelledby=f"{name}-title {name}-desc", **whole),
+            element("title", escaped(title), id=f"{name}-title"),
+            element("desc", escaped(said), id=f"{name}-desc"),
+            *parts,
+            "</svg>",
+        )
+    )
+
+
+def _fitted(name: str) -> str:
+    shown = safe(name)
+    return shown if len(shown) <= _LETTERS else f"{shown[: _LETTERS - 3]}..."
+
+
+def _in_two(words: str) -> tuple[str, ...]:
+    """`0.1 to 0.3 s` on two lines, so that it fits under a narrow column."""
+    first, _, rest = words.partition(" ")
+    return (first, rest)

@@ -1,0 +1,145 @@
+"""The head path with a line for each operation: what runs, on which shapes, with how many weights from where."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+from rich.tree import Tree
+
+from headscope.facts import Head, ParameterStatus, Stage, TensorKind
+from headscope.facts.counting import counted
+from headscope.render.head.links import linked_source
+from headscope.render.head.stages import (
+    BY_ADAPTER,
+    GUIDE,
+    NOT_USED,
+    common_file,
+    module_of,
+    operation_of,
+    own_parameters,
+    path_end,
+    path_root,
+    pooling_stage,
+)
+from headscope.render.text.lines import Paragraph, align
+from headscope.render.text.palette import MODULE, OPERATION, POOLING, QUIET, STATUS
+from headscope.render.text.safe import label, safe
+from headscope.render.text.words import axes_of
+
+_MOST = 12
+_ENDS = _MOST // 2
+IDLE_OPERATIONS = frozenset({"dropout", "view", "reshape", "squeeze", "unsqueeze", "transpose", "permute", "flatten"})
+"""Operations that only regularize or reshape."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """What a line shows: the source's `file` name or its line only, if `source`; an `arrow` before the shape.
+
+    Without `detail`, an operation is its name alone.
+    """
+
+    file: bool = False
+    arrow: bool = False
+    source: bool = True
+    detail: bool = True
+    aligned: bool = True
+
+
+_LAYOUTS = (
+    _Layout(file=True, arrow=True),
+    _Layout(arrow=True),
+    _Layout(),
+    _Layout(source=False),
+    _Layout(source=False, detail=False),
+    _Layout(source=False, aligned=False),
+)
+"""From roomy to narrow; the first that fits is taken."""
+
+
+@dataclass(frozen=True)
+class HeadPath:
+    """The operations that matter, a line each; `version` of Transformers links them to their source."""
+
+    head: Head
+    model_type: str
+    version: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        shown = _shown(self.head)
+        room = options.max_width - GUIDE
+        lines: list[Text] = []
+        layout = _LAYOUTS[-1]
+        for layout in _LAYOUTS:
+            lines = self._lines(shown, layout)
+            if all(line.cell_len <= room for line in lines):
+                break
+        yield self._grown(lines, shown, layout)
+
+    def _lines(self, shown: Sequence[Stage], layout: _Layout) -> list[Text]:
+        rows = [self._row(stage, layout) for stage in shown]
+        return align(rows) if layout.aligned else [line for row in rows for line in align([row])]
+
+    def _row(self, stage: Stage, layout: _Layout) -> list[Text]:
+        is_pooling = stage.index == pooling_stage(self.head)
+        return [
+            label(operation_of(stage) if layout.detail else stage.operation, OPERATION),
+            label(module_of(stage), MODULE),
+            Text(f"{'-> ' if layout.arrow else ''}{axes_of(stage.output_shape)}"),
+            Text("pooling", POOLING) if is_pooling else _weights(self.head, stage),
+            linked_source(stage, self.version, short=not layout.file and bool(common_file(self.head)))
+            if layout.source
+            else Text(),
+        ]
+
+    def _grown(self, lines: Sequence[Text], shown: Sequence[Stage], layout: _Layout) -> Tree:
+        tree = Tree(Paragraph(self._root(layout)), guide_style=QUIET)
+        gap = len(self.head.stages) - len(shown) if len(shown) == _MOST else 0
+        for number, line in enumerate(lines):
+            if gap and number == _ENDS:
+                tree.add(Paragraph(Text("...", QUIET)))
+            tree.add(Paragraph(line))
+        tree.add(Paragraph(self._logits(shown)))
+        return tree
+
+    def _root(self, layout: _Layout) -> Text:
+        file = common_file(self.head) if layout.source and not layout.file else ""
+        return path_root(self.head, self.model_type, file)
+
+    def _logits(self, shown: Sequence[Stage]) -> Text:
+        text = path_end(self.head)
+        kept = {stage.index for stage in shown}
+        hidden = Counter(stage.operation for stage in self.head.stages if stage.index not in kept)
+        if len(hidden) > _FEW:
+            return text.append(f"  (not shown: {counted(hidden.total(), 'operation')})", QUIET)
+        named = ", ".join(f"{name} x{count}" if count > 1 else name for name, count in hidden.items())
+        return text.append(f"  (not shown: {safe(named)})" if named else "", QUIET)
+
+
+_FEW = 3
+
+
+def _shown(head: Head) -> list[Stage]:
+    """The stages that a reader asks for first: those that compute; the first and the last of very many."""
+    marked = pooling_stage(head)
+    shown = [stage for stage in head.stages if stage.operation not in IDLE_OPERATIONS or stage.index == marked]
+    return shown if len(shown) <= _MOST else [*shown[:_ENDS], *shown[-_ENDS:]]
+
+
+def _weights(head: Head, stage: Stage) -> Text:
+    """How many weights came from where: `589,824 loaded, 768 new`."""
+    totals: dict[tuple[str, str], int] = {}
+    for item in own_parameters(head, stage):
+        kind = "" if item.kind is TensorKind.PARAMETER else " buffer values"
+        more = (f" {BY_ADAPTER[item.adapter]}" if item.adapter else "") + ("" if item.live else NOT_USED)
+        status = "" if item.adapter and item.status is ParameterStatus.LOADED else f" {item.status.value}"
+        key = (f"{kind}{status}{more}", STATUS[item.status])
+        totals[key] = totals.get(key, 0) + item.count
+    return Text(", ").join(_spelled(totals))
+
+
+def _spelled(totals: dict[tuple[str, str], int]) -> Iterator[Text]:
+    for (words, style), count in totals.items():
+        yield Text.assemble(f"{count:,}", (words, style))

@@ -1,0 +1,54 @@
+"""The hidden states as a line of cells on the screen: which positions the class scores read."""
+
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from headscope.render.text.lines import Paragraph
+from headscope.render.text.palette import POOLING, QUIET, STRONG
+from headscope.render.text.safe import safe
+from headscope.render.text.tokens import MEANINGS, Cell, CellRow, Mark
+
+_ASCII = {"\N{BLACK UP-POINTING TRIANGLE}": "^"}
+_SIGNS = {Mark.READ: "\N{BLACK UP-POINTING TRIANGLE}", Mark.UNTOLD: "?"}
+_STYLES = {Mark.READ: POOLING, Mark.UNTOLD: "yellow", Mark.BESIDE: QUIET, Mark.PLAIN: ""}
+_GAP = "  "
+_MOST = 4
+
+
+@dataclass(frozen=True)
+class TokenStrip:
+    """`rows` of cells with their legend; nothing for cells without a text, such as the patches of an image."""
+
+    rows: tuple[CellRow, ...]
+    margin: int
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if not all(cell.text for row in self.rows for cell in row.cells):
+            return
+        for number, row in enumerate(self.rows[:_MOST]):
+            line = Text(f"{safe(row.caption)}: " if row.caption else "", overflow="fold")
+            line.append_text(Text(_GAP).join(map(_cell, row.cells)))
+            if number == min(len(self.rows), _MOST) - 1:
+                line.append(f"{_GAP} ({_legend(self.rows)})", QUIET)
+            yield Paragraph(_encodable(line, options), Text("" if number else "tokens", STRONG), self.margin)
+
+
+def _cell(cell: Cell) -> Text:
+    return Text(f"{_SIGNS.get(cell.mark, '')}{safe(cell.text)}", _STYLES[cell.mark])
+
+
+def _legend(rows: tuple[CellRow, ...]) -> str:
+    marks = {cell.mark for row in rows for cell in row.cells}
+    signs = [f"{_SIGNS[mark]} {meaning}" for mark, meaning in MEANINGS.items() if mark in marks]
+    return "; ".join([*signs, *([f"{len(rows) - _MOST} more parts"] if len(rows) > _MOST else [])])
+
+
+def _encodable(line: Text, options: ConsoleOptions) -> Text:
+    """The line with signs that the stream's encoding has."""
+    if options.encoding.startswith("utf"):
+        return line
+    shown = line.copy()
+    shown.plain = "".join(_ASCII.get(char, char) for char in line.plain)
+    return shown

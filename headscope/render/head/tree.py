@@ -1,0 +1,179 @@
+"""The head path as a tree: from the hidden states, stage by stage, to the logits."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+from rich.tree import Tree
+
+from headscope.facts import Head, HeadParameter, Report, Shape, Stage, TensorKind, Tie
+from headscope.render.head.links import linked_source
+from headscope.render.head.stages import (
+    BY_ADAPTER,
+    GUIDE,
+    NOT_USED,
+    common_file,
+    module_of,
+    operation_of,
+    own_parameters,
+    path_end,
+    path_root,
+    pooling_stage,
+    shapes_of,
+    weight_size,
+)
+from headscope.render.text.lines import Paragraph, align
+from headscope.render.text.palette import MODULE, OPERATION, POOLING, QUIET, STATUS
+from headscope.render.text.safe import label, safe
+from headscope.render.text.words import POOLING as POOLING_WORDS
+from headscope.render.text.words import axes_of
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How much is on the line of a stage.
+
+    `parameters`: its parameters too, instead of a line each below; `inputs`: the shapes it reads even where
+    they are what the stage before it made; `file`: the file's name, which is otherwise at the top, if all
+    stages share it; `aligned`: columns line up from stage to stage.
+    """
+
+    parameters: bool
+    inputs: bool
+    file: bool
+    aligned: bool = True
+
+
+LAYOUTS = (
+    Layout(parameters=True, inputs=True, file=True),
+    Layout(parameters=False, inputs=True, file=True),
+    Layout(parameters=False, inputs=False, file=True),
+    Layout(parameters=False, inputs=False, file=False),
+    Layout(parameters=False, inputs=False, file=False, aligned=False),
+)
+"""From roomy to narrow; the first that fits is taken."""
+
+
+@dataclass(frozen=True)
+class HeadTree:
+    """A Rich tree of the head path in the roomiest layout that fits the width."""
+
+    head: Head
+    model_type: str
+    ties: tuple[Tie, ...] = ()
+    version: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        layouts = (lines_of(self.head, layout, self.version) for layout in LAYOUTS)
+        room = options.max_width - GUIDE
+        chosen = next(
+            (lines for lines in layouts if max_width(lines) <= room), lines_of(self.head, LAYOUTS[-1], self.version)
+        )
+        yield self._grown(chosen)
+
+    def _grown(self, lines: "StageLines") -> Tree:
+        tree = Tree(Paragraph(path_root(self.head, self.model_type, lines.file)), guide_style=QUIET)
+        marked = pooling_stage(self.head)
+        sources = {tie.parameter: tie.source for tie in self.ties}
+        for stage, line in zip(self.head.stages, lines.lines, strict=True):
+            branch = tree.add(Paragraph(line))
+            if stage.index == marked:
+                branch.add(Paragraph(label(f"pooling: {POOLING_WORDS[self.head.pooling.kind]}", POOLING)))
+            if not lines.layout.parameters:
+                for leaf in align(_parameter_rows(self.head, stage, sources), right=frozenset({3})):
+                    branch.add(Paragraph(leaf))
+        tree.add(Paragraph(path_end(self.head)))
+        return tree
+
+
+@dataclass(frozen=True)
+class StageLines:
+    """One line for each stage in one layout; `file` is the source file that all of them leave out."""
+
+    layout: Layout
+    lines: tuple[Text, ...]
+    file: str = ""
+
+
+def max_width(lines: StageLines) -> int:
+    """The cells that the longest line takes."""
+    return max((line.cell_len for line in lines.lines), default=0)
+
+
+def lines_of(head: Head, layout: Layout, version: str = "") -> StageLines:
+    """The stages of `head` in aligned columns."""
+    common = "" if layout.file else common_file(head)
+    rows = list(_stage_rows(head, layout, version, short=bool(common)))
+    lines = align(rows) if layout.aligned else [line for row in rows for line in align([row])]
+    return StageLines(layout, tuple(lines), common)
+
+
+def _stage_rows(head: Head, layout: Layout, version: str, *, short: bool) -> Iterator[list[Text]]:
+    before: Shape = head.hidden_shape
+    for stage in head.stages:
+        row = [
+            label(operation_of(stage), OPERATION),
+            label(module_of(stage), MODULE),
+            Text(_shapes_of(stage, before, layout.inputs)),
+            linked_source(stage, version, short=short),
+        ]
+        if layout.parameters:
+            row.append(_inline_parameters(head, stage))
+        yield row
+        before = stage.output_shape
+
+
+def _shapes_of(stage: Stage, before: Shape, inputs: bool) -> str:
+    if not inputs and stage.input_shapes == (before,):
+        return f"-> {axes_of(stage.output_shape)}"
+    return shapes_of(stage)
+
+
+def _inline_parameters(head: Head, stage: Stage) -> Text:
+    parts = (
+        Text.assemble(
+            safe(item.name),
+            f" {weight_size(item)} ",
+            _status_of(item),
+            f" {_aside(item)}".rstrip(),
+        )
+        for item in own_parameters(head, stage)
+    )
+    return Text(", ").join(parts)
+
+
+def _parameter_rows(head: Head, stage: Stage, sources: dict[str, str]) -> list[list[Text]]:
+    return [
+        [
+            _status_of(item),
+            label(item.name),
+            Text(weight_size(item)),
+            Text(f"{item.count:,}"),
+            _origin_of(item, sources),
+        ]
+        for item in own_parameters(head, stage)
+    ]
+
+
+def _status_of(parameter: HeadParameter) -> Text:
+    word = Text(parameter.status.value, STATUS[parameter.status])
+    return word if parameter.live else word.append(NOT_USED, QUIET)
+
+
+def _aside(parameter: HeadParameter) -> str:
+    """What is special about a tensor: that it is a buffer, or how it is stored."""
+    kind = "buffer" if parameter.kind is TensorKind.BUFFER else ""
+    packed = f"packed as {safe(parameter.quantised)}" if parameter.quantised else ""
+    return ", ".join(filter(None, (kind, BY_ADAPTER[parameter.adapter] if parameter.adapter else "", packed)))
+
+
+def _origin_of(parameter: HeadParameter, sources: dict[str, str]) -> Text:
+    if parameter.name in sources:
+        return label(f"same as {sources[parameter.name]}", QUIET)
+    return label(_aside(parameter), QUIET)
+
+
+def tree_of(report: Report, head: Head) -> HeadTree:
+    """The tree of `report`'s head."""
+    return HeadTree(head, report.checkpoint.model_type or "", report.weights.tied, report.environment.transformers)

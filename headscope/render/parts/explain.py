@@ -1,0 +1,212 @@
+"""Topics in plain words: rules, poolings, operations, ideas. They are Markdown files beside this module."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from importlib import resources
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from headscope.errors import UsageError
+from headscope.facts import Profile, Severity
+from headscope.facts.plain import to_dict
+from headscope.facts.results.severities import Severities, severities_of
+from headscope.render.text.document import Document, opening
+from headscope.render.text.lines import Paragraph
+from headscope.render.text.palette import SEVERITY, STRONG
+
+GROUPS = {"rules": "Rules of check", "pooling": "Poolings", "operations": "Operations", "ideas": "Ideas"}
+"""The files of topics, and what they are called."""
+_COLUMNS = "  what a rule finds for training, then for inference: E error, W warning, N note"
+_HEADING = re.compile(r"^## (?P<names>[^:\n]+): (?P<title>.+)$", re.MULTILINE)
+_MARK = re.compile(r"\*\*(?P<bold>.+?)\*\*|`(?P<code>.+?)`")
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic: its group, its id, other names for it, a title, and its text as Markdown."""
+
+    group: str
+    id: str
+    names: tuple[str, ...]
+    title: str
+    text: str
+
+    @property
+    def severities(self) -> Severities | None:
+        """What a rule may find; None for a topic that is not a rule."""
+        return severities_of(self.id) if self.group == "rules" else None
+
+
+@cache
+def topics() -> tuple[Topic, ...]:
+    """Every topic, group by group."""
+    return tuple(topic for group in GROUPS for topic in _topics_of(group))
+
+
+def _topics_of(group: str) -> Iterator[Topic]:
+    text = (resources.files("headscope.render") / "explanations" / f"{group}.md").read_text(encoding="utf-8")
+    found = list(_HEADING.finditer(text))
+    ends = [item.start() for item in found[1:]] + [len(text)]
+    for heading, end in zip(found, ends, strict=True):
+        names = heading["names"].split() if group == "rules" else heading["names"].split(", ")
+        yield Topic(group, names[0], tuple(names[1:]), heading["title"], text[heading.end() : end].strip())
+
+
+def rule_name(identifier: str) -> str:
+    """The short name of a rule, such as `head-new`; "" for one that has no topic."""
+    found = (topic.names for topic in topics() if topic.group == "rules" and topic.id == identifier)
+    return next((name for names in found for name in names), "")
+
+
+def find_topic(name: str) -> Topic:
+    """The topic of that id or name; hyphens, underscores and spaces are one. Raises UsageError with the nearest one."""
+    return find_topics((name,))[0]
+
+
+def find_topics(words: Sequence[str]) -> tuple[Topic, ...]:
+    """The topics that the words name: all words together one topic (`hidden states`), or several topics in order.
+
+    Raises UsageError with the nearest topic.
+    """
+    by_name = {_plain(known): topic for topic in topics() for known in _names_of(topic)}
+    rest, found = list(words), list[Topic]()
+    while rest:
+        longest = next((end for end in range(len(rest), 0, -1) if _plain(" ".join(rest[:end])) in by_name), 0)
+        if not longest:
+            break
+        found.append(by_name[_plain(" ".join(rest[:longest]))])
+        rest = rest[longest:]
+    if not rest and found:
+        return tuple(dict.fromkeys(found))
+    raise _unknown(" ".join(rest), by_name)
+
+
+def _names_of(topic: Topic) -> tuple[str, ...]:
+    """What a topic may be called: its id, its names, its title; a pooling also as people say it, `mean pooling`."""
+    names = (topic.id, *topic.names)
+    said = tuple(f"{name} pooling" for name in names) if topic.group == "pooling" else ()
+    return (*names, topic.title, *said)
+
+
+def _unknown(name: str, by_name: dict[str, Topic]) -> UsageError:
+    wanted = _plain(name)
+    inside = [known for known in by_name if wanted and wanted in known]
+    close = get_close_matches(wanted, by_name, n=1) or inside[:1]
+    hint = f"did you mean {by_name[close[0]].id}?" if close else "headscope explain lists the topics"
+    return UsageError(f"no such topic: {name}", hint)
+
+
+def _plain(name: str) -> str:
+    return " ".join(re.split(r"[\s_-]+", name.strip().lower()))
+
+
+def topic_screen(topic: Topic) -> RenderableType:
+    """A topic as a Rich renderable."""
+    also = f" ({', '.join(topic.names)})" if topic.names else ""
+    heading = Paragraph(Text(f"{topic.id}{also}: {topic.title}", STRONG))
+    before, serving = (severity_words(severities_for(topic, profile)) for profile in Profile)
+    finds = f"Severity: {before}" if before == serving else f"Severity: training {before}; inference {serving}"
+    return Group(heading, *([Paragraph(Text(finds))] if topic.severities else []), Text(), *_blocks(topic.text))
+
+
+def severity_words(found: Sequence[Severity]) -> str:
+    """The severities in words."""
+    return " or ".join(found) or "nothing"
+
+
+def _blocks(text: str) -> Iterator[RenderableType]:
+    """Paragraphs wrapped to the width, code as it is."""
+    for number, block in enumerate(_split(text)):
+        if number:
+            yield Text()
+        if block.startswith("```"):
+            for line in block.splitlines()[1:-1]:
+                yield Paragraph(Text(f"    {line}", "cyan"))
+        else:
+            yield Paragraph(_styled(block))
+
+
+def _split(text: str) -> list[str]:
+    """Blocks between empty lines; a fenced block is one, empty lines and all."""
+    parts = re.split(r"(^```.*?^```)", text, flags=re.MULTILINE | re.DOTALL)
+    blocks: list[str] = []
+    for part in parts:
+        blocks += [part] if part.startswith("```") else re.split(r"\n\s*\n", part)
+    return [block.strip("\n") for block in blocks if block.strip()]
+
+
+def _styled(block: str) -> Text:
+    line = " ".join(block.split())
+    text, at = Text(), 0
+    for mark in _MARK.finditer(line):
+        text.append(line[at : mark.start()])
+        text.append(mark["bold"] or mark["code"], STRONG if mark["bold"] else "cyan")
+        at = mark.end()
+    return text.append(line[at:])
+
+
+def several_screen(found: Sequence[Topic]) -> RenderableType:
+    """Topics one below the other."""
+    parts: list[RenderableType] = []
+    for topic in found:
+        parts += [topic_screen(topic), Text()]
+    return Group(*parts[:-1])
+
+
+def topics_screen() -> RenderableType:
+    """The list of topics, group by group."""
+    parts: list[RenderableType] = []
+    for group, name in GROUPS.items():
+        own = [topic for topic in topics() if topic.group == group]
+        parts += [Paragraph(Text(name, STRONG))]
+        parts += [Paragraph(Text(_COLUMNS))] if group == "rules" else []
+        width = max(len(_label(topic)) for topic in own) + 4
+        parts += [Paragraph(Text(topic.title), Text("  ") + _label(topic), width) for topic in own]
+        parts += [Text()]
+    return Group(*parts[:-1])
+
+
+def _label(topic: Topic) -> Text:
+    """The topic's id, for a rule with a column of severities for each profile."""
+    label = Text(topic.id)
+    for profile in Profile if topic.severities is not None else ():
+        found = severities_for(topic, profile)
+        label.append("  ")
+        for severity in Severity:
+            is_found = severity in found
+            label.append(severity[0].upper() if is_found else ".", SEVERITY[severity] if is_found else "")
+    return label
+
+
+def severities_for(topic: Topic, profile: Profile) -> Sequence[Severity]:
+    """What a rule may find before a profile; nothing for other topics."""
+    return topic.severities.of(profile) if topic.severities is not None else ()
+
+
+def topic_document(topic: Topic) -> Document:
+    """The document of `explain TOPIC`."""
+    return {
+        **opening("explain"),
+        "topic": topic.id,
+        "names": list(topic.names),
+        "group": topic.group,
+        "title": topic.title,
+        "severities": None if topic.severities is None else to_dict(topic.severities),
+        "text": topic.text,
+    }
+
+
+def several_document(found: Sequence[Topic], without: str = "") -> Document:
+    """The document of `explain TOPIC TOPIC ...`."""
+    left = {*opening(""), without}
+    topics_of = [{name: value for name, value in topic_document(topic).items() if name not in left} for topic in found]
+    return {**opening("explain"), "topics": topics_of}
+
+
+def topics_document() -> Document:
+    """The document of `explain` without a topic."""
+    return several_document(topics(), without="text")

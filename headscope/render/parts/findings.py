@@ -1,0 +1,49 @@
+"""A finding on a screen: in two lines as far as they reach, or whole."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from headscope.facts import Finding, Severity
+from headscope.render.parts.explain import rule_name
+from headscope.render.parts.repair import code_of
+from headscope.render.text.lines import Paragraph
+from headscope.render.text.palette import QUIET, SEVERITY, STRONG
+from headscope.render.text.safe import label, safe
+
+MARGIN = 12
+_LINES = 2
+
+
+@dataclass(frozen=True)
+class FindingLines:
+    """A rule's ID, what is wrong and what to do; with `whole`, or where two lines hold it, the full message too."""
+
+    finding: Finding
+    whole: bool = False
+    margin: int = MARGIN
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        room = _LINES * (options.max_width - self.margin) - _LINES
+        full = finding_text(self.finding)
+        body = full if self.whole or full.cell_len <= room else finding_text(self.finding, with_message=False)
+        severity = self.finding.severity
+        yield Paragraph(body, Text(severity.value, SEVERITY[severity]), self.margin)
+        for line in code_of(self.finding):
+            yield Paragraph(line, Text(), self.margin)
+
+
+def note_line(notes: Iterable[Finding], margin: int = MARGIN) -> Paragraph:
+    """Notes in one row, by the names of their rules: `HS102 head-new, HS202 placeholder-labels`."""
+    named = [f"{item.id} {rule_name(item.id)}".rstrip() for item in notes]
+    word = Text("note" if len(named) == 1 else "notes", SEVERITY[Severity.NOTE])
+    return Paragraph(label(", ".join(named)), word, margin)
+
+
+def finding_text(finding: Finding, *, with_message: bool = True) -> Text:
+    """`HS202 The classes have no names. The 3 classes ... Set id2label ...`, with or without the message."""
+    body = label(f"{finding.id} {finding.title}.", STRONG)
+    body.append(f" {safe(finding.message)}" if with_message and finding.message else "")
+    return body.append(f" {safe(finding.remedy)}" if finding.remedy else "", QUIET)

@@ -1,0 +1,425 @@
+"""The facts of a report as lines, each with a word at the margin: what `inspect --details` shows."""
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+from rich.text import Text
+
+from headscope.facts import (
+    CheckpointFacts,
+    Head,
+    HeadHealth,
+    HeadParameter,
+    HealthBasis,
+    HealthVerdict,
+    ModelFacts,
+    PaddingEffect,
+    PickledHead,
+    Quantisation,
+    Report,
+    SentenceModule,
+    SentencePipeline,
+    TokenRows,
+    UnusedGroup,
+    WeightsFormat,
+)
+from headscope.facts.counting import counted, list_of
+from headscope.facts.heads.tasks import TEXT_TASKS, WITHOUT_CLASSES
+from headscope.render.head.stages import fate_of
+from headscope.render.parts.repair import repaired_sentence
+from headscope.render.text.fold import fold_keys
+from headscope.render.text.palette import QUIET, STRONG, TONE, Tone
+from headscope.render.text.plain_words import class_matrix, is_loss_chosen_by_labels
+from headscope.render.text.safe import label, safe
+from headscope.render.text.words import (
+    HEALTH,
+    POOLING,
+    SENTENCE_POOLING,
+    SOURCE,
+    brief_rule,
+    bytes_of,
+    loss_of,
+    place_of,
+    share_of,
+    share_of_one,
+    size_of,
+)
+
+_LABELS = 12
+_BRIEF, _PLACEHOLDERS = 64, 3
+_COMMIT = 12
+_NO_PROBLEM = "problem_type not set, so the labels choose the loss (here: integers)"
+
+Facts = Iterator[tuple[str, Text]]
+
+
+def model_facts(report: Report) -> Facts:
+    """The class, the task, and how the weights are stored."""
+    model = report.model
+    yield "model", label(f"{model.class_name}, {model.task.value}, {model.dtype}{_wrappers(model)}")
+
+
+def quantised_facts(report: Report) -> Facts:
+    """How the checkpoint is quantized."""
+    if report.model.quantization is not None:
+        yield "quantized", _quantisation(report.model.quantization)
+
+
+def _wrappers(model: ModelFacts) -> str:
+    """What a model in memory was wrapped in, the innermost first: `, inside OptimizedModule, inside PeftModel`."""
+    return "".join(f", inside {name}" for name in reversed(model.wrappers))
+
+
+def _quantisation(facts: Quantisation) -> Text:
+    """The method, and what it did to the head."""
+    words = {
+        True: "the head is quantized too",
+        False: "the head is not",
+        None: "the head: not determined",
+    }
+    bits = f", {facts.bits} bit" if facts.bits else ""
+    text = label(f"{facts.method}{bits}; ")
+    text.append(words[facts.head_quantised], "" if facts.head_quantised is False else "yellow")
+    if facts.skipped:
+        text.append(f"; left alone: {', '.join(map(safe, facts.skipped))}")
+    return text
+
+
+def pooling_facts(report: Report) -> Facts:
+    """Which positions are read, by which rule."""
+    if report.head is None:
+        return
+    pooling = report.head.pooling
+    yield "pooling", label(f"{POOLING[pooling.kind]}: {pooling.rule}" if pooling.rule else POOLING[pooling.kind])
+
+
+def brief_pooling_facts(report: Report) -> Facts:
+    """Which positions are read, without the token there, which the row of tokens shows."""
+    if report.head is not None:
+        yield "pooling", label(brief_rule(report.head.pooling))
+
+
+def evidence_facts(report: Report) -> Facts:
+    """Where the pooling was seen."""
+    if report.head is not None and report.head.pooling.evidence:
+        yield "seen", label(", ".join(map(place_of, report.head.pooling.evidence)), QUIET)
+
+
+def verified_facts(report: Report) -> Facts:
+    """What gradients say of the pooling, and padding of the scores, for those who asked."""
+    if report.head is None:
+        return
+    verification = report.head.verification
+    if verification is not None:
+        tone = {True: Tone.GOOD, False: Tone.ERROR, None: Tone.WARNING}[verification.agrees]
+        yield "verified", label(verification.told, TONE[tone])
+        if verification.padding:
+            yield "padding", _padding(verification.padding)
+
+
+def formula_facts(report: Report) -> Facts:
+    """The formula, where one was proven."""
+    if report.head is None:
+        return
+    if report.head.formula:
+        yield "formula", label(report.head.formula)
+    rows = report.head.token_rows
+    if rows is not None:
+        yield "scores", label(_scores_of_tokens(report, report.head, rows))
+
+
+def _scores_of_tokens(report: Report, head: Head, rows: TokenRows) -> str:
+    """What makes probabilities of the logits of tokens, and where these have their weights."""
+    named = " and ".join(f"{row.token or 'token'} (id {row.id})" for row in rows.rows)
+    scored = head.formula.removeprefix("logits = ") or "logits"
+    line = f"softmax({scored}), the probabilities of {named}" if len(rows.rows) > 1 else f"{scored}, of {named}"
+    return f"{line}: {counted(len(rows.rows), 'row')} of {rows.parameter}, which has {rows.vocabulary:,}"
+
+
+def _padding(effects: Sequence[PaddingEffect]) -> Text:
+    """What padding does to the scores, side by side; measured on a small random model."""
+    words = {True: "changes the scores", False: "leaves the scores alone", None: "not determined"}
+    sentence = []
+    for effect in effects:
+        more = f" (by {effect.difference:.1%})" if effect.changes else f" ({effect.reason})" if effect.reason else ""
+        sentence.append(f"{effect.side}: {words[effect.changes]}{more}")
+    worst = any(effect.changes is not False for effect in effects)
+    return label("; ".join(sentence), TONE[Tone.WARNING if worst else Tone.GOOD])
+
+
+def label_facts(report: Report) -> Facts:
+    """The names of the classes."""
+    return _label_facts(report, _LABELS)
+
+
+def brief_label_facts(report: Report) -> Facts:
+    """The names of the classes, as many as two lines hold; of placeholders a few."""
+    if report.model.labels_are_placeholders:
+        return _label_facts(report, _PLACEHOLDERS)
+    sizes = accumulate(len(name) for name in report.model.labels)
+    return _label_facts(report, max(1, min(_LABELS, sum(size <= _BRIEF for size in sizes))))
+
+
+def _label_facts(report: Report, most: int) -> Facts:
+    model = report.model
+    if model.task in WITHOUT_CLASSES:
+        yield "labels", Text(WITHOUT_CLASSES[model.task])
+        return
+    named, count = list_of(model.labels, most, "more (--json lists all)"), f"{model.num_labels:,}"
+    if model.labels_are_placeholders:
+        named, count = list_of(model.labels, most), f"{counted(model.num_labels, 'placeholder')}, no names given"
+    yield "labels", label(f"{count}: {named}" if model.labels else _unnamed(model))
+
+
+def loss_facts(report: Report) -> Facts:
+    """What training makes of the scores, and what decides it."""
+    problem = "" if report.model.task in WITHOUT_CLASSES else _problem(report.model)
+    if problem:
+        yield "problem", label(problem)
+    yield "loss", label(loss_of(report.model))
+
+
+def _unnamed(model: ModelFacts) -> str:
+    """The classes of a model that has no configuration to name them."""
+    if not model.num_labels:
+        gives_embedding = model.loss == "none" and model.activation == "none"
+        return "none: the model gives an embedding, not class scores" if gives_embedding else "not determined"
+    return f"{counted(model.num_labels, 'class', 'classes')}; the model has no id2label to name them"
+
+
+def _problem(model: ModelFacts) -> str:
+    """The problem type as far as it matters to the loss; "" where none is set and the forward reads none."""
+    if model.problem_type and model.reads_problem_type is False:
+        return f"{model.problem_type} is set, but the forward does not read it"
+    if model.problem_type_implied:
+        return f"problem_type not set; num_labels=1 means {model.problem_type}"
+    return _NO_PROBLEM if is_loss_chosen_by_labels(model) else model.problem_type or ""
+
+
+def parameter_facts(report: Report) -> Facts:
+    """How many parameters there are, and how the last matrix lies."""
+    counts = report.model.parameters
+    body = Text(f"{counts.total:,} in all: base model {counts.base:,}, head {counts.head:,}")
+    body.append(f" ({share_of(counts.head, counts.total)})")
+    if counts.other_heads:
+        body.append(f", other heads {counts.other_heads:,}")
+    if report.head is not None and counts.live_head != counts.head:
+        body.append(f"; {counts.live_head:,} of the head reach the logits")
+    yield "parameters", body
+    matrix = class_matrix(report.head, report.model) if report.head else None
+    if matrix is not None:
+        yield "matrix", label(_matrix_sentence(matrix, report))
+
+
+def _matrix_sentence(matrix: HeadParameter, report: Report) -> str:
+    classes, width = matrix.shape
+    inner = "hidden" if report.head and report.head.hidden_shape[-1:] == (width,) else "features"
+    outer = "scores" if report.model.task in WITHOUT_CLASSES else "classes"
+    sentence = f"{matrix.name} is {inner} x {outer}, {width:,} x {classes:,}, stored as {size_of(matrix.shape)}"
+    if matrix.quantised is not None:
+        sentence = f"{matrix.name} is {inner} x {outer}, {width:,} x {classes:,}, packed as {matrix.quantised}"
+    return f"{sentence}; not vocabulary x {outer}" if report.model.task in TEXT_TASKS else sentence
+
+
+def health_facts(report: Report) -> Facts:
+    """Whether the classifier was trained: the verdict, then what speaks for it, a line each."""
+    health = report.health
+    if health is None:
+        return
+    body = label(HEALTH[health.verdict], TONE[_HEALTH_TONES[health.verdict]])
+    if health.confidence is not None and health.basis is HealthBasis.STATISTICS:
+        body.append(f" ({share_of_one(health.confidence)} confidence)", "default")
+    is_one_line = health.verdict is HealthVerdict.NOT_DETERMINED or health.basis is HealthBasis.STATUS
+    first = f": {health.reasons[0]}" if is_one_line else ""
+    body.append(safe(first or (f": {health.classifier}" if health.classifier else "")), "default")
+    yield "health", body
+    for reason in health.reasons[1:] if first else health.reasons:
+        yield "", label(f"- {reason}")
+    geometry = _geometry(health)
+    if geometry:
+        yield "", label(f"- {geometry}", QUIET)
+
+
+_HEALTH_TONES = {
+    HealthVerdict.FRESH: Tone.WARNING,
+    HealthVerdict.BRIEFLY_TRAINED: Tone.GOOD,
+    HealthVerdict.TRAINED: Tone.GOOD,
+    HealthVerdict.COLLAPSED: Tone.ERROR,
+    HealthVerdict.NOT_DETERMINED: Tone.WARNING,
+}
+
+
+def _geometry(health: HeadHealth) -> str:
+    """The rows in numbers, each with what a fresh draw gives; and where the mean row proves less."""
+    weight = health.weight
+    if weight is None or weight.mean_row is None or weight.mean_row_expected is None or weight.cosine is None:
+        return ""
+    numbers = (
+        f"mean row {weight.mean_row:.3f} of a row (fresh {weight.mean_row_expected:.3f}), mean cosine of rows "
+        f"{weight.cosine:+.3f} (fresh 0, least {weight.cosine_least:+.3f})"
+    )
+    held = {
+        True: "",
+        False: "; the loss is not a softmax over the rows, so training may move the mean row too",
+        None: "; the loss is not known, so training may move the mean row too",
+    }
+    return numbers + held[health.mean_row_applies]
+
+
+def unused_facts(report: Report) -> Facts:
+    """The tensors of the checkpoint that nothing reads."""
+    diff = report.weights
+    if not diff.unused and report.checkpoint.tensors:
+        yield "unused", Text("no checkpoint tensor")
+    for group in diff.unused_groups or ((UnusedGroup(diff.unused, ""),) if diff.unused else ()):
+        body = label(f"{counted(len(group.keys), 'checkpoint tensor')}")
+        body.append(f" of the {safe(group.description)}" if group.description else "", STRONG)
+        body.append(f": {', '.join(map(safe, fold_keys(group.keys)))}")
+        yield "unused", body
+
+
+def beside_facts(report: Report) -> Facts:
+    """Modules beside the head path."""
+    for module in report.head.unused_modules if report.head else ():
+        yield "not used", label(f"{module.path} ({module.module_class}): {fate_of(module)}")
+
+
+def checkpoint_facts(report: Report) -> Facts:
+    """Where the checkpoint came from, and how much of it was read."""
+    facts = report.checkpoint
+    words = [facts.reference, SOURCE[facts.kind]]
+    if facts.revision:
+        words.append(f"revision {facts.revision}")
+    if facts.commit:
+        words.append(f"commit {facts.commit[:_COMMIT]}")
+    words += _weights(facts)
+    if facts.bytes_total:
+        asked = f" in {counted(facts.requests, 'request')}" if facts.requests else ""
+        words.append(f"{bytes_of(facts.bytes_read)} read of {bytes_of(facts.bytes_total)}{asked}")
+    yield "checkpoint", label(", ".join(words))
+
+
+def _weights(facts: CheckpointFacts) -> list[str]:
+    if facts.format is not WeightsFormat.NONE:
+        return [facts.format.value, counted(facts.tensors, "tensor")]
+    return [counted(facts.tensors, "tensor") if facts.tensors else "no weight files"]
+
+
+def pipeline_facts(report: Report) -> Facts:
+    """What sentence-transformers does after the base model, which the class that is shown does not."""
+    pipeline = report.checkpoint.sentence_transformers
+    if pipeline is None:
+        return
+    chain = " -> ".join(map(_module, pipeline.parts)) or ", ".join(pipeline.modules)
+    if chain or pipeline.reason:
+        body = label(f"sentence-transformers{_library(pipeline)}: {chain or f'not determined: {pipeline.reason}'}; ")
+    else:
+        body = label(f"sentence-transformers{_library(pipeline)}; ")
+    if pipeline.pooling:
+        body.append(f"it pools by {' and '.join(map(_mode, pipeline.pooling))}. ", STRONG)
+    elif pipeline.modules and pipeline.reason:
+        body.append(f"its pooling is not determined: {safe(pipeline.reason)}. ", "yellow")
+    body.append(_classifier_of(pipeline, report))
+    yield "pipeline", body
+    for part in pipeline.parts:
+        if part.fault and part.name not in {"Pooling", "LogitScore"}:
+            yield "error", label(f"loading {part.folder} ({part.name}) raises an error: {part.fault}", "bold red")
+
+
+def _library(pipeline: SentencePipeline) -> str:
+    """The class that saved the checkpoint, with what it does to texts and scores: ` CrossEncoder, Sigmoid`."""
+    words = [pipeline.library_class] if pipeline.library_class else []
+    if pipeline.library_class == "CrossEncoder":
+        words.append(f"activation {pipeline.activation or 'of the library: Sigmoid for one score, otherwise none'}")
+    if pipeline.max_length is not None:
+        words.append(f"at most {pipeline.max_length:,} tokens")
+    return f" ({', '.join(words)})" if words else ""
+
+
+def _module(part: SentenceModule) -> str:
+    """A module with its settings, sizes and weights: `Dense (Tanh, 768 -> 256, linear.weight 256x768)`."""
+    words = [part.detail] if part.detail else []
+    if part.weights and part.input_size is not None:
+        words.append(f"{part.input_size:,} to {part.output_size:,}")
+    words += [f"{item.name} {size_of(item.shape)}" for item in part.weights]
+    words += ["" if part.fault else "loaded"] if part.weights else []
+    return f"{part.name} ({', '.join(word for word in words if word)})" if words else part.name
+
+
+def _mode(mode: str) -> str:
+    return SENTENCE_POOLING.get(mode, safe(mode))
+
+
+def _classifier_of(pipeline: SentencePipeline, report: Report) -> str:
+    name = report.model.class_name
+    scored = next((part for part in reversed(pipeline.parts) if part.scores), None)
+    if scored is not None:
+        return f"Its scores are those of {safe(scored.folder)}; {name}, shown here, does not use it."
+    if pipeline.library_class == "SparseEncoder":
+        return f"It gives a sparse vector and no classes; {name}, shown here, pools in its own way."
+    if pipeline.classifier:
+        return f"Its classifier is {safe(pipeline.classifier)}{_of_pickle(pipeline.head)}; {name} does not use it."
+    if name in report.checkpoint.architectures:
+        return f"{name} is the checkpoint's own class."
+    return f"It has no classifier; {name}, shown here, pools in its own way."
+
+
+def score_head_facts(report: Report) -> Facts:
+    """Heads of other libraries that the class that is shown does not load."""
+    for head in report.checkpoint.score_heads:
+        line = (
+            f"{head.name}: {counted(len(head.tensors), 'tensor')}, {counted(head.scores, 'score')} from {head.weight}"
+        )
+        yield "other head", label(line, STRONG)
+
+
+def _of_pickle(head: PickledHead | None) -> str:
+    """What a pickled classifier holds: its class, its matrix as features x classes, its formula."""
+    if head is None or head.reason or len(head.shape) != len("wh"):
+        return f", a pickle ({safe(head.reason)})" if head is not None and head.reason else ", a pickle"
+    rows, width = head.shape
+    count = len(head.labels) or (2 if rows == 1 else rows)
+    weights = "linear(e)" if head.library == "SetFit" else "e @ coef_.T + intercept_"
+    named = f": {list_of(tuple(map(safe, head.labels)), _LABELS)}" if head.labels else ""
+    matrix = f"features x scores, {width:,} x {rows:,}, {head.dtype}, logits = {weights}"
+    return f", a {safe(head.class_name)} (read, not executed) of {counted(count, 'class', 'classes')}{named} ({matrix})"
+
+
+def adapter_facts(report: Report) -> Facts:
+    """What the adapter is, what it leaves out, and the setting that would save it."""
+    facts = report.adapter
+    if facts is None:
+        return
+    task = f" for {facts.task_type}" if facts.task_type else ""
+    saved = f"saves {', '.join(fold_keys(facts.saved))}" if facts.saved else "saves no weight whole"
+    body = f"{facts.method}{task} on {facts.base}, {counted(facts.tensors, 'tensor')}; {saved}"
+    body += f"; changes {', '.join(facts.adapted)} of the head" if facts.adapted else ""
+    yield "adapter", label(body)
+    if facts.promised:
+        sentence = f"PeftModel.from_pretrained raises KeyError: the file lacks weights of {', '.join(facts.promised)}"
+        yield "error", label(sentence, "bold red")
+    if facts.not_carried:
+        lost = label(f"random at every load, not carried: {', '.join(fold_keys(facts.not_carried))}. ", "bold red")
+        if facts.modules_to_save:
+            lost.append(f"Train again with modules_to_save={list(map(safe, facts.modules_to_save))}", "default")
+        yield "error", lost
+
+
+def repair_facts(report: Report) -> Facts:
+    """What the weights would be after the repair: beside the loader's result, never mixed with it."""
+    if report.repaired is not None:
+        yield "repaired", repaired_sentence(report.repaired)
+
+
+def notice_facts(report: Report) -> Facts:
+    """What stood in for the checkpoint, and what could not be determined."""
+    for notice in report.checkpoint.notices:
+        yield "notice", label(notice, "yellow")
+    for gap in report.not_determined:
+        yield "unknown", label(f"{gap.what}: {gap.reason}", "yellow")
+
+
+def note_facts(report: Report) -> Facts:
+    """What was observed on the way."""
+    for note in report.notes:
+        yield "note", label(note)

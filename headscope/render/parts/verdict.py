@@ -1,0 +1,262 @@
+"""The one sentence that answers the question: which weights of this model did the checkpoint not give?"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import RenderableType
+
+from headscope.facts import (
+    AdapterFault,
+    AdapterFaultKind,
+    Carried,
+    CheckpointKind,
+    Head,
+    HeadParameter,
+    ParameterStatus,
+    Report,
+    TensorKind,
+)
+from headscope.facts.counting import counted, few_of
+from headscope.facts.results.report import find_missing
+from headscope.facts.stored.adapter import describe_fault
+from headscope.render.text.fold import fold_keys
+from headscope.render.text.lines import Paragraph
+from headscope.render.text.palette import TONE, Tone
+from headscope.render.text.safe import label
+from headscope.render.text.words import size_of
+
+_GIVEN = {ParameterStatus.LOADED, ParameterStatus.TIED}
+
+
+@dataclass(frozen=True, slots=True)
+class HeadVerdict:
+    """A sentence and how it is meant."""
+
+    tone: Tone
+    sentence: str
+
+
+def is_missing_weights(report: Report) -> bool:
+    """Whether a weight that the logits depend on is new or mismatched, or the adapter is broken: `--exit-code`."""
+    missing = find_missing(report)
+    return bool(missing.head or missing.elsewhere) or (report.adapter is not None and report.adapter.is_broken)
+
+
+def tell_verdict(report: Report) -> HeadVerdict:
+    """The verdict on the head and the base model, or, where no head is known, on all parameters alike."""
+    if report.head is None:
+        return _tell_whole_verdict(report)
+    if not report.checkpoint.tensors and not _is_compared(report):
+        return _verdict_without_weights(report, report.head)
+    clauses = [
+        _head_clause(report.head) + _from_adapter(report.head),
+        *_adapter_clauses(report),
+        _base_clause(report, report.head),
+        *_gap_clauses(report),
+    ]
+    return HeadVerdict(_tone(report), "; ".join(clauses))
+
+
+def _is_compared(report: Report) -> bool:
+    """Whether a model in memory was compared with what its load told: then no checkpoint was read."""
+    is_live = report.checkpoint.kind is CheckpointKind.MEMORY
+    return is_live and any(item.status is not ParameterStatus.UNKNOWN for item in report.weights.parameters)
+
+
+def _from_adapter(head: Head) -> str:
+    """How many of the head's tensors a PEFT adapter gives whole."""
+    live = _live(head)
+    given = [item for item in live if item.adapter is Carried.SAVED]
+    if not given:
+        return ""
+    return f", {'all' if len(given) == len(live) else f'{len(given):,} of them'} from the adapter"
+
+
+def _adapter_clauses(report: Report) -> list[str]:
+    """What a PEFT adapter leaves out."""
+    if report.adapter is None:
+        return []
+    clauses = [f"adapter: {_fault(report.adapter.faults)}"] if report.adapter.faults else []
+    if report.adapter.promised:
+        clauses.append(f"PEFT cannot load the adapter, which lacks {_names(report.adapter.promised)}")
+    if report.adapter.not_carried:
+        clauses.append(f"random at every load: the adapter does not carry {_names(report.adapter.not_carried)}")
+    return clauses
+
+
+def _fault(faults: Sequence[AdapterFault]) -> str:
+    """The gravest fault of an adapter in words, and how many there are."""
+    first = min(faults, key=lambda item: list(AdapterFaultKind).index(item.kind))
+    more = f" (and {len(faults) - 1:,} more)" if len(faults) > 1 else ""
+    return f"{describe_fault(first)}{more}"
+
+
+def _verdict_without_weights(report: Report, head: Head) -> HeadVerdict:
+    extent = _extent(_live(head))
+    if report.checkpoint.kind is CheckpointKind.MEMORY:
+        if any(gap.what == "checkpoint" for gap in report.not_determined):
+            return HeadVerdict(Tone.WARNING, f"Not determined: what the checkpoint gave the head ({extent})")
+        found = f"Head of a model in memory: {extent}" if _live(head) else "No head found in the model in memory"
+        clauses = [found, "no checkpoint to compare it with", *_gap_clauses(report)]
+        return HeadVerdict(Tone.WARNING if report.not_determined else Tone.NOTE, "; ".join(clauses))
+    return HeadVerdict(Tone.ERROR, f"Not determined: no weights could be read (head: {extent})")
+
+
+def verdict_screen(report: Report) -> RenderableType:
+    """The verdict on `report` as one paragraph."""
+    verdict = tell_verdict(report)
+    return Paragraph(label(verdict.sentence, TONE[verdict.tone]))
+
+
+def _tell_whole_verdict(report: Report) -> HeadVerdict:
+    diff = report.weights
+    missing = (*diff.new, *(item.parameter for item in diff.mismatched))
+    total = diff.loaded + len(diff.tied) + len(missing)
+    clauses = [f"{len(missing):,} of {counted(total, 'tensor')} newly initialized: {_names(missing)}"]
+    unknown = _unknown(report)
+    if not missing and not unknown:
+        tied = f", {len(diff.tied):,} tied to {'it' if diff.loaded == 1 else 'them'}" if diff.tied else ""
+        given = tuple(item.name for item in diff.parameters if item.adapter is Carried.SAVED)
+        by = f" or the adapter, which gives {_names(given)}" if given else ""
+        clauses = [f"Fully loaded: {_all(diff.loaded)} loaded from the checkpoint{by}{tied}"]
+    if unknown:
+        clauses = [
+            f"Not determined for {counted(len(unknown), 'tensor')}: {_names(unknown)}",
+            *(clauses if missing else ()),
+        ]
+    if diff.mismatched:
+        clauses.append(f"{len(diff.mismatched):,} of them because of shape mismatch")
+    clauses.append(f"{counted(len(diff.unused), 'checkpoint tensor')} unused")
+    return HeadVerdict(_tone(report), "; ".join([*clauses, *_gap_clauses(report)]))
+
+
+def _unknown(report: Report) -> tuple[str, ...]:
+    """The parameters whose status is not known, because not all of the checkpoint could be read."""
+    return tuple(item.name for item in report.weights.parameters if item.status is ParameterStatus.UNKNOWN)
+
+
+def _tone(report: Report) -> Tone:
+    missing = find_missing(report)
+    adapter = report.adapter
+    if (
+        (adapter is not None and adapter.is_broken)
+        or report.weights.mismatched
+        or (report.head is not None and missing.elsewhere)
+    ):
+        return Tone.ERROR
+    unsure = missing.head or missing.elsewhere or report.not_determined or _unknown(report)
+    return Tone.WARNING if unsure else Tone.GOOD
+
+
+def _all(total: int) -> str:
+    return counted(total, "tensor") if total == 1 else f"all {counted(total, 'tensor')}"
+
+
+def _head_clause(head: Head) -> str:
+    live = _live(head)
+    changed = [parameter for parameter in live if parameter.status is ParameterStatus.CHANGED]
+    lost = [parameter for parameter in live if parameter.status not in (*_GIVEN, ParameterStatus.CHANGED)]
+    unknown = [parameter for parameter in lost if parameter.status is ParameterStatus.UNKNOWN]
+    mismatched = [parameter for parameter in lost if parameter.status is ParameterStatus.MISMATCHED]
+    if not live:
+        return "Head has no parameters"
+    if not lost and changed:
+        what = _names([parameter.name for parameter in changed])
+        part = _part(changed, live)
+        return f"Head changed since the load (trained, replaced or filled by an adapter): {what} ({part})"
+    if not lost:
+        return f"Head fully loaded ({_extent(live)})"
+    if unknown:
+        return f"Head not determined: {_names([parameter.name for parameter in unknown])} ({_part(unknown, live)})"
+    if len(mismatched) == len(lost):
+        return f"Head re-initialized because of shape mismatch: {_shapes(mismatched)} ({_part(lost, live)})"
+    clause = f"Head newly initialized ({_extent(live)})"
+    if len(lost) < len(live):
+        clause = f"Head partly new: {few_of(_modules_or_names(lost, live))} ({_part(lost, live)})"
+    return f"{clause}; shape mismatch: {_shapes(mismatched)}" if mismatched else clause
+
+
+def _modules_or_names(some: Sequence[HeadParameter], every: Sequence[HeadParameter]) -> tuple[str, ...]:
+    """The names of `some` of the tensors; a module stands for its tensors where none of them is left out."""
+    rest = {_module(item.name) for item in every} - {_module(item.name) for item in every if item not in some}
+    return fold_keys(dict.fromkeys(_module(item.name) if _module(item.name) in rest else item.name for item in some))
+
+
+def _module(name: str) -> str:
+    """The module that a tensor belongs to; the name itself for a tensor of the model's own."""
+    return name.rpartition(".")[0] or name
+
+
+def _live(head: Head) -> list[HeadParameter]:
+    """The parameters and buffers that the logits depend on."""
+    return [item for item in head.tensors if item.live]
+
+
+def _extent(tensors: Sequence[HeadParameter]) -> str:
+    buffers = _buffers(tensors)
+    sentence = f", {_some_of(buffers, len(tensors))}" if buffers else ""
+    return f"{counted(len(tensors), 'tensor')}{sentence}, {counted(_count(tensors), 'parameter')}"
+
+
+def _some_of(buffers: int, tensors: int) -> str:
+    if buffers == tensors:
+        return "a buffer" if buffers == 1 else "all of them buffers"
+    return "one of them a buffer" if buffers == 1 else f"{buffers:,} of them buffers"
+
+
+def _buffers(tensors: Sequence[HeadParameter]) -> int:
+    return sum(item.kind is TensorKind.BUFFER for item in tensors)
+
+
+def _count(tensors: Sequence[HeadParameter]) -> int:
+    """The elements of the parameters: a buffer is not trained, and no tool counts it as a parameter."""
+    return sum(item.count for item in tensors if item.kind is TensorKind.PARAMETER)
+
+
+def _part(some: Sequence[HeadParameter], every: Sequence[HeadParameter]) -> str:
+    if len(some) == len(every):
+        return _extent(every)
+    buffers = _buffers(some)
+    parameters = f"{_count(some):,} of {counted(_count(every), 'parameter')}"
+    if not buffers:
+        return parameters
+    part = f"{len(some):,} of {counted(len(every), 'tensor')}, {_some_of(buffers, len(some))}"
+    return part if buffers == len(some) else f"{part}, {parameters}"
+
+
+def _shapes(mismatched: Sequence[HeadParameter]) -> str:
+    changes = (f"{item.name} {_change(item)}" for item in mismatched)
+    return few_of(changes)
+
+
+def _change(parameter: HeadParameter) -> str:
+    shape = parameter.checkpoint_shape
+    stored = "?" if shape is None else "empty" if 0 in shape else size_of(shape)
+    return f"{stored} -> {size_of(parameter.shape)}"
+
+
+def _names(names: Sequence[str]) -> str:
+    return few_of(fold_keys(names))
+
+
+def _base_clause(report: Report, head: Head) -> str:
+    missing = find_missing(report).elsewhere
+    own = {item.name for item in head.tensors}
+    unknown = [name for name in _unknown(report) if name not in own]
+    if unknown:
+        return f"base model not determined: {counted(len(unknown), 'tensor')} not seen: {_names(unknown)}"
+    changed = [item.name for item in report.weights.parameters if item.status is ParameterStatus.CHANGED]
+    outside = [name for name in changed if name not in own]
+    if not missing and outside:
+        return f"base model differs from the checkpoint in {counted(len(outside), 'tensor')}"
+    if not missing:
+        return "base model loaded"
+    base = [item for item in report.weights.parameters if item.in_base and item.name not in own]
+    extent = f"{len(missing):,} of {counted(len(base), 'tensor')}" if base else counted(len(missing), "tensor")
+    return f"base model incomplete: {extent} newly initialized: {_names(missing)}"
+
+
+def _gap_clauses(report: Report) -> list[str]:
+    if not report.not_determined:
+        return []
+    return [f"not determined: {few_of(dict.fromkeys(gap.what for gap in report.not_determined))}"]

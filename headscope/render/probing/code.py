@@ -1,0 +1,302 @@
+"""A Python module with the classifier that `probe` advises: which class to load, or which head to write."""
+
+from collections.abc import Iterator
+
+from headscope.facts.results.probe import Candidate, Input, ProbeResult, Problem, Vector
+from headscope.render.probing.code_media import (
+    OWN_MEDIA_FORWARD,
+    media_features,
+    media_functions,
+    media_imports,
+    media_main,
+    media_reading,
+    reads_layer,
+)
+from headscope.render.probing.words import input_of, name_of
+
+_FIRST = '''
+def first(state: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The first token of each text."""
+    return state[torch.arange(len(state), device=state.device), mask.int().argmax(1)]
+'''
+_LAST = '''
+def last(state: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The last position of each text that the mask marks."""
+    places = mask.shape[1] - 1 - mask.flip(1).int().argmax(1)
+    return state[torch.arange(len(state), device=state.device), places]
+'''
+_MEAN = '''
+def mean(state: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The mean over the tokens of each text, without padding."""
+    return state.masked_fill(~mask[:, :, None], 0).sum(1) / mask.sum(1, keepdim=True)
+'''
+_MAXIMUM = '''
+def maximum(state: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The maximum over the tokens of each text, without padding."""
+    return state.masked_fill(~mask[:, :, None], float("-inf")).amax(1)
+'''
+_STATES = (
+    "        states = self.run(input_ids, attention_mask, token_type_ids, output_hidden_states=True).hidden_states\n"
+)
+_MASK = "        mask = attention_mask.bool()\n"
+_OF_LAYER = _STATES + _MASK + "        return {call}\n"
+_BODIES = {
+    Vector.FIRST_TOKEN: ((_FIRST,), "first(states[LAYER], mask)"),
+    Vector.MASKED_MEAN: ((_MEAN,), "mean(states[LAYER], mask)"),
+    Vector.LAST_NON_PAD_TOKEN: ((_LAST,), "last(states[LAYER], mask)"),
+    Vector.EOS_TOKEN: ((_LAST,), "last(states[LAYER], mask & (input_ids == self.end))"),
+    Vector.MAX: ((_MAXIMUM,), "maximum(states[LAYER], mask)"),
+    Vector.MEAN_AND_MAX: (
+        (_MEAN, _MAXIMUM),
+        "torch.cat([mean(states[LAYER], mask), maximum(states[LAYER], mask)], -1)",
+    ),
+    Vector.FIRST_LAST_MEAN: ((_MEAN,), "(mean(states[1], mask) + mean(states[-1], mask)) / 2"),
+    Vector.LAST_FOUR_CONCAT: ((_FIRST,), "torch.cat([first(state, mask) for state in states[-4:]], -1)"),
+    Vector.LAST_FOUR_AVERAGE: ((_FIRST,), "torch.stack([first(state, mask) for state in states[-4:]]).mean(0)"),
+}
+_POOLER = "        return self.run(input_ids, attention_mask, token_type_ids).pooler_output\n"
+
+_TOKENIZER = '''
+def load_tokenizer() -> Any:
+    """The checkpoint's tokenizer, with padding behind the texts, where no vector reads it."""
+    tokenizer = AutoTokenizer.from_pretrained(CHECKPOINT, **LOADING)
+    tokenizer.padding_side = "right"
+    if tokenizer.pad_token is None:  # any token will do: the mask hides it
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
+    return tokenizer
+
+
+def encode(tokenizer: Any, *columns: Sequence[str]) -> dict[str, torch.Tensor]:
+    """Texts, or the first and the second texts of pairs, as one batch."""
+    cut = {"truncation": True, "max_length": MAX_TOKENS} if MAX_TOKENS else {}
+    lists = [list(column) for column in columns]
+    return dict(tokenizer(*lists, padding=True, return_tensors="pt", return_attention_mask=True, **cut))
+'''
+_RUN = '''
+    def run(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        token_type_ids: torch.Tensor | None,
+        **options: bool,
+    ) -> Any:
+        """What the base model returns."""
+        if token_type_ids is not None and "token_type_ids" in signature(self.base.forward).parameters:
+            return self.base(input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids, **options)
+        return self.base(input_ids, attention_mask=attention_mask, **options)
+'''
+_FORWARD = '''
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        token_type_ids: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+    ) -> dict[str, torch.Tensor]:
+        """The scores, and with labels the loss: what `Trainer` takes."""
+        logits = self.classifier(self.features(input_ids, attention_mask, token_type_ids))
+        return {"logits": logits} if labels is None else {"loss": LOSS(logits, labels), "logits": logits}
+'''
+_SIGNATURE = """
+    def features(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None = None
+    ) -> torch.Tensor:
+"""
+_OWN_HEAD = '''
+class Classifier(nn.Module):
+    """The class of the checkpoint, with its own head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        names = dict(enumerate(LABELS))
+        self.model = {model_class}.from_pretrained(
+            CHECKPOINT,
+            num_labels=len(LABELS),
+            problem_type="{problem}",
+            id2label=names,
+            label2id={{name: place for place, name in names.items()}},
+            ignore_mismatched_sizes=True,
+            dtype=torch.float32,
+            **LOADING,
+        )
+'''
+_PAD = "        self.model.config.pad_token_id = load_tokenizer().pad_token_id\n"
+_OWN_METHODS = '''
+    def features(self, **inputs: torch.Tensor) -> torch.Tensor:
+        """What the last linear layer of the head reads."""
+        seen: list[torch.Tensor] = []
+        layer = self.model.get_submodule(LAST_LAYER)
+        hook = layer.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
+        try:
+            self(**inputs)
+        finally:
+            hook.remove()
+        return seen[-1]
+'''
+_OWN_FORWARD = '''
+    def forward(self, **inputs: torch.Tensor) -> Any:
+        """The scores, and with labels the loss."""
+        known = signature(self.model.forward).parameters
+        return self.model(**{name: value for name, value in inputs.items() if name in known})
+'''
+_MAIN = '''
+def train(
+    model: Classifier, columns: Sequence[Sequence[str]], labels: Sequence[Any], epochs: int = 3, batch: int = 16,
+    rate: float = 2e-5,
+) -> float:
+    """Trains all weights on labeled texts and returns the loss of the last batch. `columns` are as for `encode`."""
+    tokenizer, optimizer = load_tokenizer(), torch.optim.AdamW(model.parameters(), lr=rate)
+    model.train()
+    loss = torch.tensor(float("nan"))
+    for _ in range(epochs):
+        for rows in torch.randperm(len(labels)).split(batch):
+            inputs = encode(tokenizer, *([column[row] for row in rows] for column in columns))
+            loss = model(**inputs, labels=TARGETS)["loss"]
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    model.eval()
+    return float(loss)
+
+
+if __name__ == "__main__":
+    classifier = Classifier().eval()
+    with torch.no_grad():
+        scores = classifier(**encode(load_tokenizer(), EXAMPLE))["logits"]
+    print(f"{type(classifier).__name__}: the scores have the shape {tuple(scores.shape)}; `train` trains it")
+'''
+
+
+def probe_code(result: ProbeResult) -> str:
+    """The module; every name of a file or a class in it is a quoted Python string."""
+    best = _advised(result)
+    if best.pooling is Vector.HEAD:
+        return "".join(_own_class(result))
+    return "".join((_custom_head if input_of(result) is Input.TEXT else _custom_media_head)(result, best))
+
+
+def _advised(result: ProbeResult) -> Candidate:
+    """The best candidate; the head's input where it has the same numbers, since its class is there already."""
+    best = result.candidate(result.best)
+    head = result.candidate(result.head) if result.head is not None else None
+    return head if head is not None and head.same_as == best.name else best
+
+
+def _custom_head(result: ProbeResult, best: Candidate) -> Iterator[str]:
+    functions, call = _BODIES.get(best.pooling, ((), ""))
+    yield f'"""A linear classifier on the vector that `headscope probe` scored best: {name_of(best)}."""\n'
+    yield "\nfrom collections.abc import Sequence\nfrom inspect import signature\nfrom typing import Any\n"
+    yield "\nimport torch\nfrom torch import nn\nfrom transformers import AutoModel, AutoTokenizer\n\n"
+    yield from _constants(result)
+    layer = result.layers if best.layer is None else best.layer
+    yield f"LAYER = {layer}  # 0: the embeddings\n" if "LAYER" in call else ""
+    yield f"LOSS = {_LOSSES[result.problem]}\n\n"
+    yield from (f"{function}\n" for function in functions)
+    yield f"{_TOKENIZER}\n"
+    yield '\nclass Classifier(nn.Module):\n    """Scores of texts, from one vector of each."""\n\n'
+    yield "    def __init__(self) -> None:\n        super().__init__()\n"
+    inner = ".get_encoder()" if result.loading is not None and result.loading.encoder_decoder else ""
+    yield f"        self.base = AutoModel.from_pretrained(CHECKPOINT, dtype=torch.float32, **LOADING){inner}\n"
+    yield f"        self.classifier = nn.Linear({best.size}, len(LABELS))\n"
+    yield "        self.end = load_tokenizer().eos_token_id\n" if best.pooling is Vector.EOS_TOKEN else ""
+    yield f'{_SIGNATURE}        """The vector of each text: {name_of(best)}."""\n'
+    yield _POOLER if best.pooling is Vector.POOLER else _OF_LAYER.format(call=call)
+    yield f"{_RUN}{_FORWARD}\n{_main(result)}"
+
+
+def _custom_media_head(result: ProbeResult, best: Candidate) -> Iterator[str]:
+    """The module for images or sounds."""
+    input = input_of(result)
+    title = f"The vector of each {input.noun}: {name_of(best, input)}."
+    yield f'"""A linear classifier on the vector that `headscope probe` scored best: {name_of(best, input)}."""\n'
+    name, base = _class_and_base(result)
+    yield media_imports(input, name)
+    yield from _constants(result)
+    yield f"BASE = {base!r}  # the part of the class that makes the hidden states\n" if base else ""
+    yield f"LAYER = {result.layers if best.layer is None else best.layer}\n" if reads_layer(best) else ""
+    yield f"LOSS = {_LOSSES[result.problem]}\n\n"
+    yield from (f"{function}\n" for function in media_functions(best))
+    yield f"{media_reading(input)}\n"
+    yield f'\nclass Classifier(nn.Module):\n    """Scores of {input.noun}s, from one vector of each."""\n\n'
+    yield "    def __init__(self) -> None:\n        super().__init__()\n"
+    yield f"        model = {name}.from_pretrained(\n"
+    yield "            CHECKPOINT, ignore_mismatched_sizes=True, dtype=torch.float32, **LOADING\n        )\n"
+    yield f"        self.base = model{'.get_submodule(BASE)' if base else ''}\n"
+    yield f"        self.classifier = nn.Linear({best.size}, len(LABELS))\n"
+    yield f"{media_features(best, title)}\n{media_main(result.problem, _TARGETS[result.problem])}"
+
+
+def _class_and_base(result: ProbeResult) -> tuple[str, str]:
+    """The class that gave the vectors, and its part that makes the hidden states.
+
+    `AutoModel` may load more: both towers of CLIP, or the decoder of Whisper, which need inputs that no file gives.
+    """
+    if result.loading is None:
+        return "AutoModel", ""
+    name = _AUTO[input_of(result)] if result.loading.remote_code else result.loading.model_class
+    return name, result.loading.base
+
+
+_AUTO = {
+    Input.TEXT: "AutoModelForSequenceClassification",
+    Input.IMAGE: "AutoModelForImageClassification",
+    Input.AUDIO: "AutoModelForAudioClassification",
+}
+
+
+def _own_class(result: ProbeResult) -> Iterator[str]:
+    assert result.loading is not None
+    assert result.head_input is not None
+    input, name = input_of(result), result.loading.model_class
+    yield '"""The class of the checkpoint: `headscope probe` scored no vector above the input of its head."""\n'
+    auto = _AUTO[input] if result.loading.remote_code else name
+    yield _text_imports(auto) if input is Input.TEXT else media_imports(input, auto)
+    yield from _constants(result)
+    yield f"LAST_LAYER = {result.head_input.classifier!r}\n"
+    head = _OWN_HEAD.format(model_class=auto, problem=result.problem.value)
+    if input is Input.TEXT:
+        yield f"\n{_TOKENIZER}\n{head}{_PAD}{_OWN_METHODS}{_OWN_FORWARD}\n{_main(result)}"
+    else:
+        yield f"LOSS = {_LOSSES[result.problem]}\n\n{media_reading(input)}\n"
+        yield f"{head}{_OWN_METHODS}{OWN_MEDIA_FORWARD}\n{media_main(result.problem, _TARGETS[result.problem])}"
+
+
+def _text_imports(auto: str) -> str:
+    names = ", ".join(sorted((auto, "AutoTokenizer")))
+    return (
+        "\nfrom collections.abc import Sequence\nfrom inspect import signature\nfrom typing import Any\n"
+        f"\nimport torch\nfrom torch import nn\nfrom transformers import {names}\n\n"
+    )
+
+
+def _constants(result: ProbeResult) -> Iterator[str]:
+    loading = result.loading
+    reference = loading.reference if loading is not None else result.reference
+    options: dict[str, str | bool] = {}
+    if loading is not None:
+        given = {"revision": loading.revision, "subfolder": loading.subfolder}
+        options = {name: value for name, value in given.items() if value}
+        options |= {"trust_remote_code": True} if loading.remote_code else {}
+    limit = result.numbers.max_tokens if result.numbers is not None else None
+    yield f"CHECKPOINT = {reference!r}\n"
+    yield f"LOADING: dict[str, Any] = {options!r}\n"
+    yield f"LABELS = {tuple(item.label for item in result.classes) or ('value',)!r}\n"
+    if input_of(result) is Input.TEXT:
+        yield f"MAX_TOKENS: int | None = {limit}\n"
+        yield 'EXAMPLE = ["A first text.", "A second, longer text."]\n'
+
+
+def _main(result: ProbeResult) -> str:
+    return _MAIN.replace("TARGETS", _TARGETS[result.problem])
+
+
+_LOSSES = {
+    Problem.SINGLE_LABEL: "nn.functional.cross_entropy",
+    Problem.MULTI_LABEL: "nn.functional.binary_cross_entropy_with_logits",
+    Problem.REGRESSION: "nn.functional.mse_loss",
+}
+_TARGETS = {
+    Problem.SINGLE_LABEL: "torch.tensor([labels[row] for row in rows])",
+    Problem.MULTI_LABEL: "torch.tensor([[float(mark) for mark in labels[row]] for row in rows])",
+    Problem.REGRESSION: "torch.tensor([[float(labels[row])] for row in rows])",
+}

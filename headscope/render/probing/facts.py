@@ -1,0 +1,231 @@
+"""What the screen of `probe` says below the scores: rows of a word and its text, the most important ones or all."""
+
+from collections.abc import Iterator
+
+from headscope.facts.counting import counted, few_of
+from headscope.facts.results.probe import (
+    Advised,
+    Opinion,
+    OpinionKind,
+    Precision,
+    ProbeResult,
+    Problem,
+    Start,
+    StartingLoss,
+    Suspect,
+    VectorNumbers,
+)
+from headscope.render.probing.words import beats_constant, input_of, name_of
+from headscope.render.text.safe import safe
+
+Fact = tuple[str, str]
+"""A word and its text; "" continues the row above."""
+
+_OPINIONS = {OpinionKind.LOGME: "LogME", OpinionKind.KNN: "kNN"}
+_METHODS = {
+    Problem.SINGLE_LABEL: "logistic regression",
+    Problem.MULTI_LABEL: "logistic regression for each class",
+    Problem.REGRESSION: "ridge regression",
+}
+_ADVICE = {Advised.YES: "yes", Advised.NO: "no", Advised.OPEN: "not determined"}
+_SUSPECTS = 5
+_UNEVEN = 3
+
+
+def first_facts(result: ProbeResult) -> Iterator[Fact]:
+    """What to know before the answer is used."""
+    chosen, kind = result.selected, input_of(result).noun
+    yield "expect", f"{chosen.mean:.3f} ({chosen.low:.3f} to {chosen.high:.3f}) on new {kind}s"
+    yield _rows(result)
+    yield from _check(result)
+    if result.probe_first is not None:
+        yield "head first", _SHORT[result.probe_first.advised]
+    yield from _on_head(result)
+    first, others = result.notes[:1], result.notes[1:]
+    yield from (("note", safe(note)) for note in (*first, "; ".join(others)) if note)
+    yield from _open(result)
+
+
+_SHORT = {
+    Advised.YES: "yes: train the head alone first; what that gains was not measured",
+    Advised.NO: "no: train the whole model from the start",
+    Advised.OPEN: "not determined",
+}
+
+
+def detailed_facts(result: ProbeResult) -> Iterator[Fact]:
+    """Everything that was measured."""
+    chosen, kind = result.selected, input_of(result).noun
+    yield (
+        "expect",
+        f"{chosen.mean:.3f} ({chosen.low:.3f} to {chosen.high:.3f}) on new {kind}s: the vector chosen without the "
+        f"{kind}s it is scored on. The score of the best is a little too good, because it was chosen by that score",
+    )
+    if result.opinions:
+        yield "opinions", "; ".join(_opinion(item, result) for item in result.opinions)
+    yield _rows(result)
+    yield from _check(result)
+    yield from _suspects(result)
+    if result.start is not None:
+        yield "start", _on_start(result.start, result.problem)
+    if result.probe_first is not None:
+        yield "head first", f"{_ADVICE[result.probe_first.advised]}: {safe(result.probe_first.reason)}"
+    yield "method", _method(result)
+    yield from _numbers(result)
+    yield from _on_head(result)
+    for note in result.notes:
+        yield "note", safe(note)
+    yield from _open(result)
+    for gap in result.left_out:
+        yield "left out", f"{safe(gap.what)}: {safe(gap.reason)}"
+
+
+def _rows(result: ProbeResult) -> Fact:
+    kind = input_of(result).noun
+    return f"{kind}s", f"{counted(result.texts, kind)} of {safe(result.data)}{_in_classes(result)}"
+
+
+def _on_head(result: ProbeResult) -> Iterator[Fact]:
+    """That the head's input passes weights that were never trained."""
+    if result.head_input is not None and result.head_input.new:
+        yield (
+            "head",
+            f"its input passes newly initialized weights ({safe(few_of(result.head_input.new))}): its score is that of "
+            "a random map, before any training",
+        )
+
+
+def _open(result: ProbeResult) -> Iterator[Fact]:
+    """What could not be determined."""
+    for gap in result.not_determined:
+        yield "open", f"not determined: {safe(gap.what)}: {safe(gap.reason)}"
+
+
+def _numbers(result: ProbeResult) -> Iterator[Fact]:
+    """What the pass over the texts shows: the best vector, the first token of its layer, the dtype."""
+    found = result.numbers
+    if found is None:
+        return
+    numbers = next((item for item in found.vectors if item.name == result.best), None)
+    if numbers is not None:
+        size, kind = result.candidate(result.best).size, input_of(result).noun
+        yield ("vectors", _of_numbers(numbers, size, kind))
+    sink = max(found.layers, key=lambda item: item.first_share, default=None)
+    if sink is not None:
+        least = min(found.layers, key=lambda item: item.cosine_without)
+        yield (
+            "first token",
+            f"on average {sink.first_share:.0%} of the norms of a text's tokens in layer {sink.layer}, where that is "
+            f"most; leaving it out of the mean keeps an average cosine of {least.cosine_without:.3f} in layer "
+            f"{least.layer}, where that is least",
+        )
+    if found.reused:
+        noun = input_of(result).noun
+        yield ("reused", f"the vectors are those of an earlier run with the same checkpoint, {noun}s and options")
+    if {found.precision.dtype, found.precision.stored} != {"float32"} or found.precision.tolerance is not None:
+        yield ("dtype", _precision(found.precision, input_of(result).noun))
+
+
+def _of_numbers(numbers: VectorNumbers, size: int, kind: str) -> str:
+    """What the numbers of the best vector look like."""
+    alike = "not determined (a vector is zero)" if numbers.anisotropy is None else f"{numbers.anisotropy:.3f}"
+    dead = f"{numbers.dead:,} of {counted(size, 'dimension')} the same for every {kind}"
+    padding = "" if numbers.padding is None else f"; padding changes it by {numbers.padding:.1g} of its largest number"
+    return f"the best: mean cosine between two {kind}s {alike}; {dead}{padding}"
+
+
+def _precision(found: Precision, kind: str) -> str:
+    said = f"{found.dtype}; the weights are stored in {found.stored}"
+    if found.tolerance is None:
+        return said if found.dtype == "float32" else f"{said}; not compared with float32, which needs too much memory"
+    change = "numbers that are not finite" if found.change is None else f"{found.change:.1%} at most"
+    half = found.dtype if found.dtype != "float32" else found.stored
+    held = found.change is not None and found.change <= found.tolerance
+    verdict = "within" if held else "more than"
+    return (
+        f"{said}; {half} changes the vectors of {counted(found.texts, f'sample {kind}')} against float32 by {change}, "
+        f"{verdict} the {found.tolerance:.0%} allowed"
+    )
+
+
+def _opinion(item: Opinion, result: ProbeResult) -> str:
+    """Which candidate another score prefers, and how its ranks agree."""
+    if item.best == result.best:
+        said = f"{_OPINIONS[item.name]} prefers the same vector"
+    else:
+        said = f"{_OPINIONS[item.name]} prefers the {name_of(result.candidate(item.best), input_of(result))}"
+    if item.rank_correlation is None:
+        return said
+    return f"{said} (rank correlation of all candidates {item.rank_correlation:.2f})"
+
+
+def _in_classes(result: ProbeResult) -> str:
+    sizes = sorted(result.classes, key=lambda item: -item.texts)
+    if result.problem is Problem.REGRESSION:
+        numbers = result.labels.numbers if result.labels else None
+        if numbers is None:
+            return ""
+        return (
+            f" with numbers from {numbers.lowest:g} to {numbers.highest:g} (mean {numbers.mean:.4g}, standard "
+            f"deviation {numbers.deviation:.4g})"
+        )
+    several = f", any number of them for {input_of(result).one}" if result.problem is Problem.MULTI_LABEL else ""
+    ratio = result.labels.ratio if result.labels else None
+    uneven = f"; the largest is {ratio:.3g} times the smallest" if ratio is not None and ratio >= _UNEVEN else ""
+    shown = few_of(f"{safe(item.label)} {item.texts:,}" for item in sizes)
+    return f" in {counted(len(sizes), 'class', 'classes')}{several}: {shown}{uneven}"
+
+
+def _check(result: ProbeResult) -> Iterator[Fact]:
+    """Texts with different labels."""
+    labels, kind = result.labels, input_of(result).noun
+    if labels is not None and labels.contradicting:
+        first = labels.contradictions[0]
+        yield (
+            "check",
+            f"{counted(labels.contradicting, kind)} with different labels; the first: rows "
+            f"{', '.join(str(row) for row in first.rows)} ({safe(few_of(first.labels))}): {safe(first.text)}",
+        )
+
+
+def suspects_of(result: ProbeResult) -> tuple[Suspect, ...]:
+    """The rows that may be labeled wrongly; a vector that predicts nothing makes no row suspect."""
+    return result.labels.suspects if result.labels is not None and beats_constant(result) else ()
+
+
+def _suspects(result: ProbeResult) -> Iterator[Fact]:
+    """The rows that are predicted worst."""
+    found = suspects_of(result)
+    if found:
+        yield (
+            "suspects",
+            f"the rows that the best vector predicts worst may be labeled wrongly (--json has {len(found)}):",
+        )
+    for item in found[:_SUSPECTS]:
+        yield "", f"row {item.row:,}: {safe(item.given)}, predicted {safe(item.predicted)}: {safe(item.text)}"
+
+
+def _on_start(start: StartingLoss, problem: Problem) -> str:
+    """The loss before the first step, beside that of an untrained head."""
+    guess = {
+        Problem.SINGLE_LABEL: "the logarithm of the number of classes",
+        Problem.MULTI_LABEL: "the logarithm of 2",
+        Problem.REGRESSION: "the variance of the numbers",
+    }[problem]
+    head = "a new head" if start.new_head else "the checkpoint's head"
+    stand = {
+        Start.FRESH: "as large as",
+        Start.BELOW: "clearly below",
+        Start.ABOVE: "clearly above",
+    }[start.standing]
+    return (
+        f"loss {start.loss:.3f} with {head}, before any training: {stand} the {start.uninformed:.3f} of an untrained "
+        f"head ({guess})"
+    )
+
+
+def _method(result: ProbeResult) -> str:
+    return (
+        f"{_METHODS[result.problem]} on standardized vectors, {result.folds} folds, strength chosen inside them, seed "
+        f"{result.seed}; intervals are bootstraps over the {input_of(result).noun}s"
+    )

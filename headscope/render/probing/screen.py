@@ -1,0 +1,122 @@
+"""The screen of `probe`: the answer in a sentence, the scores, and the curve over the layers."""
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from headscope.facts.counting import counted
+from headscope.facts.results.probe import Baseline, Candidate, ProbeResult, Vector
+from headscope.render.probing.facts import detailed_facts, first_facts, suspects_of
+from headscope.render.probing.words import (
+    METRICS,
+    answer_tone,
+    input_of,
+    probe_answer,
+    rows_of,
+    vector_words,
+    words_of,
+)
+from headscope.render.text.document import Document, opening
+from headscope.render.text.lines import GAP, Paragraph, align
+from headscope.render.text.palette import QUIET, STRONG, TONE
+from headscope.render.text.safe import label
+
+_MARGIN = 12
+_TALL, _LOW = 9, 7
+_MOST_COLUMNS = 64
+_WIDEST_STEP = 4
+_FEWEST_LAYERS = 2
+_CURVES = {Vector.FIRST_TOKEN: "F", Vector.MASKED_MEAN: "M", Vector.LAST_NON_PAD_TOKEN: "L"}
+_SEVERAL = "*"
+
+
+def probe_document(result: ProbeResult) -> Document:
+    """The document of `probe`."""
+    return {**opening("probe"), **result.to_dict()}
+
+
+def probe_verdict(result: ProbeResult) -> RenderableType:
+    """The answer alone."""
+    return Paragraph(Text(probe_answer(result), TONE[answer_tone(result)]))
+
+
+def probe_screen(result: ProbeResult, *, details: bool = False) -> RenderableType:
+    """The answer, the scores, the curve, and what to know about them; `details` adds all else that was measured."""
+    facts = [_line(*fact) for fact in (detailed_facts if details else first_facts)(result)]
+    scores = (*probe_table(result, details=details), *probe_curve(result, _TALL if details else _LOW))
+    return Group(probe_verdict(result), Text(), *scores, Text(), *facts, *(() if details else (_hint(result),)))
+
+
+def _hint(result: ProbeResult) -> Paragraph:
+    """Where the rest is."""
+    suspects = suspects_of(result)
+    rows = f"{counted(len(suspects), 'suspect row')}, " if suspects else ""
+    return Paragraph(label(f"--details: {rows}reasons, all measurements; --json: every candidate", QUIET))
+
+
+def probe_table(result: ProbeResult, *, details: bool = False) -> Iterator[RenderableType]:
+    """Each pooling once, at its best layer, with the baselines between; the best first.
+
+    Without `details`, what has the same numbers as the head's input is shown with it.
+    """
+    twin = None if details or result.head is None else result.candidate(result.head).same_as
+    rows = [item for item in rows_of(result) if item.name != twin or item.name == result.best]
+    second = next((item.metric for item in rows[0].others), None)
+    more = (METRICS[second],) if second else ()
+    titles = (METRICS[rows[0].metric], "95% interval", *more, "size", "vector at its best layer, or baseline")
+    cells = [[label(title, QUIET) for title in titles], *(_row(item, result) for item in rows)]
+    numbers = align([row[:-1] for row in cells], right=frozenset({0, 2, 3} if more else {0, 2}))
+    margin = max(line.cell_len for line in numbers) + GAP
+    yield from (Paragraph(row[-1], line, margin) for row, line in zip(cells, numbers, strict=True))
+
+
+def _row(item: Candidate | Baseline, result: ProbeResult) -> list[Text]:
+    span = label(f"{item.low:.3f} to {item.high:.3f}", QUIET)
+    more = [label(f"{score.mean:.3f}", QUIET) for score in item.others]
+    if isinstance(item, Baseline):
+        return [label(f"{item.mean:.3f}"), span, *more, Text(), label(words_of(item, input_of(result)), QUIET)]
+    words = words_of(item, input_of(result))
+    style = STRONG if item.name == result.best else ""
+    return [label(f"{item.mean:.3f}", style), span, *more, label(str(item.size), QUIET), label(words, style)]
+
+
+def probe_curve(result: ProbeResult, height: int = _TALL) -> Iterator[RenderableType]:
+    """First token, mean and last token over the layers, as letters in a plot of `height` lines."""
+    points = [item for item in result.candidates if item.pooling in _CURVES and item.layer is not None]
+    layers = sorted({item.layer for item in points if item.layer is not None})
+    if len(layers) < _FEWEST_LAYERS:
+        return
+    every = -(-len(layers) // _MOST_COLUMNS)
+    step = max(1, min(_WIDEST_STEP, _MOST_COLUMNS // len(layers)))
+    column = {layer: place // every * step for place, layer in enumerate(layers) if place % every == 0}
+    low, high = min(item.mean for item in points), max(item.mean for item in points)
+    grid = [[" "] * (max(column.values()) + 1) for _ in range(height)]
+    for item in points:
+        if item.layer in column:
+            line = grid[round((high - item.mean) / (high - low or 1) * (height - 1))]
+            at = column[item.layer]
+            line[at] = _CURVES[item.pooling] if line[at] in (" ", _CURVES[item.pooling]) else _SEVERAL
+    yield Text()
+    for number, line in enumerate(grid):
+        value = high - (high - low) * number / (height - 1)
+        edge = f"{value:.3f} ┤" if number in (0, height // 2, height - 1) else "      │"
+        yield Text(f"{edge} {''.join(line)}".rstrip(), overflow="fold")
+    yield Text(f"      └{'─' * (max(column.values()) + 2)}", overflow="fold")
+    yield Text(f"layer   {_ticks(column)}", overflow="fold")
+    kinds = [kind for kind in _CURVES if any(item.pooling is kind for item in points)]
+    named = ", ".join(f"{_CURVES[kind]} {vector_words(kind, input_of(result))}" for kind in kinds)
+    yield Paragraph(label(f"{named}, {_SEVERAL} several; 0 embeddings", QUIET), indent=8)
+
+
+def _ticks(column: dict[int, int]) -> str:
+    """The numbers of the layers below their columns, as far as they have room."""
+    line = ""
+    for layer, at in column.items():
+        if not line or at > len(line):
+            line = f"{line:<{at}}{layer}"
+    return line
+
+
+def _line(name: str, body: str) -> Paragraph:
+    return Paragraph(label(body), Text(name, STRONG), _MARGIN)

@@ -1,0 +1,175 @@
+"""The result of `probe` in words: the answer in one to three sentences, and the names of vectors and baselines."""
+
+from collections.abc import Sequence
+
+from headscope.facts import PoolingKind
+from headscope.facts.results.probe import (
+    Baseline,
+    BaselineKind,
+    Candidate,
+    Input,
+    Metric,
+    ProbeResult,
+    Standing,
+    Vector,
+    Versus,
+)
+from headscope.render.text.palette import Tone
+from headscope.render.text.safe import safe
+from headscope.render.text.words import POOLING
+
+VECTORS = {
+    Vector.FIRST_TOKEN: "first token",
+    Vector.MASKED_MEAN: "mean over tokens",
+    Vector.LAST_NON_PAD_TOKEN: "last token",
+    Vector.EOS_TOKEN: "end-of-sequence token",
+    Vector.MAX: "maximum over tokens",
+    Vector.MEAN_AND_MAX: "mean and max over tokens",
+    Vector.FIRST_LAST_MEAN: "mean over tokens, layers 1 and last",
+    Vector.LAST_FOUR_CONCAT: "first token, last 4 layers, joined",
+    Vector.LAST_FOUR_AVERAGE: "first token, last 4 layers, averaged",
+    Vector.POOLER: "output of the pooler",
+    Vector.HEAD: "input of the head",
+}
+_BASELINES = {
+    BaselineKind.MAJORITY: "most frequent class",
+    BaselineKind.MEAN: "mean of the numbers",
+    BaselineKind.EVERY_LABEL: "every class for every {}",
+    BaselineKind.TFIDF: "TF-IDF and a linear model",
+    BaselineKind.CHECKPOINT: "predictions of the checkpoint itself",
+}
+CONSTANTS = (BaselineKind.MAJORITY, BaselineKind.MEAN, BaselineKind.EVERY_LABEL)
+"""Predictions that are the same for every text."""
+METRICS = {Metric.ACCURACY: "accuracy", Metric.MACRO_F1: "macro F1", Metric.R2: "R2"}
+
+
+def probe_answer(result: ProbeResult) -> str:
+    """The answer in one to three sentences: what `-q` shows."""
+    return " ".join(filter(None, (_on_head(result), _on_constant(result), _on_words(result))))
+
+
+def _on_head(result: ProbeResult) -> str:
+    best = result.candidate(result.best)
+    name = _capital(name_of(best, input_of(result)))
+    said = f"{name} is best with a frozen base model: {METRICS[best.metric]} {_score(best)}"
+    if result.head is None or result.head_input is None:
+        return f"{said}."
+    head = result.candidate(result.head)
+    if result.best in (head.name, head.same_as):
+        return f"{said}. The head of {safe(result.head_input.class_name)} reads it."
+    versus = result.against(head.name)
+    told = f"{said}; the head of {safe(result.head_input.class_name)} reads {_read_by(result)}: {head.mean:.3f}."
+    return told if versus is None else f"{told} {_difference(versus, len(result.candidates))}"
+
+
+def _read_by(result: ProbeResult) -> str:
+    """What the head reads, in words."""
+    assert result.head_input is not None
+    kind = PoolingKind(result.head_input.pooling)
+    words = POOLING[kind] if kind not in (PoolingKind.OTHER, PoolingKind.CONCAT, PoolingKind.NONE) else "another vector"
+    article = "" if words.startswith(("another", "mean", "maximum", "all")) else "the "
+    head = next((item for item in result.candidates if item.name == result.head), None)
+    through = " through the pooler" if head is not None and head.same_as == Vector.POOLER.value else ""
+    return f"{article}{words}{through}"
+
+
+def _difference(versus: Versus, candidates: int) -> str:
+    how = f"p = {chance(versus.p_value)}, paired, corrected for the choice among {candidates}"
+    if versus.verdict is Standing.BETTER:
+        rate = f"{versus.false_alarms:.1%} of simulations without a difference find one"
+        return f"The difference is real ({how}; {rate})."
+    return f"They cannot be told apart ({how})."
+
+
+def beats_constant(result: ProbeResult) -> bool:
+    """Whether a vector is shown to predict the labels at all; what follows from the predictions needs that."""
+    compared = [versus for kind in CONSTANTS if (versus := result.against(kind.value)) is not None]
+    return all(versus.verdict is Standing.BETTER for versus in compared)
+
+
+def _on_constant(result: ProbeResult) -> str:
+    """Whether any vector is worth more than a prediction that reads nothing."""
+    if beats_constant(result):
+        return ""
+    constant = next(item for item in result.baselines if item.name in CONSTANTS)
+    versus = result.against(constant.name.value)
+    assert versus is not None
+    what = f"predicting the {words_of(constant, input_of(result))}"
+    if versus.verdict is Standing.NOT_BETTER:
+        return f"No vector beats {what}: {constant.mean:.3f}."
+    return f"No vector is shown to beat {what} ({constant.mean:.3f}, p = {chance(versus.p_value)})."
+
+
+def _on_words(result: ProbeResult) -> str:
+    """Whether any vector is worth more than the words of the texts."""
+    versus = result.against(BaselineKind.TFIDF.value)
+    words = next((item for item in result.baselines if item.name is BaselineKind.TFIDF), None)
+    if versus is None or words is None or versus.verdict is Standing.BETTER:
+        return ""
+    if versus.verdict is Standing.NOT_BETTER:
+        return f"Nothing beats TF-IDF with a linear model: {words.mean:.3f}."
+    return f"The best and TF-IDF ({words.mean:.3f}) cannot be told apart (p = {chance(versus.p_value)})."
+
+
+def chance(value: float) -> str:
+    """A probability with as many digits as it needs."""
+    return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"  # noqa: PLR2004
+
+
+def input_of(result: ProbeResult) -> Input:
+    """What was classified."""
+    return result.loading.input if result.loading else Input.TEXT
+
+
+def vector_words(vector: Vector, input: Input) -> str:
+    """A vector in words; images and sounds have positions, not tokens."""
+    return VECTORS[vector] if input is Input.TEXT else VECTORS[vector].replace("over tokens", "over positions")
+
+
+def name_of(candidate: Candidate, input: Input = Input.TEXT) -> str:
+    """A candidate in words: `mean over tokens of layer 11`."""
+    words = vector_words(candidate.pooling, input)
+    return words if candidate.layer is None else f"{words} of layer {candidate.layer}"
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def _score(item: Candidate | Baseline) -> str:
+    return f"{item.mean:.3f} ({item.low:.3f} to {item.high:.3f})"
+
+
+def answer_tone(result: ProbeResult) -> Tone:
+    """Whether the best vector beats a constant and the words of the texts."""
+    words = result.against(BaselineKind.TFIDF.value)
+    is_better = words is None or words.verdict is Standing.BETTER
+    return Tone.GOOD if is_better and beats_constant(result) else Tone.WARNING
+
+
+def rows_of(result: ProbeResult) -> list[Candidate | Baseline]:
+    """What the table shows, the best first."""
+    shown = {id(item): item for item in map(_best_of, _by_pooling(result.candidates))}
+    shown |= {id(item): item for item in result.candidates if item.name in (result.best, result.head)}
+    return sorted([*shown.values(), *result.baselines], key=lambda item: -item.mean)
+
+
+def words_of(item: Candidate | Baseline, input: Input = Input.TEXT) -> str:
+    """A row of the table in words."""
+    if isinstance(item, Baseline):
+        return _BASELINES[item.name].format(input.noun)
+    words = name_of(item, input)
+    if item.same_as is not None:
+        words += f" (same as {item.same_as})"
+    return f"{words} (new weights)" if item.new else words
+
+
+def _by_pooling(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
+    groups: dict[Vector, list[Candidate]] = {}
+    for item in candidates:
+        groups.setdefault(item.pooling, []).append(item)
+    return list(groups.values())
+
+
+def _best_of(candidates: list[Candidate]) -> Candidate:
+    return max(candidates, key=lambda item: item.mean)

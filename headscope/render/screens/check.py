@@ -1,0 +1,206 @@
+"""The screen of `check`: a verdict for each model, its findings with their remedies, and what was not looked at."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from headscope.facts import CheckpointKind, Finding, Profile, Severity
+from headscope.facts.counting import counted, list_of, shortened, verb
+from headscope.facts.results.check import CheckResult, Verdict
+from headscope.facts.results.labeled import Accuracy, DataFacts, LabelKind, Order, Predictions
+from headscope.facts.results.verification import VerifyResult
+from headscope.render.parts.findings import FindingLines
+from headscope.render.parts.repair import repaired_sentence
+from headscope.render.text.fold import fold_keys
+from headscope.render.text.lines import Paragraph
+from headscope.render.text.palette import QUIET, STRONG, VERDICT
+from headscope.render.text.safe import label, safe
+
+_MARGIN = 12
+WORDS = {Verdict.PASSED: "Passed", Verdict.FAILED: "Failed", Verdict.NOT_DETERMINED: "Not determined"}
+"""Verdicts as words."""
+
+
+def check_screen(results: Sequence[CheckResult], notes: Sequence[str] = (), *, details: bool = False) -> RenderableType:
+    """The results of all models, and for several a table of them at the end; `details` shows every message in full."""
+    parts: list[RenderableType] = []
+    for result in results:
+        parts += [*_result(result, details=details), Text()]
+    if len(results) > 1:
+        parts += [_table(results)]
+    parts += [Paragraph(label(note, "yellow")) for note in notes]
+    return Group(*(parts[:-1] if parts and isinstance(parts[-1], Text) else parts))
+
+
+def check_verdicts(results: Sequence[CheckResult]) -> RenderableType:
+    """One line for each model: all that `-q` shows."""
+    return Group(*(Paragraph(headline(result)) for result in results))
+
+
+def verdict_of(result: CheckResult) -> str:
+    """The verdict in one sentence: `Failed for inference: 1 error, 2 warnings`."""
+    tally = counts_of(result.findings)
+    gaps = f"; not determined: {', '.join(gap.what for gap in result.not_determined)}" if result.not_determined else ""
+    ignored = f"; {counted(len(result.ignored), 'finding')} ignored" if result.ignored else ""
+    return f"{WORDS[result.verdict]} for {result.profile.value}: {tally}{gaps}{ignored}{_unread(result)}"
+
+
+def _unread(result: CheckResult) -> str:
+    """What a verdict before inference says nothing about."""
+    if result.report is not None and result.report.checkpoint.kind is CheckpointKind.SNAPSHOT:
+        return "; a snapshot has no numbers"
+    is_told = result.not_read and result.profile is Profile.INFERENCE
+    return f"; not read: {' and '.join(result.not_read)}" if is_told else ""
+
+
+def counts_of(findings: Sequence[Finding]) -> str:
+    """Findings counted by severity."""
+    tally = {level: sum(item.severity is level for item in findings) for level in Severity}
+    words = [counted(number, level.value) for level, number in tally.items() if number]
+    return ", ".join(words) or "no findings"
+
+
+def headline(result: CheckResult) -> Text:
+    """The model and its verdict, in one line."""
+    text = label(verdict_of(result), VERDICT[result.verdict])
+    return Text.assemble((f"{safe(result.reference)}  ", STRONG), text)
+
+
+def _result(result: CheckResult, *, details: bool) -> Iterator[RenderableType]:
+    yield Paragraph(headline(result))
+    yield Text()
+    yield from finding_lines(result, whole=details)
+    if result.report is not None and result.report.repaired is not None:
+        yield Paragraph(repaired_sentence(result.report.repaired), Text("repaired", STRONG), _MARGIN)
+    yield from _data(result)
+    yield from open_lines(result)
+    if result.not_applicable and (details or not result.asked):
+        yield Paragraph(label(_left_out(result), QUIET), Text("skipped", QUIET), _MARGIN)
+    body = f"{_tally(result)} checked; more: {'' if details else '--details, '}`headscope explain ID`"
+    yield Paragraph(label(body, QUIET), Text("rules", QUIET), _MARGIN)
+    for notice in result.notices:
+        yield Paragraph(label(notice, "yellow"), Text("notice", STRONG), _MARGIN)
+
+
+def finding_lines(result: CheckResult | VerifyResult, *, whole: bool = True) -> Iterator[RenderableType]:
+    """The findings of a result, each with the code that does what its remedy says."""
+    for finding in result.findings:
+        yield FindingLines(finding, whole)
+
+
+def open_lines(result: CheckResult | VerifyResult) -> Iterator[RenderableType]:
+    """What was ignored, and what could not be determined."""
+    for item in result.ignored:
+        body = label(f"{item.finding.id} {item.finding.title} ({item.reason})", QUIET)
+        yield Paragraph(body, Text("ignored", QUIET), _MARGIN)
+    for gap in result.not_determined:
+        yield Paragraph(label(f"{gap.what}: {gap.reason}", "yellow"), Text("unknown", "yellow"), _MARGIN)
+
+
+def _tally(result: CheckResult) -> str:
+    """How many rules ran, of how many that were selected."""
+    asked, selected = len(result.asked), counted(len(result.rules), "rule")
+    return selected if asked == len(result.rules) else f"{asked} of {selected}"
+
+
+def _left_out(result: CheckResult) -> str:
+    """Rules with nothing to look at, by reason; one reason that all of them share needs no list."""
+    by_reason: dict[str, list[str]] = {}
+    for gap in result.not_applicable:
+        by_reason.setdefault(gap.reason, []).append(gap.what.split()[0])
+    return "; ".join(f"{_names(names, result)}: {reason}" for reason, names in by_reason.items())
+
+
+def _names(names: Sequence[str], result: CheckResult) -> str:
+    if 1 < len(names) == len(result.rules):
+        return f"all {counted(len(names), 'rule')}"
+    return f"{names[0]} to {names[-1]}" if _is_run(names, result) else ", ".join(names)
+
+
+_LEAST_RUN = 3
+
+
+def _is_run(names: Sequence[str], result: CheckResult) -> bool:
+    """Whether these are all rules from the first to the last of them, and more than a few."""
+    first = result.rules.index(names[0])
+    return len(names) > _LEAST_RUN and tuple(names) == result.rules[first : first + len(names)]
+
+
+_CLASSES = 12
+
+
+def _data(result: CheckResult) -> Iterator[RenderableType]:
+    """The labeled data that the classes were compared with, and what predictions for them showed."""
+    data = result.data
+    if data is None:
+        return
+    yield Paragraph(label(_data_sentence(data)), Text("data", STRONG), _MARGIN)
+    if data.predictions is not None:
+        yield Paragraph(label(_predictions_sentence(data.predictions)), Text("predicted", STRONG), _MARGIN)
+
+
+def _data_sentence(data: DataFacts) -> str:
+    columns = list_of(data.label_columns, _CLASSES)
+    told = f"{data.file}, {verb(len(data.label_columns), 'column', 'columns')} {columns}: {counted(data.rows, 'row')}"
+    if data.kind is LabelKind.NUMBERS and data.lowest is not None and data.highest is not None:
+        return f"{told}; numbers from {data.lowest:g} to {data.highest:g}"
+    named = data.names if data.names and data.kind is not LabelKind.COLUMNS else ()
+    shown = (f"{shortened(_named(item.label, named))} {item.rows:,}" for item in data.classes)
+    return f"{told}; {counted(len(data.classes), 'label')}: {list_of(shown, _CLASSES)}"
+
+
+def _named(text: str, names: Sequence[str]) -> str:
+    """A class id with the name that the file declares for it."""
+    is_known = text.isdecimal() and text.isascii() and int(text) < len(names)
+    return f"{text} ({names[int(text)]})" if is_known else text
+
+
+_ORDERS = {
+    Order.SAME: "they fit the order of the classes as given",
+    Order.PERMUTED: "they fit another order of the classes",
+    Order.NEITHER: "they fit no order of the classes better than chance",
+    Order.FOUND: "they fit one order of the classes",
+    Order.NONE: "numbers have no order",
+    Order.NOT_DETERMINED: "the order of the classes is not determined",
+}
+
+
+def _predictions_sentence(found: Predictions) -> str:
+    parts = [f"{counted(found.rows, 'row')} on {found.device}: {_ORDERS[found.order]}"]
+    parts += [f"right as given {_share(found.given)}"] if found.given else []
+    parts += [f"in the best order {_share(found.best)}"] if found.best and found.best != found.given else []
+    if found.correlation is not None and found.scale is not None and found.offset is not None:
+        parts.append(
+            f"correlation {found.correlation:.2f}, prediction about {found.scale:.3g} times the label plus "
+            f"{found.offset:.3g}"
+        )
+    return "; ".join(parts)
+
+
+def _share(share: Accuracy) -> str:
+    return f"{share.value:.0%} (95% interval {share.low:.0%} to {share.high:.0%})"
+
+
+def _table(results: Sequence[CheckResult]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style=STRONG)
+    for name in ("verdict", "findings", "model"):
+        table.add_column(name, overflow="fold")
+    for result in results:
+        verdict = Text(WORDS[result.verdict].lower(), VERDICT[result.verdict])
+        table.add_row(verdict, counts_of(result.findings), label(result.reference))
+    return table
+
+
+_NAMES = 8
+
+
+def failure_sentence(result: CheckResult) -> str:
+    """A result in a few lines: the verdict, the findings, the gravest first, and what was new after the load."""
+    new = fold_keys(result.report.weights.new) if result.report else ()
+    lines = [f"headscope: {result.reference}: {verdict_of(result)}"]
+    lines += [f"{item.severity.value} {item.id}: {item.message} {item.remedy}" for item in result.findings]
+    lines += [f"not determined: {reason}" for reason in dict.fromkeys(gap.reason for gap in result.not_determined)]
+    lines += [f"new after the load: {list_of(new, _NAMES)}"] if new else []
+    return "\n".join(safe(line) for line in lines)

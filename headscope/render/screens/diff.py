@@ -1,0 +1,269 @@
+"""The screen of `diff-weights`: every parameter whose values do not come from the key with its name."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.text import Text
+
+from headscope.facts import (
+    AdapterFacts,
+    Carried,
+    ParameterOrigin,
+    ParameterStatus,
+    Rename,
+    Report,
+    TensorHeader,
+    WeightDiff,
+)
+from headscope.facts.counting import counted
+from headscope.render.parts.repair import repaired_sentence
+from headscope.render.parts.verdict import verdict_screen
+from headscope.render.text.fold import Row, fold_keys, fold_rows
+from headscope.render.text.lines import GAP, Paragraph, align
+from headscope.render.text.palette import QUIET, STATUS
+from headscope.render.text.safe import label, safe
+from headscope.render.text.words import size_of
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One row of the table: what is the same for all the names it stands for."""
+
+    status: str
+    style: str
+    shape: str
+    dtype: str
+    note: str = ""
+
+
+def diff_screen(report: Report, *, every: bool = False) -> RenderableType:
+    """The table of `report`'s weights as a Rich renderable; with `every`, the plainly loaded ones too."""
+    diff = report.weights
+    rows = fold_rows(_rows(diff, every))
+    parts: list[RenderableType] = [verdict_screen(report), Text(), Paragraph(_tally(diff))]
+    if report.adapter is not None:
+        parts.append(Paragraph(label(_adapter(report.adapter, diff))))
+    if rows:
+        parts += [Text(), *_tables(rows)]
+    if report.repaired is not None:
+        parts += [Text(), Paragraph(repaired_sentence(report.repaired))]
+    notices = [*report.checkpoint.notices, *_gaps(report)]
+    if notices:
+        parts += [Text(), *(Paragraph(label(notice, "yellow")) for notice in notices)]
+    return Group(*parts)
+
+
+def _gaps(report: Report) -> Iterator[str]:
+    for gap in report.not_determined:
+        yield f"not determined: {gap.what}: {gap.reason}"
+
+
+def _adapter(facts: AdapterFacts, diff: WeightDiff) -> str:
+    """What the adapter does to the weights of its base model."""
+    saved = sum(item.adapter is Carried.SAVED for item in diff.parameters)
+    adapted = sum(item.adapter is Carried.ADAPTED for item in diff.parameters)
+    given = f"gives {counted(saved, 'tensor')} whole and changes {counted(adapted, 'tensor')} of the base model"
+    return f"the adapter {facts.reference} ({facts.method}) {given} {facts.base}"
+
+
+def _tally(diff: WeightDiff) -> Text:
+    """How many of each: `197 loaded (12 of them under another name), 4 new, ...`."""
+    renamed = f" ({len(diff.renamed):,} from keys of other names)" if diff.renamed else ""
+    counts = (
+        ("new", diff.new),
+        ("mismatched", diff.mismatched),
+        ("tied", diff.tied),
+        ("unused", diff.unused),
+    )
+    parts = [f"{diff.loaded:,} loaded{renamed}", *(f"{len(items):,} {word}" for word, items in counts)]
+    return Text(", ".join(parts))
+
+
+def _rows(diff: WeightDiff, every: bool) -> Iterator[Row]:
+    origins = {origin.name: origin for origin in diff.parameters}
+    place = {name: number for number, name in enumerate(origins)}
+    for name in sorted(diff.new, key=lambda name: place.get(name, len(place))):
+        yield _row((name,), _missing(origins.get(name)))
+    for mismatch in diff.mismatched:
+        change = f"{size_of(mismatch.checkpoint_shape)} -> {size_of(mismatch.model_shape)}"
+        yield _row((mismatch.parameter,), _line("mismatched", change, origins.get(mismatch.parameter)))
+    for origin in diff.parameters:
+        if origin.status in _UNEXPLAINED:
+            yield _row((origin.name,), _status_line(origin.status.value, origin, _UNEXPLAINED[origin.status]))
+    yield from _unused_rows(diff)
+    for tie in diff.tied:
+        yield _row((tie.parameter, tie.source), _status_line("tied", origins.get(tie.parameter), "same tensor as"))
+    yield from _renamed_rows(diff, origins, every)
+    if every:
+        yield from _loaded_rows(diff)
+
+
+def _renamed_rows(diff: WeightDiff, origins: Mapping[str, ParameterOrigin], every: bool) -> Iterator[Row]:
+    """The loaded parameters whose keys have other names; those that differ in the same part are one row."""
+    counted = Counter(filter(None, map(_prefix_change, diff.renamed)))
+    prefixes = {change: count for change, count in counted.items() if count > 1 and not every}
+    for (ours, theirs), count in sorted(prefixes.items()):
+        yield Row((f"{ours}*", f"{theirs}*"), (_line("renamed", "", None, "from"),), count)
+    others = [rename for rename in diff.renamed if _prefix_change(rename) not in prefixes]
+    by_change: dict[tuple[str, str] | None, list[Rename]] = {}
+    for rename in others:
+        by_change.setdefault(None if every else name_change(rename), []).append(rename)
+    folded = {change: len(some) for change, some in by_change.items() if change is not None and len(some) > 1}
+    yield from _changed_rows(folded)
+    for rename in others:
+        if name_change(rename) not in folded:
+            names = (rename.parameter, *fold_keys(rename.checkpoint_keys))
+            yield _row(names, _status_line("renamed", origins.get(rename.parameter), "from"))
+
+
+def _changed_rows(changes: Mapping[tuple[str, str], int]) -> Iterator[Row]:
+    """A row for each change of a name; changes of the leaves of one module share a row."""
+    by_module: dict[tuple[str, str], list[tuple[str, str, int]]] = {}
+    for (ours, theirs), count in changes.items():
+        (mine, leaf), (their, other) = _leaf_of(ours), _leaf_of(theirs)
+        by_module.setdefault((mine, their), []).append((leaf, other, count))
+    for (mine, their), leaves in by_module.items():
+        leaves.sort(key=lambda item: item[0] != "weight")
+        names = (_with_leaves(mine, [item[0] for item in leaves]), _with_leaves(their, [item[1] for item in leaves]))
+        yield Row(names, (_line("renamed", "", None, "from"),), sum(count for _, _, count in leaves))
+
+
+def _leaf_of(name: str) -> tuple[str, str]:
+    module, _, leaf = name.rpartition(".")
+    return module, leaf
+
+
+def _with_leaves(module: str, leaves: Sequence[str]) -> str:
+    """`*.LayerNorm.{weight,bias}`, or the one leaf; leaves that are the same stand once."""
+    unlike = list(dict.fromkeys(leaves))
+    inner = unlike[0] if len(unlike) == 1 else "{" + ",".join(leaves) + "}"
+    return f"{module}.{inner}" if module else inner
+
+
+def name_change(rename: Rename) -> tuple[str, str] | None:
+    """The part in which a parameter and its key differ, with a star for the layers before it; None for several keys.
+
+    `bert.encoder.layer.0.output.LayerNorm.bias` from `...LayerNorm.beta` is `*.LayerNorm.bias` from `*.LayerNorm.beta`.
+    """
+    if len(rename.checkpoint_keys) != 1:
+        return None
+    ours, theirs = rename.parameter.split("."), rename.checkpoint_keys[0].split(".")
+    same = next((at for at, (own, other) in enumerate(zip(ours, theirs, strict=False)) if own != other), 0)
+    start = max(same - 1, 0)
+    if not same or ours[start].isdigit():
+        return None  # nothing before it is the same, or the number of a layer, which folds without help
+    star = "*." if start else ""
+    return f"{star}{'.'.join(ours[start:])}", f"{star}{'.'.join(theirs[start:])}"
+
+
+def _prefix_change(rename: Rename) -> tuple[str, str] | None:
+    """The prefix that the parameter has and its key has not, or the other way round; None for any other change."""
+    if len(rename.checkpoint_keys) != 1:
+        return None
+    ours, theirs = rename.parameter, rename.checkpoint_keys[0]
+    if ours.endswith(f".{theirs}"):
+        return ours.removesuffix(theirs), ""
+    return ("", theirs.removesuffix(ours)) if theirs.endswith(f".{ours}") else None
+
+
+_UNEXPLAINED = {
+    ParameterStatus.IGNORED: "not in the checkpoint, and Transformers does not report it",
+    ParameterStatus.UNKNOWN: "the checkpoint could not be read whole",
+    ParameterStatus.CHANGED: "differs from the checkpoint: trained, replaced or filled by an adapter since the load",
+}
+
+
+def _row(names: tuple[str, ...], line: Line) -> Row:
+    return Row(names, (line,))
+
+
+_STYLE = {status.value: style for status, style in STATUS.items()} | {"unused": "magenta", "renamed": "green"}
+
+
+def _line(status: str, shape: str, origin: ParameterOrigin | None, note: str = "") -> Line:
+    return Line(status, _STYLE[status], shape, origin.dtype if origin else "", note)
+
+
+def _status_line(status: str, origin: ParameterOrigin | None, note: str = "") -> Line:
+    return _line(status, size_of(origin.shape) if origin else "", origin, note)
+
+
+def _missing(origin: ParameterOrigin | None) -> Line:
+    return _status_line("new", origin, "" if origin is None or not origin.is_buffer else "a buffer")
+
+
+def _unused_rows(diff: WeightDiff) -> Iterator[Row]:
+    headers = {header.key: header for header in diff.unused_tensors}
+    described = {key: group.description for group in diff.unused_groups for key in group.keys}
+    for key in diff.unused:
+        yield _row((key,), _unused(headers.get(key), described.get(key, "")))
+
+
+def _unused(header: TensorHeader | None, description: str) -> Line:
+    shape, dtype = (size_of(header.shape), header.dtype) if header else ("", "")
+    return Line("unused", _STYLE["unused"], shape, dtype, description)
+
+
+def _loaded_rows(diff: WeightDiff) -> Iterator[Row]:
+    renamed = {rename.parameter for rename in diff.renamed}
+    for origin in diff.parameters:
+        if origin.status is ParameterStatus.LOADED and origin.name not in renamed:
+            yield _row((origin.name,), _status_line("loaded", origin))
+
+
+def _tables(rows: Sequence[Row]) -> Iterator["Table"]:
+    """One table for each status, so that long names of one kind do not push the others apart."""
+    lines = [(_line_of(row), row) for row in rows]
+    margin = max(len(line.status) for line, _ in lines) + GAP
+    for status, group in groupby(lines, key=lambda pair: pair[0].status):
+        pairs = list(group)
+        yield Table(Text(status, pairs[0][0].style), margin, tuple(_cells(line, row) for line, row in pairs))
+
+
+def _line_of(row: Row) -> Line:
+    line = row.same[0]
+    assert isinstance(line, Line)
+    return line
+
+
+def _cells(line: Line, row: Row) -> tuple[Text, ...]:
+    name, *others = row.names
+    note = " ".join(filter(None, (safe(line.note), ", ".join(map(safe, others)))))
+    return (
+        label(name),
+        Text(line.shape),
+        label(line.dtype),
+        Text(f"{row.count:,} tensors" if row.count > 1 else ""),
+        label(note, QUIET),
+    )
+
+
+_INLINE = (5, 4, 1)
+"""How many cells are on a row's own line, from wide to narrow; the others go below it."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of one status in aligned columns; what does not fit the width goes below each row."""
+
+    status: Text
+    margin: int
+    rows: tuple[tuple[Text, ...], ...]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        room = options.max_width - self.margin
+        inline = next((count for count in _INLINE if self._width(count) <= room), _INLINE[-1])
+        for row, line in zip(self.rows, self._lines(inline), strict=True):
+            yield Paragraph(line, self.status, self.margin)
+            below = Text(", ").join(cell for cell in row[inline:] if cell.cell_len)
+            if below.cell_len:
+                yield Paragraph(below, Text(), self.margin + GAP)
+
+    def _lines(self, inline: int) -> list[Text]:
+        return align([row[:inline] for row in self.rows])
+
+    def _width(self, inline: int) -> int:
+        return max(line.cell_len for line in self._lines(inline))

@@ -1,0 +1,28 @@
+"""The screen of `env`: versions and settings, one to a line."""
+
+import dataclasses
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from headscope.facts.results.environment import Surroundings, tool_version
+from headscope.render.text.lines import Paragraph
+from headscope.render.text.palette import STRONG
+from headscope.render.text.safe import label
+
+_MARGIN = 17
+_WORDS = {True: "yes", False: "no"}
+
+
+def env_screen(surroundings: Surroundings) -> RenderableType:
+    """`surroundings` as a Rich renderable."""
+    parts = (surroundings.environment, surroundings.settings)
+    named = {"headscope": tool_version()} | {
+        field.name: getattr(part, field.name) for part in parts for field in dataclasses.fields(part)
+    }
+    return Group(*(_line(name, value) for name, value in named.items()))
+
+
+def _line(name: str, value: str | bool) -> Paragraph:
+    word = _WORDS[value] if isinstance(value, bool) else value
+    return Paragraph(label(word), Text(name, STRONG), _MARGIN)

@@ -1,0 +1,122 @@
+"""The screens of the atlas: a line for each class, and their names alone."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.text import Text
+
+from headscope.facts.counting import counted
+from headscope.facts.heads.atlas import AtlasHead, HeadEntry
+from headscope.facts.plain import to_dict
+from headscope.render.head.head_path import IDLE_OPERATIONS
+from headscope.render.text.document import Document, opening
+from headscope.render.text.lines import GAP, Paragraph, align
+from headscope.render.text.palette import MODULE, OPERATION, POOLING, QUIET, STRONG, TONE, Tone
+from headscope.render.text.safe import label, safe
+
+
+def heads_document(entries: Sequence[HeadEntry]) -> Document:
+    """The document of `heads`."""
+    return {**opening("heads"), "heads": [to_dict(entry) for entry in entries]}
+
+
+def heads_screen(entries: Sequence[HeadEntry]) -> RenderableType:
+    """A line for each class by task, what could not be traced, and counts at the end."""
+    parts: list[RenderableType] = []
+    for task, group in groupby(entries, key=lambda entry: entry.task):
+        parts += [Text(task.value, STRONG), _Table(tuple(group)), Text()]
+    return Group(*parts, *_untraced(entries), _counts(entries))
+
+
+def heads_names(entries: Sequence[HeadEntry]) -> RenderableType:
+    """One class a line, each once: all that `-q` shows."""
+    return Text("\n".join(safe(name) for name in dict.fromkeys(entry.class_name for entry in entries)))
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A line for each class, with as many columns as fit the width."""
+
+    entries: tuple[HeadEntry, ...]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        traced = [(entry, entry.head) for entry in self.entries if entry.head]
+        names = [Text(f"  {safe(entry.class_name)}", MODULE) for entry, _ in traced]
+        margin = max((name.cell_len for name in names), default=0) + GAP
+        lines: list[Text] = []
+        for columns in _COLUMNS:
+            lines = align([[column(entry, head) for column in columns] for entry, head in traced]) if traced else []
+            if all(line.cell_len + margin <= options.max_width for line in lines):
+                break
+        for name, line in zip(names, lines, strict=True):
+            yield Paragraph(line, name, margin)
+
+
+def _kind(entry: HeadEntry, head: AtlasHead) -> Text:
+    return Text(head.pooling.kind.value, POOLING)
+
+
+def _operations(entry: HeadEntry, head: AtlasHead) -> Text:
+    return label(operations_of(head), OPERATION)
+
+
+def _new(entry: HeadEntry, head: AtlasHead) -> Text:
+    return label(new_in_words(entry), QUIET)
+
+
+def _new_in_short(entry: HeadEntry, head: AtlasHead) -> Text:
+    return label(new_in_words(entry).partition(" after ")[0], QUIET)
+
+
+_Column = Callable[[HeadEntry, AtlasHead], Text]
+_COLUMNS: tuple[tuple[_Column, ...], ...] = (
+    (_kind, _operations, _new),
+    (_kind, _operations, _new_in_short),
+    (_kind, _operations),
+    (_kind, _new_in_short),
+    (_kind,),
+)
+"""What follows the name of a class, from wide to narrow."""
+
+
+def operations_of(head: AtlasHead) -> str:
+    """The operations of a head in order, without those that only regularize or reshape."""
+    names = [stage.operation for stage in head.stages if stage.operation not in IDLE_OPERATIONS]
+    return " > ".join(names) if len(names) <= _MOST_OPERATIONS else f"{len(names)} operations"
+
+
+_MOST_OPERATIONS = 8
+
+
+def new_in_words(entry: HeadEntry) -> str:
+    """What a pretraining checkpoint of the family does not bring of the head."""
+    if entry.head is None or entry.pretraining_class is None:
+        return ""
+    total, new = len(entry.head.parameters), len(entry.new_from_pretraining)
+    if new == total:
+        return f"all new after {entry.pretraining_class}"
+    return f"{new} of {total} new after {entry.pretraining_class}"
+
+
+def _untraced(entries: Sequence[HeadEntry]) -> Iterable[RenderableType]:
+    for entry in entries:
+        if not entry.traced:
+            word = Text("not traced", TONE[Tone.WARNING])
+            yield Paragraph(label(f"{entry.class_name} ({entry.task.value}): {entry.reason}"), word, 12)
+
+
+def _counts(entries: Sequence[HeadEntry]) -> RenderableType:
+    traced = sum(entry.traced for entry in entries)
+    reduced = sum(entry.by == "reduced" for entry in entries)
+    proven = sum(is_proven(entry) for entry in entries)
+    sentence = f"{counted(len(entries), 'head')}: {traced} traced"
+    if reduced:
+        sentence += f" ({reduced} of them on a smaller model with weights)"
+    return Paragraph(label(f"{sentence}, {proven} confirmed by gradients, {len(entries) - traced} not traced"))
+
+
+def is_proven(entry: HeadEntry) -> bool:
+    """Whether gradients confirmed the pooling that was traced."""
+    return bool(entry.head and entry.head.verification and entry.head.verification.agrees)

@@ -1,0 +1,135 @@
+"""The screen of `inspect`: the verdict, the head path, what is wrong and what to do next; the rest on request."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from headscope.facts import Finding, Head, PoolingKind, Report, Severity
+from headscope.render.head.head_path import HeadPath
+from headscope.render.head.token_strip import TokenStrip
+from headscope.render.head.tree import tree_of
+from headscope.render.parts.findings import FindingLines, note_line
+from headscope.render.parts.next_steps import NextSteps, next_of_inspect
+from headscope.render.parts.report_facts import (
+    Facts,
+    adapter_facts,
+    beside_facts,
+    brief_label_facts,
+    brief_pooling_facts,
+    checkpoint_facts,
+    evidence_facts,
+    formula_facts,
+    health_facts,
+    label_facts,
+    loss_facts,
+    model_facts,
+    note_facts,
+    notice_facts,
+    parameter_facts,
+    pipeline_facts,
+    pooling_facts,
+    quantised_facts,
+    repair_facts,
+    score_head_facts,
+    unused_facts,
+    verified_facts,
+)
+from headscope.render.parts.verdict import verdict_screen
+from headscope.render.text.lines import Paragraph
+from headscope.render.text.palette import QUIET, STRONG
+from headscope.render.text.plain_words import plain_words
+from headscope.render.text.safe import label
+from headscope.render.text.tokens import token_rows
+
+_MARGIN = 12
+
+Section = Callable[[Report], Facts]
+
+
+def inspect_screen(report: Report, *, details: bool = False, words: str | None = None) -> RenderableType:
+    """The answer as a Rich renderable of 12 to 20 lines for a BERT-like head; `details` adds all else that is known.
+
+    `words` are what stood behind `headscope inspect`: with them, the screen ends in the commands that lead on.
+    """
+    parts: list[RenderableType] = [*_answer(report), Text()]
+    if report.head is not None:
+        parts += [tree_of(report, report.head) if details else _path(report, report.head), Text()]
+    parts += _lines(report, _asked_first(report, details=details))
+    if report.head is not None and (details or report.head.pooling.kind is not PoolingKind.NONE):
+        parts.append(TokenStrip(token_rows(report, report.head), _MARGIN))
+    parts += _lines(report, (label_facts if details else brief_label_facts, *_ASKED_NEXT))
+    if details:
+        parts += [
+            *_findings(report.findings, whole=True),
+            Text(),
+            Text("details", QUIET),
+            *_lines(report, _details(report)),
+        ]
+    else:
+        parts += _briefly(report.findings)
+    parts += _lines(report, (notice_facts,))
+    if words is not None:
+        parts.append(NextSteps(next_of_inspect(report, words, details=details)))
+    return Group(*parts)
+
+
+def inspect_facts(report: Report) -> Facts:
+    """The lines below the head path, without the findings: a word and its text; "" continues the line above."""
+    sections = (*_asked_first(report, details=True), label_facts, *_ASKED_NEXT, *_details(report), notice_facts)
+    return (item for section in sections for item in section(report))
+
+
+def inspect_verdict(report: Report) -> RenderableType:
+    """The verdict, with `health` the verdict on the classifier's numbers, and the errors: what `-q` shows."""
+    errors = (FindingLines(item, whole=True) for item in report.findings if item.severity is Severity.ERROR)
+    return Group(verdict_screen(report), *_lines(report, (health_facts,))[:1], *errors)
+
+
+def _answer(report: Report) -> Iterator[RenderableType]:
+    yield verdict_screen(report)
+    words = plain_words(report)
+    if words:
+        yield Paragraph(label(words))
+
+
+def _path(report: Report, head: Head) -> HeadPath:
+    return HeadPath(head, report.checkpoint.model_type or "", report.environment.transformers)
+
+
+def _asked_first(report: Report, *, details: bool) -> Sequence[Section]:
+    """What follows the head path: the formula and the loss where the plain words do not say as much."""
+    pooling = pooling_facts if details else brief_pooling_facts
+    if plain_words(report):
+        return (pooling, verified_facts)
+    return (formula_facts, loss_facts, pooling, verified_facts)
+
+
+_ASKED_NEXT: Sequence[Section] = (
+    quantised_facts, health_facts, pipeline_facts, score_head_facts, adapter_facts, repair_facts,
+)  # fmt: skip
+
+
+def _details(report: Report) -> Sequence[Section]:
+    first = (formula_facts, loss_facts) if plain_words(report) else ()
+    return (
+        *first, evidence_facts, model_facts, parameter_facts, unused_facts, beside_facts, checkpoint_facts,
+        note_facts,
+    )  # fmt: skip
+
+
+def _lines(report: Report, sections: Sequence[Section]) -> list[RenderableType]:
+    facts = (item for section in sections for item in section(report))
+    return [Paragraph(body, Text(name, STRONG), _MARGIN) for name, body in facts]
+
+
+def _findings(findings: Iterable[Finding], *, whole: bool) -> Iterator[RenderableType]:
+    return (FindingLines(item, whole) for item in findings)
+
+
+def _briefly(findings: Sequence[Finding]) -> Iterator[RenderableType]:
+    """Errors and warnings with what to do; notes by name: the verdict and the labels have said them in words."""
+    notes = [item for item in findings if item.severity is Severity.NOTE]
+    yield from _findings((item for item in findings if item not in notes), whole=False)
+    if notes:
+        yield note_line(notes)

@@ -1,0 +1,94 @@
+"""The screen that goes with a result, the same as text, and the one line that stands for it in a list or a debugger."""
+
+import shutil
+from typing import Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from headscope.facts import CheckpointManifest, Report
+from headscope.facts.counting import counted
+from headscope.facts.results.check import CheckResult
+from headscope.facts.results.comparison import Comparison
+from headscope.facts.results.forward import ForwardReport
+from headscope.facts.results.probe import ProbeResult
+from headscope.facts.results.verification import VerifyResult
+from headscope.render.parts.explain import Topic, several_screen
+from headscope.render.parts.verdict import tell_verdict
+from headscope.render.probing.screen import probe_screen
+from headscope.render.probing.words import probe_answer
+from headscope.render.screens.check import check_screen, verdict_of
+from headscope.render.screens.compare import compare_screen, compare_verdict
+from headscope.render.screens.diff import diff_screen
+from headscope.render.screens.forward import forward_screen
+from headscope.render.screens.heads import heads_screen
+from headscope.render.screens.inspect import inspect_screen
+from headscope.render.screens.verification import verification_screen, verification_verdict
+from headscope.render.text.console import plain_text
+from headscope.render.text.safe import safe
+from headscope.render.text.words import axes_of, snapshot_sentence
+
+_FALLBACK = (100, 24)
+_LINE = 160
+
+
+def result_screen(result: Any) -> RenderableType:  # noqa: PLR0911 - one for each kind of result
+    """What the terminal shows of `result` (of any use case), as a Rich renderable."""
+    match result:
+        case CheckResult():
+            return check_screen([result], details=True)
+        case Comparison():
+            return compare_screen(result)
+        case VerifyResult():
+            return verification_screen(result)
+        case ProbeResult():
+            return probe_screen(result, details=True)
+        case ForwardReport():
+            return forward_screen(result)
+        case Report():
+            is_diff = result.command == "diff-weights"
+            return diff_screen(result) if is_diff else inspect_screen(result, details=True)
+        case CheckpointManifest():
+            return Text(snapshot_sentence(result, getattr(result, "output", "")), overflow="fold")
+        case tuple() if result and isinstance(result[0], Topic):
+            return several_screen(result)
+        case tuple():
+            return heads_screen(result)
+    raise TypeError(f"not a result: {type(result).__name__}")
+
+
+def result_text(result: Any, width: int | None = None) -> str:
+    """`result_screen` as text without color, as wide as the terminal if no `width` is given."""
+    columns = width or shutil.get_terminal_size(_FALLBACK).columns
+    return plain_text(result_screen(result), columns).rstrip("\n")
+
+
+def result_line(result: Any) -> str:
+    """One line of at most 160 characters: `<headscope check of roberta-base: Failed for inference: 1 error>`."""
+    line = f"headscope {_line(result)}"
+    return f"<{line if len(line) <= _LINE else line[: _LINE - 3] + '...'}>"
+
+
+def _line(result: Any) -> str:  # noqa: PLR0911
+    match result:
+        case CheckResult():
+            return f"check of {safe(result.reference)}: {safe(verdict_of(result))}"
+        case VerifyResult():
+            return f"verify of {safe(result.reference)}: {plain_text(verification_verdict(result)).strip()}"
+        case Comparison():
+            names = ", ".join(safe(report.checkpoint.reference) for report in result.reports)
+            return f"compare of {names}: {plain_text(compare_verdict(result)).strip()}"
+        case ProbeResult():
+            return f"probe of {safe(result.reference)}: {probe_answer(result)}"
+        case ForwardReport():
+            name = safe(result.checkpoint.reference)
+            return f"forward of {name}: logits {axes_of(result.logits_shape)} on {safe(result.device)}"
+        case Report():
+            return f"{result.command} of {safe(result.checkpoint.reference)}: {safe(tell_verdict(result).sentence)}"
+        case CheckpointManifest():
+            return f"snapshot: {' '.join(snapshot_sentence(result, getattr(result, 'output', '')).split())}"
+        case tuple() if result and isinstance(result[0], Topic):
+            return f"explain: {', '.join(topic.id for topic in result)}"
+        case tuple():
+            return f"heads: {counted(len(result), 'class', 'classes')}"
+    raise TypeError(f"not a result: {type(result).__name__}")

@@ -1,0 +1,149 @@
+"""The summary of `scan` on the screen and as Markdown: the table in counts, the verdicts first."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from headscope.facts.counting import counted
+from headscope.facts.results.check import Verdict
+from headscope.facts.results.scan import Count, Interval, RuleCount, ScanSummary
+from headscope.render.screens.check import WORDS
+from headscope.render.text.lines import GAP, Paragraph
+from headscope.render.text.markdown import code, plain
+from headscope.render.text.palette import QUIET, STRONG
+from headscope.render.text.safe import label
+from headscope.render.text.words import bytes_of
+
+_MOST = 10
+
+
+@dataclass(frozen=True, slots=True)
+class CountLine:
+    """A number, what it is of, and what that means (empty where the name says it)."""
+
+    number: str
+    name: str
+    meaning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One way to count the rows, by a `noun`; `more` says what was left out, `unit` what the numbers are."""
+
+    title: str
+    noun: str
+    lines: tuple[CountLine, ...]
+    more: CountLine | None = None
+    unit: str = "rows"
+
+
+def verdict_sentence(found: ScanSummary) -> str:
+    """How many checkpoints came to which verdict: `3 checkpoints: 2 passed, 1 failed`."""
+    words = ", ".join(f"{line.number} {line.name}" for line in _verdicts(found))
+    return f"{counted(found.rows, 'checkpoint')}: {words}" if words else counted(found.rows, "checkpoint")
+
+
+def effort_sentences(found: ScanSummary) -> tuple[str, ...]:
+    """What this run did, and what was read for all rows of the table."""
+    each = found.written / found.seconds if found.seconds else 0.0
+    rate = f" ({each:,.1f}/s)" if each >= 1 else f" ({each:.2g}/s)" if each else ""
+    run = f"This run wrote {counted(found.written, 'row')} in {found.seconds:,.1f} s{rate}."
+    skipped = f"It skipped {counted(found.skipped, 'checkpoint')} that the table already holds."
+    read = f"All rows: {bytes_of(found.bytes_read)} read, {counted(found.requests, 'request')} to the Hub."
+    unseen = ", ".join(f"{one.name} ({one.count:,})" for one in found.not_checked)
+    unchecked = f"Not checked, with the number of rows: {unseen}. Run `headscope check` on a checkpoint for all rules."
+    return (run, *((skipped,) if found.skipped else ()), read, *((unchecked,) if unseen else ()))
+
+
+def sections(found: ScanSummary, most: int = _MOST) -> tuple[Section, ...]:
+    """The counts under their titles, at most `most` lines each; what has none is left out."""
+    slowest = tuple(CountLine(f"{one.seconds:,.2f} s", one.reference) for one in found.slowest)
+    every = (
+        Section("verdicts", "verdict", _verdicts(found)),
+        _counted("not determined", "cause", found.causes, most),
+        _counted("findings", "rule", found.findings, most),
+        _counted("classes", "class", found.classes, most),
+        _counted("pooling", "kind", found.poolings, most),
+        Section("slowest", "checkpoint", slowest, unit="time"),
+    )
+    return tuple(one for one in every if one.lines)
+
+
+def verdicts_in_order(found: ScanSummary) -> tuple[Count, ...]:
+    """The verdicts in the order in which every command names them."""
+    return tuple(sorted(found.verdicts, key=lambda one: list(Verdict).index(Verdict(one.name))))
+
+
+def _verdicts(found: ScanSummary) -> tuple[CountLine, ...]:
+    return tuple(CountLine(f"{one.count:,}", WORDS[Verdict(one.name)].lower()) for one in verdicts_in_order(found))
+
+
+def _counted(title: str, noun: str, counts: Sequence[Count | RuleCount], most: int) -> Section:
+    most += len(counts) == most + 1  # "1 other" would take as much room
+    rest = counts[most:]
+    more = CountLine(f"{sum(one.count for one in rest):,}", f"in {counted(len(rest), 'other')}") if rest else None
+    return Section(title, noun, tuple(map(_line_of, counts[:most])), more)
+
+
+def _line_of(one: Count | RuleCount) -> CountLine:
+    if isinstance(one, Count):
+        return CountLine(f"{one.count:,}", one.name)
+    return CountLine(f"{one.count:,}", " ".join(filter(None, (one.id, one.name))), one.title)
+
+
+def interval_words(one: Interval) -> str:
+    """`under 0.1 s`, `0.1 to 0.3 s`, `300 s or more`."""
+    if one.high is None:
+        return f"{one.low:g} s or more"
+    return f"{one.low:g} to {one.high:g} s" if one.low else f"under {one.high:g} s"
+
+
+def scan_screen(found: ScanSummary) -> RenderableType:
+    """The summary of a scan."""
+    parts: list[RenderableType] = [scan_verdict(found), Text()]
+    shown = [section for section in sections(found) if section.title != "verdicts"]  # the first line has them
+    titles = max((len(section.title) for section in shown), default=0)
+    numbers = max((len(line.number) for section in shown for line in _with_rest(section)), default=0)
+    for section in shown:
+        parts += [*_section_lines(section, titles, numbers), Text()]
+    parts += [Paragraph(label(sentence, QUIET)) for sentence in effort_sentences(found)]
+    return Group(*parts)
+
+
+def scan_verdict(found: ScanSummary) -> RenderableType:
+    """One line: how many checkpoints came to which verdict."""
+    first, colon, words = verdict_sentence(found).partition(":")
+    return Paragraph(Text.assemble((first + colon, STRONG), words))
+
+
+def _with_rest(section: Section) -> tuple[CountLine, ...]:
+    return (*section.lines, section.more) if section.more else section.lines
+
+
+def _section_lines(section: Section, titles: int, numbers: int) -> Iterator[RenderableType]:
+    indent = titles + GAP + numbers + GAP
+    for place, line in enumerate(_with_rest(section)):
+        title = Text(("" if place else section.title).ljust(titles + GAP), STRONG)
+        name = label(
+            f"{line.name}: {line.meaning}" if line.meaning else line.name, QUIET if line is section.more else ""
+        )
+        yield Paragraph(name, Text.assemble(title, line.number.rjust(numbers)), indent)
+
+
+def scan_markdown(found: ScanSummary) -> str:
+    """The summary for a job summary on GitHub."""
+    lines = ["## headscope scan", "", f"**{plain(verdict_sentence(found))}**", ""]
+    for section in sections(found):
+        meant = any(line.meaning for line in section.lines)
+        head = (section.unit, section.noun, *(("meaning",) if meant else ()))
+        lines += [f"### {section.title.capitalize()}", "", f"| {' | '.join(head)} |"]
+        lines += [f"|---:|{'---|' * (len(head) - 1)}"]
+        for line in section.lines:
+            cells = (line.number, code(line.name), *((plain(line.meaning),) if meant else ()))
+            lines.append(f"| {' | '.join(cells)} |")
+        if section.more:
+            lines.append(f"| {section.more.number} | {section.more.name} |{' |' if meant else ''}")
+        lines.append("")
+    return "\n".join((*lines, " ".join(map(plain, effort_sentences(found))))) + "\n"

@@ -1,0 +1,153 @@
+"""The screen of `verify`: a verdict, the findings, and the tensors that are not equal bit by bit."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from headscope.facts import Profile
+from headscope.facts.counting import counted, list_of
+from headscope.facts.results.check import CheckResult, Verdict
+from headscope.facts.results.verification import TensorCheck, TensorStatus, VerifyResult
+from headscope.render.screens.check import finding_lines, open_lines
+from headscope.render.text.fold import fold_keys
+from headscope.render.text.lines import Paragraph
+from headscope.render.text.palette import QUIET, STRONG, TONE, VERDICT, Tone
+from headscope.render.text.safe import label, safe
+from headscope.render.text.words import bytes_of, size_of
+
+SAVES = "verify-save"
+"""The name of `verify_save` in results."""
+_MARGIN = 12
+_MOST_NAMES = 6
+_WORDS = {
+    Verdict.PASSED: "The loaded model holds what the checkpoint stores",
+    Verdict.FAILED: "The loaded model is not what the checkpoint stores",
+    Verdict.NOT_DETERMINED: "Not determined: some tensors could not be compared",
+}
+_WORDS_OF_SAVES = {
+    Verdict.PASSED: "The save holds the live model",
+    Verdict.FAILED: "The save does not hold the live model",
+    Verdict.NOT_DETERMINED: "Not determined: some tensors could not be compared",
+}
+_STYLE = {
+    TensorStatus.DIFFERENT: TONE[Tone.ERROR],
+    TensorStatus.RANDOM: TONE[Tone.ERROR],
+    TensorStatus.DROPPED: TONE[Tone.ERROR],
+    TensorStatus.PLACEHOLDER: TONE[Tone.ERROR],
+    TensorStatus.RENAMED: TONE[Tone.ERROR],
+    TensorStatus.UNKNOWN: TONE[Tone.WARNING],
+}
+_ORDER = list(reversed(TensorStatus))
+_PLAIN = (TensorStatus.EQUAL, TensorStatus.TIED, TensorStatus.COMPUTED)
+_WORDS_OF_TRAININGS = {
+    Verdict.PASSED: "Training changed the head",
+    Verdict.FAILED: "Training left the head as it was",
+    Verdict.NOT_DETERMINED: "Not determined: not every tensor of the head could be watched",
+}
+
+
+def verification_verdict(result: VerifyResult) -> RenderableType:
+    """The verdict in one line, what was compared, and how many tensors have which status: what `-q` shows."""
+    return Paragraph(Text.assemble((_words_on(result), VERDICT[result.verdict]), _scope_of(result)))
+
+
+def _words_on(result: VerifyResult) -> str:
+    if result.command == SAVES and not result.tensors:
+        return _WORDS_OF_TRAININGS[result.verdict]
+    words = (_WORDS_OF_SAVES if result.command == SAVES else _WORDS)[result.verdict]
+    part = "head" if result.scope.head_only else "adapter" if result.scope.adapter_only else "model"
+    return words.replace("live model", f"live {part}").replace("loaded model", f"loaded {part}")
+
+
+def _scope_of(result: VerifyResult) -> str:
+    """What was compared, behind the verdict; nothing on a training, which compares no tensors."""
+    if result.command == SAVES and not result.tensors:
+        return ""
+    scope = result.scope
+    counts = Counter(item.status.value for item in result.tensors)
+    told = ", ".join(f"{count:,} {status}" for status, count in sorted(counts.items()))
+    size = f"{scope.compared:,} of {counted(scope.tensors, 'tensor')}, {bytes_of(result.bytes_read)}"
+    rest = "; the rest was not compared" if scope.head_only else ""
+    return f": {size} compared{f' ({told})' if told else ''}{rest}"
+
+
+def verification_screen(result: VerifyResult) -> RenderableType:
+    """The whole result: verdict, tensors of the head and all that are not equal, findings, what stayed open."""
+    return Group(verification_verdict(result), Text(), *_tensors(result), *_facts(result))
+
+
+def _tensors(result: VerifyResult) -> Iterator[RenderableType]:
+    """A paragraph for each status and reason: the tensors of the head, and all others that are not plainly equal."""
+    groups: dict[tuple[TensorStatus, str], list[TensorCheck]] = {}
+    for item in result.tensors:
+        if item.is_head or item.status not in _PLAIN:
+            groups.setdefault((item.status, item.reason), []).append(item)
+    for (status, reason), items in sorted(groups.items(), key=_gravity):
+        word = Text(status.value, _STYLE.get(status, TONE[Tone.GOOD]))
+        yield Paragraph(_group(items, reason), word, _MARGIN)
+    if groups:
+        yield Text()
+
+
+def _gravity(group: tuple[tuple[TensorStatus, str], list[TensorCheck]]) -> tuple[bool, bool, int]:
+    """What is wrong comes first, and of that what is wrong with the head."""
+    (status, _), items = group
+    return status not in _STYLE, not any(item.is_head for item in items), _ORDER.index(status)
+
+
+def _group(items: list[TensorCheck], reason: str) -> Text:
+    text = label(list_of(fold_keys([item.name for item in items]), _MOST_NAMES, "more (--json lists all)"))
+    errors = [item.max_error for item in items if item.max_error]
+    shape = f"{size_of(items[0].shape)} {items[0].dtype}" if len(items) == 1 else ""
+    worst = f"largest error {max(errors):.3g}" if errors else ""
+    for detail in filter(None, (shape, worst, reason)):
+        text.append(f"; {safe(detail)}", QUIET)
+    return text
+
+
+def _facts(result: VerifyResult) -> Iterator[RenderableType]:
+    how = "in memory" if result.loader == "memory" else f"loaded with {result.loader}"
+    yield _line("model", label(f"{result.model}, {how}"))
+    yield _line("checkpoint", label(result.reference))
+    beside = [item for item in result.tensors if not item.is_head and item.status in _PLAIN]
+    if beside:
+        names = list_of(fold_keys([item.name for item in beside]), 3)
+        outside = " outside the head" if len(beside) < len(result.tensors) else ""
+        yield _line("equal", label(f"{counted(len(beside), 'tensor')}{outside}: {names}"))
+    yield from finding_lines(result)
+    yield from open_lines(result)
+    for note in result.notes:
+        yield _line("note", label(note))
+    if result.findings:
+        more = f"run `headscope explain {result.findings[0].id}` for details"
+        yield Paragraph(label(more, QUIET), Text("rules", QUIET), _MARGIN)
+
+
+def _line(name: str, body: Text) -> Paragraph:
+    return Paragraph(body, Text(name, STRONG), _MARGIN)
+
+
+def save_sentence(result: VerifyResult) -> str:
+    """A result on a save in a few lines: the verdict, the findings, and what stayed open."""
+    lines = [f"headscope: {result.reference}: {_words_on(result)}{_scope_of(result)}"]
+    lines += [f"{item.severity.value} {item.id}: {item.message} {item.remedy}" for item in result.findings]
+    lines += [f"not determined: {gap.what}: {gap.reason}" for gap in result.not_determined]
+    return "\n".join(safe(line) for line in lines)
+
+
+def as_check(result: VerifyResult) -> CheckResult:
+    """The result in the form that the formats of pipelines take: GitHub, JUnit, SARIF, Markdown."""
+    return CheckResult(
+        tool_version=result.tool_version,
+        command=result.command,
+        reference=result.reference,
+        profile=Profile.INFERENCE,
+        verdict=result.verdict,
+        findings=result.findings,
+        ignored=result.ignored,
+        not_determined=result.not_determined,
+        not_applicable=(),
+        rules=result.rules,
+    )

@@ -1,0 +1,99 @@
+"""The JSON documents of the commands: deterministic text, safe in any terminal and any encoding."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from headscope.errors import HeadscopeError
+from headscope.facts import SCHEMA_VERSION, CheckpointManifest, Report
+from headscope.facts.plain import to_dict, to_json_value
+from headscope.facts.results.check import CheckResult
+from headscope.facts.results.environment import Surroundings, tool_version
+from headscope.facts.results.scan import ScanSummary
+
+Document = dict[str, Any]
+
+OF_THE_DIFF = (
+    "schema_version",
+    "tool_version",
+    "command",
+    "environment",
+    "checkpoint",
+    "model",
+    "weights",
+    "notes",
+    "not_determined",
+    "repaired",
+)
+"""What `diff-weights` has of a report: all but the head and the findings."""
+
+
+def json_text(document: Document) -> str:
+    """`document` as indented JSON in ASCII: all else is escaped, control characters and surrogates too."""
+    return json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+
+
+def inspect_document(report: Report) -> Document:
+    """The document of `inspect`: the report as it is."""
+    return report.to_dict()
+
+
+def diff_document(report: Report, *, every: bool = False) -> Document:
+    """The document of `diff-weights`; with `every`, `weights.parameters` lists the loaded ones too."""
+    whole = report.to_dict()
+    document = {name: whole[name] for name in OF_THE_DIFF}
+    if every:
+        document["weights"]["parameters"] = to_json_value(report.weights.parameters)
+    return document
+
+
+def snapshot_document(manifest: CheckpointManifest, output: str) -> Document:
+    """The document of `snapshot`: what was written, and where."""
+    return {
+        **opening("snapshot"),
+        "output": output,
+        "reference": manifest.reference,
+        "commit": manifest.commit,
+        "tensors": len(manifest.tensors),
+        "bytes_read": manifest.bytes_read,
+        "bytes_total": manifest.bytes_total,
+        "requests": manifest.requests,
+        "not_determined": to_json_value(manifest.gaps),
+    }
+
+
+def check_document(results: Sequence[CheckResult]) -> Document:
+    """The document of `check`: the result beside the facts it judges, or for several models `results`."""
+    if len(results) == 1:
+        return _result(results[0])
+    return {**opening("check"), "results": [_result(result) for result in results]}
+
+
+def _result(result: CheckResult) -> Document:
+    return {**(result.report.to_dict() if result.report is not None else {}), **result.to_dict()}
+
+
+def scan_document(found: ScanSummary) -> Document:
+    """The document of `scan`: the table in counts."""
+    return {**opening("scan"), **found.to_dict()}
+
+
+def environment_document(surroundings: Surroundings) -> Document:
+    """The document of `env`."""
+    return {**opening("env"), **to_dict(surroundings)}
+
+
+def error_document(error: HeadscopeError) -> Document:
+    """The document of any command that failed."""
+    document: Document = {
+        "schema_version": SCHEMA_VERSION,
+        "error": {"code": error.code, "message": error.message, "hint": error.hint},
+    }
+    contents = getattr(error, "contents", None)
+    beside = {"contents": contents, "state": error.state}
+    return document | {name: to_dict(fact) for name, fact in beside.items() if fact is not None}
+
+
+def opening(command: str) -> Document:
+    """The fields that every document begins with."""
+    return {"schema_version": SCHEMA_VERSION, "tool_version": tool_version(), "command": command}

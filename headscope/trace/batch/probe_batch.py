@@ -1,0 +1,294 @@
+"""The probe batch: dummy inputs and labels on which a head shows which tokens it reads.
+
+Rows differ in padding (none, right, left), every row holds one `<eos>` that is not its last token, and the batch and
+sequence sizes occur nowhere else in the model, so that its size identifies every axis of every shape.
+"""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from headscope.facts import Shape, Task
+from headscope.facts.stored.checkpoint import LABEL_MAPS
+from headscope.trace.batch.inputs import MAKERS, Row, Sizes, make_pixels, text_config_of
+
+# At least as many rows as there are ways of padding (5), so that each occurs. The numbers are those that sizes of
+# models seldom are: no 8, 12 or 16, which count heads, layers and features.
+_BATCH_SIZES = (5, 7, 9, 11, 13, 17, 19, 21, 22, 23, 25, 26, 29, 31, 34, 35, 37, 38, 39, 41, 43, 46, 47)
+_BATCH_SIZES_OF_IMAGES = (5, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
+# Primes: no product of other sizes (heads by head size, rows by choices) equals one, so an axis of that size is the
+# text.
+_LENGTHS = (11, 13, 17, 19, 23, 27, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103)
+_FEW, _FEW_IMAGES = (4, *range(6, 48)), range(2, 48)
+"""Rows of the later runs: as few as possible, because a model in memory keeps what it computes until it is read."""
+_LONG = 23
+"""Tokens in the texts of the later runs, at least, where the model takes that many: beyond a `[:, :20]`."""
+_CHOICES = (3, 6, 10, 14, 15, 18, 20)
+LONGEST_TEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "n_ctx")
+# RoBERTa counts positions from behind the pad token: of 514 positions, texts can use 512.
+RESERVED_POSITIONS = 4
+# Left and right of the text. Both sides, or "the last token" and "the last that is not padding" would be one position;
+# different amounts, or an index from the end could pass for a rule on padding; one row without any, as people's own
+# batches have, where code that looks for the first pad token finds none.
+_PADDING = ((0, 0), (0, 2), (3, 0), (0, 4), (1, 0))
+# Behind `<eos>` two more tokens, or the rule "at <eos>" would look like "the last that is not padding".
+_EOS_FROM_END = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Dummy inputs with the sizes and positions that let an observer name what is read.
+
+    `length` is 0 for inputs that have no token axis of free length (pixels); `rows` are those that the
+    base model sees: every choice of every example is one. `given` names the inputs whose values are a caller's own:
+    what a head finds by them (a length, its own token) does not follow from the padding of the rows. `examples`
+    are the caller's inputs before they were stretched to `inputs`; None where the inputs are made up.
+    """
+
+    inputs: dict[str, Any]
+    labels: dict[str, Any]
+    sizes: Sizes
+    rows: tuple[Row, ...]
+    given: frozenset[str] = frozenset()
+    examples: Mapping[str, Any] | None = None
+
+    @property
+    def length(self) -> int:
+        """Tokens in a row; 0 where the inputs count no tokens."""
+        return self.sizes.length
+
+    @property
+    def batch(self) -> int:
+        """Rows that the base model sees."""
+        return self.sizes.batch * self.sizes.choices
+
+    def shape(self, sizes: torch.Size | tuple[int, ...]) -> Shape:
+        """`sizes` with the varying axes named."""
+        names = {size: name for name, size in self.axis_sizes().items()}
+        return tuple(names.get(size, size) for size in sizes)
+
+    def axis_sizes(self) -> dict[str, int]:
+        """The sizes of the varying axes, by their names."""
+        sizes = self.sizes
+        rows = "batch*choices" if sizes.choices > 1 else "batch"
+        named = {"batch": sizes.batch}
+        if sizes.choices > 1:
+            named |= {"choices": sizes.choices, rows: self.batch}
+        if sizes.length:
+            named |= {"sequence": sizes.length, f"{rows}*sequence": self.batch * sizes.length}
+        return named
+
+    def resized(self, batch: int, length: int, rows: tuple[Row, ...]) -> "Probe":
+        """The inputs repeated or cut to `batch` and `length`, with the padding of `rows` (none: no texts)."""
+
+        def repeated(value: Any) -> Any:
+            if not self._has_rows(value):
+                return value
+            value = value[[at % self.batch for at in range(batch)]]
+            tokens = self.length and value.dim() > 1 and value.shape[1] == self.length
+            return value[:, [at % self.length for at in range(length)]] if tokens else value
+
+        inputs = {name: repeated(value) for name, value in self.inputs.items()}
+        mask, ids = inputs.get("attention_mask"), inputs.get("input_ids")
+        kept = torch.tensor([[row.first <= at <= row.last for at in range(length)] for row in rows])
+        if rows and isinstance(mask, torch.Tensor) and mask.shape == kept.shape:
+            inputs["attention_mask"] = kept.to(mask)
+        if rows and isinstance(ids, torch.Tensor) and ids.shape == kept.shape and "input_ids" not in self.given:
+            inputs["input_ids"] = self._with_special_tokens(ids, kept, rows)
+        return replace(self, inputs=inputs, labels={}, sizes=Sizes(batch, length), rows=rows)
+
+    def _with_special_tokens(self, ids: torch.Tensor, kept: torch.Tensor, rows: tuple[Row, ...]) -> torch.Tensor:
+        """Token ids with pad tokens where nothing is kept and one end token in each row, as this probe has them."""
+        own = self.inputs["input_ids"]
+        at, padded = next((at, row) for at, row in enumerate(self.rows) if row.last - row.first < self.length - 1)
+        pad, end = own[at, 0 if padded.first else -1], own[at, padded.eos]
+        ids = torch.where((ids == end) | (ids == pad), own[at, padded.first], ids)
+        for number, row in enumerate(rows):
+            ids[number, row.eos] = end
+        return torch.where(kept.to(ids.device), ids, pad)
+
+    def one_row(self, at: int) -> "Probe":
+        """Row `at` alone, for a model that reads one text of each example."""
+
+        def row_of(values: dict[str, Any]) -> dict[str, Any]:
+            return {name: value[at : at + 1] if self._has_rows(value) else value for name, value in values.items()}
+
+        sizes = Sizes(1, self.sizes.length)
+        return replace(
+            self, inputs=row_of(self.inputs), labels=row_of(self.labels), sizes=sizes, rows=self.rows[at : at + 1]
+        )
+
+    def without_padding(self) -> "Probe":
+        """The same rows, with a token of the text at each place of padding."""
+        inputs, last = dict(self.inputs), self.length - 1
+        inputs["attention_mask"] = torch.ones_like(inputs["attention_mask"])
+        if isinstance(ids := inputs.get("input_ids"), torch.Tensor) and ids.shape[:2] == (self.batch, self.length):
+            inputs["input_ids"] = ids = ids.clone()
+            for at, row in enumerate(self.rows):
+                ids[at, : row.first] = ids[at, row.first]
+                ids[at, row.last + 1 :] = ids[at, row.first]
+        return replace(self, inputs=inputs, labels={}, rows=tuple(Row(0, last, row.eos) for row in self.rows))
+
+    def of_one_token(self) -> "Probe":
+        """The rows without padding, cut after their first token."""
+        whole = self.without_padding()
+        inputs = {name: value[:, :1] if self._has_tokens(value) else value for name, value in whole.inputs.items()}
+        sizes = Sizes(self.sizes.batch, 1)
+        return replace(whole, inputs=inputs, sizes=sizes, rows=tuple(Row(0, 0, 0) for _ in self.rows))
+
+    def _has_tokens(self, value: Any) -> bool:
+        return self._has_rows(value) and value.dim() > 1 and value.shape[1] == self.length
+
+    def _has_rows(self, value: Any) -> bool:
+        return isinstance(value, torch.Tensor) and value.dim() > 0 and value.shape[0] == self.sizes.batch
+
+
+def build_probe(
+    model: PreTrainedModel, task: Task, avoid: frozenset[int] = frozenset(), turn: int = 0, *, with_image: bool = False
+) -> Probe:
+    """Inputs that `model.forward` accepts for `task`; no varying axis has a size of `avoid`.
+
+    With `with_image` every text has an image, for models of both that take no text alone.
+
+    Each `turn` has other sizes (with those of the turns before in `avoid`), other tokens, and other rows padded: what
+    two turns show alike follows from the model, not from the inputs.
+    """
+    wanted = [name for name in inspect.signature(model.forward).parameters if name in MAKERS]
+    if model.main_input_name in MAKERS and model.main_input_name not in wanted:
+        wanted.insert(0, model.main_input_name)
+    is_text = "input_ids" in wanted or ("inputs" in wanted and task is not Task.IMAGE_CLASSIFICATION)
+    sizes = free_sizes(
+        _sizes_in(model) | avoid,
+        has_tokens=is_text,
+        has_choices=task is Task.MULTIPLE_CHOICE,
+        lengths=lengths_of_turn(turn, longest_text(model.config)),
+        turn=turn,
+    )
+    rows = make_rows(sizes, turn)
+    inputs: dict[str, Any] = {}
+    for name in wanted:
+        value = MAKERS[name](model, sizes, rows, task)
+        if value is not None:
+            inputs[name] = value
+    if with_image:
+        inputs["pixel_values"] = make_pixels(model, sizes, task)
+    return Probe(inputs, make_labels(model, task, sizes), sizes, rows if sizes.length else ())
+
+
+def _sizes_in(model: PreTrainedModel) -> set[int]:
+    """Every size that an axis could have by chance: parameter dimensions and integers of the configuration."""
+    dimensions = {size for parameter in model.parameters() for size in parameter.shape}
+    return dimensions | set(integers(model.config)) | {model.config.num_labels or 0}
+
+
+def integers(value: Any) -> Iterator[int]:
+    """Every integer in nested configuration values; truth values are none."""
+    match value:
+        case bool():
+            return
+        case int():
+            yield value
+        case PreTrainedConfig():
+            yield from integers(vars(value))
+        case dict():
+            for name, item in value.items():
+                if name not in LABEL_MAPS:  # a label's number is not a size
+                    yield from integers(item)
+        case list() | tuple():
+            for item in value:
+                yield from integers(item)
+
+
+def make_rows(sizes: Sizes, turn: int = 0) -> tuple[Row, ...]:
+    """The rows of a probe, padded differently one after the other; the choices of one example alike.
+
+    The first row of the first turn has no padding; in later turns every row has some.
+    """
+    # The first turn has seen a row without padding. In later turns every row is padded, so what is read of padding
+    # shows in each of them.
+    padding = _PADDING[1:] if turn else _PADDING
+    return tuple(_row(index // sizes.choices, sizes.length, padding) for index in range(sizes.batch * sizes.choices))
+
+
+def lengths_of_turn(turn: int, most: int | None = None) -> tuple[int, ...]:
+    """The lengths to try, in order: short texts first, in later turns long ones; none beyond `most`."""
+    fitting = tuple(length for length in _LENGTHS if most is None or length <= most) or _LENGTHS[:1]
+    return tuple(sorted(fitting, key=lambda length: length < _LONG)) if turn else fitting
+
+
+def longest_text(config: Any) -> int | None:
+    """How many tokens a text may have, less the few positions that some families keep; None without a limit."""
+    found = most_positions(config)
+    return None if found is None else found - RESERVED_POSITIONS
+
+
+def most_positions(config: Any) -> int | None:
+    """How many positions a configuration names; None where it names none."""
+    text = None if config is None else text_config_of(config)
+    found = [value for name in LONGEST_TEXT if type(value := getattr(text, name, None)) is int and value > 0]
+    return min(found, default=None)
+
+
+def free_sizes(
+    taken: set[int],
+    *,
+    has_tokens: bool,
+    has_choices: bool = False,
+    lengths: tuple[int, ...] = _LENGTHS,
+    turn: int = 0,
+) -> Sizes:
+    """The first batch, length and number of choices that nothing else in the model has."""
+    batches = (_FEW if has_tokens else _FEW_IMAGES) if turn else _BATCH_SIZES if has_tokens else _BATCH_SIZES_OF_IMAGES
+    lengths = lengths if has_tokens else (0,)
+    choices = _CHOICES if has_choices else (1,)
+    for length in lengths:
+        for batch in batches:
+            for choice in choices:
+                sizes = Sizes(batch, length, choice)
+                if not _collide(sizes, taken):
+                    return sizes
+    # Every size is taken: axes may be named wrongly in this run, and the next turn, with other sizes, contradicts it.
+    return Sizes(next(iter(batches)), lengths[0], choices[0])
+
+
+def _collide(sizes: Sizes, taken: set[int]) -> bool:
+    rows = sizes.batch * sizes.choices
+    used = [sizes.batch]
+    if sizes.choices > 1:
+        used += [sizes.choices, rows]
+    if sizes.length:
+        used += [sizes.length, rows * sizes.length]
+    return len(set(used)) < len(used) or bool(set(used) & taken)
+
+
+def _row(index: int, length: int, padding: tuple[tuple[int, int], ...]) -> Row:
+    left, right = padding[index % len(padding)]
+    last = length - 1 - right
+    return Row(left, last, last - _EOS_FROM_END)
+
+
+def make_labels(model: PreTrainedModel, task: Task, sizes: Sizes) -> dict[str, Any]:
+    """The label arguments of `model.forward` for `task`; empty where the form of the labels is not known."""
+    if task is Task.QUESTION_ANSWERING:
+        position = torch.ones(sizes.batch, dtype=torch.long)
+        return {"start_positions": position, "end_positions": position.clone()}
+    if task is Task.TOKEN_CLASSIFICATION:
+        return {"labels": torch.zeros(sizes.batch, sizes.length, dtype=torch.long)}
+    if task is Task.AUDIO_FRAME_CLASSIFICATION:
+        return {}
+    if task in (Task.MULTIPLE_CHOICE, Task.NEXT_SENTENCE_PREDICTION):
+        return {"labels": torch.zeros(sizes.batch, dtype=torch.long)}
+    return {"labels": _sequence_labels(model, sizes.batch)}
+
+
+def _sequence_labels(model: PreTrainedModel, batch: int) -> torch.Tensor:
+    count, problem = model.config.num_labels or 1, getattr(model.config, "problem_type", None)
+    if problem == "multi_label_classification":
+        return torch.zeros(batch, count, device=model.device)
+    if problem == "regression" or (problem is None and count == 1):
+        return torch.zeros(batch, *((count,) if count > 1 else ()), device=model.device)
+    return torch.zeros(batch, dtype=torch.long)

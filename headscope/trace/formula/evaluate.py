@@ -1,0 +1,181 @@
+"""A formula evaluated on the hidden states of a replay: what it says, held against what the head computed."""
+
+import operator
+from collections.abc import Callable
+from typing import Any, assert_never
+
+import torch
+
+from headscope.facts import Positions, Where
+from headscope.trace.formula.expression import (
+    Applied,
+    Arithmetic,
+    Cut,
+    Hidden,
+    Joined,
+    Node,
+    Number,
+    Pick,
+    Pooled,
+    Rows,
+    Side,
+)
+from headscope.trace.record.execution import Execution
+from headscope.trace.record.randomness import OwnRandomness
+from headscope.trace.replay.picks import is_mask_of_rows, kept_positions
+from headscope.trace.replay.replay import Replay
+
+_SIGNS: dict[str, Callable[[Any, Any], Any]] = {
+    " + ": operator.add,
+    " - ": operator.sub,
+    " * ": operator.mul,
+    " / ": operator.truediv,
+    " @ ": operator.matmul,
+}
+_RELATIVE, _ABSOLUTE = 1e-3, 1e-5
+"""Single precision over a few dozen operations, in another order than the head ran them; a wrong term is far larger."""
+
+
+def equals_head(execution: Execution, replay: Replay, logits: tuple[Node, ...]) -> str:
+    """Why the formulas do not give the head's scores on the replay's hidden states; "" where they do."""
+    memo: dict[int, torch.Tensor] = {}
+    try:
+        with torch.no_grad(), OwnRandomness():
+            values = [_evaluate(node, execution, replay, memo) for node in logits]
+    except Exception as err:
+        return (
+            f"it cannot be evaluated ({str(err).strip().splitlines()[0] if str(err).strip() else type(err).__name__})"
+        )
+    for value, expected in zip(values, replay.logits, strict=True):
+        try:
+            fitted = _fitted(value, expected.shape)
+        except ValueError as err:
+            return str(err)
+        if not torch.allclose(fitted.float(), expected.detach().float(), rtol=_RELATIVE, atol=_scale(expected)):
+            return "what it gives on random hidden states differs from the head"
+    return ""
+
+
+def _scale(expected: torch.Tensor) -> float:
+    """The largest rounding error to accept, in relation to the largest score."""
+    finite = expected.detach()[expected.isfinite()]
+    return _ABSOLUTE * max(float(finite.abs().max()), 1.0) if finite.numel() else _ABSOLUTE
+
+
+def _evaluate(node: Node, execution: Execution, replay: Replay, memo: dict[int, torch.Tensor]) -> torch.Tensor:
+    if id(node) not in memo:
+        memo[id(node)] = _compute(node, execution, replay, memo)
+    return memo[id(node)]
+
+
+def _compute(node: Node, execution: Execution, replay: Replay, memo: dict[int, torch.Tensor]) -> torch.Tensor:  # noqa: PLR0911 - one line for each kind
+    def value(inner: Node) -> torch.Tensor:
+        return _evaluate(inner, execution, replay, memo)
+
+    match node:
+        case Hidden():
+            return replay.hidden[node.number].detach()
+        case Side():
+            return replay.value(node.tensor, node.producer)
+        case Number():
+            return torch.tensor(node.value)
+        case Pick():
+            return _picked(value(node.of), node, execution)
+        case Cut():
+            return (
+                value(node.of).movedim(node.axis, 0)[node.positions.index : node.positions.stop].movedim(0, node.axis)
+            )
+        case Pooled():
+            return _pooled(value(node.of), node, execution, replay)
+        case Arithmetic():
+            pairs = zip((node.left, node.right), node.recorded, strict=True)
+            left, right = (_fitted(value(item), getattr(like, "shape", torch.Size())) for item, like in pairs)
+            return torch.as_tensor(_SIGNS[node.sign](left, right))
+        case Joined():
+            parts = [_fitted(value(part), like.shape) for part, like in zip(node.parts, node.recorded, strict=True)]
+            return torch.cat(parts, node.axis) if node.function == "cat" else torch.stack(parts, node.axis)
+        case Applied():
+            given = {id(tensor): _fitted(value(inner), tensor.shape) for tensor, inner in node.inputs}
+            return replay.run_again(node.step.operations, given, node.output)
+        case Rows():
+            return _of_rows(value(node.of), node, replay)
+    assert_never(node)
+
+
+def _of_rows(value: torch.Tensor, node: Rows, replay: Replay) -> torch.Tensor:
+    """The linear map with some of its rows alone."""
+    rows = list(node.rows)
+    bias = None if node.bias is None else replay.value(node.bias, -1)[rows]
+    scores = torch.nn.functional.linear(value, replay.value(node.weight, -1)[rows], bias)
+    return scores[..., 0] if node.is_one else scores
+
+
+def _picked(value: torch.Tensor, node: Pick, execution: Execution) -> torch.Tensor:
+    """One position of each row: [rows, tokens, ...] -> [rows, ...]."""
+    rows = kept_positions(node.positions, execution, value.shape[node.axis])
+    if len({row[0] for row in rows}) == 1:
+        return value.select(node.axis, rows[0][0])
+    if value.shape[0] != len(rows):
+        raise ValueError("the rows of the batch are not where they are expected")
+    return torch.stack([item.select(node.axis - 1, row[0]) for item, row in zip(value, rows, strict=True)])
+
+
+def _cut(value: torch.Tensor, axis: int, positions: Positions) -> torch.Tensor:
+    """A run of positions along one axis."""
+    return value.movedim(axis, 0)[positions.index : positions.stop].movedim(0, axis)
+
+
+def _pooled(value: torch.Tensor, node: Pooled, execution: Execution, replay: Replay) -> torch.Tensor:
+    """The mean, sum or maximum of each row over the positions that the formula names."""
+    if node.positions.where is not Where.NON_PAD:
+        return _reduced(value, node)
+    axis = node.axes[0]
+    kept = _kept_rows(value, node, execution, replay)
+    return torch.stack(
+        [
+            _of_function(node.function, item.index_select(axis - 1, torch.tensor(row)), (axis - 1,))
+            for item, row in zip(value, kept, strict=True)
+        ]
+    )
+
+
+def _kept_rows(value: torch.Tensor, node: Pooled, execution: Execution, replay: Replay) -> list[list[int]]:
+    """The positions that are not padding: of texts by the probe, which the mask must agree with; otherwise by the
+    mask.
+    """
+    length = value.shape[node.axes[0]]
+    mask = None if node.mask is None else replay.value(node.mask.tensor, node.mask.producer)
+    if mask is not None and node.mask is not None and node.mask.text == "~mask":
+        mask = mask == 0
+    if execution.probe.rows:
+        if mask is not None and not is_mask_of_rows(mask, execution):
+            raise ValueError("the mask does not keep exactly the positions that are not padding")
+        return kept_positions(node.positions, execution, length)
+    if mask is None:
+        raise ValueError("no mask says which positions are kept")
+    flat = mask.reshape(mask.shape[0], length, -1)[..., 0]
+    return [row.nonzero().flatten().tolist() for row in flat]
+
+
+def _reduced(value: torch.Tensor, node: Pooled) -> torch.Tensor:
+    if node.positions.where is Where.RANGE:
+        value = _cut(value, node.axes[0], node.positions)
+    return _of_function(node.function, value, node.axes)
+
+
+def _of_function(function: str, value: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:
+    if function == "mean":
+        return value.mean(axes)
+    return value.sum(axes) if function == "sum" else value.amax(axes)
+
+
+def _fitted(value: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+    """The value in the layout that was recorded: axes of size 1 come and go, all others stay in their order.
+
+    Raises ValueError where more than that differs.
+    """
+    if value.shape == shape:
+        return value
+    if [size for size in value.shape if size != 1] != [size for size in shape if size != 1]:
+        raise ValueError(f"it gives the shape {tuple(value.shape)} where the head has {tuple(shape)}")
+    return value.reshape(shape)

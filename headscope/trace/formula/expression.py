@@ -1,0 +1,240 @@
+"""A formula as a tree over the recorded operations, and the one way in which it is written."""
+
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import torch
+
+from headscope.facts import HiddenSource, Positions, Where
+from headscope.trace.slice.stages import Step
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hidden:
+    """Hidden states, which a formula starts from; `number` counts those that the head reads."""
+
+    number: int
+    source: HiddenSource
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Side:
+    """A tensor that a head reads beside the hidden states: a parameter, a mask. Made by the operation `producer`."""
+
+    text: str
+    tensor: torch.Tensor
+    producer: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Number:
+    """A number written in the source, or a tensor that holds one; `axis` is the axis that has this size in this run.
+
+    `text` is in its place for an argument that is written as it is.
+    """
+
+    value: float
+    text: str = ""
+    axis: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pick:
+    """One position of each row, along the axis `axis`."""
+
+    of: "Node"
+    positions: Positions
+    axis: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cut:
+    """A run of positions along the axis `axis`."""
+
+    of: "Node"
+    positions: Positions
+    axis: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pooled:
+    """The mean, sum or maximum over positions along `axes`; `mask` keeps those of a masked mean that is not a text."""
+
+    function: str
+    of: "Node"
+    positions: Positions
+    axes: tuple[int, ...]
+    mask: "Side | None" = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arithmetic:
+    """Two operands and a sign; `recorded` are those of the head, whose shapes the values get."""
+
+    sign: str
+    left: "Node"
+    right: "Node"
+    recorded: tuple[Any, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Joined:
+    """Several tensors side by side along `axis` (`cat`), or on top of each other (`stack`)."""
+
+    function: str
+    parts: tuple["Node", ...]
+    axis: int
+    recorded: tuple[torch.Tensor, ...]
+    along_features: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Applied:
+    """A module or function on its operands, evaluated by running the recorded operations again.
+
+    `text` is its name, "" for what changes the layout alone and is not written. `inputs` are the nodes of the tensors
+    that enter, by the tensor; `output` is the tensor that this node stands for; `rest` is written after the operands.
+    """
+
+    text: str
+    operands: tuple["Node", ...]
+    step: Step
+    inputs: tuple[tuple[torch.Tensor, "Node"], ...]
+    output: torch.Tensor
+    rest: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """A linear map of which only some rows are used: `lm_head[[no, yes]](h[-1])`.
+
+    `text` is the name of the map, `labels` the names of the rows. `is_one` says that the axis of the rows is gone.
+    """
+
+    text: str
+    of: "Node"
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+    rows: tuple[int, ...]
+    labels: tuple[str, ...]
+    is_one: bool
+
+
+Node = Hidden | Side | Number | Pick | Cut | Pooled | Arithmetic | Joined | Applied | Rows
+
+_LOOSE = {" + ", " - "}
+_MOST_LAYERS = 3
+
+
+class Withheld(Exception):
+    """Why a head has no formula that can be written and proven."""
+
+
+class TooLong(Exception):
+    """An expression has more characters than a reader can take in."""
+
+
+def spell(node: Node, longest: int = 1_000_000, *, numbers_only: bool = False) -> str:
+    """The expression as text: `out_proj(tanh(dense(h[CLS])))`. Raises TooLong beyond `longest` characters.
+
+    With `numbers_only`, numbers stay numbers that otherwise have the name of an axis of their size.
+    Parts of a tree are shared, so its text may be exponentially longer than the tree: each part is written once.
+    """
+    return _Speller(longest, numbers_only=numbers_only).text(node)
+
+
+class _Speller:
+    """Writes nodes down, each once."""
+
+    def __init__(self, longest: int, *, numbers_only: bool) -> None:
+        self._longest = longest
+        self._numbers_only = numbers_only
+        self._known: dict[int, str] = {}
+
+    def text(self, node: Node) -> str:
+        """The text of a node."""
+        if id(node) not in self._known:
+            text = self._spelled(node)
+            if len(text) > self._longest:
+                raise TooLong
+            self._known[id(node)] = text
+        return self._known[id(node)]
+
+    def _spelled(self, node: Node) -> str:  # noqa: PLR0911 - one line for each kind of node
+        match node:
+            case Hidden():
+                return node.source.text
+            case Side():
+                return node.text
+            case Number():
+                return node.text or ("" if self._numbers_only else node.axis) or f"{node.value:g}"
+            case Pick() | Cut():
+                return f"{self._tight(node.of)}[{_bare(node.positions)}]"
+            case Pooled():
+                return self._pooled(node)
+            case Arithmetic():
+                left, right = self._operand(node.left, node.sign), self._operand(node.right, node.sign, is_right=True)
+                return f"{left}{node.sign}{right}"
+            case Joined(function="cat", along_features=True):
+                return f"[{'; '.join(self._folded(node.parts))}]"
+            case Joined():
+                return f"{node.function}({', '.join(self._folded(node.parts))})"
+            case Applied():
+                return self._applied(node)
+            case Rows():
+                labels = ", ".join(node.labels)
+                return f"{node.text}[{labels if node.is_one else f'[{labels}]'}]({self.text(node.of)})"
+
+    def _pooled(self, node: Pooled) -> str:
+        if node.positions.where is Where.ALL:
+            return f"{node.function}({self.text(node.of)})"
+        return f"{node.function}({self._tight(node.of)}[{_bare(node.positions)}])"
+
+    def _applied(self, node: Applied) -> str:
+        inner = ", ".join(map(self.text, node.operands))
+        if node.text:
+            return f"{node.text}({inner}{node.rest})"
+        return f"{self._tight(node.operands[0])}{node.rest}" if node.rest else inner
+
+    def _tight(self, node: Node) -> str:
+        """The text with parentheses where it is a sum or product."""
+        return f"({self.text(node)})" if isinstance(below_layout(node), Arithmetic) else self.text(node)
+
+    def _operand(self, node: Node, sign: str, *, is_right: bool = False) -> str:
+        inner = below_layout(node)
+        if not isinstance(inner, Arithmetic) or (sign in _LOOSE and inner.sign not in _LOOSE):
+            return self.text(node)
+        if inner.sign == sign and sign in {" + ", " * "} and not is_right:
+            return self.text(node)
+        return f"({self.text(node)})"
+
+    def _folded(self, parts: tuple[Node, ...]) -> list[str]:
+        """The parts as texts; a run of layers of the same base model by its first and last."""
+        texts: list[str] = []
+        numbered = [(at, _layer(part)) for at, part in enumerate(parts)]
+        for _, run in groupby(numbered, key=lambda item: None if item[1] is None else item[1] - item[0]):
+            group = [parts[at] for at, _ in run]
+            spelled = [self.text(part) for part in group]
+            is_long = _layer(group[0]) is not None and len(group) > _MOST_LAYERS
+            texts += [spelled[0], "...", spelled[-1]] if is_long else spelled
+        return texts
+
+
+def _bare(positions: Positions) -> str:
+    """The positions without brackets: `CLS`, `1:`, `last non-pad`."""
+    if positions.where is Where.NON_PAD:
+        return "non-pad"
+    return positions.text.removeprefix("[").removesuffix("]")
+
+
+def below_layout(node: Node) -> Node:
+    """The node below those that change the layout alone."""
+    while isinstance(node, Applied) and not node.text and not node.rest and len(node.operands) == 1:
+        node = node.operands[0]
+    return node
+
+
+def _layer(node: Node) -> int | None:
+    inner = below_layout(node)
+    return inner.source.layer if isinstance(inner, Hidden) else None

@@ -1,0 +1,307 @@
+"""How the token axis collapses: what a pick, a mean, a maximum or a sum reads of the positions."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from headscope.facts import PoolingKind, Positions, Where
+from headscope.trace.record.execution import Execution
+from headscope.trace.replay.picks import (
+    TokenNames,
+    inputs_behind,
+    read_pick,
+)
+from headscope.trace.slice.axes import TokenAxes
+from headscope.trace.slice.head_slice import IMAGE_RANK, HeadSlice
+from headscope.trace.slice.stages import Step
+
+ALL = Positions(Where.ALL)
+_BY_ROW = Positions(Where.BY_ROW)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One thing the head reads of the tokens: a kind, the positions, and the rule in words.
+
+    `sources` are the numbers of the hidden states that it mixes; `summed` is the number of positions of a sum that
+    nothing has divided yet; `tensors` are those before and after the token axis disappears.
+    """
+
+    kind: PoolingKind
+    positions: Positions
+    rule: str
+    evidence: tuple[Step, ...] = ()
+    summed: int = 0
+    sources: tuple[int, ...] = (0,)
+    tensors: tuple[torch.Tensor, ...] = field(default=(), compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The state of a tensor that still has its token axis, with what was done to its positions so far.
+
+    `mixed`: a position already holds something of others; `kept`: the positions that are left (None after a slice
+    that is not a run of positions); `sources`: which of the hidden states it holds, counted from 0. `window`: a
+    convolution over several positions that it went through. `decided`: it holds truth values or numbers made from them
+    (`attention(h) > 0`); `chosen`: such values took positions out, or put others in their place.
+    """
+
+    masked: bool = False
+    weighted: bool = False
+    mixed: bool = False
+    kept: Positions | None = ALL
+    sources: tuple[int, ...] = (0,)
+    touched_by: tuple[Step, ...] = ()
+    window: Step | None = None
+    decided: bool = False
+    chosen: bool = False
+
+
+State = Tokens | tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What is known while a head is read: its token axes, and the state of each tensor by its id."""
+
+    execution: Execution
+    head: HeadSlice
+    names: TokenNames
+    axes: TokenAxes
+    states: dict[int, State]
+    joins: list[Step]
+
+
+def collapse(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
+    """What a step reads of the positions of `entering`, whose token axis is gone in its result."""
+    if _joins_rows(step, entering, reading):
+        rule = f"the token axis and the batch disappear together in {step.name}"
+        return (Part(PoolingKind.OTHER, _BY_ROW, rule, (*state.touched_by, step), sources=state.sources),)
+    classify = _COLLAPSES.get(step.name, _read_other)
+    if state.chosen and (classify in _CHOOSES or (classify in _SUMS and not state.weighted)):
+        classify = _read_chosen
+    parts = classify(step, entering, state, reading)
+    by = (*state.touched_by, step)
+    if state.mixed and classify in {_read_pick, _read_max}:
+        last = state.touched_by[-1].name if state.touched_by else "another operation"
+        mixer = f"{state.window.name} over neighboring" if state.window else f"{last} over all"
+        parts = tuple(
+            replace(part, kind=PoolingKind.OTHER, rule=f"{part.rule}, after {mixer} positions") for part in parts
+        )
+        by = (*state.touched_by, state.window, step) if state.window else by
+    tensors = (entering, step.last.outputs[0])
+    return tuple(replace(part, evidence=by, sources=state.sources, tensors=tensors) for part in parts)
+
+
+def _joins_rows(step: Step, entering: torch.Tensor, reading: Reading) -> bool:
+    """Whether the positions of all rows are reduced together, so that a row's score depends on its neighbors."""
+    probe, output = reading.execution.probe, step.last.outputs[0]
+    flat = probe.batch * probe.length
+    if not flat or entering.shape[0] != flat or output.numel() == 0 or step.name not in {"mean", "sum", "max"}:
+        return False
+    return output.dim() == 0 or output.shape[0] not in {probe.batch, flat}
+
+
+def _read_pick(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
+    positions = read_pick(step.last, step.name, reading.execution, reading.axes, reading.names)
+    if positions is None or state.kept is None:
+        return _read_other(step, entering, state, reading)
+    if state.kept != ALL:
+        if positions.where is not Where.INDEX:
+            return _read_other(step, entering, state, reading)
+        positions = _index_within(state.kept, positions.index or 0, reading)
+    return (part_of_pick(positions, step, reading),)
+
+
+def _index_within(kept: Positions, index: int, reading: Reading) -> Positions:
+    """One position of a run of positions, as a position of the whole row."""
+    if index >= 0:
+        index += kept.index or 0
+    elif kept.stop is not None:
+        index += kept.stop
+    return Positions(Where.INDEX, index, token=(reading.names.first or "") if index == 0 else "")
+
+
+def part_of_pick(positions: Positions, step: Step, reading: Reading) -> Part:  # noqa: PLR0911 - one line for each kind
+    """The part that one position per row is, with its rule in words."""
+    found = _found(step, reading)
+    fixed = ", padding or not" if _reads_texts(reading) else ""
+    match positions.where:
+        case Where.INDEX if positions.index == 0:
+            whose = "the tokenizer" if reading.names.is_own else "the family's tokenizer"
+            called = f", where {whose} puts {positions.token}" if positions.token else ""
+            return Part(PoolingKind.FIRST_TOKEN, positions, f"first position (index 0){fixed}{called}")
+        case Where.INDEX if positions.index == -1:
+            return Part(PoolingKind.LAST_TOKEN, positions, f"last position{fixed}")
+        case Where.INDEX:
+            return Part(PoolingKind.TOKEN_AT, positions, f"position {positions.index}{fixed}")
+        case Where.LAST_NON_PAD:
+            return Part(PoolingKind.LAST_NON_PAD_TOKEN, positions, f"last position that is not padding{found}")
+        case Where.AFTER_LAST_NON_PAD:
+            rule = f"the position after the last that is not padding, within the row{found}"
+            return Part(PoolingKind.LAST_NON_PAD_TOKEN, positions, rule)
+        case Where.EOS:
+            return Part(PoolingKind.EOS_TOKEN, positions, f"position of the {positions.text} token{found}")
+        case Where.FIRST_NON_PAD:
+            return Part(PoolingKind.FIRST_TOKEN, positions, f"first position that is not padding{found}")
+    return Part(PoolingKind.OTHER, _BY_ROW, "one position per row, by a rule not recognized")
+
+
+def _found(step: Step, reading: Reading) -> str:
+    sources = sorted(inputs_beside(step, reading))
+    return f", found from {' and '.join(sources)}" if sources else ""
+
+
+def _read_mean(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
+    if state.weighted:
+        return (Part(PoolingKind.WEIGHTED, ALL, "mean of the positions, each with its own weight"),)
+    if state.masked:
+        return (Part(PoolingKind.OTHER, ALL, "mean over all positions of values that a mask has set to zero"),)
+    if state.kept is None:
+        return (Part(PoolingKind.OTHER, _BY_ROW, "mean over some positions, by a rule not recognized"),)
+    if state.kept != ALL:
+        return (Part(PoolingKind.MEAN, state.kept, f"mean over {_range_words(state.kept)}"),)
+    if _is_spatial(entering, reading):
+        return (Part(PoolingKind.SPATIAL_MEAN, ALL, "mean over all spatial positions"),)
+    return (Part(PoolingKind.MEAN, ALL, f"mean over all positions{_and_padding(reading)}"),)
+
+
+def _and_padding(reading: Reading) -> str:
+    """A word on padding, for inputs that have it."""
+    return ", padding included" if _reads_texts(reading) else ""
+
+
+def _reads_texts(reading: Reading) -> bool:
+    """Whether the positions are tokens of a text, which is padded; patches and entities are not."""
+    length = reading.execution.probe.length
+    sizes = {length, length * reading.execution.probe.batch}
+    return bool(length) and any(sizes & set(tensor.shape) for tensor in reading.head.hidden)
+
+
+def _range_words(kept: Positions) -> str:
+    if kept.stop is None:
+        return "all positions but the first" if kept.index == 1 else f"all positions but the first {kept.index}"
+    return f"the positions {kept.text}"
+
+
+def _is_spatial(entering: torch.Tensor, reading: Reading) -> bool:
+    return not reading.execution.probe.length and entering.dim() == IMAGE_RANK
+
+
+def _read_sum(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
+    if state.weighted:
+        return (Part(PoolingKind.WEIGHTED, ALL, "weighted sum of the positions"),)
+    if state.kept is None:
+        return (Part(PoolingKind.OTHER, _BY_ROW, "sum over some positions, by a rule not recognized"),)
+    count = math.prod(entering.shape[axis] for axis in reading.axes.of(entering))
+    if state.masked:
+        rule = "sum over the positions that the mask keeps"
+        return (Part(PoolingKind.MASKED_MEAN, Positions(Where.NON_PAD), rule, summed=count),)
+    return (Part(PoolingKind.OTHER, state.kept, "sum over the positions", summed=count),)
+
+
+def _read_deviation(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
+    return (Part(PoolingKind.OTHER, ALL, "standard deviation of each feature over all positions"),)
+
+
+def _read_max(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
+    if state.kept is None:
+        return (Part(PoolingKind.OTHER, _BY_ROW, "largest value of each feature over some positions"),)
+    if state.masked:
+        positions, over = Positions(Where.NON_PAD), "the positions that the mask keeps"
+    elif state.kept != ALL:
+        positions, over = state.kept, _range_words(state.kept)
+    else:
+        positions, over = state.kept, f"the positions{_and_padding(reading)}"
+    weights = ", each multiplied by its own weight" if state.weighted else ""
+    return (Part(PoolingKind.MAX, positions, f"largest value of each feature over {over}{weights}"),)
+
+
+def _read_chosen(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
+    rule = f"{step.name} over positions that the values of the hidden states choose"
+    return (Part(PoolingKind.OTHER, _BY_ROW, rule),)
+
+
+def _read_weighted(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
+    return (Part(PoolingKind.WEIGHTED, ALL, "weighted sum of the positions"),)
+
+
+def _read_flatten(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
+    probe, output = reading.execution.probe, step.last.outputs[0]
+    if entering.numel() == output.numel() and output.shape[0] == probe.batch:
+        return (Part(PoolingKind.FLATTEN, ALL, "all positions side by side, one weight for each"),)
+    return _read_other(step, entering, state, reading)
+
+
+def _read_other(step: Step, entering: torch.Tensor, state: Tokens, reading: Reading) -> tuple[Part, ...]:
+    return (Part(PoolingKind.OTHER, ALL, f"the token axis disappears in {step.name}, by a rule not recognized"),)
+
+
+_COLLAPSES: dict[str, Callable[[Step, torch.Tensor, Tokens, Reading], tuple[Part, ...]]] = {
+    "select": _read_pick,
+    "index": _read_pick,
+    "slice": _read_pick,
+    "gather": _read_pick,
+    "take_along_dim": _read_pick,
+    "mean": _read_mean,
+    "adaptive_avg_pool1d": _read_mean,
+    "adaptive_avg_pool2d": _read_mean,
+    "avg_pool2d": _read_mean,
+    "adaptive_avg_pool3d": _read_mean,
+    "avg_pool1d": _read_mean,
+    "sum": _read_sum,
+    "std": _read_deviation,
+    "var": _read_deviation,
+    "max": _read_max,
+    "adaptive_max_pool1d": _read_max,
+    "adaptive_max_pool2d": _read_max,
+    "max_pool1d": _read_max,
+    "max_pool2d": _read_max,
+    "matmul": _read_weighted,
+    "bmm": _read_weighted,
+    "einsum": _read_weighted,
+    "scaled_dot_product_attention": _read_weighted,
+    "multi_head_attention_forward": _read_weighted,
+    "flatten": _read_flatten,
+    "reshape": _read_flatten,
+    "view": _read_flatten,
+}
+_CHOOSES, _SUMS = {_read_max, _read_deviation}, {_read_mean, _read_sum}
+
+
+def averaged(part: Part, step: Step, reading: Reading) -> Part:
+    """A sum over tokens divided by their number is their mean."""
+    if not part.summed:
+        return part
+    part = replace(part, tensors=(*part.tensors[:1], step.last.outputs[0]))
+    constant = _constant_divisor(step)
+    if constant is not None and (constant != part.summed or part.kind is PoolingKind.MASKED_MEAN):
+        by = "the number of all positions" if constant == part.summed else f"{constant:g}"
+        rule = f"{part.rule}, divided by {by}"
+        return replace(part, kind=PoolingKind.OTHER, rule=rule, evidence=(*part.evidence, step), summed=0)
+    if part.positions.where is Where.BY_ROW:
+        rule = "sum over some positions, by a rule not recognized, divided by a number"
+        return replace(part, rule=rule, evidence=(*part.evidence, step), summed=0)
+    if part.kind is PoolingKind.MASKED_MEAN or any("mask" in name for name in inputs_beside(step, reading)):
+        kind, positions = PoolingKind.MASKED_MEAN, Positions(Where.NON_PAD)
+        rule = "mean over the positions that the mask keeps"
+    elif part.positions.where is Where.RANGE:
+        kind, positions, rule = PoolingKind.MEAN, part.positions, f"mean over {_range_words(part.positions)}"
+    else:
+        kind, positions, rule = PoolingKind.MEAN, ALL, f"mean over all positions{_and_padding(reading)}"
+    return replace(part, kind=kind, positions=positions, rule=rule, evidence=(*part.evidence, step), summed=0)
+
+
+def _constant_divisor(step: Step) -> float | None:
+    """The number that a division divides by, where the source has one and not a tensor."""
+    divisor = step.last.args[1] if len(step.last.args) > 1 else None
+    return float(divisor) if isinstance(divisor, int | float) else None
+
+
+def inputs_beside(step: Step, reading: Reading) -> set[str]:
+    """The names of the model inputs that reach a step beside the hidden states."""
+    derived = reading.head.derived
+    beside = [pair for operation in step.operations for pair in operation.inputs if id(pair[0]) not in derived]
+    return inputs_behind(beside, reading.execution)

@@ -1,0 +1,153 @@
+"""Changes that a head makes before it pools and takes back after it: the root of a mean of powers is not a mean."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+
+from headscope.errors import Unsupported
+from headscope.facts import Pooling, PoolingKind, PoolingPart
+from headscope.trace.record.recorder import Operation
+from headscope.trace.replay.changed_inputs import EVEN, ChangedInputs
+from headscope.trace.replay.picks import kept_positions
+from headscope.trace.replay.replay import Replay
+from headscope.trace.slice.stages import single_step
+
+_CLOSE = 1e-3
+_Vectors = list[torch.Tensor]
+
+
+def with_changes_taken_back(
+    pooling: Pooling, tensors: tuple[tuple[torch.Tensor, ...], ...], runs: ChangedInputs | None
+) -> Pooling:
+    """The pooling, in which a mean or a maximum of changed values that are changed back is no longer called one.
+
+    Where every position holds the same vector, a value from after the pooling is then one from before it. `tensors`
+    are those of each part, before and after its token axis disappears.
+    """
+    if runs is None or len(tensors) != len(pooling.parts):
+        return pooling
+    parts = []
+    for part, pair in zip(pooling.parts, tensors, strict=True):
+        if not pair or part.kind not in EVEN:
+            parts.append(part)
+            continue
+        try:
+            parts.append(_renamed(part, _Pooled(runs, pair[0], pair[1])))
+        except Unsupported:  # it cannot be run again, and what was read is not proven either
+            parts.append(part)
+    return _with_parts(pooling, tuple(parts))
+
+
+def _with_parts(pooling: Pooling, parts: tuple[PoolingPart, ...]) -> Pooling:
+    rule = pooling.rule
+    for old, new in zip(pooling.parts, parts, strict=True):
+        rule = rule if old == new else rule.replace(old.rule, new.rule, 1)
+    kind = parts[0].kind if len(parts) == 1 else pooling.kind
+    return replace(pooling, kind=kind, rule=rule, parts=parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pooled:
+    """The tensors before and after one token axis disappears, in the head that they belong to."""
+
+    runs: ChangedInputs
+    before: torch.Tensor
+    after: torch.Tensor
+
+    def earlier(self) -> Iterator[torch.Tensor]:
+        """The tensors with tokens from which `before` is made, the nearest first."""
+        graph = self.runs.execution.graph
+        indices = {item.index for item in self.runs.head.operations}
+        made = [item for item in graph.before(graph.producer(self.before)) if item.index in indices]
+        outputs = (output for item in sorted(made, key=_index, reverse=True) for output in item.outputs)
+        for tensor in (*outputs, *self.runs.head.hidden):
+            if tensor is not self.before and tensor.is_floating_point() and self.runs.axes.of(tensor):
+                yield tensor
+
+    def later(self) -> Iterator[tuple[Operation, torch.Tensor]]:
+        """The tensors as large as `after` that are made from it, the nearest first, each with what made it."""
+        following = self.runs.execution.graph.after(self.after)
+        for operation in self.runs.head.operations:
+            if operation.index in following:
+                for output in operation.outputs:
+                    if output.numel() == self.after.numel() and output.is_floating_point():
+                        yield operation, output
+
+
+def _index(operation: Operation) -> int:
+    return operation.index
+
+
+def _renamed(part: PoolingPart, pooled: _Pooled) -> PoolingPart:
+    """The part as what it is, where a later value is one from before the pooling."""
+    later, earlier = tuple(pooled.later()), tuple(pooled.earlier())
+    if not later or not earlier:
+        return part
+    usual, constant = pooled.runs.usual, pooled.runs.constant
+    plain = _rows(constant, pooled.after)
+    for operation, changed_back in later:
+        back = _rows(constant, changed_back)
+        if _is_close(back, plain) or _is_close(back, back[:, :1].expand_as(back)):
+            continue
+        for tensor in earlier:
+            held = _vectors(tensor, part, pooled, constant)
+            if held is None or not _is_close(_largest(held), _smallest(held)):
+                continue
+            if _is_close(back, _largest(held)) or _is_close(back, _largest(held).abs()):
+                rule = _true_rule(part, _vectors(tensor, part, pooled, usual), _rows(usual, changed_back), operation)
+                if rule != part.rule:
+                    return replace(part, kind=PoolingKind.OTHER, rule=rule)
+    return part
+
+
+def _true_rule(part: PoolingPart, held: _Vectors | None, back: torch.Tensor, operation: Operation) -> str:
+    """The rule in words that hold for the vectors before the changes, of which `back` is what comes out."""
+    if held is None:
+        return part.rule
+    if part.kind is not PoolingKind.MAX:
+        is_same = _is_close(back, torch.stack([row.mean(0) for row in held]))
+    elif _is_close(back, _smallest(held)):
+        return part.rule.replace("largest", "smallest", 1)
+    else:
+        is_same = _is_close(back, _largest(held))
+    transformed = f", of transformed values, then transformed back by {single_step(operation).name}"
+    return part.rule if is_same else f"{part.rule}{transformed}"
+
+
+def _rows(replay: Replay, tensor: torch.Tensor) -> torch.Tensor:
+    """The values of a tensor in a run, as [rows, features]."""
+    return replay.differentiable(tensor).detach().flatten(1)
+
+
+def _vectors(tensor: torch.Tensor, part: PoolingPart, pooled: _Pooled, replay: Replay) -> _Vectors | None:
+    """What a tensor holds at the positions of a part, [positions, features] for each row.
+
+    None where its features are not those of what comes out, or if its positions are unknown.
+    """
+    value = replay.differentiable(tensor).detach()
+    where = pooled.runs.axes.of(tensor)
+    count = math.prod(tensor.shape[axis] for axis in where)
+    try:
+        claimed = kept_positions(part.positions, pooled.runs.execution, count)
+    except ValueError:
+        return None
+    if 0 in where or len(claimed) != len(value) or value.numel() != pooled.after.numel() * count or not all(claimed):
+        return None
+    flat = value.movedim(where, tuple(range(1, len(where) + 1))).flatten(1, len(where)).flatten(2)
+    return [row[positions] for row, positions in zip(flat, claimed, strict=True)]
+
+
+def _largest(held: _Vectors) -> torch.Tensor:
+    return torch.stack([row.amax(0) for row in held])
+
+
+def _smallest(held: _Vectors) -> torch.Tensor:
+    return torch.stack([row.amin(0) for row in held])
+
+
+def _is_close(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.shape == other.shape and torch.allclose(one, other, rtol=_CLOSE, atol=_CLOSE)

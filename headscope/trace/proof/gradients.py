@@ -1,0 +1,465 @@
+"""Proof of a pooling by numbers: the gradient of the scores says which positions move them."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import torch
+
+from headscope.errors import Unsupported
+from headscope.facts import Pooling, PoolingKind, PoolingPart, Verification, Where
+from headscope.trace.batch.inputs import Row
+from headscope.trace.batch.probe_batch import Probe
+from headscope.trace.record.execution import Execution
+from headscope.trace.replay.changed_inputs import EVEN, ChangedInputs, Positions, keeps_equal_vectors
+from headscope.trace.replay.picks import kept_positions
+from headscope.trace.replay.replay import Replay, replay_head
+from headscope.trace.slice.axes import TokenAxes
+from headscope.trace.slice.head_slice import HeadSlice
+
+# In relation to the strongest gradient. A position that is not read has a gradient of exactly 0, while one that is read
+# among thousands of others, or through an almost closed gate, has a very small one: so the limit is far below rounding.
+_NEGLIGIBLE = 1e-9
+_PARTS_OF_AN_AXIS = (1 / 3, 2 / 3, 0, 1)
+"""Where along an axis single positions are looked at: not in the middle, which a reversal leaves in its place."""
+_NO_GRADIENT = "the scores depend on positions that no gradient leads to (rounded, compared or cut off)"
+
+
+class _WithoutGradient(Unsupported):
+    """A value depends on the positions that were claimed, and has no gradient that shows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Influence:
+    """For each row of the probe the positions whose hidden state moves the scores.
+
+    `length` positions stand along `axis` of the hidden states.
+    """
+
+    rows: tuple[Positions, ...]
+    length: int
+    axis: int
+    is_own_only: bool
+
+
+PartTensors = tuple[tuple[torch.Tensor, ...], ...]
+
+
+def verify_pooling(  # noqa: PLR0917 - a pooling is held against that many facts
+    execution: Execution,
+    head: HeadSlice,
+    pooling: Pooling,
+    axes: TokenAxes,
+    tensors: PartTensors = (),
+    runs: ChangedInputs | None = None,
+) -> Verification:
+    """Whether the gradients of a replayed head agree with the pooling that was read from its operations.
+
+    `tensors` are those of each part, before and after its token axis disappears: with them each part is held against
+    the gradients on its own, even if the others make no claim. `runs` are those of the head that were made already.
+    """
+    try:
+        runs = runs or ChangedInputs(execution, head, axes, replay_head(execution, head))
+        return _verified(pooling, tensors, runs)
+    except Unsupported as err:
+        return Verification(None, f"not determined: {err.message}", ())
+
+
+def _verified(pooling: Pooling, tensors: PartTensors, runs: ChangedInputs) -> Verification:
+    execution = runs.execution
+    influence = measure_influence(runs.usual, runs.head, runs.axes)
+    if influence is None:
+        return Verification(None, "not determined: the hidden states have no token axis to tell apart", ())
+    expected = _expected(pooling, execution)
+    sentence = _tell(influence, execution.probe)
+    if pooling.parts and _mixes_rows(runs.usual):
+        return Verification(False, "the scores of one row depend on the hidden states of other rows", influence.rows)
+    wrong = _wrong_part(execution, pooling, tensors, runs, influence)
+    if wrong:
+        return Verification(False, f"disagrees with the traced rule: {wrong}; by gradient: {sentence}", influence.rows)
+    if expected is None:
+        return Verification(None, f"the traced rule makes no claim to compare; by gradient: {sentence}", influence.rows)
+    fits = expected(influence)
+    if not fits and _lacks_gradients(pooling, influence, runs):
+        raise _WithoutGradient(f"{_NO_GRADIENT}; by gradient: {sentence}", "")
+    # Gradients show which positions count, not that they count alike: a weighted sum over all positions passes the
+    # first test as a mean, and only equal vectors tell the two apart.
+    agrees = fits and _is_even(pooling, runs, influence.axis)
+    verb = "agrees" if agrees else "disagrees"
+    return Verification(agrees, f"{verb} with the traced rule; by gradient: {sentence}", influence.rows)
+
+
+def _wrong_part(
+    execution: Execution, pooling: Pooling, tensors: PartTensors, runs: ChangedInputs, influence: Influence
+) -> str:
+    """What the numbers of one part contradict; "" where they contradict none."""
+    if len(tensors) != len(pooling.parts):
+        return ""
+    unseen: _WithoutGradient | None = None
+    for part, pair in zip(pooling.parts, tensors, strict=True):
+        if not pair or part.kind in _NO_CLAIM or part.positions.where not in _PLACES:
+            continue
+        try:
+            claimed = _claimed_rows((part,), execution, influence.length)
+        except ValueError:
+            continue
+        # Part by part: in a concatenation of a mean and the first token, all positions move the scores whatever the
+        # first token is, so the gradients of the whole head would let a wrong claim on one part pass.
+        try:
+            fault = _fault_of(part, (pair[0], pair[1]), claimed, runs, influence.axis)
+        except _WithoutGradient as err:  # a later part may be wrong all the same
+            unseen = err
+            continue
+        if fault:
+            return f"its part '{part.rule}' {fault}"
+    if unseen is not None:
+        raise unseen
+    return ""
+
+
+def _lacks_gradients(pooling: Pooling, influence: Influence, runs: ChangedInputs) -> bool:
+    """Whether the scores depend on the positions that the pooling claims and their gradients don't show."""
+    try:
+        claimed = _claimed_rows(pooling.parts, runs.execution, influence.length)
+    except ValueError:
+        return False
+    if pooling.kind is PoolingKind.MAX:  # which of them a row reads is chance
+        claimed = tuple(seen or row for row, seen in zip(claimed, influence.rows, strict=True))
+        return _depends_unseen(runs.execution.logits, claimed, influence.rows, runs, influence.axis, enough=any)
+    return _depends_unseen(runs.execution.logits, claimed, influence.rows, runs, influence.axis)
+
+
+def _depends_unseen(  # noqa: PLR0917 - a dependence is looked for in that many places
+    tensors: tuple[torch.Tensor, ...],
+    claimed: tuple[Positions, ...],
+    found: tuple[Positions, ...],
+    runs: ChangedInputs,
+    axis: int,
+    enough: Callable[[Iterable[bool]], bool] = all,
+) -> bool:
+    """Whether tensors change with the positions that are claimed and that their gradients don't show.
+
+    Those of a sign or a rounded number are zero, and so are those of a value that is cut off below zero. `enough` says
+    of the positions of a row whether all of them have to.
+    """
+    if len(claimed) != len(found) or any(set(seen) - set(row) for row, seen in zip(claimed, found, strict=True)):
+        return False
+    unseen = [set(row) - set(seen) for row, seen in zip(claimed, found, strict=True)]
+    changes = {at: runs.depends_on(tensors, at, axis) for at in sorted(set().union(*unseen))}
+    if any(len(rows) != len(unseen) for rows in changes.values()):
+        return False
+    return any(unseen) and all(enough(changes[at][row] for at in places) for row, places in enumerate(unseen) if places)
+
+
+def _fault_of(
+    part: PoolingPart,
+    pair: tuple[torch.Tensor, torch.Tensor],
+    claimed: tuple[Positions, ...],
+    runs: ChangedInputs,
+    axis: int,
+) -> str:
+    """What is wrong with one part whose tensors before and after the collapse are known; "" for nothing.
+
+    A part reads no position that it does not name, and all of them where it is not a maximum. A maximum is one over
+    positions as they are: none holds something of others already, and padding wins it where it takes part. What each
+    position of a mean or a maximum holds alike is what comes out.
+    """
+    replay = runs.usual
+    before, after = (replay.differentiable(tensor) for tensor in pair)
+    is_in_place = before.shape[: axis + 1] == replay.hidden[0].shape[: axis + 1]
+    where = runs.axes.of(pair[0])
+    found = tuple(_positions(row, axis) for row in _row_gradients(replay, (after,)))
+    if part.kind is PoolingKind.MAX:
+        # Each feature of a maximum takes its gradient from one position, and chance decides which. So the positions
+        # that are seen can only be fewer than those claimed; what the maximum could have read is seen before it.
+        held = tuple(_positions(row, axis) for row in _row_gradients(replay, (before,)))
+        fits = all(set(row) <= set(named) for row, named in zip(found, claimed, strict=True))
+        fits = fits and all(set(named) <= set(row) for row, named in zip(held, claimed, strict=True))
+        reads = _reads_itself(before, replay, axis) if is_in_place else _reads_one(before, where, replay, axis)
+        if not (fits and reads):
+            if _depends_unseen((pair[0],), claimed, held, runs, axis):
+                raise _WithoutGradient(_NO_GRADIENT, "")
+            return "reads other positions"
+        if not _padding_wins_as_claimed(pair[1], claimed, runs, axis):
+            return "is wrong about padding"
+    elif found != claimed:
+        if _depends_unseen((pair[1],), claimed, found, runs, axis):
+            raise _WithoutGradient(_NO_GRADIENT, "")
+        return "reads other positions"
+    if part.kind in EVEN:
+        before, after = (runs.constant.differentiable(tensor).detach() for tensor in pair)
+        if not keeps_equal_vectors(before, after, (axis,) if is_in_place else where, claimed):
+            return "does not count its positions alike"
+    return ""
+
+
+def _padding_wins_as_claimed(
+    after: torch.Tensor, claimed: tuple[Positions, ...], runs: ChangedInputs, axis: int
+) -> bool:
+    """Whether a maximum reads padding that is made large exactly where it is claimed to; True without padded texts."""
+    probe, shape = runs.execution.probe, runs.usual.hidden[0].shape
+    if axis != 1 or len(probe.rows) != len(claimed) or shape[:2] != (len(claimed), probe.length):
+        return True
+    gradients = [_row_gradients(loud, (loud.differentiable(after),)) for loud in runs.loud_for(after)]
+    for row, positions, *found in zip(probe.rows, claimed, *gradients, strict=True):
+        padding = {*range(row.first), *range(row.last + 1, probe.length)}
+        read = {at for gradient in found for at in _positions(gradient, axis)}
+        if found and padding and bool(padding & set(positions)) != bool(padding & read):
+            return False
+    return True
+
+
+def _mixes_rows(replay: Replay) -> bool:
+    """Whether the scores of the last row depend on the hidden states of another: a recurrence may end in it."""
+    scores, hidden = replay.logits[0], replay.hidden[0]
+    if not scores.requires_grad or not scores.dim() or scores.shape[0] != hidden.shape[0]:
+        return False
+    # The last row, because a recurrence over the batch (a head that forgot batch_first) reaches only later rows.
+    with torch.enable_grad():
+        gradients = _gradients(_random_sum(scores[-1]), replay.hidden)
+    same_rows = [item for item in gradients if item is not None and item.shape[:1] == hidden.shape[:1]]
+    return any(bool((item[:-1].abs() > _NEGLIGIBLE * item.abs().max().clamp(min=1e-30)).any()) for item in same_rows)
+
+
+def with_weighed_positions(
+    pooling: Pooling, execution: Execution, head: HeadSlice, axes: TokenAxes, replay: Replay | None
+) -> Pooling:
+    """A weighted sum with the positions whose weight is not zero, by its gradients: a mask may leave padding out.
+
+    The operations alone don't show it: a mask reaches the weights multiplied, added as a large negative number or
+    filled in. The pooling is returned as it is where it is not a single weighted sum over tokens, or where it cannot be
+    replayed.
+    """
+    if replay is None or pooling.kind is not PoolingKind.WEIGHTED:
+        return pooling
+    try:
+        influence, probe = measure_influence(replay, head, axes), execution.probe
+    except Unsupported:
+        return pooling
+    if influence is None or influence.length != probe.length:
+        return pooling
+    # Exact rows on a batch whose rows are padded differently: a mask that happens to fit one row does not fit all.
+    part = pooling.parts[0]
+    if influence.rows == tuple(tuple(range(row.first, row.last + 1)) for row in probe.rows):
+        positions, word = replace(part.positions, where=Where.NON_PAD), "padding left out"
+    elif all(row == tuple(range(influence.length)) for row in influence.rows):
+        positions, word = part.positions, "padding included"
+    else:
+        return pooling
+    part = replace(part, positions=positions, rule=f"{part.rule}, {word}")
+    return replace(pooling, tokens=(positions.text,), rule=f"{pooling.rule}, {word}", parts=(part,))
+
+
+def measure_influence(replay: Replay, head: HeadSlice, axes: TokenAxes) -> Influence | None:
+    """Which positions of the hidden states the scores of each row depend on; None without a token axis.
+
+    Raises Unsupported where no gradient reaches the hidden states.
+    """
+    axis = _token_axis(head, axes)
+    if axis is None:
+        return None
+    rows = tuple(_positions(gradient, axis) for gradient in _row_gradients(replay))
+    length = replay.hidden[0].shape[axis]
+    return Influence(rows, length, axis, _is_own_only(replay, axes, axis))
+
+
+def _token_axis(head: HeadSlice, axes: TokenAxes) -> int | None:
+    """The first token axis of the first hidden states that is not the batch's."""
+    if not head.hidden:
+        return None
+    return next((axis for axis in axes.of(head.hidden[0]) if axis), None)
+
+
+@torch.enable_grad()
+def _row_gradients(replay: Replay, values: tuple[torch.Tensor, ...] | None = None) -> list[torch.Tensor]:
+    """The gradient of a random sum of each row's scores with respect to the first hidden states of that row.
+
+    `values` are other tensors of the head to take instead of the scores.
+    """
+    hidden = replay.hidden[0]
+    score = sum((_random_sum(value) for value in values or replay.logits), torch.zeros(()))
+    if not score.requires_grad:
+        raise Unsupported("no gradient reaches the hidden states from the scores, so nothing can be compared", "")
+    gradients = _gradients(score, replay.hidden)
+    total = sum((item.abs() for item in gradients if item is not None and item.shape == hidden.shape), hidden * 0)
+    return list(total.detach())
+
+
+def _gradients(score: torch.Tensor, hidden: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor | None, ...]:
+    try:
+        return torch.autograd.grad(score, hidden, allow_unused=True, retain_graph=True)
+    except RuntimeError as err:
+        raise Unsupported(f"a gradient can't be computed: {err}", "") from err
+
+
+def _random_sum(logits: torch.Tensor) -> torch.Tensor:
+    # A plain sum would hide scores that add up to a constant: those of a softmax always sum to 1, so it has no
+    # gradient, and the proof would find that no position is read.
+    weights = torch.randn(logits.shape, generator=torch.Generator().manual_seed(7))
+    return (logits.float() * weights).sum()
+
+
+def _positions(gradient: torch.Tensor, axis: int) -> Positions:
+    """Positions along `axis` (of the batched tensor) whose gradient is not zero."""
+    strength = gradient.movedim(axis - 1, 0).flatten(1).abs().sum(1)
+    return tuple(int(at) for at in (strength > _NEGLIGIBLE * max(float(strength.max()), 1e-30)).nonzero().flatten())
+
+
+@torch.enable_grad()
+def _is_own_only(replay: Replay, axes: TokenAxes, axis: int) -> bool:
+    """Whether the score at one position depends on the hidden state of that position alone.
+
+    The scores may have fewer positions than the hidden states: the tokens of a text before the patches of its image.
+    """
+    scores = replay.logits[0]
+    has_positions = scores.dim() > axis and scores.shape[axis] == replay.hidden[0].shape[axis]
+    return (has_positions or axis in axes.of(scores)) and _reads_itself(scores, replay, axis)
+
+
+def _reads_itself(value: torch.Tensor, replay: Replay, axis: int) -> bool:
+    """Whether what is at one position of `value` depends on the hidden state of that position alone."""
+    if not value.requires_grad:
+        return False
+    for part in _PARTS_OF_AN_AXIS:
+        at = int(part * (value.shape[axis] - 1))
+        rows = _rows_read(value.select(axis, at), replay, axis)
+        if any(row not in ((at,), ()) for row in rows):
+            return False
+        if any(rows):
+            return True
+    return False  # none of these is among those that are read
+
+
+def _reads_one(value: torch.Tensor, axes: tuple[int, ...], replay: Replay, axis: int) -> bool:
+    """Whether one place of `value`, whose axes are others than the hidden states', holds one position of each row.
+
+    The first place that holds anything decides: a mask may have filled in others.
+    """
+    if not axes or not value.requires_grad:
+        return False
+    for part in _PARTS_OF_AN_AXIS:
+        place = value
+        for at in sorted(axes, reverse=True):
+            place = place.select(at, int(part * (value.shape[at] - 1)))
+        rows = _rows_read(place, replay, axis)
+        if any(rows):
+            return all(len(row) <= 1 for row in rows)
+    return False
+
+
+def _rows_read(value: torch.Tensor, replay: Replay, axis: int) -> list[Positions]:
+    """For each row the positions of the first hidden states that `value` depends on; none where it depends on none."""
+    (gradient,) = _gradients(_random_sum(value), replay.hidden[:1])
+    return [_positions(row, axis) for row in gradient] if gradient is not None else []
+
+
+def _expected(pooling: Pooling, execution: Execution) -> Callable[[Influence], bool] | None:
+    """What the gradients must show for a pooling; None where its parts do not say which positions they read."""
+    if pooling.kind in _SPECIAL:
+        return _SPECIAL[pooling.kind](execution.probe)
+    if any(part.kind in _NO_CLAIM or part.positions.where not in _PLACES for part in pooling.parts):
+        return None
+    if any(part.kind is PoolingKind.MAX for part in pooling.parts):
+        return None
+
+    def claim(influence: Influence) -> bool:
+        try:
+            return influence.rows == _claimed_rows(pooling.parts, execution, influence.length)
+        except ValueError:
+            return False
+
+    return claim if pooling.parts else None
+
+
+def _claimed_rows(parts: tuple[PoolingPart, ...], execution: Execution, length: int) -> tuple[Positions, ...]:
+    """For each row all positions that one of the parts reads."""
+    rows = [kept_positions(part.positions, execution, length) for part in parts]
+    return tuple(tuple(sorted({at for part in rows for at in part[row]})) for row in range(len(rows[0])))
+
+
+_NO_CLAIM = {PoolingKind.WEIGHTED, PoolingKind.OTHER, PoolingKind.NONE}
+_PLACES = {
+    Where.INDEX, Where.RANGE, Where.FIRST_NON_PAD, Where.LAST_NON_PAD, Where.AFTER_LAST_NON_PAD, Where.EOS, Where.ALL,
+    Where.NON_PAD,
+}  # fmt: skip
+
+
+def _is_even(pooling: Pooling, runs: ChangedInputs, axis: int) -> bool:
+    """For means and maxima: when every position holds the same vector, each counts alike and every row scores alike.
+
+    A mean of equal vectors is that vector however many are padding: a sum, a weighted mean, or a maximum in which zeros
+    compete is found out.
+    """
+    if pooling.kind not in EVEN:
+        return True
+    replay = runs.constant
+    scores = [logits.detach().flatten(1) for logits in replay.logits if logits.shape[0] == runs.execution.probe.batch]
+    if not all(torch.allclose(item, item[:1].expand_as(item), rtol=1e-3, atol=1e-4) for item in scores):
+        return False
+    if pooling.kind is PoolingKind.MAX:  # of equal values any may be the largest
+        return True
+    strengths = [row.movedim(axis - 1, 0).flatten(1).abs().sum(1) for row in _row_gradients(replay)]
+    kept = [row[row > _NEGLIGIBLE * row.max().clamp(min=1e-30)] for row in strengths]
+    return all(torch.allclose(row, row[:1].expand_as(row), rtol=1e-2) for row in kept)
+
+
+Claim = Callable[[Influence], bool]
+
+
+def _masked(probe: Probe) -> Claim:
+    """Exactly the real positions move the scores; for frames their number is the base model's own affair."""
+    if not probe.rows:
+        return lambda influence: (
+            all(row == tuple(range(len(row))) for row in influence.rows)
+            and (len({len(row) for row in influence.rows}) > 1)
+        )
+    return lambda influence: influence.rows == tuple(tuple(range(row.first, row.last + 1)) for row in probe.rows)
+
+
+def _some(probe: Probe) -> Claim:
+    """Of a maximum each feature reads one position: several positions move the scores, which ones is chance."""
+    return lambda influence: all(row for row in influence.rows)
+
+
+def _own(probe: Probe) -> Claim:
+    return lambda influence: influence.is_own_only
+
+
+_SPECIAL: dict[PoolingKind, Callable[[Probe], Claim]] = {
+    PoolingKind.MASKED_MEAN: _masked,
+    PoolingKind.MAX: _some,
+    PoolingKind.NONE: _own,
+}
+"""Kinds whose claim is more than a list of positions."""
+
+
+def _tell(influence: Influence, probe: Probe) -> str:
+    """The positions in words, from the gradients alone."""
+    rows, length = influence.rows, influence.length
+    if influence.is_own_only:
+        return "the score of each position depends on that position alone"
+    for claim, words in _WORDS:
+        if probe.rows and rows == tuple(_within(claim(row, length), length) for row in probe.rows):
+            return words
+    if all(row == tuple(range(length)) for row in rows):
+        return f"all {length} positions"
+    if len(set(rows)) == 1 and len(rows[0]) == 1:
+        ends = {(0,): "only the first position", (length - 1,): "only the last position"}
+        return ends.get(rows[0], f"only position {rows[0][0]} of {length}")
+    counts = sorted({len(row) for row in rows})
+    return f"{' or '.join(map(str, counts))} of {length} positions a row"
+
+
+def _within(positions: Positions, length: int) -> Positions:
+    """The positions, the last one instead of one past the end."""
+    return tuple(min(at, length - 1) for at in positions)
+
+
+_WORDS: tuple[tuple[Callable[[Row, int], Positions], str], ...] = (
+    (lambda row, length: (0,), "only the first position, padding or not"),
+    (lambda row, length: (length - 1,), "only the last position, padding or not"),
+    (lambda row, length: (row.last,), "only the last position that is not padding"),
+    (lambda row, length: (row.eos,), "only the position of the end token"),
+    (lambda row, length: (row.last + 1,), "only the position after the last that is not padding"),
+    (lambda row, length: (row.first,), "only the first position that is not padding"),
+    (lambda row, length: tuple(range(row.first, row.last + 1)), "exactly the positions that are not padding"),
+)

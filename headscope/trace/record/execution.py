@@ -1,0 +1,325 @@
+"""One run of a model's own forward: the graph, the logits, and what had to be helped along."""
+
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import cached_property
+from inspect import signature
+from threading import RLock
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from headscope.errors import HeadscopeError, Unsupported
+from headscope.facts import Task
+from headscope.trace.batch.probe_batch import Probe, build_probe
+from headscope.trace.record.engine import ShapeOnlyMode
+from headscope.trace.record.names import ModelNames
+from headscope.trace.record.outputs import read_outputs
+from headscope.trace.record.randomness import OwnRandomness
+from headscope.trace.record.recorder import Graph, Recorder, recording
+from headscope.trace.record.untouched import configurations, untouched
+from headscope.upstream.torch import autocast_on_meta
+from headscope.upstream.transformers import watching
+
+_ONE_AT_A_TIME = RLock()
+"""A run puts the model into evaluation mode and back: two in parallel would each restore what the other set."""
+_NO_PAD_TOKEN = "no pad token is set: a batch of more than one text fails"
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What one forward ran. `logits` are the score tensors; `loss` is None where the forward gave none.
+
+    `others` are the score tensors of other heads, by name. `reads_problem_type` says whether the forward read that
+    field of the configuration for its loss; None where it computed none. `fails_without_pad` is how the run fails
+    without the pad token that headscope set for it; "" where it set none. `draws_from` names a generator outside
+    PyTorch from which a forward that is not of Transformers drew; "" where it drew from none. `output` is the name of
+    the scores that were requested.
+    """
+
+    model: nn.Module
+    probe: Probe
+    graph: Graph
+    logits: tuple[torch.Tensor, ...]
+    loss: torch.Tensor | None
+    notes: tuple[str, ...] = ()
+    others: tuple[tuple[str, torch.Tensor], ...] = ()
+    reads_problem_type: bool | None = None
+    fails_without_pad: str = ""
+    draws_from: str = ""
+    output: str | None = None
+
+    @property
+    def has_lent_token(self) -> bool:
+        """Whether headscope set a pad token for this run."""
+        return bool(self.fails_without_pad)
+
+    @cached_property
+    def names(self) -> ModelNames:
+        """The names of the model's modules, parameters and buffers."""
+        return ModelNames(self.model)
+
+
+def run_forward(
+    model: nn.Module,
+    probe: Probe,
+    *,
+    hint: str,
+    lend: bool = True,
+    output: str | None = None,
+    fails_without_pad: str = "",
+) -> Execution:
+    """The one way to run a forward: of a skeleton or of real weights, on a probe or on somebody's inputs.
+
+    `model` is left as it was. Labels are passed where it takes them. With `lend`, a model without a pad token gets one
+    for the length of the run, and a note reports it. `fails_without_pad` is how another run of this class and
+    configuration failed without one: then the run with one comes first. `output` names the scores where the forward
+    returns several. Raises Unsupported, with `hint`, where the forward fails (`SystemExit` is a failure,
+    `KeyboardInterrupt` passes), and where it returns no scores.
+    """
+    probe = replace(probe, inputs=_moved(probe.inputs, model), labels=_moved(probe.labels, model))
+    failure: BaseException | None = None
+    for attempt in _with_other_labels(probe, model):
+        expected = _run_padded(model, attempt, output, fails_without_pad) if lend and fails_without_pad else None
+        if expected is not None:
+            return expected
+        execution = _attempt(model, attempt, output)
+        if isinstance(execution, Execution):
+            return execution
+        failure = execution
+        # Only after a failure: a model that runs without a pad token is shown as it is, with no setting that its user
+        # lacks.
+        padded = _run_padded(model, attempt, output, _sentence(failure))
+        if padded is None:
+            continue
+        if not lend:
+            hint = "set pad_token_id in config.json to the tokenizer's pad token, or give one input at a time"
+            break
+        return padded
+    assert failure is not None
+    if isinstance(failure, HeadscopeError):
+        raise failure
+    tried = f"{_shapes_tried(probe)}{_left_out(model, probe)}"
+    raise Unsupported(f"the forward of {type(model).__name__} fails ({_sentence(failure)}); {tried}", hint) from failure
+
+
+def run_unrecorded(model: nn.Module, inputs: Mapping[str, Any]) -> Any:
+    """What the forward of a model with real weights returns, sooner than `run_forward` and without its graph.
+
+    `model` is left as it was. Raises whatever the forward raises.
+    """
+    with _ONE_AT_A_TIME, untouched(model), torch.no_grad(), OwnRandomness():
+        return model(**inputs)
+
+
+def run_on_probe(
+    model: PreTrainedModel,
+    task: Task,
+    avoid: frozenset[int] = frozenset(),
+    turn: int = 0,
+    *,
+    hint: str,
+    output: str | None = None,
+    with_labels: bool = True,
+    fails_without_pad: str = "",
+) -> Execution:
+    """The forward on a probe batch; where it fails on texts alone and takes images too, on texts with images.
+
+    Raises Unsupported, for the first of both, where neither runs.
+    """
+
+    def attempt(*, with_image: bool) -> Execution:
+        probe = build_probe(model, task, avoid, turn, with_image=with_image)
+        asked = probe if with_labels else replace(probe, labels={})
+        return run_forward(model, asked, hint=hint, output=output, fails_without_pad=fails_without_pad)
+
+    try:
+        return attempt(with_image=False)
+    except Unsupported as err:
+        takes_both = {"input_ids", "pixel_values"} <= signature(model.forward).parameters.keys()
+        if not takes_both or model.main_input_name != "input_ids":
+            raise
+        try:
+            return attempt(with_image=True)
+        except Unsupported:  # what it said of the texts stands
+            raise err from None
+
+
+def _with_other_labels(probe: Probe, model: nn.Module) -> Iterator[Probe]:
+    """`probe`, then with class ids as labels where its own are numbers, which not every loss takes, then without."""
+    yield probe
+    if any(isinstance(value, torch.Tensor) and value.is_floating_point() for value in probe.labels.values()):
+        ids = {name: torch.zeros(probe.sizes.batch, dtype=torch.long) for name in probe.labels}
+        yield replace(probe, labels=_moved(ids, model))
+    if probe.labels:
+        yield replace(probe, labels={})
+
+
+def _attempt(
+    model: nn.Module, probe: Probe, output: str | None, token: int | None = None
+) -> Execution | Exception | SystemExit:
+    """One run, with `token` as pad token where one is given; what it raised where it failed."""
+    try:
+        with _ONE_AT_A_TIME, untouched(model):
+            for config in () if token is None else _without_pad_token(model):
+                config.pad_token_id = token
+            return _run(model, probe, output)
+    except (Exception, SystemExit) as err:  # whatever a forward raises means that it failed
+        return err
+
+
+def _run_padded(model: nn.Module, probe: Probe, output: str | None, failure: str) -> Execution | None:
+    """The run with a pad token that the model does not have; None where that is not what was missing.
+
+    `failure` is how a run without it failed.
+    """
+    token = _token_to_lend(model)
+    if token is None or "input_ids" not in probe.inputs:
+        return None
+    execution = _attempt(model, _with_padding(probe, token), output, token)
+    if not isinstance(execution, Execution):
+        return None
+    return replace(execution, notes=(f"{_NO_PAD_TOKEN} ({failure}); {_lent(model)}",), fails_without_pad=failure)
+
+
+def lacks_pad_token(model: nn.Module) -> bool:
+    """Whether a model of texts has no pad token, so that its forward may fail without one."""
+    return bool(_without_pad_token(model))
+
+
+def _token_to_lend(model: nn.Module) -> int | None:
+    """The last token of the vocabulary, as a pad token for a model that has none; None where none is missing."""
+    sizes = [config.vocab_size for config in _without_pad_token(model)]
+    return min(sizes) - 1 if sizes else None
+
+
+def _lent(model: nn.Module) -> str:
+    return f"what is shown was seen with pad_token_id={_token_to_lend(model)}, which headscope set for its own run"
+
+
+def _run(model: nn.Module, probe: Probe, output: str | None) -> Execution:
+    states = _states_outside(model)
+    # No gradients: the graph of PyTorch would keep every result of the base model. The proofs need gradients of the
+    # head alone, and get them from a replay.
+    with recording() as recorder, watching("problem_type") as reads, torch.no_grad(), _engine(model, recorder):
+        returned = model(**probe.inputs, **probe.labels)
+        returned = recorder.graph.memory.renewed_output(returned)
+    found = read_outputs(model, returned, recorder.graph, output)
+    recorder.finish(found.scores)
+    read = True if reads else None if found.loss is None else False
+    drawn = (name for name, state in _states_outside(model).items() if state != states.get(name, state))
+    return Execution(
+        model,
+        probe,
+        recorder.graph,
+        found.scores,
+        found.loss,
+        others=found.others,
+        reads_problem_type=read,
+        draws_from=next(drawn, ""),
+        output=output,
+    )
+
+
+def _states_outside(model: nn.Module) -> dict[str, Any]:
+    """The states of the random generators of Python and NumPy, by name, for a model that is not of Transformers."""
+    if type(model).__module__.startswith("transformers."):
+        return {}
+    return {"Python's random module": random.getstate(), "NumPy": repr(np.random.get_state(legacy=False))}
+
+
+def _moved(values: dict[str, Any], model: nn.Module) -> dict[str, Any]:
+    """`values` on the model's device; those for a shape-only run stay where they are."""
+    device = next((tensor.device for tensor in model.parameters()), None)
+    if device is None or is_shape_only(model):
+        return values
+    return {name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in values.items()}
+
+
+def _shapes_tried(probe: Probe) -> str:
+    """The shapes of the inputs, and before them those that the caller gave where they were stretched."""
+    if probe.examples is None:
+        return f"tried: {_named_shapes(probe.inputs)}"
+    return f"given: {_named_shapes(probe.examples)}; stretched for the trace to {_named_shapes(probe.inputs)}"
+
+
+def _named_shapes(inputs: Mapping[str, Any]) -> str:
+    shapes = {name: list(value.shape) if hasattr(value, "shape") else "" for name, value in inputs.items()}
+    return ", ".join(f"{name} {shape}".strip() for name, shape in shapes.items()) or "no inputs"
+
+
+def _left_out(model: nn.Module, probe: Probe) -> str:
+    """The arguments that a forward names and did not get; "" for a model of Transformers, which names very many."""
+    if isinstance(model, PreTrainedModel):
+        return ""
+    try:
+        arguments = signature(model.forward).parameters.values()
+    except (TypeError, ValueError):  # a forward that is not written in Python
+        return ""
+    named = [item.name for item in arguments if item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY)]
+    missing = [name for name in named if name not in probe.inputs]
+    return f"; the forward also takes {', '.join(missing)}" if missing else ""
+
+
+@contextmanager
+def _engine(model: nn.Module, recorder: Recorder) -> Iterator[None]:
+    """Shape-only execution for a model on the meta device; a model with real weights runs as it is."""
+    if is_shape_only(model):
+        with autocast_on_meta(), ShapeOnlyMode(recorder.note_guess):
+            yield
+    else:
+        with OwnRandomness():
+            yield
+
+
+def is_shape_only(model: nn.Module) -> bool:
+    """Whether `model` has parameters without values: some of a skeleton's may be real all the same."""
+    return any(parameter.is_meta for parameter in model.parameters())
+
+
+def _without_pad_token(model: nn.Module) -> tuple[PreTrainedConfig, ...]:
+    """The configurations of texts in `model` that name no pad token."""
+    return tuple(config for config in configurations(model) if _lacks_pad_token(config))
+
+
+def _lacks_pad_token(config: PreTrainedConfig) -> bool:
+    size = getattr(config, "vocab_size", None)
+    return isinstance(size, int) and size > 1 and getattr(config, "pad_token_id", 0) is None
+
+
+def _with_padding(probe: Probe, token: int) -> Probe:
+    ids = probe.inputs["input_ids"].clone()
+    rows = ids.view(-1, ids.shape[-1])
+    for at, row in enumerate(probe.rows):
+        rows[at, : row.first] = token
+        rows[at, row.last + 1 :] = token
+    return replace(probe, inputs=probe.inputs | {"input_ids": ids}, given=probe.given - {"input_ids"})
+
+
+def _sentence(err: BaseException) -> str:
+    lines = str(err).strip().splitlines()
+    return f"{type(err).__name__}: {lines[0]}" if lines else type(err).__name__
+
+
+def meta_copy(model: nn.Module) -> nn.Module | None:
+    """`model` with parameters on the meta device; None for one that is there already or cannot be copied.
+
+    Buffers keep their values: a position or a mask that is computed from them decides what a head reads.
+    """
+    if is_shape_only(model):
+        return None
+    memo: dict[int, Any] = {
+        id(parameter): nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=False)
+        for parameter in model.parameters()
+    }
+    try:
+        copied: nn.Module = deepcopy(model, memo)
+    except Exception:  # a module that holds what cannot be copied: a lock, a generator, an open file
+        return None
+    return copied if is_shape_only(copied) else None

@@ -1,0 +1,208 @@
+"""What an indexing expression reads: its spelling, its operation, and the positions it picks in each row."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from headscope.trace.batch.probe_batch import Probe
+from headscope.trace.record.recorder import Operation
+
+_GATHERS = {"gather", "take_along_dim"}
+
+
+class Axes(Protocol):
+    """What knows the token axis of each tensor: `axes.TokenAxes`."""
+
+    def first(self, tensor: torch.Tensor) -> int | None:
+        """The first token axis of a tensor, or None."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """The position read in each row of the probe; `index` is the integer written in the source, if it is one.
+
+    `length` is the size of the axis: tokens of a text, or something else that is in a row (patches, entities).
+    """
+
+    positions: tuple[int, ...]
+    index: int | None
+    length: int = 0
+
+
+def index_items(operation: Operation) -> tuple[Any, ...]:
+    """The items of a `tensor[...]` expression, with the ellipsis spelled out."""
+    items = operation.args[1]
+    items = items if isinstance(items, tuple) else (items,)
+    consumed = sum(_axes_consumed(item) for item in items)
+    missing = operation.args[0].dim() - consumed
+    spelled: list[Any] = []
+    for item in items:
+        spelled.extend([slice(None)] * missing if item is Ellipsis else [item])
+    return tuple(spelled)
+
+
+def _axes_consumed(item: Any) -> int:
+    if item is None or item is Ellipsis:
+        return 0
+    if isinstance(item, torch.Tensor) and item.dtype == torch.bool:
+        return item.dim()
+    return 1
+
+
+INDEX_OPERATIONS = ("index", "select", "slice", "unsqueeze")
+
+
+def index_operation(operation: Operation) -> str:
+    """The name of what a `tensor[...]` does: `index`, `select`, `slice` or `unsqueeze`."""
+    items = index_items(operation)
+    if any(isinstance(item, torch.Tensor | list) for item in items):
+        return "index"
+    if any(isinstance(item, int) for item in items):
+        return "select"
+    return "slice" if any(isinstance(item, slice) and item != slice(None) for item in items) else "unsqueeze"
+
+
+def spell_index(operation: Operation) -> str:
+    """The expression as a reader would write it: `[:, 0]`, `[rows, positions]`."""
+    items = operation.args[1]
+    return spell_items(items if isinstance(items, tuple) else (items,))
+
+
+def spell_items(items: tuple[Any, ...]) -> str:
+    """The items of an index in brackets: `[:, 0]`."""
+    return "[" + ", ".join(_spell_item(item) for item in items) + "]"
+
+
+def _spell_item(item: Any) -> str:
+    match item:
+        case slice():
+            bounds = ["" if bound is None else str(bound) for bound in (item.start, item.stop)]
+            return ":".join(bounds) + ("" if item.step is None else f":{item.step}")
+        case torch.Tensor():
+            return "mask" if item.dtype == torch.bool else "indices"
+        case None:
+            return "None"
+        case _ if item is Ellipsis:
+            return "..."
+    return str(item)
+
+
+def item_on_axis(operation: Operation, axis: int) -> Any:
+    """What `operation` takes along `axis` of its first tensor: an integer, a slice, or a tensor or list of indices.
+
+    Reads `tensor[...]`, `select`, `narrow` and `index_select`; None where the axis is left whole.
+    """
+    if operation.name == "__getitem__":
+        kept = [item for item in index_items(operation) if item is not None]
+        item = kept[axis] if axis < len(kept) else None
+        return None if item == slice(None) else item
+    dimension, taken = _along_one_axis(operation)
+    return taken if dimension == axis else None
+
+
+def rows_on_last_axis(operation: Operation) -> tuple[int, ...] | None:
+    """The entries that an operation takes of the last axis of its first tensor; None where none are fixed."""
+    source = operation.args[0]
+    item = item_on_axis(operation, source.dim() - 1)
+    if isinstance(item, torch.Tensor) and not item.is_meta and not item.is_floating_point() and item.dim() <= 1:
+        item = item.tolist() if item.dtype is not torch.bool else None
+    items = item if isinstance(item, list) else [item]
+    if not items or not all(type(entry) is int for entry in items):
+        return None
+    size = source.shape[-1]
+    return tuple(entry % size for entry in items)
+
+
+def _along_one_axis(operation: Operation) -> tuple[int | None, Any]:
+    """The axis that `select`, `narrow` or `index_select` works on, and what it takes there."""
+    given = [*operation.args[1:], *operation.kwargs.values()]
+    integers = [value for value in given if isinstance(value, int)]
+    axis = integers[0] % operation.args[0].dim() if integers else None
+    match operation.name, integers:
+        case "select", [_, index]:
+            return axis, index
+        case "narrow", [_, start, length]:
+            return axis, slice(start, start + length)
+        case "index_select", [_]:
+            return axis, next((value for value in given if isinstance(value, torch.Tensor)), None)
+    return None, None
+
+
+def picked_positions(operation: Operation, name: str, probe: Probe, axes: Axes) -> Picked | None:
+    """The positions on the token axis that `operation` keeps, one per row; None if that is unknown."""
+    if name in _GATHERS:
+        return _picked_by_gather(operation, probe, axes)
+    return _picked_by_items(operation, probe, axes) if name in {"select", "index", "slice"} else None
+
+
+def _picked_by_items(operation: Operation, probe: Probe, axes: Axes) -> Picked | None:
+    source = operation.args[0]
+    items = index_items(operation) if operation.name == "__getitem__" else ()
+    mask = next((item for item in items if isinstance(item, torch.Tensor) and item.dtype == torch.bool), None)
+    if mask is not None:
+        return _picked_by_mask(mask, probe)
+    axis = axes.first(source)
+    if axis is None:
+        return None
+    item, size = item_on_axis(operation, axis), source.shape[axis]
+    if isinstance(item, slice):
+        kept = range(size)[item]
+        return _constant(_as_written(item, kept[0], size), size, probe) if len(kept) == 1 else None
+    if isinstance(item, int):
+        return _constant(item, size, probe)
+    return _picked_by_indices(_indices(item), size, is_by_row=_names_each_row(items, probe), probe=probe)
+
+
+def _picked_by_indices(indices: list[int] | None, size: int, *, is_by_row: bool, probe: Probe) -> Picked | None:
+    if indices is None or not (len(indices) == 1 or is_by_row):
+        return None
+    return _constant(indices[0], size, probe) if len(indices) == 1 else _per_row(indices, size, probe)
+
+
+def _as_written(item: slice, position: int, size: int) -> int:
+    """A position counted as the slice counts it: `[-1:]` is -1."""
+    return position - size if isinstance(item.start, int) and item.start < 0 else position
+
+
+def _indices(item: Any) -> list[int] | None:
+    """The numbers of a tensor or list of indices; None where their values are not known."""
+    if isinstance(item, torch.Tensor):
+        return None if item.is_meta else item.flatten().tolist()
+    if isinstance(item, list) and all(isinstance(value, int) and not isinstance(value, bool) for value in item):
+        return item
+    return None
+
+
+def _names_each_row(items: tuple[Any, ...], probe: Probe) -> bool:
+    """Whether the batch axis is indexed by every row in order: only then do the indices beside it go row by row."""
+    return bool(items) and _indices(items[0]) == list(range(probe.batch))
+
+
+def _picked_by_mask(mask: torch.Tensor, probe: Probe) -> Picked | None:
+    if mask.is_meta or mask.shape != (probe.batch, probe.length):
+        return None
+    found = [row.nonzero().flatten().tolist() for row in mask]
+    return Picked(tuple(positions[-1] for positions in found), None, probe.length) if all(found) else None
+
+
+def _picked_by_gather(operation: Operation, probe: Probe, axes: Axes) -> Picked | None:
+    index = next((leaf for leaf, _ in operation.inputs[1:] if not leaf.is_floating_point()), None)
+    if index is None or index.is_meta or index.shape[0] != probe.batch:
+        return None
+    rows = index.reshape(probe.batch, -1)
+    if not bool((rows == rows[:, :1]).all()):
+        return None
+    axis = axes.first(operation.args[0])
+    return None if axis is None else Picked(tuple(rows[:, 0].tolist()), None, operation.args[0].shape[axis])
+
+
+def _constant(index: int, size: int, probe: Probe) -> Picked:
+    return Picked(((index + size) % size,) * probe.batch, index, size)
+
+
+def _per_row(positions: list[int], size: int, probe: Probe) -> Picked | None:
+    if len(positions) != probe.batch:
+        return None
+    return Picked(tuple((position + size) % size for position in positions), None, size)

@@ -1,0 +1,84 @@
+"""Random numbers of one's own: what headscope draws never moves the generators of the process."""
+
+from functools import cache
+from typing import Any
+
+import torch
+
+from headscope.trace.record.trees import tensors_in
+from headscope.upstream.torch import TorchDispatchMode, argument_names, overloads
+
+
+class OwnRandomness(TorchDispatchMode):  # type: ignore[no-untyped-call]  # upstream has no annotations
+    """Random operators of this thread draw from generators that start at `seed`.
+
+    Saving and restoring the state of the process's generators would take numbers away from other threads.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # upstream has no annotations
+        self._seed = seed
+        self._generators: dict[torch.device, torch.Generator] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return self.run(func, args, kwargs or {})
+
+    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of the operator `func`."""
+        if not _is_random(func) or kwargs.get("generator") is not None:
+            return func(*args, **kwargs)
+        device = _device_of(args, kwargs)
+        if device.type == "meta" or _is_off(func, args, kwargs):
+            return func(*args, **kwargs)
+        overload = _overload_with_generator(func)
+        # A generator of our own: the state of the process belongs to the caller, whose training must draw the same
+        # numbers with and without an inspection in between.
+        if overload is not None:
+            return overload(*args, **kwargs, generator=self._generator(device))
+        return self._draw_from_the_process(func, args, kwargs, device)
+
+    def _generator(self, device: torch.device) -> torch.Generator:
+        if device not in self._generators:
+            self._generators[device] = torch.Generator(device).manual_seed(self._seed)
+        return self._generators[device]
+
+    def _draw_from_the_process(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], device: Any) -> Any:
+        """For the few operators that take no generator (a dropout fused into attention): put back right after."""
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            torch.manual_seed(self._seed)
+            return func(*args, **kwargs)
+
+
+@cache
+def _is_random(func: Any) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
+
+
+def _is_off(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether an operator draws nothing: attention without dropout, a dropout that is not training."""
+    values = argument_names(func)
+    values |= dict(zip(list(values), args, strict=False)) | kwargs
+    rates = [value for name, value in values.items() if "dropout" in name and isinstance(value, float | int)]
+    return values.get("train") is False or (bool(rates) and not any(rates))
+
+
+def _device_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
+    named = kwargs.get("device")
+    if named is not None:
+        return torch.device(named)
+    return next((tensor.device for tensor in tensors_in((args, kwargs))), torch.device("cpu"))
+
+
+def _overload_with_generator(func: Any) -> Any:
+    """The overload of a random operator that takes a generator beside the same arguments; None where none does."""
+    found = overloads(func, "*", "*_generator", "generator")
+    return next((item for item in found if _takes_generator(item, func)), None)
+
+
+def _takes_generator(overload: Any, func: Any) -> bool:
+    taken = argument_names(overload).keys()
+    return "generator" in taken and argument_names(func).keys() <= taken

@@ -1,0 +1,245 @@
+"""The recorded head run again, on real numbers: the same functions with the same arguments, floats made up.
+
+Hidden states and parameters are drawn at random; integers are those of the probe. What the head reads beside the
+hidden states (a mask made floating, a count of tokens) is computed again from the probe's integers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from headscope.errors import Unsupported
+from headscope.trace.record.execution import Execution
+from headscope.trace.record.randomness import OwnRandomness
+from headscope.trace.record.recorder import Operation, run_again
+from headscope.trace.slice.head_slice import HeadSlice
+from headscope.trace.slice.stages import place_of
+
+_MOST_SIDE_OPERATIONS = 2000
+_MOST_NUMBERS = 60_000_000
+"""Single precision, and as much again for gradients: half a gigabyte."""
+# The forward and its replay may run in other precisions and through other kernels, so equal scores differ a little. A
+# head that was recorded wrongly is off by far more.
+_RELATIVE, _ABSOLUTE = 1e-3, 1e-4
+# Larger numbers saturate a tanh, which then passes no gradient: with a spread of 5 the gradients of BERT's pooler
+# vanish in single precision, and the proof finds 0 of 11 positions.
+_SPREAD = 0.5
+_SEED = 20
+_DIFFERENT = "run again on the same hidden states, the recorded operations give other scores than the forward did"
+_CUTS_GRADIENT = {"detach", "data"}
+"""The same values without their gradient: the scores depend on the hidden states all the same."""
+
+
+@dataclass(slots=True)
+class Replay:
+    """One run of the head on real numbers: the hidden states it began with and the logits it came to."""
+
+    hidden: tuple[torch.Tensor, ...]
+    logits: tuple[torch.Tensor, ...]
+    machine: _Machine
+
+    def value(self, tensor: torch.Tensor, producer: int) -> torch.Tensor:
+        """The number that stood for a recorded tensor in this run."""
+        return _value(self.machine, tensor, producer).detach()
+
+    def differentiable(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The number that stood for a recorded tensor, as the operation that made it last left it, with its history."""
+        return _value(self.machine, tensor, self.machine.execution.graph.producer(tensor))
+
+    def run_again(
+        self, operations: tuple[Operation, ...], given: dict[int, torch.Tensor], output: torch.Tensor
+    ) -> torch.Tensor:
+        """The result `output` of recorded operations, with other values for the tensors in `given`, by their id."""
+        results, leaves = {**self.machine.results}, {**self.machine.leaves, **given}
+        machine = replace(self.machine, results=results, leaves=leaves)
+        for operation in operations:
+            _run(machine, operation)
+        return machine.results[id(output), operations[-1].index].detach()
+
+
+@dataclass(slots=True)
+class _Machine:
+    """`dtype` is that of all floats; None keeps the recorded ones."""
+
+    execution: Execution
+    head: HeadSlice
+    generator: torch.Generator
+    given: dict[int, torch.Tensor]
+    dtype: torch.dtype | None = torch.float32
+    results: dict[tuple[int, int], torch.Tensor] = field(default_factory=dict)
+    leaves: dict[int, torch.Tensor] = field(default_factory=dict)
+    done: set[int] = field(default_factory=set)
+
+
+def replay_head(
+    execution: Execution,
+    head: HeadSlice,
+    given: dict[int, torch.Tensor] | None = None,
+    *,
+    seed: int = _SEED,
+    exact: bool = False,
+    most: int | None = None,
+) -> Replay:
+    """Runs the slice again. `given` may hold other values for tensors, by their id: parameters, hidden states.
+
+    Floats are computed in single precision; with `exact` in the precision that was recorded. Raises Unsupported where
+    an operation cannot be run again, or the slice holds more numbers than `most`. Global random state is untouched.
+    """
+    _check_budget(execution, head, most or _MOST_NUMBERS)
+    dtype = None if exact else torch.float32
+    machine = _Machine(execution, head, torch.Generator().manual_seed(seed), given or {}, dtype)
+    needed = needed_operations(execution, head)
+    stale = next(iter(_stale(execution, needed)), None)
+    if stale is not None:
+        raise Unsupported(_told(stale), "")
+    hidden = {id(tensor): _leaf(machine, tensor).requires_grad_() for tensor in head.hidden}
+    wanted = [(tensor, execution.graph.producer(tensor)) for tensor in execution.logits]
+    with torch.enable_grad(), OwnRandomness(seed):
+        for index in needed:
+            _run(machine, execution.graph.operations[index])
+    logits = tuple(_value(machine, tensor, producer) for tensor, producer in wanted)
+    return Replay(tuple(hidden.values()), logits, machine)
+
+
+def unfaithful_reasons(execution: Execution, head: HeadSlice) -> tuple[str, ...]:
+    """Why the recorded head is not what the forward ran: memory written behind its back, or other scores than it gave.
+
+    The scores are compared for runs on the CPU in single or double precision, where the head draws no random numbers.
+    """
+    try:
+        needed = needed_operations(execution, head)
+        found = tuple(dict.fromkeys(map(_told, _stale(execution, needed))))
+        return found or (() if _gives_recorded_scores(execution, head) else (_DIFFERENT,))
+    except Unsupported:
+        return tuple(dict.fromkeys(map(_told, _stale(execution, [operation.index for operation in head.operations]))))
+
+
+def known_hidden(execution: Execution, head: HeadSlice) -> dict[int, torch.Tensor]:
+    """The numbers of the hidden states by their id; fewer where they have none, or were overwritten since."""
+    values = {id(tensor): execution.graph.memory.value(tensor) for tensor in head.hidden if _is_comparable(tensor)}
+    return {key: value.float() for key, value in values.items() if value is not None}
+
+
+def _gives_recorded_scores(execution: Execution, head: HeadSlice) -> bool:
+    made = (output for operation in head.operations for output in operation.outputs if output.is_floating_point())
+    if not all(map(_is_comparable, (*head.hidden, *made, *execution.logits))):
+        return True
+    known = known_hidden(execution, head)
+    if len(known) < len(head.hidden):  # one was overwritten since
+        return True
+    again = replay_head(execution, head, known)
+    if _all_close(again.logits, execution.logits):
+        return True
+    # A head that draws random numbers gives other scores for each seed. Then a difference says nothing against the
+    # record.
+    return not _all_close(again.logits, replay_head(execution, head, known, seed=_SEED + 1).logits)
+
+
+def _all_close(some: tuple[torch.Tensor, ...], others: tuple[torch.Tensor, ...]) -> bool:
+    return all(_is_close(one.detach().float(), other.detach().float()) for one, other in zip(some, others, strict=True))
+
+
+def _is_close(one: torch.Tensor, other: torch.Tensor) -> bool:
+    finite = other[other.isfinite()]
+    scale = max(float(finite.abs().max()), 1.0) if finite.numel() else 1.0
+    return torch.allclose(one, other, _RELATIVE, _ABSOLUTE * scale, equal_nan=True)
+
+
+def _is_comparable(tensor: torch.Tensor) -> bool:
+    return tensor.device.type == "cpu" and tensor.dtype in {torch.float32, torch.float64}
+
+
+def _stale(execution: Execution, needed: list[int]) -> list[Operation]:
+    return [execution.graph.operations[index] for index in needed if index in execution.graph.stale]
+
+
+def _told(operation: Operation) -> str:
+    where = place_of(operation)
+    return f"{where} uses memory that was written in place through another tensor, and headscope does not follow that"
+
+
+def _check_budget(execution: Execution, head: HeadSlice, most: int) -> None:
+    """Raises Unsupported where the numbers of the slice would not fit: its own parameters and results, all together."""
+    sizes = {id(tensor): tensor.numel() for operation in head.operations for tensor, _ in operation.inputs}
+    sizes |= {id(tensor): tensor.numel() for operation in head.operations for tensor in operation.outputs}
+    if sum(sizes.values()) > most:
+        raise Unsupported(f"the head holds {sum(sizes.values()):,} numbers, too many to be run again", "")
+
+
+def needed_operations(execution: Execution, head: HeadSlice) -> list[int]:
+    """Indices of the slice's operations and of the side branches that feed them, in execution order."""
+    # The hidden states are made up, so what made them is not run again: that would be the whole base model.
+    boundary = {id(tensor) for tensor in head.hidden}
+    found = {
+        operation.index
+        for operation in execution.graph.before(
+            *(operation.index for operation in head.operations),
+            through=lambda tensor, _: tensor.is_meta and id(tensor) not in boundary,  # real values need no second run
+        )
+    }
+    if len(found) > len(head.operations) + _MOST_SIDE_OPERATIONS:
+        raise Unsupported("the head reads too much of the base model beside the hidden states to be run again", "")
+    return sorted(found)
+
+
+def _run(machine: _Machine, operation: Operation) -> None:
+    def real(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return _value(machine, value, machine.execution.graph.producer(value))
+        if isinstance(value, torch.device):
+            return torch.device("cpu")
+        # A head that casts to half precision is replayed in single precision: the proofs compare to 1e-3, and rounding
+        # in float16 or bfloat16 can exceed that.
+        if isinstance(value, torch.dtype) and value.is_floating_point:
+            return machine.dtype or value
+        return value
+
+    try:
+        # The proofs ask what the scores depend on. A `detach` in the head cuts the gradient and not the dependence.
+        outputs = (real(operation.args[0]),) if operation.name in _CUTS_GRADIENT else run_again(operation, real)
+    except Exception as err:
+        raise Unsupported(f"{operation.name} cannot be run again on real numbers: {err}", "") from err
+    for recorded, output in zip(operation.outputs, outputs, strict=True):
+        machine.results[id(recorded), operation.index] = output
+
+
+def _value(machine: _Machine, tensor: torch.Tensor, producer: int) -> torch.Tensor:
+    if id(tensor) in machine.leaves:
+        return machine.leaves[id(tensor)]
+    known = machine.results.get((id(tensor), producer))
+    return _leaf(machine, tensor) if known is None else known
+
+
+def _leaf(machine: _Machine, tensor: torch.Tensor) -> torch.Tensor:
+    """A real tensor for one that nothing in the slice made; the same at every use."""
+    is_hidden = id(tensor) in {id(item) for item in machine.head.hidden}
+    made = machine.given.get(id(tensor))
+    if made is None and not tensor.is_meta and not is_hidden and not _proves_nothing(tensor):
+        held = machine.execution.graph.memory.value(tensor)
+        if held is None:
+            raise Unsupported("a value that the head reads was overwritten later", "")
+        return _as_computed(machine, held.detach(), tensor)
+    if made is None:
+        made = torch.randn(tensor.shape, generator=machine.generator, device="cpu") * _SPREAD
+        if not (isinstance(tensor, nn.Parameter) or is_hidden):
+            made = made.abs() + _SPREAD  # a buffer may be a variance
+        # Random integers would be indices out of range; 0 is one that every axis has.
+        if not (tensor.is_floating_point() or tensor.is_complex()):
+            made = torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu")
+    machine.leaves[id(tensor)] = _as_computed(machine, made.detach(), tensor)
+    return machine.leaves[id(tensor)]
+
+
+def _as_computed(machine: _Machine, value: torch.Tensor, recorded: torch.Tensor) -> torch.Tensor:
+    return value.to(machine.dtype or recorded.dtype) if value.is_floating_point() else value
+
+
+def _proves_nothing(tensor: torch.Tensor) -> bool:
+    """Whether a real parameter hides what the head reads: a matrix of zeros stops gradients, NaN equals nothing."""
+    if not (isinstance(tensor, nn.Parameter) and tensor.is_floating_point()):
+        return False
+    return (tensor.dim() > 1 and not bool(tensor.any())) or not bool(torch.isfinite(tensor).all())

@@ -1,0 +1,189 @@
+"""Padding invariance: do the scores of a short text change when it is padded to the length of a batch?"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from headscope.errors import Unsupported
+from headscope.facts import PaddingEffect, Task
+from headscope.facts.stored.tokenizer import AffectedTexts
+from headscope.trace.batch.inputs import MAKERS, Row, Sizes, text_config_of
+from headscope.trace.batch.probe_batch import LONGEST_TEXT, Probe
+from headscope.trace.record.execution import run_forward, run_on_probe, run_unrecorded
+from headscope.trace.record.outputs import usual_scores
+
+_LENGTHS = (9, 10)
+_PADDING = 4
+_CHOICES = 2
+# In relation to the largest score. Padding that is masked still changes the rounding, as sums have other lengths.
+_TOLERANCE = 1e-3
+_FEW_POSITIONS = 64
+SIDES = ("right", "left")
+
+
+def measure_padding(model: PreTrainedModel, task: Any) -> tuple[PaddingEffect, ...]:
+    """The effect of padding on each side, for a model with real (random) weights that reads whole texts.
+
+    Empty for models that read no texts or give a score to each token.
+    """
+    if not reads_padded_texts(type(model)):
+        return ()
+    pad = getattr(text_config_of(model.config), "pad_token_id", None)
+    if pad is None:
+        return tuple(PaddingEffect(side, None, reason="no pad token is set") for side in SIDES)
+    length = next(size for size in _LENGTHS if size != model.config.num_labels)  # told from the scores by its size
+    ids = MAKERS["input_ids"](model, Sizes(1, length), (Row(0, length - 1, length - 3),), task)
+    if ids is None or ids.dim() != len(("batch", "tokens")):
+        return ()
+    if task is Task.MULTIPLE_CHOICE:
+        ids = ids.unsqueeze(1).repeat(1, _CHOICES, 1)
+    alone = _scores(model, ids, torch.ones_like(ids))
+    if isinstance(alone, str):
+        return tuple(PaddingEffect(side, None, reason=alone) for side in SIDES)
+    if length in alone.shape:
+        return ()
+    return tuple(_effect(model, ids, pad, side, alone) for side in SIDES)
+
+
+def reads_padded_texts(cls: type[PreTrainedModel]) -> bool:
+    """Whether the forward of a class takes token ids and an attention mask."""
+    names = inspect.signature(cls.forward).parameters
+    return "input_ids" in names and "attention_mask" in names
+
+
+def measured_texts(
+    words: list[int], ends: tuple[list[int], list[int]], configured: int | None
+) -> tuple[tuple[AffectedTexts, list[list[int]]], ...]:
+    """Texts of ordinary words between the tokens at their ends, then some that hold another token as a word."""
+    first, last = ends
+    own = [] if configured is None else [[*words[:2], configured, *words[2:]], [*words, configured]]
+    return (AffectedTexts.ALL, [[*first, *words, *last]]), (
+        AffectedTexts.SOME,
+        [[*first, *text, *last] for text in own],
+    )
+
+
+def measure_ids(
+    configured: PreTrainedModel, right: PreTrainedModel, texts: Any, pad: int | None, side: str
+) -> tuple[AffectedTexts | None, str]:
+    """Which texts get other scores, alone or in a batch, or an error, because of the ids in a model's configuration.
+
+    `right` is the same model with the ids of the tokenizer, which pads with `pad` (None: it pads nothing) on a side.
+    """
+    for reach, group in texts:
+        for text in group:
+            for place, inputs in _runs(text, pad, side).items():
+                own, wanted = _scores(configured, *inputs), _scores(right, *inputs)
+                if isinstance(wanted, str):
+                    return None, f"with the tokenizer's ids the model raises {wanted}"
+                if isinstance(own, str):
+                    return reach, f"{place} raise {own}"
+                if (own - wanted).abs().max() > _TOLERANCE * wanted.abs().max().clamp(min=1e-12):
+                    return reach, f"{place} get other scores"
+    return AffectedTexts.NONE, ""
+
+
+def _runs(text: list[int], pad: int | None, side: str) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    """The inputs of a text alone and, where it can be padded, in a batch with a longer one."""
+    ids = torch.tensor([text])
+    alone = {"alone": (ids, torch.ones_like(ids))}
+    if pad is None:
+        return alone
+    padding = [pad] * _PADDING
+    longer = [*text[:3], *text[1:2] * _PADDING, *text[3:]]
+    both = torch.tensor([[*text, *padding] if side == "right" else [*padding, *text], longer])
+    mask = torch.ones_like(both)
+    mask[0, slice(-_PADDING, None) if side == "right" else slice(_PADDING)] = 0
+    return alone | {"in a batch": (both, mask)}
+
+
+def error_of_length(make: Callable[[Any], PreTrainedModel], config: Any, length: int) -> str | None:
+    """The error that texts of `length` tokens raise; "" for none, None where it could not be tried.
+
+    The model is made with few positions, and the text as much longer or shorter than that.
+    """
+    text = text_config_of(config)
+    fields = [name for name in LONGEST_TEXT if type(getattr(text, name, None)) is int]
+    over = min(length - min(getattr(text, name) for name in fields), 1)
+    for name in fields:
+        setattr(text, name, _FEW_POSITIONS)
+    model = make(config)
+    rows = (Row(0, size - 1, size - 1) for size in (_FEW_POSITIONS // 2, _FEW_POSITIONS + over))
+    short, long = (
+        MAKERS["input_ids"](model, Sizes(1, row.last + 1), (row,), Task.SEQUENCE_CLASSIFICATION) for row in rows
+    )
+    if isinstance(_scores(model, short, torch.ones_like(short)), str):
+        return None
+    found = _scores(model, long, torch.ones_like(long))
+    return found if isinstance(found, str) else ""
+
+
+def _effect(model: PreTrainedModel, ids: torch.Tensor, pad: int, side: str, alone: torch.Tensor) -> PaddingEffect:
+    sizes = (*ids.shape[:-1], _PADDING)
+    padding, nothing = ids.new_full(sizes, pad), ids.new_zeros(sizes)
+    real = torch.ones_like(ids)
+    pieces = ([ids, padding], [real, nothing]) if side == "right" else ([padding, ids], [nothing, real])
+    padded = _scores(model, torch.cat(pieces[0], -1), torch.cat(pieces[1], -1))
+    if isinstance(padded, str):
+        return PaddingEffect(side, None, reason=padded)
+    if padded.shape != alone.shape:
+        return PaddingEffect(side, None, reason="the scores change their shape")
+    difference = float((padded - alone).abs().max() / alone.abs().max().clamp(min=1e-12))
+    return PaddingEffect(side, difference > _TOLERANCE, round(difference, 6))
+
+
+def _scores(model: PreTrainedModel, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor | str:
+    """The first score tensor in double precision, or why there is none."""
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    try:
+        known = usual_scores(run_unrecorded(model, inputs))
+        if known:
+            return known[0].double()
+        probe = Probe(inputs, {}, Sizes(ids.shape[0], ids.shape[-1]), ())
+        return run_forward(model, probe, hint="", lend=False).logits[0].double()
+    except (Exception, SystemExit) as err:  # whatever a forward raises means that this was not measured
+        cause = (err.__cause__ or err) if isinstance(err, Unsupported) else err
+        lines = str(cause).strip().splitlines()
+        return f"{type(cause).__name__}: {lines[0]}" if lines else type(cause).__name__
+
+
+_DRAWS = 4
+_SAME = 1e-6
+"""In relation to the largest score: what rounding leaves of equal scores."""
+
+
+def depends_on_inputs(model: PreTrainedModel, task: Task) -> bool:
+    """Whether the order of the scores (a single one: its value) of a model with real weights depends on its inputs.
+
+    Only words, pixels and samples change from run to run: lengths, padding and special tokens stay. Raises Unsupported
+    where the forward can't be run.
+    """
+    probe = run_on_probe(model, task, hint="", with_labels=False).probe
+    special = {value for name, value in vars(text_config_of(model.config)).items() if name.endswith("_token_id")}
+    runs = []
+    for seed in range(_DRAWS):
+        draw = torch.Generator().manual_seed(seed)
+        inputs = {name: _drawn_again(name, value, special, draw) for name, value in probe.inputs.items()}
+        runs.append(run_forward(model, replace(probe, inputs=inputs), hint="", lend=False).logits[0].detach().double())
+    scores = torch.stack(runs)
+    apart = scores - scores.mean(-1, keepdim=True) if scores.shape[-1] > 1 else scores
+    return float((apart - apart[:1]).abs().max()) > _SAME * float(scores.abs().max())
+
+
+def _drawn_again(name: str, value: Any, special: set[Any], draw: torch.Generator) -> Any:
+    """Another input of the same kind: numbers of an image or a sound, or words where words were."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    if value.is_floating_point():
+        return torch.randn(value.shape, generator=draw).to(value.dtype)
+    if not name.endswith("input_ids"):
+        return value
+    words = torch.tensor([item for item in sorted(set(value.flatten().tolist())) if item not in special])
+    if not len(words):
+        return value
+    other = words[torch.randint(len(words), value.shape, generator=draw)]
+    return torch.where(torch.isin(value, words), other, value)

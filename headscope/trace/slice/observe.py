@@ -1,0 +1,128 @@
+"""One forward of a model with its inputs as given: the stages of its head with the tensors that were really there."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from headscope.errors import Unsupported
+from headscope.facts import Shape, Task
+from headscope.facts.results.forward import SeenStage, Statistics
+from headscope.trace.batch.examples import named_examples
+from headscope.trace.batch.inputs import Row, Sizes
+from headscope.trace.batch.probe_batch import Probe
+from headscope.trace.record.base import base_module
+from headscope.trace.record.execution import Execution, is_shape_only, run_forward, run_on_probe
+from headscope.trace.slice.head_slice import HeadSlice, locate_head
+from headscope.trace.slice.stages import build_stages, is_silent, read_steps
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What one forward showed. `logits` are the first score tensor's values, None on the meta device.
+
+    `invented` says that the inputs were made up: their values mean nothing.
+    """
+
+    inputs: tuple[tuple[str, Shape], ...]
+    invented: bool
+    hidden_shape: Shape
+    stages: tuple[SeenStage, ...]
+    logits_shape: Shape
+    logits: torch.Tensor | None
+    notes: tuple[str, ...]
+
+
+def observe_probe(model: PreTrainedModel, task: Task) -> Observation:
+    """The stages of `model` on invented inputs: shapes by names on the meta device, in numbers with real weights."""
+    hint = "its stages cannot be shown; the weight status does not depend on it"
+    execution = run_on_probe(model, task, hint=hint, with_labels=False)
+    return _observe(execution, named=is_shape_only(model), invented=True)
+
+
+def observe_inputs(model: PreTrainedModel, inputs: Mapping[str, Any]) -> Observation:
+    """The stages of `model` on real inputs, with shapes in numbers and statistics of every result.
+
+    Raises Unsupported where the forward fails or no head is found on the way to the scores.
+    """
+    given = {name: _as_weights(value, model) for name, value in inputs.items()}
+    probe = Probe(given, {}, *_sizes(given))
+    hint = "check that the inputs are of the kind that the model takes"
+    return _observe(run_forward(model, probe, hint=hint, lend=False), named=False, invented=False)
+
+
+def observe_module(model: nn.Module, probe: Probe, *, invented: bool, output: str | None = None) -> Observation:
+    """The stages of any module on a probe; `invented` says that its inputs were made up."""
+    hint = "give example_inputs that its forward takes"
+    execution = run_forward(model, probe, hint=hint, lend=invented, output=output)
+    return _observe(execution, named=invented and is_shape_only(model), invented=invented)
+
+
+def probe_of_inputs(model: nn.Module, examples: Any) -> Probe:
+    """A caller's inputs as they are. Raises UsageError without tensors."""
+    given = {name: _as_weights(value, model) for name, value in named_examples(model, examples).items()}
+    return Probe(given, {}, *_sizes(given))
+
+
+def _as_weights(value: Any, model: nn.Module) -> Any:
+    """Floats in the dtype of the weights."""
+    dtype = next(model.parameters()).dtype
+    return value.to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+
+def _sizes(inputs: dict[str, Any]) -> tuple[Sizes, tuple[Row, ...]]:
+    ids = inputs.get("input_ids")
+    if not isinstance(ids, torch.Tensor):
+        first = next(value for value in inputs.values() if isinstance(value, torch.Tensor))
+        return Sizes(first.shape[0], 0), ()
+    choices = ids.shape[1] if ids.dim() > len(("batch", "tokens")) else 1
+    length = ids.shape[-1]
+    return Sizes(ids.shape[0], length, choices), (Row(0, length - 1, length - 1),) * (ids.shape[0] * choices)
+
+
+def _observe(execution: Execution, *, named: bool, invented: bool) -> Observation:
+    head = locate_head(execution, base_module(execution.model))
+    if not head.operations:
+        raise Unsupported(
+            f"no head was found between the hidden states and the scores of {type(execution.model).__name__}", ""
+        )
+    shape: Callable[[torch.Size], Shape] = execution.probe.shape if named else tuple
+    return Observation(
+        inputs=tuple((name, shape(value.shape)) for name, value in _tensors(execution.probe.inputs)),
+        invented=invented,
+        hidden_shape=shape(head.hidden[0].shape) if head.hidden else (),
+        stages=_seen(execution, head, named=named),
+        logits_shape=shape(execution.logits[0].shape),
+        logits=None if execution.logits[0].is_meta else execution.logits[0].detach().float().cpu(),
+        notes=execution.notes,
+    )
+
+
+def _tensors(inputs: dict[str, Any]) -> list[tuple[str, torch.Tensor]]:
+    return [(name, value) for name, value in inputs.items() if isinstance(value, torch.Tensor)]
+
+
+def _seen(execution: Execution, head: HeadSlice, *, named: bool) -> tuple[SeenStage, ...]:
+    steps = read_steps(head)
+    stages = build_stages(execution, head, steps)
+    results = [step.last.outputs[0] for step in steps if not is_silent(step)]
+    return tuple(
+        SeenStage(stage, stage.output_shape if named else tuple(result.shape), measure(result))
+        for stage, result in zip(stages, results, strict=True)
+    )
+
+
+def measure(tensor: torch.Tensor) -> Statistics | None:
+    """Minimum, mean, maximum and standard deviation of the finite values; None on the meta device."""
+    if tensor.is_meta or not tensor.is_floating_point():
+        return None
+    values = tensor.detach().float()
+    finite = values[values.isfinite()]
+    nan, inf = int(values.isnan().sum()), int(values.isinf().sum())
+    if not finite.numel():
+        return Statistics(None, None, None, None, nan, inf)
+    spread = float(finite.std(unbiased=False))
+    return Statistics(float(finite.min()), float(finite.mean()), float(finite.max()), spread, nan, inf)
