@@ -13,7 +13,7 @@ from headscope.facts import Stage, Task
 from headscope.facts.results.forward import ForwardReport, SeenStage
 from headscope.model.classes.catalogue import classes_of_task
 from headscope.model.quiet import quiet
-from headscope.trace.batch.probe_batch import Probe, build_probe
+from headscope.trace.batch.probe_batch import ProbeBatch, build_probe
 from headscope.trace.slice.observe import measure
 from tests.families import FAMILIES
 
@@ -73,7 +73,7 @@ def _model(name: str, model_type: str) -> torch.nn.Module:
     )
 
 
-def _sizes(probe: Probe) -> dict[str, int]:
+def _sizes(probe: ProbeBatch) -> dict[str, int]:
     sizes = probe.sizes
     return {
         "batch": sizes.batch,

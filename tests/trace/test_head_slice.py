@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from headscope.trace.batch.inputs import Row, Sizes
-from headscope.trace.batch.probe_batch import Probe
+from headscope.trace.batch.probe_batch import ProbeBatch
 from headscope.trace.record.execution import Execution
 from headscope.trace.record.recorder import Graph
 from headscope.trace.slice.head_slice import HeadSlice, has_token_axis, last_hidden_state, locate_head
@@ -198,7 +198,7 @@ BATCH, LENGTH = 5, 11
 
 def _execution(graph: Graph, length: int = LENGTH) -> Execution:
     rows = (Row(0, 10, 8),) * BATCH if length else ()
-    return Execution(nn.Module(), Probe({}, {}, Sizes(BATCH, length), rows), graph, (), None)
+    return Execution(nn.Module(), ProbeBatch({}, {}, Sizes(BATCH, length), rows), graph, (), None)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from headscope.facts import Positions, Where
 from headscope.trace.batch.inputs import Row, Sizes
-from headscope.trace.batch.probe_batch import Probe
+from headscope.trace.batch.probe_batch import ProbeBatch
 from headscope.trace.record.execution import Execution
 from headscope.trace.record.indexing import Picked, index_items, index_operation, picked_positions, spell_index
 from headscope.trace.record.recorder import Graph, Operation
@@ -25,9 +25,9 @@ from headscope.trace.slice.axes import TokenAxes
 BATCH, LENGTH, WIDTH = 3, 11, 8
 ROWS = (Row(0, 10, 7), Row(2, 10, 6), Row(0, 8, 5))
 """First, last and end token of a row without, with left and with right padding."""
-PROBE = Probe({}, {}, Sizes(BATCH, LENGTH), ROWS)
+PROBE = ProbeBatch({}, {}, Sizes(BATCH, LENGTH), ROWS)
 EXECUTION = Execution(nn.Module(), PROBE, Graph(), (), None)
-IMAGES = Execution(nn.Module(), Probe({}, {}, Sizes(BATCH, 0), ()), Graph(), (), None)
+IMAGES = Execution(nn.Module(), ProbeBatch({}, {}, Sizes(BATCH, 0), ()), Graph(), (), None)
 AXES = TokenAxes({LENGTH}, {})
 HIDDEN = torch.zeros(BATCH, LENGTH, WIDTH)
 ALL = Positions(Where.ALL)

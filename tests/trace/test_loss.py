@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from headscope.trace.batch.inputs import Sizes
-from headscope.trace.batch.probe_batch import Probe
+from headscope.trace.batch.probe_batch import ProbeBatch
 from headscope.trace.loss import observed_loss
 from headscope.trace.record.execution import run_forward
 from tests.trace.heads import LABELS, Encoder, H
@@ -85,7 +85,9 @@ def focal(x: Tensor, y: Tensor) -> Tensor:
     ],
 )
 def test_a_loss_is_named_where_it_is_that_function_of_the_scores(loss: Loss, name: str) -> None:
-    probe = Probe({"ids": torch.arange(10).reshape(5, 2)}, {"labels": torch.tensor([0, 1, 2, 0, 1])}, Sizes(5, 2), ())
+    probe = ProbeBatch(
+        {"ids": torch.arange(10).reshape(5, 2)}, {"labels": torch.tensor([0, 1, 2, 0, 1])}, Sizes(5, 2), ()
+    )
     assert observed_loss(run_forward(Trained(loss), probe, hint="")) == name
 
 
@@ -131,5 +133,5 @@ def test_no_loss_is_claimed_only_of_a_forward_that_takes_no_labels(
     kind: type[Trained], gives_labels: bool, said: str
 ) -> None:
     labels = {"labels": torch.tensor([0, 1, 2, 0, 1])} if gives_labels else {}
-    probe = Probe({"ids": torch.arange(10).reshape(5, 2)}, labels, Sizes(5, 2), ())
+    probe = ProbeBatch({"ids": torch.arange(10).reshape(5, 2)}, labels, Sizes(5, 2), ())
     assert observed_loss(run_forward(kind(functional.cross_entropy), probe, hint="")) == said

@@ -18,7 +18,7 @@ from headscope.facts import HeadTrace, Task
 from headscope.model.classes.catalogue import classes_of_task
 from headscope.model.quiet import quiet
 from headscope.trace import TokenNames, trace_head
-from headscope.trace.batch.probe_batch import Probe, build_probe
+from headscope.trace.batch.probe_batch import ProbeBatch, build_probe
 
 pytest.importorskip("torchlens")
 
@@ -77,7 +77,7 @@ def test_both_tracers_see_the_same_operations_in_the_same_order(task: Task, name
     _agreed.append(name)
 
 
-def _own_failure(model: PreTrainedModel, probe: Probe) -> str:
+def _own_failure(model: PreTrainedModel, probe: ProbeBatch) -> str:
     """How the model's forward fails on the probe without headscope; "" where it runs."""
     try:
         with quiet(), torch.no_grad():
@@ -103,7 +103,7 @@ def _at_most(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
-def _shapes(trace: HeadTrace, probe: Probe) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _shapes(trace: HeadTrace, probe: ProbeBatch) -> tuple[tuple[int, ...], tuple[int, ...]]:
     sizes = probe.sizes
     named = {
         "batch": sizes.batch,

@@ -1,0 +1,1 @@
+"""What the use cases return, and how it is shown and turned into tables."""

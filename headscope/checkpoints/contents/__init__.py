@@ -1,0 +1,1 @@
+"""What the files of one checkpoint contain: weights, adapters, tokenizers, the modules of sentence-transformers."""

@@ -1,0 +1,1 @@
+"""Rules on labels, and on labeled data beside a model."""

@@ -1,0 +1,1 @@
+"""A checkpoint examined: the load, the structure, the report."""

@@ -1,0 +1,1 @@
+"""What rules look at beside the report: stored numbers, the tokenizer, predictions."""

@@ -1,0 +1,1 @@
+"""Models in memory: what they are, where their numbers come from, how they move."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import nn
     from transformers import PreTrainedModel
 
-    from headscope.trace.batch.probe_batch import Probe
+    from headscope.trace.batch.probe_batch import ProbeBatch
 
 Call = Callable[[Any, Any, dict[str, Any]], Any]
 
@@ -154,7 +154,7 @@ def passes_on(module: nn.Module, inner: nn.Module) -> bool:
         return False
 
 
-def _operations(module: nn.Module, probe: Probe) -> list[tuple[str, str, int]]:
+def _operations(module: nn.Module, probe: ProbeBatch) -> list[tuple[str, str, int]]:
     """The operations on which the scores of a module depend, by name and place."""
     from headscope.model.quiet import quiet
     from headscope.trace.record.execution import run_forward

@@ -1,0 +1,1 @@
+"""A loaded model or a save, compared with what is stored."""

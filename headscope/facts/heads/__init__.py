@@ -1,0 +1,1 @@
+"""Facts on heads: their path, their positions, their task."""

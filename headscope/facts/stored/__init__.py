@@ -1,0 +1,1 @@
+"""Facts on what a checkpoint stores."""

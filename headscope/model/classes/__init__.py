@@ -1,0 +1,1 @@
+"""Which class is built, and with which configuration."""

@@ -1,0 +1,1 @@
+"""The load: Transformers' own, of an adapter, of quantized tensors."""

@@ -1,0 +1,1 @@
+"""The numbers of tensors: read, compared, and what they show."""

@@ -1,0 +1,1 @@
+"""Hidden states read from a model, and the vectors made of them."""

@@ -1,0 +1,1 @@
+"""Scores of vectors: solvers, measures, intervals, rivals."""

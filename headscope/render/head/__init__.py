@@ -1,0 +1,1 @@
+"""The head: its path, its stages, its tokens."""

@@ -1,0 +1,1 @@
+"""Whole pages and reports: notebooks, scans, continuous integration."""

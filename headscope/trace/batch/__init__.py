@@ -1,0 +1,1 @@
+"""The inputs on which a forward is recorded."""

@@ -9,12 +9,14 @@ from torch import nn
 
 from headscope.errors import UsageError
 from headscope.trace.batch.inputs import Row, Sizes
-from headscope.trace.batch.probe_batch import Probe, free_sizes, lengths_of_turn, longest_text, make_rows
+from headscope.trace.batch.probe_batch import ProbeBatch, free_sizes, lengths_of_turn, longest_text, make_rows
 
 _TOKEN_RANK = 2
 
 
-def probe_from_examples(model: nn.Module, examples: Any, avoid: frozenset[int] = frozenset(), turn: int = 0) -> Probe:
+def probe_from_examples(
+    model: nn.Module, examples: Any, avoid: frozenset[int] = frozenset(), turn: int = 0
+) -> ProbeBatch:
     """`examples` (a mapping of arguments, one tensor, or a sequence of tensors in order) as a probe.
 
     Rows are repeated until their number, and columns of token tensors until their length, occurs nowhere in the
@@ -47,10 +49,10 @@ def probe_from_examples(model: nn.Module, examples: Any, avoid: frozenset[int] =
     if length and isinstance(pad, int) and "input_ids" in inputs:
         inputs["input_ids"] = _padded(inputs["input_ids"], rows, pad, getattr(config, "eos_token_id", None))
         given.discard("input_ids")
-    return Probe(inputs, {}, sizes, rows if length else (), frozenset(given), named)
+    return ProbeBatch(inputs, {}, sizes, rows if length else (), frozenset(given), named)
 
 
-def probe_as_given(model: nn.Module, examples: Any) -> Probe:
+def probe_as_given(model: nn.Module, examples: Any) -> ProbeBatch:
     """A caller's inputs as they are, with the padding that they show; without rows where it lies between tokens."""
     named = named_examples(model, examples)
     tensors = [value for value in named.values() if isinstance(value, torch.Tensor) and value.dim()]
@@ -65,12 +67,12 @@ def probe_as_given(model: nn.Module, examples: Any) -> Probe:
     for at in range(batch if length and mask.shape == (batch, length) else 0):
         kept = mask[at].nonzero().flatten().tolist()
         if not kept or len(kept) != kept[-1] - kept[0] + 1:
-            return Probe(named, {}, Sizes(batch, length), ())
+            return ProbeBatch(named, {}, Sizes(batch, length), ())
         ends = (
             (ids[at] == eos).nonzero().flatten().tolist() if isinstance(ids, torch.Tensor) and eos is not None else []
         )
         rows.append(Row(kept[0], kept[-1], ends[0] if ends else -1))
-    return Probe(named, {}, Sizes(batch, length), tuple(rows))
+    return ProbeBatch(named, {}, Sizes(batch, length), tuple(rows))
 
 
 def named_examples(model: nn.Module, examples: Any) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""The formula of a head, and its evaluation."""

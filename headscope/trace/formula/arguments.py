@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from headscope.trace.batch.probe_batch import Probe
+from headscope.trace.batch.probe_batch import ProbeBatch
 from headscope.trace.formula.expression import Node, Number, Withheld
 from headscope.trace.record.indexing import spell_items
 from headscope.trace.record.recorder import Operation
@@ -31,7 +31,7 @@ _SILENT_TYPES = (torch.dtype, torch.device, torch.memory_format, torch.layout, t
 _SMALL = 1e-3
 
 
-def call_operands(operation: Operation, node_of: Callable[[torch.Tensor], Node], probe: Probe) -> tuple[Node, ...]:
+def call_operands(operation: Operation, node_of: Callable[[torch.Tensor], Node], probe: ProbeBatch) -> tuple[Node, ...]:
     """The operands of a call in call order: tensors as their nodes, other arguments as text.
 
     Raises Withheld for an argument that cannot be written.
@@ -93,7 +93,7 @@ def _text(text: str) -> Number:
     return Number(0.0, text)
 
 
-def _softmax_axis(operation: Operation, probe: Probe) -> Iterator[Node]:
+def _softmax_axis(operation: Operation, probe: ProbeBatch) -> Iterator[Node]:
     """The axis of a softmax, unless it is the one that a reader takes for granted.
 
     That is the last one, or the only other axis beside the batch where the last has size 1.

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from headscope.trace.batch.probe_batch import Probe
+from headscope.trace.batch.probe_batch import ProbeBatch
 from headscope.trace.formula.arguments import REVERSED, call_operands
 from headscope.trace.formula.expression import (
     Applied,
@@ -161,7 +161,7 @@ def _tensors_before(producer: int, builder: Builder) -> Iterator[torch.Tensor]:
     return (tensor for operation in builder.execution.graph.before(producer) for tensor, _ in operation.inputs)
 
 
-def _numeral(value: float, probe: Probe) -> str:
+def _numeral(value: float, probe: ProbeBatch) -> str:
     """The name of the axis that has this size in this run; "" where none has."""
     name = probe.shape((value,))[0] if isinstance(value, int) else value
     return name if isinstance(name, str) else ""

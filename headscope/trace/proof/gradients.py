@@ -8,7 +8,7 @@ import torch
 from headscope.errors import Unsupported
 from headscope.facts import Pooling, PoolingKind, PoolingPart, Verification, Where
 from headscope.trace.batch.inputs import Row
-from headscope.trace.batch.probe_batch import Probe
+from headscope.trace.batch.probe_batch import ProbeBatch
 from headscope.trace.record.execution import Execution
 from headscope.trace.replay.changed_inputs import EVEN, ChangedInputs, Positions, keeps_equal_vectors
 from headscope.trace.replay.picks import kept_positions
@@ -405,7 +405,7 @@ def _is_even(pooling: Pooling, runs: ChangedInputs, axis: int) -> bool:
 Claim = Callable[[Influence], bool]
 
 
-def _masked(probe: Probe) -> Claim:
+def _masked(probe: ProbeBatch) -> Claim:
     """Exactly the real positions move the scores; for frames their number is the base model's own affair."""
     if not probe.rows:
         return lambda influence: (
@@ -415,16 +415,16 @@ def _masked(probe: Probe) -> Claim:
     return lambda influence: influence.rows == tuple(tuple(range(row.first, row.last + 1)) for row in probe.rows)
 
 
-def _some(probe: Probe) -> Claim:
+def _some(probe: ProbeBatch) -> Claim:
     """Of a maximum each feature reads one position: several positions move the scores, which ones is chance."""
     return lambda influence: all(row for row in influence.rows)
 
 
-def _own(probe: Probe) -> Claim:
+def _own(probe: ProbeBatch) -> Claim:
     return lambda influence: influence.is_own_only
 
 
-_SPECIAL: dict[PoolingKind, Callable[[Probe], Claim]] = {
+_SPECIAL: dict[PoolingKind, Callable[[ProbeBatch], Claim]] = {
     PoolingKind.MASKED_MEAN: _masked,
     PoolingKind.MAX: _some,
     PoolingKind.NONE: _own,
@@ -432,7 +432,7 @@ _SPECIAL: dict[PoolingKind, Callable[[Probe], Claim]] = {
 """Kinds whose claim is more than a list of positions."""
 
 
-def _tell(influence: Influence, probe: Probe) -> str:
+def _tell(influence: Influence, probe: ProbeBatch) -> str:
     """The positions in words, from the gradients alone."""
     rows, length = influence.rows, influence.length
     if influence.is_own_only:

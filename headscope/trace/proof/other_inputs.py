@@ -22,7 +22,7 @@ from headscope.facts import Pooling, PoolingKind, Unavailable, Where
 from headscope.facts.counting import counted
 from headscope.trace.batch.examples import probe_as_given
 from headscope.trace.batch.inputs import Row
-from headscope.trace.batch.probe_batch import Probe, longest_text
+from headscope.trace.batch.probe_batch import ProbeBatch, longest_text
 from headscope.trace.formula.counterpart import Counterpart, Differs, find_counterpart
 from headscope.trace.formula.evaluate import equals_head
 from headscope.trace.formula.formula import Formula
@@ -61,7 +61,7 @@ class _Reading:
     longest: int
 
     @property
-    def probe(self) -> Probe:
+    def probe(self) -> ProbeBatch:
         return self.look.execution.probe
 
     @property
@@ -186,23 +186,23 @@ def _longest(reading: _Reading, model: nn.Module) -> int:
     return min((MOST if is_shape_only(model) else _MOST_REAL, *limits))
 
 
-def _usual_sizes(probe: Probe) -> Iterator[tuple[int, int]]:
+def _usual_sizes(probe: ProbeBatch) -> Iterator[tuple[int, int]]:
     """Few rows, and lengths of either parity, none longer than what was traced."""
     yield from ((1, probe.length - 1), (2, probe.length), (3, probe.length - 3)) if probe.length else ((1, 0), (2, 0))
 
 
-def _around(probe: Probe, numbers: set[int]) -> list[tuple[int, int]]:
+def _around(probe: ProbeBatch, numbers: set[int]) -> list[tuple[int, int]]:
     """Lengths around the numbers that positions are compared with."""
     return [(probe.batch, at + more) for at in sorted(numbers) for more in (-1, 0, 1, 3) if at + more > 1]
 
 
-def _named(watched: SizeBranches, probe: Probe) -> Iterator[tuple[int, int]]:
+def _named(watched: SizeBranches, probe: ProbeBatch) -> Iterator[tuple[int, int]]:
     """Sizes around the numbers of code that gets sizes as plain numbers."""
     yield from ((at + more, probe.length) for at in sorted(watched.batches) for more in (0, 1) if at < _MOST_ROWS)
     yield from ((probe.batch, at + more) for at in sorted(watched.lengths) for more in (-1, 0, 1))
 
 
-def _decided(watched: SizeBranches, probe: Probe, places: set[Place]) -> list[tuple[int, int]]:
+def _decided(watched: SizeBranches, probe: ProbeBatch, places: set[Place]) -> list[tuple[int, int]]:
     """Batch and length on both sides of every decision that isn't made at one of `places`, which are added to them."""
     batch, length = probe.batch, probe.length
     found: list[tuple[int, int]] = []
@@ -270,7 +270,7 @@ def _rows(batch: int, length: int, numbers: set[int], shortest: int) -> tuple[Ro
     return tuple(found)
 
 
-def _told(probe: Probe) -> str:
+def _told(probe: ProbeBatch) -> str:
     rows = f"a batch of {probe.batch}"
     return f"{counted(probe.batch, 'text')} of {counted(probe.length, 'token')}" if probe.length else rows
 
@@ -278,7 +278,7 @@ def _told(probe: Probe) -> str:
 def _fault_on(
     reading: _Reading,
     model: nn.Module,
-    probe: Probe,
+    probe: ProbeBatch,
     *,
     watch: SizeBranches | None = None,
     with_numbers: bool = False,

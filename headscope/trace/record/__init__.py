@@ -1,0 +1,1 @@
+"""The forward run and recorded, operation by operation."""

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import torch
 
-from headscope.trace.batch.probe_batch import Probe
+from headscope.trace.batch.probe_batch import ProbeBatch
 from headscope.trace.record.recorder import Operation
 
 _GATHERS = {"gather", "take_along_dim"}
@@ -130,14 +130,14 @@ def _along_one_axis(operation: Operation) -> tuple[int | None, Any]:
     return None, None
 
 
-def picked_positions(operation: Operation, name: str, probe: Probe, axes: Axes) -> Picked | None:
+def picked_positions(operation: Operation, name: str, probe: ProbeBatch, axes: Axes) -> Picked | None:
     """The positions on the token axis that `operation` keeps, one per row; None if that is unknown."""
     if name in _GATHERS:
         return _picked_by_gather(operation, probe, axes)
     return _picked_by_items(operation, probe, axes) if name in {"select", "index", "slice"} else None
 
 
-def _picked_by_items(operation: Operation, probe: Probe, axes: Axes) -> Picked | None:
+def _picked_by_items(operation: Operation, probe: ProbeBatch, axes: Axes) -> Picked | None:
     source = operation.args[0]
     items = index_items(operation) if operation.name == "__getitem__" else ()
     mask = next((item for item in items if isinstance(item, torch.Tensor) and item.dtype == torch.bool), None)
@@ -155,7 +155,7 @@ def _picked_by_items(operation: Operation, probe: Probe, axes: Axes) -> Picked |
     return _picked_by_indices(_indices(item), size, is_by_row=_names_each_row(items, probe), probe=probe)
 
 
-def _picked_by_indices(indices: list[int] | None, size: int, *, is_by_row: bool, probe: Probe) -> Picked | None:
+def _picked_by_indices(indices: list[int] | None, size: int, *, is_by_row: bool, probe: ProbeBatch) -> Picked | None:
     if indices is None or not (len(indices) == 1 or is_by_row):
         return None
     return _constant(indices[0], size, probe) if len(indices) == 1 else _per_row(indices, size, probe)
@@ -175,19 +175,19 @@ def _indices(item: Any) -> list[int] | None:
     return None
 
 
-def _names_each_row(items: tuple[Any, ...], probe: Probe) -> bool:
+def _names_each_row(items: tuple[Any, ...], probe: ProbeBatch) -> bool:
     """Whether the batch axis is indexed by every row in order: only then do the indices beside it go row by row."""
     return bool(items) and _indices(items[0]) == list(range(probe.batch))
 
 
-def _picked_by_mask(mask: torch.Tensor, probe: Probe) -> Picked | None:
+def _picked_by_mask(mask: torch.Tensor, probe: ProbeBatch) -> Picked | None:
     if mask.is_meta or mask.shape != (probe.batch, probe.length):
         return None
     found = [row.nonzero().flatten().tolist() for row in mask]
     return Picked(tuple(positions[-1] for positions in found), None, probe.length) if all(found) else None
 
 
-def _picked_by_gather(operation: Operation, probe: Probe, axes: Axes) -> Picked | None:
+def _picked_by_gather(operation: Operation, probe: ProbeBatch, axes: Axes) -> Picked | None:
     index = next((leaf for leaf, _ in operation.inputs[1:] if not leaf.is_floating_point()), None)
     if index is None or index.is_meta or index.shape[0] != probe.batch:
         return None
@@ -198,11 +198,11 @@ def _picked_by_gather(operation: Operation, probe: Probe, axes: Axes) -> Picked 
     return None if axis is None else Picked(tuple(rows[:, 0].tolist()), None, operation.args[0].shape[axis])
 
 
-def _constant(index: int, size: int, probe: Probe) -> Picked:
+def _constant(index: int, size: int, probe: ProbeBatch) -> Picked:
     return Picked(((index + size) % size,) * probe.batch, index, size)
 
 
-def _per_row(positions: list[int], size: int, probe: Probe) -> Picked | None:
+def _per_row(positions: list[int], size: int, probe: ProbeBatch) -> Picked | None:
     if len(positions) != probe.batch:
         return None
     return Picked(tuple((position + size) % size for position in positions), None, size)

@@ -1,0 +1,1 @@
+"""A recorded head run again on other numbers."""

@@ -7,7 +7,7 @@ from itertools import chain
 import torch
 
 from headscope.facts import Positions, Where
-from headscope.trace.batch.probe_batch import Probe
+from headscope.trace.batch.probe_batch import ProbeBatch
 from headscope.trace.record.execution import Execution
 from headscope.trace.record.indexing import Picked, item_on_axis, picked_positions
 from headscope.trace.record.recorder import Operation
@@ -192,7 +192,7 @@ def is_mask_of_rows(mask: torch.Tensor, execution: Execution) -> bool:
     return kept == [list(range(row.first, row.last + 1)) for row in execution.probe.rows]
 
 
-def _by_rows(mask: torch.Tensor, probe: Probe) -> torch.Tensor | None:
+def _by_rows(mask: torch.Tensor, probe: ProbeBatch) -> torch.Tensor | None:
     """A mask as [rows, tokens]; None where it has another layout, or differs between the features of a token."""
     count, length = len(probe.rows), probe.length
     if not count or mask.is_meta:

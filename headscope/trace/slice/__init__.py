@@ -1,0 +1,1 @@
+"""The operations between the hidden states and the scores."""

@@ -12,7 +12,7 @@ from headscope.errors import Unsupported
 from headscope.facts import PaddingEffect, Task
 from headscope.facts.stored.tokenizer import AffectedTexts
 from headscope.trace.batch.inputs import MAKERS, Row, Sizes, text_config_of
-from headscope.trace.batch.probe_batch import LONGEST_TEXT, Probe
+from headscope.trace.batch.probe_batch import LONGEST_TEXT, ProbeBatch
 from headscope.trace.record.execution import run_forward, run_on_probe, run_unrecorded
 from headscope.trace.record.outputs import usual_scores
 
@@ -143,7 +143,7 @@ def _scores(model: PreTrainedModel, ids: torch.Tensor, mask: torch.Tensor) -> to
         known = usual_scores(run_unrecorded(model, inputs))
         if known:
             return known[0].double()
-        probe = Probe(inputs, {}, Sizes(ids.shape[0], ids.shape[-1]), ())
+        probe = ProbeBatch(inputs, {}, Sizes(ids.shape[0], ids.shape[-1]), ())
         return run_forward(model, probe, hint="", lend=False).logits[0].double()
     except (Exception, SystemExit) as err:  # whatever a forward raises means that this was not measured
         cause = (err.__cause__ or err) if isinstance(err, Unsupported) else err

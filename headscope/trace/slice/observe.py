@@ -13,7 +13,7 @@ from headscope.facts import Shape, Task
 from headscope.facts.results.forward import SeenStage, Statistics
 from headscope.trace.batch.examples import named_examples
 from headscope.trace.batch.inputs import Row, Sizes
-from headscope.trace.batch.probe_batch import Probe
+from headscope.trace.batch.probe_batch import ProbeBatch
 from headscope.trace.record.base import base_module
 from headscope.trace.record.execution import Execution, is_shape_only, run_forward, run_on_probe
 from headscope.trace.slice.head_slice import HeadSlice, locate_head
@@ -49,22 +49,22 @@ def observe_inputs(model: PreTrainedModel, inputs: Mapping[str, Any]) -> Observa
     Raises Unsupported where the forward fails or no head is found on the way to the scores.
     """
     given = {name: _as_weights(value, model) for name, value in inputs.items()}
-    probe = Probe(given, {}, *_sizes(given))
+    probe = ProbeBatch(given, {}, *_sizes(given))
     hint = "check that the inputs are of the kind that the model takes"
     return _observe(run_forward(model, probe, hint=hint, lend=False), named=False, invented=False)
 
 
-def observe_module(model: nn.Module, probe: Probe, *, invented: bool, output: str | None = None) -> Observation:
+def observe_module(model: nn.Module, probe: ProbeBatch, *, invented: bool, output: str | None = None) -> Observation:
     """The stages of any module on a probe; `invented` says that its inputs were made up."""
     hint = "give example_inputs that its forward takes"
     execution = run_forward(model, probe, hint=hint, lend=invented, output=output)
     return _observe(execution, named=invented and is_shape_only(model), invented=invented)
 
 
-def probe_of_inputs(model: nn.Module, examples: Any) -> Probe:
+def probe_of_inputs(model: nn.Module, examples: Any) -> ProbeBatch:
     """A caller's inputs as they are. Raises UsageError without tensors."""
     given = {name: _as_weights(value, model) for name, value in named_examples(model, examples).items()}
-    return Probe(given, {}, *_sizes(given))
+    return ProbeBatch(given, {}, *_sizes(given))
 
 
 def _as_weights(value: Any, model: nn.Module) -> Any:

@@ -1,0 +1,1 @@
+"""Libraries that are used only where they are installed."""

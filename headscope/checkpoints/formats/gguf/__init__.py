@@ -1,0 +1,1 @@
+"""GGUF files: their tensors and their head."""

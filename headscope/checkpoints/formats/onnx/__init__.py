@@ -1,0 +1,1 @@
+"""ONNX files: their graph and its head."""

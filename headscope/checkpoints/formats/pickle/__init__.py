@@ -1,0 +1,1 @@
+"""Pickles, interpreted and never run."""
