@@ -9,7 +9,7 @@ import transformers
 
 import headscope
 from headscope.errors import NotFound, WithoutConfig
-from headscope.examination.unseen_settings import settings_without_shape
+from headscope.examination.base.unseen_settings import settings_without_shape
 from headscope.facts import Severity, StateKind
 from headscope.model.classes.proposals import Proposal
 from tests.families import FAMILIES

@@ -114,7 +114,7 @@ def _state(found: Sequence[Proposal], offered: Proposal | str, files: Sequence[s
 
 
 def _repair(best: Proposal, files: Sequence[str]) -> Repair:
-    from headscope.examination.unseen_settings import settings_without_shape
+    from headscope.examination.base.unseen_settings import settings_without_shape
 
     assumed = {**dict(best.open_fields), **settings_without_shape(best)}
     lines = [

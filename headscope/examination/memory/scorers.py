@@ -8,7 +8,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from headscope.errors import Unsupported
-from headscope.examination.base.compiled import uncompiled
+from headscope.examination.memory.compiled import uncompiled
 from headscope.upstream.optional import lightning, sentence_transformers, setfit, trl
 
 if TYPE_CHECKING:
