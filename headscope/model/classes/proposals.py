@@ -289,7 +289,7 @@ def _told(cls: Any, shallow: Any, name: str, before: Shapes, wanted: Shapes) -> 
     if type(value) is not int:  # a list, as the configuration reads it
         return None
     changed = deepcopy(shallow)
-    other = 2 * value if value > 2 else 7  # noqa: PLR2004 - a count that no default has
+    other = 2 * value if value > 2 else 7  # a count that no default has
     try:
         setattr(changed, name, other)
     except Exception:  # a field that checks itself
