@@ -82,6 +82,9 @@ def test_a_load_of_a_whole_save_is_equal(family_name: str, saved_as: str, tmp_pa
     assert set(counts(result)) <= {"equal", "tied", "computed", "transformed"}
     own = {name for name, _ in (*model.named_parameters(), *model.named_buffers())}
     assert own <= set(statuses(result))
+    assert result.scope == Scope(len(result.tensors), len(result.tensors))
+    stored = {id(item): item.nbytes for item in model.state_dict(keep_vars=True).values()}
+    assert result.bytes_read >= sum(stored.values())
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -93,13 +96,6 @@ def test_a_cast_is_named_with_its_largest_error(saved: Path, dtype: torch.dtype)
         lost = (stored[item.name].double() - stored[item.name].to(dtype).double()).abs().max()
         assert item.max_error == pytest.approx(float(lost), abs=1e-12)
     assert result.verdict is Verdict.PASSED
-
-
-def test_a_file_of_shorter_numbers_is_equal_after_a_load_in_float32(tmp_path: Path) -> None:
-    BertForSequenceClassification(BertConfig(**TINY)).to(torch.bfloat16).save_pretrained(tmp_path)
-    result = headscope.verify(loaded(tmp_path, dtype=torch.float32), tmp_path)
-    assert result.verdict is Verdict.PASSED
-    assert {item.max_error for item in result.tensors if item.status is S.CAST} == {0.0}
 
 
 def test_shards_and_pieces_are_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,74 +132,18 @@ def test_no_header_is_parsed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert sorted(parsed) == sorted(shards * times)
 
 
-def test_the_model_stays_as_it_is(saved: Path) -> None:
+@pytest.mark.parametrize("look", [headscope.verify, headscope.verify_save], ids=["verify", "verify_save"])
+def test_the_model_stays_as_it_is(look: Callable[..., Any], saved: Path) -> None:
     model = loaded(saved).train()
     before = {name: item.clone() for name, item in model.state_dict().items()}
     state = torch.get_rng_state()
-    headscope.verify(model, saved)
+    look(model, saved)
     assert model.training
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(item, before[name]) for name, item in model.state_dict().items())
 
 
 # Each fault is made, and caught.
-
-
-def one_number(model: Any) -> None:
-    model.classifier.weight[0, 0] += 1e-6
-
-
-def zeros(model: Any) -> None:
-    model.classifier.weight.zero_()
-
-
-def not_a_number(model: Any) -> None:
-    model.classifier.bias[1] = float("nan")
-
-
-def infinite(model: Any) -> None:
-    model.classifier.bias[1] = float("inf")
-
-
-def fresh(model: Any) -> None:
-    nn.init.normal_(model.classifier.weight)
-
-
-def empty(model: Any) -> None:
-    model.classifier.weight = nn.Parameter(torch.empty(0))
-
-
-def pooler(model: Any) -> None:
-    model.bert.pooler.dense.weight.t_()
-
-
-FAULTS: list[tuple[Callable[[Any], None], str, str, TensorStatus]] = [
-    (one_number, "HS701", "classifier.weight", S.DIFFERENT),
-    (fresh, "HS701", "classifier.weight", S.DIFFERENT),
-    (infinite, "HS701", "classifier.bias", S.DIFFERENT),
-    (pooler, "HS701", "bert.pooler.dense.weight", S.DIFFERENT),
-    (zeros, "HS704", "classifier.weight", S.PLACEHOLDER),
-    (not_a_number, "HS704", "classifier.bias", S.PLACEHOLDER),
-    (empty, "HS704", "classifier.weight", S.PLACEHOLDER),
-]
-
-SILENT = (infinite, zeros, not_a_number)
-"""With these the head can't answer either."""
-
-
-@pytest.mark.parametrize(("change", "rule", "name", "status"), FAULTS, ids=lambda item: getattr(item, "__name__", ""))
-def test_a_changed_head_is_caught(
-    saved: Path, change: Callable[[Any], None], rule: str, name: str, status: TensorStatus
-) -> None:
-    model = loaded(saved)
-    with torch.no_grad():
-        change(model)
-    result = headscope.verify(model, saved)
-    assert result.verdict is Verdict.FAILED
-    assert ids(result) == [rule, *(["HS708"] if change in SILENT else [])]
-    assert result.findings[0].parameters == (name,)
-    found = statuses(result)
-    assert {each: found[each] for each in HEAD} == dict.fromkeys(HEAD, S.EQUAL) | {name: status}
 
 
 def test_the_largest_error_is_that_of_the_numbers(saved: Path) -> None:
@@ -242,15 +182,6 @@ def test_a_trained_head_that_the_class_has_no_place_for_is_dropped(saved: Path, 
     result = headscope.verify(model, saved)
     assert {item.name for item in result.tensors if item.status is S.DROPPED} == set(info["unexpected_keys"])
     assert "HS703" in ids(result)
-
-
-def test_a_load_that_is_silent_about_a_random_head_is_caught(saved: Path) -> None:
-    """A loader that renames a key away and reports nothing missing: what the model holds is what counts."""
-    model = loaded(saved)
-    fresh_head = BertForSequenceClassification(BertConfig(**TINY)).classifier
-    model.classifier = fresh_head
-    model.config._name_or_path = str(saved)
-    assert ids(headscope.verify(model, saved)) == ["HS701"]
 
 
 def test_computed_buffers_are_computed_again(tmp_path: Path) -> None:
