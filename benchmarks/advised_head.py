@@ -38,7 +38,6 @@ from headscope.render.probing.code import probe_code
 
 Row = tuple[str, str]
 REGIMES = ("head", "last-layers", "all", "head-then-all")
-_TWO = 2
 
 
 def read_rows(path: str, text: str, label: str, fewest: int) -> list[Row]:
@@ -133,7 +132,7 @@ def vectors_of(model: Any, last: nn.Module, task: Task, rows: Sequence[Row]) -> 
     with torch.inference_mode(), entering(last) as seen:
         for start in range(0, len(rows), 64):
             model(**task.encoded(rows[start : start + 64]))
-    if seen[0].dim() != _TWO:
+    if seen[0].dim() != 2:
         raise SystemExit(f"the head of {type(model).__name__} scores every token: give --train all")
     return torch.cat(seen).clone()
 

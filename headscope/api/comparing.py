@@ -72,7 +72,7 @@ def compare(
         >>> [difference.what for difference in result.differences][:3]
         ['class', 'operations', 'formula']
     """
-    if len(references) < len("AB"):
+    if len(references) < 2:
         raise UsageError(f"compare needs at least two models; got {len(references)}", "name another model")
     labels = read_labels(options.get("labels"))  # once: an iterator has nothing left for the second model
     given = options | {"labels": labels, "verify": prove}

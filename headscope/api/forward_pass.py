@@ -328,7 +328,7 @@ def _scored(logits: torch.Tensor, report: Report, material: Material) -> tuple[S
     import torch
 
     labels = report.model.labels
-    if logits.dim() != len(("batch", "labels")) or logits.shape[-1] != len(labels):
+    if logits.dim() != 2 or logits.shape[-1] != len(labels):
         return ()
     functions = {"softmax": lambda scores: scores.softmax(-1), "sigmoid": torch.sigmoid}
     is_unknown = report.checkpoint.kind is CheckpointKind.MEMORY and report.model.activation not in {*functions, "none"}

@@ -223,7 +223,7 @@ def _optional_text(value: Any) -> str | None:
 
 def _shared(groups: Any, keys: set[str]) -> Iterator[tuple[str, ...]]:
     for group in _expect(groups, list):
-        if len(_expect(group, list)) < len("ab") or not all(isinstance(key, str) and key in keys for key in group):
+        if len(_expect(group, list)) < 2 or not all(isinstance(key, str) and key in keys for key in group):
             raise ValueError("a shared group is not a list of at least two tensors")
         yield tuple(group)
 

@@ -167,7 +167,7 @@ def spelled(label: Any) -> str:
     """A label as text: the key by which it is counted."""
     if isinstance(label, bool):
         return "true" if label else "false"
-    if isinstance(label, float) and label.is_integer() and abs(label) < 1e15:  # noqa: PLR2004  exact as an integer
+    if isinstance(label, float) and label.is_integer() and abs(label) < 1e15:  # exact as an integer
         return str(int(label))
     return str(label)
 

@@ -1,7 +1,6 @@
 """State dicts without a config.json: the class that saved them is proposed first, and the configuration loads them."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,11 @@ import transformers
 
 import headscope
 from headscope.errors import NotFound, WithoutConfig
+from headscope.examination.base.unseen_settings import settings_without_shape
 from headscope.facts import Severity, StateKind
+from headscope.model.classes.proposals import Proposal
 from tests.families import FAMILIES
+from tests.no_config_sweep import with_settings_of
 
 _LABELS = {"id2label": {0: "no", 1: "maybe", 2: "yes"}, "label2id": {"no": 0, "maybe": 1, "yes": 2}}
 
@@ -87,7 +89,6 @@ _WITHOUT_CONFIG = {
     "LongformerForSequenceClassification": _SMALL | {"attention_window": [4, 4]},
     "LukeForEntityClassification": _SMALL | {"entity_vocab_size": 20, "entity_emb_size": 16},
 }  # fmt: skip
-_HEADS = re.compile(r"(num_attention_heads|num_key_value_heads|n_head|num_heads)=\d+")
 
 
 @pytest.mark.parametrize("name", _WITHOUT_CONFIG)
@@ -104,10 +105,9 @@ def test_a_class_is_offered_right_or_left_open(name: str, tmp_path: Path, monkey
         assert "weights don't tell which it is" in state.evidence[-1] or "no class" in state.evidence[-1]
         return
     monkeypatch.chdir(tmp_path)
-    # The reader sets what no shape tells: the sentence names it.
-    named = _HEADS.sub(lambda found: f"{found[1]}={getattr(model.config, found[1])}", state.repair.code)
+    assert state.repair.sentence.startswith("This is not proven")
     exec(state.repair.code, {})
-    exec(named, {})
+    exec(with_settings_of(model.config, state.repair.code), {})
     (offered,) = json.loads((tmp_path / "config.json").read_text())["architectures"]
     loaded, info = getattr(transformers, offered).from_pretrained(tmp_path, output_loading_info=True)
     assert not any(info.values())
@@ -124,3 +124,32 @@ def test_classes_that_compute_something_else_are_not_offered(tmp_path: Path) -> 
         headscope.inspect(str(tmp_path), offline=True)
     assert caught.value.state.repair is None
     assert "GemmaForSequenceClassification" in caught.value.message
+
+
+_TOLD_BY_NO_SHAPE = {
+    "BertForSequenceClassification": (_SMALL, {"hidden_act", "layer_norm_eps", "num_attention_heads"}),
+    "DistilBertForSequenceClassification": (
+        {"vocab_size": 99, "dim": 64, "hidden_dim": 96, "n_layers": 2, "n_heads": 4}, {"activation"},
+    ),
+    "GPT2ForSequenceClassification": (
+        {"vocab_size": 99, "n_embd": 64, "n_layer": 2, "n_positions": 64, "n_head": 4, "pad_token_id": 1},
+        {"activation_function", "scale_attn_weights"},
+    ),
+    "Qwen2ForSequenceClassification": (_GROUPED, {"hidden_act", "rope_parameters", "rms_norm_eps"}),
+    "ViTForImageClassification": (
+        {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96},
+        {"hidden_act", "layer_norm_eps"},
+    ),
+}  # fmt: skip
+_OF_TRAINING = {"attention_dropout", "hidden_dropout_prob", "use_cache", "initializer_range"}
+
+
+@pytest.mark.parametrize("name", _TOLD_BY_NO_SHAPE)
+def test_settings_that_change_the_scores_and_no_shape_are_named(name: str) -> None:
+    sizes, expected = _TOLD_BY_NO_SHAPE[name]
+    config = getattr(transformers, name).config_class(**sizes)
+    told = {size: value for size, value in sizes.items() if "head" not in size}
+    assumed = tuple((size, value) for size, value in sizes.items() if size not in told)
+    found = settings_without_shape(Proposal(name, type(config).__name__, 1, 1, tuple(told.items()), assumed))
+    assert expected <= found.keys()
+    assert not (_OF_TRAINING | told.keys()) & found.keys()

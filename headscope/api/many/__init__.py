@@ -1,1 +1,1 @@
-"""Several checkpoints at once: the gate of `check`, `scan` and its batches."""
+"""Several checkpoints: the gate of `check`, `scan` and its batches."""

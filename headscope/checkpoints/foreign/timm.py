@@ -69,7 +69,7 @@ def read_timm_head(config: Mapping[str, Any], tensors: Sequence[TensorHeader]) -
     stated = config.get("num_classes", config.get("num_labels"))
     is_headless = stated == 0 and not weights
     labels = _labels(config)
-    detail = "" if len(weights) < 2 else "beside the other classifier"  # noqa: PLR2004 - several
+    detail = "" if len(weights) < 2 else "beside the other classifier"  # several
     rule = _pooling(config)
     return ExportHead(
         basis=HeadBasis.CONFIG,

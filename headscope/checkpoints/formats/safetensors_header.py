@@ -159,7 +159,7 @@ def _tensor(key: str, entry: Any, name: str, start: int) -> TensorHeader:
         raise _bad(name, f"{key!r} has the unknown dtype {dtype!r}")
     if not _are_indices(shape):
         raise _bad(name, f"the shape of {key!r} is not a list of whole numbers")
-    if not _are_indices(offsets) or len(offsets) != len(("begin", "end")):
+    if not _are_indices(offsets) or len(offsets) != 2:
         raise _bad(name, f"the data_offsets of {key!r} are not a pair of whole numbers")
     _check_size(key, dtype, shape, offsets, name)
     place = start + offsets[0], start + offsets[1]

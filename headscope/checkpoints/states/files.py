@@ -160,7 +160,7 @@ def _lacking(place: Place, name: str) -> str:
         at = max(0, size - _TAIL)
         tail = _tail(place, name, at, size)
         return "" if _ZIP_END in tail else f"ends early: {size:,} bytes are there, without the end of its archive"
-    if not name.endswith(".safetensors") or len(start) < len("12345678"):
+    if not name.endswith(".safetensors") or len(start) < 8:
         return ""
     (length,) = struct.unpack("<Q", start)
     if not 0 < length <= _HEADER or place.start(name, 9)[8:] not in {b"", b"{"}:  # a header is a JSON object

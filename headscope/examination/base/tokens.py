@@ -30,7 +30,7 @@ def _named(request: Request, manifest: CheckpointManifest) -> tuple[TokenRow, ..
             "--tokens was given with --task, --model-class or --num-labels",
             "leave out either: tokens make one score each, of a causal language model",
         )
-    if len(set(request.tokens)) < len(request.tokens) or len(request.tokens) > len(("no", "yes")):
+    if len(set(request.tokens)) < len(request.tokens) or len(request.tokens) > 2:
         raise UsageError(
             f"--tokens names {', '.join(request.tokens)}", "name the token for no and the one for yes, or one token"
         )

@@ -12,12 +12,12 @@ from headscope.facts.counting import counted, list_of
 if TYPE_CHECKING:
     from headscope.model.classes.proposals import Proposal
 
-_SHOWN, _NAMED = 3, 12
+_SHOWN, _NAMED, _MOST_ASSUMED = 3, 12, 30
 _USUAL = ("model.safetensors", "pytorch_model.bin")
 
 
 def with_proposals(error: WithoutConfig) -> HeadscopeError:
-    """The error with the classes that the weights fit, ranked, and a repair if one class is proven."""
+    """The error with the classes that the weights fit, ranked, and code for a configuration if one class is left."""
     from headscope.checkpoints.states.rekeying import Rekeying, renamed_tensors
     from headscope.checkpoints.states.wrapped_keys import ANYWHERE
     from headscope.model.classes.proposals import fitting_classes
@@ -33,13 +33,13 @@ def with_proposals(error: WithoutConfig) -> HeadscopeError:
         if fitting and (not found or fitting[0].fits > found[0].fits):
             found, read = fitting, renamed
     files = sorted({item.file for item in tensors})
-    return _named(error, _state(found, _proven(found, read), files))
+    return _named(error, _state(found, _offered(found, read), files))
 
 
-def _proven(found: Sequence[Proposal], tensors: Sequence[TensorHeader]) -> Proposal | str:
-    """The class that loads every tensor, if it is alone or all such classes compute the same; otherwise the reason.
+def _offered(found: Sequence[Proposal], tensors: Sequence[TensorHeader]) -> Proposal | str:
+    """The class that loads every tensor, if no other one does that computes something else; otherwise the reason.
 
-    Settings that no shape tells have the default of each class.
+    Settings that no shape tells have the default of each class, so that its scores need not be those of the training.
     """
     from headscope.model.classes.proposals import with_sizes
 
@@ -59,9 +59,10 @@ def _proven(found: Sequence[Proposal], tensors: Sequence[TensorHeader]) -> Propo
 def _compute_the_same(one: Proposal, other: Proposal) -> bool:
     """Whether two classes give the same scores for the same weights; False where that cannot be tried."""
     import torch
+    import transformers
 
     from headscope.model.classes.catalogue import task_of_class
-    from headscope.model.classes.proposals import build_proposed
+    from headscope.model.classes.proposals import build_with_named_numbers, config_of
     from headscope.model.quiet import quiet
     from headscope.trace.batch.probe_batch import build_probe
     from headscope.trace.record.execution import run_unrecorded
@@ -70,7 +71,9 @@ def _compute_the_same(one: Proposal, other: Proposal) -> bool:
     if task is None or task is not of_other:
         return False
     try:
-        models = [build_proposed(item) for item in (one, other)]
+        models = [
+            build_with_named_numbers(getattr(transformers, item.class_name), config_of(item)) for item in (one, other)
+        ]
         inputs = build_probe(models[0], task).inputs
         with quiet():
             first, second = (run_unrecorded(model, inputs).logits for model in models)
@@ -93,39 +96,42 @@ def _named(error: WithoutConfig, state: CheckpointState) -> HeadscopeError:
     return named
 
 
-def _state(found: Sequence[Proposal], proven: Proposal | str, files: Sequence[str]) -> CheckpointState:
-    shown = found if isinstance(proven, str) else [item for item in found if item.class_name == proven.class_name]
+def _state(found: Sequence[Proposal], offered: Proposal | str, files: Sequence[str]) -> CheckpointState:
+    shown = found if isinstance(offered, str) else [item for item in found if item.class_name == offered.class_name]
     evidence = tuple(
         f"{item.class_name} fits {item.fits:,} of {counted(item.total, 'key')} ({item.fits / max(item.total, 1):.0%})"
         for item in shown[:_SHOWN]
     )
-    if isinstance(proven, str):
-        evidence = (*evidence, proven) if proven else ()
+    if isinstance(offered, str):
+        evidence = (*evidence, offered) if offered else ()
     return CheckpointState(
         StateKind.NO_CONFIG,
         tool="",
         sentence="The weights have no config.json, which says what they are of.",
         evidence=evidence or ("no classification class whose source names them fits half of the keys",),
-        repair=None if isinstance(proven, str) else _repair(proven, files),
+        repair=None if isinstance(offered, str) else _repair(offered, files),
     )
 
 
 def _repair(best: Proposal, files: Sequence[str]) -> Repair:
-    sizes = {**dict(best.fields), **dict(best.open_fields)}
-    written = ", ".join(f"{name}={value}" for name, value in sizes.items())
+    from headscope.examination.base.unseen_settings import settings_without_shape
+
+    assumed = {**dict(best.open_fields), **settings_without_shape(best)}
     lines = [
         f"from transformers import {best.config_class}",
-        f"config = {best.config_class}({written})",
+        "# Defaults of the class: they change the scores, and no shape tells them.",
+        f"assumed = {assumed!r}",
+        f"config = {best.config_class}({''.join(f'{name}={value}, ' for name, value in best.fields)}**assumed)",
         f"config.architectures = [{best.class_name!r}]",
         "config.save_pretrained('.')",
     ]
     if len(files) == 1 and files[0] not in _USUAL:
         usual = _USUAL[0] if files[0].endswith(".safetensors") else _USUAL[1]
         lines += ["import shutil", f"shutil.copy({files[0]!r}, {usual!r})"]
-    names = [name for name, _ in best.open_fields]
-    guessed = f" No shape tells {' and '.join(names)}: set {'it' if len(names) == 1 else 'them'}." if names else ""
+    named = f": {list_of(list(assumed), _MOST_ASSUMED)}" if assumed else ""
     return Repair(
-        f"Write the configuration of {best.class_name}, which loads every tensor; the sizes are those of the tensors."
-        f"{guessed} Every other setting has its default, such as the activation: set it as it was in training.",
+        f"This is not proven: write a configuration of {best.class_name}, which loads every tensor; the sizes are those"
+        f" of the tensors. Every setting that no shape tells has the class's default{named}. Set these settings as in"
+        " your training script, or the scores differ.",
         "\n".join(lines),
     )

@@ -137,7 +137,7 @@ def _why_no_matrix(report: Report, weight: HeadParameter) -> str:
     head, model = report.head, report.model
     assert head is not None
     stage = next(item for item in reversed(head.stages) if weight.name in item.parameters)
-    if stage.operation not in _OPERATIONS or len(weight.shape) < 2:  # noqa: PLR2004  a matrix
+    if stage.operation not in _OPERATIONS or len(weight.shape) < 2:  # a matrix
         return f"the last stage with parameters is {stage.operation}, and headscope judges linear classifiers only"
     if model.task not in WITHOUT_CLASSES and model.num_labels and weight.shape[0] != model.num_labels:
         return f"it has {weight.shape[0]} rows for {counted(model.num_labels, 'class', 'classes')}"

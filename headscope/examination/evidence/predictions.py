@@ -48,7 +48,7 @@ def predict_sample(
     rows = sample_rows(source, data, wanted.predict or 0)
     (progress or (lambda sentence: None))(f"predicting {len(rows)} rows on {wanted.device}")
     scores = _scores(examined, request, wanted.device, rows)
-    if scores.dim() != 2 or scores.shape[1] != model.num_labels:  # noqa: PLR2004  a row for each text
+    if scores.dim() != 2 or scores.shape[1] != model.num_labels:  # a row for each text
         reason = f"the model gives scores of the shape {tuple(scores.shape)}"
         return Predictions(len(rows), wanted.device, Order.NOT_DETERMINED, reason)
     if not bool(scores.isfinite().all()):
@@ -137,7 +137,7 @@ def _of_classes(rows: Sequence[Sampled], chances: Any, data: DataFacts, model: M
     expected, given = [place for place, _ in known], [chance for _, chance in known]
     size = max(model.num_labels, *(place + 1 for place in expected), 1)
     present = sorted(set(expected))
-    if len(known) < _FEWEST or len(present) < 2:  # noqa: PLR2004
+    if len(known) < _FEWEST or len(present) < 2:
         few = "rows of only one class" if len(known) >= _FEWEST else f"only {len(known)} rows with a known class"
         return _open(len(known), f"the sample has {few}: {_MORE}")
     predicted = [max(range(len(row)), key=row.__getitem__) for row in given]
@@ -232,7 +232,7 @@ def _of_flags(rows: Sequence[Sampled], chances: Any, data: DataFacts, model: Mod
         return _open(len(rows), "the classes of the model have no names that the data knows")
     expected = [_flags(row, data, model.num_labels) for row in rows]
     present = [item for item in range(model.num_labels) if 0 < sum(row[item] for row in expected) < len(rows)]
-    if len(rows) < _FEWEST_FOR_NEITHER or len(present) < 2:  # noqa: PLR2004
+    if len(rows) < _FEWEST_FOR_NEITHER or len(present) < 2:
         return _open(len(rows), f"too few of the {len(rows)} rows have and lack a class: {_MORE}")
     match = match_flags(expected, chances.tolist())
     moved = [place for place in present if match.order[place] != place]

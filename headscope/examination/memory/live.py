@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.errors import UsageError
 from headscope.examination.base.assembly import checkpoint_facts, join_head
-from headscope.examination.base.compiled import uncompiled
 from headscope.examination.base.configuration import built_facts, with_purpose, with_tables
 from headscope.examination.base.environment import environment
 from headscope.examination.base.request import ModuleRequest
 from headscope.examination.base.tracing import unless_contradicted, with_padding
 from headscope.examination.checkpoint.findings import findings_of, likely_profile
+from headscope.examination.memory.compiled import uncompiled
 from headscope.examination.memory.live_facts import (
     embeddings_of,
     facts_in_memory,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headscope.errors import UsageError
-from headscope.examination.base.compiled import uncompiled
+from headscope.examination.memory.compiled import uncompiled
 from headscope.examination.memory.module import Unwrapped, unwrap
 from headscope.facts import Task
 

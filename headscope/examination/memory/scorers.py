@@ -8,7 +8,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from headscope.errors import Unsupported
-from headscope.examination.base.compiled import uncompiled
+from headscope.examination.memory.compiled import uncompiled
 from headscope.upstream.optional import lightning, sentence_transformers, setfit, trl
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def scorer_of_setfit(model: Any) -> Scorer:
     """A SetFitModel with its head as a scorer. Raises Unsupported and UsageError for a head that can't be read."""
     module, head = setfit.model_of(model)
     notes: tuple[str, ...] = ()
-    if len(head.labels) == 2 and head.activation == "sigmoid":  # noqa: PLR2004
+    if len(head.labels) == 2 and head.activation == "sigmoid":
         notes = (f"the one score is that of {head.labels[1]}; the probability of {head.labels[0]} is the rest to 1",)
     path, inside = _inside(module)
     side = sentence_transformers.padding_side_of(module.model_body)

@@ -124,14 +124,14 @@ def _fit(name: str, stored: Shapes) -> Proposal | None:
     except ImportError:
         return None
     config = _default(cls)
-    built = None if config is None else _shapes(cls, shallow_config(config))
+    built = None if config is None else shapes_of_class(cls, shallow_config(config))
     if built is None:
         return None
     keys = {of_any_layer(key) for key in stored}
     flags = dict[str, int]()
     misfits = len(_any_layer(built).keys() ^ keys)
     for flag in _flags(config) if 0 < misfits <= _FEW else ():
-        other = _shapes(cls, _with_flags(config, {**flags, flag: not getattr(config, flag)}))
+        other = shapes_of_class(cls, _with_flags(config, {**flags, flag: not getattr(config, flag)}))
         if other and (left := len(_any_layer(other).keys() ^ keys)) < misfits:
             built, misfits, flags[flag] = other, left, not getattr(config, flag)
     own = _any_layer(built)
@@ -172,7 +172,8 @@ def _default(cls: Any) -> Any:
         return None
 
 
-def _shapes(cls: Any, config: Any) -> Shapes | None:
+def shapes_of_class(cls: Any, config: Any) -> Shapes | None:
+    """The shapes of what a class stores at a configuration, by key; None where it can't be built."""
     try:
         with quiet(), on_meta():
             return {name: tuple(item.shape) for name, item in cls(config).state_dict().items()}
@@ -187,7 +188,7 @@ def with_sizes(proposal: Proposal, tensors: Sequence[TensorHeader]) -> Proposal:
     config = _default(cls)
     fields = dict(proposal.fields)
     shallow = shallow_config(config)
-    before = _shapes(cls, shallow) or {}
+    before = shapes_of_class(cls, shallow) or {}
     wanted = {of_any_layer(key): shape for key, shape in stored.items()}
     for name in _sized_fields(config):
         told = _told(cls, shallow, name, before, wanted)
@@ -217,7 +218,7 @@ class _Fitting:
 
     def shapes(self, fields: Mapping[str, int]) -> Shapes:
         """The shapes with these fields; empty where they make no model."""
-        return _shapes(self.cls, _configured(type(self.config), fields)) or {}
+        return shapes_of_class(self.cls, _configured(type(self.config), fields)) or {}
 
     def survives_saving(self, fields: Mapping[str, int]) -> bool:
         """Whether the configuration can be written and read, and makes the same model then."""
@@ -227,7 +228,7 @@ class _Fitting:
                 again = type(self.config).from_dict(json.loads(config.to_json_string(use_diff=True)))
         except Exception:  # a configuration that cannot be written, or refuses what it wrote
             return False
-        return _shapes(self.cls, again) == self.shapes(fields)
+        return shapes_of_class(self.cls, again) == self.shapes(fields)
 
     def misfits(self, fields: Mapping[str, int]) -> int:
         """How many parameters of the class and stored keys have no counterpart of the same shape."""
@@ -288,12 +289,12 @@ def _told(cls: Any, shallow: Any, name: str, before: Shapes, wanted: Shapes) -> 
     if type(value) is not int:  # a list, as the configuration reads it
         return None
     changed = deepcopy(shallow)
-    other = 2 * value if value > 2 else 7  # noqa: PLR2004 - a count that no default has
+    other = 2 * value if value > 2 else 7  # a count that no default has
     try:
         setattr(changed, name, other)
     except Exception:  # a field that checks itself
         return None
-    after = _shapes(cls, changed)
+    after = shapes_of_class(cls, changed)
     if after is None:
         return None
     found = Counter(
@@ -317,7 +318,7 @@ def _open_fields(cls: Any, config: Any, fields: Mapping[str, int]) -> dict[str, 
         if (
             heads
             and width % heads == 0
-            and _shapes(cls, _configured(type(config), {**fields, name: heads})) is not None
+            and shapes_of_class(cls, _configured(type(config), {**fields, name: heads})) is not None
         ):
             return {name: heads}
     return {}
@@ -331,20 +332,32 @@ def _configured(config_class: Any, fields: Mapping[str, int]) -> Any:
         return None
 
 
-def build_proposed(proposal: Proposal, most: int = 300_000_000) -> Any:
-    """A model of the proposed class and sizes with numbers that follow from the names of its tensors alone.
-
-    None where it would hold more than `most` parameters.
-    """
+def config_of(proposal: Proposal) -> Any:
+    """The configuration of a proposal: its sizes, and the defaults of its class; None where the class refuses them."""
     cls = getattr(transformers, proposal.class_name)
-    config = _configured(cls.config_class, dict((*proposal.fields, *proposal.open_fields)))
-    shapes = _shapes(cls, config) or {}
-    if sum(map(math.prod, shapes.values())) > most:
+    return _configured(cls.config_class, dict((*proposal.fields, *proposal.open_fields)))
+
+
+def count_of_numbers(cls: Any, config: Any) -> int:
+    """How many numbers a class stores at a configuration. Raises ValueError where it can't be built."""
+    shapes = shapes_of_class(cls, config)
+    if shapes is None:
+        raise ValueError("the class can't be built with this configuration")
+    return sum(map(math.prod, shapes.values()))
+
+
+def build_with_named_numbers(cls: Any, config: Any, most: int = 300_000_000) -> Any:
+    """A model of a class with numbers that follow from the names of its tensors alone.
+
+    Matrices are around zero, so that activations and rotations show in the scores; vectors are positive, since
+    variances are among them. None where it would hold more than `most` numbers.
+    """
+    if count_of_numbers(cls, config) > most:
         return None
     with quiet(), torch.random.fork_rng(devices=[]):
         model = cls(config).float().eval()
         for name, value in model.state_dict().items():
             torch.manual_seed(zlib.crc32(name.encode()))
             if value.is_floating_point():
-                value.copy_(torch.rand(value.shape) * 0.4 - 0.1)
+                value.copy_(torch.rand(value.shape) * 0.4 + (0.1 if value.dim() == 1 else -0.2))
     return model

@@ -242,7 +242,7 @@ def _changed(module: str, tensors: Mapping[str, TensorHeader], names: Iterable[s
     """
     own = [name for name in names if name.rpartition(".")[0] == module]
     scale = tensors.get("ia3_l")
-    on_input = scale is not None and len(scale.shape) == len(("out", "in")) and scale.shape[0] == 1
+    on_input = scale is not None and len(scale.shape) == 2 and scale.shape[0] == 1
     knows_bias = on_input or (scale is None and "" not in tensors and "lora_B.bias" not in tensors)
     return [name for name in own if not (knows_bias and name.endswith("bias"))]
 

@@ -152,7 +152,7 @@ def lacked_memory(err: BaseException) -> bool:
 def limit_length(tokenizer: Any, model: PreTrainedModel) -> None:
     """The model's own limit, for a tokenizer that names none; some families keep two positions for themselves."""
     most = getattr(model.config, "max_position_embeddings", None)
-    if tokenizer.model_max_length >= NO_LIMIT and isinstance(most, int) and most > 2:  # noqa: PLR2004
+    if tokenizer.model_max_length >= NO_LIMIT and isinstance(most, int) and most > 2:
         tokenizer.model_max_length = most - 2
 
 

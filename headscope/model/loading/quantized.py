@@ -151,7 +151,7 @@ def _bitsandbytes_8(stem: str, group: Group, settings: _Settings) -> Iterator[Pa
 def _gptq_or_awq(stem: str, group: Group, settings: _Settings) -> Iterator[Packed]:
     """Numbers packed into words of 32 bits: along the inputs in GPTQ, along the outputs in AWQ."""
     weight = group.get("qweight")
-    if weight is None or len(weight.shape) != len(("inputs", "outputs")) or not settings.bits:
+    if weight is None or len(weight.shape) != 2 or not settings.bits:
         return
     rows, columns = weight.shape
     in_a_word = _WORD // settings.bits
@@ -189,7 +189,7 @@ def _compressed(stem: str, group: Group, settings: _Settings) -> Iterator[Packed
 def _mxfp4(stem: str, group: Group, settings: _Settings) -> Iterator[Packed]:
     """Blocks of 32 four-bit floats with one scale each: [experts, outputs, groups, 16 bytes]."""
     blocks, scales = group.get("_blocks"), group.get("_scales")
-    if blocks is None or scales is None or len(blocks.shape) < len(("outputs", "groups", "bytes")):
+    if blocks is None or scales is None or len(blocks.shape) < 3:
         return
     *leading, rows, groups, width = blocks.shape
     shape = (*leading, groups * width * _NIBBLES, rows)

@@ -165,7 +165,7 @@ def _unequal_z(energies: torch.Tensor, each: int, kurtosis: float) -> float:
     """How unequal the mean squares of rows or columns are, each of `each` numbers, in standard deviations."""
     count = energies.numel()
     mean = float(energies.mean())
-    if count < 2 or mean <= 0:  # noqa: PLR2004  a single one equals itself
+    if count < 2 or mean <= 0:  # a single one equals itself
         return 0.0
     variance = float((energies / mean - 1).square().sum()) / (count - 1)
     expected = max(kurtosis - 1, 0.5) / each

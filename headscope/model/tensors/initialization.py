@@ -38,7 +38,7 @@ def initial_spread(model: nn.Module, weight: str, stated: float | None) -> Initi
         skeleton = model if all(item.is_meta for item in model.parameters()) else _skeleton(model)
         module = skeleton.get_submodule(path)
         shape = tuple(getattr(module, name).shape)
-        if sum(item.numel() for item in module.parameters()) > _MOST or len(shape) < 2:  # noqa: PLR2004  a matrix
+        if sum(item.numel() for item in module.parameters()) > _MOST or len(shape) < 2:  # a matrix
             return None
         draws = list(_draws(skeleton, path, min(_DRAWS, max(1, _ENOUGH // math.prod(shape)))))
         found = _spread(torch.cat([item[name] for item in draws]), shape, stated)

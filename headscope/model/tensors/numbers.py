@@ -191,7 +191,7 @@ def merge_lora(
         raise Unsupported(f"headscope does not compute the merge of the PEFT method {config.get('peft_type')}", "")
     down = changes.get("lora_A.weight", changes.get("lora_embedding_A"))
     up = changes.get("lora_B.weight", changes.get("lora_embedding_B"))
-    if down is None or up is None or down.dim() != base.dim() or base.dim() != len(("out", "in")):
+    if down is None or up is None or down.dim() != base.dim() or base.dim() != 2:
         raise Unsupported(f"headscope does not compute the merge of {few_of(sorted(changes))}", "")
     up, down, scale = up.to(torch.float32), down.to(torch.float32), scale_of(path, config, down.shape[0])
     added, terms = (up @ down) * scale, (up.abs() @ down.abs()) * abs(scale)

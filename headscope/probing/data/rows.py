@@ -24,7 +24,6 @@ _OF_CLASSES = (LabelKind.INTEGERS, LabelKind.TEXTS, LabelKind.BOOLEANS)
 _OF_NUMBERS = (LabelKind.INTEGERS, LabelKind.NUMBERS)
 _OF_SEVERAL = (LabelKind.LISTS, LabelKind.COLUMNS)
 _HOT = 3
-_TWO = 2
 _ALIKE = 1e-12
 _SMALLEST, _LARGEST = 1e-100, 1e100
 """Standard deviations between which a number's square is neither 0 nor infinite."""
@@ -191,7 +190,7 @@ def _classes(rows: Sequence[Sampled], facts: DataFacts, folds: int, kind: Kind) 
     names = [item.label for item in facts.classes]
     small = [name for name in names if distinct[name] < folds]
     classes = tuple(name for name in names if distinct[name] >= folds)
-    if len(classes) < _TWO:
+    if len(classes) < 2:
         raise UsageError(_no_classes(facts, folds, classes, small, kind), _no_classes_hint(facts, kind))
     places = {name: place for place, name in enumerate(classes)}
     used = [row for row in rows if spelled(row.label) in places]
@@ -200,7 +199,7 @@ def _classes(rows: Sequence[Sampled], facts: DataFacts, folds: int, kind: Kind) 
 
 
 def _no_classes_hint(facts: DataFacts, kind: Kind) -> str:
-    numbers = facts.kind in _OF_NUMBERS and len(facts.classes) > _TWO
+    numbers = facts.kind in _OF_NUMBERS and len(facts.classes) > 2
     return f"give {kind.input.noun}s of at least two classes, or fewer --folds" + (
         "; for numbers that are not classes, use --task regression" if numbers else ""
     )
@@ -225,7 +224,7 @@ def _note_on_lost(lost: int, total: int, facts: DataFacts) -> list[str]:
 
 def _no_classes(facts: DataFacts, folds: int, classes: Sequence[str], small: Sequence[str], kind: Kind) -> str:
     column = facts.label_columns[0]
-    if len(facts.classes) < _TWO:
+    if len(facts.classes) < 2:
         return f"{column!r} of {facts.file} has one class, {facts.classes[0].label!r}" if facts.classes else (
             f"{column!r} of {facts.file} has no labels"
         )  # fmt: skip

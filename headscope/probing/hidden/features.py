@@ -365,7 +365,7 @@ def _tapped(reader: Reader) -> Iterator[_Taps]:
 def _with_taps(reader: Reader, pooled: Pooled, output: Any, taps: _Taps) -> Pooled:
     """The vectors with those of the pooler and of the head's input."""
     row = None if taps.pooled is None else taps.pooled.flatten(1) if taps.pooled.shape[2:] == (1, 1) else taps.pooled
-    if row is not None and row.dim() == 2:  # noqa: PLR2004  a row for each text
+    if row is not None and row.dim() == 2:  # a row for each text
         pooled.parts[Vector.POOLER, None] = row
     else:
         pooled.absent["pooler"] = f"the base model inside {type(reader.model).__name__} has no pooler"
@@ -389,7 +389,7 @@ def _head_input(taps: _Taps, logits: torch.Tensor) -> torch.Tensor | None:
         distance = (left - logits[:, None, :]).abs().amax(-1)
         places = distance.shape[1] - 1 - distance.flip(1).argmin(1)  # the last of several that are equal
         entered, left = at(entered, places), at(left, places)
-    if left.shape != logits.shape or entered.dim() != 2:  # noqa: PLR2004
+    if left.shape != logits.shape or entered.dim() != 2:
         return None
     return entered if _is_close(left.float(), logits.float(), _SAME_SCORES) else None
 

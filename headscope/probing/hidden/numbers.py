@@ -46,7 +46,7 @@ def mean_cosine(matrix: Array) -> float | None:
     """The mean cosine of two rows over all pairs; None where a row is zero, or there is one row."""
     norms = np.linalg.norm(matrix, axis=1)
     count = len(matrix)
-    if count < 2 or not norms.all():  # noqa: PLR2004
+    if count < 2 or not norms.all():
         return None
     # The squared norm of the sum of n unit vectors is n and twice the sum of the cosines of all pairs.
     whole = np.divide(matrix, norms[:, None]).sum(0, dtype=np.float64)

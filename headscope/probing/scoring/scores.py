@@ -45,7 +45,6 @@ _MOST_DRAWN = 4_000_000
 _EVEN = 1e-9
 _OLDEST = (1, 9)
 _ROUNDING = 1e-5
-_TWO = 2
 
 
 def check_installed() -> None:
@@ -129,7 +128,7 @@ def make_folds(classes: Array | None, groups: Array, count: int, seed: int) -> t
 
     def inner(train: Array) -> Iterator[tuple[Array, Array]]:
         parts = min(INNER_FOLDS, count, most_parts(train))
-        return split(train, parts) if parts >= _TWO else iter(())
+        return split(train, parts) if parts >= 2 else iter(())
 
     def split(rows: Array, parts: int) -> Iterator[tuple[Array, Array]]:
         if classes is None:
@@ -247,7 +246,7 @@ def _logistic(
 ) -> _Part:
     """Logistic regression of one fold; for several labels one for each label, all with the same strength."""
     labels = trial.labels[fold.train]
-    is_softmax = trial.problem is Problem.SINGLE_LABEL and trial.classes > _TWO
+    is_softmax = trial.problem is Problem.SINGLE_LABEL and trial.classes > 2
     loss = softmax_loss if is_softmax else sigmoid_loss
     targets = _targets(labels, trial)
     scores = np.zeros((len(strengths), len(fold.inner)))
@@ -270,13 +269,13 @@ def _logistic(
 def _targets(labels: Array, trial: Trial) -> Array:
     """A column for each output of the model: one for two classes."""
     table = flags(labels, trial.classes)
-    return table[:, 1:] if trial.problem is Problem.SINGLE_LABEL and trial.classes <= _TWO else table
+    return table[:, 1:] if trial.problem is Problem.SINGLE_LABEL and trial.classes <= 2 else table
 
 
 def _decide(scores: Array, trial: Trial) -> Array:
     if trial.problem is Problem.MULTI_LABEL:
         return (scores > 0).astype(int)
-    chosen: Array = scores.argmax(1) if trial.classes > _TWO else (scores[:, 0] > 0).astype(int)
+    chosen: Array = scores.argmax(1) if trial.classes > 2 else (scores[:, 0] > 0).astype(int)
     return chosen
 
 

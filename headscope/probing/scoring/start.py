@@ -25,7 +25,6 @@ Array = np.ndarray[Any, Any]
 
 _CLOSE = 0.1
 _MULTI = "multi_label_classification"
-_TWO = 2
 
 
 def outputs_of(rows: Rows, model: ModelFacts) -> tuple[int, ...] | Unavailable:
@@ -39,7 +38,7 @@ def outputs_of(rows: Rows, model: ModelFacts) -> tuple[int, ...] | Unavailable:
             return missing(f"the checkpoint's head has {model.num_labels} outputs, and the labels are numbers")
         return (0,)
     is_multi = model.problem_type == _MULTI and model.reads_problem_type is not False
-    if model.num_labels < _TWO or is_regression(model) or is_multi is not (rows.problem is Problem.MULTI_LABEL):
+    if model.num_labels < 2 or is_regression(model) or is_multi is not (rows.problem is Problem.MULTI_LABEL):
         does = "score each class alone" if rows.problem is Problem.MULTI_LABEL else "choose one of several classes"
         return missing(f"the checkpoint's head does not {does}")
     fitted = {item.label: item.model_class for item in fit_classes(rows.facts, model).classes}

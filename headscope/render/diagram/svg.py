@@ -191,7 +191,7 @@ def _way(wire: Wire) -> str:
 
 
 def _is_bent(wire: Wire) -> bool:
-    return len(wire.points) > 2  # noqa: PLR2004 - a straight way is two points
+    return len(wire.points) > 2  # a straight way is two points
 
 
 def _arrow(wire: Wire) -> str:

@@ -375,7 +375,7 @@ def score_head_facts(report: Report) -> Facts:
 
 def _of_pickle(head: PickledHead | None) -> str:
     """What a pickled classifier holds: its class, its matrix as features x classes, its formula."""
-    if head is None or head.reason or len(head.shape) != len("wh"):
+    if head is None or head.reason or len(head.shape) != 2:
         return f", a pickle ({safe(head.reason)})" if head is not None and head.reason else ", a pickle"
     rows, width = head.shape
     count = len(head.labels) or (2 if rows == 1 else rows)

@@ -113,7 +113,7 @@ def _on_words(result: ProbeResult) -> str:
 
 def chance(value: float) -> str:
     """A probability with as many digits as it needs."""
-    return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"  # noqa: PLR2004
+    return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
 
 
 def input_of(result: ProbeResult) -> Input:

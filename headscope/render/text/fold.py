@@ -100,7 +100,7 @@ def spell_run(indices: Iterable[int]) -> str:
 
 def _spell(run: list[int]) -> str:
     ends = f"{run[0]}...{run[-1]}"
-    return ends if len(run) > 2 else ",".join(map(str, run))  # noqa: PLR2004 - a pair needs no dots
+    return ends if len(run) > 2 else ",".join(map(str, run))  # a pair needs no dots
 
 
 def _fold_leaves(keys: Iterable[str]) -> tuple[str, ...]:

@@ -118,4 +118,4 @@ def class_matrix(head: Head, model: ModelFacts) -> HeadParameter | None:
     linear = [stage for stage in head.stages if stage.operation == "linear"]
     rows = _SCORES.get(model.task, model.num_labels)
     owned = (by_name[name] for name in (linear[-1].parameters if linear else ()) if name in by_name)
-    return next((item for item in owned if len(item.shape) == 2 and item.shape[0] == rows), None)  # noqa: PLR2004
+    return next((item for item in owned if len(item.shape) == 2 and item.shape[0] == rows), None)

@@ -35,7 +35,7 @@ def bytes_of(number: int) -> str:
     value, unit = float(number), 0
     while value >= _KILO - 0.5 and unit < len(_UNITS) - 1:
         value, unit = value / _KILO, unit + 1
-    digits = f"{value:.0f}" if unit == 0 or value >= 100 else f"{value:.3g}"  # noqa: PLR2004 - three digits
+    digits = f"{value:.0f}" if unit == 0 or value >= 100 else f"{value:.3g}"  # three digits
     return f"{digits} {_UNITS[unit]}"
 
 
@@ -44,12 +44,12 @@ def share_of(part: int, whole: int) -> str:
     if not whole:
         return "0%"
     percent = 100 * part / whole
-    return f"{percent:.0f}%" if percent >= 10 else f"{percent:.2g}%"  # noqa: PLR2004 - two digits
+    return f"{percent:.0f}%" if percent >= 10 else f"{percent:.2g}%"  # two digits
 
 
 def share_of_one(part: float) -> str:
     """A probability as a percentage that never rounds up to certainty: `97%`, `99.9%`."""
-    return f"{part:.0%}" if part < 0.985 else f"{min(part, 0.999):.1%}"  # noqa: PLR2004  from here a digit more
+    return f"{part:.0%}" if part < 0.985 else f"{min(part, 0.999):.1%}"  # from here a digit more
 
 
 def place_of(evidence: Evidence) -> str:

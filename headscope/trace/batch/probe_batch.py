@@ -82,7 +82,7 @@ class ProbeBatch:
             named |= {"sequence": sizes.length, f"{rows}*sequence": self.batch * sizes.length}
         return named
 
-    def resized(self, batch: int, length: int, rows: tuple[Row, ...]) -> "Probe":
+    def resized(self, batch: int, length: int, rows: tuple[Row, ...]) -> "ProbeBatch":
         """The inputs repeated or cut to `batch` and `length`, with the padding of `rows` (none: no texts)."""
 
         def repeated(value: Any) -> Any:
@@ -111,7 +111,7 @@ class ProbeBatch:
             ids[number, row.eos] = end
         return torch.where(kept.to(ids.device), ids, pad)
 
-    def one_row(self, at: int) -> "Probe":
+    def one_row(self, at: int) -> "ProbeBatch":
         """Row `at` alone, for a model that reads one text of each example."""
 
         def row_of(values: dict[str, Any]) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class ProbeBatch:
             self, inputs=row_of(self.inputs), labels=row_of(self.labels), sizes=sizes, rows=self.rows[at : at + 1]
         )
 
-    def without_padding(self) -> "Probe":
+    def without_padding(self) -> "ProbeBatch":
         """The same rows, with a token of the text at each place of padding."""
         inputs, last = dict(self.inputs), self.length - 1
         inputs["attention_mask"] = torch.ones_like(inputs["attention_mask"])
@@ -133,7 +133,7 @@ class ProbeBatch:
                 ids[at, row.last + 1 :] = ids[at, row.first]
         return replace(self, inputs=inputs, labels={}, rows=tuple(Row(0, last, row.eos) for row in self.rows))
 
-    def of_one_token(self) -> "Probe":
+    def of_one_token(self) -> "ProbeBatch":
         """The rows without padding, cut after their first token."""
         whole = self.without_padding()
         inputs = {name: value[:, :1] if self._has_tokens(value) else value for name, value in whole.inputs.items()}

@@ -372,7 +372,7 @@ def _arithmetic(step: Step, builder: Builder) -> Node | None:
     """The step as a sign between its two operands; None where it has other arguments that matter."""
     operation = step.last
     operands = list(operation.args[:2])
-    if len(operands) != 2 or len(operation.args) > 2 or operation.kwargs:  # noqa: PLR2004
+    if len(operands) != 2 or len(operation.args) > 2 or operation.kwargs:
         return None
     if operation.name in REVERSED:
         operands.reverse()

@@ -128,7 +128,7 @@ def _side_operation(step: Step, tensor: torch.Tensor, builder: Builder, depth: i
 
 def _side_arithmetic(step: Step, builder: Builder, depth: int) -> Node | None:
     operands = step.last.args[:2]
-    if len(operands) != 2 or not all(isinstance(item, torch.Tensor | int | float) for item in operands):  # noqa: PLR2004
+    if len(operands) != 2 or not all(isinstance(item, torch.Tensor | int | float) for item in operands):
         return None
     producers = {id(item): made_by for item, made_by in step.last.inputs}
     nodes = [

@@ -191,7 +191,7 @@ def _usual_sizes(probe: ProbeBatch) -> Iterator[tuple[int, int]]:
     yield from ((1, probe.length - 1), (2, probe.length), (3, probe.length - 3)) if probe.length else ((1, 0), (2, 0))
 
 
-def _around(probe: Probe, numbers: set[int]) -> list[tuple[int, int]]:
+def _around(probe: ProbeBatch, numbers: set[int]) -> list[tuple[int, int]]:
     """Lengths around the numbers that positions are compared with."""
     return [(probe.batch, at + more) for at in sorted(numbers) for more in (-1, 0, 1, 3) if at + more > 1]
 
@@ -202,7 +202,7 @@ def _named(watched: SizeBranches, probe: ProbeBatch) -> Iterator[tuple[int, int]
     yield from ((probe.batch, at + more) for at in sorted(watched.lengths) for more in (-1, 0, 1))
 
 
-def _decided(watched: SizeBranches, probe: Probe, places: set[Place]) -> list[tuple[int, int]]:
+def _decided(watched: SizeBranches, probe: ProbeBatch, places: set[Place]) -> list[tuple[int, int]]:
     """Batch and length on both sides of every decision that isn't made at one of `places`, which are added to them."""
     batch, length = probe.batch, probe.length
     found: list[tuple[int, int]] = []
@@ -278,7 +278,7 @@ def _told(probe: ProbeBatch) -> str:
 def _fault_on(
     reading: _Reading,
     model: nn.Module,
-    probe: Probe,
+    probe: ProbeBatch,
     *,
     watch: SizeBranches | None = None,
     with_numbers: bool = False,

@@ -68,7 +68,7 @@ class Execution:
 
 def run_forward(
     model: nn.Module,
-    probe: Probe,
+    probe: ProbeBatch,
     *,
     hint: str,
     lend: bool = True,
@@ -151,7 +151,7 @@ def run_on_probe(
             raise err from None
 
 
-def _with_other_labels(probe: Probe, model: nn.Module) -> Iterator[ProbeBatch]:
+def _with_other_labels(probe: ProbeBatch, model: nn.Module) -> Iterator[ProbeBatch]:
     """`probe`, then with class ids as labels where its own are numbers, which not every loss takes, then without."""
     yield probe
     if any(isinstance(value, torch.Tensor) and value.is_floating_point() for value in probe.labels.values()):
@@ -162,7 +162,7 @@ def _with_other_labels(probe: Probe, model: nn.Module) -> Iterator[ProbeBatch]:
 
 
 def _attempt(
-    model: nn.Module, probe: Probe, output: str | None, token: int | None = None
+    model: nn.Module, probe: ProbeBatch, output: str | None, token: int | None = None
 ) -> Execution | Exception | SystemExit:
     """One run, with `token` as pad token where one is given; what it raised where it failed."""
     try:
@@ -174,7 +174,7 @@ def _attempt(
         return err
 
 
-def _run_padded(model: nn.Module, probe: Probe, output: str | None, failure: str) -> Execution | None:
+def _run_padded(model: nn.Module, probe: ProbeBatch, output: str | None, failure: str) -> Execution | None:
     """The run with a pad token that the model does not have; None where that is not what was missing.
 
     `failure` is how a run without it failed.
@@ -203,7 +203,7 @@ def _lent(model: nn.Module) -> str:
     return f"what is shown was seen with pad_token_id={_token_to_lend(model)}, which headscope set for its own run"
 
 
-def _run(model: nn.Module, probe: Probe, output: str | None) -> Execution:
+def _run(model: nn.Module, probe: ProbeBatch, output: str | None) -> Execution:
     states = _states_outside(model)
     # No gradients: the graph of PyTorch would keep every result of the base model. The proofs need gradients of the
     # head alone, and get them from a replay.
@@ -293,7 +293,7 @@ def _lacks_pad_token(config: PreTrainedConfig) -> bool:
     return isinstance(size, int) and size > 1 and getattr(config, "pad_token_id", 0) is None
 
 
-def _with_padding(probe: Probe, token: int) -> ProbeBatch:
+def _with_padding(probe: ProbeBatch, token: int) -> ProbeBatch:
     ids = probe.inputs["input_ids"].clone()
     rows = ids.view(-1, ids.shape[-1])
     for at, row in enumerate(probe.rows):

@@ -130,14 +130,14 @@ def _along_one_axis(operation: Operation) -> tuple[int | None, Any]:
     return None, None
 
 
-def picked_positions(operation: Operation, name: str, probe: Probe, axes: Axes) -> Picked | None:
+def picked_positions(operation: Operation, name: str, probe: ProbeBatch, axes: Axes) -> Picked | None:
     """The positions on the token axis that `operation` keeps, one per row; None if that is unknown."""
     if name in _GATHERS:
         return _picked_by_gather(operation, probe, axes)
     return _picked_by_items(operation, probe, axes) if name in {"select", "index", "slice"} else None
 
 
-def _picked_by_items(operation: Operation, probe: Probe, axes: Axes) -> Picked | None:
+def _picked_by_items(operation: Operation, probe: ProbeBatch, axes: Axes) -> Picked | None:
     source = operation.args[0]
     items = index_items(operation) if operation.name == "__getitem__" else ()
     mask = next((item for item in items if isinstance(item, torch.Tensor) and item.dtype == torch.bool), None)
@@ -187,7 +187,7 @@ def _picked_by_mask(mask: torch.Tensor, probe: ProbeBatch) -> Picked | None:
     return Picked(tuple(positions[-1] for positions in found), None, probe.length) if all(found) else None
 
 
-def _picked_by_gather(operation: Operation, probe: Probe, axes: Axes) -> Picked | None:
+def _picked_by_gather(operation: Operation, probe: ProbeBatch, axes: Axes) -> Picked | None:
     index = next((leaf for leaf, _ in operation.inputs[1:] if not leaf.is_floating_point()), None)
     if index is None or index.is_meta or index.shape[0] != probe.batch:
         return None

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from headscope.trace.batch.probe_batch import ProbeBatch
 from headscope.trace.record.recorder import CALLER, EXITS, is_plumbing, name_of
 
 MOST = 2048
@@ -33,7 +34,7 @@ class SizeBranches(TorchFunctionMode):
     `batches` are the numbers that a number of rows may be compared with, `lengths` those for positions.
     """
 
-    def __init__(self, probe: Probe, base: nn.Module | None) -> None:
+    def __init__(self, probe: ProbeBatch, base: nn.Module | None) -> None:
         super().__init__()
         self.decisions: list[tuple[Place, Decision]] = []
         self.batches: set[int] = set()

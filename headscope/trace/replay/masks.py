@@ -28,7 +28,7 @@ def _of_frames(tensor: torch.Tensor, given: torch.Tensor) -> str:
     """What a mask of frames is that follows from a mask of finer samples: rows that are whole there are whole here, and
     the others end early.
     """
-    if tensor.dim() < len(("batch", "frames")) or tensor.shape[0] != given.shape[0]:
+    if tensor.dim() < 2 or tensor.shape[0] != given.shape[0]:
         return ""
     whole = given.reshape(len(given), -1).bool().all(1)
     kept = tensor.reshape(len(tensor), tensor.shape[1], -1).bool()

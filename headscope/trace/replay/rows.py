@@ -77,10 +77,10 @@ def _rows_picked(
 
 
 def _matrix_of(step: Step, execution: Execution) -> _Matrix | None:
-    if step.name != "linear" or len(step.last.args) < 2:  # noqa: PLR2004 - the input and the weight
+    if step.name != "linear" or len(step.last.args) < 2:  # the input and the weight
         return None
     weight = step.last.args[1]
-    if not isinstance(weight, torch.Tensor) or id(weight) not in execution.names.parameters or weight.dim() != 2:  # noqa: PLR2004
+    if not isinstance(weight, torch.Tensor) or id(weight) not in execution.names.parameters or weight.dim() != 2:
         return None
     return _Matrix(weight, weight.shape[0])
 
@@ -115,7 +115,7 @@ def _proven(matrix: _Matrix, rows: tuple[int, ...], execution: Execution, head: 
 
 def with_rows(pooling: Pooling, rows: TokenRows | None) -> Pooling:
     """The pooling of scores that are rows of a matrix at one position of each text: `token_pair`."""
-    if rows is None or pooling.kind not in _OF_ONE_POSITION or len(rows.rows) > len(("no", "yes")):
+    if rows is None or pooling.kind not in _OF_ONE_POSITION or len(rows.rows) > 2:
         return pooling
     named = " and ".join(row.token if row.token else f"token {row.id}" for row in rows.rows)
     return Pooling(

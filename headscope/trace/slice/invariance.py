@@ -37,7 +37,7 @@ def measure_padding(model: PreTrainedModel, task: Any) -> tuple[PaddingEffect, .
         return tuple(PaddingEffect(side, None, reason="no pad token is set") for side in SIDES)
     length = next(size for size in _LENGTHS if size != model.config.num_labels)  # told from the scores by its size
     ids = MAKERS["input_ids"](model, Sizes(1, length), (Row(0, length - 1, length - 3),), task)
-    if ids is None or ids.dim() != len(("batch", "tokens")):
+    if ids is None or ids.dim() != 2:
         return ()
     if task is Task.MULTIPLE_CHOICE:
         ids = ids.unsqueeze(1).repeat(1, _CHOICES, 1)

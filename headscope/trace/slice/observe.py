@@ -54,7 +54,7 @@ def observe_inputs(model: PreTrainedModel, inputs: Mapping[str, Any]) -> Observa
     return _observe(run_forward(model, probe, hint=hint, lend=False), named=False, invented=False)
 
 
-def observe_module(model: nn.Module, probe: Probe, *, invented: bool, output: str | None = None) -> Observation:
+def observe_module(model: nn.Module, probe: ProbeBatch, *, invented: bool, output: str | None = None) -> Observation:
     """The stages of any module on a probe; `invented` says that its inputs were made up."""
     hint = "give example_inputs that its forward takes"
     execution = run_forward(model, probe, hint=hint, lend=invented, output=output)
@@ -78,7 +78,7 @@ def _sizes(inputs: dict[str, Any]) -> tuple[Sizes, tuple[Row, ...]]:
     if not isinstance(ids, torch.Tensor):
         first = next(value for value in inputs.values() if isinstance(value, torch.Tensor))
         return Sizes(first.shape[0], 0), ()
-    choices = ids.shape[1] if ids.dim() > len(("batch", "tokens")) else 1
+    choices = ids.shape[1] if ids.dim() > 2 else 1
     length = ids.shape[-1]
     return Sizes(ids.shape[0], length, choices), (Row(0, length - 1, length - 1),) * (ids.shape[0] * choices)
 

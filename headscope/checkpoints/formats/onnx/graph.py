@@ -206,7 +206,7 @@ def _labels(metadata: Mapping[str, str]) -> tuple[str, ...]:
 
 def _in_order(found: Mapping[str, Any]) -> list[Any]:
     """The names by id; nothing where an id is not a number."""
-    if not all(key.isascii() and key.isdigit() and len(key) < len("1000000000") for key in found):
+    if not all(key.isascii() and key.isdigit() and len(key) < 10 for key in found):
         return []
     return [found[key] for key in sorted(found, key=int)]
 

@@ -97,7 +97,7 @@ class _Lean:
                 raise self._broken()
             self._watch(kind, field)
             inner = _PARTS[kind].get(field)
-            if inner is not None and wire == 2:  # noqa: PLR2004 - the wire type of a message
+            if inner is not None and wire == 2:  # the wire type of a message
                 parts.append(_framed(field, self._message(inner, at, stop)))
             elif field in _WHOLE[kind] or (kind is _Message.TENSOR and field in _NUMBERS and size <= _SMALL_TENSOR):
                 parts.append(self._bytes(begin, stop))
@@ -108,7 +108,7 @@ class _Lean:
         """Counts the work, and what is passed over."""
         self._fields += 1
         self._nodes += kind is _Message.GRAPH and field == 1
-        self._has_functions |= kind is _Message.MODEL and field == 25  # noqa: PLR2004 - the number of a field
+        self._has_functions |= kind is _Message.MODEL and field == 25  # the number of a field
         self._has_subgraphs |= kind is _Message.ATTRIBUTE and field in _SUBGRAPHS
         for found, most, what in ((self._nodes, _MOST_NODES, "nodes"), (self._fields, _MOST_FIELDS, "fields")):
             if found > most:
@@ -140,7 +140,7 @@ class _Lean:
             byte = self._data[at - self._start]
             at += 1
             value |= (byte & 0x7F) << (7 * place)
-            if byte < 0x80:  # noqa: PLR2004 - the bit that says that another byte follows
+            if byte < 0x80:  # the bit that says that another byte follows
                 return value, at
         raise self._broken()
 
@@ -172,7 +172,7 @@ def _framed(field: int, content: bytes) -> bytes:
 
 def _varint(value: int) -> bytes:
     parts = bytearray()
-    while value > 0x7F:  # noqa: PLR2004 - seven bits a byte
+    while value > 0x7F:  # seven bits a byte
         parts.append(value & 0x7F | 0x80)
         value >>= 7
     return bytes([*parts, value])

@@ -31,7 +31,7 @@ class Pools:
 
     def gather(self, node: Node, data: str, divided_by: str) -> Pooled:
         """One position: `Gather` along the second axis."""
-        if len(node.inputs) < 2 or node.inputs[0] != data:  # noqa: PLR2004 - data and indices
+        if len(node.inputs) < 2 or node.inputs[0] != data:  # data and indices
             return None
         axis = node.attributes.get("axis", 0)
         at = self._walk.ints(node.inputs[1])
@@ -54,7 +54,7 @@ class Pools:
     def cut(self, node: Node, data: str, divided_by: str) -> Pooled:
         """One position: a slice of length one along the second axis."""
         given = [self._walk.ints(name) for name in node.inputs[1:]]
-        if len(given) < 3 or any(item is None or len(item) != 1 for item in given[:3]):  # noqa: PLR2004 - to the axes
+        if len(given) < 3 or any(item is None or len(item) != 1 for item in given[:3]):  # to the axes
             return None
         start, stop, axis = (item[0] for item in given[:3] if item is not None)
         is_one = stop == start + 1 or (start == -1 and stop > 2**31)
@@ -62,7 +62,7 @@ class Pools:
 
     def gather_many(self, node: Node, data: str, divided_by: str) -> Pooled:
         """One position of each row: `GatherND` or `GatherElements` at computed indices."""
-        if len(node.inputs) < 2 or node.inputs[0] != data:  # noqa: PLR2004 - data and indices
+        if len(node.inputs) < 2 or node.inputs[0] != data:  # data and indices
             return None
         return self._computed(node.inputs[1])
 

@@ -175,7 +175,7 @@ def last_match(walk: Walk, indices: str) -> tuple[str, int] | None:
         return None
     negated = next(side for side in sides if side is not None and side.operation == "Not")
     equal = _through(walk, negated.inputs[0], _AROUND)
-    if equal is None or equal.operation != "Equal" or len(equal.inputs) < len("ab"):
+    if equal is None or equal.operation != "Equal" or len(equal.inputs) < 2:
         return None
     given = [name for name in equal.inputs if walk.ints(name) is None]
     numbers = [found for name in equal.inputs if (found := walk.ints(name)) is not None]

@@ -20,7 +20,7 @@ def _rebuild_dict(machine: Machine, arguments: tuple[Any, ...]) -> Any:
             machine.spend(len(pairs))
             found: dict[Any, Any] = {}
             for pair in pairs:
-                if not isinstance(pair, list | tuple) or len(pair) != len("kv"):
+                if not isinstance(pair, list | tuple) or len(pair) != 2:
                     break
                 machine.set_entry(found, pair[0], pair[1])
             else:

@@ -124,7 +124,7 @@ def _described(value: Any) -> tuple[tuple[int, ...] | None, str]:
     if value.kind == _WRAPPER and isinstance(value.state, dict):
         kind, width = _dtype_of(value.state.get("dtype"))
         return _shape_of(value.state.get("shape")), _FLOATS.get((kind, width), f"{kind}{width}")
-    if value.kind.name == "_reconstruct" and isinstance(value.state, tuple) and len(value.state) > len("vs"):
+    if value.kind.name == "_reconstruct" and isinstance(value.state, tuple) and len(value.state) > 2:
         kind, width = _dtype_of(value.state[2])
         return _shape_of(value.state[1]), _FLOATS.get((kind, width), f"{kind}{width}")
     return None, ""
