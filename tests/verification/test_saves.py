@@ -20,10 +20,9 @@ import headscope
 from headscope.errors import NotFound, UsageError
 from headscope.facts.results.check import Verdict
 from headscope.facts.results.verification import Scope, TensorStatus
+from tests.verification.tiny import HEAD, TINY, ids
 
-TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 37, "vocab_size": 99}
 LABELS = {"id2label": {0: "no", 1: "yes"}, "label2id": {"no": 0, "yes": 1}}
-HEAD = ("bert.pooler.dense.weight", "bert.pooler.dense.bias", "classifier.weight", "classifier.bias")
 
 
 @pytest.fixture
@@ -37,10 +36,6 @@ def model(base: Path) -> BertForSequenceClassification:
     made = BertForSequenceClassification.from_pretrained(base, **LABELS)
     nn.init.normal_(made.classifier.bias)
     return made
-
-
-def ids(result: Any) -> list[str]:
-    return [finding.id for finding in result.findings]
 
 
 def lacking(folder: Path, cls: Any = BertForSequenceClassification) -> set[str]:

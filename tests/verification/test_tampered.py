@@ -35,13 +35,9 @@ import headscope
 from headscope.facts.results.check import Verdict
 from headscope.facts.results.verification import TensorStatus
 from tests.families import FAMILIES
+from tests.verification.tiny import TINY, ids
 
-TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 37, "vocab_size": 99}
 KINDS = ("bert", "roberta", "distilbert", "gpt2", "t5", "llama", "deberta-v2", "modernbert", "vit")
-
-
-def ids(result: Any) -> list[str]:
-    return [finding.id for finding in result.findings]
 
 
 def lost_in_a_load(folder: Path, model: Any) -> set[str]:
